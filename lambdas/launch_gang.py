@@ -1,0 +1,7 @@
+"""launch_gang: see nodeheal/services/launch_gang.py."""
+
+from lambdas.composition import ports, step
+from nodeheal.contract.steps import StepRequest
+from nodeheal.services.launch_gang import launch_gang
+
+handler = step(StepRequest, lambda request: launch_gang(request, ports()))

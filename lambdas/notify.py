@@ -1,0 +1,12 @@
+"""notify: an announced notification, from the bus to the people. See nodeheal/services/notify.py."""
+
+from lambdas.composition import Event, logger, ports
+from nodeheal.contract.notification import Notification
+from nodeheal.services.notify import notify
+
+
+def handler(event: Event, context: object) -> None:
+    """One EventBridge event whose detail is a Notification."""
+    notification = Notification.model_validate(event["detail"])
+    is_sent = notify(notification, ports())
+    logger().info("notification sent" if is_sent else "notification folded", extra={"key": notification.key})

@@ -1,0 +1,42 @@
+"""wakeup: what the world answers, from the buses. See nodeheal/services/wakeup.py."""
+
+import json
+
+from pydantic import ValidationError
+
+from lambdas.composition import Event, explain, logger, ports
+from nodeheal.contract import names
+from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
+from nodeheal.services import wakeup
+from nodeheal.services.translate.ecs_task import EcsTaskDetail, task_change
+from nodeheal.services.translate.ssm_command import SsmInvocationDetail
+
+
+def handler(event: Event, context: object) -> None:
+    """One EventBridge event. One that cannot be read goes to quarantine; a kind that is not known is left alone."""
+    kind, detail = event.get("detail-type"), event.get("detail", {})
+    logger().info("event received", extra={"kind": kind, "event_id": event.get("id")})
+    try:
+        _take(kind, detail)
+    except ValidationError as error:
+        why = explain(error)
+        ports().messenger.quarantine(json.dumps(event), f"{kind}: {why}")
+        logger().warning("event quarantined", extra={"why": why})
+
+
+def _take(kind: object, detail: Event) -> None:
+    match kind:
+        case names.NODE_BOOTED:
+            wakeup.on_node_booted(NodeBooted.model_validate(detail), ports())
+        case names.DIAGNOSTICS_FINISHED:
+            wakeup.on_diagnostics_finished(DiagnosticsFinished.model_validate(detail), ports())
+        case names.ECS_TASK_STATE_CHANGE:
+            change = task_change(EcsTaskDetail.model_validate(detail))
+            if change is not None:
+                wakeup.on_task_change(change, ports())
+        case names.SSM_INVOCATION_CHANGE:
+            invocation = SsmInvocationDetail.model_validate(detail)
+            if invocation.has_failed:
+                wakeup.on_command_failed(invocation.command_id, ports())
+        case _:
+            logger().warning("event of an unknown kind ignored", extra={"kind": kind})

@@ -1,0 +1,60 @@
+"""How every AWS call is made: bounded in time, retried by the SDK only, throttles named."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.domain.errors import NotAccepted
+
+if TYPE_CHECKING:
+    from botocore.config import Config
+    from botocore.exceptions import ClientError
+
+# The service has said "not now" and done nothing: repeating is safe, whatever the call.
+_THROTTLES = frozenset(
+    {
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "ProvisionedThroughputExceededException",
+        "TransactionInProgressException",
+        "LimitExceededException",
+    }
+)
+
+
+def config() -> "Config":
+    """Timeouts well under a function's own, and the SDK's standard retries (which only repeat what AWS calls safe)."""
+    from botocore.config import Config
+
+    return Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 3})
+
+
+@cache
+def client(service: str) -> Any:
+    """One client a service and process, made at first use: a function pays only for what it calls."""
+    import boto3
+
+    return boto3.client(service, config=config())  # type: ignore[call-overload]
+
+
+def code_of(error: "ClientError") -> str:
+    """The service's own error code."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+@contextmanager
+def throttles_named(call: str) -> Iterator[None]:
+    """Turn a throttle into NotAccepted; let everything else through as it is."""
+    from botocore.exceptions import ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        if code_of(error) in _THROTTLES:
+            raise NotAccepted(f"{call}: {code_of(error)}") from error
+        raise

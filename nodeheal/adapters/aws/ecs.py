@@ -1,0 +1,94 @@
+"""Scheduler on ECS: container instances are nodes, standalone tasks are ranks."""
+
+from typing import TYPE_CHECKING
+
+from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.contract import names
+from nodeheal.domain.errors import NotFound, PlacementRefused
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from types_boto3_ecs import ECSClient
+
+
+class EcsScheduler:
+    """Scheduler. One client, made when first needed."""
+
+    def __init__(self, client: "Callable[[], ECSClient]") -> None:
+        self._client = client
+
+    def placement(self, node: Node) -> str:
+        with throttles_named("ListContainerInstances"):
+            found = self._client().list_container_instances(
+                cluster=node.cluster, filter=f"ec2InstanceId == {node.instance_id}"
+            )["containerInstanceArns"]
+        if not found:
+            raise NotFound(f"{node.instance_id} is not registered in ECS cluster {node.cluster}")
+        return found[0]
+
+    def drain(self, node: Node) -> bool:
+        arn = self.placement(node)
+        with throttles_named("DescribeContainerInstances"):
+            seen = self._client().describe_container_instances(cluster=node.cluster, containerInstances=[arn])
+        if seen["containerInstances"] and seen["containerInstances"][0]["status"] == "DRAINING":
+            return False
+        self._set_status(node, arn, "DRAINING")
+        return True
+
+    def activate(self, node: Node) -> None:
+        self._set_status(node, self.placement(node), "ACTIVE")
+
+    def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
+        # StartTask takes no client token: a call that is repeated after a crash must find what the first one started.
+        mark = names.started_by(job.job_id, run.number)
+        with throttles_named("ListTasks"):
+            already = self._client().list_tasks(
+                cluster=job.cluster, containerInstance=task.placement, startedBy=mark
+            )["taskArns"]
+        if already:
+            return already[0]
+        with throttles_named("StartTask"):
+            answer = self._client().start_task(
+                cluster=job.cluster,
+                taskDefinition=job.task_definition,
+                containerInstances=[task.placement],
+                startedBy=mark,
+                overrides={
+                    "containerOverrides": [
+                        {
+                            "name": job.container,
+                            "environment": [{"name": n, "value": v} for n, v in sorted(environment.items())],
+                        }
+                    ]
+                },
+                tags=[{"key": names.MANAGED_TAG, "value": names.MANAGED_TAG_VALUE}],
+            )
+        if answer["failures"]:
+            failure = answer["failures"][0]
+            why = " ".join(filter(None, [failure.get("reason"), failure.get("detail")]))
+            raise PlacementRefused(f"ECS would not start rank {task.rank} on {task.node_id}: {why}")
+        return answer["tasks"][0]["taskArn"]
+
+    def stop(self, job: Job, task_id: str, reason: str) -> None:
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("StopTask"):
+                self._client().stop_task(cluster=job.cluster, task=task_id, reason=reason)
+        except ClientError as error:
+            # ECS forgets a stopped task after about an hour.
+            if code_of(error) != "InvalidParameterException":
+                raise
+
+    def _set_status(self, node: Node, arn: str, status: str) -> None:
+        with throttles_named("UpdateContainerInstancesState"):
+            answer = self._client().update_container_instances_state(
+                cluster=node.cluster,
+                containerInstances=[arn],
+                status=status,  # type: ignore[arg-type]
+            )
+        if answer["failures"]:
+            raise NotFound(f"{node.instance_id} in cluster {node.cluster}: {answer['failures'][0].get('reason')}")

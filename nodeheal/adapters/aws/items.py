@@ -1,0 +1,136 @@
+"""Values to DynamoDB items and back, and the conditional writes that all stores share."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter
+
+from nodeheal.adapters.aws.calls import code_of, throttles_named
+
+if TYPE_CHECKING:
+    from types_boto3_dynamodb import DynamoDBClient
+
+Item = dict[str, Any]
+T = TypeVar("T")
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def fields_of(value: object) -> dict[str, Any]:
+    """A value's fields as plain JSON types; what is None is left out."""
+    plain = _adapter(type(value)).dump_python(value, mode="json")
+    return {name: field for name, field in plain.items() if field is not None}
+
+
+def to_item(values: Mapping[str, Any]) -> Item:
+    """Plain values as a DynamoDB item."""
+    from boto3.dynamodb.types import TypeSerializer
+
+    serializer = TypeSerializer()
+    return {name: serializer.serialize(value) for name, value in values.items()}
+
+
+def from_item(kind: type[T], item: Item) -> T:
+    """The value that an item holds. Keys and index attributes that the value does not have are left aside."""
+    from boto3.dynamodb.types import TypeDeserializer
+
+    deserializer = TypeDeserializer()
+    known = frozenset(getattr(kind, "__dataclass_fields__", ()))
+    plain = {name: deserializer.deserialize(value) for name, value in item.items() if name in known}
+    loaded: T = _adapter(kind).validate_python(plain)
+    return loaded
+
+
+class Table:
+    """The one table. Conditional writes answer False instead of raising."""
+
+    def __init__(self, client: "DynamoDBClient", name: str) -> None:
+        self.client = client
+        self.name = name
+
+    def get(self, pk: str, sk: str) -> Item | None:
+        """The item, strongly consistent."""
+        with throttles_named("GetItem"):
+            found = self.client.get_item(TableName=self.name, Key=to_item({"pk": pk, "sk": sk}), ConsistentRead=True)
+        return found.get("Item")
+
+    def put(self, item: Item, condition: str = "", values: Mapping[str, Any] | None = None) -> bool:
+        """Write the item if the condition holds."""
+        return self._conditional("PutItem", self.client.put_item, Item=item, condition=condition, values=values)
+
+    def update(self, pk: str, sk: str, expression: str, values: Mapping[str, Any], condition: str = "") -> bool:
+        """Update the item if the condition holds."""
+        key = to_item({"pk": pk, "sk": sk})
+        return self._conditional(
+            "UpdateItem",
+            self.client.update_item,
+            Key=key,
+            UpdateExpression=expression,
+            condition=condition,
+            values=values,
+        )
+
+    def delete(self, pk: str, sk: str, condition: str = "", values: Mapping[str, Any] | None = None) -> bool:
+        """Delete the item if the condition holds."""
+        key = to_item({"pk": pk, "sk": sk})
+        return self._conditional(
+            "DeleteItem", self.client.delete_item, Key=key, condition=condition, values=values
+        )
+
+    def query(self, pk: str, prefix: str) -> Iterator[Item]:
+        """The items of a partition whose sort key starts so, in order, strongly consistent."""
+        pages = self.client.get_paginator("query").paginate(
+            TableName=self.name,
+            KeyConditionExpression="pk = :pk AND begins_with(sk, :prefix)",
+            ExpressionAttributeValues=to_item({":pk": pk, ":prefix": prefix}),
+            ConsistentRead=True,
+        )
+        with throttles_named("Query"):
+            for page in pages:
+                yield from page["Items"]
+
+    def query_index(self, index: str, pk: str, prefix: str) -> Iterator[Item]:
+        """The same over the index; eventually consistent."""
+        pages = self.client.get_paginator("query").paginate(
+            TableName=self.name,
+            IndexName=index,
+            KeyConditionExpression="gsi_pk = :pk AND begins_with(gsi_sk, :prefix)",
+            ExpressionAttributeValues=to_item({":pk": pk, ":prefix": prefix}),
+        )
+        with throttles_named("Query"):
+            for page in pages:
+                yield from page["Items"]
+
+    def transact(self, writes: list[dict[str, Any]]) -> bool:
+        """All of the writes, or none: False when a condition does not hold."""
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("TransactWriteItems"):
+                self.client.transact_write_items(TransactItems=writes)  # type: ignore[arg-type]
+        except ClientError as error:
+            reasons = {reason.get("Code") for reason in error.response.get("CancellationReasons", [])}
+            if code_of(error) == "TransactionCanceledException" and "ConditionalCheckFailed" in reasons:
+                return False
+            raise
+        return True
+
+    def _conditional(self, call: str, method: Any, *, condition: str, values: Any, **arguments: Any) -> bool:
+        from botocore.exceptions import ClientError
+
+        if condition:
+            arguments["ConditionExpression"] = condition
+        if values:
+            arguments["ExpressionAttributeValues"] = to_item(values)
+        try:
+            with throttles_named(call):
+                method(TableName=self.name, **arguments)
+        except ClientError as error:
+            if code_of(error) == "ConditionalCheckFailedException":
+                return False
+            raise
+        return True

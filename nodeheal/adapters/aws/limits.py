@@ -1,0 +1,96 @@
+"""What must never be exceeded: attempts and disruption, as conditional writes."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from nodeheal.adapters.aws.items import Table, to_item
+from nodeheal.contract import names
+from nodeheal.contract.steps import AttemptLimit
+from nodeheal.domain import budget
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.ports import Clock
+
+# Two incidents can reach for one counter at once; eight in a row that all lose are a bug or an outage.
+_WRITE_TRIES = 8
+
+
+class DynamoAttemptLedger:
+    """AttemptLedger: the retry counter. The window's arithmetic is the domain's; the write is conditional on the version."""
+
+    def __init__(self, table: Table, clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+
+    def reserve(self, scope: str, attempt_id: str, limit: AttemptLimit) -> tuple[bool, int]:
+        for _ in range(_WRITE_TRIES):
+            attempts, version = self._read(scope, limit)
+            granted, counted = budget.reserve(attempts, attempt_id, limit, self._clock())
+            if not granted or attempt_id in attempts or self._write(scope, limit, counted, version):
+                return granted, len(counted)
+        raise NotAccepted(f"the attempts of {scope} are being written by others; nothing was spent")
+
+    def refund(self, scope: str, attempt_id: str, limit: AttemptLimit) -> None:
+        for _ in range(_WRITE_TRIES):
+            attempts, version = self._read(scope, limit)
+            left = {known: at for known, at in attempts.items() if known != attempt_id}
+            if left == attempts or self._write(scope, limit, left, version):
+                return
+        raise NotAccepted(f"the attempts of {scope} are being written by others; nothing was given back")
+
+    def spent(self, scope: str, limit: AttemptLimit) -> int:
+        attempts, _ = self._read(scope, limit)
+        return len(budget.in_window(attempts, limit, self._clock()))
+
+    def _read(self, scope: str, limit: AttemptLimit) -> tuple[dict[str, datetime], int]:
+        item = self._table.get(scope, names.attempts_sk(limit.group.value)) or {}
+        attempts = {name: datetime.fromisoformat(at["S"]) for name, at in item.get("attempts", {"M": {}})["M"].items()}
+        return attempts, int(item.get("version", {"N": "0"})["N"])
+
+    def _write(self, scope: str, limit: AttemptLimit, attempts: Mapping[str, datetime], version: int) -> bool:
+        values: dict[str, Any] = {
+            "pk": scope,
+            "sk": names.attempts_sk(limit.group.value),
+            "attempts": {name: at.isoformat() for name, at in attempts.items()},
+            "spent": len(attempts),
+            "limit": limit.limit,
+            "window_seconds": limit.window_seconds,
+            "version": version + 1,
+        }
+        if version == 0:
+            return self._table.put(to_item(values), "attribute_not_exists(pk)")
+        return self._table.put(to_item(values), "version = :version", {":version": version})
+
+
+class DynamoDisruptionBudget:
+    """DisruptionBudget: numbered slots. A slot is one item, so two claims can never take the same one."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def claim(self, pool: str, node_id: str, slots: int) -> bool:
+        held = self._slots(pool)
+        if node_id in held.values():
+            return True
+        if len(held) >= slots:
+            return False
+        free = (f"{names.SLOT_PREFIX}{number:05d}" for number in range(slots))
+        return any(
+            self._table.put(
+                to_item({"pk": names.pool_pk(pool), "sk": slot, "node_id": node_id}), "attribute_not_exists(pk)"
+            )
+            for slot in free
+            if slot not in held
+        )
+
+    def release(self, pool: str, node_id: str) -> None:
+        for slot, holder in self._slots(pool).items():
+            if holder == node_id:
+                self._table.delete(names.pool_pk(pool), slot, "node_id = :node", {":node": node_id})
+
+    def holders(self, pool: str) -> Sequence[str]:
+        return sorted(set(self._slots(pool).values()))
+
+    def _slots(self, pool: str) -> dict[str, str]:
+        items = self._table.query(names.pool_pk(pool), names.SLOT_PREFIX)
+        return {item["sk"]["S"]: item["node_id"]["S"] for item in items}

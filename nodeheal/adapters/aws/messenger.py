@@ -1,0 +1,97 @@
+"""Messenger on EventBridge, SNS and SQS."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from nodeheal.adapters.aws.calls import throttles_named
+from nodeheal.adapters.aws.items import Table, to_item
+from nodeheal.contract import names
+from nodeheal.contract.notification import Notification
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.ports import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from types_boto3_events import EventBridgeClient
+    from types_boto3_sns import SNSClient
+    from types_boto3_sqs import SQSClient
+
+# A workflow's own retries are over within hours; EventBridge redelivers for one day.
+_SENT_REMEMBERED = timedelta(days=7)
+# SQS takes 256 KiB in all; the reason travels as an attribute beside the body.
+_QUARANTINED_CHARACTERS = 200_000
+_WHY_CHARACTERS = 1_000
+
+
+@dataclass(frozen=True)
+class Destinations:
+    """Where messages go."""
+
+    bus: str
+    topic_arn: str
+    quarantine_url: str
+
+
+class AwsMessenger:
+    """Messenger."""
+
+    def __init__(
+        self,
+        events: "Callable[[], EventBridgeClient]",
+        sns: "Callable[[], SNSClient]",
+        sqs: "Callable[[], SQSClient]",
+        table: Table,
+        to: Destinations,
+        clock: Clock,
+    ) -> None:
+        self._events, self._sns, self._sqs = events, sns, sqs
+        self._table, self._to, self._clock = table, to, clock
+
+    def announce(self, detail_type: str, notification: Notification) -> None:
+        with throttles_named("PutEvents"):
+            answer = self._events().put_events(
+                Entries=[
+                    {
+                        "EventBusName": self._to.bus,
+                        "Source": names.CONTROL_SOURCE,
+                        "DetailType": detail_type,
+                        "Detail": notification.model_dump_json(),
+                    }
+                ]
+            )
+        if answer["FailedEntryCount"]:
+            raise NotAccepted(f"PutEvents: {answer['Entries'][0].get('ErrorMessage')}")
+
+    def send(self, notification: Notification) -> None:
+        with throttles_named("Publish"):
+            self._sns().publish(
+                TopicArn=self._to.topic_arn,
+                Subject=notification.subject,
+                Message=notification.body,
+                MessageAttributes={
+                    "severity": {"DataType": "String", "StringValue": notification.severity},
+                    "pool": {"DataType": "String", "StringValue": notification.pool},
+                },
+            )
+
+    def was_sent(self, notification: Notification) -> bool:
+        return self._table.get(_sent_pk(notification), "sent") is not None
+
+    def mark_sent(self, notification: Notification) -> None:
+        expires = int((self._clock() + _SENT_REMEMBERED).timestamp())
+        item = {"pk": _sent_pk(notification), "sk": "sent", names.TTL_ATTRIBUTE: expires}
+        self._table.put(to_item(item))
+
+    def quarantine(self, body: str, why: str) -> None:
+        with throttles_named("SendMessage"):
+            self._sqs().send_message(
+                QueueUrl=self._to.quarantine_url,
+                MessageBody=body[:_QUARANTINED_CHARACTERS] or "(empty)",
+                MessageAttributes={"why": {"DataType": "String", "StringValue": why[:_WHY_CHARACTERS] or "unknown"}},
+            )
+
+
+def _sent_pk(notification: Notification) -> str:
+    return f"notification#{notification.key}"

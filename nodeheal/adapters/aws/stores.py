@@ -1,0 +1,219 @@
+"""Nodes, incidents, jobs and waits in DynamoDB. Keys are spelled in contract/names.py."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, to_item
+from nodeheal.contract import names
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
+from nodeheal.domain.job import Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.ports import Wait
+
+# How long what is only history is kept: a spool may bring an old event for days, an audit asks for a quarter.
+HISTORY_DAYS = 90
+# A wait outlives its deadline for the look at the deadline; DynamoDB deletes late, never early.
+WAIT_GRACE_DAYS = 2
+
+
+def _versioned(version: int) -> tuple[str, dict[str, Any]]:
+    """The condition under which a write over this version is ours."""
+    if version == 0:
+        return "attribute_not_exists(pk)", {}
+    return "version = :version", {":version": version}
+
+
+def _node_item(node: Node) -> Item:
+    return to_item(
+        {
+            "pk": names.node_pk(node.node_id),
+            "sk": names.NODE_SK,
+            names.INDEX_PARTITION_KEY: names.pool_pk(node.pool),
+            names.INDEX_SORT_KEY: f"node#{node.state}#{node.node_id}",
+            **fields_of(replace(node, version=node.version + 1)),
+        }
+    )
+
+
+class DynamoNodeStore:
+    """NodeStore."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def get(self, node_id: str) -> Node | None:
+        item = self._table.get(names.node_pk(node_id), names.NODE_SK)
+        return from_item(Node, item) if item else None
+
+    def save(self, node: Node) -> bool:
+        condition, values = _versioned(node.version)
+        return self._table.put(_node_item(node), condition, values)
+
+    def in_pool(self, pool: str) -> Sequence[Node]:
+        items = self._table.query_index(names.INDEX, names.pool_pk(pool), "node#")
+        return sorted((from_item(Node, item) for item in items), key=lambda node: node.node_id)
+
+    def record_history(self, event: HealthEvent, why: str) -> None:
+        expires = event.observed_at + timedelta(days=HISTORY_DAYS)
+        item = {
+            "pk": names.node_pk(event.node_id),
+            "sk": f"{names.HISTORY_PREFIX}{event.event_id}",
+            "why": why,
+            "event": event.model_dump_json(),
+            "at": event.observed_at.isoformat(),
+            names.TTL_ATTRIBUTE: int(expires.timestamp()),
+        }
+        self._table.put(to_item(item), "attribute_not_exists(pk)")
+
+
+class DynamoIncidentStore:
+    """IncidentStore."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def open(self, incident: Incident, node: Node) -> bool:
+        condition, values = _versioned(node.version)
+        node_put: dict[str, Any] = {"Item": _node_item(node), "ConditionExpression": condition}
+        if values:
+            node_put["ExpressionAttributeValues"] = to_item(values)
+        new = "attribute_not_exists(pk)"
+        return self._table.transact(
+            [
+                self._put({"Item": self._head(incident), "ConditionExpression": new}),
+                self._put({"Item": self._entry(incident.incident_id, event_entry(incident.root))}),
+                self._put(node_put),
+            ]
+        )
+
+    def append(self, incident_id: str, entry: TimelineEntry) -> bool:
+        return self._table.put(self._entry(incident_id, entry), "attribute_not_exists(pk)")
+
+    def history(self, incident_id: str) -> History:
+        pk = names.incident_pk(incident_id)
+        head = self._table.get(pk, names.INCIDENT_SK)
+        if head is None:
+            raise NotFound(f"no incident {incident_id} in table {self._table.name}")
+        entries = [from_item(TimelineEntry, item) for item in self._table.query(pk, names.TIMELINE_PREFIX)]
+        return read_history(from_item(Incident, head), entries)
+
+    def advance(self, incident: Incident, entries: Sequence[TimelineEntry]) -> bool:
+        turn = {
+            "Update": {
+                "TableName": self._table.name,
+                "Key": to_item({"pk": names.incident_pk(incident.incident_id), "sk": names.INCIDENT_SK}),
+                "UpdateExpression": "SET turn = :turn",
+                "ConditionExpression": "turn = :before",
+                "ExpressionAttributeValues": to_item({":turn": incident.turn, ":before": incident.turn - 1}),
+            }
+        }
+        puts = [self._put({"Item": self._entry(incident.incident_id, entry)}) for entry in entries]
+        return self._table.transact([turn, *puts])
+
+    def finish(self, incident: Incident) -> None:
+        changed = {
+            name: value
+            for name, value in fields_of(incident).items()
+            if name in ("state", "ending", "summary", "closed_at")
+        }
+        changed[names.INDEX_SORT_KEY] = self._sort_key(incident)
+        sets = ", ".join(f"#{number} = :{number}" for number in range(len(changed)))
+        self._table.client.update_item(
+            TableName=self._table.name,
+            Key=to_item({"pk": names.incident_pk(incident.incident_id), "sk": names.INCIDENT_SK}),
+            UpdateExpression=f"SET {sets}",
+            ExpressionAttributeNames={f"#{number}": name for number, name in enumerate(changed)},
+            ExpressionAttributeValues=to_item({f":{number}": value for number, value in enumerate(changed.values())}),
+        )
+
+    def _put(self, put: dict[str, Any]) -> dict[str, Any]:
+        return {"Put": {"TableName": self._table.name, **put}}
+
+    def _head(self, incident: Incident) -> Item:
+        keys = {
+            "pk": names.incident_pk(incident.incident_id),
+            "sk": names.INCIDENT_SK,
+            names.INDEX_PARTITION_KEY: names.pool_pk(incident.pool),
+            names.INDEX_SORT_KEY: self._sort_key(incident),
+        }
+        return to_item({**keys, **fields_of(incident)})
+
+    @staticmethod
+    def _sort_key(incident: Incident) -> str:
+        return f"incident#{incident.state}#{incident.opened_at:%Y-%m-%dT%H:%M:%SZ}#{incident.incident_id}"
+
+    @staticmethod
+    def _entry(incident_id: str, entry: TimelineEntry) -> Item:
+        keys = {"pk": names.incident_pk(incident_id), "sk": f"{names.TIMELINE_PREFIX}{entry.entry_id}"}
+        return to_item({**keys, **fields_of(entry)})
+
+
+class DynamoJobStore:
+    """JobStore."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def get(self, job_id: str) -> Job | None:
+        item = self._table.get(names.job_pk(job_id), names.JOB_SK)
+        return from_item(Job, item) if item else None
+
+    def save(self, job: Job) -> bool:
+        keys = {
+            "pk": names.job_pk(job.job_id),
+            "sk": names.JOB_SK,
+            names.INDEX_PARTITION_KEY: names.pool_pk(job.pool),
+            names.INDEX_SORT_KEY: f"job#{job.state}#{job.job_id}",
+        }
+        condition, values = _versioned(job.version)
+        item = to_item({**keys, **fields_of(replace(job, version=job.version + 1))})
+        return self._table.put(item, condition, values)
+
+    def get_run(self, job_id: str, number: int) -> Run | None:
+        item = self._table.get(names.job_pk(job_id), names.run_sk(number))
+        return from_item(Run, item) if item else None
+
+    def save_run(self, run: Run) -> bool:
+        keys = {"pk": names.job_pk(run.job_id), "sk": names.run_sk(run.number)}
+        condition, values = _versioned(run.version)
+        item = to_item({**keys, **fields_of(replace(run, version=run.version + 1))})
+        return self._table.put(item, condition, values)
+
+
+class DynamoWaitStore:
+    """WaitStore. What is outstanding is a string set, so that strikes by several events at once are all kept."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def save(self, wait: Wait) -> None:
+        keys = {"pk": names.wait_pk(wait.kind, wait.key), "sk": names.WAIT_SK}
+        # A copy of the token under a name that DynamoDB's expressions do not reserve, for `drop`'s condition.
+        values = {**keys, **fields_of(wait), "token_of": wait.token}
+        values["outstanding"] = set(wait.outstanding)
+        if not wait.outstanding:
+            del values["outstanding"]  # DynamoDB has no empty sets
+        expires = wait.deadline_at + timedelta(days=WAIT_GRACE_DAYS)
+        self._table.put(to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())}))
+
+    def get(self, kind: str, key: str) -> Wait | None:
+        item = self._table.get(names.wait_pk(kind, key), names.WAIT_SK)
+        return from_item(Wait, item) if item else None
+
+    def strike(self, kind: str, key: str, item: str) -> Wait | None:
+        exists = self._table.update(
+            names.wait_pk(kind, key),
+            names.WAIT_SK,
+            "DELETE outstanding :item",
+            {":item": {item}},
+            "attribute_exists(pk)",
+        )
+        return self.get(kind, key) if exists else None
+
+    def drop(self, wait: Wait) -> None:
+        pk = names.wait_pk(wait.kind, wait.key)
+        self._table.delete(pk, names.WAIT_SK, "token_of = :token", {":token": wait.token})

@@ -1,0 +1,182 @@
+"""State in dictionaries, with the conditional writes of the real table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.steps import AttemptLimit
+from nodeheal.domain import budget
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
+from nodeheal.domain.job import Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.ports import Clock, Wait
+
+
+@dataclass
+class MemoryNodeStore:
+    """NodeStore."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    history: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def get(self, node_id: str) -> Node | None:
+        return self.nodes.get(node_id)
+
+    def save(self, node: Node) -> bool:
+        stored = self.nodes.get(node.node_id)
+        if (stored.version if stored else 0) != node.version:
+            return False
+        self.nodes[node.node_id] = replace(node, version=node.version + 1)
+        return True
+
+    def in_pool(self, pool: str) -> Sequence[Node]:
+        return sorted((n for n in self.nodes.values() if n.pool == pool), key=lambda n: n.node_id)
+
+    def record_history(self, event: HealthEvent, why: str) -> None:
+        self.history.setdefault((event.node_id, event.event_id), why)
+
+
+@dataclass
+class MemoryIncidentStore:
+    """IncidentStore."""
+
+    nodes: MemoryNodeStore
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    entries: dict[str, dict[str, TimelineEntry]] = field(default_factory=dict)
+
+    def open(self, incident: Incident, node: Node) -> bool:
+        if incident.incident_id in self.incidents or not self.nodes.save(node):
+            return False
+        self.incidents[incident.incident_id] = incident
+        self.append(incident.incident_id, event_entry(incident.root))
+        return True
+
+    def append(self, incident_id: str, entry: TimelineEntry) -> bool:
+        entries = self.entries.setdefault(incident_id, {})
+        if entry.entry_id in entries:
+            return False
+        entries[entry.entry_id] = entry
+        return True
+
+    def history(self, incident_id: str) -> History:
+        if incident_id not in self.incidents:
+            raise NotFound(f"no incident {incident_id}")
+        return read_history(self.incidents[incident_id], list(self.entries[incident_id].values()))
+
+    def advance(self, incident: Incident, entries: Sequence[TimelineEntry]) -> bool:
+        stored = self.incidents[incident.incident_id]
+        if stored.turn != incident.turn - 1:
+            return False
+        self.incidents[incident.incident_id] = replace(stored, turn=incident.turn)
+        for entry in entries:
+            self.append(incident.incident_id, entry)
+        return True
+
+    def finish(self, incident: Incident) -> None:
+        stored = self.incidents[incident.incident_id]
+        self.incidents[incident.incident_id] = replace(
+            stored,
+            state=incident.state,
+            ending=incident.ending,
+            summary=incident.summary,
+            closed_at=incident.closed_at,
+        )
+
+
+@dataclass
+class MemoryAttemptLedger:
+    """AttemptLedger."""
+
+    clock: Clock
+    counters: dict[tuple[str, str], dict[str, datetime]] = field(default_factory=dict)
+
+    def reserve(self, scope: str, attempt_id: str, limit: AttemptLimit) -> tuple[bool, int]:
+        key = (scope, limit.group.value)
+        granted, counted = budget.reserve(self.counters.get(key, {}), attempt_id, limit, self.clock())
+        self.counters[key] = counted
+        return granted, len(counted)
+
+    def refund(self, scope: str, attempt_id: str, limit: AttemptLimit) -> None:
+        self.counters.get((scope, limit.group.value), {}).pop(attempt_id, None)
+
+    def spent(self, scope: str, limit: AttemptLimit) -> int:
+        return len(budget.in_window(self.counters.get((scope, limit.group.value), {}), limit, self.clock()))
+
+
+@dataclass
+class MemoryDisruptionBudget:
+    """DisruptionBudget."""
+
+    slots: dict[str, list[str]] = field(default_factory=dict)
+
+    def claim(self, pool: str, node_id: str, slots: int) -> bool:
+        held = self.slots.setdefault(pool, [])
+        if node_id in held:
+            return True
+        if len(held) >= slots:
+            return False
+        held.append(node_id)
+        return True
+
+    def release(self, pool: str, node_id: str) -> None:
+        held = self.slots.get(pool, [])
+        if node_id in held:
+            held.remove(node_id)
+
+    def holders(self, pool: str) -> Sequence[str]:
+        return sorted(self.slots.get(pool, []))
+
+
+@dataclass
+class MemoryWaitStore:
+    """WaitStore."""
+
+    waits: dict[tuple[str, str], Wait] = field(default_factory=dict)
+
+    def save(self, wait: Wait) -> None:
+        self.waits[wait.kind, wait.key] = wait
+
+    def get(self, kind: str, key: str) -> Wait | None:
+        return self.waits.get((kind, key))
+
+    def strike(self, kind: str, key: str, item: str) -> Wait | None:
+        wait = self.waits.get((kind, key))
+        if wait is None:
+            return None
+        wait = self.waits[kind, key] = replace(wait, outstanding=wait.outstanding - {item})
+        return wait
+
+    def drop(self, wait: Wait) -> None:
+        stored = self.waits.get((wait.kind, wait.key))
+        if stored is not None and stored.token == wait.token:
+            del self.waits[wait.kind, wait.key]
+
+
+@dataclass
+class MemoryJobStore:
+    """JobStore."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    runs: dict[tuple[str, int], Run] = field(default_factory=dict)
+
+    def get(self, job_id: str) -> Job | None:
+        return self.jobs.get(job_id)
+
+    def save(self, job: Job) -> bool:
+        stored = self.jobs.get(job.job_id)
+        if (stored.version if stored else 0) != job.version:
+            return False
+        self.jobs[job.job_id] = replace(job, version=job.version + 1)
+        return True
+
+    def get_run(self, job_id: str, number: int) -> Run | None:
+        return self.runs.get((job_id, number))
+
+    def save_run(self, run: Run) -> bool:
+        stored = self.runs.get((run.job_id, run.number))
+        if (stored.version if stored else 0) != run.version:
+            return False
+        self.runs[run.job_id, run.number] = replace(run, version=run.version + 1)
+        return True

@@ -1,0 +1,113 @@
+"""The outside world in memory: a scheduler, node commands, workflows and messages that remember what was asked."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.steps import StepResult
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.ports import CommandStatus
+
+
+@dataclass
+class MemoryScheduler:
+    """Scheduler. `draining` holds the nodes that take no new work; `tasks` every rank ever started."""
+
+    draining: set[str] = field(default_factory=set)
+    tasks: dict[str, GangTask] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)
+    unknown_nodes: set[str] = field(default_factory=set)
+
+    def placement(self, node: Node) -> str:
+        if node.node_id in self.unknown_nodes:
+            raise NotFound(f"{node.node_id} is not in cluster {node.cluster}")
+        return f"placement-of-{node.node_id}"
+
+    def drain(self, node: Node) -> bool:
+        self.placement(node)
+        was_active = node.node_id not in self.draining
+        self.draining.add(node.node_id)
+        return was_active
+
+    def activate(self, node: Node) -> None:
+        self.placement(node)
+        self.draining.discard(node.node_id)
+
+    def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
+        task_id = f"task-{job.job_id}-{run.number}-{task.rank}"
+        self.tasks.setdefault(task_id, task)
+        self.environments.setdefault(task_id, environment)
+        return task_id
+
+    def stop(self, job: Job, task_id: str, reason: str) -> None:
+        self.stopped.setdefault(task_id, reason)
+
+
+@dataclass
+class MemoryNodeCommands:
+    """NodeCommands. `sent` lists (verb, node, boot) in order; `statuses` says what became of each command."""
+
+    sent: list[tuple[str, str, str]] = field(default_factory=list)
+    statuses: dict[str, CommandStatus] = field(default_factory=dict)
+
+    def reboot(self, node: Node, expires_at: datetime) -> str:
+        return self._send("reboot", node)
+
+    def diagnose(self, node: Node, level: int, request_id: str, expires_at: datetime) -> str:
+        return self._send("diagnose", node)
+
+    def look(self, node: Node, command_id: str) -> CommandStatus:
+        return self.statuses.get(command_id, CommandStatus("UNKNOWN"))
+
+    def _send(self, verb: str, node: Node) -> str:
+        self.sent.append((verb, node.node_id, node.boot_id))
+        command_id = f"command-{len(self.sent)}"
+        self.statuses[command_id] = CommandStatus("PENDING")
+        return command_id
+
+
+@dataclass
+class MemoryWorkflows:
+    """Workflows. A token that was resumed once resumes nothing more."""
+
+    started: list[str] = field(default_factory=list)
+    resumed: dict[str, StepResult] = field(default_factory=dict)
+    expired: set[str] = field(default_factory=set)
+
+    def start(self, incident_id: str) -> None:
+        if incident_id not in self.started:
+            self.started.append(incident_id)
+
+    def resume(self, token: str, result: StepResult) -> bool:
+        if token in self.expired or token in self.resumed:
+            return False
+        self.resumed[token] = result
+        return True
+
+
+@dataclass
+class MemoryMessenger:
+    """Messenger."""
+
+    announced: list[tuple[str, Notification]] = field(default_factory=list)
+    sent: list[Notification] = field(default_factory=list)
+    marked: set[str] = field(default_factory=set)
+    quarantined: list[tuple[str, str]] = field(default_factory=list)
+
+    def announce(self, detail_type: str, notification: Notification) -> None:
+        self.announced.append((detail_type, notification))
+
+    def send(self, notification: Notification) -> None:
+        self.sent.append(notification)
+
+    def was_sent(self, notification: Notification) -> bool:
+        return notification.key in self.marked
+
+    def mark_sent(self, notification: Notification) -> None:
+        self.marked.add(notification.key)
+
+    def quarantine(self, body: str, why: str) -> None:
+        self.quarantined.append((body, why))

@@ -1,0 +1,1 @@
+"""What crosses a process boundary: events, steps, notifications, names. Imports nothing of ours."""

@@ -1,0 +1,81 @@
+"""What a node says: the events that agents put on the bus, version 1.
+
+The agent does not import this module (pydantic costs it 10 MiB); it builds the same shape as a frozen dataclass, which
+a test holds against the JSON Schema generated from here. Ingest validates with these models, once, at the edge.
+"""
+
+from datetime import datetime, timezone
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+
+from nodeheal.contract.vocabulary import Action, Family, Provider, Verdict
+
+# instance id, managed-instance id, or a scheduler's own id with its Region and account in front.
+NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}$"
+EVIDENCE_BYTES = 8192  # a kernel line is at most 1 KiB; a finding in JSON a few; an event may hold 256 KiB in all
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.astimezone(timezone.utc)
+
+
+UtcTime = Annotated[AwareDatetime, AfterValidator(_utc)]
+NodeId = Annotated[str, Field(pattern=NODE_ID_PATTERN, description="i-… or mi-…; never the hostname")]
+Word = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class Frozen(BaseModel):
+    """A value: immutable, and unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NodeFact(Frozen):
+    """What every event of a node carries: who says it, about which boot."""
+
+    schema_version: Literal[1]
+    event_id: Word = Field(description="stable: sending the same fact again sends the same id")
+    node_id: NodeId
+    cluster: Word = Field(description="the scheduler's cluster: an ECS cluster name")
+    pool: Word = Field(description="nodes that may stand in for one another and share a disruption budget")
+    provider: Provider
+    instance_id: Word = Field(description="the cloud's own spelling of the node id")
+    boot_id: Word = Field(description="the boot that the fact is about: /proc/sys/kernel/random/boot_id")
+    observed_at: UtcTime = Field(description="when the node saw it, UTC")
+    agent_version: Word
+
+
+class HealthEvent(NodeFact):
+    """One finding of one check, or a heartbeat (family heartbeat, verdict OK)."""
+
+    source: Word = Field(description="the check that found it, e.g. kernel_log")
+    family: Family
+    code: Word = Field(description="as the family spells it: 79, DCGM_FR_VOLATILE_DBE_DETECTED, alive")
+    component: Annotated[str, Field(max_length=128)] | None = Field(
+        default=None, description="GPU uuid, PCI address (0000:b9:00.0), NVSwitch, Neuron device or NIC"
+    )
+    component_serial: Annotated[str, Field(max_length=128)] | None = None
+    verdict: Verdict
+    suggested_action: Action | None = None
+    count: int = Field(default=1, ge=1, description="how many identical findings this event stands for")
+    evidence: Annotated[str, Field(max_length=EVIDENCE_BYTES)] = Field(
+        default="", description="the raw line, or JSON; at most 8 KiB"
+    )
+
+
+class NodeBooted(NodeFact):
+    """A node has come up. Only this (a new boot id) proves that a reboot happened."""
+
+    booted_at: UtcTime
+    address: Annotated[str, Field(max_length=255)] = Field(description="where gang members reach this node")
+    accelerators: int = Field(ge=0, description="how many accelerators the node reports")
+
+
+class DiagnosticsFinished(NodeFact):
+    """The answer to a diagnostics command."""
+
+    request_id: Word = Field(description="echoed from the command: it names the wait that this resumes")
+    verdict: Verdict
+    failed_tests: tuple[str, ...] = ()
+    evidence: Annotated[str, Field(max_length=EVIDENCE_BYTES)] = ""

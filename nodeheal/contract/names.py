@@ -1,0 +1,110 @@
+"""Every name that two processes must agree on: buses, detail types, table keys, documents, environment variables.
+
+Standard library only and Python 3.10: the agent, the stacks, the Lambdas and the CLI all read it.
+"""
+
+# Events --------------------------------------------------------------------------------------------------------------
+BUS = "nodeheal"
+AGENT_SOURCE = "nodeheal.agent"
+CONTROL_SOURCE = "nodeheal.control"
+
+NODE_HEALTH_REPORTED = "Node Health Reported"
+NODE_BOOTED = "Node Booted"
+DIAGNOSTICS_FINISHED = "Diagnostics Finished"
+INCIDENT_CLOSED = "Incident Closed"
+INCIDENT_ESCALATED = "Incident Escalated"
+
+ECS_TASK_STATE_CHANGE = "ECS Task State Change"
+SSM_INVOCATION_CHANGE = "EC2 Command Invocation Status-change Notification"
+
+# SSM -----------------------------------------------------------------------------------------------------------------
+REBOOT_DOCUMENT = "nodeheal-reboot-node"
+DIAGNOSTICS_DOCUMENT = "nodeheal-run-diagnostics"
+
+# The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
+MANAGED_TAG = "nodeheal:managed"
+MANAGED_TAG_VALUE = "true"
+
+# What the ECS agent sees as `startedBy`; ECS allows letters, digits, '-', '/', '_', 128 characters.
+STARTED_BY_PREFIX = "nodeheal"
+
+# Environment of the functions ----------------------------------------------------------------------------------------
+ENV_TABLE = "NODEHEAL_TABLE"
+ENV_BUS = "NODEHEAL_BUS"
+ENV_CLUSTER = "NODEHEAL_CLUSTER"
+ENV_TOPIC_ARN = "NODEHEAL_TOPIC_ARN"
+ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
+ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
+ENV_POLICY_FILE = "NODEHEAL_POLICY_FILE"
+
+# The input of a scheduled ping that keeps a function warm; the handler answers it without doing anything.
+KEEP_WARM = {"keep_warm": True}
+
+# The error name of an execution whose failure tail has already paged, so that the failed-execution rule does not.
+ERROR_ALREADY_PAGED = "HumanPaged"
+
+# The table -----------------------------------------------------------------------------------------------------------
+PARTITION_KEY = "pk"
+SORT_KEY = "sk"
+INDEX = "by_pool"
+INDEX_PARTITION_KEY = "gsi_pk"
+INDEX_SORT_KEY = "gsi_sk"
+TTL_ATTRIBUTE = "expires_at"
+
+NODE_SK = "node"
+INCIDENT_SK = "incident"
+JOB_SK = "job"
+WAIT_SK = "wait"
+SLOT_PREFIX = "slot#"
+TIMELINE_PREFIX = "t#"
+HISTORY_PREFIX = "h#"
+RUN_PREFIX = "run#"
+
+
+def node_pk(node_id: str) -> str:
+    """Partition of everything about one node."""
+    return f"node#{node_id}"
+
+
+def incident_pk(incident_id: str) -> str:
+    """Partition of one incident and its timeline."""
+    return f"incident#{incident_id}"
+
+
+def pool_pk(pool: str) -> str:
+    """Partition of a pool's budget slots; the index partition of its nodes and incidents."""
+    return f"pool#{pool}"
+
+
+def job_pk(job_id: str) -> str:
+    """Partition of one training job and its runs."""
+    return f"job#{job_id}"
+
+
+def wait_pk(kind: str, key: str) -> str:
+    """Partition of one awaited wake-up."""
+    return f"wait#{kind}#{key}"
+
+
+def attempts_sk(group: str) -> str:
+    """Sort key of the retry counter of one budget group, under the scope it counts for."""
+    return f"attempts#{group}"
+
+
+def run_sk(number: int) -> str:
+    """Sort key of one run of a job; zero-padded so that runs sort in order."""
+    return f"{RUN_PREFIX}{number:06d}"
+
+
+def started_by(job_id: str, run: int) -> str:
+    """The `startedBy` mark on every ECS task of one run of a job."""
+    return f"{STARTED_BY_PREFIX}/{job_id}/{run}"
+
+
+def parse_started_by(mark: str) -> "tuple[str, int] | None":
+    """(job id, run) of a task that nodeheal started; None for anybody else's task."""
+    prefix, _, rest = mark.partition("/")
+    job_id, _, run = rest.rpartition("/")
+    if prefix != STARTED_BY_PREFIX or not job_id or not run.isdigit():
+        return None
+    return job_id, int(run)

@@ -1,0 +1,58 @@
+"""What the workflow and its functions say to one another."""
+
+from pydantic import Field
+
+from nodeheal.contract.health_event import Frozen, NodeId, UtcTime
+from nodeheal.contract.vocabulary import Action, Ending, Outcome, Step
+
+
+class AttemptLimit(Frozen):
+    """What may be spent: at most `limit` attempts of `group` in any `window_seconds`."""
+
+    group: Action
+    limit: int = Field(ge=0)
+    window_seconds: int = Field(gt=0)
+
+
+class Decision(Frozen):
+    """The next step of an incident, and why. The reason ends up in the log, the incident and the email."""
+
+    step: Step
+    reason: str = Field(min_length=1)
+    node_id: NodeId = Field(description="the node that the step is about: the broken one, or its spare")
+    action: Action | None = Field(default=None, description="the rung of the ladder that this step climbs")
+    job_id: str | None = None
+    deadline_seconds: int = Field(default=60, gt=0, description="how long the workflow waits for the step")
+    attempt: AttemptLimit | None = Field(default=None, description="what a destructive step must reserve first")
+    diagnostics_level: int | None = Field(default=None, ge=1, le=4)
+    ending: Ending | None = Field(default=None, description="for CLOSE and ESCALATE")
+
+
+class StepRequest(Frozen):
+    """The input of every step function."""
+
+    incident_id: str
+    turn: int = Field(ge=0, description="which decision of the incident this carries out; makes ids repeatable")
+    decision: Decision
+    task_token: str | None = Field(default=None, description="of a wait: an event resumes the workflow with it")
+
+
+class StepResult(Frozen):
+    """How a step went, with what shows it."""
+
+    step: Step
+    node_id: NodeId
+    outcome: Outcome
+    reason: str
+    finished_at: UtcTime
+    boot_id: str | None = Field(default=None, description="the boot that a reboot or a diagnosis is about")
+    replacement_node_id: str | None = None
+    evidence: dict[str, str] = Field(default_factory=dict)
+
+
+class DecideRequest(Frozen):
+    """The input of decide_next_step: what the last turn brought."""
+
+    incident_id: str
+    turn: int = Field(ge=0)
+    result: StepResult | None = None

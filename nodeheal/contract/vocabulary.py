@@ -1,0 +1,124 @@
+"""The closed vocabularies of the product, spelled once.
+
+Standard library only and Python 3.10: the agent imports this module on nodes. Every value equals its name, so that
+a value in a log, a table item or an event is found by searching the code for it.
+"""
+
+from enum import Enum
+
+
+class _Word(str, Enum):
+    """A string enum whose str() is its value (``enum.StrEnum`` needs Python 3.11; nodes may have 3.10)."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class Family(_Word):
+    """Who says it: the kind of evidence a health event rests on."""
+
+    xid = "xid"
+    sxid = "sxid"
+    dcgm = "dcgm"
+    nvml = "nvml"
+    neuron = "neuron"
+    efa = "efa"
+    ib = "ib"
+    pcie_aer = "pcie_aer"
+    mce = "mce"
+    oom = "oom"
+    nvrm_other = "nvrm_other"
+    host = "host"
+    heartbeat = "heartbeat"
+    task = "task"
+
+
+class Verdict(_Word):
+    """What a check concluded. UNKNOWN is never healthy."""
+
+    OK = "OK"
+    DEGRADED = "DEGRADED"
+    UNKNOWN = "UNKNOWN"
+    FAILED = "FAILED"
+
+
+class Provider(_Word):
+    """Who can reboot and replace a node."""
+
+    ec2 = "ec2"
+    hybrid = "hybrid"
+
+
+class Action(_Word):
+    """What is to be done about a fault."""
+
+    OBSERVE = "OBSERVE"
+    RESTART_WORKLOAD = "RESTART_WORKLOAD"
+    RESET_GPU = "RESET_GPU"
+    REBOOT = "REBOOT"
+    REPLACE = "REPLACE"
+    ISOLATE = "ISOLATE"
+    ESCALATE = "ESCALATE"
+
+
+class Step(_Word):
+    """What Decide answers: the next thing the workflow does."""
+
+    ISOLATE = "ISOLATE"
+    FREEZE_EVIDENCE = "FREEZE_EVIDENCE"
+    REBOOT = "REBOOT"
+    DIAGNOSE = "DIAGNOSE"
+    REPLACE = "REPLACE"
+    RETURN = "RETURN"
+    RESTART_WORKLOAD = "RESTART_WORKLOAD"
+    WAIT = "WAIT"
+    CLOSE = "CLOSE"
+    ESCALATE = "ESCALATE"
+
+
+class Outcome(_Word):
+    """How a step went. UNKNOWN: it may have acted; look before doing anything else."""
+
+    DONE = "DONE"
+    REFUSED = "REFUSED"
+    FAILED = "FAILED"
+    UNKNOWN = "UNKNOWN"
+    TIMED_OUT = "TIMED_OUT"
+
+
+class NodeState(_Word):
+    """Where a node is in its life."""
+
+    HEALTHY = "HEALTHY"
+    SUSPECT = "SUSPECT"
+    ISOLATED = "ISOLATED"
+    RECOVERING = "RECOVERING"
+    PROBATION = "PROBATION"
+    QUARANTINED = "QUARANTINED"
+    RETIRED = "RETIRED"
+
+
+class IncidentState(_Word):
+    """Where an incident is in its life."""
+
+    OPEN = "OPEN"
+    WAITING = "WAITING"
+    CLOSED = "CLOSED"
+    ESCALATED = "ESCALATED"
+
+
+class Ending(_Word):
+    """How an incident ended; the workflow's last state says the same in words."""
+
+    RECOVERED = "RECOVERED"
+    OBSERVED_ONLY = "OBSERVED_ONLY"
+    HANDED_TO_A_HUMAN = "HANDED_TO_A_HUMAN"
+
+
+class JobState(_Word):
+    """Where a training job is in its life."""
+
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"

@@ -1,0 +1,30 @@
+"""The arithmetic of attempts: a sliding window that counts what was spent."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from nodeheal.contract.steps import AttemptLimit
+
+
+def in_window(attempts: Mapping[str, datetime], limit: AttemptLimit, now: datetime) -> dict[str, datetime]:
+    """The attempts that still count: those younger than the window."""
+    oldest = now - timedelta(seconds=limit.window_seconds)
+    return {attempt_id: at for attempt_id, at in attempts.items() if at > oldest}
+
+
+def reserve(
+    attempts: Mapping[str, datetime], attempt_id: str, limit: AttemptLimit, now: datetime
+) -> tuple[bool, dict[str, datetime]]:
+    """(granted, attempts that count afterwards). An id that is there already is granted and spends nothing more."""
+    counted = in_window(attempts, limit, now)
+    if attempt_id in counted:
+        return True, counted
+    if len(counted) >= limit.limit:
+        return False, counted
+    return True, {**counted, attempt_id: now}
+
+
+def spelled(limit: AttemptLimit, spent: int) -> str:
+    """'1 of 1 reboots in 24 h', for reasons and emails."""
+    name = {"REBOOT": "reboots", "REPLACE": "replacements", "RESTART_WORKLOAD": "job restarts"}[limit.group.value]
+    return f"{spent} of {limit.limit} {name} in {limit.window_seconds / 3600:g} h"

@@ -1,0 +1,108 @@
+"""An incident: one fault on one node, from the first event to the last word."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.vocabulary import Ending, IncidentState
+
+
+@dataclass(frozen=True)
+class TimelineEntry:
+    """One line of the incident's story. `entry_id` makes writing it twice harmless.
+
+    `kind` is one of: event, decision, result, progress. `data` holds the typed value as JSON for the first three.
+    """
+
+    at: datetime
+    kind: str
+    entry_id: str
+    text: str
+    data: str = ""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """The head of an incident; its story is in the timeline."""
+
+    incident_id: str
+    node_id: str
+    pool: str
+    root: HealthEvent
+    opened_at: datetime
+    policy_version: str
+    state: IncidentState = IncidentState.OPEN
+    turn: int = 0
+    job_id: str | None = None
+    ending: Ending | None = None
+    summary: str = ""
+    closed_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One decision and, once it is known, how it went."""
+
+    decision: Decision
+    result: StepResult | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """Everything known of an incident, in order. What Decide decides from."""
+
+    incident: Incident
+    events: tuple[HealthEvent, ...]
+    turns: tuple[Turn, ...]
+    timeline: tuple[TimelineEntry, ...] = ()
+
+
+def incident_id_of(event: HealthEvent) -> str:
+    """The incident that this event would open: the same event always names the same incident.
+
+    At most 80 characters of [A-Za-z0-9-_], since it is also the execution's name.
+    """
+    digest = sha256(f"{event.node_id}/{event.event_id}".encode()).hexdigest()[:10]
+    node = "".join(c if c.isalnum() else "-" for c in event.node_id)[-24:]
+    return f"inc-{event.observed_at:%Y%m%dT%H%M%S}-{node}-{digest}"
+
+
+def fingerprint(event: HealthEvent) -> str:
+    """What makes two findings the same trouble on one boot."""
+    return f"{event.family}/{event.code}/{event.component or '-'}/{event.boot_id}"
+
+
+def event_entry(event: HealthEvent) -> TimelineEntry:
+    """The timeline's line for an event; the same event always makes the same entry."""
+    component = f" on {event.component}" if event.component else ""
+    text = f"{event.node_id} reports {event.family.value.upper()} {event.code}{component}: {event.verdict}"
+    return TimelineEntry(event.observed_at, "event", f"event-{event.event_id}", text, event.model_dump_json())
+
+
+def decision_entry(turn: int, decision: Decision, at: datetime) -> TimelineEntry:
+    """The timeline's line for the decision of a turn."""
+    text = f"{decision.step}: {decision.reason}"
+    return TimelineEntry(at, "decision", f"decision-{turn:04d}", text, decision.model_dump_json())
+
+
+def result_entry(turn: int, result: StepResult) -> TimelineEntry:
+    """The timeline's line for how the step of a turn went."""
+    text = f"{result.step} {result.outcome}: {result.reason}"
+    return TimelineEntry(result.finished_at, "result", f"result-{turn:04d}", text, result.model_dump_json())
+
+
+def read_history(incident: Incident, entries: list[TimelineEntry]) -> History:
+    """Put a timeline back together: events by time, turns by number."""
+    ordered = sorted(entries, key=lambda e: (e.at, e.entry_id))
+    results = {e.entry_id[-4:]: StepResult.model_validate_json(e.data) for e in ordered if e.kind == "result"}
+    decisions = sorted((e for e in ordered if e.kind == "decision"), key=lambda e: e.entry_id)
+    return History(
+        incident,
+        events=tuple(HealthEvent.model_validate_json(e.data) for e in ordered if e.kind == "event"),
+        turns=tuple(
+            Turn(Decision.model_validate_json(e.data), results.get(e.entry_id[-4:])) for e in decisions
+        ),
+        timeline=tuple(ordered),
+    )

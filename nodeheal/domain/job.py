@@ -1,0 +1,73 @@
+"""A training job and its runs: who works on what, and how it ended."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from nodeheal.contract.vocabulary import JobState
+
+
+@dataclass(frozen=True)
+class GangTask:
+    """One rank of a run, on one node."""
+
+    node_id: str
+    rank: int
+    boot_id: str  # of the node at launch: a task cannot outlive its node's boot
+    placement: str  # the scheduler's name of the node: an ECS container-instance ARN
+    task_id: str = ""  # the scheduler's name of the task; empty until it has said so
+    status: str = "PENDING"  # PENDING, RUNNING or STOPPED
+    exit_code: int | None = None
+    stop_reason: str = ""
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the scheduler has told that this task is over."""
+        return self.status == "STOPPED"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One launch of the whole gang."""
+
+    job_id: str
+    number: int
+    started_at: datetime
+    why: str
+    tasks: tuple[GangTask, ...]
+    version: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether every rank has been seen running and none has stopped."""
+        return all(task.status == "RUNNING" for task in self.tasks)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every rank has stopped."""
+        return all(task.has_stopped for task in self.tasks)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether every rank ended with exit code 0."""
+        return self.has_ended and all(task.exit_code == 0 for task in self.tasks)
+
+    def with_task(self, changed: GangTask) -> "Run":
+        """The run with one rank's task replaced."""
+        return replace(self, tasks=tuple(changed if t.rank == changed.rank else t for t in self.tasks))
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run, on how many nodes, and where it is now."""
+
+    job_id: str
+    pool: str
+    cluster: str
+    task_definition: str
+    container: str
+    nodes: int
+    environment: dict[str, str] = field(default_factory=dict)
+    master_port: int = 29500
+    state: JobState = JobState.RUNNING
+    current_run: int = 0
+    version: int = 0

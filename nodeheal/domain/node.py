@@ -1,0 +1,103 @@
+"""A node as the control plane knows it, and the moves that its life allows."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import Enum, auto
+
+from nodeheal.contract.vocabulary import NodeState, Provider
+
+# A node keeps the boots it has had, to tell an old event from a new boot. An agent's spool holds days, not years.
+BOOTS_REMEMBERED = 16
+
+_MOVES: dict[NodeState, frozenset[NodeState]] = {
+    NodeState.HEALTHY: frozenset({NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RETIRED}),
+    NodeState.SUSPECT: frozenset({NodeState.HEALTHY, NodeState.ISOLATED, NodeState.RETIRED}),
+    NodeState.ISOLATED: frozenset({NodeState.RECOVERING, NodeState.PROBATION, NodeState.QUARANTINED}),
+    NodeState.RECOVERING: frozenset({NodeState.PROBATION, NodeState.QUARANTINED}),
+    NodeState.PROBATION: frozenset({NodeState.HEALTHY, NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RETIRED}),
+    NodeState.QUARANTINED: frozenset({NodeState.HEALTHY, NodeState.PROBATION, NodeState.RETIRED}),
+    NodeState.RETIRED: frozenset(),
+}
+
+
+class BootView(Enum):
+    """Which boot of the node an event speaks of."""
+
+    CURRENT = auto()
+    NEWER = auto()
+    PAST = auto()
+
+
+@dataclass(frozen=True)
+class Node:
+    """One accelerator node. `version` counts writes: a save succeeds only over the version that was read."""
+
+    node_id: str
+    cluster: str
+    pool: str
+    provider: Provider
+    instance_id: str
+    boot_id: str
+    booted_at: datetime
+    last_seen: datetime
+    address: str = ""
+    accelerators: int = 0
+    past_boots: tuple[str, ...] = ()
+    state: NodeState = NodeState.HEALTHY
+    state_reason: str = ""
+    probation_until: datetime | None = None
+    drained_by_us: bool = False
+    open_incident: str | None = None
+    job_id: str | None = None
+    # fingerprint of a fault -> the incident that dealt with it on this boot; what repeats is history, not news
+    settled: dict[str, str] = field(default_factory=dict)
+    version: int = 0
+
+    def view(self, boot_id: str, observed_at: datetime) -> BootView:
+        """Tell an event of this boot from one of an earlier or a later boot. An unknown old boot is PAST."""
+        if boot_id == self.boot_id:
+            return BootView.CURRENT
+        if boot_id in self.past_boots or observed_at <= self.booted_at:
+            return BootView.PAST
+        return BootView.NEWER
+
+    def booted(self, boot_id: str, at: datetime, address: str = "", accelerators: int = 0) -> "Node":
+        """The node after it came up as `boot_id`. What was settled on the old boot is open again."""
+        if boot_id == self.boot_id:
+            return replace(
+                self,
+                last_seen=max(at, self.last_seen),
+                address=address or self.address,
+                accelerators=accelerators or self.accelerators,
+            )
+        return replace(
+            self,
+            boot_id=boot_id,
+            booted_at=at,
+            last_seen=max(at, self.last_seen),
+            past_boots=(self.boot_id, *self.past_boots)[:BOOTS_REMEMBERED],
+            address=address or self.address,
+            accelerators=accelerators or self.accelerators,
+            settled={},
+        )
+
+    def is_available(self, now: datetime) -> bool:
+        """Whether a gang may be placed here: in service, out of probation, no open incident, no job."""
+        in_service = self.state is NodeState.HEALTHY or self.is_past_probation(now)
+        return in_service and self.open_incident is None and self.job_id is None
+
+    def is_past_probation(self, now: datetime) -> bool:
+        """A returned node counts as healthy again when its probation has run out without a fault."""
+        return self.state is NodeState.PROBATION and self.probation_until is not None and self.probation_until <= now
+
+
+def may_move(current: NodeState, target: NodeState) -> bool:
+    """Whether a node's life allows this move. Staying is always allowed: steps are repeated after a crash."""
+    return target is current or target in _MOVES[current]
+
+
+def moved(node: Node, target: NodeState, reason: str) -> Node:
+    """The node in its new state. Raises ValueError for a move that a node's life does not allow."""
+    if not may_move(node.state, target):
+        raise ValueError(f"{node.node_id} cannot go from {node.state} to {target}")
+    return replace(node, state=target, state_reason=reason)

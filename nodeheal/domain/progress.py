@@ -1,0 +1,120 @@
+"""What an incident's history shows to be done already: the ladder has memory because it is read off each time."""
+
+from dataclasses import dataclass, field
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.steps import StepResult
+from nodeheal.contract.vocabulary import Action, Outcome, Step, Verdict
+from nodeheal.domain.catalog import find
+from nodeheal.domain.incident import History
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the catalog says of an event."""
+
+    action: Action
+    title: str
+    why: str
+
+
+@dataclass
+class Rung:
+    """One destructive step that was tried, and what came of it."""
+
+    action: Action
+    result: StepResult
+    disproven: str = ""  # why it did not help, once that is known
+
+    def __str__(self) -> str:
+        name = {Action.REBOOT: "reboot", Action.REPLACE: "replacement"}[self.action]
+        if self.result.outcome is not Outcome.DONE:
+            return f"the {name} was not possible ({self.result.reason})"
+        if self.disproven:
+            return f"the {name} did not help ({self.disproven})"
+        return "rebooted" if self.action is Action.REBOOT else self.result.reason
+
+
+@dataclass
+class Progress:
+    """The state of the recovery. `None` means: not done yet."""
+
+    isolation: StepResult | None = None
+    tried: list[Rung] = field(default_factory=list)
+    proof: StepResult | None = None  # of the node that is to carry the job
+    contradiction: str = ""  # a fault on the boot that the reboot led to
+    returned: StepResult | None = None
+    restart: StepResult | None = None
+
+    @property
+    def is_isolated(self) -> bool:
+        """Tasks that would not stop in time do not undo the isolation; the restart proves later that they are gone."""
+        found = self.isolation
+        return found is not None and (found.outcome is Outcome.DONE or found.evidence.get("drained") == "true")
+
+    @property
+    def replacement(self) -> str | None:
+        """The spare that stands in for the broken node."""
+        return self.tried[-1].result.replacement_node_id if self.tried else None
+
+    @property
+    def awaits_proof(self) -> bool:
+        """Whether the last rung went through and nobody has checked yet that it helped."""
+        went = bool(self.tried) and self.tried[-1].result.outcome is Outcome.DONE
+        return went and self.proof is None and not self.contradiction
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the last rung is shown to have helped. Not being able to tell is no proof."""
+        return self.proof is not None and self.proof.outcome is Outcome.DONE and not self.contradiction
+
+    def told(self) -> str:
+        """What was tried, in words."""
+        return "; ".join(str(rung) for rung in self.tried)
+
+
+def diagnose_event(event: HealthEvent) -> Diagnosis:
+    """What a fault asks for. One that no row describes goes to a human."""
+    row = find(event.family, event.code)
+    spelled = f"{event.family.value.upper()} {event.code}"
+    if row is None:
+        return Diagnosis(Action.ESCALATE, spelled, "the catalog does not know this fault; a human must look")
+    return Diagnosis(row.action, f"{spelled} ({row.name})", row.why)
+
+
+def read_progress(history: History) -> Progress:
+    """Fold the turns, in order, into what is done; then let what the node reported since speak against it."""
+    seen = Progress()
+    for turn in history.turns:
+        if turn.result is not None:
+            _fold(seen, turn.result)
+    _hear_the_node(seen, history)
+    return seen
+
+
+def _fold(seen: Progress, result: StepResult) -> None:
+    if result.step is Step.ISOLATE:
+        seen.isolation = result
+    elif result.step in (Step.REBOOT, Step.REPLACE):
+        seen.tried.append(Rung(Action(result.step.value), result))
+        seen.proof = None
+    elif result.step is Step.DIAGNOSE:
+        seen.proof = result
+        if result.outcome is not Outcome.DONE and seen.tried:
+            seen.tried[-1].disproven = result.reason
+    elif result.step is Step.RETURN:
+        seen.returned = result
+    elif result.step is Step.RESTART_WORKLOAD:
+        seen.restart = result
+
+
+def _hear_the_node(seen: Progress, history: History) -> None:
+    """A fault on the boot that the last rung led to says that it did not help, whatever diagnostics say."""
+    last = seen.tried[-1] if seen.tried else None
+    if last is None or last.result.boot_id is None or seen.returned:
+        return
+    for event in history.events:
+        if event.boot_id == last.result.boot_id and event.verdict is Verdict.FAILED:
+            again = diagnose_event(event)
+            if again.action not in (Action.OBSERVE, Action.RESTART_WORKLOAD):
+                seen.contradiction = last.disproven = f"{again.title} on {event.node_id} after it"

@@ -1,0 +1,216 @@
+"""What the services need of the world. Each port says what it promises; adapters say how.
+
+An adapter raises `NotAccepted` where the other side provably did not take a call. Anything else that goes wrong is a
+surprise and is raised as it comes: the caller must then look before it acts again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.steps import AttemptLimit, StepResult
+from nodeheal.domain.incident import History, Incident, TimelineEntry
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import Node
+
+Clock = Callable[[], datetime]
+
+
+class NodeStore(Protocol):
+    """Remembers nodes. A save over a version that somebody else has replaced changes nothing."""
+
+    def get(self, node_id: str) -> Node | None:
+        """The node as last written (strongly consistent), or None for one never seen."""
+
+    def save(self, node: Node) -> bool:
+        """Write the node if its version is still the stored one (0: if it does not exist). False: read it again."""
+
+    def in_pool(self, pool: str) -> Sequence[Node]:
+        """The pool's nodes; eventually consistent."""
+
+    def record_history(self, event: HealthEvent, why: str) -> None:
+        """Keep an event that leads to no incident, with the reason. Recording it twice changes nothing."""
+
+
+class IncidentStore(Protocol):
+    """Remembers incidents and their story. Entries are only ever added."""
+
+    def open(self, incident: Incident, node: Node) -> bool:
+        """Write the incident, its root event's entry and `node` (which must name it), all or nothing.
+
+        False: it exists, or the node has changed since it was read.
+        """
+
+    def append(self, incident_id: str, entry: TimelineEntry) -> bool:
+        """Add one entry. False: an entry with this id is there already, and nothing changed."""
+
+    def history(self, incident_id: str) -> History:
+        """The incident with its events and turns in order (strongly consistent). Raises NotFound."""
+
+    def advance(self, incident: Incident, entries: Sequence[TimelineEntry]) -> bool:
+        """Write the next turn and its entries, all or nothing. False: this turn has been taken already."""
+
+    def finish(self, incident: Incident) -> None:
+        """Write how it ended: state, ending, summary and time. Writing it again changes nothing."""
+
+
+class AttemptLedger(Protocol):
+    """Counts recovery attempts. Reserving is the only way to spend one; what is denied spends nothing."""
+
+    def reserve(self, scope: str, attempt_id: str, limit: AttemptLimit) -> tuple[bool, int]:
+        """(granted, attempts spent in the window, this one included). The same attempt_id spends once."""
+
+    def refund(self, scope: str, attempt_id: str, limit: AttemptLimit) -> None:
+        """Give back an attempt after which provably nothing was done."""
+
+    def spent(self, scope: str, limit: AttemptLimit) -> int:
+        """How many attempts the window holds now."""
+
+
+class DisruptionBudget(Protocol):
+    """Knows which nodes of a pool are out of service by our hand, and never lets them be more than allowed."""
+
+    def claim(self, pool: str, node_id: str, slots: int) -> bool:
+        """Take one of `slots` for this node. Claiming again is True and takes no second slot."""
+
+    def release(self, pool: str, node_id: str) -> None:
+        """Give the node's slot back, if it has one."""
+
+    def holders(self, pool: str) -> Sequence[str]:
+        """The nodes that hold a slot."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A workflow that waits for the world. It resumes when nothing is outstanding any more."""
+
+    kind: str
+    key: str
+    token: str
+    incident_id: str
+    deadline_at: datetime
+    outstanding: frozenset[str] = frozenset()
+    boot_id: str = ""  # the boot that a reboot is to leave behind; the one a diagnosis is about
+    command_id: str = ""  # the SSM command behind it, where there is one
+    result_json: str = ""  # the StepResult to resume with, where it is known before
+
+
+class WaitStore(Protocol):
+    """Keeps task tokens from before an action is sent until an event resumes the workflow."""
+
+    def save(self, wait: Wait) -> None:
+        """Store the wait, over an older one of the same kind and key."""
+
+    def get(self, kind: str, key: str) -> Wait | None:
+        """The wait, or None."""
+
+    def strike(self, kind: str, key: str, item: str) -> Wait | None:
+        """Take one item off what is outstanding; the wait as it is then. Striking twice changes nothing."""
+
+    def drop(self, wait: Wait) -> None:
+        """Forget the wait, unless a newer one (another token) has taken its place."""
+
+
+class JobStore(Protocol):
+    """Remembers training jobs and their runs."""
+
+    def get(self, job_id: str) -> Job | None:
+        """The job, or None."""
+
+    def save(self, job: Job) -> bool:
+        """Write the job if its version is still the stored one (0: if it does not exist)."""
+
+    def get_run(self, job_id: str, number: int) -> Run | None:
+        """One run, or None."""
+
+    def save_run(self, run: Run) -> bool:
+        """Write the run if its version is still the stored one (0: if it does not exist)."""
+
+
+class Scheduler(Protocol):
+    """Places training tasks on nodes: ECS today."""
+
+    def placement(self, node: Node) -> str:
+        """The scheduler's own name of the node. Raises NotFound."""
+
+    def drain(self, node: Node) -> bool:
+        """Take no new work here. False: it was so already, and not by us."""
+
+    def activate(self, node: Node) -> None:
+        """Take work here again."""
+
+    def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
+        """Start one rank where `task` says; its id. A rank that is there already is not started again."""
+
+    def stop(self, job: Job, task_id: str, reason: str) -> None:
+        """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
+
+
+@dataclass(frozen=True)
+class CommandStatus:
+    """What became of a command on a node. `state`: PENDING, SUCCEEDED, FAILED, or UNKNOWN (nobody knows it)."""
+
+    state: str
+    output: str = ""
+
+
+class NodeCommands(Protocol):
+    """Makes nodes do things. Every command names the boot it is meant for and when it expires."""
+
+    def reboot(self, node: Node, expires_at: datetime) -> str:
+        """Ask for a reboot of exactly this boot; the command's id. Acceptance proves nothing."""
+
+    def diagnose(self, node: Node, level: int, request_id: str, expires_at: datetime) -> str:
+        """Ask for diagnostics; the command's id. The node answers with a Diagnostics Finished event."""
+
+    def look(self, node: Node, command_id: str) -> CommandStatus:
+        """What became of the command."""
+
+
+class Workflows(Protocol):
+    """Runs the workflows."""
+
+    def start(self, incident_id: str) -> None:
+        """Start recover_node for the incident; a second start is a no-op."""
+
+    def resume(self, token: str, result: StepResult) -> bool:
+        """Hand a waiting task its result. False: nobody waits with this token any more."""
+
+
+class Messenger(Protocol):
+    """Tells people, and keeps what could not be read."""
+
+    def announce(self, detail_type: str, notification: Notification) -> None:
+        """Put a notification on the bus."""
+
+    def send(self, notification: Notification) -> None:
+        """Hand a notification to the people who are subscribed."""
+
+    def was_sent(self, notification: Notification) -> bool:
+        """Whether a notification with this key has gone out."""
+
+    def mark_sent(self, notification: Notification) -> None:
+        """Remember that it has gone out. Comes after sending: twice is better than never."""
+
+    def quarantine(self, body: str, why: str) -> None:
+        """Keep a message that cannot be read, with the reason."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """All of them, as a service is handed them. A service uses the few it names."""
+
+    nodes: NodeStore
+    incidents: IncidentStore
+    attempts: AttemptLedger
+    budget: DisruptionBudget
+    waits: WaitStore
+    jobs: JobStore
+    scheduler: Scheduler
+    commands: NodeCommands
+    workflows: Workflows
+    messenger: Messenger
+    clock: Clock

@@ -1,0 +1,1 @@
+"""One use case a file. Ports come in as arguments; nothing here knows AWS."""

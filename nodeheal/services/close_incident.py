@@ -1,0 +1,11 @@
+"""The incident is over."""
+
+from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.ports import Ports
+from nodeheal.services.end_incident import end_incident
+
+
+def close_incident(request: StepRequest, ports: Ports) -> StepResult:
+    """Recovered, or observed only."""
+    return end_incident(request, ports, IncidentState.CLOSED)

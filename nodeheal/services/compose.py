@@ -1,0 +1,71 @@
+"""Write the email that an operator reads at night: what happened, why, what was tried, what is needed."""
+
+from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
+from nodeheal.contract.vocabulary import Ending
+from nodeheal.domain.incident import History
+from nodeheal.domain.node import Node
+from nodeheal.domain.progress import diagnose_event, read_progress
+
+_WORDS = {
+    Ending.RECOVERED: "recovered",
+    Ending.OBSERVED_ONLY: "observed only",
+    Ending.HANDED_TO_A_HUMAN: "needs a human",
+}
+
+
+def compose(history: History, ending: Ending, summary: str, node: Node) -> Notification:
+    """One email for one ending of one incident. Sending it twice is folded by its key."""
+    incident = history.incident
+    title = diagnose_event(incident.root).title
+    job = f", {incident.job_id}" if incident.job_id else ""
+    subject = f"[nodeheal] {_WORDS[ending]}: {incident.node_id} {title}{job}"
+    return Notification(
+        key=f"{incident.incident_id}/{ending}",
+        subject=_fit(subject),
+        body="\n".join([*_head(history, summary), "", *_needed(history, ending, node), "", *_story(history)]),
+        severity="PAGE" if ending is Ending.HANDED_TO_A_HUMAN else "INFO",
+        pool=incident.pool,
+    )
+
+
+def _fit(subject: str) -> str:
+    """SNS takes printable ASCII only, on one line."""
+    plain = " ".join(subject.encode("ascii", "replace").decode().split())
+    return plain if len(plain) <= SUBJECT_CHARACTERS else plain[: SUBJECT_CHARACTERS - 3] + "..."
+
+
+def _head(history: History, summary: str) -> list[str]:
+    incident = history.incident
+    fault = diagnose_event(incident.root)
+    tried = read_progress(history).told()
+    return [
+        summary,
+        "",
+        f"Node       {incident.node_id} (pool {incident.pool})",
+        f"Fault      {fault.title}" + (f" on {incident.root.component}" if incident.root.component else ""),
+        f"Evidence   {incident.root.evidence}",
+        f"Job        {incident.job_id or 'none of ours'}",
+        f"Why        {fault.why}",
+        f"Tried      {tried or 'nothing'}",
+    ]
+
+
+def _needed(history: History, ending: Ending, node: Node) -> list[str]:
+    incident = history.incident
+    if ending is Ending.RECOVERED:
+        return ["Needed     nothing."]
+    if ending is Ending.OBSERVED_ONLY:
+        return ["Needed     nothing now; nodeheal has touched nothing."]
+    if node.state.value == "QUARANTINED":
+        return [
+            f"Needed     {node.node_id} is out of service and stays so: repair or retire it. It keeps its slot of the",
+            f"           disruption budget of pool {incident.pool} until then.",
+        ]
+    return [f"Needed     look at {node.node_id}; nodeheal has left it and its job as they were."]
+
+
+def _story(history: History) -> list[str]:
+    incident = history.incident
+    start = incident.root.observed_at
+    story = [f"  {(entry.at - start).total_seconds():8.1f}  {entry.text}" for entry in history.timeline]
+    return ["What happened, in seconds after the fault:", *story, "", f"Incident   {incident.incident_id}", f"Policy     {incident.policy_version}"]

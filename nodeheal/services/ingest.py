@@ -1,0 +1,95 @@
+"""A health event comes in: history, a heartbeat, part of an open incident, or a new incident."""
+
+from dataclasses import replace
+from enum import StrEnum
+
+from nodeheal.contract.health_event import HealthEvent, NodeFact
+from nodeheal.contract.vocabulary import Family, IncidentState, Verdict
+from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.incident import Incident, event_entry, fingerprint, incident_id_of
+from nodeheal.domain.node import BootView, Node
+from nodeheal.ports import Ports
+from nodeheal.services.steps import SAVE_TRIES
+
+
+class Ingested(StrEnum):
+    """What became of an event."""
+
+    OPENED = "OPENED"
+    JOINED = "JOINED"
+    REPEATED = "REPEATED"
+    DUPLICATE = "DUPLICATE"
+    HISTORY = "HISTORY"
+    SEEN = "SEEN"
+
+
+def ingest(event: HealthEvent, ports: Ports, policy_version: str) -> Ingested:
+    """Take one event. Safe to repeat: the same event always ends in the same incident, once."""
+    for _ in range(SAVE_TRIES):
+        node = ports.nodes.get(event.node_id) or enrolled(event)
+        view = node.view(event.boot_id, event.observed_at)
+        if view is BootView.PAST:
+            ports.nodes.record_history(event, "from before the node's current boot")
+            return Ingested.HISTORY
+        node = node.booted(event.boot_id, event.observed_at)
+        if event.family is Family.heartbeat or event.verdict is Verdict.OK:
+            ports.nodes.save(node)  # a lost race means that somebody else has just seen the node
+            return Ingested.SEEN
+        outcome = _take_fault(event, node, ports, policy_version)
+        if outcome is not None:
+            return outcome
+    raise NotAccepted(f"{event.node_id} is being written by others; event {event.event_id} is tried again later")
+
+
+def enrolled(fact: NodeFact) -> Node:
+    """A node that has not been heard of before, as its first event describes it."""
+    return Node(
+        node_id=fact.node_id,
+        cluster=fact.cluster,
+        pool=fact.pool,
+        provider=fact.provider,
+        instance_id=fact.instance_id,
+        boot_id=fact.boot_id,
+        booted_at=fact.observed_at,
+        last_seen=fact.observed_at,
+    )
+
+
+def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy_version: str) -> Ingested | None:
+    """None: the node has changed under us; read it again."""
+    if node.open_incident:
+        return _join(event, node.open_incident, ports)
+    settled = node.settled.get(fingerprint(event))
+    if settled:
+        is_new = ports.incidents.append(settled, event_entry(event))
+        return Ingested.REPEATED if is_new else Ingested.DUPLICATE
+    incident = Incident(
+        incident_id=incident_id_of(event),
+        node_id=node.node_id,
+        pool=node.pool,
+        root=event,
+        opened_at=ports.clock(),
+        policy_version=policy_version,
+        job_id=node.job_id,
+    )
+    if ports.incidents.open(incident, replace(node, open_incident=incident.incident_id)):
+        ports.workflows.start(incident.incident_id)
+        return Ingested.OPENED
+    return Ingested.DUPLICATE if _exists(incident.incident_id, ports) else None
+
+
+def _join(event: HealthEvent, incident_id: str, ports: Ports) -> Ingested:
+    """Add the event to the incident that is open. If a crash lost the workflow's start, this makes up for it."""
+    is_new = ports.incidents.append(incident_id, event_entry(event))
+    incident = ports.incidents.history(incident_id).incident
+    if incident.turn == 0 and incident.state is IncidentState.OPEN:
+        ports.workflows.start(incident_id)
+    return Ingested.JOINED if is_new else Ingested.DUPLICATE
+
+
+def _exists(incident_id: str, ports: Ports) -> bool:
+    try:
+        ports.incidents.history(incident_id)
+    except NotFound:
+        return False
+    return True

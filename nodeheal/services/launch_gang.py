@@ -1,0 +1,149 @@
+"""Start every rank of a training job, on nodes that are named, and know when all of them run."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.domain.progress import read_progress
+from nodeheal.ports import Ports, Wait
+from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, resume_if_complete, save_node, tell, token_of
+from nodeheal.services.stop_gang import current_run, may_write, run_key
+
+GANG_RUNNING = "gang_running"
+
+
+def submit_job(job: Job, nodes: Sequence[Node], ports: Ports) -> Run:
+    """Record a new job and start its first run. Raises ValueError if it exists, PlacementRefused as `launch` does."""
+    if not ports.jobs.save(job):
+        raise ValueError(f"job {job.job_id} exists already")
+    run = _record_run(replace(job, version=1), nodes, "submitted", ports)
+    _start(replace(job, version=1), run, ports)
+    return run
+
+
+def launch_gang(request: StepRequest, ports: Ports) -> None:
+    """Start the job's next run, the broken node's place taken by its spare. Resumes when all ranks run.
+
+    Nothing starts while a rank of the last run may still be writing checkpoints.
+    """
+    token = token_of(request)
+    job, last = current_run(request.decision.job_id, ports)
+    if job is None or last is None:
+        _refuse(request, ports, f"no record of job {request.decision.job_id}")
+        return
+    if last.why != _why(request):  # else this very step has launched it before: carry on with that run
+        alive = [f"rank {task.rank} on {task.node_id}" for task in last.tasks if may_write(task, ports)]
+        if alive:
+            _refuse(request, ports, f"{', '.join(alive)} of run {last.number} may still be writing checkpoints")
+            return
+        last = _record_run(job, _nodes_for(request, last, ports), _why(request), ports)
+        job = replace(job, current_run=last.number)
+    wait = _store_wait(request, job, last, token, ports)
+    try:
+        _start(job, last, ports)
+    except (PlacementRefused, NotFound) as refusal:
+        ports.waits.drop(wait)
+        _refuse(request, ports, str(refusal))
+        return
+    where = ", ".join(f"rank {task.rank} on {task.node_id}" for task in last.tasks)
+    tell(request, ports, "launched", f"{job.job_id} run {last.number} launched: {where}")
+    _strike_what_runs_already(wait, job, last.number, ports)
+
+
+def _why(request: StepRequest) -> str:
+    return f"{request.incident_id}/{request.turn}"
+
+
+def _refuse(request: StepRequest, ports: Ports, why: str) -> None:
+    ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why))
+
+
+def _nodes_for(request: StepRequest, last: Run, ports: Ports) -> list[Node]:
+    """The nodes of the last run, in rank order, with the spare in the broken node's place."""
+    spare = read_progress(ports.incidents.history(request.incident_id)).replacement
+    broken = ports.incidents.history(request.incident_id).incident.node_id
+    names = [spare if spare and task.node_id == broken else task.node_id for task in last.tasks]
+    return [node_of(name, ports) for name in names]
+
+
+def _record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
+    """Write the run, then point the job and its nodes at it: what is started is always on record first."""
+    number = job.current_run + 1
+    tasks = tuple(
+        GangTask(node.node_id, rank, node.boot_id, ports.scheduler.placement(node)) for rank, node in enumerate(nodes)
+    )
+    run = Run(job.job_id, number, ports.clock(), why, tasks)
+    known = ports.jobs.get_run(job.job_id, number)
+    if known is None and not ports.jobs.save_run(run):
+        raise NotAccepted(f"run {number} of {job.job_id} is being recorded elsewhere")
+    if known is not None and known.why != why:
+        raise NotAccepted(f"run {number} of {job.job_id} was launched for another reason: {known.why}")
+    if not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING)):
+        raise NotAccepted(f"job {job.job_id} is being written by others")
+    for node in nodes:
+        save_node(ports, node, job_id=job.job_id)
+    return known or replace(run, version=1)
+
+
+def _store_wait(request: StepRequest, job: Job, run: Run, token: str, ports: Ports) -> Wait:
+    nodes = ", ".join(task.node_id for task in run.tasks)
+    reason = f"{job.job_id} restarted from its last checkpoint as run {run.number} on {nodes}"
+    done: StepResult = result_of(request, ports, Outcome.DONE, reason)
+    wait = Wait(
+        kind=GANG_RUNNING,
+        key=run_key(job.job_id, run.number),
+        token=token,
+        incident_id=request.incident_id,
+        deadline_at=ports.clock() + timedelta(seconds=request.decision.deadline_seconds),
+        outstanding=frozenset(task.placement for task in run.tasks),
+        result_json=done.model_dump_json(),
+    )
+    ports.waits.save(wait)
+    return wait
+
+
+def _start(job: Job, run: Run, ports: Ports) -> None:
+    """Start all ranks or none: a rank that is refused takes the others down again."""
+    master = node_of(run.tasks[0].node_id, ports)
+    started: list[str] = []
+    for task in run.tasks:
+        environment = {
+            **job.environment,
+            "NODEHEAL_JOB": job.job_id,
+            "NODEHEAL_RUN": str(run.number),
+            "RANK": str(task.rank),
+            "WORLD_SIZE": str(len(run.tasks)),
+            "MASTER_ADDR": master.address,
+            "MASTER_PORT": str(job.master_port),
+        }
+        try:
+            started.append(ports.scheduler.start(job, run, task, environment))
+        except PlacementRefused:
+            for task_id in started:
+                ports.scheduler.stop(job, task_id, f"nodeheal: rank {task.rank} of the gang was refused")
+            raise
+        _note_task_id(run, task.rank, started[-1], ports)
+
+
+def _note_task_id(run: Run, rank: int, task_id: str, ports: Ports) -> None:
+    for _ in range(SAVE_TRIES):
+        stored = ports.jobs.get_run(run.job_id, run.number) or run
+        task = next(t for t in stored.tasks if t.rank == rank)
+        if task.task_id == task_id or ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id))):
+            return
+    raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others")
+
+
+def _strike_what_runs_already(wait: Wait, job: Job, number: int, ports: Ports) -> None:
+    """A rank that ran before the wait was stored has struck nothing: do it now."""
+    run = ports.jobs.get_run(job.job_id, number)
+    left: Wait | None = wait
+    for task in run.tasks if run else ():
+        if task.status == "RUNNING":
+            left = ports.waits.strike(wait.kind, wait.key, task.placement)
+    resume_if_complete(ports, left)

@@ -1,0 +1,110 @@
+"""At a deadline, look once before concluding: the event that should have come may be late, lost or never sent."""
+
+import json
+from collections.abc import Callable
+
+from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.vocabulary import NodeState, Outcome, Step, Verdict
+from nodeheal.ports import Ports, Wait
+from nodeheal.services.reboot_node import BOOT
+from nodeheal.services.replace_node import claimed_spare, swapped
+from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
+from nodeheal.services.steps import node_of, result_of
+from nodeheal.services.stop_gang import current_run, may_write
+
+
+def look_once(request: StepRequest, ports: Ports) -> StepResult:
+    """What can be seen of a step whose answer did not come. UNKNOWN where nothing can be told."""
+    look: dict[Step, Callable[[StepRequest, Ports], StepResult]] = {
+        Step.ISOLATE: _at_isolation,
+        Step.REBOOT: _at_reboot,
+        Step.DIAGNOSE: _at_diagnosis,
+        Step.REPLACE: _at_replacement,
+        Step.RESTART_WORKLOAD: _at_restart,
+    }
+    looker = look.get(request.decision.step)
+    if looker is None:
+        return result_of(request, ports, Outcome.UNKNOWN, "the step broke, and there is nothing to look at")
+    return looker(request, ports)
+
+
+def _seconds(request: StepRequest) -> str:
+    return f"{request.decision.deadline_seconds} s"
+
+
+def _at_isolation(request: StepRequest, ports: Ports) -> StepResult:
+    node = node_of(request.decision.node_id, ports)
+    drained = node.state is NodeState.ISOLATED and node.open_incident == request.incident_id
+    _, run = current_run(request.decision.job_id, ports)
+    alive = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if may_write(task, ports)] if run else []
+    evidence = {"drained": "true" if drained else "false"}
+    if drained and not alive:
+        return result_of(request, ports, Outcome.DONE, "drained, and its gang has stopped", evidence=evidence)
+    why = f"not seen to stop within {_seconds(request)}: {', '.join(alive)}" if drained else "it could not be drained"
+    return result_of(request, ports, Outcome.TIMED_OUT if drained else Outcome.FAILED, why, evidence=evidence)
+
+
+def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
+    node = node_of(request.decision.node_id, ports)
+    wait = ports.waits.get(BOOT, node.node_id)
+    if wait is None or wait.incident_id != request.incident_id:
+        return result_of(request, ports, Outcome.FAILED, "the reboot was not sent")
+    ports.waits.drop(wait)
+    if node.boot_id != wait.boot_id:
+        return result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
+    if not wait.command_id:
+        return result_of(request, ports, Outcome.UNKNOWN, "the reboot may have been sent; the node has not rebooted")
+    state = ports.commands.look(node, wait.command_id).state
+    why = f"no new boot id within {_seconds(request)}; the reboot command is {state}"
+    return result_of(request, ports, Outcome.FAILED if state == "FAILED" else Outcome.TIMED_OUT, why)
+
+
+def _at_diagnosis(request: StepRequest, ports: Ports) -> StepResult:
+    node = node_of(request.decision.node_id, ports)
+    wait = ports.waits.get(DIAGNOSTICS, request_id_of(request))
+    if wait is None:
+        return result_of(request, ports, Outcome.UNKNOWN, "the diagnostics were not started")
+    ports.waits.drop(wait)
+    status = ports.commands.look(node, wait.command_id) if wait.command_id else None
+    if status is None or status.state != "SUCCEEDED":
+        state = status.state if status else "UNKNOWN"
+        why = f"diagnostics did not answer within {_seconds(request)}; the command is {state}"
+        return result_of(request, ports, Outcome.TIMED_OUT, why, boot_id=wait.boot_id)
+    return _read_summary(request, ports, status.output, wait)
+
+
+def _read_summary(request: StepRequest, ports: Ports, output: str, wait: Wait) -> StepResult:
+    """The command's own output: one line of JSON that the agent prints beside the event that did not arrive."""
+    try:
+        summary = json.loads(output.strip().splitlines()[-1])
+        verdict, failed = Verdict(summary["verdict"]), ", ".join(summary["failed_tests"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        why = "the diagnostics' output cannot be read"
+        return result_of(request, ports, Outcome.UNKNOWN, why, boot_id=wait.boot_id)
+    outcome, why = judged(verdict, failed)
+    return result_of(request, ports, outcome, why, boot_id=wait.boot_id)
+
+
+def judged(verdict: Verdict, failed_tests: str) -> tuple[Outcome, str]:
+    """What a diagnosis is worth. Only OK is a proof; not being able to tell is not."""
+    if verdict is Verdict.OK:
+        return Outcome.DONE, "diagnostics passed"
+    if verdict is Verdict.UNKNOWN:
+        return Outcome.UNKNOWN, f"diagnostics gave no result{f' ({failed_tests})' if failed_tests else ''}"
+    return Outcome.FAILED, f"diagnostics failed: {failed_tests or verdict}"
+
+
+def _at_replacement(request: StepRequest, ports: Ports) -> StepResult:
+    node = node_of(request.decision.node_id, ports)
+    spare = claimed_spare(node, request.incident_id, ports)
+    if spare is None:
+        return result_of(request, ports, Outcome.FAILED, "no spare was claimed")
+    return swapped(request, spare, ports)
+
+
+def _at_restart(request: StepRequest, ports: Ports) -> StepResult:
+    _, run = current_run(request.decision.job_id, ports)
+    if run is not None and run.is_running:
+        return result_of(request, ports, Outcome.DONE, f"{run.job_id} runs as run {run.number}")
+    ranks = ", ".join(f"rank {task.rank} is {task.status}" for task in run.tasks) if run else "no run is recorded"
+    return result_of(request, ports, Outcome.TIMED_OUT, f"not all ranks run after {_seconds(request)}: {ranks}")

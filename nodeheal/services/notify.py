@@ -1,0 +1,13 @@
+"""Hand an announced notification to people, once."""
+
+from nodeheal.contract.notification import Notification
+from nodeheal.ports import Ports
+
+
+def notify(notification: Notification, ports: Ports) -> bool:
+    """False: it has gone out before. A crash right after sending sends it twice, which is better than never."""
+    if ports.messenger.was_sent(notification):
+        return False
+    ports.messenger.send(notification)
+    ports.messenger.mark_sent(notification)
+    return True

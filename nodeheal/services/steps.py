@@ -1,0 +1,78 @@
+"""Small things that every step does the same way: spell its result, tell its progress, resume a wait."""
+
+from dataclasses import replace
+
+from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.vocabulary import Outcome
+from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.node import Node
+from nodeheal.ports import Ports, Wait
+
+# A save that loses a race is read and tried again. Two writers of one node are the rule in a storm, five are not.
+SAVE_TRIES = 5
+
+
+def result_of(
+    request: StepRequest,
+    ports: Ports,
+    outcome: Outcome,
+    reason: str,
+    *,
+    boot_id: str | None = None,
+    replacement_node_id: str | None = None,
+    evidence: dict[str, str] | None = None,
+) -> StepResult:
+    """How the requested step went."""
+    return StepResult(
+        step=request.decision.step,
+        node_id=request.decision.node_id,
+        outcome=outcome,
+        reason=reason,
+        finished_at=ports.clock(),
+        boot_id=boot_id,
+        replacement_node_id=replacement_node_id,
+        evidence=evidence or {},
+    )
+
+
+def tell(request: StepRequest, ports: Ports, what: str, text: str) -> None:
+    """Add a line of progress to the incident's timeline; `what` names it, once a turn."""
+    entry = TimelineEntry(ports.clock(), "progress", f"{what}-{request.turn:04d}", text)
+    ports.incidents.append(request.incident_id, entry)
+
+
+def node_of(node_id: str, ports: Ports) -> Node:
+    """The node. Raises NotFound with its id."""
+    node = ports.nodes.get(node_id)
+    if node is None:
+        raise NotFound(f"no node {node_id} in the table; has its agent ever reported?")
+    return node
+
+
+def save_node(ports: Ports, node: Node, **changes: object) -> Node:
+    """Write changes to a node over whatever version is stored now. For fields that one writer owns."""
+    for _ in range(SAVE_TRIES):
+        current = node_of(node.node_id, ports)
+        if ports.nodes.save(changed := replace(current, **changes)):  # type: ignore[arg-type]
+            return changed
+    raise NotAccepted(f"{node.node_id} is being written by others; nothing was changed")
+
+
+def resume(ports: Ports, wait: Wait, result: StepResult) -> None:
+    """Hand the waiting workflow its result, then forget the wait. In this order: a crash between repeats harmlessly."""
+    ports.workflows.resume(wait.token, result)
+    ports.waits.drop(wait)
+
+
+def resume_if_complete(ports: Ports, wait: Wait | None) -> None:
+    """Resume a wait that has nothing outstanding any more, with the result it was stored with."""
+    if wait is not None and not wait.outstanding and wait.result_json:
+        resume(ports, wait, StepResult.model_validate_json(wait.result_json))
+
+
+def token_of(request: StepRequest) -> str:
+    """The task token. Raises ValueError: a step that waits was called by a state that does not."""
+    if not request.task_token:
+        raise ValueError(f"{request.decision.step} of {request.incident_id} was called without a task token")
+    return request.task_token

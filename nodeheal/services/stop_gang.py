@@ -1,0 +1,69 @@
+"""Stop every task of a job's run, and resume the workflow when the last one is gone."""
+
+from datetime import timedelta
+
+from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.vocabulary import Outcome
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.ports import Ports, Wait
+from nodeheal.services.steps import result_of, resume_if_complete, tell, token_of
+
+GANG_STOPPED = "gang_stopped"
+
+
+def run_key(job_id: str, run: int) -> str:
+    """How a wait names one run of a job."""
+    return f"{job_id}/{run}"
+
+
+def stop_gang(request: StepRequest, ports: Ports) -> None:
+    """Ask all ranks to end, each with its own grace. The workflow resumes with DONE when all have stopped."""
+    stop_and_resume(request, ports, result_of(request, ports, Outcome.DONE, "the gang has stopped"))
+
+
+def stop_and_resume(request: StepRequest, ports: Ports, result: StepResult) -> None:
+    """Stop the gang of the decision's job, then resume with `result`. Safe to repeat."""
+    token = token_of(request)
+    job, run = current_run(request.decision.job_id, ports)
+    alive = [task for task in run.tasks if may_write(task, ports)] if run else []
+    if job is None or run is None or not alive:
+        ports.workflows.resume(token, result)
+        return
+    wait = Wait(
+        kind=GANG_STOPPED,
+        key=run_key(job.job_id, run.number),
+        token=token,
+        incident_id=request.incident_id,
+        deadline_at=ports.clock() + timedelta(seconds=request.decision.deadline_seconds),
+        outstanding=frozenset(task.placement for task in alive),
+        result_json=result.model_dump_json(),
+    )
+    ports.waits.save(wait)
+    for task in alive:
+        if task.task_id:
+            ports.scheduler.stop(job, task.task_id, f"nodeheal: recovery {request.incident_id}")
+    names = ", ".join(f"rank {task.rank} on {task.node_id}" for task in alive)
+    tell(request, ports, "gang-stopping", f"asked {names} of {job.job_id} to stop")
+    _strike_what_stopped_meanwhile(wait, job, run.number, ports)
+
+
+def current_run(job_id: str | None, ports: Ports) -> tuple[Job | None, Run | None]:
+    """The job and its newest run, as far as there are any."""
+    job = ports.jobs.get(job_id) if job_id else None
+    return job, ports.jobs.get_run(job.job_id, job.current_run) if job else None
+
+
+def may_write(task: GangTask, ports: Ports) -> bool:
+    """Whether this rank can still be writing: it has not been seen to stop, and its node has not rebooted since."""
+    node = ports.nodes.get(task.node_id)
+    return not task.has_stopped and (node is None or node.boot_id == task.boot_id)
+
+
+def _strike_what_stopped_meanwhile(wait: Wait, job: Job, number: int, ports: Ports) -> None:
+    """A rank that stopped after it was read and before the wait was stored has struck nothing: do it now."""
+    run = ports.jobs.get_run(job.job_id, number)
+    left: Wait | None = wait
+    for task in run.tasks if run else ():
+        if task.placement in wait.outstanding and task.has_stopped:
+            left = ports.waits.strike(wait.kind, wait.key, task.placement)
+    resume_if_complete(ports, left)

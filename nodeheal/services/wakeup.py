@@ -1,0 +1,123 @@
+"""The world answers: an event resumes the workflow that waits for it. Late and repeated events change nothing."""
+
+from dataclasses import replace
+
+from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
+from nodeheal.contract.steps import StepResult
+from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.job import GangTask, Run
+from nodeheal.domain.node import BootView
+from nodeheal.ports import Ports, Wait
+from nodeheal.services.ingest import enrolled
+from nodeheal.services.launch_gang import GANG_RUNNING
+from nodeheal.services.look_once import judged
+from nodeheal.services.reboot_node import BOOT, COMMAND
+from nodeheal.services.run_diagnostics import DIAGNOSTICS
+from nodeheal.services.steps import SAVE_TRIES, resume, resume_if_complete, save_node
+from nodeheal.services.stop_gang import GANG_STOPPED, run_key
+from nodeheal.services.translate.ecs_task import TaskChange
+
+_ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
+
+
+def on_node_booted(event: NodeBooted, ports: Ports) -> None:
+    """Record the boot; if a reboot of an earlier boot was waited for, it is proven now."""
+    for _ in range(SAVE_TRIES):
+        node = ports.nodes.get(event.node_id) or enrolled(event)
+        if node.view(event.boot_id, event.observed_at) is BootView.PAST:
+            return
+        booted = node.booted(event.boot_id, event.booted_at, event.address, event.accelerators)
+        if ports.nodes.save(booted):
+            break
+    else:
+        raise NotAccepted(f"{event.node_id} is being written by others; its boot is recorded later")
+    wait = ports.waits.get(BOOT, event.node_id)
+    # A node can answer before it has gone down. Only another boot id proves that it rebooted.
+    if wait is not None and wait.boot_id != event.boot_id:
+        blank = StepResult.model_validate_json(wait.result_json)
+        proof = {"outcome": Outcome.DONE, "reason": "back with a new boot id", "boot_id": event.boot_id}
+        resume(ports, wait, _at(blank, ports, **proof))
+
+
+def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
+    """Resume the diagnosis that asked, if the node still has the boot that was to be diagnosed."""
+    wait = ports.waits.get(DIAGNOSTICS, event.request_id)
+    if wait is None or wait.boot_id != event.boot_id:
+        return
+    blank = StepResult.model_validate_json(wait.result_json)
+    outcome, reason = judged(event.verdict, ", ".join(event.failed_tests))
+    evidence = {"diagnostics": event.evidence[:1000]} if event.evidence else {}
+    resume(ports, wait, _at(blank, ports, outcome=outcome, reason=reason, evidence=evidence))
+
+
+def on_command_failed(command_id: str, ports: Ports) -> None:
+    """A command that the node refused or could not run will bring no answer: say so now, not at the deadline."""
+    wait = ports.waits.get(COMMAND, command_id)
+    if wait is not None and wait.result_json:
+        resume(ports, wait, _at(StepResult.model_validate_json(wait.result_json), ports))
+
+
+def on_task_change(change: TaskChange, ports: Ports) -> None:
+    """Record where a rank is; resume what waits for the gang to run or to stop."""
+    run = _record(change, ports)
+    if run is None:
+        return
+    key = run_key(change.job_id, change.run)
+    if change.status == "RUNNING":
+        resume_if_complete(ports, ports.waits.strike(GANG_RUNNING, key, change.placement))
+    if change.status == "STOPPED":
+        _tell_launch_of_a_death(change, key, ports)
+        resume_if_complete(ports, ports.waits.strike(GANG_STOPPED, key, change.placement))
+        _settle_job(run, ports)
+
+
+def _at(blank: StepResult, ports: Ports, **known: object) -> StepResult:
+    return blank.model_copy(update={**known, "finished_at": ports.clock()})
+
+
+def _record(change: TaskChange, ports: Ports) -> Run | None:
+    """Write the rank's new state, never an older one over a newer. None for a task of no run that is known."""
+    for _ in range(SAVE_TRIES):
+        run = ports.jobs.get_run(change.job_id, change.run)
+        task = next((t for t in run.tasks if t.placement == change.placement), None) if run else None
+        if run is None or task is None:
+            return None
+        changed = _advanced(task, change)
+        if changed == task or ports.jobs.save_run(run.with_task(changed)):
+            return run.with_task(changed)
+    raise NotAccepted(f"run {change.run} of {change.job_id} is being written by others; the event is taken later")
+
+
+def _advanced(task: GangTask, change: TaskChange) -> GangTask:
+    if task.task_id not in ("", change.task_id) or _ORDER[change.status] <= _ORDER[task.status]:
+        return task
+    return replace(
+        task,
+        task_id=change.task_id,
+        status=change.status,
+        exit_code=change.exit_code,
+        stop_reason=change.stop_reason,
+    )
+
+
+def _tell_launch_of_a_death(change: TaskChange, key: str, ports: Ports) -> None:
+    """A rank that dies while the others still start will never make the gang complete."""
+    wait: Wait | None = ports.waits.get(GANG_RUNNING, key)
+    if wait is not None:
+        died = f"a rank stopped while the gang was starting ({change.stop_reason or f'exit code {change.exit_code}'})"
+        blank = StepResult.model_validate_json(wait.result_json)
+        resume(ports, wait, _at(blank, ports, outcome=Outcome.FAILED, reason=died))
+
+
+def _settle_job(run: Run, ports: Ports) -> None:
+    """When the last rank has stopped: a finished job gives its nodes back, a stopped one keeps them for its restart."""
+    job = ports.jobs.get(run.job_id)
+    if job is None or not run.has_ended or job.current_run != run.number:
+        return
+    ports.jobs.save(replace(job, state=JobState.COMPLETED if run.has_succeeded else JobState.STOPPED))
+    if run.has_succeeded:
+        for task in run.tasks:
+            node = ports.nodes.get(task.node_id)
+            if node is not None and node.job_id == run.job_id:
+                save_node(ports, node, job_id=None)

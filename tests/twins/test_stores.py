@@ -1,0 +1,288 @@
+"""Memory and DynamoDB keep one specification: every test here runs over both."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from nodeheal.adapters.aws.items import Table
+from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoDisruptionBudget
+from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, DynamoNodeStore, DynamoWaitStore
+from nodeheal.contract import names
+from nodeheal.contract.steps import AttemptLimit, Decision
+from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Step
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.incident import Incident, decision_entry, event_entry, incident_id_of
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.ports import Ports, Wait
+from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
+
+REBOOTS = AttemptLimit(group=Action.REBOOT, limit=2, window_seconds=3600)
+
+
+def _dynamo_ports(clock: FrozenClock) -> Ports:
+    client = boto3.client("dynamodb", region_name="us-east-1")
+    keys = ("pk", "sk", names.INDEX_PARTITION_KEY, names.INDEX_SORT_KEY)
+    client.create_table(
+        TableName="state",
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": names.INDEX,
+                "KeySchema": [
+                    {"AttributeName": names.INDEX_PARTITION_KEY, "KeyType": "HASH"},
+                    {"AttributeName": names.INDEX_SORT_KEY, "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "ALL"},
+            }
+        ],
+    )
+    table = Table(client, "state")
+    return replace(
+        memory_ports(clock),
+        nodes=DynamoNodeStore(table),
+        incidents=DynamoIncidentStore(table),
+        attempts=DynamoAttemptLedger(table, clock),
+        budget=DynamoDisruptionBudget(table),
+        waits=DynamoWaitStore(table),
+        jobs=DynamoJobStore(table),
+    )
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture(params=["memory", "dynamodb"])
+def ports(request: pytest.FixtureRequest, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ports]:
+    if request.param == "memory":
+        yield memory_ports(clock)
+        return
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        yield _dynamo_ports(clock)
+
+
+def _incident(**changes: object) -> Incident:
+    event = xid()
+    incident = Incident(incident_id_of(event), event.node_id, event.pool, event, NOW, "policy-1")
+    return replace(incident, **changes)  # type: ignore[arg-type]
+
+
+def _opened(ports: Ports) -> Incident:
+    incident = _incident()
+    assert ports.incidents.open(incident, node(open_incident=incident.incident_id))
+    return incident
+
+
+def test_a_node_comes_back_as_it_was_saved(ports: Ports) -> None:
+    saved = node(state=NodeState.PROBATION, probation_until=NOW, settled={"a": "b"}, past_boots=("boot-0",))
+
+    assert ports.nodes.save(saved)
+
+    assert ports.nodes.get(saved.node_id) == replace(saved, version=1)
+    assert list(ports.nodes.in_pool("demo")) == [replace(saved, version=1)]
+
+
+def test_a_save_over_a_version_that_somebody_else_replaced_changes_nothing(ports: Ports) -> None:
+    ports.nodes.save(node())
+    read = ports.nodes.get(node().node_id)
+    assert read is not None
+    assert ports.nodes.save(replace(read, job_id="first"))
+
+    assert not ports.nodes.save(replace(read, job_id="second"))
+
+    stored = ports.nodes.get(node().node_id)
+    assert stored is not None
+    assert stored.job_id == "first"
+
+
+def test_a_node_that_was_never_seen_is_none(ports: Ports) -> None:
+    assert ports.nodes.get("mi-unknown") is None
+
+
+def test_opening_an_incident_writes_the_incident_its_event_and_the_node(ports: Ports) -> None:
+    incident = _opened(ports)
+
+    history = ports.incidents.history(incident.incident_id)
+    stored = ports.nodes.get(incident.node_id)
+
+    assert history.incident == incident
+    assert history.events == (incident.root,)
+    assert stored is not None
+    assert stored.open_incident == incident.incident_id
+
+
+def test_an_incident_opens_once(ports: Ports) -> None:
+    incident = _opened(ports)
+    read = ports.nodes.get(incident.node_id)
+    assert read is not None
+
+    assert not ports.incidents.open(incident, read)
+
+
+def test_an_incident_does_not_open_over_a_node_that_changed(ports: Ports) -> None:
+    ports.nodes.save(node())
+
+    assert not ports.incidents.open(_incident(), node())
+
+    with pytest.raises(NotFound, match=_incident().incident_id):
+        ports.incidents.history(_incident().incident_id)
+
+
+def test_an_entry_is_added_once(ports: Ports) -> None:
+    incident = _opened(ports)
+    entry = event_entry(xid(48))
+
+    assert [ports.incidents.append(incident.incident_id, entry) for _ in range(2)] == [True, False]
+
+    assert [e.code for e in ports.incidents.history(incident.incident_id).events] == ["48", "79"]
+
+
+def test_a_turn_is_taken_once(ports: Ports) -> None:
+    incident = _opened(ports)
+    first = decision_entry(0, Decision(step=Step.ISOLATE, reason="first", node_id=incident.node_id), NOW)
+    second = decision_entry(0, Decision(step=Step.REBOOT, reason="second", node_id=incident.node_id), NOW)
+
+    taken = [ports.incidents.advance(replace(incident, turn=1), [entry]) for entry in (first, second)]
+
+    assert taken == [True, False]
+    assert [t.decision.reason for t in ports.incidents.history(incident.incident_id).turns] == ["first"]
+
+
+def test_a_finished_incident_says_how_it_ended(ports: Ports) -> None:
+    incident = _opened(ports)
+    finished = replace(
+        incident, state=IncidentState.CLOSED, ending=Ending.RECOVERED, summary="healed", closed_at=NOW
+    )
+
+    ports.incidents.finish(finished)
+    ports.incidents.finish(finished)
+
+    assert ports.incidents.history(incident.incident_id).incident == finished
+
+
+def test_attempts_stop_at_the_limit_and_what_is_denied_spends_nothing(ports: Ports) -> None:
+    asked = [ports.attempts.reserve("node#a", f"attempt-{n}", REBOOTS) for n in range(3)]
+
+    assert asked == [(True, 1), (True, 2), (False, 2)]
+    assert ports.attempts.spent("node#a", REBOOTS) == 2
+
+
+def test_the_same_attempt_is_spent_once(ports: Ports) -> None:
+    asked = [ports.attempts.reserve("node#a", "attempt-1", REBOOTS) for _ in range(2)]
+
+    assert asked == [(True, 1), (True, 1)]
+
+
+def test_attempts_are_counted_per_scope(ports: Ports) -> None:
+    for scope in ("node#a", "node#b"):
+        for n in range(2):
+            ports.attempts.reserve(scope, f"attempt-{n}", REBOOTS)
+
+    assert ports.attempts.spent("node#a", REBOOTS) == 2
+
+
+def test_an_attempt_leaves_the_window_in_time(ports: Ports, clock: FrozenClock) -> None:
+    for n in range(2):
+        ports.attempts.reserve("node#a", f"attempt-{n}", REBOOTS)
+    clock.advance(REBOOTS.window_seconds + 1)
+
+    assert ports.attempts.reserve("node#a", "later", REBOOTS) == (True, 1)
+
+
+def test_a_refunded_attempt_can_be_spent_again(ports: Ports) -> None:
+    for n in range(2):
+        ports.attempts.reserve("node#a", f"attempt-{n}", REBOOTS)
+
+    ports.attempts.refund("node#a", "attempt-1", REBOOTS)
+    ports.attempts.refund("node#a", "attempt-1", REBOOTS)
+
+    assert ports.attempts.spent("node#a", REBOOTS) == 1
+    assert ports.attempts.reserve("node#a", "attempt-9", REBOOTS) == (True, 2)
+
+
+def test_no_more_nodes_hold_a_slot_than_there_are_slots(ports: Ports) -> None:
+    claims = [ports.budget.claim("demo", name, 2) for name in ("a", "b", "c", "a")]
+
+    assert claims == [True, True, False, True]
+    assert list(ports.budget.holders("demo")) == ["a", "b"]
+
+
+def test_fewer_slots_than_holders_let_nobody_in(ports: Ports) -> None:
+    ports.budget.claim("demo", "a", 3)
+    ports.budget.claim("demo", "b", 3)
+    ports.budget.release("demo", "a")
+
+    assert not ports.budget.claim("demo", "c", 1)
+
+
+def test_a_released_slot_is_free_again(ports: Ports) -> None:
+    ports.budget.claim("demo", "a", 1)
+
+    ports.budget.release("demo", "a")
+    ports.budget.release("demo", "a")
+
+    assert ports.budget.claim("demo", "b", 1)
+
+
+def _wait(**changes: object) -> Wait:
+    wait = Wait("gang_stopped", "job/1", "token-1", "inc-1", NOW + timedelta(minutes=1), frozenset({"x", "y"}))
+    return replace(wait, **changes)  # type: ignore[arg-type]
+
+
+def test_a_wait_comes_back_as_it_was_saved(ports: Ports) -> None:
+    ports.waits.save(_wait(boot_id="boot-1", command_id="c", result_json="{}"))
+
+    assert ports.waits.get("gang_stopped", "job/1") == _wait(boot_id="boot-1", command_id="c", result_json="{}")
+
+
+def test_striking_what_is_outstanding_ends_with_nothing_outstanding(ports: Ports) -> None:
+    ports.waits.save(_wait())
+
+    left = [ports.waits.strike("gang_stopped", "job/1", item) for item in ("x", "x", "z", "y")]
+
+    assert [sorted(wait.outstanding) for wait in left if wait] == [["y"], ["y"], ["y"], []]
+
+
+def test_striking_where_nobody_waits_is_nothing(ports: Ports) -> None:
+    assert ports.waits.strike("gang_stopped", "job/1", "x") is None
+
+
+def test_a_wait_that_a_newer_one_replaced_is_not_dropped(ports: Ports) -> None:
+    ports.waits.save(_wait())
+    ports.waits.save(_wait(token="token-2"))
+
+    ports.waits.drop(_wait())
+
+    assert ports.waits.get("gang_stopped", "job/1") == _wait(token="token-2")
+
+
+def test_a_dropped_wait_is_gone(ports: Ports) -> None:
+    ports.waits.save(_wait())
+
+    ports.waits.drop(_wait())
+
+    assert ports.waits.get("gang_stopped", "job/1") is None
+
+
+def test_a_job_and_its_runs_come_back_as_they_were_saved(ports: Ports) -> None:
+    job = Job("llama", "demo", "training", "trainer:1", "trainer", 2, {"A": "1"}, state=JobState.STOPPED)
+    task = GangTask("mi-1", 0, "boot-1", "placement", "task", "STOPPED", 134, "EssentialContainerExited: dead")
+    run = Run("llama", 3, NOW, "inc-1/5", (task,))
+
+    assert ports.jobs.save(job)
+    assert ports.jobs.save_run(run)
+
+    assert ports.jobs.get("llama") == replace(job, version=1)
+    assert ports.jobs.get_run("llama", 3) == replace(run, version=1)
+    assert not ports.jobs.save_run(run)
+    assert ports.jobs.get("other") is None

@@ -1,0 +1,93 @@
+"""Values for tests, each with one obvious default."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from nodeheal.adapters.memory.stores import (
+    MemoryAttemptLedger,
+    MemoryDisruptionBudget,
+    MemoryIncidentStore,
+    MemoryJobStore,
+    MemoryNodeStore,
+    MemoryWaitStore,
+)
+from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Family, Provider, Verdict
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import Budget, Mode, PoolPolicy, RecoveryPolicy
+from nodeheal.ports import Ports
+
+NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
+ACT = RecoveryPolicy(default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=1, max_percent=100)))
+
+
+class FrozenClock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self, now: datetime = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+def xid(code: int = 79, **changes: Any) -> HealthEvent:
+    """A fault as an agent reports it."""
+    values: dict[str, Any] = {
+        "schema_version": 1,
+        "event_id": f"event-{code}",
+        "node_id": "mi-0a1b2c3d4e5f60718",
+        "cluster": "training",
+        "pool": "demo",
+        "provider": Provider.hybrid,
+        "instance_id": "mi-0a1b2c3d4e5f60718",
+        "boot_id": "boot-1",
+        "observed_at": NOW,
+        "source": "kernel_log",
+        "family": Family.xid,
+        "code": str(code),
+        "component": "0000:b9:00.0",
+        "verdict": Verdict.FAILED,
+        "evidence": f"NVRM: Xid (PCI:0000:b9:00): {code}, pid=<unknown>, name=<unknown>",
+        "agent_version": "0.1.0",
+    }
+    return HealthEvent.model_validate({**values, **changes})
+
+
+def node(node_id: str = "mi-0a1b2c3d4e5f60718", **changes: Any) -> Node:
+    """A healthy node, seen an hour ago."""
+    values: dict[str, Any] = {
+        "node_id": node_id,
+        "cluster": "training",
+        "pool": "demo",
+        "provider": Provider.hybrid,
+        "instance_id": node_id,
+        "boot_id": "boot-1",
+        "booted_at": NOW - timedelta(hours=1),
+        "last_seen": NOW - timedelta(minutes=1),
+        "address": "127.0.0.1",
+    }
+    return Node(**{**values, **changes})
+
+
+def memory_ports(clock: FrozenClock | None = None) -> Ports:
+    """A whole world in memory."""
+    clock = clock or FrozenClock()
+    nodes = MemoryNodeStore()
+    return Ports(
+        nodes=nodes,
+        incidents=MemoryIncidentStore(nodes),
+        attempts=MemoryAttemptLedger(clock),
+        budget=MemoryDisruptionBudget(),
+        waits=MemoryWaitStore(),
+        jobs=MemoryJobStore(),
+        scheduler=MemoryScheduler(),
+        commands=MemoryNodeCommands(),
+        workflows=MemoryWorkflows(),
+        messenger=MemoryMessenger(),
+        clock=clock,
+    )
