@@ -67,7 +67,7 @@ def _heal(say: "_Spell", seen: Progress, fault: Diagnosis, provider: Provider) -
     if seen.awaits_proof:
         return _prove(say, seen)
     if seen.proof is not None and seen.proof.outcome is Outcome.UNKNOWN:
-        return say.hand_over(f"{fault.title}: diagnostics cannot tell whether it is healthy: {seen.proof.reason}")
+        return say.hand_over(f"{fault.title}: the diagnostics prove nothing: {seen.proof.reason}")
     if not seen.is_proven:
         return _climb(say, seen, fault)
     if seen.replacement:
@@ -92,7 +92,8 @@ def _climb(say: "_Spell", seen: Progress, fault: Diagnosis) -> Decision:
     if not left:
         tried = seen.told() or "isolated, as the catalog asks"
         return say.hand_over(f"{fault.title}: {tried}; nothing is left to try")
-    return say.step(Step(left[0].value), f"{seen.told()}; next is a {left[0].value.lower()}", left[0])
+    name = {Action.REBOOT: "reboot", Action.REPLACE: "replacement"}[left[0]]
+    return say.step(Step(left[0].value), f"{seen.told()}; next is a {name}", left[0])
 
 
 def _after_repair(say: "_Spell", seen: Progress, fault: Diagnosis) -> Decision:

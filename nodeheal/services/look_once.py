@@ -86,9 +86,11 @@ def _read_summary(request: StepRequest, ports: Ports, output: str, wait: Wait) -
 
 
 def judged(verdict: Verdict, failed_tests: str) -> tuple[Outcome, str]:
-    """What a diagnosis is worth. Only OK is a proof; not being able to tell is not."""
+    """What a diagnosis is worth. Only OK is a proof. DEGRADED (settings, not hardware) is for a human, not for a swap."""
     if verdict is Verdict.OK:
         return Outcome.DONE, "diagnostics passed"
+    if verdict is Verdict.DEGRADED:
+        return Outcome.UNKNOWN, f"diagnostics found the node's settings wanting: {failed_tests or 'see its output'}"
     if verdict is Verdict.UNKNOWN:
         return Outcome.UNKNOWN, f"diagnostics gave no result{f' ({failed_tests})' if failed_tests else ''}"
     return Outcome.FAILED, f"diagnostics failed: {failed_tests or verdict}"

@@ -35,7 +35,7 @@ class FrozenClock:
         self.now += timedelta(seconds=seconds)
 
 
-def xid(code: int = 79, **changes: Any) -> HealthEvent:
+def xid(code: int = 79, /, **changes: Any) -> HealthEvent:
     """A fault as an agent reports it."""
     values: dict[str, Any] = {
         "schema_version": 1,

@@ -1,0 +1,39 @@
+"""All ports over AWS, put together. The one place where the control plane reads the time."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from nodeheal.adapters.aws.calls import client
+from nodeheal.adapters.aws.ecs import EcsScheduler
+from nodeheal.adapters.aws.items import Table
+from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoDisruptionBudget
+from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
+from nodeheal.adapters.aws.ssm import SsmNodeCommands
+from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, DynamoNodeStore, DynamoWaitStore
+from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
+from nodeheal.ports import Ports
+
+
+def clock() -> datetime:
+    """Now, in UTC."""
+    return datetime.now(UTC)
+
+
+def aws_ports(table: str, recover_node_arn: str, to: Destinations, make: Callable[[str], Any] = client) -> Ports:
+    """Ports over the AWS clients that `make` returns; each is made when its port is first used."""
+    rows = Table(make("dynamodb"), table)
+    return Ports(
+        nodes=DynamoNodeStore(rows),
+        incidents=DynamoIncidentStore(rows),
+        attempts=DynamoAttemptLedger(rows, clock),
+        budget=DynamoDisruptionBudget(rows),
+        waits=DynamoWaitStore(rows),
+        jobs=DynamoJobStore(rows),
+        scheduler=EcsScheduler(partial(make, "ecs")),
+        commands=SsmNodeCommands(partial(make, "ssm"), clock),
+        workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn),
+        messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
+        clock=clock,
+    )

@@ -1,0 +1,216 @@
+"""Follows a log file through rotation, truncation, restarts and reboots, and hands out its lines once."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeheal.agent.kernel_line import is_boot_banner
+
+CHUNK_BYTES = 64 * 1024
+LINE_BYTES = 64 * 1024  # a longer line is no kernel message; it is skipped up to its newline
+MARK_BYTES = 128  # what stands before the cursor, to recognise the file when its inode number was reused
+# A syslog daemon goes on writing to the renamed file until it is told to reopen.
+RETIRED_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class RawLine:
+    """One complete line. `is_history`: it was written before the boot that now runs."""
+
+    content: bytes
+    position: str
+    is_history: bool
+
+
+@dataclass
+class _OpenFile:
+    """One file being read. `offset` is the first byte that was not handed out yet."""
+
+    descriptor: int
+    identity: tuple[int, int]
+    offset: int = 0
+    partial: bytes = b""
+    history_until: int = 0
+    is_overlong: bool = False
+    retired_at: float | None = None
+
+    @classmethod
+    def at(cls, path: Path) -> "_OpenFile":
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        status = os.fstat(descriptor)
+        return cls(descriptor, (status.st_dev, status.st_ino))
+
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def read(self) -> list[RawLine] | None:
+        """The complete lines of the next chunk; None at the end of the file."""
+        read_to = self.offset + len(self.partial)
+        size = self.size()
+        if size == read_to:
+            return None
+        if size < read_to:  # truncated in place, as logrotate's copytruncate does
+            self.offset, self.partial, self.history_until, self.is_overlong, read_to = 0, b"", 0, False, 0
+        *complete, rest = (self.partial + os.pread(self.descriptor, CHUNK_BYTES, read_to)).split(b"\n")
+        if self.is_overlong and complete:
+            # The end of a line that was skipped is not a line: a header in there is somebody's forgery.
+            self.offset += len(complete.pop(0)) + 1
+            self.is_overlong = False
+        lines = [self._hand_out(content, len(content) + 1) for content in complete]
+        self.partial = rest
+        if len(rest) > LINE_BYTES:
+            self.offset, self.partial, self.is_overlong = self.offset + len(rest), b"", True
+        return lines
+
+    def read_last(self) -> list[RawLine]:
+        """What stands at the very end without a newline: nobody will finish it in a file that was rotated away."""
+        content, self.partial = self.partial, b""
+        return [self._hand_out(content, len(content))] if content else []
+
+    def _hand_out(self, content: bytes, length: int) -> RawLine:
+        line = RawLine(content, f"{self.identity[1]}:{self.offset}", self.offset < self.history_until)
+        self.offset += length
+        return line
+
+    def mark(self) -> str:
+        """A fingerprint of what stands just before the cursor."""
+        start = max(0, self.offset - MARK_BYTES)
+        return hashlib.sha256(os.pread(self.descriptor, self.offset - start, start)).hexdigest()[:16]
+
+    def last_banner(self, until: int) -> int | None:
+        """Where, between the cursor and `until`, the last boot began."""
+        found, position, rest = None, self.offset, b""
+        start = self.offset
+        while position < until:
+            chunk = os.pread(self.descriptor, min(CHUNK_BYTES, until - position), position)
+            if not chunk:
+                break
+            position += len(chunk)
+            *complete, rest = (rest + chunk).split(b"\n")
+            for content in complete:
+                if is_boot_banner(content):
+                    found = start
+                start += len(content) + 1
+        return start if rest and is_boot_banner(rest) else found
+
+
+class FileTail:
+    """Reads one log file. What it has handed out is said by `cursor()`, for the next start to go on from there."""
+
+    def __init__(self, path: Path, boot_id: str, cursor: dict[str, object] | None) -> None:
+        """Without a cursor (the first start ever) it begins at the end of the file as it is now."""
+        self._path = path
+        self._boot_id = boot_id
+        self._name = str(path)
+        self._files: list[_OpenFile] = []
+        self._seen: tuple[int, int, int] | None = None
+        self.history_boot_id = boot_id
+        if cursor is None:
+            self._begin_at_the_end()
+        else:
+            self._resume(cursor)
+
+    def has_news(self) -> bool:
+        """Whether `read` may have something. One system call, as it is asked many times a second on an idle node."""
+        try:
+            status = os.stat(self._name)  # noqa: PTH116  # pathlib costs as much as the call itself
+        except FileNotFoundError:
+            return True
+        seen = (status.st_dev, status.st_ino, status.st_size)
+        if seen == self._seen and len(self._files) == 1:
+            return False
+        self._seen = seen
+        return True
+
+    def read(self, now: float) -> Iterator[RawLine]:
+        """The lines that were completed since the last call. `now`: monotonic."""
+        self._follow_rotation(now)
+        for file in tuple(self._files):
+            while (lines := file.read()) is not None:
+                yield from lines
+            if file.retired_at is not None and now - file.retired_at > RETIRED_SECONDS:
+                yield from file.read_last()
+                self._forget(file)
+
+    def cursor(self) -> dict[str, object]:
+        """Where to go on. It names the boot that the next unread line belongs to."""
+        is_in_history = any(file.offset < file.history_until for file in self._files)
+        return {
+            "boot_id": self.history_boot_id if is_in_history else self._boot_id,
+            "files": [
+                {"identity": list(file.identity), "offset": file.offset, "mark": file.mark()} for file in self._files
+            ],
+        }
+
+    def close(self) -> None:
+        """Let the files go."""
+        for file in tuple(self._files):
+            self._forget(file)
+
+    def _begin_at_the_end(self) -> None:
+        if self._path.exists():
+            file = _OpenFile.at(self._path)
+            file.offset = file.size()
+            self._files = [file]
+
+    def _resume(self, cursor: dict[str, object]) -> None:
+        entries = cursor["files"]
+        for entry in entries if isinstance(entries, list) else []:
+            self._files += self._find(tuple(entry["identity"]), entry["offset"], entry["mark"])
+        if self._path.exists():
+            current = _OpenFile.at(self._path)
+            if any(file.identity == current.identity for file in self._files):
+                os.close(current.descriptor)
+            else:
+                self._files.append(current)
+        # Their retirement starts at the first reading, as nobody knows when they were renamed.
+        if cursor["boot_id"] != self._boot_id:
+            self.history_boot_id = str(cursor["boot_id"])
+            self._tell_history_apart()
+
+    def _find(self, identity: tuple[int, ...], offset: int, mark: str) -> Iterator[_OpenFile]:
+        """The file that the cursor was in, under its name or the one that rotation gave it."""
+        for candidate in sorted(self._path.parent.glob(f"{self._path.name}*")):
+            try:
+                status = candidate.stat()
+                if (status.st_dev, status.st_ino) != identity or status.st_size < offset:
+                    continue
+                file = _OpenFile.at(candidate)
+            except OSError:  # gone or unreadable: not the one
+                continue
+            file.offset = offset
+            if file.mark() == mark:
+                yield file
+                return
+            os.close(file.descriptor)
+
+    def _tell_history_apart(self) -> None:
+        """Everything up to the last boot banner belongs to an earlier boot; without a banner all that is there does."""
+        banner_seen = False
+        for file in reversed(self._files):
+            size = file.size()
+            banner = None if banner_seen else file.last_banner(size)
+            if banner_seen:
+                file.history_until = size
+            elif banner is not None:
+                file.history_until = banner
+                banner_seen = True
+        if not banner_seen:
+            for file in self._files:
+                file.history_until = file.size()
+
+    def _follow_rotation(self, now: float) -> None:
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return  # between the rename and the new file
+        if not self._files or (status.st_dev, status.st_ino) != self._files[-1].identity:
+            self._files.append(_OpenFile.at(self._path))
+        for file in self._files[:-1]:
+            file.retired_at = now if file.retired_at is None else file.retired_at
+
+    def _forget(self, file: _OpenFile) -> None:
+        os.close(file.descriptor)
+        self._files.remove(file)

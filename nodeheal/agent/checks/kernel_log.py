@@ -1,0 +1,142 @@
+"""The kernel-log check: accelerator faults as the driver writes them, from the device or from a log file."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from nodeheal.agent.checks.file_tail import FileTail
+from nodeheal.agent.checks.kmsg import KmsgReader
+from nodeheal.agent.checks.repeats import Repeats, Sighting, load
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import KernelLog
+from nodeheal.agent.event import HealthEvent, Identity, Speaker, clip
+from nodeheal.agent.kernel_line import finding_in_record, parse_syslog_line
+
+SOURCE = "kernel_log"
+_FOLDED = "kernel_log.folded"
+
+
+class _Log(Protocol):
+    """One place where the kernel's words are read."""
+
+    key: str
+    descriptor: int | None  # where select can wait for news; None: it must be asked again and again
+
+    def sightings(self, now: float) -> Iterator[Sighting]:
+        """The faults since the last call."""
+
+    def cursor(self) -> dict[str, object]:
+        """Where to go on after a restart."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class _FileLog:
+    descriptor: int | None = None
+
+    def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None) -> None:
+        self.key = _key("file", path)
+        self._boot_id = boot_id
+        self._tail = FileTail(Path(path), boot_id, cursor)
+        self.cursor, self.close = self._tail.cursor, self._tail.close
+
+    def sightings(self, now: float) -> Iterator[Sighting]:
+        if not self._tail.has_news():
+            return
+        for line in self._tail.read(now):
+            finding = parse_syslog_line(line.content)
+            if finding is not None:
+                boot_id = self._tail.history_boot_id if line.is_history else self._boot_id
+                yield Sighting(finding, boot_id, line.position, clip(line.content.decode("utf-8", "replace")))
+
+
+class _KmsgLog:
+    def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, trust_injected: bool) -> None:
+        self.key = _key("kmsg", path)
+        self._boot_id = boot_id
+        self._trust_injected = trust_injected
+        self._reader = KmsgReader(path, boot_id, cursor)
+        self.descriptor: int | None = self._reader.descriptor
+        self.cursor, self.close = self._reader.cursor, self._reader.close
+
+    def sightings(self, now: float) -> Iterator[Sighting]:
+        for record in self._reader.read():
+            finding = finding_in_record(record, self._trust_injected)
+            if finding is not None:
+                yield Sighting(finding, self._boot_id, str(record.sequence), clip(record.text))
+
+
+class KernelLogCheck:
+    """Reports every accelerator fault in the kernel log once: at once, or folded with its repeats.
+
+    What it returns and `state()` belong into one transaction: a crash in between then loses nothing and repeats
+    nothing.
+    """
+
+    def __init__(
+        self,
+        logs: Sequence[KernelLog],
+        identity: Identity,
+        boot_id: str,
+        clock: Clock,
+        saved: dict[str, object],
+        trust_injected: bool = False,
+    ) -> None:
+        """`saved`: the state of the last run, empty at the first start ever. Raises OSError if a log is unreadable."""
+        self._identity = identity
+        self._clock = clock
+        self._repeats = Repeats()
+        self._logs = [_open(log, boot_id, saved.get(_key(log.kind, log.path)), trust_injected) for log in logs]
+        # The minute of what was folded before a restart is not known any more: it is reported now.
+        self._leftover = load(saved.get(_FOLDED, []))  # type: ignore[arg-type]  # as state() wrote it
+
+    def poll(self) -> list[HealthEvent]:
+        """The events since the last call."""
+        now = self._clock.monotonic()
+        reported, self._leftover = self._leftover, []
+        for log in self._logs:
+            for sighting in log.sightings(now):
+                reported += self._repeats.admit(sighting, now)
+        reported += self._repeats.expire(now)
+        return [self._event(sighting) for sighting in reported]
+
+    def state(self) -> dict[str, object]:
+        """What the next run must know. JSON."""
+        return {**{log.key: log.cursor() for log in self._logs}, _FOLDED: self._repeats.dump()}
+
+    def descriptors(self) -> list[int]:
+        """Where select hears news."""
+        return [log.descriptor for log in self._logs if log.descriptor is not None]
+
+    @property
+    def must_be_polled(self) -> bool:
+        """Whether a log is a file, of which select says nothing."""
+        return any(log.descriptor is None for log in self._logs)
+
+    def close(self) -> None:
+        """Let the logs go."""
+        for log in self._logs:
+            log.close()
+
+    def _event(self, sighting: Sighting) -> HealthEvent:
+        return Speaker(self._identity, sighting.boot_id).found(
+            sighting.finding,
+            source=SOURCE,
+            # The folded rest ends where a line stands that might itself have been reported.
+            position=sighting.position if sighting.count == 1 else f"{sighting.position}x{sighting.count}",
+            at=self._clock.utc_now(),
+            evidence=sighting.evidence,
+            count=sighting.count,
+        )
+
+
+def _key(kind: str, path: str) -> str:
+    return f"kernel_log.{kind}.{path}"
+
+
+def _open(log: KernelLog, boot_id: str, cursor: object, trust_injected: bool) -> _Log:
+    known = cursor if isinstance(cursor, dict) else None
+    if log.kind == "kmsg":
+        return _KmsgLog(log.path, boot_id, known, trust_injected)
+    return _FileLog(log.path, boot_id, known)

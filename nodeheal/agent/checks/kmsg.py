@@ -1,0 +1,69 @@
+"""Reads /dev/kmsg, the kernel's own ring buffer: the fastest way to hear of a fault."""
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+
+from nodeheal.agent.kernel_line import KmsgRecord, parse_kmsg_record
+
+RECORD_BYTES = 8192  # the kernel answers EINVAL to a smaller buffer than the record
+RECORDS_A_TURN = 1000
+
+logger = logging.getLogger(__name__)
+
+
+class KmsgReader:
+    """Hands out the kernel's records once, in order. The ring buffer only ever holds the boot that runs."""
+
+    def __init__(
+        self,
+        path: str,
+        boot_id: str,
+        cursor: dict[str, object] | None,
+        read: Callable[[int, int], bytes] = os.read,
+    ) -> None:
+        """Without a cursor (the first start ever) it begins with the next record; else with the first unread one."""
+        self._read = read
+        self._boot_id = boot_id
+        self._last_sequence = -1
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if cursor is None:
+            while self.read():  # read and not seek, to know the sequence number that a restart goes on from
+                pass
+        elif cursor["boot_id"] == boot_id:
+            self._last_sequence = int(str(cursor["sequence"]))
+
+    def read(self) -> list[KmsgRecord]:
+        """The records since the last call."""
+        records = []
+        for _ in range(RECORDS_A_TURN):
+            try:
+                raw = self._read(self.descriptor, RECORD_BYTES)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno != errno.EPIPE:
+                    raise
+                continue  # overrun: the next read returns the oldest record that is left
+            if not raw:
+                break
+            record = parse_kmsg_record(raw)
+            if record is not None and record.sequence > self._last_sequence:
+                self._notice_loss(record)
+                records.append(record)
+        return records
+
+    def cursor(self) -> dict[str, object]:
+        """Where to go on after a restart."""
+        return {"boot_id": self._boot_id, "sequence": self._last_sequence}
+
+    def close(self) -> None:
+        """Let the device go."""
+        os.close(self.descriptor)
+
+    def _notice_loss(self, record: KmsgRecord) -> None:
+        lost = record.sequence - self._last_sequence - 1
+        if self._last_sequence >= 0 and lost:
+            logger.warning("kernel log records were overwritten before they were read", extra={"lost": lost})
+        self._last_sequence = record.sequence

@@ -1,0 +1,92 @@
+"""Folds a storm: a GPU in trouble says the same thing hundreds of times a second."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodeheal.agent.finding import Finding
+from nodeheal.contract.vocabulary import Family
+
+WINDOW_SECONDS = 60.0
+OPEN_WINDOWS = 1024  # more different faults than a node has parts; the oldest window then closes early
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A finding where it was found. `count`: how many identical ones it stands for."""
+
+    finding: Finding
+    boot_id: str
+    position: str
+    evidence: str
+    count: int = 1
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes two sightings identical."""
+        return (self.boot_id, self.finding.family.value, self.finding.code, self.finding.component or "")
+
+
+@dataclass
+class _Window:
+    ends_at: float
+    last: Sighting | None = None  # carries the count of all that were folded
+
+
+@dataclass
+class Repeats:
+    """Lets the first of identical sightings through at once, and the rest as one when its minute is over."""
+
+    _windows: dict[tuple[str, str, str, str], _Window] = field(default_factory=dict)
+
+    def admit(self, sighting: Sighting, now: float) -> list[Sighting]:
+        """What is to be reported now: this sighting, or nothing because it was folded. `now`: monotonic."""
+        window = self._windows.get(sighting.key)
+        if window is None:
+            self._windows[sighting.key] = _Window(now + WINDOW_SECONDS)
+            return [*self._make_room(), sighting]
+        folded = window.last.count if window.last else 0
+        window.last = Sighting(
+            sighting.finding, sighting.boot_id, sighting.position, sighting.evidence, folded + sighting.count
+        )
+        return []
+
+    def expire(self, now: float) -> list[Sighting]:
+        """What the windows that are over have folded."""
+        over = [key for key, window in self._windows.items() if window.ends_at <= now]
+        return self._close(over)
+
+    def dump(self) -> list[dict[str, object]]:
+        """What is folded and not reported yet, to survive the process."""
+        return [_to_json(window.last) for window in self._windows.values() if window.last]
+
+    def _make_room(self) -> list[Sighting]:
+        return self._close([next(iter(self._windows))]) if len(self._windows) > OPEN_WINDOWS else []
+
+    def _close(self, keys: list[tuple[str, str, str, str]]) -> list[Sighting]:
+        closed = [self._windows.pop(key) for key in keys]
+        return [window.last for window in closed if window.last]
+
+
+def load(dumped: Iterable[Mapping[str, Any]]) -> list[Sighting]:
+    """The sightings of a dump."""
+    return [_from_json(document) for document in dumped]
+
+
+def _to_json(sighting: Sighting) -> dict[str, object]:
+    finding = sighting.finding
+    return {
+        "family": finding.family.value,
+        "code": finding.code,
+        "component": finding.component,
+        "message": finding.message,
+        "boot_id": sighting.boot_id,
+        "position": sighting.position,
+        "evidence": sighting.evidence,
+        "count": sighting.count,
+    }
+
+
+def _from_json(saved: Mapping[str, Any]) -> Sighting:
+    finding = Finding(Family(saved["family"]), saved["code"], saved["component"], saved["message"])
+    return Sighting(finding, saved["boot_id"], saved["position"], saved["evidence"], saved["count"])

@@ -1,0 +1,18 @@
+"""The only place of the agent that reads a clock."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+
+def _utc_now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Wall time for what is said, monotonic seconds for what is waited for. Tests bring their own."""
+
+    utc_now: Callable[[], datetime] = _utc_now
+    monotonic: Callable[[], float] = time.monotonic

@@ -1,0 +1,153 @@
+"""The agent's configuration: one JSON file, read once. A wrong key is refused by name."""
+
+import json
+import os
+import re
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+
+from nodeheal.agent.event import Identity
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Provider
+
+DEFAULT_PATH = Path("/etc/nodeheal/agent.json")
+ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
+
+_NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
+_WORD_CHARACTERS = 128
+_LOG_KINDS = ("kmsg", "file")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message names the file and the key."""
+
+
+@dataclass(frozen=True)
+class KernelLog:
+    """Where the kernel's words are read: `kmsg` (the device) or `file` (what a syslog daemon writes)."""
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """Everything that an operator can set about one agent."""
+
+    node_id: str
+    cluster: str
+    pool: str
+    provider: Provider
+    region: str
+    instance_id: str = ""  # the node id, unless the scheduler's id is another than the cloud's
+    bus: str = names.BUS
+    endpoint_url: str | None = None
+    kernel_log: tuple[KernelLog, ...] = (KernelLog("kmsg", "/dev/kmsg"),)
+    boot_id_file: str = "/proc/sys/kernel/random/boot_id"
+    state_dir: str = "/var/lib/nodeheal"
+    heartbeat_seconds: float = 60.0
+    address: str | None = None
+    accelerators: int | None = None
+    trust_injected: bool = False  # drills: believe user-space lines in /dev/kmsg
+    spool_mib: int = 64
+
+    @property
+    def identity(self) -> Identity:
+        """Who this node says it is."""
+        return Identity(self.node_id, self.cluster, self.pool, self.provider, self.instance_id or self.node_id)
+
+    def boot_id(self) -> str:
+        """The id of the running boot."""
+        return Path(self.boot_id_file).read_text(encoding="ascii").strip()
+
+
+def config_path(argument: str | None) -> Path:
+    """The file to read: the command line's, else the environment's, else the default."""
+    return Path(argument or os.environ.get(ENV_CONFIG) or DEFAULT_PATH)
+
+
+def load(path: Path) -> AgentConfig:
+    """Read and check the file. Raises ConfigError."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: must be a JSON object")
+    try:
+        return _parse(document)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _parse(document: dict[str, object]) -> AgentConfig:
+    known = {field.name: field for field in fields(AgentConfig)}
+    for key in document:
+        if key not in known:
+            raise ConfigError(f"unknown key {key!r}; known are {', '.join(sorted(known))}")
+    for key, field in known.items():
+        if field.default is MISSING and key not in document:
+            raise ConfigError(f"key {key!r} is missing")
+    values = {key: _value(key, value) for key, value in document.items()}
+    return AgentConfig(**values)  # type: ignore[arg-type]  # every value has been checked under its key
+
+
+def _value(key: str, value: object) -> object:
+    if key == "kernel_log":
+        return _kernel_logs(value)
+    if key == "provider":
+        return _provider(value)
+    if key == "trust_injected":
+        return _checked(key, value, isinstance(value, bool), "true or false")
+    if key == "heartbeat_seconds":
+        return _checked(key, value, _is_number(value) and 0 < float(value) <= 3600, "seconds, over 0, at most 3600")  # type: ignore[arg-type]
+    if key == "accelerators":
+        return _checked(key, value, value is None or _is_count(value, 0), "a whole number, 0 or more")
+    if key == "spool_mib":
+        return _checked(key, value, _is_count(value, 1), "a whole number of MiB, 1 or more")
+    if key in ("endpoint_url", "address") and value is None:
+        return None
+    return _text(key, value)
+
+
+def _text(key: str, value: object) -> str:
+    limit = 4096 if key in ("endpoint_url", "boot_id_file", "state_dir") else _WORD_CHARACTERS
+    _checked(key, value, isinstance(value, str) and 0 < len(value) <= limit, f"text of 1 to {limit} characters")
+    if key == "node_id":
+        _checked(key, value, _NODE_ID.fullmatch(str(value)) is not None, "an instance id such as mi-0a1b2c3d4e5f67890")
+    if key == "endpoint_url":
+        _checked(key, value, re.match(r"https?://[^/]", str(value)) is not None, "an http or https address")
+    return str(value)
+
+
+def _provider(value: object) -> Provider:
+    known = [provider.value for provider in Provider]
+    _checked("provider", value, value in known, f"one of {', '.join(known)}")
+    return Provider(value)
+
+
+def _kernel_logs(value: object) -> tuple[KernelLog, ...]:
+    expected = 'a list of {"kind": "kmsg" or "file", "path": …}, at least one'
+    _checked("kernel_log", value, isinstance(value, list) and bool(value), expected)
+    logs = []
+    for entry in value if isinstance(value, list) else []:
+        is_log = isinstance(entry, dict) and entry.keys() == {"kind", "path"} and entry["kind"] in _LOG_KINDS
+        _checked("kernel_log", entry, is_log and isinstance(entry["path"], str), expected)
+        logs.append(KernelLog(entry["kind"], entry["path"]))
+    return tuple(logs)
+
+
+def _checked(key: str, value: object, is_good: bool, expected: str) -> object:
+    if not is_good:
+        raise ConfigError(f"key {key!r} must be {expected}, not {value!r}")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -1,0 +1,111 @@
+"""Finds the node's AWS credentials: the environment, the shared file that the SSM agent rotates, or IMDSv2."""
+
+import configparser
+import http.client
+import json
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.sigv4 import Credentials
+
+IMDS_HOST = "169.254.169.254"
+IMDS_SECONDS = 2.0
+IMDS_TOKEN_SECONDS = 21600
+IMDS_ROLE_PATH = "/latest/meta-data/iam/security-credentials/"
+# Renewed this long before they end, so that none expires on its way.
+EXPIRY_MARGIN = timedelta(minutes=5)
+
+
+class NoCredentials(Exception):
+    """There are none to be found; the message says where was looked."""
+
+
+class CredentialChain:
+    """The credentials to sign with now. What rotates is noticed."""
+
+    def __init__(
+        self, clock: Clock, environment: Mapping[str, str] = os.environ, imds: tuple[str, int] = (IMDS_HOST, 80)
+    ) -> None:
+        self._clock = clock
+        self._environment = environment
+        self._imds = imds
+        self._from_file: tuple[tuple[int, int], Credentials | None] | None = None
+        self._from_imds: tuple[datetime, Credentials] | None = None
+
+    def current(self) -> Credentials:
+        """Environment before file before instance metadata. Raises NoCredentials."""
+        return self._in_environment() or self._in_file() or self._in_metadata()
+
+    def forget(self) -> None:
+        """They were refused: find them anew next time."""
+        self._from_file = None
+        self._from_imds = None
+
+    @property
+    def _path(self) -> Path:
+        named = self._environment.get("AWS_SHARED_CREDENTIALS_FILE")
+        return Path(named) if named else Path(self._environment.get("HOME", "/root")) / ".aws" / "credentials"
+
+    def _in_environment(self) -> Credentials | None:
+        access_key = self._environment.get("AWS_ACCESS_KEY_ID")
+        secret_key = self._environment.get("AWS_SECRET_ACCESS_KEY")
+        if not access_key or not secret_key:
+            return None
+        return Credentials(access_key, secret_key, self._environment.get("AWS_SESSION_TOKEN"))
+
+    def _in_file(self) -> Credentials | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        version = (status.st_mtime_ns, status.st_ino)
+        if self._from_file is None or self._from_file[0] != version:
+            self._from_file = (version, self._read_file())
+        return self._from_file[1]
+
+    def _read_file(self) -> Credentials | None:
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read_string(self._path.read_text(encoding="utf-8"))
+            section = parser["default"]
+            return Credentials(
+                section["aws_access_key_id"], section["aws_secret_access_key"], section.get("aws_session_token")
+            )
+        except (OSError, ValueError, KeyError, configparser.Error):
+            return None  # caught in the middle of a rotation, or not for us
+
+    def _in_metadata(self) -> Credentials:
+        now = self._clock.utc_now()
+        if self._from_imds is None or self._from_imds[0] - EXPIRY_MARGIN <= now:
+            self._from_imds = self._ask_metadata()
+        return self._from_imds[1]
+
+    def _ask_metadata(self) -> tuple[datetime, Credentials]:
+        if self._environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+            raise NoCredentials(f"no AWS credentials in the environment or in {self._path}")
+        connection = http.client.HTTPConnection(*self._imds, timeout=IMDS_SECONDS)
+        try:
+            lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": str(IMDS_TOKEN_SECONDS)}
+            header = {"X-aws-ec2-metadata-token": _ask(connection, "PUT", "/latest/api/token", lifetime)}
+            role = _ask(connection, "GET", IMDS_ROLE_PATH, header).split("\n")[0].strip()
+            answer = json.loads(_ask(connection, "GET", IMDS_ROLE_PATH + role, header))
+            ends_at = datetime.fromisoformat(answer["Expiration"].replace("Z", "+00:00"))
+            return ends_at, Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["Token"])
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            raise NoCredentials(
+                f"no AWS credentials in the environment, in {self._path} or in the instance metadata ({error})"
+            ) from error
+        finally:
+            connection.close()
+
+
+def _ask(connection: http.client.HTTPConnection, method: str, path: str, headers: dict[str, str]) -> str:
+    connection.request(method, path, headers=headers)
+    response = connection.getresponse()
+    body = response.read().decode("utf-8")
+    if response.status != http.HTTPStatus.OK:
+        raise ValueError(f"{path} answered {response.status}")
+    return body

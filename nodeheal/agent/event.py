@@ -1,0 +1,182 @@
+"""What this node says on the bus: the contract's events as frozen dataclasses.
+
+The shape is that of `nodeheal.contract.health_event`; a test holds the two together. They are not imported from there
+because pydantic alone costs 10 MiB on every node.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import ClassVar, TypedDict
+
+from nodeheal import __version__
+from nodeheal.agent.finding import Finding
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Action, Family, Provider, Verdict
+
+SCHEMA_VERSION = 1
+EVIDENCE_CHARACTERS = 8192
+ADDRESS_CHARACTERS = 255
+CUT_MARK = " … [cut]"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who speaks."""
+
+    node_id: str
+    cluster: str
+    pool: str
+    provider: Provider
+    instance_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFact:
+    """What every event carries."""
+
+    detail_type: ClassVar[str]
+
+    schema_version: int = SCHEMA_VERSION
+    event_id: str
+    node_id: str
+    cluster: str
+    pool: str
+    provider: Provider
+    instance_id: str
+    boot_id: str
+    observed_at: datetime
+    agent_version: str = __version__
+
+    def to_json(self) -> str:
+        """The event as the bus gets it."""
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"), default=datetime.isoformat)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthEvent(NodeFact):
+    """One finding of one check, or a heartbeat."""
+
+    detail_type: ClassVar[str] = names.NODE_HEALTH_REPORTED
+
+    source: str
+    family: Family
+    code: str
+    component: str | None = None
+    component_serial: str | None = None
+    verdict: Verdict
+    suggested_action: Action | None = None
+    count: int = 1
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeBooted(NodeFact):
+    """A node has come up."""
+
+    detail_type: ClassVar[str] = names.NODE_BOOTED
+
+    booted_at: datetime
+    address: str
+    accelerators: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosticsFinished(NodeFact):
+    """The answer to a diagnostics command."""
+
+    detail_type: ClassVar[str] = names.DIAGNOSTICS_FINISHED
+
+    request_id: str
+    verdict: Verdict
+    failed_tests: tuple[str, ...] = ()
+    evidence: str = ""
+
+
+class _Header(TypedDict):
+    event_id: str
+    node_id: str
+    cluster: str
+    pool: str
+    provider: Provider
+    instance_id: str
+    boot_id: str
+    observed_at: datetime
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """Words facts about one boot of this node. The same fact always gets the same event id."""
+
+    identity: Identity
+    boot_id: str
+
+    def found(
+        self, finding: Finding, *, source: str, position: str, at: datetime, evidence: str, count: int = 1
+    ) -> HealthEvent:
+        """A fault. `position` says where in the source it stands, and with the evidence makes the id stable."""
+        return HealthEvent(
+            **self._header(source, position, evidence, at=at),
+            source=source,
+            family=finding.family,
+            code=finding.code,
+            component=finding.component,
+            verdict=Verdict.FAILED,
+            count=count,
+            evidence=clip(evidence),
+        )
+
+    def alive(self, at: datetime) -> HealthEvent:
+        """A heartbeat."""
+        return HealthEvent(
+            **self._header("heartbeat", at.isoformat(), at=at),
+            source="heartbeat",
+            family=Family.heartbeat,
+            code="alive",
+            verdict=Verdict.OK,
+        )
+
+    def booted(self, booted_at: datetime, address: str, accelerators: int, at: datetime) -> NodeBooted:
+        """The node is up. However often the agent restarts, one boot is one event id."""
+        return NodeBooted(
+            **self._header("booted", at=at),
+            booted_at=booted_at,
+            address=address[:ADDRESS_CHARACTERS],
+            accelerators=accelerators,
+        )
+
+    def diagnosed(
+        self, request_id: str, verdict: Verdict, failed_tests: tuple[str, ...], evidence: str, at: datetime
+    ) -> DiagnosticsFinished:
+        """The answer to the request; running the command again answers it again under the same id."""
+        return DiagnosticsFinished(
+            **self._header("diagnostics", request_id, at=at),
+            request_id=request_id,
+            verdict=verdict,
+            failed_tests=failed_tests,
+            evidence=clip(evidence),
+        )
+
+    def _header(self, *fact: str, at: datetime) -> _Header:
+        who = self.identity
+        return {
+            "event_id": _stable_id(who.node_id, self.boot_id, *fact),
+            "node_id": who.node_id,
+            "cluster": who.cluster,
+            "pool": who.pool,
+            "provider": who.provider,
+            "instance_id": who.instance_id,
+            "boot_id": self.boot_id,
+            "observed_at": at,
+        }
+
+
+def clip(text: str, limit: int = EVIDENCE_CHARACTERS) -> str:
+    """The text, at most `limit` characters of it; a cut is marked."""
+    return text if len(text) <= limit else text[: limit - len(CUT_MARK)] + CUT_MARK
+
+
+def _stable_id(*parts: str) -> str:
+    # JSON, so that ("a", "bc") and ("ab", "c") differ.
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

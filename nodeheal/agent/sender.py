@@ -1,0 +1,87 @@
+"""Carries events from the spool to the bus, for as long as it takes."""
+
+import logging
+import random
+import threading
+
+from nodeheal.agent.bus import ENTRIES_A_CALL, BusUnavailable, EventBus, batch
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.spool import Spool
+
+BACKOFF_FIRST_SECONDS = 0.25
+BACKOFF_LIMIT_SECONDS = 60.0
+# `nodeheal-agent diagnose` is another process: what it could not deliver is found by looking.
+LOOK_SECONDS = 5.0
+COMPLAINT_SECONDS = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class Sender(threading.Thread):
+    """Delivers every event at least once, oldest first, and forgets none that was not accepted or refused for good."""
+
+    def __init__(self, spool: Spool, bus: EventBus, clock: Clock) -> None:
+        super().__init__(name="sender", daemon=True)
+        self._spool = spool
+        self._bus = bus
+        self._clock = clock
+        self._news = threading.Event()
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._complained_at: float | None = None
+
+    def wake(self) -> None:
+        """There is something new in the spool."""
+        self._news.set()
+
+    def stop(self, patience_seconds: float) -> None:
+        """End after the call in progress."""
+        self._stopping.set()
+        self._news.set()
+        self.join(patience_seconds)
+        self._bus.close()
+
+    def run(self) -> None:
+        """Send until stopped."""
+        while not self._stopping.is_set():
+            self._news.clear()
+            delay = self.send_all()
+            if delay:
+                self._stopping.wait(delay)  # news do not cut a backoff short: they would fail as well
+            else:
+                self._news.wait(LOOK_SECONDS)
+
+    def send_all(self) -> float:
+        """Empty the spool; the seconds to wait before the next try if that failed, else 0."""
+        while not self._stopping.is_set():
+            entries = batch(self._spool.oldest(ENTRIES_A_CALL))
+            if not entries:
+                break
+            try:
+                receipt = self._bus.put(entries)
+            except BusUnavailable as error:
+                return self._back_off(str(error), error.is_refusal)
+            for event_id, reason in receipt.hopeless:
+                logger.error("the bus refuses an event for good; dropped", extra={"event": event_id, "why": reason})
+            done = [*receipt.accepted, *(event_id for event_id, _ in receipt.hopeless)]
+            self._spool.forget(done)
+            if len(done) < len(entries):
+                return self._back_off(f"{len(entries) - len(done)} of {len(entries)} entries were not accepted", False)
+            self._recover()
+        return 0.0
+
+    def _back_off(self, reason: str, is_refusal: bool) -> float:
+        self._failures += 1
+        now = self._clock.monotonic()
+        if self._complained_at is None or now - self._complained_at >= COMPLAINT_SECONDS:
+            self._complained_at = now
+            message = "the bus refuses this node; events are kept" if is_refusal else "the bus is out of reach"
+            logger.error(message, extra={"why": reason, "failures": self._failures})
+        ceiling: float = min(BACKOFF_LIMIT_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16))
+        # Half of it is chance, so that a fleet that lost the same network does not come back in step.
+        return ceiling * random.uniform(0.5, 1.0)
+
+    def _recover(self) -> None:
+        if self._failures:
+            logger.info("the bus accepts events again", extra={"failures": self._failures})
+        self._failures, self._complained_at = 0, None

@@ -1,0 +1,25 @@
+"""The events' JSON Schemas: generated, committed and diffed, for whoever writes an agent of their own."""
+
+import json
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent, NodeBooted
+
+FOLDER = Path(__file__).parent
+EVENTS: "dict[str, type[BaseModel]]" = {
+    "health_event": HealthEvent,
+    "node_booted": NodeBooted,
+    "diagnostics_finished": DiagnosticsFinished,
+}
+
+
+def render() -> "dict[Path, str]":
+    """What each schema file must hold."""
+    return {FOLDER / f"{name}.json": _schema(model) for name, model in EVENTS.items()}
+
+
+def _schema(model: "type[BaseModel]") -> str:
+    # "validation": what ingest accepts, so a field with a default may be absent.
+    return json.dumps(model.model_json_schema(mode="validation"), indent=2, ensure_ascii=False) + "\n"

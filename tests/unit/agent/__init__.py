@@ -1,0 +1,1 @@
+"""The agent: what runs on nodes."""

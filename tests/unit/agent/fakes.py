@@ -1,0 +1,229 @@
+"""A clock, a bus and a node for the agent's tests."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.event import HealthEvent, Identity, Speaker
+from nodeheal.agent.finding import Finding
+from nodeheal.contract.vocabulary import Family, Provider
+
+IDENTITY = Identity("mi-0a1b2c3d4e5f67890", "training", "h100", Provider.hybrid, "mi-0a1b2c3d4e5f67890")
+START = datetime(2026, 11, 21, 5, 50, 31, tzinfo=UTC)
+XID_79 = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
+BANNER = "Linux version 6.1.0-18-amd64 (debian-kernel@lists.debian.org)"
+PATIENCE_SECONDS = 20.0
+
+
+def kernel_line(message: str, tag: str = "kernel") -> str:
+    """A line as a syslog daemon writes it."""
+    return f"2026-11-21T05:50:31.123456+00:00 gpu-7 {tag}: [  123.456789] {message}\n"
+
+
+def xid(code: int) -> str:
+    """A kernel line with this XID."""
+    return kernel_line(f"NVRM: Xid (PCI:0000:b9:00): {code}, pid=1, name=python, something is wrong")
+
+
+def xid_event(code: int, boot_id: str = "boot-1") -> HealthEvent:
+    """A finding, ready to be spooled."""
+    finding = Finding(Family.xid, str(code), "0000:b9:00.0", "a message")
+    return Speaker(IDENTITY, boot_id).found(finding, source="kernel_log", position=str(code), at=START, evidence="line")
+
+
+def eventually(claim: Callable[[], object]) -> None:
+    """Wait until the claim holds; fail if it does not within the patience of a test."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not claim():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+@dataclass
+class FakeTime:
+    """A clock that only the test moves."""
+
+    seconds: float = 0.0
+
+    def clock(self) -> Clock:
+        """The agent's view of it."""
+        return Clock(lambda: START + timedelta(seconds=self.seconds), lambda: self.seconds)
+
+
+@dataclass
+class Answer:
+    """What the fake bus says to a call: a status and, at 200, an error code for each entry by its position."""
+
+    status: int = 200
+    error: str = ""
+    entry_errors: dict[int, str] = field(default_factory=dict)
+    hangs_up: bool = False
+
+
+class FakeEventBridge:
+    """EventBridge's PutEvents on loopback. It accepts everything, except what `answers` says, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.accepted: list[dict[str, Any]] = []
+        self.answers: list[Answer] = []
+        self.always: Answer | None = None
+        self.connections = 0
+        self._server: ThreadingHTTPServer | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Listen, on the same port as before."""
+        self._server = _Server(("127.0.0.1", self._port), self._handler())
+        self._port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Refuse connections."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def details(self, detail_type: str = "Node Health Reported") -> list[dict[str, Any]]:
+        """The accepted events of one type, without heartbeats."""
+        found = [json.loads(entry["Detail"]) for entry in self.accepted if entry["DetailType"] == detail_type]
+        return [detail for detail in found if detail.get("family") != "heartbeat"]
+
+    def codes(self) -> list[str]:
+        """The codes of the accepted findings, in order."""
+        return [detail["code"] for detail in self.details()]
+
+    def answer(self, headers: dict[str, str], body: bytes) -> tuple[Answer, bytes]:
+        """Take one call."""
+        call = json.loads(body)
+        self.calls.append(call)
+        self.headers.append(headers)
+        answer = self.always or (self.answers.pop(0) if self.answers else Answer())
+        if answer.status != 200:
+            return answer, json.dumps({"__type": f"com.amazon#{answer.error}", "message": "no"}).encode()
+        results = [
+            {"ErrorCode": answer.entry_errors[i]} if i in answer.entry_errors else {"EventId": "id"}
+            for i in range(len(call["Entries"]))
+        ]
+        self.accepted += [entry for i, entry in enumerate(call["Entries"]) if i not in answer.entry_errors]
+        return answer, json.dumps({"FailedEntryCount": len(answer.entry_errors), "Entries": results}).encode()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        bus = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                bus.connections += 1
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                answer, payload = bus.answer(dict(self.headers), body)
+                self.send_response(answer.status)
+                self.send_header("Content-Length", str(len(payload)))
+                self.end_headers()
+                self.wfile.write(payload)
+                # Without a "Connection: close": the client believes that it may go on.
+                self.close_connection = answer.hangs_up
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Quiet."""
+
+        return Handler
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, *args: Any) -> None:
+        self._open: list[Any] = []
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.append(request)
+        super().process_request(request, client_address)
+
+    def server_close(self) -> None:
+        """An outage also ends the connections that are open."""
+        super().server_close()
+        for request in self._open:
+            try:
+                request.shutdown(2)
+            except OSError:
+                continue
+
+
+@dataclass
+class NodeFolder:
+    """What an agent finds on its node."""
+
+    directory: Path
+    bus_url: str = "http://127.0.0.1:9"
+    heartbeat_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        self.kernel_log = self.directory / "kernel.log"
+        self.boot_id_file = self.directory / "boot_id"
+        self.state_dir = self.directory / "state"
+        self.config_file = self.directory / "agent.json"
+        self.boot_id_file.write_text("boot-1\n")
+        self.kernel_log.write_text(kernel_line(BANNER))
+        self.config_file.write_text(json.dumps(self.config()))
+
+    def config(self) -> dict[str, object]:
+        """The agent's configuration."""
+        return {
+            "node_id": IDENTITY.node_id,
+            "cluster": IDENTITY.cluster,
+            "pool": IDENTITY.pool,
+            "provider": "hybrid",
+            "region": "eu-central-1",
+            "endpoint_url": self.bus_url,
+            "kernel_log": [{"kind": "file", "path": str(self.kernel_log)}],
+            "boot_id_file": str(self.boot_id_file),
+            "state_dir": str(self.state_dir),
+            "heartbeat_seconds": self.heartbeat_seconds,
+            "address": "10.0.0.7",
+            "accelerators": 8,
+        }
+
+    def environment(self) -> dict[str, str]:
+        """What the agent's process sees."""
+        return {
+            "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "NODEHEAL_AGENT_CONFIG": str(self.config_file),
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+        }
+
+    def logs(self, line: str) -> None:
+        """The kernel says something."""
+        with self.kernel_log.open("a") as log:
+            log.write(line)
+
+    def rotates_its_log(self) -> None:
+        """The log is renamed, and a new one begun."""
+        self.kernel_log.rename(self.kernel_log.with_name("kernel.log.1"))
+        self.kernel_log.touch()
+
+    def reboots(self, boot_id: str) -> None:
+        """A new boot, with a fresh log that begins with the kernel's banner."""
+        self.boot_id_file.write_text(boot_id)
+        self.rotates_its_log()
+        self.logs(kernel_line(BANNER))

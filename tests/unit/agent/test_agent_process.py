@@ -1,0 +1,198 @@
+"""The agent as a process on a node: what a fault, a crash, an outage and a reboot look like from the bus."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeheal.contract.health_event import HealthEvent, NodeBooted
+from tests.unit.agent.fakes import PATIENCE_SECONDS, XID_79, FakeEventBridge, NodeFolder, eventually, kernel_line, xid
+
+RESIDENT_KIB = 45 * 1024
+
+
+class AgentProcess:
+    """A real `nodeheal-agent run`."""
+
+    def __init__(self, node: NodeFolder) -> None:
+        self._node = node
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "nodeheal.agent.main", "run"]
+        self._process = subprocess.Popen(command, env={**os.environ, **self._node.environment()})
+
+    def ends(self, number: signal.Signals) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(PATIENCE_SECONDS)
+
+    def clean_up(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+def agent(node: NodeFolder) -> Iterator[AgentProcess]:
+    process = AgentProcess(node)
+    yield process
+    process.clean_up()
+
+
+def boots(bus: FakeEventBridge) -> list[str]:
+    return [detail["boot_id"] for detail in bus.details("Node Booted")]
+
+
+def test_a_node_that_comes_up_says_so_and_then_what_is_wrong(
+    node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge
+) -> None:
+    agent.start()
+    eventually(lambda: boots(bus))
+    node.logs(kernel_line(XID_79))
+
+    eventually(lambda: bus.codes() == ["79"])
+
+    booted = NodeBooted.model_validate(bus.details("Node Booted")[0])
+    assert (booted.boot_id, booted.address, booted.accelerators) == ("boot-1", "10.0.0.7", 8)
+    assert HealthEvent.model_validate(bus.details()[0]).evidence == kernel_line(XID_79).rstrip()
+    assert agent.ends(signal.SIGTERM) == 0
+
+
+def test_the_agent_gives_signs_of_life(tmp_path: Path, bus: FakeEventBridge) -> None:
+    node = NodeFolder(tmp_path, bus.url, heartbeat_seconds=0.2)
+    agent = AgentProcess(node)
+    agent.start()
+
+    eventually(lambda: sum("heartbeat" in entry["Detail"] for entry in bus.accepted) >= 3)
+
+    agent.clean_up()
+
+
+def test_an_outage_delays_a_fault_and_loses_nothing(
+    node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge
+) -> None:
+    agent.start()
+    eventually(lambda: boots(bus))
+    bus.stop()
+    node.logs(xid(31) + xid(79))
+    eventually(lambda: _spooled(node) == ["31", "79"])
+
+    bus.start()
+
+    eventually(lambda: bus.codes() == ["31", "79"])
+
+
+def test_a_killed_agent_loses_nothing_and_repeats_nothing(
+    node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge
+) -> None:
+    agent.start()
+    eventually(lambda: boots(bus))
+    node.logs(xid(1))
+    eventually(lambda: bus.codes() == ["1"])
+    for code in range(2, 8):
+        node.logs(xid(code))
+        agent.ends(signal.SIGKILL)
+        node.logs(xid(code + 100))
+        agent.start()
+
+    expected = [str(number) for code in range(2, 8) for number in (code, code + 100)]
+    eventually(lambda: len(set(bus.codes())) == 1 + len(expected))
+
+    ids = {detail["event_id"] for detail in bus.details()}
+    assert len(ids) == 1 + len(expected)  # a call that was cut off may be sent again, under the same id
+    assert list(dict.fromkeys(bus.codes())) == ["1", *expected]
+    assert len({detail["event_id"] for detail in bus.details("Node Booted")}) == 1
+
+
+def test_events_that_waited_when_the_agent_was_killed_are_delivered_by_the_next_one(
+    node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge
+) -> None:
+    agent.start()
+    eventually(lambda: boots(bus))
+    bus.stop()
+    node.logs(xid(79))
+    eventually(lambda: _spooled(node) == ["79"])
+    agent.ends(signal.SIGKILL)
+    bus.start()
+
+    agent.start()
+
+    eventually(lambda: bus.codes() == ["79"])
+
+
+def test_a_fault_from_before_a_reboot_is_told_as_the_old_boots(
+    node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge
+) -> None:
+    agent.start()
+    eventually(lambda: boots(bus))
+    agent.ends(signal.SIGKILL)
+    node.logs(xid(79))
+    node.reboots("boot-2")
+
+    agent.start()
+    eventually(lambda: len(boots(bus)) == 2)
+    node.logs(xid(31))
+    eventually(lambda: len(bus.codes()) == 2)
+
+    assert [(detail["code"], detail["boot_id"]) for detail in bus.details()] == [("79", "boot-1"), ("31", "boot-2")]
+    assert boots(bus) == ["boot-1", "boot-2"]
+
+
+def test_the_agent_is_small(node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge) -> None:
+    agent.start()
+    eventually(lambda: boots(bus))
+
+    status = Path(f"/proc/{agent.pid}/status").read_text()
+
+    resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+    assert resident < RESIDENT_KIB
+
+
+def test_the_agent_needs_nothing_but_the_standard_library() -> None:
+    script = "import sys, nodeheal.agent.main; print(sorted({name.partition('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+
+    assert "'nodeheal'" in loaded
+    for heavy in ("pydantic", "pydantic_core", "boto3", "botocore"):
+        assert f"'{heavy}'" not in loaded
+
+
+def test_a_wrong_configuration_is_named(node: NodeFolder) -> None:
+    node.config_file.write_text('{"node": 1}')
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "nodeheal.agent.main", "run"],
+        env=node.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 2
+    assert "agent.json: unknown key 'node'" in ended.stderr
+
+
+def _spooled(node: NodeFolder) -> list[str]:
+    with sqlite3.connect(f"file:{node.state_dir / 'spool.db'}?mode=ro", uri=True) as database:
+        details = [json.loads(row[0]) for row in database.execute("SELECT detail FROM events ORDER BY seq")]
+    return [detail["code"] for detail in details if detail.get("family") == "xid"]

@@ -1,0 +1,139 @@
+"""Credentials are found where AWS puts them, and again when they rotate."""
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from nodeheal.agent.credentials import CredentialChain, NoCredentials
+from nodeheal.agent.sigv4 import Credentials
+from tests.unit.agent.fakes import FakeTime
+
+KEYS = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "token"}
+
+
+class FakeMetadata:
+    """IMDSv2: no token, no answer."""
+
+    def __init__(self) -> None:
+        self.access_key = "ASIA1"
+        self.asked = 0
+        metadata = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_PUT(self) -> None:
+                self._answer("imds-token" if self.headers["X-aws-ec2-metadata-token-ttl-seconds"] else None)
+
+            def do_GET(self) -> None:
+                if self.headers["X-aws-ec2-metadata-token"] != "imds-token":
+                    self._answer(None)
+                elif self.path.endswith("/security-credentials/"):
+                    self._answer("nodeheal-node\n")
+                else:
+                    self._answer(metadata.credentials(self.path.rpartition("/")[2]))
+
+            def _answer(self, text: str | None) -> None:
+                body = (text or "").encode()
+                self.send_response(401 if text is None else 200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Quiet."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def credentials(self, role: str) -> str:
+        assert role == "nodeheal-node"
+        self.asked += 1
+        return json.dumps(
+            {
+                "AccessKeyId": self.access_key,
+                "SecretAccessKey": "s",
+                "Token": "t",
+                "Expiration": "2026-11-21T11:50:31Z",
+            }
+        )
+
+
+@pytest.fixture
+def metadata() -> Iterator[FakeMetadata]:
+    fake = FakeMetadata()
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
+
+
+def credentials_file(path: Path, access_key: str, age_seconds: int = 0) -> None:
+    path.write_text(
+        f"[default]\naws_access_key_id = {access_key}\naws_secret_access_key = 50%off\naws_session_token = t=\n"
+    )
+    moment = 1_800_000_000 - age_seconds
+    os.utime(path, (moment, moment))
+
+
+def test_the_environment_comes_first(tmp_path: Path, time: FakeTime) -> None:
+    credentials_file(tmp_path / "credentials", "FILE")
+    chain = CredentialChain(time.clock(), {**KEYS, "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials")})
+
+    assert chain.current() == Credentials("AKID", "secret", "token")
+
+
+def test_the_shared_file_is_read_again_when_it_rotates(tmp_path: Path, time: FakeTime) -> None:
+    path = tmp_path / ".aws" / "credentials"
+    path.parent.mkdir()
+    credentials_file(path, "OLD", age_seconds=60)
+    chain = CredentialChain(time.clock(), {"HOME": str(tmp_path)})
+    assert chain.current() == Credentials("OLD", "50%off", "t=")
+
+    credentials_file(path, "NEW")
+
+    assert chain.current().access_key == "NEW"
+
+
+def test_instance_metadata_is_asked_once_until_shortly_before_the_end(
+    tmp_path: Path, time: FakeTime, metadata: FakeMetadata
+) -> None:
+    chain = CredentialChain(time.clock(), {"HOME": str(tmp_path)}, ("127.0.0.1", metadata.server.server_port))
+    assert chain.current() == Credentials("ASIA1", "s", "t")
+    metadata.access_key = "ASIA2"
+    assert chain.current().access_key == "ASIA1"
+
+    time.seconds = 6 * 3600 - 60
+
+    assert chain.current().access_key == "ASIA2"
+    assert metadata.asked == 2
+
+
+def test_refused_credentials_are_found_anew(tmp_path: Path, time: FakeTime, metadata: FakeMetadata) -> None:
+    chain = CredentialChain(time.clock(), {"HOME": str(tmp_path)}, ("127.0.0.1", metadata.server.server_port))
+    chain.current()
+    metadata.access_key = "ASIA2"
+
+    chain.forget()
+
+    assert chain.current().access_key == "ASIA2"
+
+
+def test_without_any_it_is_said_where_was_looked(tmp_path: Path, time: FakeTime) -> None:
+    chain = CredentialChain(time.clock(), {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"})
+
+    with pytest.raises(NoCredentials, match=str(tmp_path / ".aws" / "credentials")):
+        chain.current()
+
+
+def test_a_file_in_the_middle_of_its_rotation_is_no_credentials(tmp_path: Path, time: FakeTime) -> None:
+    path = tmp_path / "credentials"
+    path.write_text("[default]\naws_access_key_id = AKID\n")
+    environment = {"AWS_SHARED_CREDENTIALS_FILE": str(path), "AWS_EC2_METADATA_DISABLED": "true"}
+
+    with pytest.raises(NoCredentials):
+        CredentialChain(time.clock(), environment).current()

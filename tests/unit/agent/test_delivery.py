@@ -1,0 +1,213 @@
+"""From the spool to the bus: at least once, in order, through every kind of trouble."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeheal.agent.bus import CALL_BYTES, EventBus, batch, endpoint
+from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.sender import BACKOFF_LIMIT_SECONDS, COMPLAINT_SECONDS, Sender
+from nodeheal.agent.spool import Entry, Spool
+from tests.unit.agent.fakes import START, Answer, FakeEventBridge, FakeTime, eventually, xid_event
+from tests.unit.agent.test_credentials import KEYS
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    spool = Spool(tmp_path / "state")
+    yield spool
+    spool.close()
+
+
+@pytest.fixture
+def sender(spool: Spool, bus: FakeEventBridge, time: FakeTime) -> Iterator[Sender]:
+    clock = time.clock()
+    client = EventBus("nodeheal", "eu-central-1", bus.url, CredentialChain(clock, KEYS), clock)
+    yield Sender(spool, client, clock)
+    client.close()
+
+
+def waiting(spool: Spool) -> list[str]:
+    return [json.loads(entry.detail)["code"] for entry in spool.oldest(1000)]
+
+
+def test_an_event_arrives_as_event_bridge_wants_it(spool: Spool, sender: Sender, bus: FakeEventBridge) -> None:
+    spool.put([xid_event(79)])
+
+    assert sender.send_all() == 0
+
+    [entry] = bus.accepted
+    assert (entry["Source"], entry["DetailType"], entry["EventBusName"]) == (
+        "nodeheal.agent",
+        "Node Health Reported",
+        "nodeheal",
+    )
+    assert entry["Time"] == START.timestamp()
+    assert bus.headers[0]["X-Amz-Target"] == "AWSEvents.PutEvents"
+    assert bus.headers[0]["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKID/20261121/eu-central-1/events/")
+    assert waiting(spool) == []
+
+
+def test_many_events_go_in_order_ten_a_call_over_one_connection(
+    spool: Spool, sender: Sender, bus: FakeEventBridge
+) -> None:
+    spool.put([xid_event(code) for code in range(25)])
+
+    sender.send_all()
+
+    assert bus.codes() == [str(code) for code in range(25)]
+    assert [len(call["Entries"]) for call in bus.calls] == [10, 10, 5]
+    assert bus.connections == 1
+
+
+def test_an_outage_keeps_everything_and_recovery_delivers_it_in_order(
+    spool: Spool, sender: Sender, bus: FakeEventBridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool.put([xid_event(1)])
+    sender.send_all()
+    bus.stop()
+    spool.put([xid_event(2), xid_event(3)])
+    with caplog.at_level(logging.INFO):
+        delays = [sender.send_all() for _ in range(12)]
+        bus.start()
+        assert sender.send_all() == 0
+
+    assert bus.codes() == ["1", "2", "3"]
+    assert delays[0] < 1
+    assert all(0 < delay <= BACKOFF_LIMIT_SECONDS for delay in delays)
+    assert delays[-1] >= BACKOFF_LIMIT_SECONDS / 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "the bus is out of reach",
+        "the bus accepts events again",
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(400, "ThrottlingException"),
+        Answer(500, "InternalException"),
+        Answer(503, ""),
+        Answer(400, "SomethingNew"),
+        Answer(entry_errors={0: "ThrottlingException"}),
+        Answer(entry_errors={0: "InternalFailure"}),
+    ],
+)
+def test_a_passing_refusal_is_repeated(spool: Spool, sender: Sender, bus: FakeEventBridge, answer: Answer) -> None:
+    bus.answers = [answer]
+    spool.put([xid_event(1)])
+
+    assert sender.send_all() > 0
+    assert waiting(spool) == ["1"]
+    assert sender.send_all() == 0
+
+    assert bus.codes() == ["1"]
+
+
+def test_only_what_was_not_accepted_is_sent_again(spool: Spool, sender: Sender, bus: FakeEventBridge) -> None:
+    bus.answers = [Answer(entry_errors={1: "ThrottlingException"})]
+    spool.put([xid_event(1), xid_event(2), xid_event(3)])
+    sender.send_all()
+
+    sender.send_all()
+
+    assert bus.codes() == ["1", "3", "2"]
+
+
+@pytest.mark.parametrize(("status", "error"), [(400, "AccessDeniedException"), (403, "ExpiredTokenException")])
+def test_missing_permission_is_told_once_a_minute_and_nothing_is_lost(
+    spool: Spool,
+    sender: Sender,
+    bus: FakeEventBridge,
+    time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    error: str,
+) -> None:
+    bus.always = Answer(status, error)
+    spool.put([xid_event(1)])
+    with caplog.at_level(logging.ERROR):
+        for second in (0, 1, COMPLAINT_SECONDS - 1, COMPLAINT_SECONDS):
+            time.seconds = second
+            sender.send_all()
+
+    assert [record.getMessage() for record in caplog.records] == ["the bus refuses this node; events are kept"] * 2
+    assert error in vars(caplog.records[0])["why"]
+    assert waiting(spool) == ["1"]
+
+
+def test_an_entry_that_the_bus_will_never_take_is_dropped_and_told(
+    spool: Spool, sender: Sender, bus: FakeEventBridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus.answers = [Answer(entry_errors={0: "MalformedDetail"})]
+    spool.put([xid_event(1), xid_event(2)])
+
+    with caplog.at_level(logging.ERROR):
+        assert sender.send_all() == 0
+
+    assert bus.codes() == ["2"]
+    assert waiting(spool) == []
+    assert "refuses an event for good" in caplog.text
+
+
+def test_one_bad_entry_does_not_take_its_call_with_it(spool: Spool, sender: Sender, bus: FakeEventBridge) -> None:
+    bus.answers = [Answer(400, "ValidationException"), Answer(), Answer(400, "ValidationException"), Answer()]
+    spool.put([xid_event(1), xid_event(2), xid_event(3)])
+
+    assert sender.send_all() == 0
+
+    assert bus.codes() == ["1", "3"]
+    assert waiting(spool) == []
+
+
+def test_a_connection_that_the_bus_has_closed_is_opened_again_at_once(
+    spool: Spool, sender: Sender, bus: FakeEventBridge
+) -> None:
+    bus.answers = [Answer(hangs_up=True)]
+    spool.put([xid_event(1)])
+    sender.send_all()
+
+    spool.put([xid_event(2)])
+
+    assert sender.send_all() == 0
+    assert bus.codes() == ["1", "2"]
+    assert bus.connections == 2
+
+
+def test_without_credentials_nothing_is_sent_and_nothing_lost(
+    spool: Spool, bus: FakeEventBridge, time: FakeTime
+) -> None:
+    chain = CredentialChain(time.clock(), {"HOME": "/nonexistent", "AWS_EC2_METADATA_DISABLED": "true"})
+    spool.put([xid_event(1)])
+
+    delay = Sender(spool, EventBus("nodeheal", "r", bus.url, chain, time.clock()), time.clock()).send_all()
+
+    assert delay > 0
+    assert bus.calls == []
+    assert waiting(spool) == ["1"]
+
+
+def test_a_running_sender_delivers_what_it_is_woken_for(spool: Spool, sender: Sender, bus: FakeEventBridge) -> None:
+    sender.start()
+
+    spool.put([xid_event(79)])
+    sender.wake()
+
+    eventually(lambda: bus.codes() == ["79"])
+    sender.stop(5)
+    assert not sender.is_alive()
+
+
+def test_a_call_never_exceeds_what_put_events_takes() -> None:
+    entries = [Entry(str(number), "t", "é" * (CALL_BYTES // 8), 0.0) for number in range(10)]
+
+    assert len(batch(entries)) == 4
+    assert len(batch([Entry("1", "t", "x" * 2 * CALL_BYTES, 0.0), *entries])) == 1
+
+
+def test_every_partition_has_its_own_endpoint() -> None:
+    assert endpoint("eu-central-1") == "https://events.eu-central-1.amazonaws.com"
+    assert endpoint("cn-north-1") == "https://events.cn-north-1.amazonaws.com.cn"

@@ -1,0 +1,74 @@
+"""The agent's events are the contract's events."""
+
+import dataclasses
+import json
+
+import pytest
+
+from nodeheal.agent import event as said
+from nodeheal.agent.finding import Finding
+from nodeheal.contract import health_event as contract
+from nodeheal.contract.vocabulary import Family, Verdict
+from tests.unit.agent.fakes import IDENTITY, START, XID_79
+
+SPEAKER = said.Speaker(IDENTITY, "boot-1")
+FINDING = Finding(Family.xid, "79", "0000:b9:00.0", XID_79)
+
+
+def found(position: str = "7:120", evidence: str = XID_79) -> said.HealthEvent:
+    return SPEAKER.found(FINDING, source="kernel_log", position=position, at=START, evidence=evidence)
+
+
+@pytest.mark.parametrize("name", ["HealthEvent", "NodeBooted", "DiagnosticsFinished"])
+def test_the_agent_and_the_contract_name_the_same_fields(name: str) -> None:
+    model: type[contract.Frozen] = getattr(contract, name)
+
+    fields = [field.name for field in dataclasses.fields(getattr(said, name))]
+
+    assert sorted(fields) == sorted(model.model_fields)
+
+
+def test_a_finding_is_a_valid_health_event() -> None:
+    event = found()
+
+    received = contract.HealthEvent.model_validate_json(event.to_json())
+
+    assert (received.family, received.code, received.component) == (Family.xid, "79", "0000:b9:00.0")
+    assert (received.verdict, received.suggested_action) == (Verdict.FAILED, None)
+    assert received.observed_at == START
+
+
+def test_every_other_event_is_valid_too() -> None:
+    contract.HealthEvent.model_validate_json(SPEAKER.alive(START).to_json())
+    contract.NodeBooted.model_validate_json(SPEAKER.booted(START, "10.0.0.7" * 99, 8, START).to_json())
+    diagnosed = SPEAKER.diagnosed("incident/3", Verdict.FAILED, ("pcie",), "{" * 20_000, START)
+
+    received = contract.DiagnosticsFinished.model_validate_json(diagnosed.to_json())
+
+    assert received.failed_tests == ("pcie",)
+
+
+def test_long_evidence_is_cut_and_says_so() -> None:
+    event = found(evidence="é" * 10_000)
+
+    received = contract.HealthEvent.model_validate_json(event.to_json())
+
+    assert len(received.evidence) == contract.EVIDENCE_BYTES
+    assert received.evidence.endswith("[cut]")
+
+
+def test_bytes_that_are_no_text_still_make_valid_json() -> None:
+    event = found(evidence=b"NVRM: \xff\x00\x1b".decode("utf-8", "replace"))
+
+    assert json.loads(event.to_json())["evidence"] == "NVRM: \ufffd\x00\x1b"
+
+
+def test_the_same_fact_has_the_same_id_and_another_fact_another() -> None:
+    assert found().event_id == found().event_id
+    assert found().event_id != found(position="7:121").event_id
+    assert found().event_id != found(evidence="another line").event_id
+    assert SPEAKER.booted(START, "a", 1, START).event_id == SPEAKER.booted(START, "b", 2, START).event_id
+    assert (
+        SPEAKER.booted(START, "a", 1, START).event_id
+        != said.Speaker(IDENTITY, "boot-2").booted(START, "a", 1, START).event_id
+    )

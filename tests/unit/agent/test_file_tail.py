@@ -1,0 +1,228 @@
+"""A log file is read once, whatever happens to it."""
+
+from pathlib import Path
+
+import pytest
+
+from nodeheal.agent.checks.file_tail import LINE_BYTES, RETIRED_SECONDS, FileTail
+from tests.unit.agent.fakes import BANNER, kernel_line
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "messages"
+    path.write_text("from before\n")
+    return path
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def read(tail: FileTail, now: float = 0.0) -> list[str]:
+    return [line.content.decode() for line in tail.read(now)]
+
+
+def restarted(tail: FileTail, path: Path, boot_id: str = "boot-1") -> FileTail:
+    cursor = tail.cursor()
+    tail.close()
+    return FileTail(path, boot_id, cursor)
+
+
+def history(tail: FileTail) -> list[tuple[str, bool]]:
+    return [(line.content.decode(), line.is_history) for line in tail.read(0.0)]
+
+
+def test_the_first_start_ever_begins_at_the_end(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "new\n")
+
+    assert read(tail) == ["new"]
+    assert read(tail) == []
+
+
+def test_a_log_that_does_not_exist_yet_is_read_from_its_beginning(tmp_path: Path) -> None:
+    tail = FileTail(tmp_path / "messages", "boot-1", None)
+    assert read(tail) == []
+
+    append(tmp_path / "messages", "first\n")
+
+    assert read(tail) == ["first"]
+
+
+def test_half_a_line_waits_for_its_other_half(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "NVRM: ")
+    assert read(tail) == []
+
+    append(log, "Xid\n")
+
+    assert read(tail) == ["NVRM: Xid"]
+
+
+def test_a_restart_goes_on_where_the_last_run_ended(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "one\nhal")
+    assert read(tail) == ["one"]
+
+    append(log, "f\ntwo\n")
+    tail = restarted(tail, log)
+
+    assert history(tail) == [("half", False), ("two", False)]
+
+
+def test_rotation_loses_nothing_on_either_side(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "before\n")
+    log.rename(log.with_name("messages.1"))
+    append(log, "after\n")
+
+    assert read(tail) == ["before", "after"]
+
+
+def test_what_a_daemon_still_writes_to_the_renamed_file_is_read(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    rotated = log.with_name("messages.1")
+    log.rename(rotated)
+    append(log, "new file\n")
+    assert read(tail) == ["new file"]
+
+    append(rotated, "late\nunfinished")
+
+    assert read(tail, RETIRED_SECONDS) == ["late"]
+    assert read(tail, RETIRED_SECONDS + 1) == ["unfinished"]
+    append(rotated, " much too late\n")
+    assert read(tail, RETIRED_SECONDS + 2) == []
+
+
+def test_rotation_while_the_agent_is_down_loses_nothing(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "seen\n")
+    assert read(tail) == ["seen"]
+    append(log, "unseen\n")
+    log.rename(log.with_name("messages.1"))
+    append(log, "after\n")
+
+    tail = restarted(tail, log)
+
+    assert history(tail) == [("unseen", False), ("after", False)]
+
+
+def test_a_truncated_file_is_read_from_its_beginning(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "a long line before\n")
+    assert read(tail) == ["a long line before"]
+
+    log.write_text("short\n")
+
+    assert read(tail) == ["short"]
+
+
+def test_another_file_with_the_same_inode_number_is_not_mistaken_for_the_old_one(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "seen\n")
+    assert read(tail) == ["seen"]
+
+    cursor = tail.cursor()
+    tail.close()
+    log.write_text("rewritten in place while the agent was down\n")  # the same inode, and longer than the cursor
+    again = FileTail(log, "boot-1", cursor)
+
+    assert history(again) == [("rewritten in place while the agent was down", False)]
+
+
+def test_a_line_without_an_end_is_skipped_together_with_its_tail(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "x" * (3 * LINE_BYTES))
+    assert read(tail) == []
+
+    append(log, "forged\nhonest\n")
+
+    assert read(tail) == ["honest"]
+
+
+def test_a_large_backlog_is_read_completely(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    lines = [f"line {number} {'x' * 100}" for number in range(5_000)]
+    append(log, "\n".join(lines) + "\n")
+
+    assert read(tail) == lines
+
+
+def test_after_a_reboot_what_stands_before_the_banner_is_history(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    banner = kernel_line(BANNER)
+    append(log, f"last words\n{banner}first words\n")
+
+    tail = restarted(tail, log, "boot-2")
+
+    assert history(tail) == [("last words", True), (banner.rstrip(), False), ("first words", False)]
+    assert tail.history_boot_id == "boot-1"
+
+
+def test_after_a_reboot_into_a_fresh_file_the_rest_of_the_old_one_is_history(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "last words\n")
+    log.rename(log.with_name("messages.1"))
+    banner = kernel_line(BANNER)
+    append(log, f"{banner}first words\n")
+
+    tail = restarted(tail, log, "boot-2")
+
+    assert history(tail) == [("last words", True), (banner.rstrip(), False), ("first words", False)]
+
+
+def test_without_a_banner_everything_that_is_there_at_the_start_is_history(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "last words\n")
+    tail = restarted(tail, log, "boot-2")
+
+    append(log, "first words\n")
+
+    assert history(tail) == [("last words", True), ("first words", False)]
+
+
+def test_after_two_reboots_only_what_follows_the_last_banner_is_of_this_boot(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, f"one\n{kernel_line(BANNER)}two\n{kernel_line(BANNER)}three\n")
+
+    tail = restarted(tail, log, "boot-3")
+
+    flags = [(text, flag) for text, flag in history(tail) if "Linux" not in text]
+    assert flags == [("one", True), ("two", True), ("three", False)]
+
+
+def test_the_cursor_names_the_old_boot_until_its_lines_are_read(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "last words\n")
+    tail = restarted(tail, log, "boot-2")
+    assert tail.cursor()["boot_id"] == "boot-1"
+
+    read(tail)
+
+    assert tail.cursor()["boot_id"] == "boot-2"
+
+
+def test_an_idle_file_has_no_news(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    assert tail.has_news()
+    read(tail)
+    assert not tail.has_news()
+
+    append(log, "x")
+
+    assert tail.has_news()
+
+
+def test_no_descriptor_is_left_open(log: Path) -> None:
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    tail = FileTail(log, "boot-1", None)
+    for number in range(5):
+        log.rename(log.with_name(f"messages.{number}"))
+        log.touch()
+        read(tail, number * (RETIRED_SECONDS + 1))
+    tail = restarted(tail, log)
+    tail.close()
+
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before

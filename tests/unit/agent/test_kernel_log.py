@@ -1,0 +1,138 @@
+"""The kernel-log check: every fault once, storms folded, history told apart."""
+
+import json
+
+from nodeheal.agent.checks.kernel_log import KernelLogCheck
+from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS
+from nodeheal.agent.config import KernelLog
+from nodeheal.agent.event import HealthEvent
+from tests.unit.agent.fakes import BANNER, IDENTITY, XID_79, FakeTime, NodeFolder, kernel_line, xid
+
+
+def check_on(node: NodeFolder, time: FakeTime, saved: dict[str, object] | None = None) -> KernelLogCheck:
+    logs = [KernelLog("file", str(node.kernel_log))]
+    return KernelLogCheck(logs, IDENTITY, node.boot_id_file.read_text().strip(), time.clock(), saved or {})
+
+
+def restarted(check: KernelLogCheck, node: NodeFolder, time: FakeTime) -> KernelLogCheck:
+    saved = json.loads(json.dumps(check.state()))
+    check.close()
+    return check_on(node, time, saved)
+
+
+def told(events: list[HealthEvent]) -> list[tuple[str, int, str]]:
+    return [(event.code, event.count, event.boot_id) for event in events]
+
+
+def test_a_fault_is_reported_with_its_line(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    node.logs(kernel_line("usb 1-1: new device"))
+    node.logs(kernel_line(XID_79))
+
+    [event] = check.poll()
+
+    assert (event.family, event.code, event.component, event.verdict) == ("xid", "79", "0000:b9:00.0", "FAILED")
+    assert event.evidence == kernel_line(XID_79).rstrip()
+    assert (event.source, event.count, event.suggested_action) == ("kernel_log", 1, None)
+
+
+def test_a_storm_is_one_event_at_once_and_one_for_the_rest(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    node.logs(xid(31) * 500)
+    assert told(check.poll()) == [("31", 1, "boot-1")]
+
+    time.seconds = WINDOW_SECONDS - 1
+    assert check.poll() == []
+    time.seconds = WINDOW_SECONDS
+
+    assert told(check.poll()) == [("31", 499, "boot-1")]
+
+
+def test_a_fault_that_comes_once_is_told_once(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    node.logs(xid(31))
+    check.poll()
+
+    time.seconds = WINDOW_SECONDS * 3
+
+    assert check.poll() == []
+
+
+def test_another_code_or_another_gpu_is_not_folded(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    node.logs(xid(31) + xid(79) + xid(31).replace("b9", "c1"))
+
+    assert [event.code for event in check.poll()] == ["31", "79", "31"]
+
+
+def test_after_its_minute_the_same_fault_is_told_at_once_again(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    node.logs(xid(31))
+    first = check.poll()
+    time.seconds = WINDOW_SECONDS
+    check.poll()
+
+    node.logs(xid(31))
+    second = check.poll()
+
+    assert told(second) == [("31", 1, "boot-1")]
+    assert second[0].event_id != first[0].event_id
+
+
+def test_what_was_folded_survives_a_restart(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    node.logs(xid(31) * 3)
+    check.poll()
+
+    check = restarted(check, node, time)
+
+    assert told(check.poll()) == [("31", 2, "boot-1")]
+    assert check.poll() == []
+
+
+def test_more_different_faults_than_a_node_can_have_do_not_fill_the_memory(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    node.logs("".join(xid(code) for code in range(OPEN_WINDOWS + 100)))
+
+    assert len(check.poll()) == OPEN_WINDOWS + 100
+    node.logs(xid(0))
+    assert told(check.poll()) == [("0", 1, "boot-1")]  # its window was the oldest
+
+
+def test_a_fault_from_before_the_reboot_is_reported_under_its_own_boot(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    node.logs(xid(79))
+    node.reboots("boot-2")
+    node.logs(xid(31))
+
+    check = restarted(check, node, time)
+
+    assert told(check.poll()) == [("79", 1, "boot-1"), ("31", 1, "boot-2")]
+
+
+def test_the_same_fault_after_the_reboot_is_not_folded_into_the_one_before(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    node.logs(xid(79))
+    node.reboots("boot-2")
+    node.logs(xid(79))
+
+    check = restarted(check, node, time)
+
+    assert told(check.poll()) == [("79", 1, "boot-1"), ("79", 1, "boot-2")]
+
+
+def test_reading_the_same_line_again_gives_the_same_event(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    saved = json.loads(json.dumps(check.state()))
+    node.logs(xid(79))
+
+    [first], [again] = check.poll(), check_on(node, time, saved).poll()
+
+    assert first.event_id == again.event_id
+
+
+def test_a_banner_alone_is_no_fault(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    node.logs(kernel_line(BANNER))
+
+    assert check.poll() == []

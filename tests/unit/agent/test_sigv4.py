@@ -1,0 +1,36 @@
+"""Our signature is AWS's signature."""
+
+from datetime import UTC, datetime
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from botocore import auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as BotoCredentials
+
+from nodeheal.agent.sigv4 import Credentials, Scope, signed_headers
+
+NOW = datetime(2026, 11, 21, 5, 50, 31, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("token", [None, "a/session+token=="])
+@pytest.mark.parametrize("body", [b"", '{"Entries": ["é"]}'.encode()])
+@pytest.mark.parametrize("host", ["events.eu-central-1.amazonaws.com", "127.0.0.1:4566"])
+def test_a_request_is_signed_as_botocore_signs_it(token: str | None, body: bytes, host: str) -> None:
+    headers = {"Host": host, "Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "AWSEvents.PutEvents"}
+    request = AWSRequest("POST", f"https://{host}/", dict(headers), body)
+    signer = auth.SigV4Auth(BotoCredentials("AKIDEXAMPLE", "secret", token), "events", "eu-central-1")
+    with patch.object(auth, "get_current_datetime", _frozen):
+        signer.add_auth(request)
+
+    ours = signed_headers(
+        headers, body, "/", Credentials("AKIDEXAMPLE", "secret", token), Scope("eu-central-1", "events"), NOW
+    )
+
+    assert ours["Authorization"] == request.headers["Authorization"]
+    assert ours["X-Amz-Date"] == request.headers["X-Amz-Date"]
+
+
+def _frozen(*_: Any, **__: Any) -> datetime:
+    return NOW.replace(tzinfo=None)

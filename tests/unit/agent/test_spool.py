@@ -1,0 +1,124 @@
+"""The spool keeps what it was given."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from nodeheal.agent.event import Speaker
+from nodeheal.agent.spool import FILE_NAME, Spool
+from tests.unit.agent.fakes import IDENTITY, START, xid_event
+
+SPEAKER = Speaker(IDENTITY, "boot-1")
+
+
+def codes(spool: Spool, count: int = 10_000) -> list[str]:
+    return [str(json.loads(entry.detail).get("code")) for entry in spool.oldest(count)]
+
+
+def test_events_come_out_oldest_first_until_they_are_forgotten(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.put([xid_event(1), xid_event(2)])
+    spool.put([xid_event(3)])
+
+    spool.forget([spool.oldest(1)[0].event_id])
+
+    assert codes(spool) == ["2", "3"]
+    assert codes(spool, 1) == ["2"]
+
+
+def test_the_same_event_is_kept_once_and_keeps_its_place(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.put([xid_event(1), xid_event(2)])
+    spool.put([xid_event(1)])
+
+    assert codes(spool) == ["1", "2"]
+
+
+def test_another_process_sees_what_was_put(tmp_path: Path) -> None:
+    Spool(tmp_path).put([xid_event(1)], {"kernel_log": {"offset": 7}})
+
+    again = Spool(tmp_path)
+
+    assert codes(again) == ["1"]
+    assert again.state() == {"kernel_log": {"offset": 7}}
+
+
+def test_events_and_their_cursor_are_kept_together_or_not_at_all(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.put([], {"kernel_log": 1})
+
+    with pytest.raises(TypeError):
+        spool.put([xid_event(1)], {"kernel_log": object()})
+
+    assert codes(spool) == []
+    assert spool.state() == {"kernel_log": 1}
+
+
+def test_only_the_newest_heartbeat_waits(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.put([SPEAKER.alive(START), xid_event(1)])
+    spool.put([SPEAKER.alive(START.replace(minute=59))])
+
+    assert codes(spool) == ["1", "alive"]
+    assert ":59:" in spool.oldest(2)[1].detail
+
+
+def test_a_full_spool_gives_up_signs_of_life_before_findings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spool = Spool(tmp_path, limit_mib=1)
+    spool.put([SPEAKER.alive(START)])
+    with caplog.at_level(logging.ERROR):
+        for hundred in range(40):
+            spool.put([xid_event(hundred * 100 + number) for number in range(100)])
+
+    kept = codes(spool)
+
+    assert "alive" not in kept
+    assert kept == [str(code) for code in range(4000 - len(kept), 4000)]
+    assert spool.dropped() == 4001 - len(kept)
+    assert (tmp_path / FILE_NAME).stat().st_size < 2 * 1024 * 1024
+    assert "the oldest events were dropped" in caplog.text
+
+
+@pytest.mark.parametrize("damage", [b"this is no database" * 100, None])
+def test_a_corrupt_spool_is_moved_aside_and_told(
+    tmp_path: Path, damage: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = Spool(tmp_path)
+    spool.put([xid_event(number) for number in range(200)])
+    spool.close()
+    content = (tmp_path / FILE_NAME).read_bytes()
+    (tmp_path / FILE_NAME).write_bytes(damage or content[:4096] + b"\xa5" * (len(content) - 4096))
+
+    with caplog.at_level(logging.ERROR):
+        fresh = Spool(tmp_path)
+    fresh.put([xid_event(7)])
+
+    assert codes(fresh) == ["7"]
+    assert (tmp_path / "spool.corrupt").exists()
+    assert "the spool is corrupt" in caplog.text
+
+
+def test_a_disk_that_cannot_be_written_does_not_silence_the_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = Spool(tmp_path)
+    spool.put([xid_event(1)], {"kernel_log": 1})
+    spool._database.execute("PRAGMA max_page_count = 1")  # SQLite raises this to what it has: the disk is full now
+
+    with caplog.at_level(logging.ERROR):
+        spool.put([xid_event(code) for code in range(2, 100)], {"kernel_log": 2})
+
+    assert codes(spool) == [str(code) for code in range(1, 100)]
+    assert spool.state() == {"kernel_log": 2}
+    assert "going on in memory" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_does_not_silence_the_node(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    spool = Spool(tmp_path / "file" / "state")
+    spool.put([xid_event(1)])
+
+    assert codes(spool) == ["1"]

@@ -1,0 +1,290 @@
+"""The decision core, told as stories: what has happened so far, and what comes next."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.vocabulary import Action, Ending, Family, Outcome, Provider, Step
+from nodeheal.domain.catalog import catalog
+from nodeheal.domain.decide import decide
+from nodeheal.domain.incident import History, Incident, Turn, incident_id_of
+from nodeheal.domain.policy import Mode, PoolPolicy, RecoveryPolicy
+from tests.unit.builders import ACT, NOW, xid
+
+SPARE = "mi-0spare"
+OBSERVE = RecoveryPolicy()
+
+
+class Story:
+    """An incident so far. Each step is decided by the core itself, so a story cannot take a path that it would not."""
+
+    def __init__(self, root: HealthEvent, job: str | None = "llama", policy: RecoveryPolicy = ACT) -> None:
+        incident = Incident(incident_id_of(root), root.node_id, root.pool, root, NOW, policy.version, job_id=job)
+        self.history = History(incident, (root,), ())
+        self.policy = policy
+        self.provider = Provider.hybrid
+
+    def next(self) -> Decision:
+        return decide(self.history, self.policy, self.provider)
+
+    def then(self, outcome: Outcome, reason: str = "so it went", **changes: object) -> "Story":
+        decision = self.next()
+        result = StepResult(
+            step=decision.step, node_id=decision.node_id, outcome=outcome, reason=reason, finished_at=NOW
+        ).model_copy(update=changes)
+        self.history = replace(self.history, turns=(*self.history.turns, Turn(decision, result)))
+        return self
+
+    def isolated(self) -> "Story":
+        return self.then(Outcome.DONE, evidence={"drained": "true"})
+
+    def rebooted(self) -> "Story":
+        return self.then(Outcome.DONE, "back with a new boot id", boot_id="boot-2")
+
+    def swapped(self) -> "Story":
+        return self.then(Outcome.DONE, f"swapped for spare {SPARE}", boot_id="boot-9", replacement_node_id=SPARE)
+
+    def passed(self) -> "Story":
+        return self.then(Outcome.DONE, "diagnostics passed")
+
+    def failed(self, reason: str = "diagnostics failed: pcie") -> "Story":
+        return self.then(Outcome.FAILED, reason)
+
+    def reports(self, event: HealthEvent) -> "Story":
+        self.history = replace(self.history, events=(*self.history.events, event))
+        return self
+
+
+def steps_of(story: Story) -> list[str]:
+    return [turn.decision.step.value for turn in story.history.turns] + [story.next().step.value]
+
+
+def test_a_gpu_off_the_bus_is_isolated_rebooted_proven_returned_and_its_job_restarted() -> None:
+    story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.DONE, "llama runs again")
+
+    assert steps_of(story) == ["ISOLATE", "REBOOT", "DIAGNOSE", "RETURN", "RESTART_WORKLOAD", "CLOSE"]
+    assert story.next().ending is Ending.RECOVERED
+    assert "rebooted" in story.next().reason
+    assert "llama runs again" in story.next().reason
+
+
+def test_a_node_that_fails_its_diagnostics_after_the_reboot_is_replaced() -> None:
+    decision = Story(xid(79)).isolated().rebooted().failed().next()
+
+    assert decision.step is Step.REPLACE
+    assert decision.reason == "the reboot did not help (diagnostics failed: pcie); next is a replacement"
+
+
+def test_the_same_fault_on_the_new_boot_is_replaced_even_if_diagnostics_pass() -> None:
+    again = xid(79, event_id="again", boot_id="boot-2")
+
+    decision = Story(xid(79)).isolated().rebooted().passed().reports(again).next()
+
+    assert decision.step is Step.REPLACE
+    assert "XID 79" in decision.reason
+
+
+def test_an_echo_on_the_new_boot_does_not_speak_against_the_reboot() -> None:
+    echo = xid(45, event_id="echo", boot_id="boot-2")
+
+    assert Story(xid(79)).isolated().rebooted().passed().reports(echo).next().step is Step.RETURN
+
+
+def test_a_fault_of_the_old_boot_does_not_speak_against_the_reboot() -> None:
+    late = xid(79, event_id="late", boot_id="boot-1")
+
+    assert Story(xid(79)).isolated().rebooted().passed().reports(late).next().step is Step.RETURN
+
+
+def test_a_swap_ends_with_a_human_for_the_broken_node() -> None:
+    story = Story(xid(74)).isolated().swapped().passed().then(Outcome.DONE, "llama runs again")
+
+    assert steps_of(story) == ["ISOLATE", "REPLACE", "DIAGNOSE", "RESTART_WORKLOAD", "ESCALATE"]
+    assert story.next().ending is Ending.HANDED_TO_A_HUMAN
+    assert f"swapped for spare {SPARE}" in story.next().reason
+
+
+def test_the_spare_is_diagnosed_and_not_the_broken_node() -> None:
+    assert Story(xid(74)).isolated().swapped().next().node_id == SPARE
+
+
+def test_a_spare_that_fails_is_not_given_the_job() -> None:
+    story = Story(xid(74)).isolated().swapped().failed()
+
+    assert story.next().step is Step.ESCALATE
+    assert "diagnostics failed: pcie" in story.next().reason
+
+
+def test_a_spare_that_reports_a_fault_is_not_given_the_job() -> None:
+    broken_too = xid(79, event_id="spare", node_id=SPARE, boot_id="boot-9")
+
+    story = Story(xid(74)).isolated().swapped().passed().reports(broken_too)
+
+    assert story.next().step is Step.ESCALATE
+    assert SPARE in story.next().reason
+
+
+def test_without_a_spare_a_human_is_told_what_was_tried() -> None:
+    story = Story(xid(79)).isolated().rebooted().failed().then(Outcome.REFUSED, "pool demo has no healthy spare")
+
+    assert story.next().step is Step.ESCALATE
+    assert "the reboot did not help (diagnostics failed: pcie)" in story.next().reason
+    assert "the replacement was not possible (pool demo has no healthy spare)" in story.next().reason
+
+
+def test_a_reboot_that_the_ledger_refuses_leads_to_the_next_rung() -> None:
+    decision = Story(xid(79)).isolated().then(Outcome.REFUSED, "1 of 1 reboots in 24 h are spent").next()
+
+    assert decision.step is Step.REPLACE
+
+
+def test_a_reboot_that_nobody_can_tell_about_is_not_repeated() -> None:
+    decision = Story(xid(79)).isolated().then(Outcome.UNKNOWN, "it may have been sent").next()
+
+    assert decision.step is Step.REPLACE
+
+
+def test_diagnostics_that_cannot_tell_go_to_a_human() -> None:
+    story = Story(xid(79)).isolated().rebooted().then(Outcome.UNKNOWN, "diagnostics gave no result")
+
+    assert story.next().step is Step.ESCALATE
+
+
+def test_diagnostics_that_hang_count_as_failed() -> None:
+    story = Story(xid(79)).isolated().rebooted().then(Outcome.TIMED_OUT, "no answer within 45 s")
+
+    assert story.next().step is Step.REPLACE
+
+
+def test_a_full_budget_leaves_the_node_alone() -> None:
+    story = Story(xid(79)).then(Outcome.REFUSED, "the disruption budget of pool demo is full: 1 of 1")
+
+    assert story.next().step is Step.ESCALATE
+    assert "budget" in story.next().reason
+
+
+def test_tasks_that_would_not_stop_do_not_keep_a_drained_node_from_its_reboot() -> None:
+    story = Story(xid(79)).then(Outcome.TIMED_OUT, "rank 1 not seen to stop", evidence={"drained": "true"})
+
+    assert story.next().step is Step.REBOOT
+
+
+def test_a_node_without_a_job_is_healed_and_closed() -> None:
+    story = Story(xid(79), job=None).isolated().rebooted().passed().then(Outcome.DONE)
+
+    assert story.next().step is Step.CLOSE
+
+
+def test_a_job_that_cannot_be_restarted_goes_to_a_human() -> None:
+    story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.REFUSED, "10 of 10 are spent")
+
+    assert story.next().step is Step.ESCALATE
+    assert "10 of 10 are spent" in story.next().reason
+
+
+def test_a_return_that_is_refused_is_not_repeated() -> None:
+    story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.REFUSED, "boot-3 has passed no diagnostics")
+
+    assert story.next().step is Step.ESCALATE
+
+
+def test_an_application_fault_restarts_the_job_and_touches_no_node() -> None:
+    story = Story(xid(31)).then(Outcome.DONE, "llama restarted")
+
+    assert steps_of(story) == ["RESTART_WORKLOAD", "CLOSE"]
+
+
+def test_an_unknown_code_goes_to_a_human_with_everything_untouched() -> None:
+    decision = Story(xid(999)).next()
+
+    assert decision.step is Step.ESCALATE
+    assert "does not know this fault" in decision.reason
+
+
+def test_observe_mode_says_what_it_would_do_and_does_nothing() -> None:
+    decision = Story(xid(79), policy=OBSERVE).next()
+
+    assert decision.step is Step.CLOSE
+    assert decision.ending is Ending.OBSERVED_ONLY
+    assert "would isolate the node, reboot it" in decision.reason
+
+
+def test_a_pool_set_to_observe_during_a_recovery_is_left_to_a_human() -> None:
+    story = Story(xid(79)).isolated()
+    story.policy = OBSERVE
+
+    assert story.next().step is Step.ESCALATE
+
+
+def test_mode_is_per_pool() -> None:
+    policy = RecoveryPolicy(pools={"demo": PoolPolicy(mode=Mode.act)})
+
+    assert Story(xid(79), policy=policy).next().step is Step.ISOLATE
+    assert Story(xid(79, pool="other"), policy=policy).next().step is Step.CLOSE
+
+
+def test_an_incident_does_not_go_on_for_ever() -> None:
+    story = Story(xid(79))
+    isolate = story.isolated().history.turns[0]
+    story.history = replace(story.history, turns=(isolate,) * ACT.max_turns)
+
+    assert story.next().step is Step.ESCALATE
+
+
+@pytest.mark.parametrize(("step", "action"), [(Step.REBOOT, Action.REBOOT), (Step.REPLACE, Action.REPLACE)])
+def test_a_destructive_step_carries_its_attempt_limit(step: Step, action: Action) -> None:
+    root = xid(79) if step is Step.REBOOT else xid(74)
+
+    decision = Story(root).isolated().next()
+
+    assert decision.step is step
+    assert decision.attempt == ACT.limits[action]
+
+
+@pytest.mark.parametrize("row", catalog().values(), ids=lambda row: f"{row.family}-{row.code}")
+def test_every_catalog_row_leads_to_an_end_within_the_turns(row: object) -> None:
+    story = Story(xid(79, family=row.family, code=row.code))  # type: ignore[attr-defined]
+
+    for _ in range(ACT.max_turns):
+        if story.next().step in (Step.CLOSE, Step.ESCALATE):
+            break
+        story.then(Outcome.DONE, boot_id="boot-2", evidence={"drained": "true"})
+
+    assert story.next().step in (Step.CLOSE, Step.ESCALATE)
+    assert len(story.history.turns) < 8
+
+
+_outcomes = st.lists(st.tuples(st.sampled_from(Outcome), st.booleans()), max_size=30)
+_codes = st.sampled_from([13, 31, 45, 63, 64, 73, 74, 79, 94, 999])
+
+
+@given(code=_codes, outcomes=_outcomes)
+def test_in_observe_mode_nothing_is_ever_done(code: int, outcomes: list[tuple[Outcome, bool]]) -> None:
+    assert Story(xid(code), policy=OBSERVE).next().step in (Step.CLOSE, Step.ESCALATE)
+
+
+@given(code=_codes, outcomes=_outcomes)
+def test_whatever_happens_each_rung_is_climbed_once_and_every_decision_has_a_reason(
+    code: int, outcomes: list[tuple[Outcome, bool]]
+) -> None:
+    story = Story(xid(code))
+
+    for outcome, is_drained in outcomes:
+        if story.next().step in (Step.CLOSE, Step.ESCALATE):
+            break
+        story.then(outcome, boot_id="boot-2", evidence={"drained": "true"} if is_drained else {})
+
+    taken = [step for step in steps_of(story) if step in ("REBOOT", "REPLACE", "ISOLATE", "RESTART_WORKLOAD")]
+    assert len(taken) == len(set(taken))
+    assert story.next().reason
+    if {"REBOOT", "REPLACE"} & set(taken):
+        assert taken[0] == "ISOLATE"
+
+
+def test_every_family_has_a_way_to_a_human() -> None:
+    for family in Family:
+        assert Story(xid(79, family=family, code="no-such-code")).next().step is Step.ESCALATE

@@ -1,0 +1,144 @@
+"""What becomes of a health event."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdict
+from nodeheal.domain.incident import fingerprint, incident_id_of
+from nodeheal.ports import Ports
+from nodeheal.services.ingest import Ingested, ingest
+from tests.unit.builders import NOW, memory_ports, node, xid
+
+
+def _heartbeat(**changes: object) -> object:
+    return xid(family=Family.heartbeat, **{"event_id": "beat", "verdict": Verdict.OK, **changes})
+
+
+def take(ports: Ports, *events: object) -> list[Ingested]:
+    return [ingest(event, ports, "policy-1") for event in events]  # type: ignore[arg-type]
+
+
+def test_a_fault_opens_an_incident_and_starts_its_workflow() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(job_id="llama"))
+
+    assert take(ports, xid(79)) == [Ingested.OPENED]
+
+    incident = ports.incidents.history(incident_id_of(xid(79))).incident
+    assert (incident.state, incident.job_id, incident.policy_version) == (IncidentState.OPEN, "llama", "policy-1")
+    assert ports.workflows.started == [incident.incident_id]  # type: ignore[attr-defined]
+
+
+def test_a_node_that_nobody_knows_is_enrolled_by_its_first_event() -> None:
+    ports = memory_ports()
+
+    take(ports, _heartbeat())
+
+    stored = ports.nodes.get(xid().node_id)
+    assert stored is not None
+    assert (stored.pool, stored.boot_id, stored.state) == ("demo", "boot-1", NodeState.HEALTHY)
+
+
+def test_a_heartbeat_moves_last_seen_and_opens_nothing() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+
+    assert take(ports, _heartbeat(observed_at=NOW + timedelta(minutes=5))) == [Ingested.SEEN]
+
+    stored = ports.nodes.get(node().node_id)
+    assert stored is not None
+    assert stored.last_seen == NOW + timedelta(minutes=5)
+    assert ports.workflows.started == []  # type: ignore[attr-defined]
+
+
+def test_a_duplicate_changes_nothing() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+
+    assert take(ports, xid(79), xid(79)) == [Ingested.OPENED, Ingested.DUPLICATE]
+
+    assert len(ports.incidents.history(incident_id_of(xid(79))).events) == 1
+
+
+def test_a_second_fault_joins_the_open_incident() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+
+    assert take(ports, xid(79), xid(48), xid(48)) == [Ingested.OPENED, Ingested.JOINED, Ingested.DUPLICATE]
+
+    history = ports.incidents.history(incident_id_of(xid(79)))
+    assert sorted(event.code for event in history.events) == ["48", "79"]
+    assert len(ports.workflows.started) == 1  # type: ignore[attr-defined]
+
+
+def test_an_event_from_before_the_current_boot_is_history_and_acts_on_nothing() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(boot_id="boot-2", past_boots=("boot-1",)))
+
+    assert take(ports, xid(79)) == [Ingested.HISTORY]
+
+    assert ports.workflows.started == []  # type: ignore[attr-defined]
+    assert ports.nodes.history == {(xid().node_id, "event-79"): "from before the node's current boot"}  # type: ignore[attr-defined]
+
+
+def test_an_event_of_an_unknown_boot_older_than_the_current_one_is_history() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(boot_id="boot-2", booted_at=NOW + timedelta(seconds=1)))
+
+    assert take(ports, xid(79, boot_id="boot-0")) == [Ingested.HISTORY]
+
+
+def test_a_fault_of_a_newer_boot_counts_even_before_the_boot_was_announced() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+
+    assert take(ports, xid(79, boot_id="boot-2")) == [Ingested.OPENED]
+
+    stored = ports.nodes.get(node().node_id)
+    assert stored is not None
+    assert (stored.boot_id, stored.past_boots) == ("boot-2", ("boot-1",))
+
+
+def test_what_is_settled_on_this_boot_is_not_news() -> None:
+    ports = memory_ports()
+    take(ports, xid(999))
+    settled = incident_id_of(xid(999))
+    stored = ports.nodes.get(xid().node_id)
+    assert stored is not None
+    ports.nodes.save(replace(stored, open_incident=None, settled={fingerprint(xid(999)): settled}))
+
+    assert take(ports, xid(999, event_id="again"), xid(999, event_id="again")) == [
+        Ingested.REPEATED,
+        Ingested.DUPLICATE,
+    ]
+    assert len(ports.workflows.started) == 1  # type: ignore[attr-defined]
+
+
+def test_a_redelivered_event_of_a_closed_incident_opens_nothing() -> None:
+    ports = memory_ports()
+    take(ports, xid(79))
+    stored = ports.nodes.get(xid().node_id)
+    assert stored is not None
+    ports.nodes.save(replace(stored, open_incident=None))
+
+    assert take(ports, xid(79)) == [Ingested.DUPLICATE]
+
+
+def test_a_start_that_a_crash_lost_is_made_up_for_by_the_redelivery() -> None:
+    ports = memory_ports()
+    take(ports, xid(79))
+    ports.workflows.started.clear()  # type: ignore[attr-defined]  # the crash came between the write and the start
+
+    take(ports, xid(79))
+
+    assert ports.workflows.started == [incident_id_of(xid(79))]  # type: ignore[attr-defined]
+
+
+def test_a_fault_on_a_quarantined_node_stays_with_the_incident_that_a_human_has() -> None:
+    ports = memory_ports()
+    take(ports, xid(79))
+    stored = ports.nodes.get(xid().node_id)
+    assert stored is not None
+    ports.nodes.save(replace(stored, state=NodeState.QUARANTINED))
+
+    assert take(ports, xid(48)) == [Ingested.JOINED]

@@ -1,0 +1,659 @@
+"""The steps of a recovery, each against a world in memory."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
+from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
+from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Step, Verdict
+from nodeheal.domain.decide import decide
+from nodeheal.domain.errors import PlacementRefused
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.ports import CommandStatus, Ports
+from nodeheal.services import wakeup
+from nodeheal.services.close_incident import close_incident
+from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.ingest import ingest
+from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.launch_gang import launch_gang, submit_job
+from nodeheal.services.look_once import look_once
+from nodeheal.services.notify import notify
+from nodeheal.services.reboot_node import reboot_node
+from nodeheal.services.replace_node import replace_node
+from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.return_to_service import return_to_service
+from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.translate.ecs_task import TaskChange
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+
+A, B, C = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
+LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
+
+
+class Incident:
+    """A running job on nodes A and B, a spare C, and an incident on A, driven step by step as the workflow does."""
+
+    def __init__(self, code: int = 79, spare: bool = True) -> None:
+        self.clock = FrozenClock()
+        self.ports: Ports = memory_ports(self.clock)
+        for name in (A, B, C)[: 3 if spare else 2]:
+            self.ports.nodes.save(node(name))
+        submit_job(LLAMA, [self.node(A), self.node(B)], self.ports)
+        for rank in (0, 1):
+            self.task_is("RUNNING", rank)
+        ingest(xid(code), self.ports, "policy-1")
+        self.id = incident_id_of(xid(code))
+        self.turn = 0
+        self.last: StepResult | None = None
+
+    def node(self, name: str = A) -> Node:
+        found = self.ports.nodes.get(name)
+        assert found is not None
+        return found
+
+    def request(self, **changes: Any) -> StepRequest:
+        """What the workflow asks for next, as Decide says it."""
+        decision = decide_next_step(DecideRequest(incident_id=self.id, turn=self.turn, result=self.last), self.ports, ACT)
+        self.turn += 1
+        self.last = None
+        made = StepRequest(incident_id=self.id, turn=self.turn, decision=decision, task_token=f"token-{self.turn}")
+        return made.model_copy(update=changes)
+
+    def resumed(self) -> StepResult:
+        """What the waiting state was resumed with."""
+        self.last = self.ports.workflows.resumed[f"token-{self.turn}"]  # type: ignore[attr-defined]
+        return self.last
+
+    def is_waiting(self) -> bool:
+        return f"token-{self.turn}" not in self.ports.workflows.resumed  # type: ignore[attr-defined]
+
+    def task_is(self, status: str, rank: int, run: int = 1, exit_code: int | None = None) -> None:
+        found = self.ports.jobs.get_run("llama", run)
+        assert found is not None
+        task = found.tasks[rank]
+        change = TaskChange("llama", run, task.task_id, task.placement, status, exit_code, "")
+        wakeup.on_task_change(change, self.ports)
+
+    def boots(self, boot_id: str, name: str = A) -> None:
+        self.clock.advance(60)
+        event = NodeBooted(
+            **self._fact(boot_id, name), booted_at=self.clock(), address="127.0.0.1", accelerators=8
+        )
+        wakeup.on_node_booted(event, self.ports)
+
+    def diagnosed(self, verdict: Verdict, boot_id: str, name: str = A, failed: tuple[str, ...] = ()) -> None:
+        request_id = f"{self.id}-{self.turn}"
+        event = DiagnosticsFinished(
+            **self._fact(boot_id, name), request_id=request_id, verdict=verdict, failed_tests=failed
+        )
+        wakeup.on_diagnostics_finished(event, self.ports)
+
+    def _fact(self, boot_id: str, name: str) -> dict[str, Any]:
+        shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version"})
+        own = {"node_id": name, "instance_id": name, "boot_id": boot_id, "observed_at": self.clock()}
+        return {**shared, **own, "event_id": f"e-{boot_id}-{name}"}
+
+    # Whole steps, as they go when all is well
+
+    def isolate(self) -> StepResult:
+        isolate_node(self.request(), self.ports, ACT)
+        for rank in (0, 1):
+            self.task_is("STOPPED", rank, exit_code=143)
+        return self.resumed()
+
+    def reboot(self, boot_id: str = "boot-2") -> StepResult:
+        request = self.request()
+        reserve_attempt(request, self.ports)
+        reboot_node(request, self.ports)
+        self.boots(boot_id)
+        return self.resumed()
+
+    def diagnose(self, verdict: Verdict = Verdict.OK, boot_id: str = "boot-2", name: str = A) -> StepResult:
+        run_diagnostics(self.request(), self.ports)
+        self.diagnosed(verdict, boot_id, name)
+        return self.resumed()
+
+    def swap(self) -> StepResult:
+        request = self.request()
+        reserve_attempt(request, self.ports)
+        self.last = replace_node(request, self.ports)
+        return self.last
+
+    def give_back(self) -> StepResult:
+        self.last = return_to_service(self.request(), self.ports, ACT)
+        return self.last
+
+    def relaunch(self) -> StepResult:
+        launch_gang(self.request(), self.ports)
+        for rank in (0, 1):
+            self.task_is("RUNNING", rank, run=2)
+        return self.resumed()
+
+
+def test_the_whole_recovery_by_reboot() -> None:
+    it = Incident()
+
+    outcomes = [it.isolate(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()]
+    close_incident(it.request(), it.ports)
+
+    assert [result.outcome for result in outcomes] == [Outcome.DONE] * 5
+    assert it.node().state is NodeState.PROBATION
+    assert it.node().open_incident is None
+    assert list(it.ports.budget.holders("demo")) == []
+    assert it.ports.incidents.history(it.id).incident.ending is Ending.RECOVERED
+    assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
+    assert [told.subject for _, told in it.ports.messenger.announced] == [  # type: ignore[attr-defined]
+        f"[nodeheal] recovered: {A} XID 79 (GPU has fallen off the bus), llama"
+    ]
+
+
+def test_the_whole_recovery_by_swap() -> None:
+    it = Incident(74)
+
+    outcomes = [it.isolate(), it.swap(), it.diagnose(boot_id="boot-1", name=C), it.relaunch()]
+    escalate_incident(it.request(), it.ports)
+
+    assert [result.outcome for result in outcomes] == [Outcome.DONE] * 4
+    run = it.ports.jobs.get_run("llama", 2)
+    assert run is not None
+    assert [task.node_id for task in run.tasks] == [C, B]
+    assert it.node().state is NodeState.QUARANTINED
+    assert it.node().open_incident == it.id
+    assert (it.node(C).open_incident, it.node(C).job_id) == (None, "llama")
+    assert list(it.ports.budget.holders("demo")) == [A]
+    assert "repair or retire it" in it.ports.messenger.announced[0][1].body  # type: ignore[attr-defined]
+
+
+def test_a_turn_that_is_asked_twice_answers_the_same() -> None:
+    it = Incident()
+    first = it.request().decision
+    again = decide_next_step(DecideRequest(incident_id=it.id, turn=0), it.ports, ACT)
+
+    assert again == first
+    assert len(it.ports.incidents.history(it.id).turns) == 1
+
+
+# Isolation ----------------------------------------------------------------------------------------------------------
+
+
+def test_isolation_waits_for_the_last_rank_to_stop() -> None:
+    it = Incident()
+    isolate_node(it.request(), it.ports, ACT)
+
+    it.task_is("STOPPED", 0, exit_code=143)
+    assert it.is_waiting()
+    it.task_is("STOPPED", 0, exit_code=143)
+    assert it.is_waiting()
+    it.task_is("STOPPED", 1, exit_code=134)
+
+    assert it.resumed().outcome is Outcome.DONE
+    assert set(it.ports.scheduler.stopped) == {"task-llama-1-0", "task-llama-1-1"}  # type: ignore[attr-defined]
+
+
+def test_isolation_goes_on_at_once_when_the_gang_is_gone_already() -> None:
+    it = Incident()
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=134)
+
+    isolate_node(it.request(), it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.DONE
+
+
+def test_a_rank_that_stops_while_the_wait_is_being_stored_is_not_waited_for() -> None:
+    it = Incident()
+    store, save = it.ports.waits, it.ports.waits.save
+
+    def save_late(wait: Any) -> None:
+        for rank in (0, 1):
+            it.task_is("STOPPED", rank, exit_code=143)
+        save(wait)
+
+    store.save = save_late  # type: ignore[method-assign]
+    isolate_node(it.request(), it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.DONE
+
+
+def test_a_full_budget_refuses_and_touches_nothing() -> None:
+    it = Incident()
+    it.ports.budget.claim("demo", B, 1)
+
+    isolate_node(it.request(), it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert "1 of 1" in it.resumed().reason
+    assert it.node().state is NodeState.HEALTHY
+    assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
+    assert it.ports.scheduler.stopped == {}  # type: ignore[attr-defined]
+
+
+def test_a_node_of_another_incident_is_not_isolated() -> None:
+    it = Incident()
+    request = it.request()
+    it.ports.nodes.save(replace(it.node(), open_incident="inc-other"))
+
+    isolate_node(request, it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
+
+
+def test_what_an_operator_drained_stays_drained() -> None:
+    it = Incident()
+    it.ports.scheduler.draining.add(A)  # type: ignore[attr-defined]
+
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+
+    assert it.ports.scheduler.draining == {A}  # type: ignore[attr-defined]
+
+
+def test_a_repeated_isolation_still_knows_that_it_was_ours() -> None:
+    it = Incident()
+    request = it.request()
+    isolate_node(request, it.ports, ACT)
+    isolate_node(request, it.ports, ACT)
+
+    assert it.node().drained_by_us
+    assert list(it.ports.budget.holders("demo")) == [A]
+
+
+# Reboot -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_reboot_is_proven_by_another_boot_id_and_by_nothing_else() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    reserve_attempt(request, it.ports)
+    reboot_node(request, it.ports)
+
+    it.boots("boot-1")
+    assert it.is_waiting()
+    it.boots("boot-2")
+
+    assert it.resumed().outcome is Outcome.DONE
+    assert it.resumed().boot_id == "boot-2"
+
+
+def test_a_reboot_is_sent_once_however_often_it_is_asked_for() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    reserve_attempt(request, it.ports)
+    reboot_node(request, it.ports)
+    reboot_node(request, it.ports)
+
+    assert it.ports.commands.sent == [("reboot", A, "boot-1")]  # type: ignore[attr-defined]
+
+
+def test_the_token_is_stored_before_the_reboot_is_sent() -> None:
+    it = Incident()
+    it.isolate()
+    seen: list[bool] = []
+    it.ports.commands.reboot = lambda *_, **__: seen.append(it.ports.waits.get("boot", A) is not None) or "c"  # type: ignore
+
+    reboot_node(it.request(), it.ports)
+
+    assert seen == [True]
+
+
+@pytest.mark.parametrize("missing", ["isolation", "slot", "attempt"])
+def test_without_isolation_slot_and_attempt_nothing_is_rebooted(missing: str) -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    if missing == "isolation":
+        it.ports.nodes.save(replace(it.node(), state=NodeState.HEALTHY))
+    if missing == "slot":
+        it.ports.budget.release("demo", A)
+    if missing == "attempt":
+        it.ports.attempts.reserve(f"node#{A}", "of another incident", ACT.limits[Action.REBOOT])
+
+    reboot_node(request, it.ports)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert it.ports.commands.sent == []  # type: ignore[attr-defined]
+
+
+def test_a_command_that_the_node_refuses_ends_the_wait_at_once() -> None:
+    it = Incident()
+    it.isolate()
+    reboot_node(it.request(), it.ports)
+
+    wakeup.on_command_failed("command-1", it.ports)
+
+    assert it.resumed().outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "state", "outcome"),
+    [
+        ("boot-2", "SUCCEEDED", Outcome.DONE),
+        ("boot-1", "PENDING", Outcome.TIMED_OUT),
+        ("boot-1", "FAILED", Outcome.FAILED),
+    ],
+)
+def test_at_the_deadline_of_a_reboot_the_boot_id_decides(boot_id: str, state: str, outcome: Outcome) -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    reboot_node(request, it.ports)
+    it.ports.nodes.save(replace(it.node(), boot_id=boot_id))
+    it.ports.commands.statuses["command-1"] = CommandStatus(state)  # type: ignore[attr-defined]
+
+    assert look_once(request, it.ports).outcome is outcome
+
+
+def test_a_reboot_that_was_never_sent_is_a_failure_and_not_a_timeout() -> None:
+    it = Incident()
+    it.isolate()
+
+    assert look_once(it.request(), it.ports).outcome is Outcome.FAILED
+
+
+def test_a_reboot_that_may_have_been_sent_is_unknown() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    it.ports.commands.reboot = lambda *_, **__: (_ for _ in ()).throw(TimeoutError("read timed out"))  # type: ignore
+    with pytest.raises(TimeoutError):
+        reboot_node(request, it.ports)
+
+    assert look_once(request, it.ports).outcome is Outcome.UNKNOWN
+
+
+# Diagnostics --------------------------------------------------------------------------------------------------------
+
+
+def test_a_diagnosis_of_an_older_boot_is_no_answer() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    run_diagnostics(it.request(), it.ports)
+
+    it.diagnosed(Verdict.OK, boot_id="boot-1")
+    assert it.is_waiting()
+    it.diagnosed(Verdict.OK, boot_id="boot-2")
+
+    assert it.resumed().outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome"),
+    [
+        (Verdict.OK, Outcome.DONE),
+        (Verdict.FAILED, Outcome.FAILED),
+        (Verdict.DEGRADED, Outcome.UNKNOWN),
+        (Verdict.UNKNOWN, Outcome.UNKNOWN),
+    ],
+)
+def test_only_ok_is_a_proof(verdict: Verdict, outcome: Outcome) -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+
+    assert it.diagnose(verdict).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("state", "output", "outcome"),
+    [
+        ("SUCCEEDED", 'noise\n{"verdict": "OK", "failed_tests": []}\n', Outcome.DONE),
+        ("SUCCEEDED", '{"verdict": "FAILED", "failed_tests": ["pcie"]}', Outcome.FAILED),
+        ("SUCCEEDED", "", Outcome.UNKNOWN),
+        ("SUCCEEDED", '{"verdict": "FINE", "failed_tests": []}', Outcome.UNKNOWN),
+        ("PENDING", "", Outcome.TIMED_OUT),
+        ("UNKNOWN", "", Outcome.TIMED_OUT),
+    ],
+)
+def test_at_the_deadline_of_a_diagnosis_its_output_decides(state: str, output: str, outcome: Outcome) -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    request = it.request()
+    run_diagnostics(request, it.ports)
+    it.ports.commands.statuses["command-2"] = CommandStatus(state, output)  # type: ignore[attr-defined]
+
+    assert look_once(request, it.ports).outcome is outcome
+
+
+def test_a_node_that_is_not_ours_is_not_diagnosed() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    request = it.request()
+    it.ports.nodes.save(replace(it.node(), open_incident=None))
+
+    run_diagnostics(request, it.ports)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+
+
+# Return -------------------------------------------------------------------------------------------------------------
+
+
+def test_without_proof_nothing_returns_to_service() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    request = it.request()
+
+    assert return_to_service(request, it.ports, ACT).outcome is Outcome.REFUSED
+    assert it.node().state is NodeState.RECOVERING
+
+
+def test_a_proof_of_another_boot_is_no_proof() -> None:
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose()
+    request = it.request()
+    it.ports.nodes.save(replace(it.node(), boot_id="boot-3"))
+
+    assert return_to_service(request, it.ports, ACT).outcome is Outcome.REFUSED
+
+
+# Replacement --------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_spare_nothing_is_spent() -> None:
+    it = Incident(74, spare=False)
+    it.isolate()
+
+    assert it.swap().outcome is Outcome.REFUSED
+    assert it.ports.attempts.spent(f"node#{A}", ACT.limits[Action.REPLACE]) == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"job_id": "other"},
+        {"open_incident": "inc-other"},
+        {"state": NodeState.QUARANTINED},
+        {"state": NodeState.PROBATION, "probation_until": NOW + timedelta(hours=1)},
+    ],
+)
+def test_a_node_that_is_busy_or_unproven_is_no_spare(changes: dict[str, Any]) -> None:
+    it = Incident(74)
+    it.ports.nodes.save(replace(it.node(C), **changes))
+    it.isolate()
+
+    assert it.swap().outcome is Outcome.REFUSED
+
+
+def test_a_node_whose_probation_is_over_is_a_spare() -> None:
+    it = Incident(74)
+    it.ports.nodes.save(replace(it.node(C), state=NodeState.PROBATION, probation_until=NOW))
+    it.isolate()
+
+    assert it.swap().replacement_node_id == C
+
+
+def test_a_repeated_swap_finds_the_spare_that_it_claimed() -> None:
+    it = Incident(74)
+    it.isolate()
+    request = it.request()
+
+    first, second = replace_node(request, it.ports), replace_node(request, it.ports)
+
+    assert first.replacement_node_id == second.replacement_node_id == C
+    assert look_once(request, it.ports).replacement_node_id == C
+
+
+# Restart ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_rank_starts_while_one_of_the_last_run_may_still_write() -> None:
+    it = Incident(74)
+    isolate_node(it.request(), it.ports, ACT)
+    it.task_is("STOPPED", 0, exit_code=143)  # rank 1 is never seen to stop
+    it.last = StepResult(
+        step=Step.ISOLATE,
+        node_id=A,
+        outcome=Outcome.TIMED_OUT,
+        reason="late",
+        finished_at=NOW,
+        evidence={"drained": "true"},
+    )
+    it.swap(), it.diagnose(boot_id="boot-1", name=C)
+
+    launch_gang(it.request(), it.ports)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert f"rank 1 on {B}" in it.resumed().reason
+    assert it.ports.jobs.get_run("llama", 2) is None
+
+
+def test_a_rank_whose_node_has_rebooted_since_cannot_write_any_more() -> None:
+    it = Incident()
+    isolate_node(it.request(), it.ports, ACT)
+    it.task_is("STOPPED", 1, exit_code=143)  # the broken node's rank 0 is never seen to stop
+    it.last = StepResult(
+        step=Step.ISOLATE,
+        node_id=A,
+        outcome=Outcome.TIMED_OUT,
+        reason="late",
+        finished_at=NOW,
+        evidence={"drained": "true"},
+    )
+
+    it.reboot(), it.diagnose(), it.give_back()
+
+    assert it.relaunch().outcome is Outcome.DONE
+
+
+def test_a_repeated_launch_starts_no_second_gang() -> None:
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    request = it.request()
+    launch_gang(request, it.ports)
+    launch_gang(request, it.ports)
+
+    assert it.ports.jobs.get_run("llama", 3) is None
+    assert len(it.ports.scheduler.tasks) == 4  # type: ignore[attr-defined]
+
+
+def test_a_rank_that_is_refused_takes_the_others_down_again() -> None:
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    start = it.ports.scheduler.start
+
+    def refuse_rank_1(job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
+        if task.rank == 1:
+            raise PlacementRefused("RESOURCE:GPU")
+        return start(job, run, task, environment)
+
+    it.ports.scheduler.start = refuse_rank_1  # type: ignore[method-assign]
+    launch_gang(it.request(), it.ports)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert "task-llama-2-0" in it.ports.scheduler.stopped  # type: ignore[attr-defined]
+
+
+def test_a_rank_that_dies_while_the_gang_starts_fails_the_launch() -> None:
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    launch_gang(it.request(), it.ports)
+
+    it.task_is("RUNNING", 0, run=2)
+    it.task_is("STOPPED", 1, run=2, exit_code=1)
+
+    assert it.resumed().outcome is Outcome.FAILED
+
+
+def test_ranks_know_who_they_are_and_where_rank_0_is() -> None:
+    it = Incident()
+
+    environment = it.ports.scheduler.environments["task-llama-1-1"]  # type: ignore[attr-defined]
+
+    assert environment == {
+        "NODEHEAL_JOB": "llama",
+        "NODEHEAL_RUN": "1",
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+    }
+
+
+def test_a_finished_job_gives_its_nodes_back() -> None:
+    it = Incident()
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=0)
+
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    assert job.state is JobState.COMPLETED
+    assert it.node(B).job_id is None
+
+
+def test_a_late_running_event_does_not_bring_a_stopped_rank_back() -> None:
+    it = Incident()
+    it.task_is("STOPPED", 0, exit_code=134)
+    it.task_is("RUNNING", 0)
+
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    assert (run.tasks[0].status, run.tasks[0].exit_code) == ("STOPPED", 134)
+
+
+# Endings ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_was_not_touched_stays_in_service_after_a_human_is_told() -> None:
+    it = Incident(999)
+
+    escalate_incident(it.request(), it.ports)
+
+    assert it.node().state is NodeState.HEALTHY
+    assert it.node().open_incident is None
+    assert ingest(xid(999, event_id="again"), it.ports, "policy-1").value == "REPEATED"
+    assert ingest(xid(79, event_id="other"), it.ports, "policy-1").value == "OPENED"
+
+
+def test_an_ending_may_be_written_twice() -> None:
+    it = Incident(999)
+    request = it.request()
+
+    escalate_incident(request, it.ports)
+    escalate_incident(request, it.ports)
+
+    keys = {told.key for _, told in it.ports.messenger.announced}  # type: ignore[attr-defined]
+    assert len(keys) == 1
+
+
+def test_an_email_is_sent_once() -> None:
+    it = Incident(999)
+    escalate_incident(it.request(), it.ports)
+    told = it.ports.messenger.announced[0][1]  # type: ignore[attr-defined]
+
+    assert [notify(told, it.ports), notify(told, it.ports)] == [True, False]
+    assert it.ports.messenger.sent == [told]  # type: ignore[attr-defined]
+
+
+def test_decide_and_the_service_agree() -> None:
+    it = Incident()
+    decision = it.request().decision
+
+    history = replace(it.ports.incidents.history(it.id), turns=())
+    assert decide(history, ACT, it.node().provider) == decision
