@@ -44,14 +44,14 @@ def launch_gang(request: StepRequest, ports: Ports) -> None:
         last = _record_run(job, _nodes_for(request, last, ports), _why(request), ports)
         job = replace(job, current_run=last.number)
     wait = _store_wait(request, job, last, token, ports)
+    where = ", ".join(f"rank {task.rank} on {task.node_id}" for task in last.tasks)
+    tell(request, ports, "launched", f"launching {job.job_id} as run {last.number}: {where}")
     try:
         _start(job, last, ports)
     except (PlacementRefused, NotFound) as refusal:
         ports.waits.drop(wait)
         _refuse(request, ports, str(refusal))
         return
-    where = ", ".join(f"rank {task.rank} on {task.node_id}" for task in last.tasks)
-    tell(request, ports, "launched", f"{job.job_id} run {last.number} launched: {where}")
     _strike_what_runs_already(wait, job, last.number, ports)
 
 
@@ -91,8 +91,7 @@ def _record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
 
 
 def _store_wait(request: StepRequest, job: Job, run: Run, token: str, ports: Ports) -> Wait:
-    nodes = ", ".join(task.node_id for task in run.tasks)
-    reason = f"{job.job_id} restarted from its last checkpoint as run {run.number} on {nodes}"
+    reason = f"{job.job_id} restarted from its last checkpoint, as run {run.number}"
     done: StepResult = result_of(request, ports, Outcome.DONE, reason)
     wait = Wait(
         kind=GANG_RUNNING,

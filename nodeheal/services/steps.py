@@ -68,7 +68,8 @@ def resume(ports: Ports, wait: Wait, result: StepResult) -> None:
 def resume_if_complete(ports: Ports, wait: Wait | None) -> None:
     """Resume a wait that has nothing outstanding any more, with the result it was stored with."""
     if wait is not None and not wait.outstanding and wait.result_json:
-        resume(ports, wait, StepResult.model_validate_json(wait.result_json))
+        result = StepResult.model_validate_json(wait.result_json)
+        resume(ports, wait, result.model_copy(update={"finished_at": ports.clock()}))
 
 
 def token_of(request: StepRequest) -> str:

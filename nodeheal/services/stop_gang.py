@@ -39,11 +39,11 @@ def stop_and_resume(request: StepRequest, ports: Ports, result: StepResult) -> N
         result_json=result.model_dump_json(),
     )
     ports.waits.save(wait)
+    names = ", ".join(f"rank {task.rank} on {task.node_id}" for task in alive)
+    tell(request, ports, "gang-stopping", f"stopping {job.job_id}, with its grace: {names}")
     for task in alive:
         if task.task_id:
             ports.scheduler.stop(job, task.task_id, f"nodeheal: recovery {request.incident_id}")
-    names = ", ".join(f"rank {task.rank} on {task.node_id}" for task in alive)
-    tell(request, ports, "gang-stopping", f"asked {names} of {job.job_id} to stop")
     _strike_what_stopped_meanwhile(wait, job, run.number, ports)
 
 

@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING
 
 from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent, NodeBooted
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 FOLDER = Path(__file__).parent
 EVENTS: "dict[str, type[BaseModel]]" = {

@@ -1,0 +1,114 @@
+"""The AWS JSON 1.1 protocol for the operations that the sandbox serves itself.
+
+Requests and responses are checked against botocore's own service models, so that a caller sees neither more nor less
+than the real API has.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cache
+from typing import Any, Protocol
+
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
+from botocore.validate import ParamValidator
+
+Json = dict[str, Any]
+Response = tuple[int, dict[str, str], bytes]
+
+logger = logging.getLogger(__name__)
+
+
+class AwsError(Exception):
+    """A refusal that the caller receives as the service's own error."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = status
+
+
+class Caller(Protocol):
+    """Who makes a call."""
+
+    def must_be_allowed(self, action: str, resource: str, context: Mapping[str, str | list[str]] | None = None) -> None:
+        """Raises AwsError (AccessDeniedException) unless IAM allows the action on this resource."""
+
+
+Operation = Callable[[Caller, Json], Json]
+CallerOf = Callable[[Mapping[str, str]], Caller]
+
+
+@cache
+def service_model(name: str) -> ServiceModel:
+    """botocore's description of a service."""
+    return ServiceModel(Loader().load_service_model(name, "service-2"), name)
+
+
+def operation_name(headers: Mapping[str, str]) -> str:
+    """The operation that a request names in X-Amz-Target."""
+    return headers.get("x-amz-target", "").rpartition(".")[2]
+
+
+class JsonService:
+    """Serves a set of operations of one AWS service."""
+
+    def __init__(self, name: str, operations: Mapping[str, Operation], caller_of: CallerOf, invalid: str) -> None:
+        self._model = service_model(name)
+        self._operations = operations
+        self._caller_of = caller_of
+        self._invalid = invalid  # the error code with which this service refuses malformed parameters
+
+    def serves(self, headers: Mapping[str, str]) -> bool:
+        """Whether the operation that the request names is ours."""
+        return operation_name(headers) in self._operations
+
+    async def handle(self, method: str, path: str, headers: dict[str, str], body: bytes, query: Json) -> Response:
+        """Answer one request. Runs in a thread: operations wait for locks and write files."""
+        return await asyncio.to_thread(self.answer, headers, body)
+
+    def answer(self, headers: Mapping[str, str], body: bytes) -> Response:
+        """Answer one request."""
+        name = operation_name(headers)
+        try:
+            result = self._call(name, headers, body)
+        except AwsError as error:
+            return _response(error.status, {"__type": error.code, "message": error.message})
+        return _response(200, result)
+
+    def _call(self, name: str, headers: Mapping[str, str], body: bytes) -> Json:
+        operation = self._operations.get(name)
+        if operation is None:
+            raise AwsError("UnknownOperationException", f"The sandbox does not serve {name}")
+        try:
+            parameters = json.loads(body or b"{}")
+        except ValueError as error:
+            raise AwsError("SerializationException", "The request body is not JSON") from error
+        model = self._model.operation_model(name)
+        self._check(model.input_shape, parameters)
+        result = operation(self._caller_of(headers), parameters)
+        report = ParamValidator().validate(result, model.output_shape) if model.output_shape else None
+        if report is not None and report.has_errors():
+            logger.error("our answer to %s breaks the model: %s", name, report.generate_report())
+            raise AwsError("ServerException", f"{name}: {report.generate_report()}", status=500)
+        return result
+
+    def _check(self, shape: Any, parameters: Json) -> None:
+        report = ParamValidator().validate(parameters, shape)
+        if report.has_errors():
+            raise AwsError(self._invalid, report.generate_report())
+
+
+def _response(status: int, content: Json) -> Response:
+    body = json.dumps(content, default=_epoch_seconds).encode()
+    return status, {"Content-Type": "application/x-amz-json-1.1"}, body
+
+
+def _epoch_seconds(value: object) -> float:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    raise TypeError(f"{type(value).__name__} has no place in an AWS JSON answer")

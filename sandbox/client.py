@@ -1,0 +1,259 @@
+"""The sandbox as the demo and the tests use it, from another process."""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from nodeheal.contract import names
+from sandbox import deployment, processes
+from sandbox.mailbox import Mailbox
+
+Json = dict[str, Any]
+REPOSITORY = Path(__file__).resolve().parent.parent
+DEFAULT_CLUSTER = "training"  # as in cdk.json
+START_SECONDS = 60.0
+STOP_SECONDS = 8.0
+CALL_SECONDS = 60.0
+
+
+class SandboxError(Exception):
+    """The sandbox cannot do what was asked; says why and where to look."""
+
+
+@dataclass(frozen=True)
+class NodeHandle:
+    """A simulated node."""
+
+    node_id: str
+    pool: str
+    address: str
+    directory: Path
+    container_instance_arn: str
+
+
+class Sandbox:
+    """An embedded cloud with simulated nodes, for as long as the `with` block lasts.
+
+    `port`: None picks a free one; a busy one is refused by name. `directory` is emptied by nobody: give a fresh one.
+    """
+
+    def __init__(
+        self, directory: Path, port: int | None = None, boot_seconds: float = 3.0, cluster: str = DEFAULT_CLUSTER
+    ) -> None:
+        self.directory = directory.resolve()
+        self.port = port if port is not None else free_port()
+        self.cluster = cluster
+        self.outputs: dict[str, str] = {}
+        self._boot_seconds = boot_seconds
+        self._secret = secrets.token_hex(16)
+        self._id = secrets.token_hex(8)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._mailbox: Mailbox | None = None
+        self.client = cache(self._client)
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where every AWS service is served."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """What the emulator says."""
+        return self.directory / "emulator.log"
+
+    def __enter__(self) -> "Sandbox":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the emulator and wait until it serves. Raises SandboxError."""
+        if not _is_free(self.port):
+            raise SandboxError(f"port {self.port} on 127.0.0.1 is in use; choose another one")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "sandbox.emulator", "--port", str(self.port), "--dir", str(self.directory)]
+        with (self.directory / "emulator.out").open("ab") as output:
+            self._process = subprocess.Popen(
+                [*command, "--boot-seconds", str(self._boot_seconds)],
+                cwd=REPOSITORY,
+                env=self._emulator_environment(),
+                stdin=subprocess.PIPE,  # closes when we die, however we die: then the emulator ends everything
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End every process of the sandbox. Raises TimeoutError if one cannot be ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        # A second Ctrl-C must not leave half of it behind.
+        with processes.no_interrupt():
+            with contextlib.suppress(OSError):
+                if process.stdin is not None:
+                    process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=STOP_SECONDS)
+            processes.kill_all(lambda: processes.in_session(process.pid))
+            processes.kill_all(lambda: processes.with_mark(processes.SANDBOX_MARK, self._id))
+            process.wait()
+
+    def deploy(self) -> float:
+        """Deploy the stacks as a user does, with `cdk deploy`; the seconds it took. Their outputs are in `outputs`."""
+        started = time.monotonic()
+        self.outputs = deployment.deploy(REPOSITORY, self.directory, self.environment(), self.client("s3"))
+        return time.monotonic() - started
+
+    def add_node(
+        self,
+        pool: str = "demo",
+        gpus: int = 2,
+        *,
+        tags: dict[str, str] | None = None,
+        agent: list[str] | None = None,
+    ) -> NodeHandle:
+        """Enrol a simulated node with SSM and ECS and boot it. Its role is the deployed node role, if there is one.
+
+        `tags`: instead of the tag that lets nodeheal act. `agent`: a command to run instead of the agent, for tests.
+        """
+        managed = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
+        request = {
+            "pool": pool,
+            "gpus": gpus,
+            "cluster": self.cluster,
+            "role_arn": self.outputs.get("NodeRoleArn"),
+            "tags": managed if tags is None else tags,
+            "agent": agent,
+        }
+        made = self._call("add_node", request)
+        return NodeHandle(
+            made["node_id"], made["pool"], made["address"], Path(made["directory"]), made["container_instance_arn"]
+        )
+
+    def nodes(self) -> list[Json]:
+        """Every node as it is now: node_id, pool, address, directory, boot_id, is_up."""
+        found: list[Json] = self._call("nodes", {})["nodes"]
+        return found
+
+    def inject(self, node: NodeHandle, line: str, *, persists: bool, kill_rank: bool) -> float:
+        """Break a node; the time (seconds since the epoch) at which the line was in its kernel log.
+
+        `persists`: a reboot does not help. `kill_rank`: the node's tasks abort, as CUDA processes do.
+        """
+        request = {"node_id": node.node_id, "line": line, "persists": persists, "kill_rank": kill_rank}
+        return float(self._call("inject", request)["at"])
+
+    def subscribe_mailbox(self) -> None:
+        """Subscribe a queue to the alerts topic, in the place of a person's email."""
+        self._mailbox = Mailbox(self.client("sqs"))
+        self._mailbox.subscribe(self.client("sns"), self.outputs["TopicArn"])
+
+    def mails(self) -> list[tuple[str, str]]:
+        """(subject, body) of every email so far, in order of arrival."""
+        return self._mailbox.read() if self._mailbox else []
+
+    def fire_schedules(self) -> None:
+        """Send what the deployed schedules send to functions, now: EventBridge would some minutes after the deploy."""
+        events, functions = self.client("events"), self.client("lambda")
+        for rule in events.list_rules()["Rules"]:
+            targets = events.list_targets_by_rule(Rule=rule["Name"])["Targets"] if "ScheduleExpression" in rule else []
+            for target in targets:
+                payload = target.get("Input", "{}").encode()
+                functions.invoke(FunctionName=target["Arn"], InvocationType="Event", Payload=payload)
+
+    def environment(self) -> dict[str, str]:
+        """The environment in which AWS tools speak to the sandbox, as its root user."""
+        # Compiled modules are kept: functions start cold, several a second, and compiling is half of a start.
+        foreign = ("AWS_", "CDK_", "PYTHONDONTWRITEBYTECODE")
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+        return {
+            **kept,
+            "AWS_ENDPOINT_URL": self.endpoint_url,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def _client(self, service: str) -> Any:
+        return boto3.client(
+            service,  # type: ignore[call-overload]  # any service: the stubs know each name apart
+            endpoint_url=self.endpoint_url,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            config=Config(retries={"max_attempts": 2}, connect_timeout=5, read_timeout=CALL_SECONDS),
+        )
+
+    def _emulator_environment(self) -> dict[str, str]:
+        own = {"NODEHEAL_SANDBOX_SECRET": self._secret, processes.SANDBOX_MARK: self._id}
+        return {**self.environment(), **own, "PYTHONPATH": str(REPOSITORY)}
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self._process is None or self._process.poll() is not None:
+                raise SandboxError(f"the emulator ended at start; see {self.directory / 'emulator.out'} and {self.log}")
+            with contextlib.suppress(OSError):
+                self._call("ready", {})
+                return
+            time.sleep(0.05)
+        raise SandboxError(f"the emulator did not serve within {START_SECONDS:.0f} s; see {self.log}")
+
+    def _call(self, verb: str, request: Json) -> Json:
+        headers = {"X-Sandbox-Secret": self._secret, "Content-Type": "application/json"}
+        url = f"{self.endpoint_url}/_sandbox/{verb}"
+        call = urllib.request.Request(url, json.dumps(request).encode(), headers, method="POST")
+        try:
+            with _no_proxy.open(call, timeout=CALL_SECONDS) as response:
+                answer: Json = json.load(response)
+                return answer
+        except urllib.error.HTTPError as error:
+            raise SandboxError(f"{verb}: {error.read().decode(errors='replace')}") from error
+
+
+# The sandbox is on this machine: a proxy from the environment must not be asked for it.
+_no_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

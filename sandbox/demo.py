@@ -1,0 +1,107 @@
+"""`make demo`: a GPU falls off the bus on a simulated ECS Anywhere node, and a training job comes back by itself."""
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from nodeheal.agent.kernel_line import parse_message
+from sandbox.client import Sandbox, SandboxError
+from sandbox.deployment import DeployFailed
+from sandbox.report import judge, make_report
+from sandbox.screen import Screen, show_summary
+from sandbox.story import GANG_NODES, Script, Story, StoryError
+
+BUILD = Path(__file__).resolve().parent.parent / "build"
+REPORT = BUILD / "demo-report.json"
+DEFAULT_FAULT = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
+MOST_NODES = 8
+RUNS_KEPT = 3
+STOPPED_BY_USER = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play one story. 0: it ended as it should. 1: it did not. 2: the options make no sense."""
+    options = _options(arguments)
+    script = _script(options)
+    if isinstance(script, str):
+        sys.stderr.write(f"demo: {script}\n")
+        return 2
+    console = Console(highlight=False)
+    directory = _fresh_directory()
+    try:
+        return _play(console, directory, script, options.port)
+    except (StoryError, SandboxError, DeployFailed) as error:
+        console.print(f"[bold red]The demo could not go on:[/] {error}", soft_wrap=True)
+        console.print(f"The logs of this run are in {directory}", style="dim", soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        console.print("Stopped. Everything that the demo started has been ended.")
+        return STOPPED_BY_USER
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make demo ARGS=…", description=__doc__)
+    parser.add_argument("--fault", default=DEFAULT_FAULT, help="the kernel line to append; default: %(default)s")
+    parser.add_argument(
+        "--fault-persists", action="store_true", help="a reboot does not help: diagnostics keep failing"
+    )
+    parser.add_argument("--nodes", type=int, default=3, help="simulated nodes, two of which run the job (default 3)")
+    parser.add_argument("--boot-seconds", type=float, default=3.0, help="how long a reboot takes (default 3)")
+    parser.add_argument("--port", type=int, help="the emulator's port on 127.0.0.1 (default: one that is free)")
+    return parser.parse_args(arguments)
+
+
+def _script(options: argparse.Namespace) -> Script | str:
+    """The story that the options ask for, or what is wrong with them."""
+    if not GANG_NODES <= options.nodes <= MOST_NODES:
+        return (
+            f"--nodes {options.nodes}: the job needs {GANG_NODES} nodes, and more than {MOST_NODES} are not simulated"
+        )
+    if not 0 < options.boot_seconds <= 60:
+        return f"--boot-seconds {options.boot_seconds}: more than 0 and at most 60"
+    try:
+        return script_of(options.fault, options.fault_persists, options.nodes, options.boot_seconds)
+    except ValueError as error:
+        return f"--fault: {error}"
+
+
+def script_of(line: str, persists: bool = False, nodes: int = 3, boot_seconds: float = 3.0) -> Script:
+    """The story of one kernel line. Raises ValueError for a line that the agent would not take for a fault."""
+    finding = parse_message(line)
+    if finding is None:
+        raise ValueError(f"{line!r} is no fault that the agent can read; an example is {DEFAULT_FAULT!r}")
+    return Script(line, finding.family, finding.code, persists, nodes, boot_seconds)
+
+
+def _fresh_directory() -> Path:
+    """A new folder for this run; the newest few of earlier ones are kept to look into."""
+    root = BUILD / "sandbox"
+    root.mkdir(parents=True, exist_ok=True)
+    for old in sorted(root.glob("run-*"))[: -RUNS_KEPT + 1]:
+        shutil.rmtree(old, ignore_errors=True)
+    return root / f"run-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 1000:03d}"
+
+
+def _play(console: Console, directory: Path, script: Script, port: int | None) -> int:
+    with Screen(console) as screen, Sandbox(directory, port, script.boot_seconds) as sandbox:
+        screen.stage(f"embedded AWS is up on {sandbox.endpoint_url}, IAM enforced")
+        screen.busy("cdk deploy")
+        seconds = sandbox.deploy()
+        screen.stage(f"cdk deploy: nodeheal-state and nodeheal-control in {seconds:.1f} s")
+        story = Story(sandbox, script, screen.hear)
+        story.play()
+        report = make_report(story)
+        verdict = judge(story, report)
+        screen.busy("ending the emulator, the nodes and the job")
+    REPORT.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+    show_summary(console, report, verdict, story.told, str(REPORT.relative_to(BUILD.parent)))
+    return 0 if verdict.is_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

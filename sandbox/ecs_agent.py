@@ -1,0 +1,137 @@
+"""The ECS agents of the nodes: they start containers as processes, watch them, and tell ECS what became of them.
+
+An agent speaks only while its node is up: what happened at a reboot is told after it.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from sandbox import processes
+from sandbox.ecs_state import ContainerInstance, EcsState, Task, now
+from sandbox.events import Emit, Event, event_detail
+from sandbox.node import REPOSITORY, Node
+
+IMAGES = REPOSITORY / "examples"  # an image is a folder: the container's file system, as far as the sandbox goes
+KILLED = 137  # how a container ends that its host takes down with it
+ESSENTIAL_EXITED = "Essential container in task exited"
+
+logger = logging.getLogger(__name__)
+
+
+class EcsAgents:
+    """Runs and ends tasks. `lock` guards the state."""
+
+    def __init__(self, state: EcsState, lock: threading.RLock, nodes: Mapping[str, Node], emit: Emit) -> None:
+        self._state = state
+        self._lock = lock
+        self._nodes = nodes
+        self._emit = emit
+
+    def launch(self, task: Task) -> None:
+        """Start a task in the background."""
+        self.tell(task)
+        name = f"task {task.arn[-6:]}"
+        threading.Thread(target=self._run, args=(task,), name=name, daemon=True).start()
+
+    def stop(self, task: Task, reason: str) -> None:
+        """Ask a task to end: SIGTERM, and SIGKILL after the grace that its definition gives."""
+        with self._lock:
+            if not task.is_live or task.desired_status == "STOPPED":
+                return
+            task.desired_status, task.stopping_at = "STOPPED", now()
+            task.stop_code, task.stopped_reason = "UserInitiated", reason
+            self.tell(task, changed=True)
+            process = task.process
+        if process is not None:
+            grace = task.definition.stop_seconds
+            arguments = (process.pid, grace, lambda: process.poll() is not None)
+            threading.Thread(target=processes.terminate_group, args=arguments, daemon=True).start()
+
+    def abort_all(self, node_id: str) -> int:
+        """Let every task process of a node die as CUDA processes do when their GPU is lost. How many there were."""
+        with self._lock:
+            found = [task.process for task in self._live_tasks_of(node_id) if task.process is not None]
+        for process in found:
+            processes.abort_group(process.pid)
+        return len(found)
+
+    def node_went_down(self, node_id: str) -> None:
+        """ECS notices that the agent is gone. It says nothing about the tasks."""
+        with self._lock:
+            for instance in self._instances_of(node_id):
+                instance.agent_connected = False
+                self.tell_instance(instance)
+
+    def node_came_up(self, node_id: str) -> None:
+        """The agent is back, and tells that what ran before the boot is over."""
+        with self._lock:
+            for instance in self._instances_of(node_id):
+                instance.agent_connected = True
+                self.tell_instance(instance)
+            for task in self._live_tasks_of(node_id):
+                self._stopped(task, KILLED if task.started_at else None)
+
+    def tell(self, task: Task, changed: bool = False) -> None:
+        """Emit a task's state; a change counts its version up first."""
+        with self._lock:
+            task.version += changed
+            detail = {**event_detail(task.describe()), "updatedAt": event_detail({"at": now()})["at"]}
+        self._emit(Event("aws.ecs", "ECS Task State Change", (task.arn,), detail))
+
+    def tell_instance(self, instance: ContainerInstance) -> None:
+        """Emit a container instance's changed state."""
+        with self._lock:
+            instance.version += 1
+            detail = event_detail(instance.describe(self._state.live_tasks(instance)))
+        detail |= {"clusterArn": instance.arn.replace("container-instance", "cluster").rsplit("/", 1)[0]}
+        detail |= {"updatedAt": event_detail({"at": now()})["at"]}
+        self._emit(Event("aws.ecs", "ECS Container Instance State Change", (instance.arn,), detail))
+
+    def _run(self, task: Task) -> None:
+        node = self._nodes[task.instance.node_id]
+        boot_id = node.boot_id
+        with self._lock:
+            if task.desired_status == "STOPPED":
+                self._stopped(task, None)
+                return
+            try:
+                task.process = node.run(*_container_of(task, node.directory), extra=task.environment)
+            except OSError as error:
+                task.stop_code, task.stopped_reason = "TaskFailedToStart", f"CannotStartContainerError: {error}"
+                self._stopped(task, None)
+                return
+            if task.process is None:
+                return  # the node went down first; its agent tells when it is back
+            task.last_status, task.started_at = "RUNNING", now()
+            self.tell(task, changed=True)
+        code = task.process.wait()
+        if node.is_up and node.boot_id == boot_id:
+            self._stopped(task, 128 - code if code < 0 else code)
+
+    def _stopped(self, task: Task, exit_code: int | None) -> None:
+        with self._lock:
+            if not task.is_live:
+                return
+            task.last_status = task.desired_status = "STOPPED"
+            task.exit_code, task.stopped_at = exit_code, now()
+            task.stop_code = task.stop_code or ("EssentialContainerExited" if task.started_at else "TaskFailedToStart")
+            task.stopped_reason = task.stopped_reason or ESSENTIAL_EXITED
+            self.tell(task, changed=True)
+
+    def _instances_of(self, node_id: str) -> list[ContainerInstance]:
+        return [found for found in self._state.instances.values() if found.node_id == node_id]
+
+    def _live_tasks_of(self, node_id: str) -> list[Task]:
+        return [task for task in self._state.tasks.values() if task.is_live and task.instance.node_id == node_id]
+
+
+def _container_of(task: Task, node_directory: Path) -> tuple[list[str], Path, Path]:
+    """Command, working directory and log of a task's container."""
+    container = task.definition.container
+    image = IMAGES / container["image"].rpartition("/")[2].partition(":")[0]
+    command = [*container.get("entryPoint", []), *container.get("command", [])]
+    if not image.is_dir():
+        raise FileNotFoundError(f"no such image: {image.name} is not a folder of examples/")
+    return command, image, node_directory / "tasks" / f"{task.arn.rpartition('/')[2]}.log"

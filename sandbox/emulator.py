@@ -1,0 +1,147 @@
+"""The sandbox's one server process: `python -m sandbox.emulator --port P --dir DIR`.
+
+It serves AWS on 127.0.0.1 with IAM enforced, runs the simulated nodes, and ends, with everything it started, when its
+standard input closes or it is asked to (SIGTERM, SIGINT).
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+SECRET_VARIABLE = "NODEHEAL_SANDBOX_SECRET"
+ID_VARIABLE = "NODEHEAL_SANDBOX_ID"
+LAMBDA_CONCURRENCY = 200  # MiniStack refuses above it, where AWS would queue: keep it out of the way
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until told to stop."""
+    options = _options(arguments)
+    options.dir.mkdir(parents=True, exist_ok=True)
+    _configure(options.dir.resolve(), options.port)
+    asyncio.run(_serve(options.dir.resolve(), options.port, options.boot_seconds))
+    return 0
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m sandbox.emulator", description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--dir", type=Path, required=True)
+    parser.add_argument("--boot-seconds", type=float, default=3.0)
+    return parser.parse_args(arguments)
+
+
+def _configure(directory: Path, port: int) -> None:
+    """Set what the emulator reads when it is imported, and send what it says to a file."""
+    temporary = directory / "tmp"
+    temporary.mkdir(exist_ok=True)
+    os.environ.update(
+        {
+            "AUTH": "true",
+            "BIND_HOST": "127.0.0.1",
+            "GATEWAY_PORT": str(port),
+            "MINISTACK_HOST": "127.0.0.1",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "LAMBDA_ACCOUNT_CONCURRENCY": str(LAMBDA_CONCURRENCY),
+            "TMPDIR": str(temporary),
+            "S3_DATA_DIR": str(directory / "s3"),
+            "STATE_DIR": str(directory / "state"),
+            "LOG_LEVEL": "INFO",
+            "IOT_MTLS_ENABLED": "0",
+            "SFTP_ENABLED": "0",
+        }
+    )
+    for variable in (
+        "PYTHONDONTWRITEBYTECODE",
+        "AWS_PROFILE",
+        "AWS_SESSION_TOKEN",
+        "SERVICES",
+        "PERSIST_STATE",
+        "DOCKER_HOST",
+    ):
+        os.environ.pop(variable, None)
+    logging.basicConfig(
+        filename=directory / "emulator.log", level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    logging.captureWarnings(True)
+    warnings.simplefilter("ignore", ResourceWarning)
+
+
+async def _serve(directory: Path, port: int, boot_seconds: float) -> None:
+    # Only now: the emulator reads its settings when it is imported.
+    from hypercorn.asyncio import serve
+    from hypercorn.config import Config
+    from ministack import app as ministack
+
+    from sandbox.cloud import Cloud, Control, end_everything
+
+    sandbox_id = os.environ.get(ID_VARIABLE, f"sandbox-{os.getpid()}")
+    cloud = Cloud(directory, f"http://127.0.0.1:{port}", boot_seconds, sandbox_id)
+    cloud.install()
+    control = Control(cloud, os.environ.get(SECRET_VARIABLE, ""))
+    config = Config()
+    config.bind = [f"127.0.0.1:{port}"]
+    config.keep_alive_timeout = 75
+    config.graceful_timeout = 0.2
+    config.errorlog = logging.getLogger("hypercorn.error")
+    stop = _stop_event()
+    await serve(_with_control(ministack.app, control), config, shutdown_trigger=stop.wait)
+    await asyncio.to_thread(cloud.close)
+    await asyncio.to_thread(end_everything, sandbox_id, os.getsid(0))
+    logging.shutdown()
+    os._exit(0)  # the emulator's own worker threads would be waited for, and some wait for callbacks
+
+
+def _stop_event() -> asyncio.Event:
+    """Set when standard input closes or a signal asks to stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+    def watch() -> None:
+        while sys.stdin.buffer.read(1024):
+            pass
+        loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=watch, name="stdin", daemon=True).start()
+    return stop
+
+
+def _with_control(app: Any, control: Any) -> Any:
+    """The emulator's application, with the sandbox's own paths in front."""
+
+    async def both(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(control.PREFIX):
+            await app(scope, receive, send)
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        secret = dict(scope["headers"]).get(b"x-sandbox-secret", b"").decode()
+        status, content = await asyncio.to_thread(control.answer, scope["path"], secret, body)
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    return both
+
+
+if __name__ == "__main__":
+    sys.exit(main())

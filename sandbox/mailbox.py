@@ -1,0 +1,42 @@
+"""An operator's inbox: a queue that is subscribed to the alerts topic."""
+
+import json
+from typing import Any
+
+QUEUE = "nodeheal-mailbox"
+BATCH = 10
+
+
+class Mailbox:
+    """Collects what the topic sends."""
+
+    def __init__(self, sqs: Any) -> None:
+        self._sqs = sqs
+        self._url = sqs.create_queue(QueueName=QUEUE)["QueueUrl"]
+        self._mails: list[tuple[str, str]] = []
+
+    def subscribe(self, sns: Any, topic_arn: str) -> None:
+        """From now on, get what is published there. Raw delivery stays off: it would lose the subject."""
+        known = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
+        queue_arn = known["Attributes"]["QueueArn"]
+        statement = {
+            "Effect": "Allow",
+            "Principal": {"Service": "sns.amazonaws.com"},
+            "Action": "sqs:SendMessage",
+            "Resource": queue_arn,
+            "Condition": {"ArnEquals": {"aws:SourceArn": topic_arn}},
+        }
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        self._sqs.set_queue_attributes(QueueUrl=self._url, Attributes={"Policy": policy})
+        sns.subscribe(TopicArn=topic_arn, Protocol="sqs", Endpoint=queue_arn)
+
+    def read(self) -> list[tuple[str, str]]:
+        """(subject, body) of every email so far, in order of arrival."""
+        while True:
+            found = self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=BATCH).get("Messages", [])
+            if not found:
+                return list(self._mails)
+            for message in found:
+                envelope = json.loads(message["Body"])
+                self._mails.append((envelope.get("Subject", ""), envelope["Message"]))
+                self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])

@@ -1,0 +1,243 @@
+"""A simulated accelerator node: a folder, a kernel log, a boot id, and real processes."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sandbox import processes
+from sandbox.iam import REGION, Credentials
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+TOOLS = REPOSITORY / "sandbox" / "tools"
+AGENT = (sys.executable, "-m", "nodeheal.agent.main", "run")
+KERNEL_BANNER = "Linux version 6.1.0-sandbox (nodeheal) #1 SMP PREEMPT_DYNAMIC"
+CREDENTIALS_REFRESH_SECONDS = 1200  # the SSM agent rotates them well before their hour is over
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """What a node is, for as long as it exists."""
+
+    node_id: str
+    pool: str
+    cluster: str
+    gpus: int
+    address: str
+    endpoint_url: str
+    directory: Path
+    sandbox_id: str
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What the fake tools of a node answer from."""
+
+    dcgm: str = "pass"  # pass, fail or hang
+    diag_seconds: float = 1.5
+    persists: bool = False
+    line: str = ""
+
+
+class Node:
+    """One node. `is_up` is false from the moment it goes down until it has booted again."""
+
+    def __init__(
+        self, spec: NodeSpec, boot_seconds: float, agent: Sequence[str], credentials: Callable[[], Credentials] | None
+    ) -> None:
+        self.spec = spec
+        self._boot_seconds = boot_seconds
+        self._agent = tuple(agent)
+        self._credentials = credentials
+        self._power = threading.RLock()  # held while a process is started, so that none slips through a reboot
+        self._up = threading.Event()
+        self._off = threading.Event()  # for good: the sandbox closes
+        self._rebooting = threading.Lock()
+        self._booted_monotonic = time.monotonic()
+        self.last_seen = datetime.now(UTC)
+        self.when_down: Callable[[], None] = lambda: None
+        self.when_up: Callable[[], None] = lambda: None
+
+    @property
+    def directory(self) -> Path:
+        """The node's own folder."""
+        return self.spec.directory
+
+    @property
+    def kernel_log(self) -> Path:
+        """The node's kernel log, in syslog style."""
+        return self.directory / "kernel.log"
+
+    @property
+    def boot_id(self) -> str:
+        """The current boot."""
+        return (self.directory / "boot_id").read_text().strip()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the node runs."""
+        return self._up.is_set()
+
+    def wait_until_up(self, timeout_seconds: float) -> bool:
+        """Whether the node is up before the time is over."""
+        return self._up.wait(timeout_seconds)
+
+    def start(self) -> None:
+        """First boot, at once."""
+        for name in ("logs", "state", "tasks", "ssm"):
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+        _write(self.directory / "agent.json", json.dumps(self._agent_config(), indent=2))
+        self.set_faults(Faults())
+        if self._credentials is not None:
+            self._write_credentials()
+            threading.Thread(target=self._rotate_credentials, name=f"{self.spec.node_id} ssm keys", daemon=True).start()
+        self._boot()
+
+    def reboot(self) -> None:
+        """Go down with everything that runs here and come up as another boot. Returns once the node is up."""
+        if not self._rebooting.acquire(blocking=False):
+            self._up.wait(self._boot_seconds * 2)  # it is on its way already
+            return
+        try:
+            self.go_down()
+            self.when_down()
+            if not self._off.wait(self._boot_seconds):
+                self._boot()
+        finally:
+            self._rebooting.release()
+
+    def go_down(self) -> None:
+        """End every process of the node, as a power loss does."""
+        with self._power:
+            self._up.clear()
+            self.last_seen = datetime.now(UTC)
+        processes.kill_all(lambda: processes.with_mark(processes.NODE_MARK, str(self.directory)))
+
+    def power_off(self) -> None:
+        """Go down for good."""
+        self._off.set()
+        self.go_down()
+
+    def run(
+        self, command: Sequence[str], cwd: Path, log: Path, extra: Mapping[str, str] | None = None
+    ) -> "subprocess.Popen[bytes] | None":
+        """Start a process on the node in its own process group, with its output in `log`. None: the node is down."""
+        with self._power, log.open("ab") as output:
+            if not self.is_up:
+                return None
+            return subprocess.Popen(
+                list(command),
+                cwd=cwd,
+                env={**self.environment(), **(extra or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+
+    def environment(self) -> dict[str, str]:
+        """What a process on the node sees; nothing of this machine's own settings, least of all credentials."""
+        return {
+            "PATH": os.pathsep.join([str(TOOLS), str(Path(sys.executable).parent), os.defpath]),
+            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONUNBUFFERED": "1",
+            "HOME": str(self.directory),
+            "LANG": "C.UTF-8",
+            processes.NODE_MARK: str(self.directory),
+            processes.SANDBOX_MARK: self.spec.sandbox_id,
+            "NODEHEAL_AGENT_CONFIG": str(self.directory / "agent.json"),
+            "NODEHEAL_BOOT_ID_FILE": str(self.directory / "boot_id"),
+            "AWS_SHARED_CREDENTIALS_FILE": str(self.directory / "credentials"),
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_REGION": REGION,
+        }
+
+    def set_faults(self, faults: Faults) -> None:
+        """What the fake tools answer from now on."""
+        _write(self.directory / "faults.json", json.dumps(asdict(faults)))
+
+    def faults(self) -> Faults:
+        """What the fake tools answer."""
+        return Faults(**json.loads((self.directory / "faults.json").read_text()))
+
+    def append_kernel_line(self, text: str) -> float:
+        """Write a line as the kernel does, and the time (seconds since the epoch) at which it was written."""
+        moment = datetime.now(UTC)
+        uptime = time.monotonic() - self._booted_monotonic
+        host = f"node-{self.spec.node_id[-6:]}"
+        stamp = moment.isoformat(timespec="microseconds")
+        with self.kernel_log.open("a", encoding="utf-8") as log:
+            log.write(f"{stamp} {host} kernel: [{uptime:12.6f}] {text}\n")
+        return moment.timestamp()
+
+    def _boot(self) -> None:
+        if not self.faults().persists:
+            self.set_faults(Faults())
+        if self.kernel_log.exists():
+            self.kernel_log.replace(self.kernel_log.with_name("kernel.log.1"))
+        _write(self.directory / "boot_id", str(uuid.uuid4()))
+        self._booted_monotonic = time.monotonic()
+        self.append_kernel_line(KERNEL_BANNER)
+        with self._power:
+            if self._off.is_set():
+                return
+            self._up.set()
+        self.when_up()
+        process = self.run(self._agent, self.directory, self.directory / "logs" / "agent.log")
+        if process is not None:
+            name = f"{self.spec.node_id} agent"
+            threading.Thread(target=self._note_agent_end, args=(process,), name=name, daemon=True).start()
+
+    def _note_agent_end(self, process: "subprocess.Popen[bytes]") -> None:
+        code = process.wait()
+        if self.is_up:
+            logger.error("the agent of %s ended with %s; see %s", self.spec.node_id, code, self.directory / "logs")
+
+    def _agent_config(self) -> dict[str, object]:
+        return {
+            "node_id": self.spec.node_id,
+            "cluster": self.spec.cluster,
+            "pool": self.spec.pool,
+            "provider": "hybrid",
+            "region": REGION,
+            "endpoint_url": self.spec.endpoint_url,
+            "kernel_log": [{"kind": "file", "path": str(self.kernel_log)}],
+            "boot_id_file": str(self.directory / "boot_id"),
+            "state_dir": str(self.directory / "state"),
+            "address": self.spec.address,
+            "accelerators": self.spec.gpus,
+        }
+
+    def _rotate_credentials(self) -> None:
+        while not self._off.wait(CREDENTIALS_REFRESH_SECONDS):
+            self._write_credentials()
+
+    def _write_credentials(self) -> None:
+        if self._credentials is None:
+            return
+        found = self._credentials()
+        lines = [
+            "[default]",
+            f"aws_access_key_id = {found.access_key}",
+            f"aws_secret_access_key = {found.secret_key}",
+            f"aws_session_token = {found.session_token}",
+        ]
+        _write(self.directory / "credentials", "\n".join(lines) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file as a whole, so that nobody reads half of it."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.chmod(0o600)
+    fresh.replace(path)

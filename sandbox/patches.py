@@ -1,0 +1,157 @@
+"""What is changed in the emulator, in-process. Each change is small, says why, and fails at start if its place is gone.
+
+Written against the MiniStack version that requirements-dev.in pins; docs/fidelity.md lists the effects.
+"""
+
+import contextvars
+import json
+from collections.abc import Callable
+from typing import Any
+
+from ministack import app
+from ministack.core import iam_actions
+from ministack.services import eventbridge, stepfunctions
+from ministack.services.cloudformation import provisioners
+
+from sandbox.aws_json import Json, JsonService, Response
+from sandbox.events import Event
+from sandbox.ssm import Ssm
+
+Headers = dict[str, str]
+
+# The task token whose function is being invoked, while a callback task is in its sending half.
+_sending: contextvars.ContextVar[str | None] = contextvars.ContextVar("sending", default=None)
+
+
+class EmulatorChanged(Exception):
+    """The emulator is not the one that these patches were written for."""
+
+
+def serve_ourselves(ecs: JsonService, ssm: JsonService) -> None:
+    """ECS is ours; of SSM, the node operations are. The emulator has neither external instances nor hybrid nodes."""
+    theirs = _present(app.SERVICE_HANDLERS, "ssm")
+    _present(app.SERVICE_HANDLERS, "ecs")
+
+    async def ssm_of_both(method: str, path: str, headers: Headers, body: bytes, query: Json) -> Response:
+        handler = ssm.handle if ssm.serves(headers) else theirs
+        answer: Response = await handler(method, path, headers, body, query)
+        return answer
+
+    app.SERVICE_HANDLERS["ecs"] = ecs.handle
+    app.SERVICE_HANDLERS["ssm"] = ssm_of_both
+
+
+def authorise_ourselves(ssm: JsonService) -> None:
+    """Our operations authorise against each real resource; the emulator, knowing none of them, only authenticates."""
+    original = _attribute(iam_actions, "extract_iam_action")
+
+    def action(service: str, method: str, path: str, headers: Headers, body: bytes, query: Json) -> str | None:
+        if service == "ecs" or (service == "ssm" and ssm.serves(headers)):
+            return None
+        found: str | None = original(service, method, path, headers, body, query)
+        return found
+
+    iam_actions.extract_iam_action = action
+
+
+def take_loopback_for_tls() -> None:
+    """Every request counts as sent over TLS (aws:SecureTransport): policies that demand it are deployed as they are."""
+    original = _attribute(app, "pin_request_origin")
+    app.pin_request_origin = lambda source_ip, is_secure: original(source_ip, True)
+
+
+def provision_documents(ssm: Ssm) -> None:
+    """CloudFormation's AWS::SSM::Document: the emulator does not know the type."""
+    handlers = _attribute(provisioners, "_RESOURCE_HANDLERS")
+    if "AWS::SSM::Document" in handlers:
+        raise EmulatorChanged("it provisions AWS::SSM::Document itself now: use that")
+
+    def create(logical_id: str, properties: Json, stack_name: str) -> tuple[str, Json]:
+        name = properties.get("Name") or f"{stack_name}-{logical_id}"
+        tags = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", [])}
+        ssm.put_document(name, properties["Content"], tags)
+        return name, {}
+
+    def update(name: str, old: Json, new: Json, stack_name: str) -> tuple[str, Json]:
+        return create(name, {**new, "Name": name}, stack_name)
+
+    def delete(name: str, properties: Json) -> None:
+        ssm.documents.pop(name, None)
+
+    handlers["AWS::SSM::Document"] = {"create": create, "update": update, "delete": delete}
+    _attribute(provisioners, "_STACK_TAG_PROPERTY")["AWS::SSM::Document"] = ("Tags", "list")
+
+
+def evaluate_timeouts() -> None:
+    """TimeoutSeconds and HeartbeatSeconds may be JSONata; the emulator takes the expression for a number."""
+    original = _attribute(stepfunctions, "_execute_task")
+    field = _attribute(stepfunctions, "_jsonata_state_field")
+
+    def execute(state: Json, raw_input: Any, execution: Json, context: Json) -> Any:
+        evaluated = {
+            name: field(state, name, "number", raw_input, context)
+            for name in ("TimeoutSeconds", "HeartbeatSeconds")
+            if isinstance(state.get(name), str)
+        }
+        return original({**state, **evaluated}, raw_input, execution, context)
+
+    stepfunctions._execute_task = execute
+
+
+def fail_callbacks_whose_function_fails() -> None:
+    """Under lambda:invoke.waitForTaskToken a failing function fails the task at once, as in AWS.
+
+    The emulator swallows the error and waits for a callback that nobody will send.
+    """
+    invoke = _attribute(stepfunctions, "_invoke_with_callback")
+    call = _attribute(stepfunctions, "_call_lambda")
+    error_type = _attribute(stepfunctions, "_ExecutionError")
+    tokens = _attribute(stepfunctions, "_task_tokens")
+
+    def invoke_with_callback(resource: str, data: Any, token: str, state: Json) -> Any:
+        sending = _sending.set(token)
+        try:
+            return invoke(resource, data, token, state)
+        finally:
+            _sending.reset(sending)
+
+    def call_lambda(function: str, event: Any) -> Any:
+        try:
+            return call(function, event)
+        except error_type as error:
+            waiting = tokens.get(_sending.get())
+            if waiting is not None and not waiting["event"].is_set():
+                waiting["error"] = {"Error": error.error, "Cause": error.cause}
+                waiting["event"].set()
+            raise
+
+    stepfunctions._invoke_with_callback = invoke_with_callback
+    stepfunctions._call_lambda = call_lambda
+
+
+def event_sink() -> Callable[[Event], None]:
+    """Puts events of AWS services on the default bus, which PutEvents refuses to do for callers."""
+    put = _attribute(eventbridge, "_put_events")
+
+    def sink(event: Event) -> None:
+        entry = {
+            "Source": event.source,
+            "DetailType": event.detail_type,
+            "Detail": json.dumps(event.detail),
+            "Resources": list(event.resources),
+        }
+        put({"Entries": [entry]}, allow_aws_source=True)
+
+    return sink
+
+
+def _attribute(module: Any, name: str) -> Any:
+    if not hasattr(module, name):
+        raise EmulatorChanged(f"{module.__name__} has no {name} any more")
+    return getattr(module, name)
+
+
+def _present(mapping: dict[str, Any], key: str) -> Any:
+    if key not in mapping:
+        raise EmulatorChanged(f"it serves no {key} any more")
+    return mapping[key]

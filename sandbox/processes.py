@@ -1,0 +1,92 @@
+"""Finding and ending real processes by a mark in their environment: it survives forks and new sessions."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import psutil
+
+NODE_MARK = "NODEHEAL_SANDBOX_NODE_DIR"  # of every process on a simulated node; also where the fake tools look
+SANDBOX_MARK = "NODEHEAL_SANDBOX_ID"  # of every process of one sandbox
+
+_ENOUGH_ROUNDS = 20
+_REAP_SECONDS = 2.0
+_POLL_SECONDS = 0.02
+
+
+def with_mark(mark: str, value: str) -> list[psutil.Process]:
+    """Every live process, except this one, whose environment says `mark=value`."""
+    return _matching(lambda process: process.environ().get(mark) == value)
+
+
+def in_session(session: int) -> list[psutil.Process]:
+    """Every live process, except this one, of one session."""
+    return _matching(lambda process: os.getsid(process.pid) == session)
+
+
+def _matching(is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE and is_wanted(process):
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue  # it ended while we looked, or it is not ours to look at
+    return found
+
+
+def kill_all(find: Callable[[], Iterable[psutil.Process]]) -> None:
+    """Kill what `find` returns until it returns nothing: a process may fork while we look.
+
+    Raises TimeoutError if something refuses to die.
+    """
+    for _ in range(_ENOUGH_ROUNDS):
+        processes = list(find())
+        if not processes:
+            return
+        for process in processes:
+            _signal(process, signal.SIGKILL)
+        psutil.wait_procs(processes, timeout=_REAP_SECONDS)
+    raise TimeoutError(f"still alive: {[process.pid for process in find()]}")
+
+
+def terminate_group(pid: int, grace_seconds: float, has_ended: Callable[[], bool]) -> None:
+    """SIGTERM to a process group, and SIGKILL if its leader is not gone within its grace."""
+    _signal_group(pid, signal.SIGTERM)
+    deadline = time.monotonic() + grace_seconds
+    while time.monotonic() < deadline:
+        if has_ended():
+            return
+        time.sleep(_POLL_SECONDS)
+    _signal_group(pid, signal.SIGKILL)
+
+
+def abort_group(pid: int) -> None:
+    """SIGABRT to a process group: how a process ends that CUDA tells that its GPU is gone."""
+    _signal_group(pid, signal.SIGABRT)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it ended first
+        os.killpg(pid, number)
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(psutil.Error):  # it ended first
+        process.send_signal(number)
+
+
+@contextlib.contextmanager
+def no_interrupt() -> Iterator[None]:
+    """Hold Ctrl-C off. Only the main thread may, and only it gets one."""
+    try:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,125 @@
+"""The demo's report: what was reached, when, and whether the story ended as it should. What was not reached is null."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
+from nodeheal.domain.incident import History
+from sandbox.story import Story, Told, executions
+
+# What the fake dcgmi takes, unless a node's faults say otherwise.
+DIAGNOSTICS_SECONDS = 1.5
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the story ended as it should, and what is wrong if it did not."""
+
+    wrong: tuple[str, ...]
+
+    @property
+    def is_right(self) -> bool:
+        """No surprises."""
+        return not self.wrong
+
+
+def make_report(story: Story) -> dict[str, Any]:
+    """The report as JSON. Seconds count from the fault line."""
+    told = story.told
+    history = story.ports.incidents.history(told.incident.incident_id) if told.incident else None
+    recovered = _recovered_seconds(told)
+    return {
+        "fault_line": story.script.fault_line,
+        "detected_seconds": _since(told, history.incident.opened_at.timestamp() if history else None),
+        "isolated_seconds": _since(told, _entry_at(history, "isolated-")),
+        "recovered_seconds": recovered,
+        "control_plane_seconds": _control_plane_seconds(story, history, recovered),
+        "attempts": _attempts(story),
+        "step_at_fault": told.step_at_fault,
+        "resumed_from_step": told.training.resumed_from() if told.training else None,
+        "final_step": told.training.last_step if told.training else None,
+        "finished": told.job_state is JobState.COMPLETED,
+        "incident": _incident(told, history),
+        "executions": executions(story.sandbox),
+        "emails": [{"subject": subject, "body": body} for subject, body in told.mails],
+    }
+
+
+def judge(story: Story, report: dict[str, Any]) -> Verdict:
+    """Hold the report against what the script should lead to."""
+    script = story.script
+    ending, finishes, restarts = script.expected
+    wrong = []
+    if report["incident"]["ending"] != ending:
+        wrong.append(f"the incident should have ended {ending}, not {report['incident']['ending']}")
+    if report["finished"] != finishes:
+        wrong.append(f"the job should {'' if finishes else 'not '}have finished")
+    if finishes and report["final_step"] != script.steps:
+        wrong.append(f"the job should have reached step {script.steps}, not {report['final_step']}")
+    resumed = report["resumed_from_step"]
+    if restarts and (resumed is None or resumed < report["step_at_fault"] - script.checkpoint_every):
+        wrong.append(
+            f"the job should have resumed at most {script.checkpoint_every} steps before the fault, not {resumed}"
+        )
+    if not restarts and resumed is not None:
+        wrong.append("the job should not have been restarted")
+    if len(report["emails"]) != 1:
+        wrong.append(f"one email should have come, not {len(report['emails'])}")
+    return Verdict(tuple(wrong))
+
+
+def _since(told: Told, at: float | None) -> float | None:
+    return None if at is None else round(at - told.fault_at, 3)
+
+
+def _entry_at(history: History | None, prefix: str) -> float | None:
+    entries = history.timeline if history else ()
+    return next((entry.at.timestamp() for entry in entries if entry.entry_id.startswith(prefix)), None)
+
+
+def _recovered_seconds(told: Told) -> float | None:
+    """From the fault to the first training step after it."""
+    return _since(told, told.training.first_step_at() if told.training else None)
+
+
+def _control_plane_seconds(story: Story, history: History | None, recovered: float | None) -> float | None:
+    """What is left of the recovery without the simulated boots and diagnostics and without the trainer's own start."""
+    if history is None or recovered is None or story.told.training is None:
+        return None
+    steps = Counter(turn.decision.step for turn in history.turns if turn.result is not None)
+    boots = sum(
+        1 for t in history.turns if t.result and t.result.step is Step.REBOOT and t.result.outcome is Outcome.DONE
+    )
+    launched, first_step = _entry_at(history, "launched-"), story.told.training.first_step_at()
+    trainer = first_step - launched if launched and first_step else 0.0
+    waited = boots * story.script.boot_seconds + steps[Step.DIAGNOSE] * DIAGNOSTICS_SECONDS + trainer
+    return round(recovered - waited, 3)
+
+
+def _attempts(story: Story) -> dict[str, int]:
+    """What the retry counter in DynamoDB holds for the broken node and its job."""
+    from nodeheal.domain.policy import RecoveryPolicy
+
+    limits = RecoveryPolicy().limits
+    scopes = {Action.REBOOT: f"node#{story.told.broken}", Action.REPLACE: f"node#{story.told.broken}"}
+    spent = {a.value: story.ports.attempts.spent(scope, limits[a]) for a, scope in scopes.items()}
+    return {action: count for action, count in spent.items() if count}
+
+
+def _incident(told: Told, history: History | None) -> dict[str, Any] | None:
+    if history is None:
+        return None
+    incident = history.incident
+    return {
+        "id": incident.incident_id,
+        "node": incident.node_id,
+        "state": incident.state,
+        "ending": incident.ending,
+        "summary": incident.summary,
+        "policy_version": incident.policy_version,
+        "timeline": [
+            {"seconds": _since(told, entry.at.timestamp()), "kind": entry.kind, "text": entry.text}
+            for entry in history.timeline
+        ],
+    }

@@ -1,0 +1,165 @@
+"""What the demo shows: the timeline as it happens, the training step beside it, and the summary at the end."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from sandbox.report import Verdict
+from sandbox.story import Told
+
+STYLES = {
+    "stage": "dim",
+    "fault": "bold red",
+    "opened": "yellow",
+    "event": "yellow",
+    "decision": "bold cyan",
+    "progress": "",
+    "result": "green",
+}
+MARKS = {"fault": "✗", "opened": "→", "event": "!", "decision": "?", "progress": "·", "result": "✓"}
+BARS = "▁▂▃▄▅▆▇█"
+
+
+class Screen:
+    """Prints each line of the story once, for good, and keeps one moving line below while there is a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._started = time.time()
+        self._live: Live | None = None
+
+    def __enter__(self) -> "Screen":
+        if self.console.is_terminal:
+            self._live = Live(Text(""), console=self.console, refresh_per_second=12, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def stage(self, text: str) -> None:
+        """A line about the sandbox itself."""
+        self._row(f"{time.time() - self._started:.1f} s", " ", text, "")
+
+    def busy(self, text: str) -> None:
+        """What is being waited for."""
+        if self._live is not None:
+            self._live.update(Text(f"          {text} …", style="dim"))
+
+    def hear(self, told: Told, text: str) -> None:
+        """A Listener."""
+        if text:
+            at, kind, _ = told.lines[-1]
+            self._print(told, at, kind, text)
+        if self._live is not None:
+            self._live.update(_training_line(told))
+
+    def _print(self, told: Told, at: float, kind: str, text: str) -> None:
+        if kind == "stage":
+            self.stage(text)
+            return
+        if kind == "fault":
+            self.console.rule("[bold red]the fault[/]; from here on the demo only watches", style="red")
+        self._row(f"{at - told.fault_at:+.2f} s", MARKS[kind], text, STYLES[kind])
+
+    def _row(self, clock: str, mark: str, text: str, style: str) -> None:
+        """One line of the timeline; what does not fit hangs under the text."""
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(width=9, justify="right", style="dim")
+        grid.add_column(width=1)
+        grid.add_column()
+        grid.add_row(clock, Text(mark, style), Text(text, style))
+        self.console.print(grid)
+
+
+def _training_line(told: Told) -> RenderableType:
+    training = told.training
+    if training is None or not training.read().lines:
+        return Text("")
+    total = told.script.steps
+    done = int(30 * training.last_step / total)
+    bar = "━" * done + "─" * (30 - done)
+    loss = training.losses[-1] if training.losses else 0.0
+    return Text.assemble(
+        ("          training ", "dim"),
+        (bar, "magenta"),
+        f" run {training.run}  step {training.last_step:>4}/{total}  loss {loss:.4f}  ",
+        (sparkline(training.losses, 24), "magenta"),
+    )
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The curve in one line of text, at most `width` characters."""
+    if not values:
+        return ""
+    step = max(1, -(-len(values) // width))
+    picked = values[::step]
+    low, high = min(picked), max(picked)
+    span = (high - low) or 1.0
+    return "".join(BARS[int((value - low) / span * (len(BARS) - 1))] for value in picked)
+
+
+def show_summary(console: Console, report: dict[str, Any], verdict: Verdict, told: Told, where: str) -> None:
+    """The table, the email, the path through the state machines, and how to look closer."""
+    console.rule("what happened")
+    console.print(_numbers(report, told))
+    for email in report["emails"]:
+        console.print(
+            Panel(email["body"].strip(), title=Text(email["subject"]), title_align="left", border_style="blue")
+        )
+    console.print(_paths(report["executions"]))
+    console.print(Text(f"Look closer: the report with the whole timeline is {where}", style="dim"))
+    if verdict.is_right:
+        console.print(Text("The story ended as it should.", style="bold green"))
+    for wrong in verdict.wrong:
+        console.print(Text(f"Not as it should be: {wrong}.", style="bold red"))
+
+
+def _numbers(report: dict[str, Any], told: Told) -> Table:
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    rows: OrderedDict[str, str] = OrderedDict()
+    rows["incident"] = report["incident"]["id"]
+    rows["ended"] = report["executions"][0]["path"][-1] if report["executions"] else "?"
+    rows["fault line to event accepted"] = _seconds(report["detected_seconds"])
+    rows["fault line to node isolated"] = _seconds(report["isolated_seconds"])
+    rows["fault line to training again"] = _seconds(report["recovered_seconds"])
+    rows["  of that, the control plane"] = _seconds(report["control_plane_seconds"])
+    rows["attempts spent"] = ", ".join(f"{n} {a}" for a, n in report["attempts"].items()) or "none"
+    rows["training"] = (
+        f"step {report['step_at_fault']} at the fault, resumed from {_or_dash(report['resumed_from_step'])}, "
+        f"last step {report['final_step']} of {told.script.steps}"
+    )
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def _paths(executions: Sequence[dict[str, Any]]) -> RenderableType:
+    lines = [Text("The path through the state machines:", style="bold")]
+    for run in executions:
+        indent = "  " if run["machine"].endswith("recover-node") else "    "
+        lines.append(
+            Text.assemble(
+                f"{indent}{run['machine']} ", (run["status"], "green"), (f"  {' → '.join(run['path'])}", "dim")
+            )
+        )
+    return Group(*lines)
+
+
+def _seconds(value: float | None) -> str:
+    return "not reached" if value is None else f"{value:.2f} s"
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,115 @@
+"""Commands and their invocations, as SSM describes them."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sandbox.aws_json import Json
+from sandbox.events import wire_time
+from sandbox.node import Node
+from sandbox.ssm_agent import ENDED, Invocation
+from sandbox.ssm_documents import Document
+
+SILENT_AFTER_SECONDS = 300  # the ping is that slow: a node that reboots stays Online
+
+
+@dataclass
+class Command:
+    """One SendCommand and what became of it on each node."""
+
+    command_id: str
+    document: Document
+    parameters: dict[str, list[str]]
+    comment: str
+    requested_at: datetime
+    expires_at: datetime
+    invocations: list[Invocation]
+
+    @property
+    def status(self) -> str:
+        """Pending, InProgress, or how it ended."""
+        found = {invocation.status for invocation in self.invocations}
+        if found <= ENDED:
+            return next((bad for bad in ("Failed", "TimedOut", "Cancelled") if bad in found), "Success")
+        return "Pending" if found == {"Pending"} else "InProgress"
+
+
+def event_detail(command: Command, status: str) -> Json:
+    """What its events say of a command."""
+    return {
+        "command-id": command.command_id,
+        "document-name": command.document.name,
+        "expire-after": wire_time(command.expires_at),
+        "parameters": command.parameters,
+        "requested-date-time": wire_time(command.requested_at),
+        "status": status,
+    }
+
+
+def describe_command(command: Command) -> Json:
+    """As SendCommand and ListCommands answer."""
+    return {
+        "CommandId": command.command_id,
+        "DocumentName": command.document.name,
+        "DocumentVersion": str(command.document.version),
+        "Comment": command.comment,
+        "ExpiresAfter": command.expires_at,
+        "Parameters": command.parameters,
+        "InstanceIds": [invocation.node_id for invocation in command.invocations],
+        "RequestedDateTime": command.requested_at,
+        "Status": command.status,
+        "StatusDetails": command.status,
+        "TargetCount": len(command.invocations),
+        "CompletedCount": sum(invocation.status in ENDED for invocation in command.invocations),
+    }
+
+
+def summarise_invocation(invocation: Invocation) -> Json:
+    """As ListCommandInvocations answers."""
+    return {
+        "CommandId": invocation.command_id,
+        "InstanceId": invocation.node_id,
+        "Comment": invocation.comment,
+        "DocumentName": invocation.document.name,
+        "DocumentVersion": str(invocation.document.version),
+        "RequestedDateTime": invocation.requested_at,
+        "Status": invocation.status,
+        "StatusDetails": invocation.details,
+    }
+
+
+def describe_invocation(invocation: Invocation) -> Json:
+    """As GetCommandInvocation answers."""
+    started = wire_time(invocation.started_at) if invocation.started_at else ""
+    ended = wire_time(invocation.ended_at) if invocation.ended_at and invocation.started_at else ""
+    return {
+        "CommandId": invocation.command_id,
+        "InstanceId": invocation.node_id,
+        "Comment": invocation.comment,
+        "DocumentName": invocation.document.name,
+        "DocumentVersion": str(invocation.document.version),
+        "PluginName": invocation.document.plugin_name,
+        "ResponseCode": invocation.response_code,
+        "ExecutionStartDateTime": started,
+        "ExecutionEndDateTime": ended,
+        "Status": invocation.status,
+        "StatusDetails": invocation.details,
+        "StandardOutputContent": invocation.output,
+        "StandardErrorContent": invocation.errors,
+    }
+
+
+def describe_node(node: Node) -> Json:
+    """As DescribeInstanceInformation answers."""
+    last_seen = datetime.now(UTC) if node.is_up else node.last_seen
+    silent = (datetime.now(UTC) - last_seen).total_seconds()
+    return {
+        "InstanceId": node.spec.node_id,
+        "PingStatus": "ConnectionLost" if silent > SILENT_AFTER_SECONDS else "Online",
+        "LastPingDateTime": last_seen,
+        "AgentVersion": "3.3.0.0",
+        "PlatformType": "Linux",
+        "PlatformName": "Simulated Linux",
+        "ResourceType": "ManagedInstance",
+        "IPAddress": node.spec.address,
+        "ComputerName": node.spec.node_id,
+    }

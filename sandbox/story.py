@@ -1,0 +1,267 @@
+"""The story that the demo shows and the emulated tests check: a training job, a fault, and what nodeheal makes of it.
+
+It starts the job and breaks a node. From then on it only watches: whatever heals the node and restarts the job is the
+deployed control plane.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nodeheal.adapters.aws.items import Table, from_item
+from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.ports import aws_ports
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Action, Ending, Family, JobState
+from nodeheal.domain.catalog import find
+from nodeheal.domain.incident import Incident, TimelineEntry
+from nodeheal.domain.job import Job
+from nodeheal.domain.node import Node
+from nodeheal.ports import Ports
+from nodeheal.services.launch_gang import submit_job
+from sandbox.client import NodeHandle, Sandbox, free_port
+from sandbox.training import Training
+
+POOL = "demo"
+JOB = "llama-pretrain"
+GANG_NODES = 2
+READY_SECONDS = 30.0
+TRAINING_SECONDS = 30.0
+STORY_SECONDS = 150.0
+POLL_SECONDS = 0.05
+KEPT_WARM = ("decide_next_step", "isolate_node")
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "numpy-trainer"
+
+
+class StoryError(Exception):
+    """The story cannot go on; says at which point, and where to look."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is to happen."""
+
+    fault_line: str
+    family: Family
+    code: str
+    persists: bool = False
+    nodes: int = 3
+    boot_seconds: float = 3.0
+    steps: int = 200
+    step_seconds: float = 0.08
+    checkpoint_every: int = 20
+
+    @property
+    def action(self) -> Action:
+        """What the catalog asks for; what it does not know goes to a human."""
+        row = find(self.family, self.code)
+        return row.action if row else Action.ESCALATE
+
+    @property
+    def kills_rank(self) -> bool:
+        """Whether a process that uses this GPU dies of the fault."""
+        return self.action not in (Action.OBSERVE, Action.ESCALATE)
+
+    @property
+    def expected(self) -> tuple[Ending, bool, bool]:
+        """(how the incident ends, whether the job finishes, whether it is restarted for it)."""
+        has_spare = self.nodes > GANG_NODES
+        match self.action:
+            case Action.OBSERVE:
+                return Ending.OBSERVED_ONLY, True, False
+            case Action.RESTART_WORKLOAD:
+                return Ending.RECOVERED, True, True
+            case Action.REBOOT | Action.RESET_GPU if not self.persists:
+                return Ending.RECOVERED, True, True
+            case Action.REBOOT | Action.RESET_GPU | Action.REPLACE:
+                return Ending.HANDED_TO_A_HUMAN, has_spare, has_spare
+            case _:
+                return Ending.HANDED_TO_A_HUMAN, self.action is Action.ESCALATE, False
+
+
+@dataclass
+class Told:
+    """What the story has seen, as it grows. Times are seconds since the epoch."""
+
+    script: Script
+    broken: str = ""
+    fault_at: float = 0.0
+    step_at_fault: int = 0
+    incident: Incident | None = None
+    lines: list[tuple[float, str, str]] = field(default_factory=list)  # at, kind, text
+    training: Training | None = None
+    job_state: JobState | None = None
+    mails: list[tuple[str, str]] = field(default_factory=list)
+    is_over: bool = False
+
+
+Listener = Callable[[Told, str], None]  # called with what is new in words, or "" for a tick
+
+
+class Story:
+    """One playing of a script in a sandbox that is started and deployed."""
+
+    def __init__(self, sandbox: Sandbox, script: Script, listener: Listener) -> None:
+        self.sandbox = sandbox
+        self.script = script
+        self.told = Told(script)
+        self._listen = listener
+        self._handles: list[NodeHandle] = []
+        self._table = Table(sandbox.client("dynamodb"), sandbox.outputs["TableName"])
+        self._known: set[str] = set()
+        self.ports: Ports = aws_ports(
+            sandbox.outputs["TableName"],
+            sandbox.outputs["RecoverNodeArn"],
+            Destinations(sandbox.outputs["BusName"], sandbox.outputs["TopicArn"], sandbox.outputs["QuarantineUrl"]),
+            sandbox.client,
+        )
+
+    def play(self) -> Told:
+        """From the first node to the last email. Raises StoryError when it does not get that far."""
+        self.sandbox.subscribe_mailbox()
+        self._boot_nodes()
+        self._start_training()
+        self._break_a_node()
+        self._watch()
+        return self.told
+
+    def _boot_nodes(self) -> None:
+        self._handles = [self.sandbox.add_node(POOL) for _ in range(self.script.nodes)]
+        self._keep_warm()
+        self._await(lambda: len(self._nodes()) == self.script.nodes, READY_SECONDS, "all agents have reported")
+        self._say(f"{self.script.nodes} ECS Anywhere nodes are up, each with its agent")
+
+    def _keep_warm(self) -> None:
+        """What the schedule does every five minutes; a demo does not wait for it."""
+        functions = self.sandbox.client("lambda").list_functions()["Functions"]
+        for function in functions:
+            if function["Handler"].split(".")[1] in KEPT_WARM:
+                self.sandbox.client("lambda").invoke(
+                    FunctionName=function["FunctionName"], Payload=json.dumps(names.KEEP_WARM)
+                )
+
+    def _nodes(self) -> list[Node]:
+        return [node for node in self.ports.nodes.in_pool(POOL) if node.address]
+
+    def _start_training(self) -> None:
+        ecs = self.sandbox.client("ecs")
+        definition = json.loads((EXAMPLE / "task-definition.json").read_text("utf-8"))
+        registered = ecs.register_task_definition(**definition)["taskDefinition"]["taskDefinitionArn"]
+        script, directory = self.script, self.sandbox.directory / "shared" / JOB
+        directory.mkdir(parents=True, exist_ok=True)
+        job = Job(
+            job_id=JOB,
+            pool=POOL,
+            cluster=self.sandbox.cluster,
+            task_definition=registered,
+            container=definition["containerDefinitions"][0]["name"],
+            nodes=GANG_NODES,
+            environment={
+                "TRAINER_STEPS": str(script.steps),
+                "TRAINER_STEP_SECONDS": str(script.step_seconds),
+                "TRAINER_CHECKPOINT_EVERY": str(script.checkpoint_every),
+                "TRAINER_DIRECTORY": str(directory),
+            },
+            master_port=free_port(),
+        )
+        gang = [self._node(handle) for handle in self._handles[:GANG_NODES]]
+        submit_job(job, gang, self.ports)
+        self.told.training = Training(directory)
+        self._say(f"{JOB} submitted: {GANG_NODES} ranks on {gang[0].node_id} and {gang[1].node_id}")
+        enough = script.checkpoint_every * 2 + script.checkpoint_every // 2
+        self._await(lambda: self._step() >= enough, TRAINING_SECONDS, f"the job has reached step {enough}")
+
+    def _node(self, handle: NodeHandle) -> Node:
+        node = self.ports.nodes.get(handle.node_id)
+        if node is None:
+            raise StoryError(f"{handle.node_id} has not been enrolled")
+        return node
+
+    def _step(self) -> int:
+        assert self.told.training is not None
+        return self.told.training.read().last_step
+
+    def _break_a_node(self) -> None:
+        """The second node of the gang: rank 0, which keeps the story's books, lives on the first."""
+        told, victim = self.told, self._handles[1]
+        told.broken = victim.node_id
+        told.fault_at = self.sandbox.inject(
+            victim, self.script.fault_line, persists=self.script.persists, kill_rank=self.script.kills_rank
+        )
+        assert told.training is not None
+        told.step_at_fault = told.training.read().step_at(told.fault_at)
+        self._line(told.fault_at, "fault", f"{victim.node_id}'s kernel log: {self.script.fault_line}")
+
+    def _watch(self) -> None:
+        """Until the incident has ended, its email is there, and the job has finished or has stopped for good."""
+        self._await(self._is_over, STORY_SECONDS, "the incident has ended, its email has come and the job runs no more")
+        self.told.is_over = True
+
+    def _is_over(self) -> bool:
+        told = self.told
+        told.incident = told.incident or self._find_incident()
+        if told.incident is not None:
+            self._read_timeline(told.incident.incident_id)
+        job = self.ports.jobs.get(JOB)
+        told.job_state = job.state if job else None
+        assert told.training is not None
+        told.training.read()
+        if told.incident is None or told.incident.ending is None:
+            return False
+        told.mails = self.sandbox.mails()
+        return bool(told.mails) and told.job_state is not JobState.RUNNING
+
+    def _find_incident(self) -> Incident | None:
+        found = self._table.query_index(names.INDEX, names.pool_pk(POOL), "incident#")
+        return next((from_item(Incident, item) for item in found), None)
+
+    def _read_timeline(self, incident_id: str) -> None:
+        history = self.ports.incidents.history(incident_id)
+        opened = TimelineEntry(
+            history.incident.opened_at, "opened", "opened", f"event accepted; incident {incident_id} is open"
+        )
+        for entry in sorted([opened, *history.timeline], key=lambda entry: entry.at):
+            if entry.entry_id not in self._known:
+                self._known.add(entry.entry_id)
+                self._line(entry.at.timestamp(), entry.kind, entry.text)
+        self.told.incident = history.incident
+
+    def _line(self, at: float, kind: str, text: str) -> None:
+        self.told.lines.append((at, kind, text))
+        self._listen(self.told, text)
+
+    def _say(self, text: str) -> None:
+        self._line(time.time(), "stage", text)
+
+    def _await(self, is_true: Callable[[], bool], seconds: float, what: str) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_true():
+            if time.monotonic() > deadline:
+                raise StoryError(f"after {seconds:.0f} s it is not so that {what}; look at {self.sandbox.directory}")
+            self._listen(self.told, "")
+            time.sleep(POLL_SECONDS)
+
+
+def executions(sandbox: Sandbox) -> list[dict[str, Any]]:
+    """Every execution in order of its start: name, state machine, status and the states that it went through."""
+    client = sandbox.client("stepfunctions")
+    found = []
+    for machine in client.list_state_machines()["stateMachines"]:
+        for run in client.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]:
+            events = client.get_paginator("get_execution_history").paginate(executionArn=run["executionArn"])
+            path = [
+                event["stateEnteredEventDetails"]["name"]
+                for page in events
+                for event in page["events"]
+                if "stateEnteredEventDetails" in event
+            ]
+            found.append(
+                (
+                    run["startDate"],
+                    {"name": run["name"], "machine": machine["name"], "status": run["status"], "path": path},
+                )
+            )
+    return [run for _, run in sorted(found, key=lambda pair: pair[0])]

@@ -1,0 +1,57 @@
+"""The policy that ships acts on nothing: with it, no step that touches the world is ever reached."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.steps import DecideRequest, StepRequest
+from nodeheal.contract.vocabulary import Step
+from nodeheal.domain.catalog import catalog
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.policy import Mode, RecoveryPolicy
+from nodeheal.services.close_incident import close_incident
+from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.ingest import ingest
+from tests.unit.builders import memory_ports, node, xid
+
+SHIPPED = Path(__file__).resolve().parents[2] / "nodeheal" / "policies" / "default.json"
+
+
+class Untouchable:
+    """A part of the world that this test does not allow to be spoken to."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"observe mode called {name}")
+
+
+@pytest.mark.parametrize("row", [*catalog().values(), None], ids=lambda row: row.code if row else "unknown")
+def test_nothing_is_mutated_whatever_the_fault(row: Any) -> None:
+    policy = RecoveryPolicy.model_validate_json(SHIPPED.read_text("utf-8"))
+    event = xid(79, code=row.code, family=row.family) if row else xid(79, code="no-such-code")
+    world = memory_ports()
+    world.nodes.save(node(job_id="llama"))
+    ports = replace(
+        world, scheduler=Untouchable(), commands=Untouchable(), attempts=Untouchable(), budget=Untouchable()
+    )
+
+    ingest(event, ports, policy.version)
+    incident_id = incident_id_of(event)
+    decision = decide_next_step(DecideRequest(incident_id=incident_id, turn=0), ports, policy)
+    end = close_incident if decision.step is Step.CLOSE else escalate_incident
+    end(StepRequest(incident_id=incident_id, turn=1, decision=decision), ports)
+
+    after = world.nodes.get(node().node_id)
+    assert after is not None
+    before = node(job_id="llama")
+    assert (after.state, after.job_id, after.drained_by_us) == (before.state, before.job_id, False)
+    assert len(world.messenger.announced) == 1  # type: ignore[attr-defined]
+
+
+def test_the_shipped_policy_observes_in_every_pool() -> None:
+    policy = RecoveryPolicy.model_validate_json(SHIPPED.read_text("utf-8"))
+
+    assert policy.default_pool.mode is Mode.observe
+    assert policy.pools == {}
