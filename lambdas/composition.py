@@ -2,33 +2,21 @@
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel, ValidationError
 
-from nodeheal.adapters.aws.calls import client
-from nodeheal.adapters.aws.ecs import EcsScheduler
-from nodeheal.adapters.aws.items import Table
-from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoDisruptionBudget
-from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
-from nodeheal.adapters.aws.ssm import SsmNodeCommands
-from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, DynamoNodeStore, DynamoWaitStore
-from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
+from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 
 Event = dict[str, Any]
 Request = TypeVar("Request", bound=BaseModel)
-
-
-def clock() -> datetime:
-    """The one place where the control plane reads the time."""
-    return datetime.now(UTC)
 
 
 @cache
@@ -54,26 +42,6 @@ def ports() -> Ports:
             topic_arn=os.environ.get(names.ENV_TOPIC_ARN, ""),
             quarantine_url=os.environ.get(names.ENV_QUARANTINE_URL, ""),
         ),
-    )
-
-
-def aws_ports(table: str, recover_node_arn: str, to: Destinations, make: Callable[[str], Any] = client) -> Ports:
-    """Ports over AWS clients that `make` returns."""
-    rows = Table(make("dynamodb"), table)
-    return Ports(
-        nodes=DynamoNodeStore(rows),
-        incidents=DynamoIncidentStore(rows),
-        attempts=DynamoAttemptLedger(rows, clock),
-        budget=DynamoDisruptionBudget(rows),
-        waits=DynamoWaitStore(rows),
-        jobs=DynamoJobStore(rows),
-        scheduler=EcsScheduler(partial(make, "ecs")),
-        commands=SsmNodeCommands(partial(make, "ssm"), clock),
-        workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn),
-        messenger=AwsMessenger(
-            partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock
-        ),
-        clock=clock,
     )
 
 

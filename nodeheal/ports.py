@@ -95,6 +95,7 @@ class Wait:
     outstanding: frozenset[str] = frozenset()
     boot_id: str = ""  # the boot that a reboot is to leave behind; the one a diagnosis is about
     command_id: str = ""  # the SSM command behind it, where there is one
+    twin: tuple[str, str] | None = None  # (kind, key) of a second wait with this token: one answer ends both
     result_json: str = ""  # the StepResult to resume with, where it is known before
 
 

@@ -113,8 +113,9 @@ def _hear_the_node(seen: Progress, history: History) -> None:
     last = seen.tried[-1] if seen.tried else None
     if last is None or last.result.boot_id is None or seen.returned:
         return
+    led_to = (last.result.replacement_node_id or last.result.node_id, last.result.boot_id)
     for event in history.events:
-        if event.boot_id == last.result.boot_id and event.verdict is Verdict.FAILED:
+        if (event.node_id, event.boot_id) == led_to and event.verdict is Verdict.FAILED:
             again = diagnose_event(event)
             if again.action not in (Action.OBSERVE, Action.RESTART_WORKLOAD):
                 seen.contradiction = last.disproven = f"{again.title} on {event.node_id} after it"

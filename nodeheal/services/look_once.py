@@ -9,7 +9,7 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.reboot_node import BOOT
 from nodeheal.services.replace_node import claimed_spare, swapped
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
-from nodeheal.services.steps import node_of, result_of
+from nodeheal.services.steps import forget, node_of, result_of
 from nodeheal.services.stop_gang import current_run, may_write
 
 
@@ -49,7 +49,7 @@ def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
     wait = ports.waits.get(BOOT, node.node_id)
     if wait is None or wait.incident_id != request.incident_id:
         return result_of(request, ports, Outcome.FAILED, "the reboot was not sent")
-    ports.waits.drop(wait)
+    forget(ports, wait)
     if node.boot_id != wait.boot_id:
         return result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
     if not wait.command_id:
@@ -64,7 +64,7 @@ def _at_diagnosis(request: StepRequest, ports: Ports) -> StepResult:
     wait = ports.waits.get(DIAGNOSTICS, request_id_of(request))
     if wait is None:
         return result_of(request, ports, Outcome.UNKNOWN, "the diagnostics were not started")
-    ports.waits.drop(wait)
+    forget(ports, wait)
     status = ports.commands.look(node, wait.command_id) if wait.command_id else None
     if status is None or status.state != "SUCCEEDED":
         state = status.state if status else "UNKNOWN"

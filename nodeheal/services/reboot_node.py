@@ -47,9 +47,10 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
 
 def remember_command(wait: Wait, command_id: str, request: StepRequest, ports: Ports) -> None:
     """Keep the command's id with the wait, and let the command's own failure resume the workflow too."""
-    ports.waits.save(replace(wait, command_id=command_id))
+    ports.waits.save(replace(wait, command_id=command_id, twin=(COMMAND, command_id)))
     failed = result_of(request, ports, Outcome.FAILED, "the node refused the command or could not run it")
-    ports.waits.save(replace(wait, kind=COMMAND, key=command_id, result_json=failed.model_dump_json()))
+    twin = replace(wait, kind=COMMAND, key=command_id, twin=(wait.kind, wait.key))
+    ports.waits.save(replace(twin, result_json=failed.model_dump_json()))
 
 
 def _why_not(node: Node, request: StepRequest, ports: Ports) -> str:

@@ -62,6 +62,13 @@ def save_node(ports: Ports, node: Node, **changes: object) -> Node:
 def resume(ports: Ports, wait: Wait, result: StepResult) -> None:
     """Hand the waiting workflow its result, then forget the wait. In this order: a crash between repeats harmlessly."""
     ports.workflows.resume(wait.token, result)
+    forget(ports, wait)
+
+
+def forget(ports: Ports, wait: Wait) -> None:
+    """Drop the wait and its twin."""
+    if wait.twin is not None:
+        ports.waits.drop(replace(wait, kind=wait.twin[0], key=wait.twin[1]))
     ports.waits.drop(wait)
 
 

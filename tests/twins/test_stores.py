@@ -240,9 +240,11 @@ def _wait(**changes: object) -> Wait:
 
 
 def test_a_wait_comes_back_as_it_was_saved(ports: Ports) -> None:
-    ports.waits.save(_wait(boot_id="boot-1", command_id="c", result_json="{}"))
+    wait = _wait(boot_id="boot-1", command_id="c", twin=("command", "c"), result_json="{}")
 
-    assert ports.waits.get("gang_stopped", "job/1") == _wait(boot_id="boot-1", command_id="c", result_json="{}")
+    ports.waits.save(wait)
+
+    assert ports.waits.get("gang_stopped", "job/1") == wait
 
 
 def test_striking_what_is_outstanding_ends_with_nothing_outstanding(ports: Ports) -> None:

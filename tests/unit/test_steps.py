@@ -143,6 +143,7 @@ def test_the_whole_recovery_by_reboot() -> None:
     close_incident(it.request(), it.ports)
 
     assert [result.outcome for result in outcomes] == [Outcome.DONE] * 5
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
     assert it.node().state is NodeState.PROBATION
     assert it.node().open_incident is None
     assert list(it.ports.budget.holders("demo")) == []
@@ -330,6 +331,7 @@ def test_a_command_that_the_node_refuses_ends_the_wait_at_once() -> None:
     wakeup.on_command_failed("command-1", it.ports)
 
     assert it.resumed().outcome is Outcome.FAILED
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,206 @@
+"""The whole control plane without a cloud: the real ASL files, walked; the real services; a world in memory that reacts.
+
+A wait is resumed as soon as the step has been sent, by what the node or the scheduler does then. Where nothing resumes
+it, its deadline passes.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent, NodeBooted
+from nodeheal.contract.steps import DecideRequest, StepRequest
+from nodeheal.contract.vocabulary import JobState, Verdict
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.job import Job
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services import wakeup
+from nodeheal.services.close_incident import close_incident
+from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.ingest import ingest
+from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.launch_gang import launch_gang, submit_job
+from nodeheal.services.look_once import look_once
+from nodeheal.services.reboot_node import reboot_node
+from nodeheal.services.replace_node import replace_node
+from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.return_to_service import return_to_service
+from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.stop_gang import stop_gang
+from nodeheal.services.translate.ecs_task import TaskChange
+from tests.unit.builders import ACT, FrozenClock, memory_ports, node, xid
+from tests.workflows.walker import TASK_TOKEN, TIMEOUT, Error, Walk, walk
+
+Json = dict[str, Any]
+BROKEN, PEER, SPARE = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
+
+
+class FakeCluster:
+    """A job on two nodes and a spare. Attributes say how the world behaves from now on."""
+
+    def __init__(self, policy: RecoveryPolicy = ACT, spare: bool = True) -> None:
+        self.clock = FrozenClock()
+        self.policy = policy
+        self.ports: Ports = memory_ports(self.clock)
+        self.node_returns = True
+        self.diagnoses: dict[str, Verdict] = {}  # by node; OK where nothing is said; a node in `hangs` never answers
+        self.hangs: set[str] = set()
+        self.deaf: set[str] = set()  # nodes whose tasks do not stop
+        self.after_reboot: list[HealthEvent] = []
+        self.breaks: dict[str, Error] = {}  # states whose function breaks, and how
+        for name in (BROKEN, PEER, SPARE)[: 3 if spare else 2]:
+            self.ports.nodes.save(node(name))
+        job = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
+        submit_job(job, [self.node(BROKEN), self.node(PEER)], self.ports)
+        self._gang_becomes("RUNNING")
+
+    def node(self, name: str = BROKEN) -> Node:
+        found = self.ports.nodes.get(name)
+        assert found is not None
+        return found
+
+    def reports(self, event: HealthEvent) -> Walk:
+        """The event arrives, and the incident that it opens is walked to its end."""
+        ingest(event, self.ports, self.policy.version)
+        self.incident_id = incident_id_of(event)
+        return walk("recover_node", {"incident_id": self.incident_id}, self._answers())
+
+    @property
+    def job_nodes(self) -> list[str]:
+        """Where the job runs now; empty when it does not."""
+        job = self.ports.jobs.get("llama")
+        assert job is not None
+        run = self.ports.jobs.get_run("llama", job.current_run)
+        assert run is not None
+        return [task.node_id for task in run.tasks] if run.is_running and job.state is JobState.RUNNING else []
+
+    @property
+    def commands(self) -> list[tuple[str, str]]:
+        """What nodes were made to do, in order."""
+        return [(verb, name) for verb, name, _ in self.ports.commands.sent]  # type: ignore[attr-defined]
+
+    @property
+    def told(self) -> list[str]:
+        """The emails' subjects."""
+        return [told.subject for _, told in self.ports.messenger.announced]  # type: ignore[attr-defined]
+
+    def _answers(self) -> dict[str, Any]:
+        answers: dict[str, Any] = {
+            "Open incident": {},
+            "Decide next step": self._decide,
+            "Isolate node": self._waits(isolate_node, self._gang_stops, self.policy),
+            "Return to service": self._answers_at_once(return_to_service, self.policy),
+            "Look once": self._answers_at_once(look_once),
+            "Close incident": self._answers_at_once(close_incident),
+            "Hand to a human": self._answers_at_once(escalate_incident),
+            "Page operators": {"MessageId": "m"},
+            **{
+                state: self._child(stem)
+                for state, stem in {
+                    "Reboot node": "reboot_node",
+                    "Run diagnostics": "run_diagnostics",
+                    "Replace node": "replace_node",
+                    "Restart workload": "restart_workload",
+                }.items()
+            },
+        }
+        return {**answers, **{state: error for state, error in self.breaks.items() if state in answers}}
+
+    def _child(self, stem: str) -> Callable[[Json], Any]:
+        inner: dict[str, Any] = {
+            "Reserve attempt": self._answers_at_once(reserve_attempt),
+            "Reboot node": self._waits(reboot_node, self._boots),
+            "Run diagnostics": self._waits(run_diagnostics, self._diagnosed),
+            "Replace node": self._answers_at_once(replace_node),
+            "Stop gang": self._waits(stop_gang, self._gang_stops),
+            "Launch gang": self._waits(launch_gang, lambda _: self._gang_becomes("RUNNING")),
+            "Look once": self._answers_at_once(look_once),
+        }
+        inner.update({state[6:]: error for state, error in self.breaks.items() if state.startswith("child ")})
+
+        def run(arguments: Json) -> Any:
+            done = walk(stem, arguments["Input"], inner)
+            return done.output if done.error is None else Error("States.TaskFailed", done.error)
+
+        return run
+
+    def _decide(self, arguments: Json) -> Json:
+        request = DecideRequest.model_validate(arguments["Payload"])
+        return decide_next_step(request, self.ports, self.policy).model_dump(mode="json")
+
+    def _answers_at_once(self, service: Any, *more: Any) -> Callable[[Json], Json]:
+        def answer(arguments: Json) -> Json:
+            request = StepRequest.model_validate(arguments["Payload"])
+            dumped: Json = service(request, self.ports, *more).model_dump(mode="json")
+            return dumped
+
+        return answer
+
+    def _waits(self, service: Any, react: Callable[[StepRequest], None], *more: Any) -> Callable[[Json], Any]:
+        def wait(arguments: Json) -> Any:
+            request = StepRequest.model_validate(arguments["Payload"])
+            service(request, self.ports, *more)
+            react(request)
+            resumed = self.ports.workflows.resumed.pop(TASK_TOKEN, None)  # type: ignore[attr-defined]
+            return resumed.model_dump(mode="json") if resumed else TIMEOUT
+
+        return wait
+
+    # How the world reacts
+
+    def _gang_stops(self, request: StepRequest) -> None:
+        if self.ports.scheduler.stopped:  # type: ignore[attr-defined]  # nobody stops who was not asked to
+            self._gang_becomes("STOPPED")
+
+    def _gang_becomes(self, status: str) -> None:
+        job = self.ports.jobs.get("llama")
+        run = self.ports.jobs.get_run("llama", job.current_run) if job else None
+        for task in run.tasks if run else ():
+            if not (status == "STOPPED" and task.node_id in self.deaf):
+                change = TaskChange("llama", run.number, task.task_id, task.placement, status, 143, "")  # type: ignore[union-attr]
+                wakeup.on_task_change(change, self.ports)
+
+    def _boots(self, request: StepRequest) -> None:
+        was_sent = any(verb == "reboot" for verb, _ in self.commands)
+        if not self.node_returns or not was_sent:
+            return
+        self.clock.advance(60)
+        fact = self._fact(request.decision.node_id, "boot-2")
+        event = NodeBooted(**fact, booted_at=self.clock(), address="127.0.0.1", accelerators=8)
+        wakeup.on_node_booted(event, self.ports)
+        for event in self.after_reboot:
+            ingest(replace_time(event, self.clock), self.ports, self.policy.version)
+
+    def _diagnosed(self, request: StepRequest) -> None:
+        name = request.decision.node_id
+        if name in self.hangs:
+            return
+        verdict = self.diagnoses.get(name, Verdict.OK)
+        fact = self._fact(name, self.node(name).boot_id)
+        event = DiagnosticsFinished(
+            **fact,
+            request_id=f"{request.incident_id}-{request.turn}",
+            verdict=verdict,
+            failed_tests=("memory",) if verdict is Verdict.FAILED else (),
+        )
+        wakeup.on_diagnostics_finished(event, self.ports)
+
+    def _fact(self, name: str, boot_id: str) -> dict[str, Any]:
+        shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version"})
+        own = {"node_id": name, "instance_id": name, "boot_id": boot_id, "observed_at": self.clock()}
+        return {**shared, **own, "event_id": f"{boot_id}-{name}-{len(self.commands)}"}
+
+
+def replace_time(event: HealthEvent, clock: FrozenClock) -> HealthEvent:
+    """The event as if it had been seen now."""
+    return event.model_copy(update={"observed_at": clock()})
+
+
+def without_job(cluster: FakeCluster) -> FakeCluster:
+    """The same nodes with nothing on them."""
+    for name in (BROKEN, PEER):
+        cluster.ports.nodes.save(replace(cluster.node(name), job_id=None))
+    return cluster

@@ -1,0 +1,203 @@
+"""Recoveries from the first event to the last word, over the real state machines and services."""
+
+import pytest
+
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
+from nodeheal.domain.policy import RecoveryPolicy
+from tests.unit.builders import ACT, xid
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster, without_job
+from tests.workflows.walker import Error, Walk
+
+BROKEN_FUNCTION = Error("Lambda.Unknown", "Traceback: …")
+
+
+def steps(walked: Walk) -> list[str]:
+    return [s for s in walked.path if s not in ("Open incident", "Decide next step", "Which step?")]
+
+
+def test_a_gpu_off_the_bus_is_rebooted_proven_and_its_job_runs_again() -> None:
+    cluster = FakeCluster()
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Recovered"
+    assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN)]
+    assert cluster.job_nodes == [BROKEN, PEER]
+    assert cluster.told == [f"[nodeheal] recovered: {BROKEN} XID 79 (GPU has fallen off the bus), llama"]
+
+
+def test_a_node_that_fails_its_diagnostics_is_exchanged_for_the_spare() -> None:
+    cluster = FakeCluster()
+    cluster.diagnoses[BROKEN] = Verdict.FAILED
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Handed to a human"
+    assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN), ("diagnose", SPARE)]
+    assert cluster.job_nodes == [SPARE, PEER]
+    assert cluster.node().state is NodeState.QUARANTINED
+
+
+def test_a_node_that_faults_again_after_its_reboot_is_exchanged() -> None:
+    cluster = FakeCluster()
+    cluster.after_reboot = [xid(79, event_id="again", boot_id="boot-2")]
+
+    cluster.reports(xid(79))
+
+    assert cluster.job_nodes == [SPARE, PEER]
+    assert "XID 79 (GPU has fallen off the bus) on" in cluster.ports.messenger.announced[0][1].body  # type: ignore[attr-defined]
+
+
+def test_a_node_that_never_returns_is_exchanged() -> None:
+    cluster = FakeCluster()
+    cluster.node_returns = False
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Handed to a human"
+    assert cluster.job_nodes == [SPARE, PEER]
+
+
+def test_diagnostics_that_hang_are_a_failure() -> None:
+    cluster = FakeCluster()
+    cluster.hangs = {BROKEN}
+
+    cluster.reports(xid(79))
+
+    assert cluster.job_nodes == [SPARE, PEER]
+
+
+def test_without_a_spare_the_job_stays_down_and_a_human_is_told() -> None:
+    cluster = FakeCluster(spare=False)
+    cluster.diagnoses[BROKEN] = Verdict.FAILED
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Handed to a human"
+    assert cluster.job_nodes == []
+    assert cluster.ports.attempts.spent(f"node#{BROKEN}", ACT.limits[Action.REPLACE]) == 0
+
+
+def test_a_spare_that_fails_is_not_given_the_job() -> None:
+    cluster = FakeCluster()
+    cluster.diagnoses[SPARE] = Verdict.FAILED
+
+    walked = cluster.reports(xid(74))
+
+    assert walked.end == "Handed to a human"
+    assert cluster.job_nodes == []
+    assert cluster.node(SPARE).open_incident is None
+
+
+def test_a_second_incident_within_the_window_finds_no_reboot_left() -> None:
+    cluster = FakeCluster()
+    cluster.reports(xid(79))
+
+    cluster.reports(xid(79, event_id="second", boot_id="boot-2", observed_at=cluster.clock()))
+
+    assert cluster.commands.count(("reboot", BROKEN)) == 1
+    assert cluster.job_nodes == [SPARE, PEER]
+
+
+def test_a_full_budget_touches_nothing_and_tells_a_human() -> None:
+    cluster = FakeCluster()
+    cluster.ports.budget.claim("demo", PEER, 1)
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Handed to a human"
+    assert cluster.commands == []
+    assert cluster.job_nodes == [BROKEN, PEER]
+    assert cluster.node().state is NodeState.HEALTHY
+
+
+def test_two_runs_never_write_at_the_same_time() -> None:
+    """The peer's rank does not stop, and its node does not reboot: nothing may start over it."""
+    cluster = FakeCluster()
+    cluster.deaf = {PEER}
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Handed to a human"
+    job = cluster.ports.jobs.get("llama")
+    assert job is not None
+    assert job.current_run == 1
+
+
+def test_a_rank_that_would_not_stop_is_gone_when_its_own_node_has_rebooted() -> None:
+    cluster = FakeCluster()
+    cluster.deaf = {BROKEN}
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Recovered"
+    assert cluster.job_nodes == [BROKEN, PEER]
+
+
+def test_an_application_fault_restarts_the_gang_in_place() -> None:
+    cluster = FakeCluster()
+
+    walked = cluster.reports(xid(31))
+
+    assert steps(walked) == ["Restart workload", "Close incident", "How did it end?", "Recovered"]
+    assert cluster.job_nodes == [BROKEN, PEER]
+    assert cluster.commands == []
+
+
+def test_an_unknown_code_leaves_everything_alone() -> None:
+    cluster = FakeCluster()
+
+    walked = cluster.reports(xid(999))
+
+    assert steps(walked) == ["Hand to a human", "Handed to a human"]
+    assert cluster.job_nodes == [BROKEN, PEER]
+
+
+def test_observe_mode_only_tells() -> None:
+    cluster = FakeCluster(policy=RecoveryPolicy())
+
+    walked = cluster.reports(xid(79))
+
+    assert steps(walked) == ["Close incident", "How did it end?", "Observed only"]
+    assert cluster.job_nodes == [BROKEN, PEER]
+    assert cluster.commands == []
+
+
+def test_a_node_without_a_job_is_healed_and_nothing_is_restarted() -> None:
+    cluster = without_job(FakeCluster())
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Recovered"
+    assert "Restart workload" not in walked.path
+
+
+def test_an_incident_that_ended_leaves_nothing_waiting() -> None:
+    cluster = FakeCluster()
+
+    cluster.reports(xid(79))
+
+    assert cluster.ports.waits.waits == {}  # type: ignore[attr-defined]
+    history = cluster.ports.incidents.history(cluster.incident_id)
+    assert history.incident.state is IncidentState.CLOSED
+
+
+@pytest.mark.parametrize("state", ["Decide next step", "Isolate node", "Return to service", "Close incident"])
+def test_a_function_that_breaks_pages_from_the_state_machine_itself(state: str) -> None:
+    cluster = FakeCluster()
+    cluster.breaks = {state: BROKEN_FUNCTION}
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.path[-2:] == ["Page operators", "Recovery broke"]
+
+
+def test_a_reboot_whose_function_breaks_is_looked_at_and_not_repeated() -> None:
+    cluster = FakeCluster()
+    cluster.breaks = {"child Reboot node": BROKEN_FUNCTION}
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Handed to a human"
+    assert walked.path.count("Reboot node") == 1
+    assert ("reboot", BROKEN) not in cluster.commands
