@@ -32,7 +32,6 @@ READY_SECONDS = 30.0
 TRAINING_SECONDS = 30.0
 STORY_SECONDS = 150.0
 POLL_SECONDS = 0.05
-KEPT_WARM = ("decide_next_step", "isolate_node")
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "numpy-trainer"
 
 
@@ -130,18 +129,9 @@ class Story:
 
     def _boot_nodes(self) -> None:
         self._handles = [self.sandbox.add_node(POOL) for _ in range(self.script.nodes)]
-        self._keep_warm()
+        self.sandbox.fire_schedules()  # what keeps functions warm comes every five minutes; a demo does not wait
         self._await(lambda: len(self._nodes()) == self.script.nodes, READY_SECONDS, "all agents have reported")
         self._say(f"{self.script.nodes} ECS Anywhere nodes are up, each with its agent")
-
-    def _keep_warm(self) -> None:
-        """What the schedule does every five minutes; a demo does not wait for it."""
-        functions = self.sandbox.client("lambda").list_functions()["Functions"]
-        for function in functions:
-            if function["Handler"].split(".")[1] in KEPT_WARM:
-                self.sandbox.client("lambda").invoke(
-                    FunctionName=function["FunctionName"], Payload=json.dumps(names.KEEP_WARM)
-                )
 
     def _nodes(self) -> list[Node]:
         return [node for node in self.ports.nodes.in_pool(POOL) if node.address]
@@ -207,11 +197,10 @@ class Story:
             self._read_timeline(told.incident.incident_id)
         job = self.ports.jobs.get(JOB)
         told.job_state = job.state if job else None
-        assert told.training is not None
-        told.training.read()
+        self._read_training()
         if told.incident is None or told.incident.ending is None:
             return False
-        told.mails = self.sandbox.mails()
+        self._read_mails()
         return bool(told.mails) and told.job_state is not JobState.RUNNING
 
     def _find_incident(self) -> Incident | None:
@@ -228,6 +217,27 @@ class Story:
                 self._known.add(entry.entry_id)
                 self._line(entry.at.timestamp(), entry.kind, entry.text)
         self.told.incident = history.incident
+
+    def _read_training(self) -> None:
+        """Tell the turns that training takes; the steps between are the screen's moving line."""
+        training = self.told.training
+        assert training is not None
+        for line in training.read().lines:
+            key = f"training-{line.run}-{line.event}"
+            if line.event and line.run > 1 and key not in self._known:
+                self._known.add(key)
+                lost = self.told.step_at_fault - line.step
+                turns = {
+                    "resumed": f"run {line.run} goes on from the checkpoint at step {line.step}: {lost} steps lost",
+                    "finished": f"run {line.run} has reached the last step, {line.step}",
+                }
+                self._line(line.at, "training", turns.get(line.event, f"run {line.run} {line.event}"))
+
+    def _read_mails(self) -> None:
+        for number, (subject, _) in enumerate(mails := self.sandbox.mails()):
+            if number >= len(self.told.mails):
+                self._line(time.time(), "mail", f"email: {subject}")
+        self.told.mails = mails
 
     def _line(self, at: float, kind: str, text: str) -> None:
         self.told.lines.append((at, kind, text))

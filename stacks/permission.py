@@ -1,0 +1,102 @@
+"""Permissions as data: what a function may do, on what, under which condition, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aws_cdk import aws_iam as iam
+
+from nodeheal.contract import names
+
+Conditions = Mapping[str, Mapping[str, str]]
+
+# Where a resource is spelled {like this}, the stack fills in the deployed one; docs/reference/iam.md shows it as it is.
+ECS = "arn:{partition}:ecs:{region}:{account}"
+SSM = "arn:{partition}:ssm:{region}:{account}"
+CLUSTER = f"{ECS}:cluster/{{cluster}}"
+CONTAINER_INSTANCES = f"{ECS}:container-instance/{{cluster}}/*"
+TASKS = f"{ECS}:task/{{cluster}}/*"
+TASK_DEFINITIONS = f"{ECS}:task-definition/*"
+MANAGED_NODES = (f"{SSM}:managed-instance/*", "arn:{partition}:ec2:{region}:{account}:instance/*")
+
+IN_CLUSTER: Conditions = {"ArnEquals": {"ecs:cluster": CLUSTER}}
+MANAGED = {f"aws:ResourceTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE}
+MANAGED_IN_CLUSTER: Conditions = {**IN_CLUSTER, "StringEquals": MANAGED}
+# A task gets the tag as it is started: what we start is what we may stop.
+MARKED_IN_CLUSTER: Conditions = {
+    **IN_CLUSTER,
+    "StringEquals": {f"aws:RequestTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE},
+}
+# SSM knows the tags of a hybrid node under its own key only.
+MANAGED_BY_SSM: Conditions = {"StringEquals": {f"ssm:resourceTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE}}
+
+
+@dataclass(frozen=True)
+class Permission:
+    """One statement of a policy, with its reason."""
+
+    why: str
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    conditions: Conditions = field(default_factory=dict)
+
+    def statement(self, places: Mapping[str, str]) -> iam.PolicyStatement:
+        """The statement, with the deployed resources in their places."""
+        return iam.PolicyStatement(
+            actions=list(self.actions),
+            resources=[resource.format_map(places) for resource in self.resources],
+            conditions={
+                operator: {key: value.format_map(places) for key, value in pairs.items()}
+                for operator, pairs in self.conditions.items()
+            },
+        )
+
+
+STATE = Permission(
+    "read and write incidents, nodes, attempts, waits and jobs; conditional writes and transactions, no scans",
+    (
+        "dynamodb:ConditionCheckItem",
+        "dynamodb:DeleteItem",
+        "dynamodb:GetItem",
+        "dynamodb:PutItem",
+        "dynamodb:Query",
+        "dynamodb:UpdateItem",
+    ),
+    ("{table}", "{table}/index/" + names.INDEX),
+)
+RESUME = Permission(
+    "resume the workflow that waits; the task token is the capability, and the call takes no resource",
+    ("states:SendTaskSuccess",),
+    ("*",),
+)
+FIND_NODE = Permission("find a node in the cluster", ("ecs:ListContainerInstances",), (CLUSTER,))
+SEE_NODE = Permission(
+    "see whether a node drains or is connected",
+    ("ecs:DescribeContainerInstances",),
+    (CONTAINER_INSTANCES,),
+    IN_CLUSTER,
+)
+SEE_TASKS = Permission("see how a rank's task is", ("ecs:DescribeTasks",), (TASKS,), IN_CLUSTER)
+SWITCH_NODE = Permission(
+    "take a node that the operator enrolled out of service, or back in",
+    ("ecs:UpdateContainerInstancesState",),
+    (CONTAINER_INSTANCES,),
+    MANAGED_IN_CLUSTER,
+)
+STOP_TASK = Permission("stop only tasks that nodeheal started", ("ecs:StopTask",), (TASKS,), MANAGED_IN_CLUSTER)
+QUARANTINE = Permission("keep what cannot be read", ("sqs:SendMessage",), ("{quarantine}",))
+ANNOUNCE = Permission("put what operators must know on the bus", ("events:PutEvents",), ("{bus}",))
+
+
+def own_log(log_group: str) -> Permission:
+    """Write one log group's streams, and create no group."""
+    streams = f"arn:{{partition}}:logs:{{region}}:{{account}}:log-group:{log_group}:*"
+    return Permission("write its own log", ("logs:CreateLogStream", "logs:PutLogEvents"), (streams,))
+
+
+def send_command(why: str, document: str) -> tuple[Permission, Permission]:
+    """SendCommand checks the document and the node each for itself: two statements, and only nodes carry the tag."""
+    action = ("ssm:SendCommand",)
+    return (
+        Permission(f"{why}: with this document only", action, (f"{SSM}:document/{document}",)),
+        Permission(f"{why}: only nodes that the operator enrolled", action, MANAGED_NODES, MANAGED_BY_SSM),
+    )

@@ -1,0 +1,149 @@
+"""Which events reach which target. Every target has a dead-letter queue."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from nodeheal.contract import names
+from stacks.functions import FUNCTIONS
+
+KEEP_WARM_EVERY = cdk.Duration.minutes(5)  # Lambda keeps an idle environment for longer than this
+RETRY_FOR = cdk.Duration.hours(2)  # every deadline of a workflow has passed by then, and it has looked for itself
+_STILL_UNDER_WAY = ["Pending", "InProgress", "Delayed"]
+
+
+@dataclass(frozen=True)
+class Route:
+    """One event pattern and the function that it wakes."""
+
+    construct_id: str
+    description: str
+    function: str
+    on_our_bus: bool
+    pattern: events.EventPattern
+
+
+def routes(cluster_arn: str) -> tuple[Route, ...]:
+    """Every route to a function."""
+    return (
+        Route(
+            "NodeSpoke",
+            "A node came up, or finished its diagnostics: somebody may wait for that",
+            "wakeup",
+            True,
+            events.EventPattern(
+                source=[names.AGENT_SOURCE], detail_type=[names.NODE_BOOTED, names.DIAGNOSTICS_FINISHED]
+            ),
+        ),
+        Route(
+            "TaskChanged",
+            "A task that nodeheal started runs or has stopped",
+            "wakeup",
+            False,
+            events.EventPattern(
+                source=["aws.ecs"],
+                detail_type=[names.ECS_TASK_STATE_CHANGE],
+                detail={
+                    "clusterArn": [cluster_arn],
+                    "lastStatus": ["RUNNING", "STOPPED"],
+                    "startedBy": [{"prefix": f"{names.STARTED_BY_PREFIX}/"}],
+                },
+            ),
+        ),
+        Route(
+            "CommandEnded",
+            "One of nodeheal's commands ended on a node",
+            "wakeup",
+            False,
+            events.EventPattern(
+                source=["aws.ssm"],
+                detail_type=[names.SSM_INVOCATION_CHANGE],
+                detail={
+                    "document-name": [names.REBOOT_DOCUMENT, names.DIAGNOSTICS_DOCUMENT],
+                    "status": [{"anything-but": _STILL_UNDER_WAY}],
+                },
+            ),
+        ),
+        Route(
+            "IncidentEnded",
+            "An incident was closed or handed to a human: tell the operators",
+            "notify",
+            True,
+            events.EventPattern(
+                source=[names.CONTROL_SOURCE], detail_type=[names.INCIDENT_CLOSED, names.INCIDENT_ESCALATED]
+            ),
+        ),
+    )
+
+
+def connect_routes(
+    scope: Construct,
+    functions: Mapping[str, lambda_.IFunction],
+    bus: events.IEventBus,
+    dead: sqs.IQueue,
+    cluster_arn: str,
+) -> None:
+    """One rule for each route."""
+    for route in routes(cluster_arn):
+        events.Rule(
+            scope,
+            route.construct_id,
+            description=route.description,
+            event_bus=bus if route.on_our_bus else None,
+            event_pattern=route.pattern,
+            targets=[_function_target(functions[route.function], dead)],
+        )
+
+
+def keep_warm(scope: Construct, functions: Mapping[str, lambda_.IFunction], dead: sqs.IQueue) -> None:
+    """Ping the functions between a fault and the isolation, so that no cold start stands between."""
+    ping = events.RuleTargetInput.from_object(names.KEEP_WARM)
+    warm = [function.stem for function in FUNCTIONS if function.keep_warm]
+    events.Rule(
+        scope,
+        "KeepWarm",
+        description="Keeps the functions between a fault and its isolation warm",
+        schedule=events.Schedule.rate(KEEP_WARM_EVERY),
+        targets=[_function_target(functions[stem], dead, ping) for stem in warm],
+    )
+
+
+def page_on_broken_workflows(scope: Construct, workflow_arn: str, topic: sns.ITopic, dead: sqs.IQueue) -> None:
+    """Page when a recovery ends in any way that has not paged from within."""
+    ended: dict[str, Any] = {
+        "stateMachineArn": [workflow_arn],
+        "$or": [
+            {"status": ["TIMED_OUT", "ABORTED"]},
+            {"status": ["FAILED"], "error": [{"anything-but": [names.ERROR_ALREADY_PAGED]}]},
+        ],
+    }
+    text = events.RuleTargetInput.from_multiline_text(
+        f"nodeheal: a recovery ended as {events.EventField.from_path('$.detail.status')}, "
+        "and nobody has been told by it.\n"
+        f"Execution: {events.EventField.from_path('$.detail.executionArn')}\n"
+        "The node may be out of service and its job stopped. Look at the execution's last state in the Step "
+        "Functions console, then finish by hand what it had begun."
+    )
+    events.Rule(
+        scope,
+        "RecoveryBroke",
+        description="A recovery failed without paging, timed out, or was stopped: page",
+        event_pattern=events.EventPattern(
+            source=["aws.states"], detail_type=["Step Functions Execution Status Change"], detail=ended
+        ),
+        targets=[targets.SnsTopic(topic, message=text, dead_letter_queue=dead, max_event_age=RETRY_FOR)],
+    )
+
+
+def _function_target(
+    function: lambda_.IFunction, dead: sqs.IQueue, event: events.RuleTargetInput | None = None
+) -> targets.LambdaFunction:
+    return targets.LambdaFunction(function, event=event, dead_letter_queue=dead, max_event_age=RETRY_FOR)

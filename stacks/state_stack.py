@@ -1,0 +1,136 @@
+"""nodeheal-state: what must outlive a deployment of the code. Table, bus, topic, queues, and the nodes' role."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from nodeheal.contract import names
+from stacks.functions import FUNCTIONS
+from stacks.nag import accept
+from stacks.settings import Settings
+from stacks.stages import stack_options
+
+INGEST_SECONDS = next(function.timeout_seconds for function in FUNCTIONS if function.stem == "ingest")
+# Six times the function's timeout, as Lambda asks: a batch must not reappear while its retries still run.
+VISIBILITY = cdk.Duration.seconds(6 * INGEST_SECONDS)
+DELIVERIES = 3
+KEPT = cdk.Duration.days(14)
+
+
+class StateStack(cdk.Stack):
+    """State and channels. Everything here keeps its name, so that agents and people can rely on it."""
+
+    def __init__(self, scope: Construct, settings: Settings) -> None:
+        super().__init__(scope, "nodeheal-state", **stack_options(settings))
+        self.table = self._table(settings)
+        self.bus = events.EventBus(self, "Bus", event_bus_name=names.BUS, description="What nodes and nodeheal say")
+        self.topic = self._topic(settings)
+        self.event_dlq = self._queue("EventDlq", "nodeheal-events-dead")
+        self.event_queue = self._queue("EventQueue", "nodeheal-events", self.event_dlq)
+        self.quarantine = self._queue("Quarantine", "nodeheal-quarantine")
+        self._route_health_events()
+        self.node_role = self._node_role(settings)
+        accept(self.event_dlq, "AwsSolutions-SQS3", "it is a dead-letter queue")
+        accept(self.quarantine, "AwsSolutions-SQS3", "it is where unreadable messages are kept; nothing consumes it")
+        self._outputs()
+
+    def _table(self, settings: Settings) -> dynamodb.Table:
+        table = dynamodb.Table(
+            self,
+            "Table",
+            table_name="nodeheal",
+            partition_key=_string(names.PARTITION_KEY),
+            sort_key=_string(names.SORT_KEY),
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            encryption=dynamodb.TableEncryption.AWS_MANAGED,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            time_to_live_attribute=names.TTL_ATTRIBUTE,
+            removal_policy=cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN,
+        )
+        table.add_global_secondary_index(
+            index_name=names.INDEX,
+            partition_key=_string(names.INDEX_PARTITION_KEY),
+            sort_key=_string(names.INDEX_SORT_KEY),
+        )
+        return table
+
+    def _topic(self, settings: Settings) -> sns.Topic:
+        topic = sns.Topic(self, "Topic", topic_name="nodeheal-alerts", display_name="nodeheal", enforce_ssl=True)
+        for email in settings.alert_emails:
+            topic.add_subscription(subscriptions.EmailSubscription(email))
+        return topic
+
+    def _queue(self, construct_id: str, name: str, dead: sqs.Queue | None = None) -> sqs.Queue:
+        return sqs.Queue(
+            self,
+            construct_id,
+            queue_name=name,
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=KEPT,
+            visibility_timeout=VISIBILITY,
+            dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=DELIVERIES, queue=dead) if dead else None,
+        )
+
+    def _route_health_events(self) -> None:
+        events.Rule(
+            self,
+            "HealthReported",
+            event_bus=self.bus,
+            description="Every health event of every agent is queued for ingest",
+            event_pattern=events.EventPattern(source=[names.AGENT_SOURCE], detail_type=[names.NODE_HEALTH_REPORTED]),
+            targets=[targets.SqsQueue(self.event_queue, dead_letter_queue=self.event_dlq)],
+        )
+
+    def _node_role(self, settings: Settings) -> iam.Role:
+        """The role of hybrid activations (ssm) and instance profiles (ec2): the agent's only permission is to speak."""
+        trusted: list[iam.IPrincipal] = [
+            iam.ServicePrincipal("ssm.amazonaws.com"),
+            iam.ServicePrincipal("ec2.amazonaws.com"),
+        ]
+        if settings.is_sandbox:
+            trusted.append(iam.AccountRootPrincipal())  # simulated nodes get its credentials from the sandbox
+        managed = f"arn:{cdk.Aws.PARTITION}:iam::aws:policy/AmazonSSMManagedInstanceCore"
+        role = iam.Role(
+            self,
+            "NodeRole",
+            role_name="nodeheal-node",
+            assumed_by=iam.CompositePrincipal(*trusted),
+            managed_policies=[iam.ManagedPolicy.from_managed_policy_arn(self, "SsmAgent", managed)],
+            inline_policies={
+                "report": iam.PolicyDocument(
+                    statements=[iam.PolicyStatement(actions=["events:PutEvents"], resources=[self.bus.event_bus_arn])]
+                )
+            },
+        )
+        accept(
+            role,
+            "AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AmazonSSMManagedInstanceCore]",
+            "the SSM agent's own policy, kept by AWS as the agent changes",
+        )
+        return role
+
+    def _outputs(self) -> None:
+        outputs = {
+            "TableName": self.table.table_name,
+            "BusName": self.bus.event_bus_name,
+            "TopicArn": self.topic.topic_arn,
+            "NodeRoleArn": self.node_role.role_arn,
+            "EventQueueUrl": self.event_queue.queue_url,
+            "EventDlqUrl": self.event_dlq.queue_url,
+            "QuarantineUrl": self.quarantine.queue_url,
+        }
+        for key, value in outputs.items():
+            cdk.CfnOutput(self, key, value=value)
+
+
+def _string(name: str) -> dynamodb.Attribute:
+    return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.STRING)

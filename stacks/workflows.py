@@ -1,0 +1,114 @@
+"""The state machines: each is one file of state_machines/, with names filled in."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from stacks.nag import accept
+from stacks.permission import Permission
+from stacks.settings import REPOSITORY
+
+DEFINITIONS = REPOSITORY / "state_machines"
+PARENT = "recover_node"
+CHILDREN = ("reboot_node", "replace_node", "restart_workload", "run_diagnostics")
+_PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
+# Step Functions keeps its right to write logs in one resource policy a Region; under this prefix it never grows full.
+_LOG_PREFIX = "/aws/vendedlogs/states"
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """A state machine to be: its file, and its name in the account."""
+
+    stem: str
+
+    @property
+    def path(self) -> Path:
+        """The definition."""
+        return DEFINITIONS / f"{self.stem}.asl.json"
+
+    @property
+    def class_name(self) -> str:
+        """The stem as construct ids and placeholders spell it."""
+        return "".join(word.title() for word in self.stem.split("_"))
+
+    @property
+    def deployed_name(self) -> str:
+        """The name in the account, and the last part of its ARN."""
+        return f"nodeheal-{self.stem.replace('_', '-')}"
+
+    def placeholders(self) -> set[str]:
+        """Every name that the definition leaves open."""
+        return set(_PLACEHOLDER.findall(self.path.read_text(encoding="utf-8")))
+
+
+_STATES = "arn:{partition}:states:{region}:{account}"
+PARENT_PERMISSIONS = (
+    Permission("mark the incident as begun, without a function", ("dynamodb:UpdateItem",), ("{table}",)),
+    Permission("page even where no function works", ("sns:Publish",), ("{topic}",)),
+    Permission(
+        "run the children",
+        ("states:StartExecution",),
+        tuple(f"{_STATES}:stateMachine:{Workflow(child).deployed_name}" for child in CHILDREN),
+    ),
+    Permission(
+        "see a child end, and stop it when its parent is stopped; their names carry the incident",
+        ("states:DescribeExecution", "states:StopExecution"),
+        tuple(f"{_STATES}:execution:{Workflow(child).deployed_name}:*" for child in CHILDREN),
+    ),
+    Permission(
+        "wait for a child: Step Functions keeps this rule itself",
+        ("events:DescribeRule", "events:PutRule", "events:PutTargets"),
+        ("arn:{partition}:events:{region}:{account}:rule/StepFunctionsGetEventsForStepFunctionsExecutionRule",),
+    ),
+)
+
+
+def build_workflow(
+    scope: Construct,
+    workflow: Workflow,
+    places: Mapping[str, str],
+    statements: list[iam.PolicyStatement],
+    keep_logs: logs.RetentionDays,
+) -> sfn.StateMachine:
+    """The state machine with its own role and its own log. `places` says what stands for each placeholder."""
+    role = iam.Role(
+        scope,
+        f"{workflow.class_name}WorkflowRole",
+        assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
+        inline_policies={"steps": iam.PolicyDocument(statements=statements)},
+    )
+    log_group = logs.LogGroup(
+        scope,
+        f"{workflow.class_name}WorkflowLog",
+        log_group_name=f"{_LOG_PREFIX}/{workflow.deployed_name}",
+        retention=keep_logs,
+        removal_policy=cdk.RemovalPolicy.DESTROY,
+    )
+    machine = sfn.StateMachine(
+        scope,
+        f"{workflow.class_name}Workflow",
+        state_machine_name=workflow.deployed_name,
+        state_machine_type=sfn.StateMachineType.STANDARD,
+        definition_body=sfn.DefinitionBody.from_string(workflow.path.read_text(encoding="utf-8")),
+        definition_substitutions={name: places[name] for name in sorted(workflow.placeholders())},
+        role=role,
+        logs=sfn.LogOptions(destination=log_group, level=sfn.LogLevel.ERROR, include_execution_data=True),
+    )
+    _accept_findings(machine, role)
+    return machine
+
+
+def _accept_findings(machine: sfn.StateMachine, role: iam.Role) -> None:
+    accept(machine, "AwsSolutions-SF1", "every state is in the execution history for 90 days; the log is for errors")
+    accept(machine, "AwsSolutions-SF2", "the execution history has the times of every state; tracing would repeat it")
+    policy = role.node.try_find_child("DefaultPolicy")
+    if policy is not None:
+        accept(policy, "AwsSolutions-IAM5[Resource::*]", "the log delivery actions of CloudWatch Logs take no resource")

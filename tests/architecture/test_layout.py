@@ -1,0 +1,106 @@
+"""The house's layout: who imports whom, one stem per function, generated files fresh."""
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nodeheal import ports as ports_module
+from nodeheal.contract import schemas
+from stacks import reference
+from stacks.functions import FUNCTIONS
+from stacks.settings import REPOSITORY
+
+STEMS = [spec.stem for spec in FUNCTIONS]
+NOT_FUNCTIONS = {"__init__", "composition"}
+PORTS_AT_MOST, METHODS_AT_MOST = 10, 5
+FUNCTION_LINES, APP_LINES = 25, 30
+
+
+def test_imports_point_one_way() -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_function_has_a_module_and_a_service_of_its_name(stem: str) -> None:
+    assert importlib.util.find_spec(f"lambdas.{stem}")
+    assert importlib.util.find_spec(f"nodeheal.services.{stem}")
+
+
+def test_every_handler_is_deployed() -> None:
+    modules = {path.stem for path in (REPOSITORY / "lambdas").glob("*.py")} - NOT_FUNCTIONS
+
+    assert modules == set(STEMS)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_handler_is_thin(stem: str) -> None:
+    tree = ast.parse((REPOSITORY / "lambdas" / f"{stem}.py").read_text("utf-8"))
+
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        assert (function.end_lineno or 0) - function.lineno < FUNCTION_LINES, function.name
+
+
+def test_the_app_is_thin() -> None:
+    assert len((REPOSITORY / "app.py").read_text("utf-8").splitlines()) < APP_LINES
+
+
+def test_ports_are_few_and_small() -> None:
+    tree = ast.parse(Path(ports_module.__file__).read_text("utf-8"))
+    found = [c for c in tree.body if isinstance(c, ast.ClassDef) and any(ast.unparse(b) == "Protocol" for b in c.bases)]
+
+    assert 0 < len(found) <= PORTS_AT_MOST
+    for port in found:
+        assert sum(isinstance(item, ast.FunctionDef) for item in port.body) <= METHODS_AT_MOST, port.name
+
+
+@pytest.mark.parametrize("render", [schemas.render, reference.render])
+def test_generated_files_are_fresh(render: object) -> None:
+    for path, text in render().items():  # type: ignore[operator]
+        assert path.read_text("utf-8") == text, f"{path.relative_to(REPOSITORY)}: run `make schemas reference`"
+
+
+def test_the_control_plane_reads_the_clock_in_one_place() -> None:
+    told = [REPOSITORY / "nodeheal" / part for part in ("contract", "domain", "services", "adapters", "ports.py")]
+    files = [
+        path for part in [*told, REPOSITORY / "lambdas"] for path in (part.rglob("*.py") if part.is_dir() else [part])
+    ]
+
+    readers = [path for path in files if re.search(r"datetime\.now|time\.time\(|utcnow", path.read_text("utf-8"))]
+
+    assert len(readers) == 1, readers
+
+
+def pins(file: str) -> dict[str, set[str]]:
+    """Package to its pinned versions (two, where they differ by Python version)."""
+    found: dict[str, set[str]] = {}
+    for name, version in re.findall(r"^([\w.-]+)==(\S+)", (REPOSITORY / file).read_text("utf-8"), re.MULTILINE):
+        found.setdefault(name, set()).add(version)
+    return found
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "lambdas/requirements.txt"])
+def test_what_is_tested_is_what_is_deployed(file: str) -> None:
+    tested = pins("requirements-dev.txt")
+
+    assert {name: tested[name] for name in pins(file)} == pins(file)
+
+
+@pytest.mark.parametrize(
+    "file", ["requirements.txt", "requirements-dev.txt", "lambdas/requirements.txt", "package-lock.json"]
+)
+def test_a_pin_names_no_address(file: str) -> None:
+    assert "://" not in (REPOSITORY / file).read_text("utf-8")

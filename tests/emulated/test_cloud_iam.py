@@ -1,0 +1,221 @@
+"""The embedded cloud denies each destructive verb without its grant or its tag, as AWS does."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from nodeheal.contract import names
+from sandbox.client import NodeHandle, Sandbox
+
+pytestmark = pytest.mark.emulated
+
+Json = dict[str, Any]
+CLUSTER = "lab"
+IDLE = ["sleep", "600"]
+MANAGED = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
+DOCUMENT = "say-hello"
+TAGGED_RESOURCE = {"StringEquals": {f"aws:ResourceTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE}}
+TAGGED_REQUEST = {"StringEquals": {f"aws:RequestTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE}}
+TAGGED_NODE = {"StringEquals": {f"ssm:resourceTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE}}
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A cloud with an enrolled node and a stranger."""
+
+    sandbox: Sandbox
+    enrolled: NodeHandle
+    stranger: NodeHandle
+
+    def as_role(self, name: str, statements: list[Json], service: str) -> Any:
+        """A client with the permissions of a new role that has these statements."""
+        iam, sts = self.sandbox.client("iam"), self.sandbox.client("sts")
+        anybody = {"Effect": "Allow", "Principal": {"AWS": "000000000000"}, "Action": "sts:AssumeRole"}
+        role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=policy([anybody]))["Role"]["Arn"]
+        if statements:
+            iam.put_role_policy(RoleName=name, PolicyName="it", PolicyDocument=policy(statements))
+        keys = sts.assume_role(RoleArn=role, RoleSessionName="test")["Credentials"]
+        return boto3.client(
+            service,  # type: ignore[call-overload]
+            endpoint_url=self.sandbox.endpoint_url,
+            region_name="us-east-1",
+            aws_access_key_id=keys["AccessKeyId"],
+            aws_secret_access_key=keys["SecretAccessKey"],
+            aws_session_token=keys["SessionToken"],
+        )
+
+    def running_task(self, tags: dict[str, str]) -> str:
+        """A task on the enrolled node, started by an administrator."""
+        listed = [{"key": key, "value": value} for key, value in tags.items()]
+        started = self.sandbox.client("ecs").start_task(
+            cluster=CLUSTER,
+            taskDefinition="idle",
+            containerInstances=[self.enrolled.container_instance_arn],
+            **({"tags": listed} if listed else {}),
+        )
+        assert started["failures"] == []
+        found: str = started["tasks"][0]["taskArn"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Sandbox(tmp_path_factory.mktemp("cloud"), boot_seconds=0.2, cluster=CLUSTER) as sandbox:
+        idle = {"name": "idle", "image": "numpy-trainer", "command": IDLE, "memory": 64, "stopTimeout": 2}
+        sandbox.client("ecs").register_task_definition(family="idle", containerDefinitions=[idle])
+        sandbox.client("ssm").create_document(Name=DOCUMENT, Content=hello(), DocumentType="Command")
+        enrolled = sandbox.add_node(agent=IDLE, gpus=8)
+        yield Lab(sandbox, enrolled, sandbox.add_node(agent=IDLE, tags={}))
+
+
+def test_a_command_needs_a_grant_for_the_document_and_for_an_enrolled_node(lab: Lab) -> None:
+    on_document = allow("ssm:SendCommand", f"*:document/{DOCUMENT}")
+    on_nodes = allow("ssm:SendCommand", "*:managed-instance/*", TAGGED_NODE)
+    nobody = lab.as_role("ssm-nobody", [], "ssm")
+    half = lab.as_role("ssm-half", [on_document], "ssm")
+    other = lab.as_role("ssm-other", [allow("ssm:SendCommand", "*:document/other"), on_nodes], "ssm")
+    healer = lab.as_role("ssm-healer", [on_document, on_nodes], "ssm")
+
+    def send(client: Any, node: NodeHandle) -> Callable[[], Any]:
+        return lambda: client.send_command(DocumentName=DOCUMENT, InstanceIds=[node.node_id])
+
+    assert is_denied(send(nobody, lab.enrolled))
+    assert is_denied(send(half, lab.enrolled))
+    assert is_denied(send(other, lab.enrolled))
+    assert is_denied(send(healer, lab.stranger))
+    assert not is_denied(send(healer, lab.enrolled))
+
+
+def test_draining_needs_a_grant_and_the_tag_on_the_container_instance(lab: Lab) -> None:
+    drains = "ecs:UpdateContainerInstancesState"
+    nobody = lab.as_role("drain-nobody", [], "ecs")
+    healer = lab.as_role(
+        "drain-healer", [allow(drains, "*:container-instance/lab/*", in_cluster(TAGGED_RESOURCE))], "ecs"
+    )
+    elsewhere = lab.as_role("drain-elsewhere", [allow(drains, "*", in_cluster({}, "other"))], "ecs")
+
+    def drain(client: Any, node: NodeHandle) -> Callable[[], Any]:
+        return lambda: client.update_container_instances_state(
+            cluster=CLUSTER, containerInstances=[node.container_instance_arn], status="ACTIVE"
+        )
+
+    assert is_denied(drain(nobody, lab.enrolled))
+    assert is_denied(drain(elsewhere, lab.enrolled))
+    assert is_denied(drain(healer, lab.stranger))
+    assert not is_denied(drain(healer, lab.enrolled))
+
+
+def test_stopping_a_task_needs_a_grant_and_the_tag_on_the_task(lab: Lab) -> None:
+    ours, theirs = lab.running_task(MANAGED), lab.running_task({})
+    nobody = lab.as_role("stop-nobody", [], "ecs")
+    healer = lab.as_role("stop-healer", [allow("ecs:StopTask", "*:task/lab/*", in_cluster(TAGGED_RESOURCE))], "ecs")
+
+    assert is_denied(lambda: nobody.stop_task(cluster=CLUSTER, task=ours))
+    assert is_denied(lambda: healer.stop_task(cluster=CLUSTER, task=theirs))
+    assert not is_denied(lambda: healer.stop_task(cluster=CLUSTER, task=ours))
+
+
+def test_starting_a_task_needs_a_grant_the_tag_and_leave_to_set_it(lab: Lab) -> None:
+    starts = allow("ecs:StartTask", "*:task-definition/idle:*", in_cluster(TAGGED_REQUEST))
+    tags = allow("ecs:TagResource", "*:task/lab/*", {"StringEquals": {"ecs:CreateAction": "StartTask"}})
+    nobody = lab.as_role("start-nobody", [tags], "ecs")
+    untagging = lab.as_role("start-untagging", [starts], "ecs")
+    healer = lab.as_role("start-healer", [starts, tags], "ecs")
+    mark = [{"key": names.MANAGED_TAG, "value": names.MANAGED_TAG_VALUE}]
+
+    def start(client: Any, **more: Any) -> Callable[[], Any]:
+        where = [lab.enrolled.container_instance_arn]
+        return lambda: client.start_task(cluster=CLUSTER, taskDefinition="idle", containerInstances=where, **more)
+
+    assert is_denied(start(nobody, tags=mark))
+    assert is_denied(start(untagging, tags=mark))
+    assert is_denied(start(healer))
+    assert not is_denied(start(healer, tags=mark))
+
+
+def test_a_task_role_must_be_passed(lab: Lab) -> None:
+    role = "arn:aws:iam::000000000000:role/trainer"
+    container = {"name": "idle", "image": "numpy-trainer", "command": IDLE, "memory": 64}
+    ecs = lab.sandbox.client("ecs")
+    ecs.register_task_definition(family="with-role", containerDefinitions=[container], taskRoleArn=role)
+    starts = allow("ecs:StartTask", "*")
+    without = lab.as_role("pass-nothing", [starts], "ecs")
+    healer = lab.as_role("pass-role", [starts, allow("iam:PassRole", role)], "ecs")
+
+    def start(client: Any) -> Callable[[], Any]:
+        where = [lab.enrolled.container_instance_arn]
+        return lambda: client.start_task(cluster=CLUSTER, taskDefinition="with-role", containerInstances=where)
+
+    assert is_denied(start(without))
+    assert not is_denied(start(healer))
+
+
+def test_reading_needs_a_grant_too(lab: Lab) -> None:
+    nobody = lab.as_role("read-nobody", [], "ecs")
+    reader = lab.as_role("read-reader", [allow("ecs:ListContainerInstances", "*:cluster/lab")], "ecs")
+
+    assert is_denied(lambda: nobody.list_container_instances(cluster=CLUSTER))
+    assert not is_denied(lambda: reader.list_container_instances(cluster=CLUSTER))
+
+
+def test_loopback_satisfies_a_policy_that_demands_tls(lab: Lab) -> None:
+    sns = lab.sandbox.client("sns")
+    topic = sns.create_topic(Name="tls-only")["TopicArn"]
+    deny = {"Effect": "Deny", "Principal": "*", "Action": "sns:Publish", "Resource": topic}
+    only_tls = {**deny, "Condition": {"Bool": {"aws:SecureTransport": "false"}}}
+    publisher = lab.as_role("publisher", [allow("sns:Publish", topic)], "sns")
+
+    sns.set_topic_attributes(TopicArn=topic, AttributeName="Policy", AttributeValue=policy([only_tls]))
+    assert publisher.publish(TopicArn=topic, Message="hello")["MessageId"]
+
+    sns.set_topic_attributes(TopicArn=topic, AttributeName="Policy", AttributeValue=policy([deny]))
+    with pytest.raises(ClientError):
+        publisher.publish(TopicArn=topic, Message="hello")
+
+
+def test_a_wrong_signature_is_refused(lab: Lab) -> None:
+    ecs = boto3.client(
+        "ecs",
+        endpoint_url=lab.sandbox.endpoint_url,
+        region_name="us-east-1",
+        aws_access_key_id="ASIA0000000000000000",
+        aws_secret_access_key="wrong",
+        aws_session_token="wrong",
+    )
+
+    with pytest.raises(ClientError) as refused:
+        ecs.list_clusters()
+
+    assert refused.value.response["Error"]["Code"] == "UnrecognizedClientException"
+
+
+def allow(action: str, resource: str, condition: Json | None = None) -> Json:
+    return {"Effect": "Allow", "Action": action, "Resource": resource, "Condition": condition or {}}
+
+
+def in_cluster(condition: Json, cluster: str = CLUSTER) -> Json:
+    return {**condition, "ArnEquals": {"ecs:cluster": f"arn:aws:ecs:us-east-1:000000000000:cluster/{cluster}"}}
+
+
+def policy(statements: list[Json]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": statements})
+
+
+def hello() -> str:
+    step = {"action": "aws:runShellScript", "name": "hello", "inputs": {"runCommand": ["echo hello"]}}
+    return json.dumps({"schemaVersion": "2.2", "mainSteps": [step]})
+
+
+def is_denied(call: Callable[[], Any]) -> bool:
+    try:
+        answer = call()
+    except ClientError as error:
+        assert error.response["Error"]["Code"] == "AccessDeniedException", error
+        return True
+    assert not answer.get("failures"), answer
+    return False

@@ -1,0 +1,80 @@
+"""The code asset: everything that the functions need, nothing that they do not, the same bytes each time."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from stacks.bundling import POLICY_IN_BUNDLE, Target, build, fingerprint, pip_command, sources
+from stacks.functions import FUNCTIONS
+from stacks.settings import REPOSITORY, Settings, Stage
+
+REAL = Settings()
+SANDBOX = Settings(stage=Stage.sandbox, policy_file="sandbox/policy.json")
+
+
+def digest(folder: Path) -> str:
+    """Every name and every byte of a folder."""
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        total.update(str(path.relative_to(folder)).encode() + (path.read_bytes() if path.is_file() else b""))
+    return total.hexdigest()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real stage's bundle."""
+    folder = tmp_path_factory.mktemp("bundle")
+    build(REAL, folder)
+    return folder
+
+
+def test_the_bundle_holds_every_handler_and_its_packages(bundle: Path) -> None:
+    for spec in FUNCTIONS:
+        assert (bundle / "lambdas" / f"{spec.stem}.py").is_file()
+    assert (bundle / "pydantic").is_dir()
+    assert (bundle / "nodeheal" / "domain" / "catalog.csv").is_file()
+
+
+def test_the_bundle_is_built_for_lambda_whatever_builds_it(bundle: Path) -> None:
+    [core] = (bundle / "pydantic_core").glob("*.so")
+
+    assert core.name == "_pydantic_core.cpython-313-aarch64-linux-gnu.so"
+
+
+def test_the_bundle_carries_the_policy_of_its_stage(bundle: Path) -> None:
+    policy = json.loads((bundle / POLICY_IN_BUNDLE).read_text("utf-8"))
+
+    assert policy["default_pool"]["mode"] == "observe"
+
+
+def test_agents_tests_and_tools_stay_out_of_the_bundle(bundle: Path) -> None:
+    assert not [name for name in ("tests", "sandbox", "stacks", "bin", "boto3") if (bundle / name).exists()]
+    assert not (bundle / "nodeheal" / "agent").exists()
+
+
+def test_building_twice_gives_the_same_bytes(bundle: Path, tmp_path: Path) -> None:
+    build(REAL, tmp_path)
+
+    assert digest(tmp_path) == digest(bundle)
+
+
+def test_the_stages_have_bundles_of_their_own() -> None:
+    assert fingerprint(REAL) != fingerprint(SANDBOX)
+    assert fingerprint(REAL) == fingerprint(Settings())
+
+
+def test_another_policy_is_another_bundle() -> None:
+    assert fingerprint(REAL) != fingerprint(Settings(policy_file="sandbox/policy.json"))
+
+
+def test_every_source_is_one_of_ours() -> None:
+    assert {path.relative_to(REPOSITORY).parts[0] for path in sources()} == {"lambdas", "nodeheal"}
+
+
+def test_pip_takes_only_pinned_wheels() -> None:
+    command = pip_command(Target.of(REAL), Path("somewhere"))
+
+    assert "--require-hashes" in command
+    assert "--only-binary=:all:" in command

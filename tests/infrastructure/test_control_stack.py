@@ -1,0 +1,152 @@
+"""nodeheal-control: functions as their table says, events to their targets, a dead-letter queue behind each."""
+
+import json
+from typing import Any
+
+import pytest
+
+from nodeheal.contract import names
+from stacks.control_stack import DOCUMENTS
+from stacks.functions import FUNCTIONS, FunctionSpec
+from stacks.settings import REPOSITORY
+from stacks.workflows import CHILDREN, PARENT, Workflow
+from tests.infrastructure.synthesis import Templates
+
+EACH_FUNCTION = pytest.mark.parametrize("spec", FUNCTIONS, ids=lambda spec: spec.stem)
+
+
+def function(templates: Templates, spec: FunctionSpec) -> Any:
+    """A function's properties."""
+    for _, resource in templates.of_type("AWS::Lambda::Function"):
+        if resource["Properties"]["FunctionName"] == spec.deployed_name:
+            return resource["Properties"]
+    raise AssertionError(f"{spec.deployed_name} is not deployed")
+
+
+def rule(templates: Templates, text: str) -> Any:
+    """The one rule whose pattern or schedule contains this text."""
+    [found] = [
+        r["Properties"]
+        for _, r in templates.of_type("AWS::Events::Rule")
+        if text in json.dumps([r["Properties"].get("EventPattern"), r["Properties"].get("ScheduleExpression")])
+    ]
+    return found
+
+
+def targets(templates: Templates, text: str) -> str:
+    """The targets of that rule, as text."""
+    return json.dumps(rule(templates, text)["Targets"])
+
+
+def test_no_function_is_deployed_that_is_not_in_the_table(real: Templates) -> None:
+    assert len(list(real.of_type("AWS::Lambda::Function"))) == len(FUNCTIONS)
+
+
+@EACH_FUNCTION
+def test_a_function_runs_its_own_handler(real: Templates, spec: FunctionSpec) -> None:
+    deployed = function(real, spec)
+
+    assert deployed["Handler"] == f"lambdas.{spec.stem}.handler"
+    assert deployed["Runtime"] == "python3.13"
+    assert deployed["Timeout"] == spec.timeout_seconds
+
+
+@EACH_FUNCTION
+def test_a_function_has_a_role_and_a_log_of_its_own(real: Templates, spec: FunctionSpec) -> None:
+    deployed = function(real, spec)
+    logs = {i: r["Properties"]["LogGroupName"] for i, r in real.of_type("AWS::Logs::LogGroup")}
+
+    assert f"{spec.class_name}Role" in json.dumps(deployed["Role"])
+    assert logs[deployed["LoggingConfig"]["LogGroup"]["Ref"]] == spec.log_group
+
+
+@EACH_FUNCTION
+def test_a_function_is_told_every_name_that_the_code_reads(real: Templates, spec: FunctionSpec) -> None:
+    told = set(function(real, spec)["Environment"]["Variables"])
+
+    assert {value for name, value in vars(names).items() if name.startswith("ENV_")} <= told
+
+
+@pytest.mark.parametrize("stem", [PARENT, *CHILDREN])
+def test_a_state_machine_is_its_file_with_every_placeholder_filled(real: Templates, stem: str) -> None:
+    deployed = {
+        r["Properties"]["StateMachineName"]: r["Properties"]
+        for _, r in real.of_type("AWS::StepFunctions::StateMachine")
+    }
+    machine = deployed[Workflow(stem).deployed_name]
+
+    assert machine["DefinitionString"] == Workflow(stem).path.read_text("utf-8")
+    assert set(machine["DefinitionSubstitutions"]) == Workflow(stem).placeholders()
+    assert machine["StateMachineType"] == "STANDARD"
+    assert machine["LoggingConfiguration"]["Level"] == "ERROR"
+
+
+def test_one_bad_event_does_not_hold_up_its_batch(real: Templates) -> None:
+    [(_, feed)] = real.of_type("AWS::Lambda::EventSourceMapping")
+
+    assert feed["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert "EventQueue" in json.dumps(feed["Properties"]["EventSourceArn"])
+
+
+def test_every_target_has_a_dead_letter_queue(real: Templates) -> None:
+    found = [t for _, r in real.of_type("AWS::Events::Rule") for t in r["Properties"]["Targets"]]
+
+    assert found
+    assert [t for t in found if "DeadLetterConfig" not in t] == []
+
+
+def test_health_events_are_queued(real: Templates) -> None:
+    assert "EventQueue" in targets(real, names.NODE_HEALTH_REPORTED)
+
+
+@pytest.mark.parametrize(
+    "event", [names.NODE_BOOTED, names.DIAGNOSTICS_FINISHED, names.ECS_TASK_STATE_CHANGE, names.SSM_INVOCATION_CHANGE]
+)
+def test_what_a_workflow_may_wait_for_reaches_wakeup(real: Templates, event: str) -> None:
+    assert "WakeupFunction" in targets(real, event)
+
+
+@pytest.mark.parametrize("event", [names.INCIDENT_CLOSED, names.INCIDENT_ESCALATED])
+def test_the_end_of_an_incident_reaches_the_operators(real: Templates, event: str) -> None:
+    assert "NotifyFunction" in targets(real, event)
+    assert rule(real, event)["EventPattern"]["source"] == [names.CONTROL_SOURCE]
+
+
+def test_only_our_tasks_of_our_cluster_wake_anybody(real: Templates) -> None:
+    detail = rule(real, names.ECS_TASK_STATE_CHANGE)["EventPattern"]["detail"]
+
+    assert json.dumps(detail["clusterArn"]).endswith(':cluster/training"]]}]')
+    assert detail["startedBy"] == [{"prefix": names.started_by("", 0).split("/")[0] + "/"}]
+
+
+def test_only_our_own_commands_wake_anybody(real: Templates) -> None:
+    detail = rule(real, names.SSM_INVOCATION_CHANGE)["EventPattern"]["detail"]
+
+    assert set(detail["document-name"]) == {names.REBOOT_DOCUMENT, names.DIAGNOSTICS_DOCUMENT}
+
+
+def test_a_broken_recovery_pages_unless_it_has_paged_already(real: Templates) -> None:
+    broken = rule(real, "Step Functions Execution Status Change")
+
+    assert "RecoverNodeWorkflow" in json.dumps(broken["EventPattern"]["detail"]["stateMachineArn"])
+    assert broken["EventPattern"]["detail"]["$or"] == [
+        {"status": ["TIMED_OUT", "ABORTED"]},
+        {"status": ["FAILED"], "error": [{"anything-but": [names.ERROR_ALREADY_PAGED]}]},
+    ]
+    assert "Topic" in json.dumps(broken["Targets"][0]["Arn"])
+
+
+def test_what_stands_between_a_fault_and_its_isolation_is_kept_warm(real: Templates) -> None:
+    warm = rule(real, "rate(5 minutes)")["Targets"]
+
+    assert all(json.loads(target["Input"]) == names.KEEP_WARM for target in warm)
+    assert sorted(t["Arn"]["Fn::GetAtt"][0].split("Function")[0] for t in warm) == ["DecideNextStep", "IsolateNode"]
+
+
+@pytest.mark.parametrize(("name", "stem"), DOCUMENTS.items())
+def test_an_ssm_document_is_the_packaged_file(real: Templates, name: str, stem: str) -> None:
+    deployed = {r["Properties"]["Name"]: r["Properties"] for _, r in real.of_type("AWS::SSM::Document")}
+    packaged = json.loads((REPOSITORY / "packaging" / "ssm" / f"{stem}.json").read_text("utf-8"))
+
+    assert deployed[name]["Content"] == packaged
+    assert deployed[name]["DocumentType"] == "Command"

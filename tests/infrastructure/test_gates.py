@@ -1,0 +1,110 @@
+"""What `make synth` promises: cdk-nag and cfn-lint are content, in every partition, without a call to AWS."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+from aws_cdk import aws_sqs as sqs
+from cdk_nag import AwsSolutionsChecks
+
+from stacks.settings import REPOSITORY
+from stacks.workflows import CHILDREN, PARENT, Workflow
+from tests.infrastructure.synthesis import Templates, synthesize
+
+CHINA = {"region": "cn-north-1", "account": "111122223333"}
+
+
+def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a tool in the repository."""
+    return subprocess.run(
+        command,
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def cfn_lint(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run cfn-lint with the repository's configuration."""
+    return run([str(Path(sys.executable).with_name("cfn-lint")), *arguments])
+
+
+@pytest.mark.parametrize("given", [{}, CHINA], ids=["aws", "aws-cn"])
+def test_the_app_synthesizes_offline_and_nag_finds_nothing(tmp_path: Path, given: dict[str, str]) -> None:
+    nowhere = "http://127.0.0.1:9"  # the discard port: a call would fail the synthesis
+    context = json.dumps({"aws:cdk:bundling-stacks": [], "nodeheal": given})
+
+    done = run(
+        [sys.executable, "app.py"],
+        CDK_CONTEXT_JSON=context,
+        CDK_OUTDIR=str(tmp_path),
+        AWS_ENDPOINT_URL=nowhere,
+        https_proxy=nowhere,
+        CDK_VALIDATION="true",
+    )
+
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "validation-report.json").read_text("utf-8"))
+    assert report["pluginReports"] == []  # neither cdk-nag nor the CDK's own rules
+
+
+def test_nag_would_say_so(tmp_path: Path) -> None:
+    app = cdk.App(outdir=str(tmp_path))
+    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    sqs.Queue(cdk.Stack(app, "careless"), "Open")
+
+    with pytest.raises(RuntimeError):
+        app.synth()
+
+
+def test_cfn_lint_finds_nothing(real: Templates) -> None:
+    done = cfn_lint(*map(str, real.files))
+
+    assert done.returncode == 0, done.stdout
+
+
+def filled_in(stem: str) -> dict[str, Any]:
+    """A definition without what cfn-lint's own check does not know: a partition placeholder, JSONata deadlines."""
+    text = Workflow(stem).path.read_text("utf-8").replace("${Partition}", "aws")
+    definition: dict[str, Any] = json.loads(re.sub(r'"TimeoutSeconds": "[^"]*"', '"TimeoutSeconds": 60', text))
+    return definition
+
+
+def machine(stem: str, definition: dict[str, Any]) -> dict[str, Any]:
+    """A resource that holds it."""
+    properties = {
+        "RoleArn": "arn:aws:iam::111122223333:role/workflow",
+        "Definition": definition,
+        "DefinitionSubstitutions": dict.fromkeys(Workflow(stem).placeholders(), "filled-in"),
+    }
+    return {"Type": "AWS::StepFunctions::StateMachine", "Properties": properties}
+
+
+def test_cfn_lint_finds_nothing_in_the_state_machines_once_they_are_filled_in(tmp_path: Path) -> None:
+    machines = {Workflow(stem).class_name: machine(stem, filled_in(stem)) for stem in (PARENT, *CHILDREN)}
+    broken = filled_in(PARENT)
+    broken["States"]["Isolate node"]["TimeoutSeconds"] = "soon"
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps({"Resources": machines}))
+    bad.write_text(json.dumps({"Resources": {"Broken": machine(PARENT, broken)}}))
+
+    done = cfn_lint("--mandatory-checks", "E3601", "--", str(good), str(bad))
+
+    assert str(bad) in done.stdout  # or the check would see nothing at all
+    assert str(good) not in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("given", [{}, CHINA], ids=["aws", "aws-cn"])
+def test_no_partition_is_spelled_out(given: dict[str, str]) -> None:
+    templates = synthesize({"nodeheal": given})
+
+    assert "arn:aws:" not in json.dumps([templates.state, templates.control])

@@ -1,0 +1,113 @@
+"""The IAM matrix: the templates say what the tables say, and the tables say nothing too broad.
+
+docs/reference/iam.md is generated from the same tables and diffed by tests/architecture.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from nodeheal.contract import names
+from stacks.functions import FUNCTIONS, FunctionSpec
+from stacks.permission import MANAGED_NODES, Permission
+from tests.infrastructure.synthesis import Templates, synthesize
+
+# What can hurt a node, a task or a job.
+DESTRUCTIVE = {
+    "ecs:StartTask",
+    "ecs:StopTask",
+    "ecs:UpdateContainerInstancesState",
+    "ssm:SendCommand",
+}
+# Calls for which IAM knows no resource.
+WITHOUT_RESOURCE = {"states:SendTaskSuccess", "ssm:GetCommandInvocation"}
+# One function a verb, or two where the step is two: whoever is added here needs a reason.
+MAY = {
+    "ecs:StartTask": {"launch_gang"},
+    "ecs:StopTask": {"isolate_node", "launch_gang", "stop_gang"},
+    "ecs:UpdateContainerInstancesState": {"isolate_node", "return_to_service"},
+    "sns:Publish": {"notify"},
+    "ssm:SendCommand": {"reboot_node", "run_diagnostics"},
+    "states:StartExecution": {"ingest"},
+}
+TAG_KEYS = {f"{key}/{names.MANAGED_TAG}" for key in ("aws:ResourceTag", "aws:RequestTag", "ssm:resourceTag")}
+EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]
+DESTRUCTIVE_ONES = [
+    (stem, permission) for stem, permission in EVERY_PERMISSION if DESTRUCTIVE & set(permission.actions)
+]
+COMMANDS = [(stem, permission) for stem, permission in DESTRUCTIVE_ONES if "ssm:SendCommand" in permission.actions]
+# A document is what runs, not what it runs on: the node has a statement of its own, with the condition.
+ON_SOMETHING = [(stem, p) for stem, p in DESTRUCTIVE_ONES if not all(":document/" in r for r in p.resources)]
+
+
+def statements(templates: Templates, spec: FunctionSpec) -> list[dict[str, Any]]:
+    """Every statement of a function's role."""
+    [role] = [r["Properties"] for i, r in templates.of_type("AWS::IAM::Role") if i.startswith(f"{spec.class_name}Role")]
+    assert "ManagedPolicyArns" not in role
+    return [s for policy in role["Policies"] for s in policy["PolicyDocument"]["Statement"]]
+
+
+def as_list(value: Any) -> list[Any]:
+    """IAM spells one thing without its list."""
+    return value if isinstance(value, list) else [value]
+
+
+@pytest.mark.parametrize("spec", FUNCTIONS, ids=lambda spec: spec.stem)
+def test_a_role_says_what_the_table_says(real: Templates, spec: FunctionSpec) -> None:
+    written = {(action, json.dumps(p.conditions) != "{}") for p in spec.every_permission for action in p.actions}
+    deployed = {(a, "Condition" in s) for s in statements(real, spec) for a in as_list(s["Action"])}
+
+    assert deployed == written
+
+
+def test_no_function_gets_rights_from_anywhere_else(real: Templates) -> None:
+    extra = [i for i, _ in real.of_type("AWS::IAM::Policy") if any(spec.class_name + "Role" in i for spec in FUNCTIONS)]
+
+    assert extra == []
+
+
+@pytest.mark.parametrize(("stem", "permission"), EVERY_PERMISSION)
+def test_a_permission_names_its_actions_and_its_reason(stem: str, permission: Permission) -> None:
+    assert permission.why
+    assert not [action for action in permission.actions if "*" in action]
+
+
+@pytest.mark.parametrize(("stem", "permission"), EVERY_PERMISSION)
+def test_a_permission_names_its_resources_unless_the_call_takes_none(stem: str, permission: Permission) -> None:
+    assert "*" not in permission.resources or set(permission.actions) <= WITHOUT_RESOURCE
+
+
+@pytest.mark.parametrize(("stem", "permission"), ON_SOMETHING)
+def test_what_can_hurt_touches_only_what_the_operator_or_we_have_tagged(stem: str, permission: Permission) -> None:
+    tags = [pairs for pairs in permission.conditions.get("StringEquals", {}).items() if pairs[0] in TAG_KEYS]
+
+    assert [value for _, value in tags] == [names.MANAGED_TAG_VALUE]
+
+
+@pytest.mark.parametrize(("stem", "permission"), [pair for pair in DESTRUCTIVE_ONES if pair not in COMMANDS])
+def test_what_ecs_may_be_asked_to_change_is_in_our_cluster(stem: str, permission: Permission) -> None:
+    assert permission.conditions["ArnEquals"]["ecs:cluster"].endswith(":cluster/{cluster}")
+
+
+@pytest.mark.parametrize(("stem", "permission"), COMMANDS)
+def test_a_command_goes_to_one_document_or_to_tagged_nodes(stem: str, permission: Permission) -> None:
+    document = {"reboot_node": names.REBOOT_DOCUMENT, "run_diagnostics": names.DIAGNOSTICS_DOCUMENT}[stem]
+
+    assert permission.resources in {MANAGED_NODES, ("arn:{partition}:ssm:{region}:{account}:document/" + document,)}
+
+
+@pytest.mark.parametrize(("action", "stems"), MAY.items())
+def test_a_verb_that_matters_belongs_to_few(action: str, stems: set[str]) -> None:
+    assert {stem for stem, permission in EVERY_PERMISSION if action in permission.actions} == stems
+
+
+def test_roles_are_passed_only_where_the_operator_names_them(real: Templates) -> None:
+    role = "arn:aws:iam::111122223333:role/trainer"
+
+    named = synthesize({"nodeheal": {"task_role_arns": [role]}})
+
+    assert "iam:PassRole" not in json.dumps(real.control)
+    [passing] = [s for spec in FUNCTIONS for s in statements(named, spec) if "iam:PassRole" in as_list(s["Action"])]
+    assert passing["Resource"] == role
+    assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}}

@@ -1,0 +1,99 @@
+"""A setting that cannot be used is named in one line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeheal.domain.policy import Mode
+from stacks.settings import REPOSITORY, SettingsError, Stage, check_policy, load_settings
+
+
+class FakeNode:
+    """The part of a construct's node that settings are read from."""
+
+    def __init__(self, **context: Any) -> None:
+        self._context = context
+
+    def try_get_context(self, key: str) -> Any:
+        return self._context.get(key)
+
+
+def load(**context: Any) -> Any:
+    """The settings of this context."""
+    return load_settings(FakeNode(**context))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"colour": "red"}, "nodeheal.colour: unknown key"),
+        ({"alert_emails": ["not an address"]}, "nodeheal.alert_emails.0"),
+        ({"cluster": "two words"}, "nodeheal.cluster"),
+        ({"log_retention_days": 31}, "nodeheal.log_retention_days"),
+        ({"task_role_arns": ["trainer"]}, "nodeheal.task_role_arns.0"),
+        ({"account": "12"}, "nodeheal.account"),
+        ({"region": "Frankfurt"}, "nodeheal.region"),
+        ({"policy_file": "no/such/file.json"}, "nodeheal.policy_file"),
+        ("{not json", "context key nodeheal"),
+        ("[]", "context key nodeheal"),
+    ],
+)
+def test_a_bad_setting_is_named(given: Any, named: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(nodeheal=given)
+
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_stage_is_named() -> None:
+    with pytest.raises(SettingsError, match="stage: 'prod' is not one of real, sandbox"):
+        load(stage="prod")
+
+
+def test_a_bad_policy_document_is_named_with_its_key(tmp_path: Path) -> None:
+    document = tmp_path / "policy.json"
+    document.write_text(json.dumps({"default_pool": {"mode": "sometimes"}}))
+
+    with pytest.raises(SettingsError, match=r"policy\.json: default_pool\.mode"):
+        load(nodeheal={"policy_file": str(document)})
+
+
+def test_settings_may_come_from_the_command_line() -> None:
+    assert load(nodeheal='{"cluster": "blue"}').cluster == "blue"
+
+
+def test_the_real_stage_observes_every_pool() -> None:
+    policy = check_policy(load())
+
+    assert policy.default_pool.mode is Mode.observe
+    assert [name for name, pool in policy.pools.items() if pool.mode is not Mode.observe] == []
+
+
+def test_the_sandbox_stage_acts() -> None:
+    settings = load(stage="sandbox")
+
+    assert settings.stage is Stage.sandbox
+    assert check_policy(settings).default_pool.mode is Mode.act
+
+
+def test_synth_ends_with_one_line_and_no_traceback(tmp_path: Path) -> None:
+    context = json.dumps({"nodeheal": {"colour": "red"}})
+
+    done = subprocess.run(
+        [sys.executable, "app.py"],
+        cwd=REPOSITORY,
+        env={**os.environ, "CDK_CONTEXT_JSON": context, "CDK_OUTDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.strip() == "nodeheal: cdk.json: nodeheal.colour: unknown key"

@@ -1,0 +1,89 @@
+"""nodeheal-state: nothing in it is lost, and nobody else's traffic gets in."""
+
+import json
+from typing import Any
+
+from nodeheal.contract import names
+from tests.infrastructure.synthesis import Templates
+
+
+def the_one(templates: Templates, kind: str) -> Any:
+    """The properties of the only resource of its kind."""
+    [(_, resource)] = templates.of_type(kind)
+    return resource["Properties"]
+
+
+def queue(templates: Templates, name: str) -> Any:
+    """A queue's properties."""
+    [found] = [r["Properties"] for _, r in templates.of_type("AWS::SQS::Queue") if r["Properties"]["QueueName"] == name]
+    return found
+
+
+def test_the_table_survives_the_stack_and_can_be_restored(real: Templates) -> None:
+    [(_, table)] = real.of_type("AWS::DynamoDB::Table")
+
+    assert table["DeletionPolicy"] == "Retain"
+    assert table["Properties"]["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
+    assert table["Properties"]["BillingMode"] == "PAY_PER_REQUEST"
+    assert table["Properties"]["SSESpecification"] == {"SSEEnabled": True}
+
+
+def test_the_table_has_the_keys_that_the_code_spells(real: Templates) -> None:
+    table = the_one(real, "AWS::DynamoDB::Table")
+    [index] = table["GlobalSecondaryIndexes"]
+
+    assert [key["AttributeName"] for key in table["KeySchema"]] == [names.PARTITION_KEY, names.SORT_KEY]
+    assert index["IndexName"] == names.INDEX
+    assert [key["AttributeName"] for key in index["KeySchema"]] == [names.INDEX_PARTITION_KEY, names.INDEX_SORT_KEY]
+    assert table["TimeToLiveSpecification"] == {"AttributeName": names.TTL_ATTRIBUTE, "Enabled": True}
+
+
+def test_an_event_that_keeps_failing_ends_in_the_dead_letter_queue(real: Templates) -> None:
+    events = queue(real, "nodeheal-events")
+
+    assert events["RedrivePolicy"]["maxReceiveCount"] == 3
+    assert events["VisibilityTimeout"] >= 6 * 30
+
+
+def test_every_queue_is_encrypted_and_takes_only_tls(real: Templates) -> None:
+    queues = list(real.of_type("AWS::SQS::Queue"))
+    policies = [json.dumps(policy) for _, policy in real.of_type("AWS::SQS::QueuePolicy")]
+
+    assert len(queues) == 4
+    for logical_id, resource in queues:
+        assert resource["Properties"]["SqsManagedSseEnabled"] is True
+        assert any(logical_id in policy and "aws:SecureTransport" in policy for policy in policies)
+
+
+def test_operators_are_told_by_email_over_tls_only(real: Templates) -> None:
+    [(_, subscription)] = real.of_type("AWS::SNS::Subscription")
+
+    assert subscription["Properties"]["Endpoint"] == "oncall@example.com"
+    assert "aws:SecureTransport" in json.dumps(the_one(real, "AWS::SNS::TopicPolicy"))
+
+
+def test_a_node_may_report_and_nothing_else(real: Templates) -> None:
+    [role] = [r["Properties"] for _, r in real.of_type("AWS::IAM::Role") if r["Properties"].get("RoleName")]
+    [policy] = role["Policies"]
+    [statement] = policy["PolicyDocument"]["Statement"]
+
+    assert statement["Action"] == "events:PutEvents"
+    assert "Bus" in json.dumps(statement["Resource"])
+    assert "AmazonSSMManagedInstanceCore" in json.dumps(role["ManagedPolicyArns"])
+    trusted = {s["Principal"]["Service"] for s in role["AssumeRolePolicyDocument"]["Statement"]}
+    assert trusted == {"ssm.amazonaws.com", "ec2.amazonaws.com"}
+
+
+def test_the_outputs_have_the_names_that_tools_rely_on(real: Templates) -> None:
+    state, control = ({k for k in t["Outputs"] if "Export" not in k} for t in (real.state, real.control))
+
+    assert state == {
+        "BusName",
+        "EventDlqUrl",
+        "EventQueueUrl",
+        "NodeRoleArn",
+        "QuarantineUrl",
+        "TableName",
+        "TopicArn",
+    }
+    assert control == {"RecoverNodeArn"}

@@ -1,0 +1,207 @@
+"""recover_node: decide, act, look; every way through, and every way out."""
+
+from typing import Any
+
+import pytest
+
+from nodeheal.contract import names
+from nodeheal.contract.notification import SUBJECT_CHARACTERS
+from nodeheal.contract.steps import DecideRequest, StepRequest
+from nodeheal.contract.vocabulary import Ending, Outcome, Step
+from tests.workflows.steps import DEADLINE_SECONDS, INCIDENT, NODE, decision, result
+from tests.workflows.walker import EXECUTION_ARN, TASK_TOKEN, TIMEOUT, Error, Sequence, Walk, walk
+
+GIVEN = {"incident_id": INCIDENT, "node_id": NODE}
+CLOSE = decision(Step.CLOSE, Ending.RECOVERED)
+STEPS = {
+    Step.ISOLATE: "Isolate node",
+    Step.REBOOT: "Reboot node",
+    Step.DIAGNOSE: "Run diagnostics",
+    Step.REPLACE: "Replace node",
+    Step.RETURN: "Return to service",
+    Step.RESTART_WORKLOAD: "Restart workload",
+}
+CHILDREN = ["Reboot node", "Run diagnostics", "Replace node", "Restart workload"]
+ENDS = {
+    "Close incident": decision(Step.CLOSE, Ending.OBSERVED_ONLY),
+    "Hand to a human": decision(Step.ESCALATE, Ending.HANDED_TO_A_HUMAN),
+}
+
+
+def recover(decisions: list[Any], **changed: Any) -> Walk:
+    """Walk with these decisions; every task does as it should, unless `changed` says otherwise."""
+    answers: dict[str, Any] = {name: result(step) for step, name in STEPS.items()}
+    answers |= {"Open incident": {}, "Look once": result(Step.ISOLATE), "Page operators": {"MessageId": "1"}}
+    answers |= {"Close incident": result(Step.CLOSE), "Hand to a human": result(Step.ESCALATE)}
+    answers |= {"Decide next step": Sequence(decisions)}
+    return walk("recover_node", GIVEN, {**answers, **{name.replace("_", " "): a for name, a in changed.items()}})
+
+
+def test_a_lost_gpu_walks_from_isolation_to_the_resumed_job() -> None:
+    story = [Step.ISOLATE, Step.REBOOT, Step.DIAGNOSE, Step.RETURN, Step.RESTART_WORKLOAD]
+
+    seen = recover([*(decision(step) for step in story), CLOSE])
+
+    acted = [name for name in seen.path if name in STEPS.values()]
+    assert acted == ["Isolate node", "Reboot node", "Run diagnostics", "Return to service", "Restart workload"]
+    assert seen.end == "Recovered"
+    assert seen.output == {"summary": "because of CLOSE", "incident_id": INCIDENT, "ending": "RECOVERED"}
+
+
+def test_the_incident_is_marked_as_begun_before_anything_else() -> None:
+    seen = recover([CLOSE])
+
+    [asked] = seen.arguments_of("Open incident")
+    assert seen.path[0] == "Open incident"
+    assert asked["Key"] == {
+        names.PARTITION_KEY: {"S": names.incident_pk(INCIDENT)},
+        names.SORT_KEY: {"S": names.INCIDENT_SK},
+    }
+    assert asked["ExpressionAttributeValues"][":execution_arn"] == {"S": EXECUTION_ARN}
+
+
+def test_every_decision_hears_how_the_last_step_went() -> None:
+    seen = recover([decision(Step.ISOLATE), decision(Step.REBOOT), CLOSE])
+
+    asked = [DecideRequest.model_validate(arguments["Payload"]) for arguments in seen.arguments_of("Decide next step")]
+    assert [request.turn for request in asked] == [0, 1, 2]
+    assert [request.result and request.result.step for request in asked] == [None, Step.ISOLATE, Step.REBOOT]
+
+
+@pytest.mark.parametrize(("step", "name"), STEPS.items())
+def test_a_step_is_asked_with_its_decision_and_its_turn(step: Step, name: str) -> None:
+    seen = recover([decision(step), CLOSE])
+
+    [asked] = seen.arguments_of(name)
+    request = StepRequest.model_validate(asked["Payload"] if "Payload" in asked else asked["Input"]["request"])
+    assert (request.turn, request.decision.step, request.incident_id) == (1, step, INCIDENT)
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+def test_a_child_has_the_same_name_whenever_the_same_turn_starts_it(name: str) -> None:
+    step = next(step for step, state in STEPS.items() if state == name)
+
+    seen = recover([decision(step), CLOSE])
+
+    assert seen.arguments_of(name)[0]["Name"] == f"{INCIDENT}-1"
+    assert seen.deadlines[name] > DEADLINE_SECONDS
+
+
+def test_isolation_waits_with_its_token_until_the_deadline_of_the_plan() -> None:
+    seen = recover([decision(Step.ISOLATE), CLOSE])
+
+    assert seen.arguments_of("Isolate node")[0]["Payload"]["task_token"] == TASK_TOKEN
+    assert seen.deadlines["Isolate node"] == DEADLINE_SECONDS
+
+
+def test_an_isolation_that_nobody_confirmed_is_looked_at_and_decided_on() -> None:
+    looked = result(Step.ISOLATE, Outcome.UNKNOWN, "one task still runs")
+
+    seen = recover(
+        [decision(Step.ISOLATE), decision(Step.ESCALATE, Ending.HANDED_TO_A_HUMAN)],
+        Isolate_node=TIMEOUT,
+        Look_once=looked,
+    )
+
+    assert seen.path[3:6] == ["Isolate node", "Look once", "Decide next step"]
+    assert seen.arguments_of("Decide next step")[1]["Payload"]["result"]["outcome"] == "UNKNOWN"
+    assert seen.end == "Handed to a human"
+
+
+@pytest.mark.parametrize(
+    ("decided", "end"),
+    [
+        (CLOSE, "Recovered"),
+        (decision(Step.CLOSE, Ending.OBSERVED_ONLY), "Observed only"),
+        (decision(Step.ESCALATE, Ending.HANDED_TO_A_HUMAN), "Handed to a human"),
+    ],
+)
+def test_each_ending_has_its_own_last_state(decided: dict[str, Any], end: str) -> None:
+    seen = recover([decided])
+
+    assert seen.end == end
+    assert seen.output["ending"] == decided["ending"]
+
+
+@pytest.mark.parametrize("step", [Step.WAIT, Step.FREEZE_EVIDENCE])
+def test_a_step_that_the_workflow_does_not_know_pages(step: Step) -> None:
+    seen = recover([decision(step)])
+
+    assert seen.path[-3:] == ["Which step?", "Page operators", "Recovery broke"]
+    assert "does not know this step" in seen.arguments_of("Page operators")[0]["Message"]
+
+
+def test_a_close_without_an_ending_pages() -> None:
+    seen = recover([decision(Step.CLOSE)])
+
+    assert seen.path[-3:] == ["How did it end?", "Page operators", "Recovery broke"]
+
+
+@pytest.mark.parametrize("name", ["Open incident", "Decide next step", *STEPS.values(), *ENDS])
+def test_any_state_that_breaks_pages_the_operators(name: str) -> None:
+    step = next((step for step, state in STEPS.items() if state == name), None)
+    decided = ENDS.get(name) or (decision(step) if step else CLOSE)
+
+    seen = recover([decided], **{name.replace(" ", "_"): Error("Runtime.ImportModuleError", "x" * 10_000)})
+
+    assert seen.path[-3:] == [name, "Page operators", "Recovery broke"]
+    assert seen.error == names.ERROR_ALREADY_PAGED
+
+
+@pytest.mark.parametrize("name", ["Return to service", *CHILDREN, *ENDS])
+def test_a_state_that_never_answers_pages_the_operators(name: str) -> None:
+    step = next((step for step, state in STEPS.items() if state == name), None)
+
+    seen = recover([ENDS.get(name) or decision(step or Step.CLOSE)], **{name.replace(" ", "_"): TIMEOUT})
+
+    assert seen.end == "Recovery broke"
+
+
+def test_a_look_that_breaks_pages_the_operators() -> None:
+    seen = recover([decision(Step.ISOLATE)], Isolate_node=TIMEOUT, Look_once=Error("Boom"))
+
+    assert seen.path[-3:] == ["Look once", "Page operators", "Recovery broke"]
+
+
+def test_the_page_says_what_broke_and_fits_into_an_email() -> None:
+    seen = recover([CLOSE], Decide_next_step=Error("Runtime.ImportModuleError", "x" * 100_000))
+
+    [asked] = seen.arguments_of("Page operators")
+    assert len(asked["Subject"]) <= SUBJECT_CHARACTERS
+    assert NODE in asked["Subject"]
+    assert "Runtime.ImportModuleError" in asked["Message"]
+    assert INCIDENT in asked["Message"]
+    assert EXECUTION_ARN in asked["Message"]
+    assert len(asked["Message"]) < 4_000
+
+
+def test_the_longest_node_name_still_fits_into_a_subject() -> None:
+    given = {"incident_id": INCIDENT, "node_id": "n" * 128}
+
+    seen = walk("recover_node", given, {"Open incident": Error("Boom"), "Page operators": {}})
+
+    assert len(seen.arguments_of("Page operators")[0]["Subject"]) == SUBJECT_CHARACTERS
+
+
+def test_a_page_that_could_not_be_sent_ends_so_that_the_rule_pages() -> None:
+    seen = recover([CLOSE], Open_incident=Error("Boom"), Page_operators=Error("SNS.Throttled"))
+
+    assert seen.end == "Nobody was paged"
+    assert seen.error != names.ERROR_ALREADY_PAGED
+
+
+@pytest.mark.parametrize("error", ["Lambda.TooManyRequestsException", "NotAccepted"])
+def test_an_isolation_that_was_not_accepted_is_asked_again(error: str) -> None:
+    seen = recover(
+        [decision(Step.ISOLATE), CLOSE], Isolate_node=Sequence([Error(error), Error(error), result(Step.ISOLATE)])
+    )
+
+    assert len(seen.arguments_of("Isolate node")) == 3
+    assert seen.end == "Recovered"
+
+
+@pytest.mark.parametrize("error", ["Lambda.Unknown", "Lambda.ServiceException", "States.Timeout"])
+def test_an_isolation_that_may_have_acted_is_never_repeated(error: str) -> None:
+    seen = recover([decision(Step.ISOLATE), CLOSE], Isolate_node=Error(error))
+
+    assert len(seen.arguments_of("Isolate node")) == 1
