@@ -78,7 +78,7 @@ schemas: setup ## write nodeheal/contract/schemas from the contract
 	@$(PYTHON) -m nodeheal.contract.schemas
 
 reference: setup ## write the generated pages of docs/reference
-	@$(PYTHON) -m stacks.reference
+	@$(WITH_NODE) $(PYTHON) -m stacks.reference
 
 requirements: $(VENV)/.requirements ## pin again, after an edit of a requirements*.in
 	@$(COMPILE) requirements.in -o requirements.txt

@@ -45,9 +45,7 @@ def ports() -> Ports:
     )
 
 
-def step(
-    parse: type[Request], serve: Callable[[Request], BaseModel | None]
-) -> Callable[[Event, object], Event | None]:
+def step(parse: type[Request], serve: Callable[[Request], BaseModel | None]) -> Callable[[Event, object], Event | None]:
     """A handler: parse the request, call one service, dump what it answers. A keep-warm ping loads everything else."""
 
     def handler(event: Event, context: object) -> Event | None:

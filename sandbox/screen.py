@@ -25,7 +25,16 @@ STYLES = {
     "training": "magenta",
     "mail": "blue",
 }
-MARKS = {"fault": "✗", "opened": "→", "event": "!", "decision": "?", "progress": "·", "result": "✓", "training": "▶", "mail": "@"}
+MARKS = {
+    "fault": "✗",
+    "opened": "→",
+    "event": "!",
+    "decision": "?",
+    "progress": "·",
+    "result": "✓",
+    "training": "▶",
+    "mail": "@",
+}
 BARS = "▁▂▃▄▅▆▇█"
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.items import Table, from_item
 from nodeheal.adapters.aws.messenger import Destinations
@@ -20,10 +20,12 @@ from nodeheal.domain.catalog import find
 from nodeheal.domain.incident import Incident, TimelineEntry
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
-from nodeheal.ports import Ports
 from nodeheal.services.launch_gang import submit_job
 from sandbox.client import NodeHandle, Sandbox, free_port
 from sandbox.training import Training
+
+if TYPE_CHECKING:
+    from nodeheal.ports import Ports
 
 POOL = "demo"
 JOB = "llama-pretrain"

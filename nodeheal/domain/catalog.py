@@ -30,7 +30,8 @@ def parse_catalog(text: str) -> dict[tuple[str, str], CatalogRow]:
     reader = csv.DictReader(text.splitlines(), strict=True)
     for number, fields in enumerate(reader, start=2):
         try:
-            row = CatalogRow(**{**fields, "family": Family(fields["family"]), "action": Action(fields["action"])})
+            family, action = Family(fields.pop("family")), Action(fields.pop("action"))
+            row = CatalogRow(family=family, action=action, **fields)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"catalog line {number}: {error}") from error
         if not row.why or not row.name or (row.family.value, row.code) in rows:

@@ -101,8 +101,6 @@ def read_history(incident: Incident, entries: list[TimelineEntry]) -> History:
     return History(
         incident,
         events=tuple(HealthEvent.model_validate_json(e.data) for e in ordered if e.kind == "event"),
-        turns=tuple(
-            Turn(Decision.model_validate_json(e.data), results.get(e.entry_id[-4:])) for e in decisions
-        ),
+        turns=tuple(Turn(Decision.model_validate_json(e.data), results.get(e.entry_id[-4:])) for e in decisions),
         timeline=tuple(ordered),
     )

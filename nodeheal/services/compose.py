@@ -69,4 +69,10 @@ def _story(history: History) -> list[str]:
     start = incident.root.observed_at
     told = (entry for entry in history.timeline if entry.kind != "progress")
     story = [f"  {(entry.at - start).total_seconds():8.1f}  {entry.text}" for entry in told]
-    return ["What happened, in seconds after the fault:", *story, "", f"Incident   {incident.incident_id}", f"Policy     {incident.policy_version}"]
+    return [
+        "What happened, in seconds after the fault:",
+        *story,
+        "",
+        f"Incident   {incident.incident_id}",
+        f"Policy     {incident.policy_version}",
+    ]

@@ -1,7 +1,7 @@
 """At a deadline, look once before concluding: the event that should have come may be late, lost or never sent."""
 
 import json
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import NodeState, Outcome, Step, Verdict
@@ -11,6 +11,9 @@ from nodeheal.services.replace_node import claimed_spare, swapped
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
 from nodeheal.services.steps import forget, node_of, result_of
 from nodeheal.services.stop_gang import current_run, may_write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def look_once(request: StepRequest, ports: Ports) -> StepResult:
@@ -86,7 +89,7 @@ def _read_summary(request: StepRequest, ports: Ports, output: str, wait: Wait) -
 
 
 def judged(verdict: Verdict, failed_tests: str) -> tuple[Outcome, str]:
-    """What a diagnosis is worth. Only OK is a proof. DEGRADED (settings, not hardware) is for a human, not for a swap."""
+    """What a diagnosis is worth. Only OK is a proof. DEGRADED (settings, not hardware) is for a human, not a swap."""
     if verdict is Verdict.OK:
         return Outcome.DONE, "diagnostics passed"
     if verdict is Verdict.DEGRADED:

@@ -34,9 +34,7 @@ def replace_node(request: StepRequest, ports: Ports) -> StepResult:
 def swapped(request: StepRequest, spare: Node, ports: Ports) -> StepResult:
     """The result of a swap that went through."""
     reason = f"swapped for spare {spare.node_id}"
-    return result_of(
-        request, ports, Outcome.DONE, reason, boot_id=spare.boot_id, replacement_node_id=spare.node_id
-    )
+    return result_of(request, ports, Outcome.DONE, reason, boot_id=spare.boot_id, replacement_node_id=spare.node_id)
 
 
 def claimed_spare(broken: Node, incident_id: str, ports: Ports) -> Node | None:

@@ -23,9 +23,7 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
         ports.scheduler.activate(node)
     back = moved(node, NodeState.PROBATION, request.decision.reason)
     until = ports.clock() + timedelta(seconds=policy.probation_seconds)
-    save_node(
-        ports, node, state=back.state, state_reason=back.state_reason, probation_until=until, drained_by_us=False
-    )
+    save_node(ports, node, state=back.state, state_reason=back.state_reason, probation_until=until, drained_by_us=False)
     ports.budget.release(node.pool, node.node_id)
     tell(request, ports, "returned", f"{node.node_id} is back in service, on probation until {until:%H:%M:%S} UTC")
     return result_of(request, ports, Outcome.DONE, "back in service", boot_id=node.boot_id)

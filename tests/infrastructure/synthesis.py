@@ -19,11 +19,10 @@ Resource = dict[str, Any]
 
 @dataclass(frozen=True)
 class Templates:
-    """Both templates of one stage, and where their files are."""
+    """Both templates of one stage."""
 
     state: dict[str, Any]
     control: dict[str, Any]
-    files: tuple[Path, Path]
 
     def of_type(self, kind: str) -> Iterator[tuple[str, Resource]]:
         """Every resource of a type, of either stack, with its logical id."""
@@ -35,11 +34,11 @@ class Templates:
 
 def synthesize(context: Mapping[str, Any]) -> Templates:
     """Both templates for this context."""
-    folder = Path(tempfile.mkdtemp(prefix="nodeheal-synth-"))
-    app = cdk.App(outdir=str(folder), context={**NO_BUNDLING, **context})
-    settings = load_settings(app.node)
-    ControlStack(app, settings, StateStack(app, settings))
-    app.synth()
-    files = (folder / "nodeheal-state.template.json", folder / "nodeheal-control.template.json")
-    state, control = (json.loads(file.read_text("utf-8")) for file in files)
-    return Templates(state, control, files)
+    with tempfile.TemporaryDirectory() as folder:
+        app = cdk.App(outdir=folder, context={**NO_BUNDLING, **context})
+        settings = load_settings(app.node)
+        ControlStack(app, settings, StateStack(app, settings))
+        app.synth()
+        files = [Path(folder) / f"nodeheal-{stack}.template.json" for stack in ("state", "control")]
+        state, control = (json.loads(file.read_text("utf-8")) for file in files)
+    return Templates(state, control)

@@ -160,9 +160,7 @@ def test_a_turn_is_taken_once(ports: Ports) -> None:
 
 def test_a_finished_incident_says_how_it_ended(ports: Ports) -> None:
     incident = _opened(ports)
-    finished = replace(
-        incident, state=IncidentState.CLOSED, ending=Ending.RECOVERED, summary="healed", closed_at=NOW
-    )
+    finished = replace(incident, state=IncidentState.CLOSED, ending=Ending.RECOVERED, summary="healed", closed_at=NOW)
 
     ports.incidents.finish(finished)
     ports.incidents.finish(finished)

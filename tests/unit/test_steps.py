@@ -59,7 +59,9 @@ class Incident:
 
     def request(self, **changes: Any) -> StepRequest:
         """What the workflow asks for next, as Decide says it."""
-        decision = decide_next_step(DecideRequest(incident_id=self.id, turn=self.turn, result=self.last), self.ports, ACT)
+        decision = decide_next_step(
+            DecideRequest(incident_id=self.id, turn=self.turn, result=self.last), self.ports, ACT
+        )
         self.turn += 1
         self.last = None
         made = StepRequest(incident_id=self.id, turn=self.turn, decision=decision, task_token=f"token-{self.turn}")
@@ -82,9 +84,7 @@ class Incident:
 
     def boots(self, boot_id: str, name: str = A) -> None:
         self.clock.advance(60)
-        event = NodeBooted(
-            **self._fact(boot_id, name), booted_at=self.clock(), address="127.0.0.1", accelerators=8
-        )
+        event = NodeBooted(**self._fact(boot_id, name), booted_at=self.clock(), address="127.0.0.1", accelerators=8)
         wakeup.on_node_booted(event, self.ports)
 
     def diagnosed(self, verdict: Verdict, boot_id: str, name: str = A, failed: tuple[str, ...] = ()) -> None:

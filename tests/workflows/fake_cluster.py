@@ -1,4 +1,4 @@
-"""The whole control plane without a cloud: the real ASL files, walked; the real services; a world in memory that reacts.
+"""The whole control plane without a cloud: the real ASL files, walked; real services; a world in memory that reacts.
 
 A wait is resumed as soon as the step has been sent, by what the node or the scheduler does then. Where nothing resumes
 it, its deadline passes.
@@ -6,7 +6,7 @@ it, its deadline passes.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent, NodeBooted
 from nodeheal.contract.steps import DecideRequest, StepRequest
@@ -15,7 +15,6 @@ from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.ports import Ports
 from nodeheal.services import wakeup
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.decide_next_step import decide_next_step
@@ -33,6 +32,9 @@ from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange
 from tests.unit.builders import ACT, FrozenClock, memory_ports, node, xid
 from tests.workflows.walker import TASK_TOKEN, TIMEOUT, Error, Walk, walk
+
+if TYPE_CHECKING:
+    from nodeheal.ports import Ports
 
 Json = dict[str, Any]
 BROKEN, PEER, SPARE = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
@@ -169,8 +171,8 @@ class FakeCluster:
             return
         self.clock.advance(60)
         fact = self._fact(request.decision.node_id, "boot-2")
-        event = NodeBooted(**fact, booted_at=self.clock(), address="127.0.0.1", accelerators=8)
-        wakeup.on_node_booted(event, self.ports)
+        booted = NodeBooted(**fact, booted_at=self.clock(), address="127.0.0.1", accelerators=8)
+        wakeup.on_node_booted(booted, self.ports)
         for event in self.after_reboot:
             ingest(replace_time(event, self.clock), self.ports, self.policy.version)
 

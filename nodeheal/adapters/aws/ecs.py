@@ -45,9 +45,9 @@ class EcsScheduler:
         # StartTask takes no client token: a call that is repeated after a crash must find what the first one started.
         mark = names.started_by(job.job_id, run.number)
         with throttles_named("ListTasks"):
-            already = self._client().list_tasks(
-                cluster=job.cluster, containerInstance=task.placement, startedBy=mark
-            )["taskArns"]
+            already = self._client().list_tasks(cluster=job.cluster, containerInstance=task.placement, startedBy=mark)[
+                "taskArns"
+            ]
         if already:
             return already[0]
         with throttles_named("StartTask"):

@@ -1,7 +1,6 @@
 """Values to DynamoDB items and back, and the conditional writes that all stores share."""
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
@@ -15,9 +14,14 @@ Item = dict[str, Any]
 T = TypeVar("T")
 
 
-@cache
+_adapters: dict[type, TypeAdapter[Any]] = {}
+
+
 def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+    """One validator a type: making it costs more than using it."""
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
 
 
 def fields_of(value: object) -> dict[str, Any]:
@@ -77,9 +81,7 @@ class Table:
     def delete(self, pk: str, sk: str, condition: str = "", values: Mapping[str, Any] | None = None) -> bool:
         """Delete the item if the condition holds."""
         key = to_item({"pk": pk, "sk": sk})
-        return self._conditional(
-            "DeleteItem", self.client.delete_item, Key=key, condition=condition, values=values
-        )
+        return self._conditional("DeleteItem", self.client.delete_item, Key=key, condition=condition, values=values)
 
     def query(self, pk: str, prefix: str) -> Iterator[Item]:
         """The items of a partition whose sort key starts so, in order, strongly consistent."""

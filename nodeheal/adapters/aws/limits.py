@@ -16,7 +16,7 @@ _WRITE_TRIES = 8
 
 
 class DynamoAttemptLedger:
-    """AttemptLedger: the retry counter. The window's arithmetic is the domain's; the write is conditional on the version."""
+    """AttemptLedger: the retry counter. The domain does the window's arithmetic; a write names the version it read."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._table = table

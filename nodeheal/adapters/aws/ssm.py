@@ -1,4 +1,7 @@
-"""NodeCommands on SSM documents. Every command names the boot it is meant for and when it expires; the node checks both."""
+"""NodeCommands on SSM documents.
+
+Every command names the boot that it is meant for and when it expires; the node checks both.
+"""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
