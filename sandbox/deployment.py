@@ -50,7 +50,7 @@ def deploy(repository: Path, directory: Path, environment: dict[str, str], s3: A
         app or f"{sys.executable} app.py",
     ]
     with (directory / "deploy.log").open("wb") as log:
-        environment = {**environment, "PATH": _path(), "CDK_DISABLE_CLI_TELEMETRY": "true"}
+        environment = {**environment, "PATH": _path(), "CDK_DISABLE_CLI_TELEMETRY": "true", "CDK_VALIDATION": "false"}
         try:
             done = subprocess.run(
                 command,
