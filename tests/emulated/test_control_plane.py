@@ -1,0 +1,205 @@
+"""What reaches the deployed control plane, good and bad. One deployed sandbox without nodes serves all tests here."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from nodeheal.contract import names
+from sandbox.client import Sandbox
+from tests.unit.builders import xid
+
+# One worker deploys it once.
+pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("control_plane")]
+
+WAIT_SECONDS = 30.0
+OBSERVED_CODE = 63
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("control-plane")) as sandbox:
+        sandbox.deploy()
+        sandbox.subscribe_mailbox()
+        yield sandbox
+
+
+@pytest.fixture
+def node_id() -> str:
+    """A node of its own for each test."""
+    return f"mi-{uuid.uuid4().hex[:17]}"
+
+
+def until(found: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        if answer := found():
+            return answer
+        time.sleep(0.1)
+    raise AssertionError(f"after {WAIT_SECONDS:.0f} s there is no {what}")
+
+
+def fault(node_id: str, code: int = OBSERVED_CODE, **changes: Any) -> dict[str, Any]:
+    event = xid(code, node_id=node_id, instance_id=node_id, event_id=uuid.uuid4().hex, observed_at=datetime.now(UTC))
+    return {**event.model_dump(mode="json"), **changes}
+
+
+def put(cloud: Sandbox, *details: Any, detail_type: str = names.NODE_HEALTH_REPORTED) -> None:
+    entries = [
+        {
+            "Source": names.AGENT_SOURCE,
+            "DetailType": detail_type,
+            "Detail": json.dumps(detail),
+            "EventBusName": cloud.outputs["BusName"],
+        }
+        for detail in details
+    ]
+    assert cloud.client("events").put_events(Entries=entries)["FailedEntryCount"] == 0
+
+
+def quarantined(cloud: Sandbox) -> list[tuple[str, str]]:
+    messages = cloud.client("sqs").receive_message(
+        QueueUrl=cloud.outputs["QuarantineUrl"],
+        MaxNumberOfMessages=10,
+        MessageAttributeNames=["All"],
+        VisibilityTimeout=0,
+    )
+    return [(m["MessageAttributes"]["why"]["StringValue"], m["Body"]) for m in messages.get("Messages", [])]
+
+
+def items(cloud: Sandbox, pk: str, prefix: str) -> list[dict[str, Any]]:
+    answer = cloud.client("dynamodb").query(
+        TableName=cloud.outputs["TableName"],
+        KeyConditionExpression="pk = :pk AND begins_with(sk, :sk)",
+        ExpressionAttributeValues={":pk": {"S": pk}, ":sk": {"S": prefix}},
+    )
+    found: list[dict[str, Any]] = answer["Items"]
+    return found
+
+
+def executions(cloud: Sandbox, node_id: str) -> list[dict[str, Any]]:
+    runs = cloud.client("stepfunctions").list_executions(stateMachineArn=cloud.outputs["RecoverNodeArn"])
+    return [run for run in runs["executions"] if node_id in run["name"]]
+
+
+def test_what_cannot_be_read_is_quarantined_with_its_reason_and_the_rest_of_its_batch_proceeds(
+    cloud: Sandbox, node_id: str
+) -> None:
+    marks = {name: f"{name}-{node_id}" for name in ("unknown-field", "oversized", "no-node")}
+    no_node = {key: value for key, value in fault(node_id, event_id=marks["no-node"]).items() if key != "node_id"}
+
+    put(
+        cloud,
+        fault(node_id, event_id=marks["unknown-field"], shoe_size=44),
+        fault(node_id, event_id=marks["oversized"], evidence="x" * 10_000),
+        no_node,
+        fault(node_id),
+    )
+
+    until(lambda: executions(cloud, node_id), "execution for the good event")
+    found = until(
+        lambda: (seen := [q for q in quarantined(cloud) if node_id in q[1]]) and len(seen) == 3 and seen,
+        "quarantine of the three bad events",
+    )
+    reasons = {mark: why for why, body in found for mark in marks.values() if mark in body}
+    assert "detail.shoe_size: Extra inputs are not permitted" in reasons[marks["unknown-field"]]
+    assert "detail.evidence: String should have at most 8192 characters" in reasons[marks["oversized"]]
+    assert "detail.node_id: Field required" in reasons[marks["no-node"]]
+
+
+def test_a_duplicate_opens_no_second_incident(cloud: Sandbox, node_id: str) -> None:
+    event = fault(node_id)
+
+    put(cloud, event, event)
+    put(cloud, event)
+    put(cloud, marker := fault(f"{node_id}x"))
+
+    until(lambda: executions(cloud, marker["node_id"]), "execution for the last event")
+    assert len([run for run in executions(cloud, node_id) if f"{node_id}x" not in run["name"]]) == 1
+
+
+def test_an_event_from_before_the_current_boot_is_history(cloud: Sandbox, node_id: str) -> None:
+    booted = {
+        **{k: v for k, v in fault(node_id, boot_id="boot-2").items() if k in _FACT},
+        "booted_at": datetime.now(UTC).isoformat(),
+        "address": "127.0.0.1",
+        "accelerators": 8,
+    }
+    put(cloud, booted, detail_type=names.NODE_BOOTED)
+    until(lambda: items(cloud, names.node_pk(node_id), names.NODE_SK), "record of the boot")
+
+    old = fault(node_id, 79, observed_at=(datetime.now(UTC) - timedelta(minutes=5)).isoformat())
+    put(cloud, old)
+
+    kept = until(lambda: items(cloud, names.node_pk(node_id), names.HISTORY_PREFIX), "history of the event")
+    assert kept[0]["why"]["S"] == "from before the node's current boot"
+    assert executions(cloud, node_id) == []
+
+
+_FACT = frozenset(
+    {
+        "schema_version",
+        "event_id",
+        "node_id",
+        "cluster",
+        "pool",
+        "provider",
+        "instance_id",
+        "boot_id",
+        "observed_at",
+        "agent_version",
+    }
+)
+
+
+def test_a_recovery_that_breaks_pages_once_and_says_what_broke(cloud: Sandbox, node_id: str) -> None:
+    put(cloud, fault(node_id, 79))  # ECS has never heard of this node: it cannot be drained
+
+    run = until(lambda: executions(cloud, node_id), "execution")[0]
+    until(lambda: executions(cloud, node_id)[0]["status"] == "FAILED", "end of the execution")
+    mails = until(lambda: [m for m in cloud.mails() if run["name"] in m[0] + m[1]], "page")
+    time.sleep(1.0)  # a second page, from the rule for failed executions, would come now
+
+    mails = [m for m in cloud.mails() if run["name"] in m[0] + m[1]]
+    assert len(mails) == 1
+    assert len(mails[0][0]) < 100
+
+
+def test_a_nodes_role_may_put_events_and_nothing_else(cloud: Sandbox) -> None:
+    keys = cloud.client("sts").assume_role(RoleArn=cloud.outputs["NodeRoleArn"], RoleSessionName="a-node")[
+        "Credentials"
+    ]
+    cloud.client("ecs").create_cluster(clusterName=cloud.cluster)
+    session = boto3.Session(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], "us-east-1")
+
+    def client(service: str) -> Any:
+        return session.client(service, endpoint_url=cloud.endpoint_url)  # type: ignore[call-overload]
+
+    event = {
+        "Source": names.AGENT_SOURCE,
+        "DetailType": "Drill",
+        "Detail": "{}",
+        "EventBusName": cloud.outputs["BusName"],
+    }
+    assert client("events").put_events(Entries=[event])["FailedEntryCount"] == 0
+    denied: dict[str, Callable[[], Any]] = {
+        "table": lambda: client("dynamodb").get_item(
+            TableName=cloud.outputs["TableName"], Key={"pk": {"S": "x"}, "sk": {"S": "x"}}
+        ),
+        "topic": lambda: client("sns").publish(TopicArn=cloud.outputs["TopicArn"], Message="boo"),
+        "workflow": lambda: client("stepfunctions").start_execution(stateMachineArn=cloud.outputs["RecoverNodeArn"]),
+        "queue": lambda: client("sqs").send_message(QueueUrl=cloud.outputs["EventQueueUrl"], MessageBody="boo"),
+        "cluster": lambda: client("ecs").list_container_instances(cluster=cloud.cluster),
+        "commands": lambda: client("ssm").send_command(
+            DocumentName=names.REBOOT_DOCUMENT, InstanceIds=["mi-" + "0" * 17]
+        ),
+    }
+    for call in denied.values():
+        with pytest.raises(ClientError, match=r"(?i)denied|not authorized"):
+            call()
