@@ -17,7 +17,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # Two workers, not "auto": the embedded cloud wants a core to itself.
 PYTEST = $(PYTHON) -m pytest -q -n 2 --dist loadgroup
 
-.PHONY: help setup demo test synth check lint deploy schemas reference requirements clean
+.PHONY: help setup demo test bootstrap deploy synth check lint deploy schemas reference requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,9 @@ synth: setup ## the templates that `cdk deploy` would send, checked by cdk-nag a
 	@$(CDK) synth --quiet --app "$(PYTHON) app.py" --output cdk.out $(ARGS)
 	@$(VENV)/bin/cfn-lint cdk.out/*.template.json
 	@echo "the templates are in cdk.out"
+
+bootstrap: setup ## once for each account and Region: what the CDK needs there
+	@$(CDK) bootstrap --app "$(PYTHON) app.py" $(ARGS)
 
 deploy: setup ## what README says about deploying for real, with the pinned CDK CLI
 	@$(CDK) deploy --all --app "$(PYTHON) app.py" $(ARGS)

@@ -2,6 +2,7 @@
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
+from nodeheal.domain.errors import NotFound
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
@@ -13,12 +14,17 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     """Claim a budget slot, drain the node, stop its gang. The workflow resumes when the gang has stopped."""
     node = node_of(request.decision.node_id, ports)
     if node.open_incident != request.incident_id:
-        _refuse(request, ports, f"it belongs to incident {node.open_incident or 'nobody'}")
+        _answer(request, ports, Outcome.REFUSED, f"it belongs to incident {node.open_incident or 'nobody'}")
+        return
+    try:
+        ports.scheduler.placement(node)
+    except NotFound as gone:  # found out before anything is marked, so that nothing stays isolated by accident
+        _answer(request, ports, Outcome.FAILED, str(gone))
         return
     slots = policy.pool(node.pool).budget.slots(len(ports.nodes.in_pool(node.pool)))
     if not ports.budget.claim(node.pool, node.node_id, slots):
         held = ", ".join(ports.budget.holders(node.pool))
-        _refuse(request, ports, f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({held})")
+        _answer(request, ports, Outcome.REFUSED, f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({held})")
         return
     isolated = moved(node, NodeState.ISOLATED, request.decision.reason)
     save_node(ports, node, state=isolated.state, state_reason=isolated.state_reason)
@@ -28,8 +34,8 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     stop_and_resume(request, ports, done)
 
 
-def _refuse(request: StepRequest, ports: Ports, why: str) -> None:
-    ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why))
+def _answer(request: StepRequest, ports: Ports, outcome: Outcome, why: str) -> None:
+    ports.workflows.resume(token_of(request), result_of(request, ports, outcome, why))
 
 
 def _drain(node: Node, ports: Ports) -> None:

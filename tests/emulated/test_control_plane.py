@@ -158,15 +158,29 @@ _FACT = frozenset(
 )
 
 
-def test_a_recovery_that_breaks_pages_once_and_says_what_broke(cloud: Sandbox, node_id: str) -> None:
-    put(cloud, fault(node_id, 79))  # ECS has never heard of this node: it cannot be drained
+def test_a_node_that_ecs_does_not_know_goes_to_a_human_and_stays_as_it_is(cloud: Sandbox, node_id: str) -> None:
+    cloud.client("ecs").create_cluster(clusterName=cloud.cluster)
 
-    run = until(lambda: executions(cloud, node_id), "execution")[0]
-    until(lambda: executions(cloud, node_id)[0]["status"] == "FAILED", "end of the execution")
-    mails = until(lambda: [m for m in cloud.mails() if run["name"] in m[0] + m[1]], "page")
+    put(cloud, fault(node_id, 79))
+
+    mails = until(lambda: [m for m in cloud.mails() if node_id in m[0]], "email")
+    assert f"{node_id} is not registered in ECS cluster training" in mails[0][1]
+    assert items(cloud, names.node_pk(node_id), names.NODE_SK)[0]["state"]["S"] == "HEALTHY"
+
+
+def test_a_recovery_that_breaks_pages_once(cloud: Sandbox, node_id: str) -> None:
+    incident_id = f"inc-{node_id}"  # of which the table knows nothing
+    cloud.client("stepfunctions").start_execution(
+        stateMachineArn=cloud.outputs["RecoverNodeArn"],
+        name=incident_id,
+        input=json.dumps({"incident_id": incident_id}),
+    )
+
+    until(lambda: [run for run in executions(cloud, node_id) if run["status"] == "FAILED"], "end of the execution")
+    until(lambda: [m for m in cloud.mails() if incident_id in m[0] + m[1]], "page")
     time.sleep(1.0)  # a second page, from the rule for failed executions, would come now
 
-    mails = [m for m in cloud.mails() if run["name"] in m[0] + m[1]]
+    mails = [m for m in cloud.mails() if incident_id in m[0] + m[1]]
     assert len(mails) == 1
     assert len(mails[0][0]) < 100
 

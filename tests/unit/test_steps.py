@@ -246,6 +246,18 @@ def test_a_node_of_another_incident_is_not_isolated() -> None:
     assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
 
 
+def test_a_node_that_the_scheduler_does_not_know_is_not_left_isolated() -> None:
+    it = Incident()
+    it.ports.scheduler.unknown_nodes.add(A)  # type: ignore[attr-defined]
+
+    isolate_node(it.request(), it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.FAILED
+    assert "not in cluster training" in it.resumed().reason
+    assert it.node().state is NodeState.HEALTHY
+    assert list(it.ports.budget.holders("demo")) == []
+
+
 def test_what_an_operator_drained_stays_drained() -> None:
     it = Incident()
     it.ports.scheduler.draining.add(A)  # type: ignore[attr-defined]
