@@ -12,7 +12,6 @@ from stacks.permission import (
     QUARANTINE,
     RESUME,
     SEE_NODE,
-    SEE_TASKS,
     STATE,
     STOP_TASK,
     SWITCH_NODE,
@@ -72,13 +71,13 @@ FUNCTIONS = (
     ),
     FunctionSpec("wakeup", (RESUME, QUARANTINE)),
     FunctionSpec("decide_next_step", keep_warm=True),
-    FunctionSpec("isolate_node", (*_FIND, SWITCH_NODE, STOP_TASK, SEE_TASKS, RESUME), keep_warm=True),
+    FunctionSpec("isolate_node", (*_FIND, SWITCH_NODE, STOP_TASK, RESUME), keep_warm=True),
     FunctionSpec("reserve_attempt"),
     FunctionSpec("reboot_node", (*send_command("reboot a node", names.REBOOT_DOCUMENT), RESUME)),
     FunctionSpec("run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), RESUME)),
-    FunctionSpec("replace_node", _FIND),
+    FunctionSpec("replace_node"),
     FunctionSpec("return_to_service", (*_FIND, SWITCH_NODE)),
-    FunctionSpec("stop_gang", (STOP_TASK, SEE_TASKS, RESUME)),
+    FunctionSpec("stop_gang", (STOP_TASK, RESUME)),
     FunctionSpec(
         "launch_gang",
         (
@@ -96,7 +95,6 @@ FUNCTIONS = (
                 {"StringEquals": {"ecs:CreateAction": "StartTask"}},
             ),
             Permission("see which ranks are there already", ("ecs:ListTasks",), (CONTAINER_INSTANCES,), IN_CLUSTER),
-            SEE_TASKS,
             STOP_TASK,
             RESUME,
         ),
@@ -104,8 +102,6 @@ FUNCTIONS = (
     FunctionSpec(
         "look_once",
         (
-            *_FIND,
-            SEE_TASKS,
             Permission(
                 "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
             ),

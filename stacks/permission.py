@@ -75,7 +75,6 @@ SEE_NODE = Permission(
     (CONTAINER_INSTANCES,),
     IN_CLUSTER,
 )
-SEE_TASKS = Permission("see how a rank's task is", ("ecs:DescribeTasks",), (TASKS,), IN_CLUSTER)
 SWITCH_NODE = Permission(
     "take a node that the operator enrolled out of service, or back in",
     ("ecs:UpdateContainerInstancesState",),
