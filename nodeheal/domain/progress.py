@@ -68,6 +68,12 @@ class Progress:
         """Whether the last rung is shown to have helped. Not being able to tell is no proof."""
         return self.proof is not None and self.proof.outcome is Outcome.DONE and not self.contradiction
 
+    @property
+    def has_stopped_job(self) -> bool:
+        """Whether the job was stopped for this recovery and has not been brought back."""
+        is_back = self.restart is not None and self.restart.outcome is Outcome.DONE
+        return (self.is_isolated or self.restart is not None) and not is_back
+
     def told(self) -> str:
         """What was tried, in words."""
         return "; ".join(str(rung) for rung in self.tried)

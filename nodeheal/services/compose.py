@@ -1,7 +1,7 @@
 """Write the email that an operator reads at night: what happened, why, what was tried, what is needed."""
 
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
-from nodeheal.contract.vocabulary import Ending
+from nodeheal.contract.vocabulary import Ending, NodeState
 from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
 from nodeheal.domain.progress import diagnose_event, read_progress
@@ -56,12 +56,16 @@ def _needed(history: History, ending: Ending, node: Node) -> list[str]:
         return ["Needed     nothing."]
     if ending is Ending.OBSERVED_ONLY:
         return ["Needed     nothing now; nodeheal has touched nothing."]
-    if node.state.value == "QUARANTINED":
-        return [
+    seen = read_progress(history)
+    needed = []
+    if node.state is NodeState.QUARANTINED:
+        needed += [
             f"Needed     {node.node_id} is out of service and stays so: repair or retire it. It keeps its slot of the",
             f"           disruption budget of pool {incident.pool} until then.",
         ]
-    return [f"Needed     look at {node.node_id}; nodeheal has left it and its job as they were."]
+    if seen.has_stopped_job and incident.job_id:
+        needed.append(f"Needed     {incident.job_id} is stopped. Start it again when it has enough healthy nodes.")
+    return needed or [f"Needed     look at {node.node_id}; nodeheal has left it and its job as they were."]
 
 
 def _story(history: History) -> list[str]:

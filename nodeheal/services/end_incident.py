@@ -26,9 +26,10 @@ def end_incident(request: StepRequest, ports: Ports, state: IncidentState) -> St
     )
     if history.incident.ending is None:
         ports.incidents.finish(closed)
-    for node in ports.nodes.in_pool(closed.pool):
-        if node.node_id != closed.node_id and node.open_incident == closed.incident_id:
-            _let_go(node.node_id, history, ports)
+    # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.
+    spares = {turn.result.replacement_node_id for turn in history.turns if turn.result} - {None, closed.node_id}
+    for spare in spares:
+        _let_go(str(spare), history, ports)
     node = _let_go(closed.node_id, history, ports)
     detail_type = INCIDENT_ESCALATED if state is IncidentState.ESCALATED else INCIDENT_CLOSED
     ports.messenger.announce(detail_type, compose(history, ending, request.decision.reason, node))

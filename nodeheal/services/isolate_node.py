@@ -24,7 +24,12 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     slots = policy.pool(node.pool).budget.slots(len(ports.nodes.in_pool(node.pool)))
     if not ports.budget.claim(node.pool, node.node_id, slots):
         held = ", ".join(ports.budget.holders(node.pool))
-        _answer(request, ports, Outcome.REFUSED, f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({held})")
+        _answer(
+            request,
+            ports,
+            Outcome.REFUSED,
+            f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({held})",
+        )
         return
     isolated = moved(node, NodeState.ISOLATED, request.decision.reason)
     save_node(ports, node, state=isolated.state, state_reason=isolated.state_reason)

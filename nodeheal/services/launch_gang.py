@@ -41,7 +41,12 @@ def launch_gang(request: StepRequest, ports: Ports) -> None:
         if alive:
             _refuse(request, ports, f"{', '.join(alive)} of run {last.number} may still be writing checkpoints")
             return
-        last = _record_run(job, _nodes_for(request, last, ports), _why(request), ports)
+        nodes = _nodes_for(request, last, ports)
+        unfit = [node.node_id for node in nodes if node.open_incident not in (None, request.incident_id)]
+        if unfit:
+            _refuse(request, ports, f"{', '.join(unfit)} has an incident of its own")
+            return
+        last = _record_run(job, nodes, _why(request), ports)
         job = replace(job, current_run=last.number)
     wait = _store_wait(request, job, last, token, ports)
     where = ", ".join(f"rank {task.rank} on {task.node_id}" for task in last.tasks)

@@ -1,6 +1,5 @@
 """Ask a node to reboot, and let its next boot resume the workflow."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest
@@ -8,10 +7,10 @@ from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.node import Node, moved
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.reserve_attempt import is_reserved
+from nodeheal.services.send_command import send_once
 from nodeheal.services.steps import node_of, result_of, save_node, tell, token_of
 
 BOOT = "boot"
-COMMAND = "command"
 
 
 def reboot_node(request: StepRequest, ports: Ports) -> None:
@@ -22,9 +21,6 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
     if why_not:
         ports.workflows.resume(token, result_of(request, ports, Outcome.REFUSED, why_not))
         return
-    known = ports.waits.get(BOOT, node.node_id)
-    if known is not None and known.incident_id == request.incident_id and known.token == token:
-        return  # an earlier call got this far; whether it sent is for the deadline's look to find out
     deadline = ports.clock() + timedelta(seconds=request.decision.deadline_seconds)
     blank = result_of(request, ports, Outcome.UNKNOWN, "not seen to boot yet")
     wait = Wait(
@@ -36,21 +32,12 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
         boot_id=node.boot_id,
         result_json=blank.model_dump_json(),
     )
-    ports.waits.save(wait)
     recovering = moved(node, NodeState.RECOVERING, f"rebooting: {request.decision.reason}")
     save_node(ports, node, state=recovering.state, state_reason=recovering.state_reason)
-    command_id = ports.commands.reboot(node, expires_at=deadline)
-    remember_command(wait, command_id, request, ports)
-    sent = f"reboot sent to {node.node_id}, for boot {node.boot_id[:8]} only (SSM command {command_id})"
-    tell(request, ports, "reboot-sent", sent)
-
-
-def remember_command(wait: Wait, command_id: str, request: StepRequest, ports: Ports) -> None:
-    """Keep the command's id with the wait, and let the command's own failure resume the workflow too."""
-    ports.waits.save(replace(wait, command_id=command_id, twin=(COMMAND, command_id)))
-    failed = result_of(request, ports, Outcome.FAILED, "the node refused the command or could not run it")
-    twin = replace(wait, kind=COMMAND, key=command_id, twin=(wait.kind, wait.key))
-    ports.waits.save(replace(twin, result_json=failed.model_dump_json()))
+    command_id = send_once(wait, lambda: ports.commands.reboot(node, expires_at=deadline), request, ports)
+    if command_id is not None:
+        sent = f"reboot sent to {node.node_id}, for boot {node.boot_id[:8]} only (SSM command {command_id})"
+        tell(request, ports, "reboot-sent", sent)
 
 
 def _why_not(node: Node, request: StepRequest, ports: Ports) -> str:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.reboot_node import remember_command
+from nodeheal.services.send_command import send_once
 from nodeheal.services.steps import node_of, result_of, tell, token_of
 
 DIAGNOSTICS = "diagnostics"
@@ -21,17 +21,12 @@ def run_diagnostics(request: StepRequest, ports: Ports) -> None:
         ports.workflows.resume(token, result_of(request, ports, Outcome.REFUSED, why))
         return
     request_id = request_id_of(request)
-    known = ports.waits.get(DIAGNOSTICS, request_id)
-    if known is not None and known.token == token:
-        return
     deadline = ports.clock() + timedelta(seconds=request.decision.deadline_seconds)
     wait = Wait(DIAGNOSTICS, request_id, token, request.incident_id, deadline, boot_id=node.boot_id)
     wait = _with_template(wait, request, ports)
-    ports.waits.save(wait)
     level = request.decision.diagnostics_level or 1
-    command_id = ports.commands.diagnose(node, level, request_id, expires_at=deadline)
-    remember_command(wait, command_id, request, ports)
-    tell(request, ports, "diagnostics-sent", f"dcgmi diag -r {level} started on {node.node_id}")
+    if send_once(wait, lambda: ports.commands.diagnose(node, level, request_id, deadline), request, ports) is not None:
+        tell(request, ports, "diagnostics-sent", f"dcgmi diag -r {level} started on {node.node_id}")
 
 
 def request_id_of(request: StepRequest) -> str:

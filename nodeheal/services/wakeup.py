@@ -12,8 +12,9 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.ingest import enrolled
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.look_once import judged
-from nodeheal.services.reboot_node import BOOT, COMMAND
+from nodeheal.services.reboot_node import BOOT
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
+from nodeheal.services.send_command import COMMAND
 from nodeheal.services.steps import SAVE_TRIES, resume, resume_if_complete, save_node
 from nodeheal.services.stop_gang import GANG_STOPPED, run_key
 from nodeheal.services.translate.ecs_task import TaskChange

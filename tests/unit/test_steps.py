@@ -10,7 +10,7 @@ from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
 from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.decide import decide
-from nodeheal.domain.errors import PlacementRefused
+from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
@@ -306,6 +306,37 @@ def test_a_reboot_is_sent_once_however_often_it_is_asked_for() -> None:
     assert it.ports.commands.sent == [("reboot", A, "boot-1")]  # type: ignore[attr-defined]
 
 
+def test_a_repeated_reboot_waits_with_the_newest_token() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    reboot_node(request, it.ports)
+    reboot_node(request.model_copy(update={"task_token": "token-of-the-retry"}), it.ports)
+
+    it.boots("boot-2")
+
+    assert "token-of-the-retry" in it.ports.workflows.resumed  # type: ignore[attr-defined]
+    assert len(it.ports.commands.sent) == 1  # type: ignore[attr-defined]
+
+
+def test_a_reboot_that_was_throttled_is_sent_by_the_retry() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    send, it.ports.commands.reboot = it.ports.commands.reboot, throttled  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted):
+        reboot_node(request, it.ports)
+    it.ports.commands.reboot = send  # type: ignore[method-assign]
+
+    reboot_node(request, it.ports)
+
+    assert it.ports.commands.sent == [("reboot", A, "boot-1")]  # type: ignore[attr-defined]
+
+
+def throttled(*_: object, **__: object) -> str:
+    raise NotAccepted("SendCommand: ThrottlingException")
+
+
 def test_the_token_is_stored_before_the_reboot_is_sent() -> None:
     it = Incident()
     it.isolate()
@@ -554,6 +585,18 @@ def test_a_rank_whose_node_has_rebooted_since_cannot_write_any_more() -> None:
     it.reboot(), it.diagnose(), it.give_back()
 
     assert it.relaunch().outcome is Outcome.DONE
+
+
+def test_a_gang_is_not_launched_on_a_node_with_an_incident_of_its_own() -> None:
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    ingest(xid(79, node_id=B, instance_id=B, event_id="on-b"), it.ports, "policy-1")
+
+    launch_gang(it.request(), it.ports)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert B in it.resumed().reason
+    assert it.ports.jobs.get_run("llama", 2) is None
 
 
 def test_a_repeated_launch_starts_no_second_gang() -> None:
