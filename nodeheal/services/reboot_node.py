@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
-from nodeheal.domain.node import Node, moved
+from nodeheal.domain.node import moved
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.reserve_attempt import is_reserved
+from nodeheal.services.reserve_attempt import why_not_act
 from nodeheal.services.send_command import send_once
 from nodeheal.services.steps import node_of, result_of, save_node, tell, token_of
 
@@ -17,7 +17,7 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
     """Send the reboot once. Only a new boot id resumes the workflow with DONE; acceptance proves nothing."""
     token = token_of(request)
     node = node_of(request.decision.node_id, ports)
-    why_not = _why_not(node, request, ports)
+    why_not = why_not_act(node, request, ports)
     if why_not:
         ports.workflows.resume(token, result_of(request, ports, Outcome.REFUSED, why_not))
         return
@@ -38,14 +38,3 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
     if command_id is not None:
         sent = f"reboot sent to {node.node_id}, for boot {node.boot_id[:8]} only (SSM command {command_id})"
         tell(request, ports, "reboot-sent", sent)
-
-
-def _why_not(node: Node, request: StepRequest, ports: Ports) -> str:
-    """A reboot needs our isolation, its budget slot and a reserved attempt. Empty when it has all three."""
-    if node.open_incident != request.incident_id or node.state not in (NodeState.ISOLATED, NodeState.RECOVERING):
-        return f"{node.node_id} is {node.state} and not isolated by {request.incident_id}"
-    if node.node_id not in ports.budget.holders(node.pool):
-        return f"{node.node_id} holds no slot of pool {node.pool}'s disruption budget"
-    if not is_reserved(request, ports):
-        return "no attempt is reserved"
-    return ""

@@ -10,7 +10,7 @@ from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider
 from nodeheal.domain.node import Node, moved
 from nodeheal.ports import Ports
-from nodeheal.services.reserve_attempt import attempt_id_of, is_reserved, limit_of, scope_of
+from nodeheal.services.reserve_attempt import attempt_id_of, limit_of, scope_of, why_not_act
 from nodeheal.services.steps import node_of, result_of, save_node, tell
 
 
@@ -55,12 +55,4 @@ def _claim_spare(broken: Node, incident_id: str, ports: Ports) -> Node | None:
 def _why_not(node: Node, request: StepRequest, ports: Ports) -> str:
     if node.provider is not Provider.hybrid:
         return f"replacing {node.provider} nodes is not built yet; only hybrid nodes are swapped for a spare"
-    # QUARANTINED: a repeated call finds the node where the first one left it.
-    ours = node.open_incident == request.incident_id
-    if not ours or node.state not in (NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED):
-        return f"{node.node_id} is {node.state} and not isolated by {request.incident_id}"
-    if node.node_id not in ports.budget.holders(node.pool):
-        return f"{node.node_id} holds no slot of pool {node.pool}'s disruption budget"
-    if not is_reserved(request, ports):
-        return "no attempt is reserved"
-    return ""
+    return why_not_act(node, request, ports, NodeState.QUARANTINED)

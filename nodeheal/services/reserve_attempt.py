@@ -1,8 +1,9 @@
 """Spend an attempt before a destructive step. What is denied spends nothing."""
 
 from nodeheal.contract.steps import AttemptLimit, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Action, Outcome
+from nodeheal.contract.vocabulary import Action, NodeState, Outcome
 from nodeheal.domain import budget
+from nodeheal.domain.node import Node
 from nodeheal.ports import Ports
 from nodeheal.services.steps import result_of, tell
 
@@ -18,10 +19,19 @@ def reserve_attempt(request: StepRequest, ports: Ports) -> StepResult:
     return result_of(request, ports, Outcome.DONE, told)
 
 
-def is_reserved(request: StepRequest, ports: Ports) -> bool:
-    """Whether this turn holds an attempt. The destructive services ask again: none acts without one."""
+def why_not_act(node: Node, request: StepRequest, ports: Ports, *more_states: NodeState) -> str:
+    """What speaks against a destructive step: it needs our isolation, a budget slot and an attempt. Empty: nothing.
+
+    Every destructive service asks, whatever the workflow did before. `more_states`: where a repeated call may find it.
+    """
+    states = (NodeState.ISOLATED, NodeState.RECOVERING, *more_states)
+    if node.open_incident != request.incident_id or node.state not in states:
+        return f"{node.node_id} is {node.state} and not isolated by {request.incident_id}"
+    if node.node_id not in ports.budget.holders(node.pool):
+        return f"{node.node_id} holds no slot of pool {node.pool}'s disruption budget"
+    # Asking again for the attempt of this turn spends nothing.
     granted, _ = ports.attempts.reserve(scope_of(request), attempt_id_of(request), limit_of(request))
-    return granted
+    return "" if granted else "no attempt is reserved"
 
 
 def attempt_id_of(request: StepRequest) -> str:
