@@ -42,6 +42,7 @@ class ControlStack(cdk.Stack):
         self._settings = settings
         self._state = state
         self._keep_logs = RETENTION[settings.log_retention_days]
+        self._undelivered = self._undelivered_queue()
         self._places = self._deployed_places()
         self._code = code_asset(settings)
         self.functions = {spec.stem: self._function(spec) for spec in FUNCTIONS}
@@ -65,6 +66,7 @@ class ControlStack(cdk.Stack):
             "topic": state.topic.topic_arn,
             "events": state.event_queue.queue_arn,
             "quarantine": state.quarantine.queue_arn,
+            "undelivered": self._undelivered.queue_arn,
             # Spelled, not referred to: the workflow refers to its functions, and one of them starts it.
             "recover_node": (
                 f"arn:{cdk.Aws.PARTITION}:states:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
@@ -97,6 +99,8 @@ class ControlStack(cdk.Stack):
         accept(
             function, "AwsSolutions-L1", "3.13 is the runtime that the bundle is built for; all functions move at once"
         )
+        if spec.is_event_driven:
+            self._keep_failed(function)
         return function
 
     def _role(self, spec: FunctionSpec) -> iam.Role:
@@ -155,7 +159,16 @@ class ControlStack(cdk.Stack):
             report_batch_item_failures=True,
         )
 
-    def _rules(self) -> None:
+    def _keep_failed(self, function: lambda_.Function) -> None:
+        """An event that the function failed on is kept. At the low level: the high one grants what the table grants."""
+        resource = function.node.default_child
+        if isinstance(resource, lambda_.CfnFunction):
+            resource.dead_letter_config = lambda_.CfnFunction.DeadLetterConfigProperty(
+                target_arn=self._undelivered.queue_arn
+            )
+
+    def _undelivered_queue(self) -> sqs.Queue:
+        """Events that reached no function, and those on which a function failed."""
         dead = sqs.Queue(
             self,
             "UndeliveredEvents",
@@ -165,6 +178,10 @@ class ControlStack(cdk.Stack):
             retention_period=KEPT,
         )
         accept(dead, "AwsSolutions-SQS3", "it is a dead-letter queue")
+        return dead
+
+    def _rules(self) -> None:
+        dead = self._undelivered
         connect_routes(self, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
         keep_warm(self, self.functions, dead)
         page_on_broken_workflows(self, self.workflows[PARENT].state_machine_arn, self._state.topic, dead)

@@ -8,6 +8,7 @@ from stacks.permission import (
     CONTAINER_INSTANCES,
     FIND_NODE,
     IN_CLUSTER,
+    KEEP_FAILED,
     MARKED_IN_CLUSTER,
     QUARANTINE,
     RESUME,
@@ -32,11 +33,13 @@ class FunctionSpec:
     timeout_seconds: int = 30  # below the 60 that the state machines give a quick task
     memory_mb: int = 512  # processor comes with memory, and a cold start is all processor
     keep_warm: bool = False
+    is_event_driven: bool = False  # called by a rule: nobody waits for its answer, so nobody sees it fail
 
     @property
     def every_permission(self) -> tuple[Permission, ...]:
-        """Its own, and the two that every function has."""
-        return (own_log(self.log_group), STATE, *self.permissions)
+        """Its own, and those that every function of its kind has."""
+        kept = (KEEP_FAILED,) if self.is_event_driven else ()
+        return (own_log(self.log_group), STATE, *self.permissions, *kept)
 
     @property
     def log_group(self) -> str:
@@ -69,7 +72,7 @@ FUNCTIONS = (
             QUARANTINE,
         ),
     ),
-    FunctionSpec("wakeup", (RESUME, QUARANTINE)),
+    FunctionSpec("wakeup", (RESUME, QUARANTINE), is_event_driven=True),
     FunctionSpec("decide_next_step", keep_warm=True),
     FunctionSpec("isolate_node", (*_FIND, SWITCH_NODE, STOP_TASK, RESUME), keep_warm=True),
     FunctionSpec("reserve_attempt"),
@@ -109,7 +112,7 @@ FUNCTIONS = (
     ),
     FunctionSpec("close_incident", (ANNOUNCE,)),
     FunctionSpec("escalate_incident", (ANNOUNCE,)),
-    FunctionSpec("notify", (Permission("tell the operators", ("sns:Publish",), ("{topic}",)),)),
+    FunctionSpec("notify", (Permission("tell the operators", ("sns:Publish",), ("{topic}",)),), is_event_driven=True),
 )
 
 

@@ -83,6 +83,7 @@ SWITCH_NODE = Permission(
 )
 STOP_TASK = Permission("stop only tasks that nodeheal started", ("ecs:StopTask",), (TASKS,), MANAGED_IN_CLUSTER)
 QUARANTINE = Permission("keep what cannot be read", ("sqs:SendMessage",), ("{quarantine}",))
+KEEP_FAILED = Permission("keep an event on which it failed three times", ("sqs:SendMessage",), ("{undelivered}",))
 ANNOUNCE = Permission("put what operators must know on the bus", ("events:PutEvents",), ("{bus}",))
 
 

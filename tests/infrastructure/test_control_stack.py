@@ -42,6 +42,14 @@ def test_no_function_is_deployed_that_is_not_in_the_table(real: Templates) -> No
     assert len(list(real.of_type("AWS::Lambda::Function"))) == len(FUNCTIONS)
 
 
+def test_what_a_function_fails_on_is_kept_where_nobody_waits_for_its_answer(real: Templates) -> None:
+    called_by_rules = {
+        spec.stem for spec in FUNCTIONS if "DeadLetterConfig" in function(real, spec) and spec.is_event_driven
+    }
+
+    assert called_by_rules == {"wakeup", "notify"}
+
+
 @EACH_FUNCTION
 def test_a_function_runs_its_own_handler(real: Templates, spec: FunctionSpec) -> None:
     deployed = function(real, spec)
