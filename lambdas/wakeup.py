@@ -1,12 +1,15 @@
 """wakeup: what the world answers, from the buses. See nodeheal/services/wakeup.py."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 
 from pydantic import ValidationError
 
 from lambdas.composition import Event, explain, logger, ports
 from nodeheal.contract import names
 from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
+from nodeheal.ports import Ports
 from nodeheal.services import wakeup
 from nodeheal.services.translate.ecs_task import EcsTaskDetail, task_change
 from nodeheal.services.translate.ssm_command import SsmInvocationDetail
@@ -17,26 +20,32 @@ def handler(event: Event, context: object) -> None:
     kind, detail = event.get("detail-type"), event.get("detail", {})
     logger().info("event received", extra={"kind": kind, "event_id": event.get("id")})
     try:
-        _take(kind, detail)
+        act = _read(kind, detail)
     except ValidationError as error:
         why = explain(error)
         ports().messenger.quarantine(json.dumps(event), f"{kind}: {why}")
         logger().warning("event quarantined", extra={"why": why})
+        return
+    act(ports())
 
 
-def _take(kind: object, detail: Event) -> None:
+def _read(kind: object, detail: Event) -> Callable[[Ports], None]:
+    """What is to be done about the event. Raises ValidationError for one that is not what it says."""
     match kind:
         case names.NODE_BOOTED:
-            wakeup.on_node_booted(NodeBooted.model_validate(detail), ports())
+            return partial(wakeup.on_node_booted, NodeBooted.model_validate(detail))
         case names.DIAGNOSTICS_FINISHED:
-            wakeup.on_diagnostics_finished(DiagnosticsFinished.model_validate(detail), ports())
+            return partial(wakeup.on_diagnostics_finished, DiagnosticsFinished.model_validate(detail))
         case names.ECS_TASK_STATE_CHANGE:
             change = task_change(EcsTaskDetail.model_validate(detail))
-            if change is not None:
-                wakeup.on_task_change(change, ports())
+            return partial(wakeup.on_task_change, change) if change is not None else _nothing
         case names.SSM_INVOCATION_CHANGE:
             invocation = SsmInvocationDetail.model_validate(detail)
-            if invocation.has_failed:
-                wakeup.on_command_failed(invocation.command_id, ports())
+            return partial(wakeup.on_command_failed, invocation.command_id) if invocation.has_failed else _nothing
         case _:
             logger().warning("event of an unknown kind ignored", extra={"kind": kind})
+            return _nothing
+
+
+def _nothing(_: Ports) -> None:
+    """There is nothing to wake."""

@@ -174,7 +174,7 @@ class NodeCommands(Protocol):
 class Workflows(Protocol):
     """Runs the workflows."""
 
-    def start(self, incident_id: str) -> None:
+    def start(self, incident_id: str, node_id: str) -> None:
         """Start recover_node for the incident; a second start is a no-op."""
 
     def resume(self, token: str, result: StepResult) -> bool:

@@ -118,6 +118,7 @@ class Story:
             sandbox.outputs["RecoverNodeArn"],
             Destinations(sandbox.outputs["BusName"], sandbox.outputs["TopicArn"], sandbox.outputs["QuarantineUrl"]),
             sandbox.client,
+            sandbox.client,
         )
 
     def play(self) -> Told:

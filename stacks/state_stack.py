@@ -44,7 +44,7 @@ class StateStack(cdk.Stack):
         table = dynamodb.Table(
             self,
             "Table",
-            table_name="nodeheal",
+            table_name=names.TABLE,
             partition_key=_string(names.PARTITION_KEY),
             sort_key=_string(names.SORT_KEY),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,

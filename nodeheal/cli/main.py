@@ -10,6 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from nodeheal import __version__
+from nodeheal.cli import nodes
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Provider, Verdict
 from nodeheal.domain.catalog import find
@@ -21,6 +22,7 @@ from nodeheal.domain.progress import diagnose_event
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 policy_app = typer.Typer(no_args_is_help=True, help="The policy document.")
 app.add_typer(policy_app, name="policy")
+app.add_typer(nodes.app, name="nodes")
 
 DEFAULT_POLICY = Path(__file__).resolve().parent.parent / "policies" / "default.json"
 BAD_INPUT = 2
@@ -34,7 +36,7 @@ def version() -> None:
 
 @app.command()
 def explain(
-    family: Annotated[Family, typer.Argument(help="who says it, e.g. xid")],
+    family: Annotated[Family, typer.Argument(help="who says it, e.g. xid", case_sensitive=False)],
     code: Annotated[str, typer.Argument(help="as the family spells it, e.g. 79")],
     policy: Annotated[Path, typer.Option(help="the policy document to decide by")] = DEFAULT_POLICY,
     pool: Annotated[str, typer.Option(help="the pool that the node is in")] = "default",

@@ -44,6 +44,7 @@ KEEP_WARM = {"keep_warm": True}
 ERROR_ALREADY_PAGED = "HumanPaged"
 
 # The table -----------------------------------------------------------------------------------------------------------
+TABLE = "nodeheal"
 PARTITION_KEY = "pk"
 SORT_KEY = "sk"
 INDEX = "by_pool"

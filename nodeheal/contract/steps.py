@@ -26,6 +26,7 @@ class Decision(Frozen):
     attempt: AttemptLimit | None = Field(default=None, description="what a destructive step must reserve first")
     diagnostics_level: int | None = Field(default=None, ge=1, le=4)
     ending: Ending | None = Field(default=None, description="for CLOSE and ESCALATE")
+    events_seen: int = Field(default=0, ge=0, description="how many events of the incident it was decided on")
 
 
 class StepRequest(Frozen):

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Ending, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Ending, Outcome, Provider, Step, Verdict
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import Mode, RecoveryPolicy
-from nodeheal.domain.progress import Diagnosis, Progress, diagnose_event, read_progress
+from nodeheal.domain.progress import Diagnosis, Progress, gravest, read_progress
 
 _IN_ACT_MODE = {
     Action.OBSERVE: "only record it",
@@ -21,13 +21,16 @@ _IN_ACT_MODE = {
 
 def decide(history: History, policy: RecoveryPolicy, provider: Provider) -> Decision:
     """The next step of the incident. `provider` is the broken node's. Never raises, whatever the history."""
-    fault = diagnose_event(history.incident.root)
+    fault = gravest(history)
     seen = read_progress(history)
     say = _Spell(history, policy)
     if len(history.turns) >= policy.max_turns:
         return say.hand_over(f"{policy.max_turns} decisions did not end this incident; a human must look")
     if fault.action is Action.ESCALATE:
         return say.hand_over(f"{fault.title}: {fault.why}")
+    if not any(event.verdict is Verdict.FAILED for event in history.events):
+        said = history.incident.root.verdict
+        return say.hand_over(f"{fault.title} is reported as {said}, not as FAILED: too little to act on")
     if fault.action is Action.OBSERVE:
         return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {fault.why}")
     if policy.pool(history.incident.pool).mode is Mode.observe:
@@ -66,6 +69,8 @@ def _heal(say: "_Spell", seen: Progress, fault: Diagnosis, provider: Provider) -
         return say.hand_over(f"{fault.title}: the node was not isolated: {seen.isolation.reason}")
     if seen.awaits_proof:
         return _prove(say, seen)
+    if seen.returned is not None and seen.contradiction:
+        return say.hand_over(f"{fault.title}: {seen.contradiction}, when it was back in service already")
     if seen.proof is not None and seen.proof.outcome is Outcome.UNKNOWN:
         return say.hand_over(f"{fault.title}: the diagnostics prove nothing: {seen.proof.reason}")
     if not seen.is_proven:
@@ -150,6 +155,7 @@ class _Spell:
             node_id=node_id or self.history.incident.node_id,
             action=action,
             job_id=self.job_id,
+            events_seen=len(self.history.events),
             deadline_seconds=self._deadline(step),
             attempt=self.policy.limits[action] if action else None,
             diagnostics_level=self.policy.diagnostics_level if step is Step.DIAGNOSE else None,
@@ -168,6 +174,7 @@ class _Spell:
             reason=reason,
             node_id=self.history.incident.node_id,
             job_id=self.job_id,
+            events_seen=len(self.history.events),
             deadline_seconds=self.policy.deadlines.quick_seconds,
         )
 

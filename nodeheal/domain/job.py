@@ -5,6 +5,9 @@ from datetime import datetime
 
 from nodeheal.contract.vocabulary import JobState
 
+# How a stop reason begins when a task was asked to end; translators of foreign events spell it so.
+STOPPED_BY_REQUEST = "UserInitiated"
+
 
 @dataclass(frozen=True)
 class GangTask:
@@ -23,6 +26,11 @@ class GangTask:
     def has_stopped(self) -> bool:
         """Whether the scheduler has told that this task is over."""
         return self.status == "STOPPED"
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended because somebody asked for it, us included."""
+        return self.stop_reason.startswith(STOPPED_BY_REQUEST)
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,8 @@ class Run:
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether every rank ended with exit code 0."""
-        return self.has_ended and all(task.exit_code == 0 for task in self.tasks)
+        """Whether every rank ended by itself with exit code 0. One that was stopped may say 0, and is not done."""
+        return self.has_ended and all(task.exit_code == 0 and not task.was_stopped for task in self.tasks)
 
     def with_task(self, changed: GangTask) -> "Run":
         """The run with one rank's task replaced."""

@@ -20,6 +20,10 @@ _MOVES: dict[NodeState, frozenset[NodeState]] = {
 }
 
 
+# States in which a node serves nobody, by our hand.
+OUT_OF_SERVICE = frozenset({NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED})
+
+
 class BootView(Enum):
     """Which boot of the node an event speaks of."""
 

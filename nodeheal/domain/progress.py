@@ -88,6 +88,34 @@ def diagnose_event(event: HealthEvent) -> Diagnosis:
     return Diagnosis(row.action, f"{spelled} ({row.name})", row.why)
 
 
+# What outweighs what when one node reports several faults: the cure that covers the others.
+_WEIGHT = {
+    action: weight
+    for weight, action in enumerate(
+        (
+            Action.OBSERVE,
+            Action.ESCALATE,
+            Action.RESTART_WORKLOAD,
+            Action.ISOLATE,
+            Action.RESET_GPU,
+            Action.REBOOT,
+            Action.REPLACE,
+        )
+    )
+}
+
+
+def gravest(history: History) -> Diagnosis:
+    """The fault that the incident is about: the gravest that the node reported on the boot of the first event.
+
+    A harmless event may open an incident that a grave one joins; which of them came first says nothing.
+    """
+    root = history.incident.root
+    about = (root.node_id, root.boot_id)
+    events = [e for e in history.events if (e.node_id, e.boot_id) == about and e.verdict is Verdict.FAILED]
+    return max((diagnose_event(event) for event in events or [root]), key=lambda found: _WEIGHT[found.action])
+
+
 def read_progress(history: History) -> Progress:
     """Fold the turns, in order, into what is done; then let what the node reported since speak against it."""
     seen = Progress()
@@ -117,7 +145,7 @@ def _fold(seen: Progress, result: StepResult) -> None:
 def _hear_the_node(seen: Progress, history: History) -> None:
     """A fault on the boot that the last rung led to says that it did not help, whatever diagnostics say."""
     last = seen.tried[-1] if seen.tried else None
-    if last is None or last.result.boot_id is None or seen.returned:
+    if last is None or last.result.boot_id is None:
         return
     led_to = (last.result.replacement_node_id or last.result.node_id, last.result.boot_id)
     for event in history.events:

@@ -4,7 +4,7 @@ from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.vocabulary import Ending, NodeState
 from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
-from nodeheal.domain.progress import diagnose_event, read_progress
+from nodeheal.domain.progress import gravest, read_progress
 
 _WORDS = {
     Ending.RECOVERED: "recovered",
@@ -16,7 +16,7 @@ _WORDS = {
 def compose(history: History, ending: Ending, summary: str, node: Node) -> Notification:
     """One email for one ending of one incident. Sending it twice is folded by its key."""
     incident = history.incident
-    title = diagnose_event(incident.root).title
+    title = gravest(history).title
     job = f", {incident.job_id}" if incident.job_id else ""
     subject = f"[nodeheal] {_WORDS[ending]}: {incident.node_id} {title}{job}"
     return Notification(
@@ -36,7 +36,7 @@ def _fit(subject: str) -> str:
 
 def _head(history: History, summary: str) -> list[str]:
     incident = history.incident
-    fault = diagnose_event(incident.root)
+    fault = gravest(history)
     tried = read_progress(history).told()
     return [
         summary,
@@ -60,8 +60,10 @@ def _needed(history: History, ending: Ending, node: Node) -> list[str]:
     needed = []
     if node.state is NodeState.QUARANTINED:
         needed += [
-            f"Needed     {node.node_id} is out of service and stays so: repair or retire it. It keeps its slot of the",
-            f"           disruption budget of pool {incident.pool} until then.",
+            f"Needed     {node.node_id} is out of service and stays so, and keeps its slot of the disruption budget of",
+            f"           pool {incident.pool}. Repair it, or retire it, and say so with one of:",
+            f"             nodeheal nodes release {node.node_id} --why ...",
+            f"             nodeheal nodes retire {node.node_id} --why ...",
         ]
     if seen.has_stopped_job and incident.job_id:
         needed.append(f"Needed     {incident.job_id} is stopped. Start it again when it has enough healthy nodes.")

@@ -3,16 +3,15 @@
 from dataclasses import replace
 
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.steps import Decision, StepRequest, StepResult
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import History, fingerprint
-from nodeheal.domain.node import Node, moved
+from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
+from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.compose import compose
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
-
-_OUT_OF_SERVICE = (NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED)
 
 
 def end_incident(request: StepRequest, ports: Ports, state: IncidentState) -> StepResult:
@@ -29,14 +28,14 @@ def end_incident(request: StepRequest, ports: Ports, state: IncidentState) -> St
     # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.
     spares = {turn.result.replacement_node_id for turn in history.turns if turn.result} - {None, closed.node_id}
     for spare in spares:
-        _let_go(str(spare), history, ports)
-    node = _let_go(closed.node_id, history, ports)
+        _let_go(str(spare), history, request.decision, ports)
+    node = _let_go(closed.node_id, history, request.decision, ports)
     detail_type = INCIDENT_ESCALATED if state is IncidentState.ESCALATED else INCIDENT_CLOSED
     ports.messenger.announce(detail_type, compose(history, ending, request.decision.reason, node))
     return result_of(request, ports, Outcome.DONE, request.decision.reason)
 
 
-def _let_go(node_id: str, history: History, ports: Ports) -> Node:
+def _let_go(node_id: str, history: History, decided: Decision, ports: Ports) -> Node:
     """A node in service is free for the next incident; one that is out of service stays with this one until a human
     says so. What the incident dealt with is settled for this boot: its repeats are history, not news."""
     incident_id = history.incident.incident_id
@@ -44,11 +43,21 @@ def _let_go(node_id: str, history: History, ports: Ports) -> Node:
         node = node_of(node_id, ports)
         if node.open_incident != incident_id:
             return node
-        if node.state in _OUT_OF_SERVICE:
+        if node_id != history.incident.node_id and not read_progress(history).is_proven:
+            after = replace(node, open_incident=None, state=NodeState.SUSPECT, state_reason="no proof as a spare")
+        elif node.state in OUT_OF_SERVICE:
             after = moved(node, NodeState.QUARANTINED, node.state_reason)
         else:
-            mine = {fingerprint(e): incident_id for e in history.events if e.node_id == node_id}
-            after = replace(node, open_incident=None, settled={**node.settled, **mine})
+            after = replace(node, open_incident=None, settled={**node.settled, **_settled(node, history, decided)})
         if ports.nodes.save(after):
             return after
     raise NotAccepted(f"{node_id} is being written by others; the ending is written later")
+
+
+def _settled(node: Node, history: History, decided: Decision) -> dict[str, str]:
+    """The node's faults that the last decision knew. When others came after it, only the root is sure to be known."""
+    root = history.incident.root
+    known = history.events if len(history.events) <= decided.events_seen else (root,)
+    # What a node reported after its return is a relapse: the next report of it is news.
+    mine = [e for e in known if e.node_id == node.node_id and e.boot_id == root.boot_id]
+    return {fingerprint(event): history.incident.incident_id for event in mine}

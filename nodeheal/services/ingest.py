@@ -6,8 +6,8 @@ from enum import StrEnum
 from nodeheal.contract.health_event import HealthEvent, NodeFact
 from nodeheal.contract.vocabulary import Family, IncidentState, Verdict
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import Incident, event_entry, fingerprint, incident_id_of
-from nodeheal.domain.node import BootView, Node
+from nodeheal.domain.incident import History, Incident, event_entry, fingerprint, incident_id_of
+from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES
 
@@ -57,7 +57,7 @@ def enrolled(fact: NodeFact) -> Node:
 
 def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy_version: str) -> Ingested | None:
     """None: the node has changed under us; read it again."""
-    if node.open_incident:
+    if node.open_incident and not _is_abandoned(node, ports):
         return _join(event, node.open_incident, ports)
     settled = node.settled.get(fingerprint(event))
     if settled:
@@ -73,18 +73,37 @@ def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy_version: st
         job_id=node.job_id,
     )
     if ports.incidents.open(incident, replace(node, open_incident=incident.incident_id)):
-        ports.workflows.start(incident.incident_id)
+        ports.workflows.start(incident.incident_id, node.node_id)
         return Ingested.OPENED
-    return Ingested.DUPLICATE if _exists(incident.incident_id, ports) else None
+    # A copy of the event that arrives beside it may see the incident before its workflow was started.
+    return _join(event, incident.incident_id, ports) if _exists(incident.incident_id, ports) else None
+
+
+def _is_abandoned(node: Node, ports: Ports) -> bool:
+    """Whether the node's incident ended in a broken workflow before the node was taken out of service."""
+    if node.state in OUT_OF_SERVICE or node.open_incident is None:
+        return False
+    return ports.incidents.history(node.open_incident).incident.state is IncidentState.ESCALATED
 
 
 def _join(event: HealthEvent, incident_id: str, ports: Ports) -> Ingested:
     """Add the event to the incident that is open. If a crash lost the workflow's start, this makes up for it."""
     is_new = ports.incidents.append(incident_id, event_entry(event))
-    incident = ports.incidents.history(incident_id).incident
-    if incident.turn == 0 and incident.state is IncidentState.OPEN:
-        ports.workflows.start(incident_id)
+    history = ports.incidents.history(incident_id)
+    if history.incident.turn == 0 and history.incident.state is IncidentState.OPEN:
+        ports.workflows.start(incident_id, event.node_id)
+    if is_new and _may_end_without_it(history, event.node_id, ports):
+        raise NotAccepted(f"{incident_id} is ending; event {event.event_id} is taken again when it has")
     return Ingested.JOINED if is_new else Ingested.DUPLICATE
+
+
+def _may_end_without_it(history: History, node_id: str, ports: Ports) -> bool:
+    """Whether the last decision was taken before the event came, and lets the node go."""
+    last = history.turns[-1].decision if history.turns else None
+    if last is None or last.ending is None or last.events_seen >= len(history.events):
+        return False
+    node = ports.nodes.get(node_id)
+    return node is None or node.state not in OUT_OF_SERVICE
 
 
 def _exists(incident_id: str, ports: Ports) -> bool:

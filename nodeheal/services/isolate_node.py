@@ -9,6 +9,8 @@ from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of, result_of, save_node, tell, token_of
 from nodeheal.services.stop_gang import stop_and_resume
 
+DRAINED = "isolated"
+
 
 def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
     """Claim a budget slot, drain the node, stop its gang. The workflow resumes when the gang has stopped."""
@@ -21,6 +23,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     except NotFound as gone:  # found out before anything is marked, so that nothing stays isolated by accident
         _answer(request, ports, Outcome.FAILED, str(gone))
         return
+    isolated = moved(node, NodeState.ISOLATED, request.decision.reason)  # may raise: before anything is taken
     slots = policy.pool(node.pool).budget.slots(len(ports.nodes.in_pool(node.pool)))
     if not ports.budget.claim(node.pool, node.node_id, slots):
         held = ", ".join(ports.budget.holders(node.pool))
@@ -31,10 +34,9 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
             f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({held})",
         )
         return
-    isolated = moved(node, NodeState.ISOLATED, request.decision.reason)
     save_node(ports, node, state=isolated.state, state_reason=isolated.state_reason)
     _drain(node, ports)
-    tell(request, ports, "isolated", f"{node.node_id} takes no new work (draining)")
+    tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     done = result_of(request, ports, Outcome.DONE, "drained, and its gang has stopped", evidence={"drained": "true"})
     stop_and_resume(request, ports, done)
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.contract.vocabulary import Action, JobState, Outcome
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import Node
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.progress import gravest, read_progress
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, resume_if_complete, save_node, tell, token_of
-from nodeheal.services.stop_gang import current_run, may_write, run_key
+from nodeheal.services.stop_gang import current_run, is_newer_than_fault, may_write, run_key
 
 GANG_RUNNING = "gang_running"
 
@@ -36,18 +36,30 @@ def launch_gang(request: StepRequest, ports: Ports) -> None:
     if job is None or last is None:
         _refuse(request, ports, f"no record of job {request.decision.job_id}")
         return
-    if last.why != _why(request):  # else this very step has launched it before: carry on with that run
+    if job.state is JobState.COMPLETED:
+        done = result_of(request, ports, Outcome.DONE, f"{job.job_id} has finished; there is nothing to restart")
+        ports.workflows.resume(token, done)
+        return
+    if is_newer_than_fault(last, request, ports):
+        done = result_of(request, ports, Outcome.DONE, f"{job.job_id} was relaunched since, as run {last.number}")
+        ports.workflows.resume(token, done)
+        return
+    if last.why != launch_id(request):  # else this very step has launched it before: carry on with that run
         alive = [f"rank {task.rank} on {task.node_id}" for task in last.tasks if may_write(task, ports)]
         if alive:
             _refuse(request, ports, f"{', '.join(alive)} of run {last.number} may still be writing checkpoints")
             return
         nodes = _nodes_for(request, last, ports)
-        unfit = [node.node_id for node in nodes if node.open_incident not in (None, request.incident_id)]
+        unfit = [why for node in nodes if (why := _why_unfit(node, request, ports))]
         if unfit:
-            _refuse(request, ports, f"{', '.join(unfit)} has an incident of its own")
+            _refuse(request, ports, "; ".join(unfit))
             return
-        last = _record_run(job, nodes, _why(request), ports)
+        last = _record_run(job, nodes, launch_id(request), ports)
         job = replace(job, current_run=last.number)
+    dead = [f"rank {task.rank} on {task.node_id}" for task in last.tasks if task.has_stopped]
+    if dead:
+        _refuse(request, ports, f"{', '.join(dead)} stopped while the gang was starting")
+        return
     wait = _store_wait(request, job, last, token, ports)
     where = ", ".join(f"rank {task.rank} on {task.node_id}" for task in last.tasks)
     tell(request, ports, "launched", f"launching {job.job_id} as run {last.number}: {where}")
@@ -55,17 +67,30 @@ def launch_gang(request: StepRequest, ports: Ports) -> None:
         _start(job, last, ports)
     except (PlacementRefused, NotFound) as refusal:
         ports.waits.drop(wait)
+        _abandon(job, last.number, ports)
         _refuse(request, ports, str(refusal))
         return
     _strike_what_runs_already(wait, job, last.number, ports)
 
 
-def _why(request: StepRequest) -> str:
+def launch_id(request: StepRequest) -> str:
+    """Names the launch of this turn: the run that it made is known by it."""
     return f"{request.incident_id}/{request.turn}"
 
 
 def _refuse(request: StepRequest, ports: Ports, why: str) -> None:
     ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why))
+
+
+def _why_unfit(node: Node, request: StepRequest, ports: Ports) -> str:
+    """What speaks against placing a rank here: the node is out of service, or has a fault of its own to be healed."""
+    if node.state in OUT_OF_SERVICE:
+        return f"{node.node_id} is {node.state}"
+    if node.open_incident in (None, request.incident_id):
+        return ""
+    fault = gravest(ports.incidents.history(str(node.open_incident)))
+    is_the_nodes = fault.action not in (Action.OBSERVE, Action.ESCALATE, Action.RESTART_WORKLOAD)
+    return f"{node.node_id} has {fault.title}" if is_the_nodes else ""
 
 
 def _nodes_for(request: StepRequest, last: Run, ports: Ports) -> list[Node]:
@@ -90,8 +115,6 @@ def _record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
         raise NotAccepted(f"run {number} of {job.job_id} was launched for another reason: {known.why}")
     if not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING)):
         raise NotAccepted(f"job {job.job_id} is being written by others")
-    for node in nodes:
-        save_node(ports, node, job_id=job.job_id)
     return known or replace(run, version=1)
 
 
@@ -112,10 +135,18 @@ def _store_wait(request: StepRequest, job: Job, run: Run, token: str, ports: Por
 
 
 def _start(job: Job, run: Run, ports: Ports) -> None:
-    """Start all ranks or none: a rank that is refused takes the others down again."""
+    """Start all ranks or none: a rank that is refused takes the others down again.
+
+    The nodes are marked first: one that is about to train must not be anybody's spare.
+    """
+    for task in run.tasks:
+        save_node(ports, node_of(task.node_id, ports), job_id=job.job_id)
     master = node_of(run.tasks[0].node_id, ports)
     started: list[str] = []
     for task in run.tasks:
+        if task.task_id:  # an earlier call started it; it may even have stopped since
+            started.append(task.task_id)
+            continue
         environment = {
             **job.environment,
             "NODEHEAL_JOB": job.job_id,
@@ -132,6 +163,20 @@ def _start(job: Job, run: Run, ports: Ports) -> None:
                 ports.scheduler.stop(job, task_id, f"nodeheal: rank {task.rank} of the gang was refused")
             raise
         _note_task_id(run, task.rank, started[-1], ports)
+
+
+def _abandon(job: Job, number: int, ports: Ports) -> None:
+    """A run that was refused: what was never started is over, so that it does not look alive for ever."""
+    for _ in range(SAVE_TRIES):
+        run = ports.jobs.get_run(job.job_id, number)
+        if run is None:
+            return
+        over = tuple(t if t.task_id else replace(t, status="STOPPED", stop_reason="never started") for t in run.tasks)
+        if ports.jobs.save_run(replace(run, tasks=over)):
+            break
+    stored = ports.jobs.get(job.job_id)
+    if stored is not None:
+        ports.jobs.save(replace(stored, state=JobState.STOPPED))
 
 
 def _note_task_id(run: Run, rank: int, task_id: str, ports: Ports) -> None:

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import NodeState, Outcome, Step, Verdict
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.isolate_node import DRAINED
+from nodeheal.services.launch_gang import launch_id
 from nodeheal.services.reboot_node import BOOT
-from nodeheal.services.replace_node import claimed_spare, swapped
+from nodeheal.services.replace_node import claimed_spare, finish_swap
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
-from nodeheal.services.steps import forget, node_of, result_of
+from nodeheal.services.steps import entry_id, forget, node_of, result_of
 from nodeheal.services.stop_gang import current_run, may_write
 
 if TYPE_CHECKING:
@@ -37,7 +39,10 @@ def _seconds(request: StepRequest) -> str:
 
 def _at_isolation(request: StepRequest, ports: Ports) -> StepResult:
     node = node_of(request.decision.node_id, ports)
-    drained = node.state is NodeState.ISOLATED and node.open_incident == request.incident_id
+    told = {entry.entry_id for entry in ports.incidents.history(request.incident_id).timeline}
+    # The state is written before the drain; only the line after it says that the drain went through.
+    ours = node.state is NodeState.ISOLATED and node.open_incident == request.incident_id
+    drained = ours and entry_id(request, DRAINED) in told
     _, run = current_run(request.decision.job_id, ports)
     alive = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if may_write(task, ports)] if run else []
     evidence = {"drained": "true" if drained else "false"}
@@ -52,12 +57,13 @@ def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
     wait = ports.waits.get(BOOT, node.node_id)
     if wait is None or wait.incident_id != request.incident_id:
         return result_of(request, ports, Outcome.FAILED, "the reboot was not sent")
-    forget(ports, wait)
     if node.boot_id != wait.boot_id:
+        forget(ports, wait)
         return result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
     if not wait.command_id:
         return result_of(request, ports, Outcome.UNKNOWN, "the reboot may have been sent; the node has not rebooted")
     state = ports.commands.look(node, wait.command_id).state
+    forget(ports, wait)  # after the look: one that is throttled is repeated, and must find what it looks for
     why = f"no new boot id within {_seconds(request)}; the reboot command is {state}"
     return result_of(request, ports, Outcome.FAILED if state == "FAILED" else Outcome.TIMED_OUT, why)
 
@@ -67,8 +73,8 @@ def _at_diagnosis(request: StepRequest, ports: Ports) -> StepResult:
     wait = ports.waits.get(DIAGNOSTICS, request_id_of(request))
     if wait is None:
         return result_of(request, ports, Outcome.UNKNOWN, "the diagnostics were not started")
-    forget(ports, wait)
     status = ports.commands.look(node, wait.command_id) if wait.command_id else None
+    forget(ports, wait)
     if status is None or status.state != "SUCCEEDED":
         state = status.state if status else "UNKNOWN"
         why = f"diagnostics did not answer within {_seconds(request)}; the command is {state}"
@@ -104,12 +110,12 @@ def _at_replacement(request: StepRequest, ports: Ports) -> StepResult:
     spare = claimed_spare(node, request.incident_id, ports)
     if spare is None:
         return result_of(request, ports, Outcome.FAILED, "no spare was claimed")
-    return swapped(request, spare, ports)
+    return finish_swap(request, node, spare, ports)
 
 
 def _at_restart(request: StepRequest, ports: Ports) -> StepResult:
     _, run = current_run(request.decision.job_id, ports)
-    if run is not None and run.is_running:
+    if run is not None and run.is_running and run.why == launch_id(request):
         return result_of(request, ports, Outcome.DONE, f"{run.job_id} runs as run {run.number}")
     ranks = ", ".join(f"rank {task.rank} is {task.status}" for task in run.tasks) if run else "no run is recorded"
     return result_of(request, ports, Outcome.TIMED_OUT, f"not all ranks run after {_seconds(request)}: {ranks}")

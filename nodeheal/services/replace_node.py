@@ -25,14 +25,14 @@ def replace_node(request: StepRequest, ports: Ports) -> StepResult:
         # Nothing was touched, so nothing is spent: the attempt is there again when a spare is.
         ports.attempts.refund(scope_of(request), attempt_id_of(request), limit_of(request))
         return result_of(request, ports, Outcome.REFUSED, f"pool {node.pool} has no healthy spare without a job")
+    return finish_swap(request, node, spare, ports)
+
+
+def finish_swap(request: StepRequest, node: Node, spare: Node, ports: Ports) -> StepResult:
+    """Put the broken node away once its spare is claimed."""
     quarantined = moved(node, NodeState.QUARANTINED, request.decision.reason)
     save_node(ports, node, state=quarantined.state, state_reason=quarantined.state_reason, job_id=None)
     tell(request, ports, "swapped", f"spare {spare.node_id} stands in for {node.node_id}, which is quarantined")
-    return swapped(request, spare, ports)
-
-
-def swapped(request: StepRequest, spare: Node, ports: Ports) -> StepResult:
-    """The result of a swap that went through."""
     reason = f"swapped for spare {spare.node_id}"
     return result_of(request, ports, Outcome.DONE, reason, boot_id=spare.boot_id, replacement_node_id=spare.node_id)
 
@@ -49,7 +49,7 @@ def _claim_spare(broken: Node, incident_id: str, ports: Ports) -> Node | None:
         usable = node is not None and node.node_id != broken.node_id and node.is_available(ports.clock())
         if node is not None and usable and ports.nodes.save(replace(node, open_incident=incident_id)):
             return node
-    return None
+    return claimed_spare(broken, incident_id, ports)  # a claim whose answer was lost looks like a lost race
 
 
 def _why_not(node: Node, request: StepRequest, ports: Ports) -> str:

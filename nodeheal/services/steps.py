@@ -38,8 +38,13 @@ def result_of(
 
 def tell(request: StepRequest, ports: Ports, what: str, text: str) -> None:
     """Add a line of progress to the incident's timeline; `what` names it, once a turn."""
-    entry = TimelineEntry(ports.clock(), "progress", f"{what}-{request.turn:04d}", text)
+    entry = TimelineEntry(ports.clock(), "progress", entry_id(request, what), text)
     ports.incidents.append(request.incident_id, entry)
+
+
+def entry_id(request: StepRequest, what: str) -> str:
+    """How a line of progress of this turn is found again."""
+    return f"{what}-{request.turn:04d}"
 
 
 def node_of(node_id: str, ports: Ports) -> Node:

@@ -18,6 +18,11 @@ def run_key(job_id: str, run: int) -> str:
 
 def stop_gang(request: StepRequest, ports: Ports) -> None:
     """Ask all ranks to end, each with its own grace. The workflow resumes with DONE when all have stopped."""
+    _, run = current_run(request.decision.job_id, ports)
+    if run is not None and is_newer_than_fault(run, request, ports):
+        done = result_of(request, ports, Outcome.DONE, f"run {run.number} was launched after the fault")
+        ports.workflows.resume(token_of(request), done)
+        return
     stop_and_resume(request, ports, result_of(request, ports, Outcome.DONE, "the gang has stopped"))
 
 
@@ -45,6 +50,12 @@ def stop_and_resume(request: StepRequest, ports: Ports, result: StepResult) -> N
         if task.task_id:
             ports.scheduler.stop(job, task.task_id, f"nodeheal: recovery {request.incident_id}")
     _strike_what_stopped_meanwhile(wait, job, run.number, ports)
+
+
+def is_newer_than_fault(run: Run, request: StepRequest, ports: Ports) -> bool:
+    """Whether another incident has relaunched the gang since: one fault that many ranks report is one restart."""
+    is_restart = "/" in run.why and not run.why.startswith(f"{request.incident_id}/")
+    return is_restart and run.started_at > ports.incidents.history(request.incident_id).incident.root.observed_at
 
 
 def current_run(job_id: str | None, ports: Ports) -> tuple[Job | None, Run | None]:

@@ -62,7 +62,9 @@ def on_command_failed(command_id: str, ports: Ports) -> None:
 def on_task_change(change: TaskChange, ports: Ports) -> None:
     """Record where a rank is; resume what waits for the gang to run or to stop."""
     run = _record(change, ports)
-    if run is None:
+    known = next((t for t in run.tasks if t.placement == change.placement), None) if run else None
+    # The record decides, not the event: it may be late, or of a task that is not the rank's.
+    if run is None or known is None or (known.task_id, known.status) != (change.task_id, change.status):
         return
     key = run_key(change.job_id, change.run)
     if change.status == "RUNNING":

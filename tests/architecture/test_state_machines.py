@@ -39,6 +39,7 @@ MAY_HAVE_ACTED = {
 }
 HARMLESS_TWICE = {
     "Open incident",
+    "Hand incident over",
     "Decide next step",
     "Return to service",
     "Look once",

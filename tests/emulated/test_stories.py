@@ -64,7 +64,7 @@ def test_a_fault_that_persists_ends_with_the_spare_at_work_and_a_human_for_the_b
     assert _steps(report)[-1] == "Handed to a human"
     body = report["emails"][0]["body"]
     assert "the reboot did not help (diagnostics failed: memory)" in body
-    assert "repair or retire it" in body
+    assert "nodeheal nodes retire mi-" in body
 
 
 def test_a_fault_that_persists_without_a_spare_spends_no_replacement(tmp_path: Path) -> None:

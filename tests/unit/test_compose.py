@@ -32,7 +32,7 @@ def test_a_broken_node_and_a_job_that_is_down_are_both_named() -> None:
 
     mail = compose(story.history, HUMAN, "why", node(state=NodeState.QUARANTINED))
 
-    assert "repair or retire it" in mail.body
+    assert "Repair it, or retire it" in mail.body
     assert "llama is stopped. Start it again" in mail.body
     assert "the reboot did not help (diagnostics failed: pcie)" in mail.body
     assert mail.severity == "PAGE"

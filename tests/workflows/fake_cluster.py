@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent, NodeBooted
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import JobState, Verdict
+from nodeheal.contract.vocabulary import IncidentState, JobState, Verdict
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
@@ -52,6 +52,7 @@ class FakeCluster:
         self.hangs: set[str] = set()
         self.deaf: set[str] = set()  # nodes whose tasks do not stop
         self.after_reboot: list[HealthEvent] = []
+        self.before_walk: list[HealthEvent] = []  # what arrives before the first decision
         self.breaks: dict[str, Error] = {}  # states whose function breaks, and how
         for name in (BROKEN, PEER, SPARE)[: 3 if spare else 2]:
             self.ports.nodes.save(node(name))
@@ -68,6 +69,8 @@ class FakeCluster:
         """The event arrives, and the incident that it opens is walked to its end."""
         ingest(event, self.ports, self.policy.version)
         self.incident_id = incident_id_of(event)
+        for more in self.before_walk:
+            ingest(more, self.ports, self.policy.version)
         return walk("recover_node", {"incident_id": self.incident_id}, self._answers())
 
     @property
@@ -99,6 +102,7 @@ class FakeCluster:
             "Close incident": self._answers_at_once(close_incident),
             "Hand to a human": self._answers_at_once(escalate_incident),
             "Page operators": {"MessageId": "m"},
+            "Hand incident over": self._left_to_a_human,
             **{
                 state: self._child(stem)
                 for state, stem in {
@@ -128,6 +132,11 @@ class FakeCluster:
             return done.output if done.error is None else Error("States.TaskFailed", done.error)
 
         return run
+
+    def _left_to_a_human(self, arguments: Json) -> Json:
+        incident = self.ports.incidents.history(self.incident_id).incident
+        self.ports.incidents.finish(replace(incident, state=IncidentState.ESCALATED))
+        return {}
 
     def _decide(self, arguments: Json) -> Json:
         request = DecideRequest.model_validate(arguments["Payload"])

@@ -32,6 +32,7 @@ def recover(decisions: list[Any], **changed: Any) -> Walk:
     """Walk with these decisions; every task does as it should, unless `changed` says otherwise."""
     answers: dict[str, Any] = {name: result(step) for step, name in STEPS.items()}
     answers |= {"Open incident": {}, "Look once": result(Step.ISOLATE), "Page operators": {"MessageId": "1"}}
+    answers |= {"Hand incident over": {}}
     answers |= {"Close incident": result(Step.CLOSE), "Hand to a human": result(Step.ESCALATE)}
     answers |= {"Decide next step": Sequence(decisions)}
     return walk("recover_node", GIVEN, {**answers, **{name.replace("_", " "): a for name, a in changed.items()}})
@@ -127,14 +128,14 @@ def test_each_ending_has_its_own_last_state(decided: dict[str, Any], end: str) -
 def test_a_step_that_the_workflow_does_not_know_pages(step: Step) -> None:
     seen = recover([decision(step)])
 
-    assert seen.path[-3:] == ["Which step?", "Page operators", "Recovery broke"]
+    assert seen.path[-4:] == ["Which step?", "Page operators", "Hand incident over", "Recovery broke"]
     assert "does not know this step" in seen.arguments_of("Page operators")[0]["Message"]
 
 
 def test_a_close_without_an_ending_pages() -> None:
     seen = recover([decision(Step.CLOSE)])
 
-    assert seen.path[-3:] == ["How did it end?", "Page operators", "Recovery broke"]
+    assert seen.path[-4:] == ["How did it end?", "Page operators", "Hand incident over", "Recovery broke"]
 
 
 @pytest.mark.parametrize("name", ["Open incident", "Decide next step", *STEPS.values(), *ENDS])
@@ -144,7 +145,7 @@ def test_any_state_that_breaks_pages_the_operators(name: str) -> None:
 
     seen = recover([decided], **{name.replace(" ", "_"): Error("Runtime.ImportModuleError", "x" * 10_000)})
 
-    assert seen.path[-3:] == [name, "Page operators", "Recovery broke"]
+    assert seen.path[-4:] == [name, "Page operators", "Hand incident over", "Recovery broke"]
     assert seen.error == names.ERROR_ALREADY_PAGED
 
 
@@ -160,7 +161,7 @@ def test_a_state_that_never_answers_pages_the_operators(name: str) -> None:
 def test_a_look_that_breaks_pages_the_operators() -> None:
     seen = recover([decision(Step.ISOLATE)], Isolate_node=TIMEOUT, Look_once=Error("Boom"))
 
-    assert seen.path[-3:] == ["Look once", "Page operators", "Recovery broke"]
+    assert seen.path[-4:] == ["Look once", "Page operators", "Hand incident over", "Recovery broke"]
 
 
 def test_the_page_says_what_broke_and_fits_into_an_email() -> None:
@@ -178,7 +179,7 @@ def test_the_page_says_what_broke_and_fits_into_an_email() -> None:
 def test_the_longest_node_name_still_fits_into_a_subject() -> None:
     given = {"incident_id": INCIDENT, "node_id": "n" * 128}
 
-    seen = walk("recover_node", given, {"Open incident": Error("Boom"), "Page operators": {}})
+    seen = walk("recover_node", given, {"Open incident": Error("Boom"), "Page operators": {}, "Hand incident over": {}})
 
     assert len(seen.arguments_of("Page operators")[0]["Subject"]) == SUBJECT_CHARACTERS
 
@@ -205,3 +206,10 @@ def test_an_isolation_that_may_have_acted_is_never_repeated(error: str) -> None:
     seen = recover([decision(Step.ISOLATE), CLOSE], Isolate_node=Error(error))
 
     assert len(seen.arguments_of("Isolate node")) == 1
+
+
+def test_a_table_that_cannot_be_written_does_not_hide_that_a_human_was_paged() -> None:
+    seen = recover([Error("Lambda.Unknown")], Hand_incident_over=Error("DynamoDB.Whatever"))
+
+    assert seen.path[-3:] == ["Page operators", "Hand incident over", "Recovery broke"]
+    assert seen.error == names.ERROR_ALREADY_PAGED

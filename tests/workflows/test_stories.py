@@ -4,6 +4,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.services.release_node import release_node
 from tests.unit.builders import ACT, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster, without_job
 from tests.workflows.walker import Error, Walk
@@ -189,7 +190,7 @@ def test_a_function_that_breaks_pages_from_the_state_machine_itself(state: str) 
 
     walked = cluster.reports(xid(79))
 
-    assert walked.path[-2:] == ["Page operators", "Recovery broke"]
+    assert walked.path[-3:] == ["Page operators", "Hand incident over", "Recovery broke"]
 
 
 def test_a_reboot_whose_function_breaks_is_looked_at_and_not_repeated() -> None:
@@ -201,3 +202,54 @@ def test_a_reboot_whose_function_breaks_is_looked_at_and_not_repeated() -> None:
     assert walked.end == "Handed to a human"
     assert walked.path.count("Reboot node") == 1
     assert ("reboot", BROKEN) not in cluster.commands
+
+
+def test_after_a_recovery_that_broke_the_nodes_next_fault_is_news() -> None:
+    cluster = FakeCluster()
+    cluster.breaks = {"Decide next step": BROKEN_FUNCTION}
+    cluster.reports(xid(79))
+    cluster.breaks = {}
+
+    walked = cluster.reports(xid(79, event_id="again"))
+
+    assert walked.end == "Recovered"
+
+
+def test_a_grave_fault_that_joins_a_harmless_one_is_healed() -> None:
+    cluster = FakeCluster()
+    cluster.before_walk = [xid(79)]
+
+    walked = cluster.reports(xid(63))
+
+    assert walked.end == "Recovered"
+    assert ("reboot", BROKEN) in cluster.commands
+
+
+def test_a_quarantined_node_blocks_its_pool_until_a_human_gives_it_back() -> None:
+    cluster = FakeCluster()
+    cluster.reports(xid(74))
+
+    release_node(BROKEN, "board exchanged", cluster.ports)
+
+    assert cluster.node().state is NodeState.HEALTHY
+    assert list(cluster.ports.budget.holders("demo")) == []
+    assert cluster.ports.scheduler.draining == set()  # type: ignore[attr-defined]
+    assert cluster.reports(xid(999, event_id="later")).end == "Handed to a human"
+
+
+def test_a_retired_node_gives_its_slot_back_and_stays_drained() -> None:
+    cluster = FakeCluster()
+    cluster.reports(xid(74))
+
+    release_node(BROKEN, "beyond repair", cluster.ports, retire=True)
+
+    assert cluster.node().state is NodeState.RETIRED
+    assert list(cluster.ports.budget.holders("demo")) == []
+    assert cluster.ports.scheduler.draining == {BROKEN}  # type: ignore[attr-defined]
+
+
+def test_a_node_in_service_is_not_released() -> None:
+    cluster = FakeCluster()
+
+    with pytest.raises(ValueError, match="HEALTHY"):
+        release_node(BROKEN, "by mistake", cluster.ports)

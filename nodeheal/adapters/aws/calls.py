@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from nodeheal.domain.errors import NotAccepted
 
 if TYPE_CHECKING:
-    from botocore.config import Config
     from botocore.exceptions import ClientError
 
 # The service has said "not now" and done nothing: repeating is safe, whatever the call.
@@ -22,24 +21,34 @@ _THROTTLES = frozenset(
         "RequestThrottled",
         "ProvisionedThroughputExceededException",
         "TransactionInProgressException",
+        "TransactionConflictException",
         "LimitExceededException",
     }
 )
 
 
-def config() -> "Config":
-    """Timeouts well under a function's own, and the SDK's standard retries (which only repeat what AWS calls safe)."""
-    from botocore.config import Config
+@cache
+def client(service: str) -> Any:
+    """One client a service and process, made at first use: a function pays only for what it calls.
 
-    return Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 3})
+    The SDK repeats what failed in between, whatever the call: right for reads and for writes that are conditional.
+    """
+    return _client(service, attempts=3)
 
 
 @cache
-def client(service: str) -> Any:
-    """One client a service and process, made at first use: a function pays only for what it calls."""
-    import boto3
+def client_once(service: str) -> Any:
+    """For calls that act and carry no token of their own (StartTask, SendCommand): each is sent once."""
+    return _client(service, attempts=1)
 
-    return boto3.client(service, config=config())  # type: ignore[call-overload]
+
+def _client(service: str, attempts: int) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    # Timeouts well under a function's own.
+    config = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": attempts})
+    return boto3.client(service, config=config)  # type: ignore[call-overload]
 
 
 def code_of(error: "ClientError") -> str:

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class EcsScheduler:
-    """Scheduler. One client, made when first needed."""
+    """Scheduler. Clients are made when first needed; `once` sends a call that acts a single time."""
 
-    def __init__(self, client: "Callable[[], ECSClient]") -> None:
+    def __init__(self, client: "Callable[[], ECSClient]", once: "Callable[[], ECSClient]") -> None:
         self._client = client
+        self._once = once
 
     def placement(self, node: Node) -> str:
         with throttles_named("ListContainerInstances"):
@@ -51,7 +52,7 @@ class EcsScheduler:
         if already:
             return already[0]
         with throttles_named("StartTask"):
-            answer = self._client().start_task(
+            answer = self._once().start_task(
                 cluster=job.cluster,
                 taskDefinition=job.task_definition,
                 containerInstances=[task.placement],

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import TypeAdapter
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.domain.errors import NotAccepted
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient
 
 Item = dict[str, Any]
+# Why a transaction is cancelled without anything being wrong with it: it may be repeated as it is.
+_NOT_NOW = {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
 T = TypeVar("T")
 
 
@@ -115,9 +118,13 @@ class Table:
             with throttles_named("TransactWriteItems"):
                 self.client.transact_write_items(TransactItems=writes)  # type: ignore[arg-type]
         except ClientError as error:
-            reasons = {reason.get("Code") for reason in error.response.get("CancellationReasons", [])}
-            if code_of(error) == "TransactionCanceledException" and "ConditionalCheckFailed" in reasons:
+            reasons = {str(reason.get("Code")) for reason in error.response.get("CancellationReasons", [])}
+            if code_of(error) != "TransactionCanceledException":
+                raise
+            if "ConditionalCheckFailed" in reasons:
                 return False
+            if reasons & _NOT_NOW:
+                raise NotAccepted(f"TransactWriteItems: {', '.join(sorted(reasons & _NOT_NOW))}") from error
             raise
         return True
 

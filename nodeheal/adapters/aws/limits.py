@@ -75,13 +75,12 @@ class DynamoDisruptionBudget:
         if len(held) >= slots:
             return False
         free = (f"{names.SLOT_PREFIX}{number:05d}" for number in range(slots))
-        return any(
-            self._table.put(
-                to_item({"pk": names.pool_pk(pool), "sk": slot, "node_id": node_id}), "attribute_not_exists(pk)"
-            )
-            for slot in free
-            if slot not in held
-        )
+        for slot in free:
+            item = {"pk": names.pool_pk(pool), "sk": slot, "node_id": node_id}
+            if slot not in held and self._table.put(to_item(item), "attribute_not_exists(pk)"):
+                return True
+        # The SDK repeats a write whose answer was lost, and the second one finds our own slot taken.
+        return node_id in self._slots(pool).values()
 
     def release(self, pool: str, node_id: str) -> None:
         for slot, holder in self._slots(pool).items():

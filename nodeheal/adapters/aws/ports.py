@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from nodeheal.adapters.aws.calls import client
+from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.ecs import EcsScheduler
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoDisruptionBudget
@@ -21,8 +21,14 @@ def clock() -> datetime:
     return datetime.now(UTC)
 
 
-def aws_ports(table: str, recover_node_arn: str, to: Destinations, make: Callable[[str], Any] = client) -> Ports:
-    """Ports over the AWS clients that `make` returns; each is made when its port is first used."""
+def aws_ports(
+    table: str,
+    recover_node_arn: str,
+    to: Destinations,
+    make: Callable[[str], Any] = client,
+    make_once: Callable[[str], Any] = client_once,
+) -> Ports:
+    """Ports over the AWS clients that `make` and `make_once` return; each is made when its port is first used."""
     rows = Table(make("dynamodb"), table)
     return Ports(
         nodes=DynamoNodeStore(rows),
@@ -31,8 +37,8 @@ def aws_ports(table: str, recover_node_arn: str, to: Destinations, make: Callabl
         budget=DynamoDisruptionBudget(rows),
         waits=DynamoWaitStore(rows),
         jobs=DynamoJobStore(rows),
-        scheduler=EcsScheduler(partial(make, "ecs")),
-        commands=SsmNodeCommands(partial(make, "ssm"), clock),
+        scheduler=EcsScheduler(partial(make, "ecs"), partial(make_once, "ecs")),
+        commands=SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock),
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn),
         messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
         clock=clock,

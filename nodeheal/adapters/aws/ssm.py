@@ -30,8 +30,9 @@ _SHORTEST_DELIVERY_SECONDS = 30
 class SsmNodeCommands:
     """NodeCommands."""
 
-    def __init__(self, client: "Callable[[], SSMClient]", clock: Clock) -> None:
+    def __init__(self, client: "Callable[[], SSMClient]", once: "Callable[[], SSMClient]", clock: Clock) -> None:
         self._client = client
+        self._once = once
         self._clock = clock
 
     def reboot(self, node: Node, expires_at: datetime) -> str:
@@ -56,7 +57,7 @@ class SsmNodeCommands:
     def _send(self, document: str, node: Node, expires_at: datetime, extra: dict[str, list[str]]) -> str:
         left = int((expires_at - self._clock()).total_seconds())
         with throttles_named("SendCommand"):
-            answer = self._client().send_command(
+            answer = self._once().send_command(
                 DocumentName=document,
                 InstanceIds=[node.instance_id],
                 TimeoutSeconds=max(left, _SHORTEST_DELIVERY_SECONDS),

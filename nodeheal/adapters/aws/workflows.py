@@ -19,7 +19,7 @@ class StepFunctionsWorkflows:
         self._client = client
         self._recover_node_arn = recover_node_arn
 
-    def start(self, incident_id: str) -> None:
+    def start(self, incident_id: str, node_id: str) -> None:
         from botocore.exceptions import ClientError
 
         try:
@@ -27,7 +27,7 @@ class StepFunctionsWorkflows:
                 self._client().start_execution(
                     stateMachineArn=self._recover_node_arn,
                     name=incident_id,
-                    input=json.dumps({"incident_id": incident_id}),
+                    input=json.dumps({"incident_id": incident_id, "node_id": node_id}),
                 )
         except ClientError as error:
             if code_of(error) != "ExecutionAlreadyExists":

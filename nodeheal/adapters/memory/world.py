@@ -77,7 +77,7 @@ class MemoryWorkflows:
     resumed: dict[str, StepResult] = field(default_factory=dict)
     expired: set[str] = field(default_factory=set)
 
-    def start(self, incident_id: str) -> None:
+    def start(self, incident_id: str, node_id: str) -> None:
         if incident_id not in self.started:
             self.started.append(incident_id)
 

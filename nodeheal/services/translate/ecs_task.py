@@ -56,6 +56,12 @@ def task_change(detail: EcsTaskDetail) -> TaskChange | None:
         task_id=detail.task_arn,
         placement=detail.container_instance_arn,
         status=status,
-        exit_code=next((c.exit_code for c in detail.containers if c.exit_code is not None), None),
+        exit_code=_worst([c.exit_code for c in detail.containers]),
         stop_reason=reason,
     )
+
+
+def _worst(codes: list[int | None]) -> int | None:
+    """One code for the task: a sidecar that ended well does not speak for the trainer."""
+    known = [code for code in codes if code is not None]
+    return next((code for code in known if code != 0), known[0] if known else None)

@@ -1,0 +1,79 @@
+"""`nodeheal nodes`: see the nodes of a pool, and give back what nodeheal has taken out of service."""
+
+import json
+import sys
+from typing import Annotated, Never
+
+import typer
+
+from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.ports import aws_ports
+from nodeheal.contract import names
+from nodeheal.domain.errors import NodehealError
+from nodeheal.ports import Ports
+from nodeheal.services.release_node import release_node
+
+app = typer.Typer(
+    no_args_is_help=True, help="The nodes, in your AWS account (credentials and Region as for the AWS CLI)."
+)
+
+Table = Annotated[str, typer.Option(help="the state table")]
+Why = Annotated[str, typer.Option(help="kept with the node and its incident")]
+FAILED = 1
+
+
+@app.command("list")
+def list_nodes(
+    pool: Annotated[str, typer.Argument(help="the pool")],
+    table: Table = names.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+) -> None:
+    """Every node of a pool: its state and why, its job, its open incident."""
+    rows = [
+        {
+            "node": node.node_id,
+            "state": node.state.value,
+            "job": node.job_id,
+            "incident": node.open_incident,
+            "last_seen": node.last_seen.isoformat(timespec="seconds"),
+            "reason": node.state_reason,
+        }
+        for node in _ports(table).nodes.in_pool(pool)
+    ]
+    if as_json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        return
+    for row in rows:
+        told = f"{row['node']}  {row['state']:<11}  job {row['job'] or '-'}  incident {row['incident'] or '-'}"
+        sys.stdout.write(f"{told}  seen {row['last_seen']}  {row['reason']}\n")
+    if not rows:
+        sys.stdout.write(f"no node of pool {pool} has reported yet\n")
+
+
+@app.command()
+def release(node: str, why: Why, table: Table = names.TABLE) -> None:
+    """Put a node that nodeheal took out of service back to work: it is repaired."""
+    _free(node, why, table, retire=False)
+
+
+@app.command()
+def retire(node: str, why: Why, table: Table = names.TABLE) -> None:
+    """Give a node up for good, and its slot of the disruption budget back to the pool."""
+    _free(node, why, table, retire=True)
+
+
+def _free(node: str, why: str, table: str, *, retire: bool) -> None:
+    try:
+        freed = release_node(node, why, _ports(table), retire=retire)
+    except (NodehealError, ValueError) as error:
+        _fail(str(error))
+    sys.stdout.write(f"{node} is {freed.state} now\n")
+
+
+def _fail(why: str) -> Never:
+    sys.stderr.write(f"{why}\n")
+    raise typer.Exit(FAILED)
+
+
+def _ports(table: str) -> Ports:
+    return aws_ports(table, "", Destinations("", "", ""))

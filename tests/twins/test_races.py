@@ -1,0 +1,213 @@
+"""DynamoDB when two write at once: what was read is old by the time it is written, and the condition says so."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from botocore.stub import ANY, Stubber
+from moto import mock_aws
+
+from nodeheal.adapters.aws.items import Item, Table, to_item
+from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoDisruptionBudget
+from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
+from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoWaitStore
+from nodeheal.contract import names
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.steps import AttemptLimit
+from nodeheal.contract.vocabulary import Action, Ending, IncidentState
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.ports import Wait
+from tests.twins.test_stores import _dynamo_ports, _incident
+from tests.unit.builders import NOW, FrozenClock, node, xid
+
+CLOCK = FrozenClock()
+
+
+class LateTable(Table):
+    """Reads what was there when `remember` was called, as many times as it is told; then what is there."""
+
+    def remember(self, pk: str, sk: str, reads: int = 1) -> None:
+        self._old_item = super().get(pk, sk)
+        self._old_items = list(super().query(pk, names.SLOT_PREFIX))
+        self._reads = reads
+
+    def _is_late(self) -> bool:
+        self._reads -= 1
+        return self._reads >= 0
+
+    def get(self, pk: str, sk: str) -> Item | None:
+        return self._old_item if self._is_late() else super().get(pk, sk)
+
+    def query(self, pk: str, prefix: str) -> Iterator[Item]:
+        return iter(self._old_items) if self._is_late() else super().query(pk, prefix)
+
+
+def reboots(limit: int) -> AttemptLimit:
+    return AttemptLimit(group=Action.REBOOT, limit=limit, window_seconds=3600)
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[LateTable]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        _dynamo_ports(CLOCK)
+        yield LateTable(boto3.client("dynamodb", region_name="us-east-1"), "state")
+
+
+def on_time(late: LateTable) -> Table:
+    return Table(late.client, late.name)
+
+
+def test_two_that_both_saw_the_last_slot_free_do_not_both_get_it(late: LateTable) -> None:
+    late.remember(names.pool_pk("demo"), "-")
+    first = DynamoDisruptionBudget(on_time(late)).claim("demo", "a", 1)
+
+    second = DynamoDisruptionBudget(late).claim("demo", "b", 1)
+
+    assert (first, second) == (True, False)
+    assert DynamoDisruptionBudget(on_time(late)).holders("demo") == ["a"]
+
+
+def test_a_slot_that_somebody_else_has_by_now_is_not_released(late: LateTable) -> None:
+    budget = DynamoDisruptionBudget(on_time(late))
+    budget.claim("demo", "a", 1)
+    late.remember(names.pool_pk("demo"), "-")
+    budget.release("demo", "a")
+    budget.claim("demo", "b", 1)
+
+    DynamoDisruptionBudget(late).release("demo", "a")
+
+    assert budget.holders("demo") == ["b"]
+
+
+@pytest.mark.parametrize("spent", [0, 1])
+def test_two_that_both_saw_the_last_attempt_do_not_both_get_it(late: LateTable, spent: int) -> None:
+    ledger = DynamoAttemptLedger(on_time(late), CLOCK)
+    for n in range(spent):
+        ledger.reserve("node#a", f"earlier-{n}", reboots(spent + 1))
+    late.remember("node#a", names.attempts_sk("REBOOT"))
+    first = ledger.reserve("node#a", "first", reboots(spent + 1))
+
+    second = DynamoAttemptLedger(late, CLOCK).reserve("node#a", "second", reboots(spent + 1))
+
+    assert (first, second) == ((True, spent + 1), (False, spent + 1))
+
+
+def test_a_ledger_that_always_loses_says_that_nothing_was_spent_or_given_back(late: LateTable) -> None:
+    ledger = DynamoAttemptLedger(on_time(late), CLOCK)
+    ledger.reserve("node#a", "first", reboots(9))
+    late.remember("node#a", names.attempts_sk("REBOOT"), reads=100)
+    ledger.reserve("node#a", "second", reboots(9))
+
+    with pytest.raises(NotAccepted, match="nothing was spent"):
+        DynamoAttemptLedger(late, CLOCK).reserve("node#a", "third", reboots(9))
+    with pytest.raises(NotAccepted, match="nothing was given back"):
+        DynamoAttemptLedger(late, CLOCK).refund("node#a", "first", reboots(9))
+
+    assert ledger.spent("node#a", reboots(9)) == 2
+
+
+def test_a_refund_of_nothing_writes_nothing(late: LateTable) -> None:
+    DynamoAttemptLedger(on_time(late), CLOCK).refund("node#a", "never", reboots(1))
+
+    assert on_time(late).get("node#a", names.attempts_sk("REBOOT")) is None
+
+
+def test_history_is_kept_once_with_its_first_reason(late: LateTable) -> None:
+    store = DynamoNodeStore(on_time(late))
+
+    for why in ("first", "second"):
+        store.record_history(xid(), why)
+
+    kept = on_time(late).get(names.node_pk(xid().node_id), f"{names.HISTORY_PREFIX}event-79")
+    assert kept is not None
+    assert kept["why"] == {"S": "first"}
+    assert int(kept[names.TTL_ATTRIBUTE]["N"]) > NOW.timestamp()
+
+
+def test_a_wait_for_one_answer_has_nothing_outstanding(late: LateTable) -> None:
+    store = DynamoWaitStore(on_time(late))
+    wait = Wait("boot", "a", "token", "inc-1", NOW)
+
+    store.save(wait)
+
+    assert store.get("boot", "a") == wait
+
+
+@pytest.mark.parametrize(
+    ("code", "reasons", "outcome"),
+    [
+        ("TransactionCanceledException", ["None", "ConditionalCheckFailed"], False),
+        ("TransactionCanceledException", ["ItemCollectionSizeLimitExceeded"], ClientError),
+        ("ResourceNotFoundException", [], ClientError),
+        ("ThrottlingException", [], NotAccepted),
+    ],
+)
+def test_only_a_condition_that_does_not_hold_is_an_answer(
+    code: str, reasons: list[str], outcome: bool | type[Exception]
+) -> None:
+    client = boto3.client("dynamodb", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    modeled = {"CancellationReasons": [{"Code": reason} for reason in reasons]} if reasons else {}
+    writes = [{"Put": {"TableName": "state", "Item": to_item({"pk": "a", "sk": "b"})}}]
+    with Stubber(client) as stub:
+        stub.add_client_error("transact_write_items", code, modeled_fields=modeled)
+        if isinstance(outcome, bool):
+            assert Table(client, "state").transact(writes) is outcome
+        else:
+            with pytest.raises(outcome):
+                Table(client, "state").transact(writes)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [("ResourceNotFoundException", ClientError), ("RequestLimitExceeded", NotAccepted)]
+)
+def test_a_write_that_went_wrong_is_no_lost_race(code: str, error: type[Exception]) -> None:
+    client = boto3.client("dynamodb", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    with Stubber(client) as stub:
+        stub.add_client_error("put_item", code)
+        with pytest.raises(error):
+            Table(client, "state").put(to_item({"pk": "a", "sk": "b"}), "attribute_not_exists(pk)")
+
+
+def test_an_email_that_has_gone_out_is_remembered_longer_than_it_is_delivered_again(late: LateTable) -> None:
+    nowhere = Destinations("bus", "arn:t", "https://q")
+    never_made: Any = None
+    messenger = AwsMessenger(never_made, never_made, never_made, on_time(late), nowhere, CLOCK)
+    told = Notification(key="inc-1/RECOVERED", subject="recovered", body="", severity="INFO", pool="demo")
+
+    before = messenger.was_sent(told)
+    messenger.mark_sent(told)
+
+    assert (before, messenger.was_sent(told)) == (False, True)
+    kept = on_time(late).get("notification#inc-1/RECOVERED", "sent")
+    assert kept is not None
+    assert int(kept[names.TTL_ATTRIBUTE]["N"]) > (NOW + timedelta(days=1)).timestamp()
+
+
+def test_what_decides_is_read_strongly_consistent() -> None:
+    client = boto3.client("dynamodb", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    with Stubber(client) as stub:
+        key = to_item({"pk": "a", "sk": "b"})
+        stub.add_response("get_item", {}, {"TableName": "state", "Key": key, "ConsistentRead": True})
+        condition = {"KeyConditionExpression": ANY, "ExpressionAttributeValues": ANY}
+        stub.add_response("query", {"Items": []}, {"TableName": "state", "ConsistentRead": True, **condition})
+
+        assert Table(client, "state").get("a", "b") is None
+        assert list(Table(client, "state").query("a", "b")) == []
+
+
+def test_an_ending_that_was_read_early_takes_no_turn_back(late: LateTable) -> None:
+    store, incident = DynamoIncidentStore(on_time(late)), _incident()
+    store.open(incident, node(open_incident=incident.incident_id))
+    store.advance(replace(incident, turn=1), [])
+
+    store.finish(replace(incident, state=IncidentState.CLOSED, ending=Ending.RECOVERED))
+
+    seen = store.history(incident.incident_id).incident
+    assert (seen.turn, seen.ending) == (1, Ending.RECOVERED)

@@ -1,0 +1,249 @@
+"""The adapters of the world: what they ask of ECS, SSM, Step Functions and SNS, and what the answers mean."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from botocore.stub import ANY, Stubber
+
+from nodeheal.adapters.aws.ecs import EcsScheduler
+from nodeheal.adapters.aws.items import Table
+from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
+from nodeheal.adapters.aws.ssm import SsmNodeCommands
+from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
+from nodeheal.contract import names
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.steps import StepResult
+from nodeheal.contract.vocabulary import Outcome, Step
+from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.ports import CommandStatus
+from tests.unit.builders import NOW, FrozenClock, node
+
+ARN = "arn:aws:ecs:us-east-1:111122223333:container-instance/training/0123456789abcdef"
+TASK = "arn:aws:ecs:us-east-1:111122223333:task/training/0123456789abcdef"
+A = node().node_id
+LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
+RANK = GangTask(A, 1, "boot-1", ARN)
+RUN = Run("llama", 2, NOW, "inc-1/5", (RANK,))
+RESULT = StepResult(step=Step.REBOOT, node_id=A, outcome=Outcome.DONE, reason="back", finished_at=NOW)
+TOLD = Notification(key="inc-1/RECOVERED", subject="recovered", body="all is well", severity="INFO", pool="demo")
+
+
+class Aws:
+    """One stubbed client, which answers what it is told and accepts no other call."""
+
+    def __init__(self, service: str) -> None:
+        made: Any = boto3.client(  # type: ignore[call-overload]
+            service, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+        )
+        self.client = made
+        self.stub = Stubber(made)
+
+    def __call__(self) -> Any:
+        return self.client
+
+    def answers(self, operation: str, answer: dict[str, Any], asked: dict[str, Any] | None = None) -> "Aws":
+        self.stub.add_response(operation, answer, asked)
+        return self
+
+    def refuses(self, operation: str, code: str, **more: Any) -> "Aws":
+        self.stub.add_client_error(operation, code, modeled_fields=more)
+        return self
+
+
+@pytest.fixture
+def aws(request: pytest.FixtureRequest) -> Iterator[Aws]:
+    made = Aws(request.param)
+    with made.stub:
+        yield made
+        made.stub.assert_no_pending_responses()
+
+
+on_ecs = pytest.mark.parametrize("aws", ["ecs"], indirect=True)
+on_ssm = pytest.mark.parametrize("aws", ["ssm"], indirect=True)
+on_workflows = pytest.mark.parametrize("aws", ["stepfunctions"], indirect=True)
+
+
+def registered(aws: Aws) -> Aws:
+    asked = {"cluster": "training", "filter": f"ec2InstanceId == {A}"}
+    return aws.answers("list_container_instances", {"containerInstanceArns": [ARN]}, asked)
+
+
+# ECS -----------------------------------------------------------------------------------------------------------------
+
+
+@on_ecs
+def test_a_node_that_is_not_registered_is_not_found(aws: Aws) -> None:
+    aws.answers("list_container_instances", {"containerInstanceArns": []})
+
+    with pytest.raises(NotFound, match=f"{A} is not registered in ECS cluster training"):
+        EcsScheduler(aws, aws).placement(node())
+
+
+@on_ecs
+def test_an_active_node_is_drained_and_one_that_drains_already_is_left_alone(aws: Aws) -> None:
+    asked = {"cluster": "training", "containerInstances": [ARN]}
+    registered(aws).answers("describe_container_instances", {"containerInstances": [{"status": "ACTIVE"}]}, asked)
+    aws.answers("update_container_instances_state", {"failures": []}, {**asked, "status": "DRAINING"})
+    registered(aws).answers("describe_container_instances", {"containerInstances": [{"status": "DRAINING"}]}, asked)
+
+    assert [EcsScheduler(aws, aws).drain(node()), EcsScheduler(aws, aws).drain(node())] == [True, False]
+
+
+@on_ecs
+def test_an_active_node_takes_work_again(aws: Aws) -> None:
+    asked = {"cluster": "training", "containerInstances": [ARN], "status": "ACTIVE"}
+    registered(aws).answers("update_container_instances_state", {"failures": []}, asked)
+
+    EcsScheduler(aws, aws).activate(node())
+
+
+@on_ecs
+def test_a_node_that_ecs_describes_no_more_is_still_drained_and_a_failure_is_told(aws: Aws) -> None:
+    registered(aws).answers("describe_container_instances", {"containerInstances": []})
+    aws.answers("update_container_instances_state", {"failures": [{"arn": ARN, "reason": "MISSING"}]})
+
+    with pytest.raises(NotFound, match="MISSING"):
+        EcsScheduler(aws, aws).drain(node())
+
+
+@on_ecs
+def test_a_rank_is_started_once_where_it_is_asked_for_and_marked_as_ours(aws: Aws) -> None:
+    mark = {"startedBy": names.started_by("llama", 2), "cluster": "training"}
+    aws.answers("list_tasks", {"taskArns": []}, {**mark, "containerInstance": ARN})
+    started = {"taskDefinition": "trainer:1", "containerInstances": [ARN], "overrides": ANY}
+    tags = [{"key": names.MANAGED_TAG, "value": names.MANAGED_TAG_VALUE}]
+    answer = {"tasks": [{"taskArn": TASK}], "failures": []}
+    aws.answers("start_task", answer, {**mark, **started, "tags": tags})
+    aws.answers("list_tasks", {"taskArns": [TASK]})  # a repeated call finds it there
+
+    assert [EcsScheduler(aws, aws).start(LLAMA, RUN, RANK, {"RANK": "1"}) for _ in range(2)] == [TASK, TASK]
+
+
+@on_ecs
+def test_a_rank_that_ecs_will_not_place_is_refused_in_its_own_words(aws: Aws) -> None:
+    aws.answers("list_tasks", {"taskArns": []})
+    aws.answers("start_task", {"tasks": [], "failures": [{"arn": ARN, "reason": "RESOURCE:GPU"}]})
+
+    with pytest.raises(PlacementRefused, match=f"rank 1 on {A}: RESOURCE:GPU"):
+        EcsScheduler(aws, aws).start(LLAMA, RUN, RANK, {})
+
+
+@on_ecs
+def test_a_task_that_ecs_has_forgotten_is_stopped_and_any_other_error_is_a_surprise(aws: Aws) -> None:
+    aws.refuses("stop_task", "InvalidParameterException").refuses("stop_task", "ClusterNotFoundException")
+    aws.refuses("stop_task", "ThrottlingException")
+
+    EcsScheduler(aws, aws).stop(LLAMA, TASK, "recovery")
+    with pytest.raises(ClientError, match="ClusterNotFound"):
+        EcsScheduler(aws, aws).stop(LLAMA, TASK, "recovery")
+    with pytest.raises(NotAccepted, match="StopTask: ThrottlingException"):
+        EcsScheduler(aws, aws).stop(LLAMA, TASK, "recovery")
+
+
+# SSM -----------------------------------------------------------------------------------------------------------------
+
+
+@on_ssm
+@pytest.mark.parametrize(("seconds", "delivery"), [(600, 600), (5, 30)])
+def test_a_reboot_names_its_boot_and_when_it_expires(aws: Aws, seconds: int, delivery: int) -> None:
+    expires = NOW + timedelta(seconds=seconds)
+    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
+    asked = {"DocumentName": names.REBOOT_DOCUMENT, "InstanceIds": [A], "Parameters": limits}
+    aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "TimeoutSeconds": delivery})
+
+    assert SsmNodeCommands(aws, aws, FrozenClock()).reboot(node(), expires) == "0" * 36
+
+
+@on_ssm
+@pytest.mark.parametrize(
+    ("status", "state"), [("Success", "SUCCEEDED"), ("InProgress", "PENDING"), ("TimedOut", "FAILED")]
+)
+def test_what_became_of_a_command(aws: Aws, status: str, state: str) -> None:
+    aws.answers("get_command_invocation", {"Status": status, "StandardOutputContent": "{}"})
+
+    assert SsmNodeCommands(aws, aws, FrozenClock()).look(node(), "0" * 36) == CommandStatus(state, "{}")
+
+
+@on_ssm
+def test_a_command_that_ssm_does_not_know_is_unknown_and_any_other_error_is_a_surprise(aws: Aws) -> None:
+    aws.refuses("get_command_invocation", "InvocationDoesNotExist")
+    aws.refuses("get_command_invocation", "InternalServerError")
+
+    commands = SsmNodeCommands(aws, aws, FrozenClock())
+
+    assert commands.look(node(), "0" * 36) == CommandStatus("UNKNOWN")
+    with pytest.raises(ClientError, match="InternalServerError"):
+        commands.look(node(), "0" * 36)
+
+
+# Step Functions ------------------------------------------------------------------------------------------------------
+
+
+@on_workflows
+def test_a_workflow_is_named_after_its_incident_and_starts_once(aws: Aws) -> None:
+    answer = {"executionArn": "arn:aws:states:us-east-1:111122223333:execution:m:inc-1", "startDate": NOW}
+    aws.answers("start_execution", answer, {"stateMachineArn": "arn:m", "name": "inc-1", "input": ANY})
+    aws.refuses("start_execution", "ExecutionAlreadyExists").refuses("start_execution", "StateMachineDoesNotExist")
+    workflows = StepFunctionsWorkflows(aws, "arn:m")
+
+    for _ in range(2):
+        workflows.start("inc-1", "mi-1")
+    with pytest.raises(ClientError, match="StateMachineDoesNotExist"):
+        workflows.start("inc-1", "mi-1")
+
+
+@on_workflows
+def test_a_token_that_nobody_waits_with_is_no_error_but_a_lost_call_is(aws: Aws) -> None:
+    aws.answers("send_task_success", {}, {"taskToken": "token", "output": RESULT.model_dump_json()})
+    for code in ("TaskTimedOut", "TaskDoesNotExist", "InvalidToken", "InternalFailure"):
+        aws.refuses("send_task_success", code)
+    workflows = StepFunctionsWorkflows(aws, "arn:m")
+
+    assert [workflows.resume("token", RESULT) for _ in range(4)] == [True, False, False, False]
+    with pytest.raises(ClientError, match="InternalFailure"):
+        workflows.resume("token", RESULT)
+
+
+# SNS, EventBridge, SQS -----------------------------------------------------------------------------------------------
+
+
+def messenger(**clients: Aws) -> AwsMessenger:
+    nobody = Aws("sqs")
+    events, sns, sqs = (clients.get(service, nobody) for service in ("events", "sns", "sqs"))
+    to = Destinations("bus", "arn:t", "https://q")
+    return AwsMessenger(events, sns, sqs, Table(nobody(), "state"), to, FrozenClock())
+
+
+@pytest.mark.parametrize("aws", ["sns"], indirect=True)
+def test_an_email_has_its_subject_and_can_be_filtered(aws: Aws) -> None:
+    told = {"severity": "INFO", "pool": "demo"}
+    attributes = {name: {"DataType": "String", "StringValue": value} for name, value in told.items()}
+    asked = {"TopicArn": "arn:t", "Subject": "recovered", "Message": "all is well", "MessageAttributes": attributes}
+    aws.answers("publish", {"MessageId": "m"}, asked)
+
+    messenger(sns=aws).send(TOLD)
+
+
+@pytest.mark.parametrize("aws", ["events"], indirect=True)
+def test_an_announcement_that_the_bus_did_not_take_is_made_again(aws: Aws) -> None:
+    aws.answers("put_events", {"FailedEntryCount": 0, "Entries": [{"EventId": "e"}]})
+    aws.answers("put_events", {"FailedEntryCount": 1, "Entries": [{"ErrorMessage": "internal failure"}]})
+
+    messenger(events=aws).announce(names.INCIDENT_CLOSED, TOLD)
+    with pytest.raises(NotAccepted, match="internal failure"):
+        messenger(events=aws).announce(names.INCIDENT_CLOSED, TOLD)
+
+
+@pytest.mark.parametrize("aws", ["sqs"], indirect=True)
+def test_what_is_kept_is_never_empty_and_never_too_long(aws: Aws) -> None:
+    for body, why in (("(empty)", "unknown"), ("x" * 200_000, "y" * 1_000)):
+        attributes = {"why": {"DataType": "String", "StringValue": why}}
+        aws.answers("send_message", {}, {"QueueUrl": "https://q", "MessageBody": body, "MessageAttributes": attributes})
+
+    for body, why in (("", ""), ("x" * 300_000, "y" * 2_000)):
+        messenger(sqs=aws).quarantine(body, why)

@@ -1,0 +1,243 @@
+"""Every guard has a test that fails without it: who may act, on what, and what becomes of a write that is lost."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.steps import DecideRequest
+from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step
+from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.job import Run
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Wait
+from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.services.ingest import ingest
+from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.launch_gang import launch_gang, submit_job
+from nodeheal.services.look_once import look_once
+from nodeheal.services.reboot_node import reboot_node
+from nodeheal.services.replace_node import replace_node
+from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.return_to_service import return_to_service
+from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.stop_gang import stop_gang
+from tests.unit.builders import ACT, NOW, xid
+from tests.unit.test_decide import OBSERVE, Story
+from tests.unit.test_steps import LLAMA, A, B, C, Incident
+
+
+def _lost(*_: object) -> bool:
+    """A conditional write that somebody else always wins."""
+    return False
+
+
+lost: Any = _lost
+
+
+def healed() -> Incident:
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    return it
+
+
+# Decide -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_that_is_only_to_be_observed_touches_nothing_in_act_mode_either() -> None:
+    assert Story(xid(63)).next().ending is Ending.OBSERVED_ONLY
+
+
+def test_an_application_fault_without_a_job_of_ours_has_nothing_to_restart() -> None:
+    assert Story(xid(31), job=None).next().ending is Ending.OBSERVED_ONLY
+
+
+def test_an_application_fault_whose_restart_failed_goes_to_a_human() -> None:
+    assert Story(xid(31)).then(Outcome.FAILED, "rank 1 died").next().ending is Ending.HANDED_TO_A_HUMAN
+
+
+def test_a_pool_set_to_observe_after_a_restart_is_left_to_a_human() -> None:
+    story = Story(xid(31)).then(Outcome.FAILED)
+    story.policy = OBSERVE
+
+    assert story.next().step is Step.ESCALATE
+
+
+def test_an_action_without_a_ladder_ends_with_a_human_and_an_isolated_node() -> None:
+    policy = RecoveryPolicy(default_pool=ACT.default_pool, ladders={})
+
+    assert Story(xid(79), policy=policy).isolated().next().step is Step.ESCALATE
+
+
+def test_a_fault_on_the_new_boot_is_not_even_diagnosed() -> None:
+    again = xid(79, event_id="again", boot_id="boot-2")
+
+    assert Story(xid(79)).isolated().rebooted().reports(again).next().step is Step.REPLACE
+
+
+def test_an_isolation_that_is_done_needs_no_further_evidence() -> None:
+    assert Story(xid(79)).then(Outcome.DONE).next().step is Step.REBOOT
+
+
+def test_only_a_hybrid_node_is_left_to_a_human_after_its_swap() -> None:
+    story = Story(xid(74), job=None).isolated().swapped().passed()
+    story.provider = Provider.ec2
+
+    assert story.next().ending is Ending.RECOVERED
+
+
+def test_a_diagnosis_carries_the_level_of_the_policy_and_no_other_step_does() -> None:
+    story = Story(xid(79)).isolated()
+
+    assert (story.next().diagnostics_level, story.rebooted().next().diagnostics_level) == (None, ACT.diagnostics_level)
+
+
+def test_a_turn_that_somebody_else_has_taken_is_asked_for_again() -> None:
+    it = Incident()
+    it.ports.incidents.advance = lost  # type: ignore[method-assign]
+
+    with pytest.raises(NotAccepted, match="decided elsewhere"):
+        decide_next_step(DecideRequest(incident_id=it.id, turn=0), it.ports, ACT)
+
+
+# Who may act ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["incident", "isolation", "slot", "attempt", "provider"])
+def test_without_incident_isolation_slot_and_attempt_nothing_is_replaced(missing: str) -> None:
+    it = Incident(74)
+    it.isolate()
+    request = it.request()
+    changes: dict[str, dict[str, Any]] = {
+        "incident": {"open_incident": "inc-other"},
+        "isolation": {"state": NodeState.HEALTHY},
+        "provider": {"provider": Provider.ec2},
+    }
+    it.ports.nodes.save(replace(it.node(), **changes.get(missing, {})))
+    if missing == "slot":
+        it.ports.budget.release("demo", A)
+    if missing == "attempt":
+        it.ports.attempts.reserve(f"node#{A}", "of another incident", ACT.limits[Action.REPLACE])
+    before = it.node()
+
+    assert replace_node(request, it.ports).outcome is Outcome.REFUSED
+
+    assert (it.node(), it.node(C).open_incident) == (before, None)
+
+
+def test_a_swap_quarantines_the_broken_node_and_takes_its_job_away() -> None:
+    it = Incident(74)
+    it.isolate(), it.swap()
+
+    assert (it.node().state, it.node().job_id) == (NodeState.QUARANTINED, None)
+
+
+def test_a_node_of_another_incident_is_neither_rebooted_nor_diagnosed_nor_returned() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    it.ports.nodes.save(replace(it.node(), open_incident="inc-other"))
+
+    reboot_node(request, it.ports)
+    run_diagnostics(request, it.ports)
+
+    assert return_to_service(request, it.ports, ACT).reason == "it belongs to incident inc-other"
+    assert it.ports.commands.sent == []  # type: ignore[attr-defined]
+
+
+def test_a_node_that_failed_again_after_its_diagnosis_is_not_returned() -> None:
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose()
+    request = it.request()
+    ingest(xid(79, event_id="again", boot_id="boot-2"), it.ports, "policy-1")
+
+    assert return_to_service(request, it.ports, ACT).outcome is Outcome.REFUSED
+
+
+def test_a_full_window_refuses_the_attempt_and_restarts_count_for_the_job() -> None:
+    it = Incident(31)
+    request = it.request()
+    limit = request.decision.attempt
+    assert limit is not None
+
+    asked = [reserve_attempt(request.model_copy(update={"turn": n}), it.ports).outcome for n in range(limit.limit + 1)]
+
+    assert asked == [Outcome.DONE] * limit.limit + [Outcome.REFUSED]
+    assert it.ports.attempts.spent("job#llama", limit) == limit.limit
+
+
+def test_a_wait_that_another_incident_left_is_not_taken_for_a_sent_reboot() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    it.ports.waits.save(Wait("boot", A, "old", "inc-other", NOW, boot_id="boot-1", command_id="old"))
+
+    assert look_once(request, it.ports).reason == "the reboot was not sent"
+    reboot_node(request, it.ports)
+
+    assert len(it.ports.commands.sent) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("step", [isolate_node, reboot_node, run_diagnostics, launch_gang, stop_gang])
+def test_a_step_that_waits_is_never_without_a_token(step: Callable[..., None]) -> None:
+    it = Incident()
+    more = [ACT] if step is isolate_node else it.isolate() and []
+
+    with pytest.raises(ValueError, match="without a task token"):
+        step(it.request(task_token=None), it.ports, *more)
+
+
+def test_a_destructive_step_without_a_limit_or_for_an_unknown_node_is_an_error() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    unlimited = request.model_copy(update={"decision": request.decision.model_copy(update={"attempt": None})})
+    unknown = request.model_copy(update={"decision": request.decision.model_copy(update={"node_id": "mi-gone"})})
+
+    with pytest.raises(ValueError, match="carries no attempt limit"):
+        reserve_attempt(unlimited, it.ports)
+    with pytest.raises(NotFound, match="mi-gone"):
+        reboot_node(unknown, it.ports)
+
+
+# Lost writes ----------------------------------------------------------------------------------------------------------
+
+
+def _submit(it: Incident) -> None:
+    submit_job(LLAMA, [it.node(A), it.node(B)], it.ports)
+
+
+def test_a_job_is_submitted_once() -> None:
+    with pytest.raises(ValueError, match="exists already"):
+        _submit(Incident())
+
+
+@pytest.mark.parametrize(("store", "method"), [("jobs", "save_run"), ("jobs", "save"), ("nodes", "save")])
+def test_a_launch_that_loses_its_writes_starts_nothing(store: str, method: str) -> None:
+    it = healed()
+    request = it.request()
+    setattr(getattr(it.ports, store), method, lost)
+
+    with pytest.raises(NotAccepted):
+        launch_gang(request, it.ports)
+
+    assert "task-llama-2-0" not in it.ports.scheduler.tasks  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("why", ["of another launch", "of this launch"])
+def test_a_run_that_is_on_record_is_only_taken_over_by_the_launch_that_wrote_it(why: str) -> None:
+    it = healed()
+    request = it.request()
+    first = it.ports.jobs.get_run("llama", 1)
+    assert first is not None
+    ours = f"{it.id}/{it.turn}"
+    tasks = tuple(replace(task, task_id="", status="PENDING", exit_code=None) for task in first.tasks)
+    it.ports.jobs.save_run(Run("llama", 2, NOW, ours if why == "of this launch" else "inc-other/5", tasks))
+
+    if why == "of this launch":
+        launch_gang(request, it.ports)
+        assert it.ports.jobs.get("llama").current_run == 2  # type: ignore[union-attr]
+    else:
+        with pytest.raises(NotAccepted, match="another reason"):
+            launch_gang(request, it.ports)

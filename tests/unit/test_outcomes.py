@@ -1,0 +1,242 @@
+"""What is concluded when no answer came, and how an incident and a gang end."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
+from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step
+from nodeheal.domain.errors import NotAccepted, PlacementRefused
+from nodeheal.domain.incident import fingerprint, incident_id_of
+from nodeheal.domain.job import Job
+from nodeheal.services.close_incident import close_incident
+from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.launch_gang import launch_gang
+from nodeheal.services.look_once import look_once
+from nodeheal.services.reboot_node import reboot_node
+from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.stop_gang import may_write, stop_gang
+from tests.unit.builders import ACT, NOW, xid
+from tests.unit.test_guards import healed, lost
+from tests.unit.test_steps import A, B, C, Incident
+
+# Looking -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "stopped", "outcome", "evidence"),
+    [
+        ({}, (0, 1), Outcome.DONE, "true"),
+        ({}, (0,), Outcome.TIMED_OUT, "true"),
+        ({"state": NodeState.HEALTHY}, (0, 1), Outcome.FAILED, "false"),
+        ({"open_incident": "inc-other"}, (0, 1), Outcome.FAILED, "false"),
+    ],
+)
+def test_at_the_deadline_of_an_isolation_drain_and_gang_decide(
+    changes: dict[str, Any], stopped: tuple[int, ...], outcome: Outcome, evidence: str
+) -> None:
+    it = Incident()
+    request = it.request()
+    isolate_node(request, it.ports, ACT)
+    for rank in stopped:
+        it.task_is("STOPPED", rank, exit_code=143)
+    it.ports.nodes.save(replace(it.node(), **changes))
+
+    seen = look_once(request, it.ports)
+
+    assert (seen.outcome, seen.evidence) == (outcome, {"drained": evidence})
+    assert (f"rank 1 on {B}" in seen.reason) is (outcome is Outcome.TIMED_OUT)
+
+
+def test_a_look_ends_the_wait() -> None:
+    it = Incident()
+    it.isolate()
+    rebooting = it.request()
+    reboot_node(rebooting, it.ports)
+    it.last = look_once(rebooting, it.ports)
+    it.swap()
+    diagnosing = it.request()
+    run_diagnostics(diagnosing, it.ports)
+
+    look_once(diagnosing, it.ports)
+
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def test_a_diagnosis_that_may_not_have_been_sent_has_timed_out_and_one_that_was_not_is_unknown() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    request = it.request()
+    assert look_once(request, it.ports).outcome is Outcome.UNKNOWN
+    it.ports.commands.diagnose = lambda *_, **__: (_ for _ in ()).throw(TimeoutError("read timed out"))  # type: ignore
+    with pytest.raises(TimeoutError):
+        run_diagnostics(request, it.ports)
+
+    assert look_once(request, it.ports).outcome is Outcome.TIMED_OUT
+
+
+def test_a_swap_that_claimed_no_spare_has_failed() -> None:
+    it = Incident(74)
+    it.isolate()
+
+    assert look_once(it.request(), it.ports).outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(("running", "outcome"), [((0, 1), Outcome.DONE), ((0,), Outcome.TIMED_OUT)])
+def test_at_the_deadline_of_a_launch_every_rank_must_run(running: tuple[int, ...], outcome: Outcome) -> None:
+    it = healed()
+    request = it.request()
+    launch_gang(request, it.ports)
+    for rank in running:
+        it.task_is("RUNNING", rank, run=2)
+
+    assert look_once(request, it.ports).outcome is outcome
+
+
+@pytest.mark.parametrize("lost_record", ["jobs", "runs"])
+def test_a_job_that_nobody_knows_is_neither_launched_nor_seen_to_run(lost_record: str) -> None:
+    it = healed()
+    getattr(it.ports.jobs, lost_record).clear()
+    request = it.request()
+
+    launch_gang(request, it.ports)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert look_once(request, it.ports).outcome is Outcome.TIMED_OUT
+
+
+def test_a_step_that_leaves_nothing_to_look_at_is_unknown() -> None:
+    it = Incident()
+    request = it.request()
+    closing = request.decision.model_copy(update={"step": Step.CLOSE})
+
+    assert look_once(request.model_copy(update={"decision": closing}), it.ports).outcome is Outcome.UNKNOWN
+
+
+# Endings -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_ending_keeps_its_first_time_and_says_of_which_kind_it_is() -> None:
+    escalated, closed = Incident(999), Incident(63)
+    asked = escalated.request()
+    escalate_incident(asked, escalated.ports)
+    escalated.clock.advance(60)
+
+    escalate_incident(asked, escalated.ports)
+    close_incident(closed.request(), closed.ports)
+
+    assert escalated.ports.incidents.history(escalated.id).incident.closed_at == NOW
+    assert {kind for kind, _ in escalated.ports.messenger.announced} == {INCIDENT_ESCALATED}  # type: ignore[attr-defined]
+    assert [kind for kind, _ in closed.ports.messenger.announced] == [INCIDENT_CLOSED]  # type: ignore[attr-defined]
+
+
+def test_an_ending_lets_go_of_nothing_that_another_incident_holds() -> None:
+    it = Incident(999)
+    it.ports.nodes.save(replace(it.node(), open_incident="inc-other"))
+
+    escalate_incident(it.request(), it.ports)
+
+    assert it.node().open_incident == "inc-other"
+
+
+def test_a_fault_is_settled_for_the_node_that_had_it_and_for_no_other() -> None:
+    it = Incident(74)
+    it.isolate(), it.swap(), it.diagnose(boot_id="boot-1", name=C), it.relaunch()
+    escalate_incident(it.request(), it.ports)
+
+    assert it.node(C).settled == {}
+
+
+def test_an_ending_that_cannot_be_written_or_is_none_is_an_error() -> None:
+    it = Incident(999)
+    request = it.request()
+    endless = request.decision.model_copy(update={"ending": None})
+    with pytest.raises(ValueError, match="does not say how it ends"):
+        escalate_incident(request.model_copy(update={"decision": endless}), it.ports)
+    it.ports.nodes.save = lost  # type: ignore[method-assign]
+
+    with pytest.raises(NotAccepted):
+        escalate_incident(request, it.ports)
+
+    assert it.ports.messenger.announced == []  # type: ignore[attr-defined]
+
+
+def test_a_fault_on_another_component_is_another_trouble() -> None:
+    assert fingerprint(xid(79)) != fingerprint(xid(79, component="0000:ba:00.0"))
+    assert incident_id_of(xid(79, node_id="arn:aws/n1")).replace("-", "").isalnum()
+
+
+# Gangs ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_ran_before_the_retry_stored_its_wait_is_counted() -> None:
+    it = healed()
+    request = it.request()
+    launch_gang(request, it.ports)
+    for rank in (0, 1):
+        it.task_is("RUNNING", rank, run=2)
+
+    launch_gang(request.model_copy(update={"task_token": "of-the-retry"}), it.ports)
+
+    assert it.ports.workflows.resumed["of-the-retry"].outcome is Outcome.DONE  # type: ignore[attr-defined]
+
+
+def test_a_repeated_launch_goes_on_waiting_for_the_run_that_it_started() -> None:
+    it = healed()
+    request = it.request()
+    for _ in range(2):
+        launch_gang(request, it.ports)
+
+    assert it.is_waiting()
+
+
+def test_a_refused_launch_leaves_nothing_waiting() -> None:
+    it = healed()
+    it.ports.scheduler.start = lambda *_: (_ for _ in ()).throw(PlacementRefused("RESOURCE:GPU"))  # type: ignore
+
+    launch_gang(it.request(), it.ports)
+
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def test_a_rank_on_a_node_that_nobody_knows_may_still_write_and_one_without_a_task_is_not_stopped() -> None:
+    it = Incident()
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], task_id="")))
+    stop_gang(it.request(), it.ports)
+    it.ports.nodes.nodes.clear()  # type: ignore[attr-defined]
+
+    assert may_write(run.tasks[0], it.ports)
+    assert set(it.ports.scheduler.stopped) == {"task-llama-1-1"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("exits", "state", "job_of_b"),
+    [((0,), JobState.RUNNING, "llama"), ((0, 1), JobState.STOPPED, "llama"), ((0, 0), JobState.COMPLETED, None)],
+)
+def test_a_job_is_completed_when_its_last_rank_has_ended_well(
+    exits: tuple[int, ...], state: JobState, job_of_b: str | None
+) -> None:
+    it = Incident()
+    it.ports.nodes.save(replace(it.node(A), job_id="another"))
+    for rank, exit_code in enumerate(exits):
+        it.task_is("STOPPED", rank, exit_code=exit_code)
+        it.task_is("STOPPED", rank, exit_code=7)  # told again, and wrong
+
+    job = it.ports.jobs.get("llama")
+    assert isinstance(job, Job)
+    assert (job.state, it.node(A).job_id, it.node(B).job_id) == (state, "another", job_of_b)
+
+
+def test_the_end_of_an_older_run_says_nothing_about_the_job() -> None:
+    it = Incident()
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    it.ports.jobs.save(replace(job, current_run=2))
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=0)
+
+    assert it.ports.jobs.get("llama").state is JobState.RUNNING  # type: ignore[union-attr]

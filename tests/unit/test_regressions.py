@@ -1,0 +1,271 @@
+"""What once went wrong, or would have: one test a bug."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Ending, JobState, NodeState, Outcome, Step, Verdict
+from nodeheal.domain.errors import NotAccepted, PlacementRefused
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.ports import CommandStatus
+from nodeheal.services import wakeup
+from nodeheal.services.close_incident import close_incident
+from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.launch_gang import launch_gang
+from nodeheal.services.look_once import look_once
+from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.stop_gang import may_write, stop_gang
+from nodeheal.services.translate.ecs_task import EcsTaskDetail, TaskChange, task_change
+from tests.unit.builders import xid
+from tests.unit.test_steps import A, B, C, Incident
+
+
+def healed(code: int = 79) -> Incident:
+    it = Incident(code)
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    return it
+
+
+def restarted_for_an_application_fault() -> Incident:
+    it = Incident(31)
+    request = it.request()
+    stop_gang(request, it.ports)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+    it.clock.advance(1)
+    launch_gang(request.model_copy(update={"task_token": "launch"}), it.ports)
+    for rank in (0, 1):
+        it.task_is("RUNNING", rank, run=2)
+    it.last = it.ports.workflows.resumed["launch"]  # type: ignore[attr-defined]
+    return it
+
+
+def test_the_gravest_fault_decides_whichever_came_first() -> None:
+    it = Incident(63)
+    ingest(xid(79), it.ports, "policy-1")
+
+    assert it.request().decision.step is Step.ISOLATE
+
+
+@pytest.mark.parametrize("verdict", [Verdict.DEGRADED, Verdict.UNKNOWN])
+def test_an_event_that_is_not_failed_takes_no_node_out_of_service(verdict: Verdict) -> None:
+    it = Incident()
+    event = xid(79, node_id=C, instance_id=C, event_id="doubtful", verdict=verdict)
+    ingest(event, it.ports, "policy-1")
+    it.id = incident_id_of(event)
+
+    decision = it.request().decision
+
+    assert decision.step is Step.ESCALATE
+    assert verdict.value in decision.reason
+
+
+def test_a_relapse_after_the_return_is_told_and_its_repeat_is_news() -> None:
+    it = healed()
+    it.clock.advance(5)
+    relapse = xid(79, event_id="relapse", boot_id="boot-2", observed_at=it.clock())
+    assert ingest(relapse, it.ports, "policy-1") is Ingested.JOINED
+    it.relaunch()
+
+    ending = it.request()
+    escalate_incident(ending, it.ports)
+
+    assert ending.decision.ending is Ending.HANDED_TO_A_HUMAN
+    again = xid(79, event_id="again", boot_id="boot-2", observed_at=it.clock())
+    assert ingest(again, it.ports, "policy-1") is Ingested.OPENED
+
+
+def test_a_fault_that_comes_after_the_last_decision_is_taken_again_when_the_incident_is_over() -> None:
+    it = restarted_for_an_application_fault()
+    ending = it.request()
+    with pytest.raises(NotAccepted, match="is ending"):
+        ingest(xid(79), it.ports, "policy-1")
+
+    close_incident(ending, it.ports)
+
+    assert ingest(xid(79), it.ports, "policy-1") is Ingested.OPENED
+
+
+def test_a_copy_that_arrives_beside_the_first_delivery_makes_up_for_its_lost_start() -> None:
+    it = Incident()
+    it.ports.workflows.started.clear()  # type: ignore[attr-defined]
+    stale = it.node()
+    seen = iter([replace(stale, open_incident=None, version=stale.version - 1)])
+    get = it.ports.nodes.get
+    it.ports.nodes.get = lambda node_id: next(seen, None) or get(node_id)  # type: ignore[method-assign]
+
+    ingest(xid(79), it.ports, "policy-1")
+
+    assert it.ports.workflows.started == [it.id]  # type: ignore[attr-defined]
+
+
+def test_a_gang_that_would_not_stop_is_not_taken_for_a_restarted_one() -> None:
+    it = Incident(31)
+    request = it.request()
+    stop_gang(request, it.ports)
+
+    assert look_once(request, it.ports).outcome is not Outcome.DONE
+
+
+def test_one_application_fault_on_two_nodes_is_one_restart() -> None:
+    it = Incident(31)
+    on_b = xid(31, node_id=B, instance_id=B, event_id="on-b")
+    ingest(on_b, it.ports, "policy-1")
+    request = it.request()
+    stop_gang(request, it.ports)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+    it.clock.advance(1)
+    launch_gang(request.model_copy(update={"task_token": "launch"}), it.ports)
+
+    of_b = StepRequest(incident_id=incident_id_of(on_b), turn=1, decision=request.decision, task_token="b")
+    stop_gang(of_b, it.ports)
+    launch_gang(of_b.model_copy(update={"task_token": "b2"}), it.ports)
+
+    assert "task-llama-2-0" not in it.ports.scheduler.stopped  # type: ignore[attr-defined]
+    assert it.ports.workflows.resumed["b2"].outcome is Outcome.DONE  # type: ignore[attr-defined]
+    assert it.ports.jobs.get_run("llama", 3) is None
+
+
+def test_a_throttled_look_can_be_repeated() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    request = it.request()
+    run_diagnostics(request, it.ports)
+    look, it.ports.commands.look = it.ports.commands.look, _throttled  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted):
+        look_once(request, it.ports)
+    it.ports.commands.look = look  # type: ignore[method-assign]
+    output = '{"verdict": "OK", "failed_tests": []}'
+    it.ports.commands.statuses["command-2"] = CommandStatus("SUCCEEDED", output)  # type: ignore[attr-defined]
+
+    assert look_once(request, it.ports).outcome is Outcome.DONE
+
+
+def _throttled(*_: object) -> Any:
+    raise NotAccepted("ThrottlingException")
+
+
+def test_a_spare_is_marked_with_its_job_before_a_rank_starts_there() -> None:
+    it = Incident(74)
+    it.isolate(), it.swap(), it.diagnose(boot_id="boot-1", name=C)
+    seen: list[str | None] = []
+    it.ports.scheduler.start = lambda *_: seen.append(it.node(C).job_id) or f"task-{len(seen)}"  # type: ignore
+
+    launch_gang(it.request(), it.ports)
+
+    assert seen == ["llama", "llama"]
+
+
+def test_a_refused_launch_leaves_nothing_that_looks_alive() -> None:
+    it = healed()
+    it.ports.scheduler.start = _refused  # type: ignore
+
+    launch_gang(it.request(), it.ports)
+
+    run, job = it.ports.jobs.get_run("llama", 2), it.ports.jobs.get("llama")
+    assert run is not None and job is not None
+    assert not any(may_write(task, it.ports) for task in run.tasks)
+    assert job.state is JobState.STOPPED
+
+
+def _refused(*_: object) -> str:
+    raise PlacementRefused("RESOURCE:GPU")
+
+
+def test_a_repeated_launch_starts_no_rank_that_has_died_since() -> None:
+    it = healed()
+    request = it.request()
+    launch_gang(request, it.ports)
+    it.task_is("STOPPED", 1, run=2, exit_code=1)
+    it.ports.workflows.resumed.clear()  # type: ignore[attr-defined]
+
+    launch_gang(request, it.ports)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+
+
+def test_a_rank_that_answers_our_stop_with_0_has_not_finished_the_job() -> None:
+    it = Incident()
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    for task in run.tasks:
+        stop = TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 0, "UserInitiated: nodeheal")
+        wakeup.on_task_change(stop, it.ports)
+
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    assert job.state is JobState.STOPPED
+    assert it.node(B).job_id == "llama"
+
+
+def test_a_job_that_has_finished_is_not_launched_again() -> None:
+    it = healed()
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    it.ports.jobs.save(replace(job, state=JobState.COMPLETED))
+
+    launch_gang(it.request(), it.ports)
+
+    assert it.resumed().outcome is Outcome.DONE
+    assert it.ports.jobs.get_run("llama", 2) is None
+
+
+def test_the_end_of_another_task_does_not_end_a_wait() -> None:
+    it = Incident()
+    it.task_is("STOPPED", 0, exit_code=143)
+    from_before = it.ports.jobs.get_run("llama", 1)
+    assert from_before is not None
+    launch = it.request()
+    stop_gang(launch, it.ports)
+
+    task = from_before.tasks[1]
+    wakeup.on_task_change(TaskChange("llama", 1, "another-task", task.placement, "STOPPED", 0, ""), it.ports)
+
+    assert it.is_waiting()
+
+
+def test_a_sidecar_that_ended_well_does_not_speak_for_the_trainer() -> None:
+    detail = {
+        "taskArn": "t",
+        "containerInstanceArn": "c",
+        "lastStatus": "STOPPED",
+        "startedBy": "nodeheal/llama/1",
+        "containers": [{"exitCode": 0}, {"exitCode": 1}],
+    }
+
+    change = task_change(EcsTaskDetail.model_validate(detail))
+
+    assert change is not None
+    assert change.exit_code == 1
+
+
+def test_a_spare_that_failed_its_diagnostics_is_nobodys_spare() -> None:
+    it = Incident(74)
+    it.isolate(), it.swap(), it.diagnose(Verdict.FAILED, boot_id="boot-1", name=C)
+
+    escalate_incident(it.request(), it.ports)
+
+    assert it.node(C).state is NodeState.SUSPECT
+    assert not it.node(C).is_available(it.clock())
+
+
+def test_an_isolation_that_broke_before_the_drain_is_not_taken_for_done() -> None:
+    it = Incident()
+    request = it.request()
+    it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED))
+
+    assert look_once(request, it.ports).outcome is Outcome.FAILED
+
+
+def test_a_swap_that_the_look_finds_is_finished_there() -> None:
+    it = Incident(74)
+    it.isolate()
+    request = it.request()
+    it.ports.nodes.save(replace(it.node(C), open_incident=it.id))  # then the function died
+
+    assert look_once(request, it.ports).replacement_node_id == C
+    assert (it.node(A).state, it.node(A).job_id) == (NodeState.QUARANTINED, None)

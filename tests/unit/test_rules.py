@@ -1,0 +1,119 @@
+"""Small rules: which moves a node's life allows, which policies are refused, what counts and what is written down."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from pydantic import ValidationError
+
+from nodeheal.contract import names
+from nodeheal.contract.steps import AttemptLimit
+from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.node import BootView, moved
+from nodeheal.domain.policy import Ladder, RecoveryPolicy
+from nodeheal.services.launch_gang import launch_gang
+from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.translate.ecs_task import EcsTaskDetail, TaskChange, task_change
+from nodeheal.services.wakeup import on_task_change
+from tests.unit.builders import NOW, node, xid
+from tests.unit.test_decide import Story
+from tests.unit.test_guards import healed
+from tests.unit.test_steps import A, Incident
+
+
+def test_a_move_that_a_nodes_life_does_not_allow_is_an_error() -> None:
+    with pytest.raises(ValueError, match="cannot go from RETIRED to ISOLATED"):
+        moved(node(state=NodeState.RETIRED), NodeState.ISOLATED, "broken")
+
+
+def test_a_boot_without_an_address_keeps_the_one_that_is_known() -> None:
+    known = node(address="10.0.0.1", accelerators=8)
+    boots = [known.booted(boot, NOW + timedelta(minutes=1)) for boot in ("boot-1", "boot-2")]
+
+    assert {(boot.address, boot.accelerators) for boot in boots} == {("10.0.0.1", 8)}
+    moved_to = [known.booted(boot, NOW, "10.0.0.2", 4) for boot in ("boot-1", "boot-2")]
+    assert {(boot.address, boot.accelerators) for boot in moved_to} == {("10.0.0.2", 4)}
+
+
+def test_a_node_in_quarantine_is_no_spare_however_old_its_probation() -> None:
+    assert not node(state=NodeState.QUARANTINED, probation_until=NOW).is_available(NOW)
+    assert not node(state=NodeState.PROBATION).is_available(NOW)
+
+
+@pytest.mark.parametrize("wrong", ["rung", "missing", "group"])
+def test_a_policy_without_every_brake_is_refused(wrong: str) -> None:
+    limits = dict(RecoveryPolicy().limits)
+    if wrong == "missing":
+        del limits[Action.REPLACE]
+    if wrong == "group":
+        limits[Action.REPLACE] = AttemptLimit(group=Action.REBOOT, limit=1, window_seconds=60)
+    with pytest.raises(ValidationError):
+        Ladder(rungs=(Action.ESCALATE,)) if wrong == "rung" else RecoveryPolicy(limits=limits)
+
+
+def test_only_a_failed_check_speaks_against_a_repair() -> None:
+    vague = xid(79, event_id="vague", boot_id="boot-2", verdict=Verdict.UNKNOWN)
+
+    assert Story(xid(79)).isolated().rebooted().passed().reports(vague).next().step is Step.RETURN
+
+
+def test_what_is_done_is_told_as_it_happens_and_at_the_level_that_was_decided() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    request = it.request()
+    level_3 = request.decision.model_copy(update={"diagnostics_level": 3})
+
+    run_diagnostics(request.model_copy(update={"decision": level_3}), it.ports)
+
+    told = [entry.text for entry in it.ports.incidents.history(it.id).timeline if entry.kind == "progress"]
+    assert f"dcgmi diag -r 3 started on {A}" in told
+
+
+@pytest.mark.parametrize("what", ["launch", "event"])
+def test_a_rank_that_cannot_be_recorded_is_recorded_later(what: str) -> None:
+    it = healed()
+    request = it.request()
+    save = it.ports.jobs.save_run
+    it.ports.jobs.save_run = lambda run: not any(t.task_id for t in run.tasks) and save(run)  # type: ignore[method-assign]
+
+    with pytest.raises(NotAccepted, match="being written by others"):
+        launch_gang(request, it.ports) if what == "launch" else it.task_is("STOPPED", 0, run=_unfinished(it))
+
+
+def _unfinished(it: Incident) -> int:
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    blank = tuple(replace(task, status="RUNNING", exit_code=None) for task in run.tasks)
+    it.ports.jobs.runs["llama", 1] = replace(run, tasks=blank)  # type: ignore[attr-defined]
+    return 1
+
+
+def test_an_event_of_another_task_does_not_change_the_rank() -> None:
+    it = Incident()
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+
+    on_task_change(TaskChange("llama", 1, "another-task", run.tasks[0].placement, "STOPPED", 1, ""), it.ports)
+
+    assert it.ports.jobs.get_run("llama", 1) == run
+
+
+def test_an_unknown_boot_of_the_very_moment_of_the_current_one_is_past() -> None:
+    assert node(booted_at=NOW).view("boot-x", NOW) is BootView.PAST
+    assert node(booted_at=NOW).view("boot-x", NOW + timedelta(microseconds=1)) is BootView.NEWER
+
+
+@pytest.mark.parametrize(
+    ("last_status", "status"),
+    [("PROVISIONING", "PENDING"), ("ACTIVATING", "PENDING"), ("STOPPING", "RUNNING"), ("STOPPED", "STOPPED")],
+)
+def test_a_rank_on_its_way_up_does_not_run_and_one_on_its_way_down_has_not_stopped(
+    last_status: str, status: str
+) -> None:
+    mark = {"taskArn": "task", "containerInstanceArn": "placement", "startedBy": names.started_by("llama", 1)}
+
+    change = task_change(EcsTaskDetail.model_validate({**mark, "lastStatus": last_status}))
+
+    assert change is not None
+    assert (change.status, change.job_id, change.run) == (status, "llama", 1)
