@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -84,6 +85,12 @@ class Sandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Delete what nobody will look into: each function's unpacked copy of the bundle. Logs and nodes stay."""
+        for name in ("tmp", "s3"):
+            shutil.rmtree(self.directory / name, ignore_errors=True)
 
     def start(self) -> None:
         """Start the emulator and wait until it serves. Raises SandboxError."""

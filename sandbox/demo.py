@@ -21,6 +21,7 @@ REPORT = BUILD / "demo-report.json"
 DEFAULT_FAULT = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
 MOST_NODES = 8
 RUNS_KEPT = 3
+STILL_RUNNING_SECONDS = 900
 STOPPED_BY_USER = 130
 
 
@@ -37,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _play(console, directory, script, options.port)
     except (StoryError, SandboxError, DeployFailed) as error:
         console.print(f"[bold red]The demo could not go on:[/] {error}", soft_wrap=True)
-        console.print(f"The logs of this run are in {directory}", style="dim", soft_wrap=True)
+        if directory.exists():
+            console.print(f"The logs of this run are in {directory}", style="dim", soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         console.print("Stopped. Everything that the demo started has been ended.")
@@ -62,12 +64,19 @@ def _script(options: argparse.Namespace) -> Script | str:
         return (
             f"--nodes {options.nodes}: the job needs {GANG_NODES} nodes, and more than {MOST_NODES} are not simulated"
         )
+    if options.port is not None and not 0 < options.port < 65_536:
+        return f"--port {options.port}: a port is a number from 1 to 65535"
     if not 0 < options.boot_seconds <= 60:
         return f"--boot-seconds {options.boot_seconds}: more than 0 and at most 60"
     try:
-        return script_of(options.fault, options.fault_persists, options.nodes, options.boot_seconds)
+        script = script_of(options.fault, options.fault_persists, options.nodes, options.boot_seconds)
     except ValueError as error:
         return f"--fault: {error}"
+    if script.persists and not script.is_the_nodes:
+        return (
+            f"--fault-persists makes no difference here: code {script.code} asks for {script.action}, not for a repair"
+        )
+    return script
 
 
 def script_of(line: str, persists: bool = False, nodes: int = 3, boot_seconds: float = 3.0) -> Script:
@@ -83,7 +92,8 @@ def _fresh_directory() -> Path:
     root = BUILD / "sandbox"
     root.mkdir(parents=True, exist_ok=True)
     for old in sorted(root.glob("run-*"))[: -RUNS_KEPT + 1]:
-        shutil.rmtree(old, ignore_errors=True)
+        if time.time() - old.stat().st_mtime > STILL_RUNNING_SECONDS:  # another demo may be at work there
+            shutil.rmtree(old, ignore_errors=True)
     return root / f"run-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 1000:03d}"
 
 
@@ -98,8 +108,10 @@ def _play(console: Console, directory: Path, script: Script, port: int | None) -
         report = make_report(story)
         verdict = judge(story, report)
         screen.busy("ending the emulator, the nodes and the job")
-    REPORT.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
-    show_summary(console, report, verdict, story.told, str(REPORT.relative_to(BUILD.parent)))
+        sandbox.close()
+        screen.__exit__()
+        REPORT.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+        show_summary(console, report, verdict, story.told, str(REPORT.relative_to(BUILD.parent)))
     return 0 if verdict.is_right else 1
 
 

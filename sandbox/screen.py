@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from nodeheal.contract.vocabulary import Outcome
 from sandbox.report import Verdict
 from sandbox.story import Told
 
@@ -80,7 +81,10 @@ class Screen:
             return
         if kind == "fault":
             self.console.rule("[bold red]the fault[/]; from here on the demo only watches", style="red")
-        self._row(f"{at - told.fault_at:+.2f} s", MARKS[kind], text, STYLES[kind])
+        mark, style = MARKS[kind], STYLES[kind]
+        if kind == "result" and f" {Outcome.DONE}: " not in text:
+            mark, style = "✗", "bold red"
+        self._row(f"{at - told.fault_at:+.2f} s", mark, text, style)
 
     def _row(self, clock: str, mark: str, text: str, style: str) -> None:
         """One line of the timeline; what does not fit hangs under the text."""
@@ -124,9 +128,7 @@ def show_summary(console: Console, report: dict[str, Any], verdict: Verdict, tol
     console.rule("what happened")
     console.print(_numbers(report, told))
     for email in report["emails"]:
-        console.print(
-            Panel(email["body"].strip(), title=Text(email["subject"]), title_align="left", border_style="blue")
-        )
+        console.print(Panel(Text(f"{email['subject']}\n\n{email['body'].strip()}"), title="email", border_style="blue"))
     console.print(_paths(report["executions"]))
     console.print(Text(f"Look closer: the report with the whole timeline is {where}", style="dim"))
     if verdict.is_right:
@@ -147,7 +149,7 @@ def _numbers(report: dict[str, Any], told: Told) -> Table:
     rows["fault line to node isolated"] = _seconds(report["isolated_seconds"], 2)
     rows["fault line to training again"] = _seconds(report["recovered_seconds"])
     rows["  of that, the control plane"] = _seconds(report["control_plane_seconds"], 10)
-    rows["attempts spent"] = ", ".join(f"{n} {a}" for a, n in report["attempts"].items()) or "none"
+    rows["attempts spent on the node"] = ", ".join(f"{n} {a}" for a, n in report["attempts"].items()) or "none"
     rows["training"] = (
         f"step {report['step_at_fault']} at the fault, resumed from {_or_dash(report['resumed_from_step'])}, "
         f"last step {report['final_step']} of {told.script.steps}"

@@ -62,6 +62,11 @@ class Script:
         return row.action if row else Action.ESCALATE
 
     @property
+    def is_the_nodes(self) -> bool:
+        """Whether the node is to be repaired or replaced."""
+        return self.action in (Action.RESET_GPU, Action.REBOOT, Action.REPLACE)
+
+    @property
     def kills_rank(self) -> bool:
         """Whether a process that uses this GPU dies of the fault."""
         return self.action not in (Action.OBSERVE, Action.ESCALATE)

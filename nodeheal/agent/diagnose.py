@@ -50,7 +50,12 @@ def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: Event
         order.request_id, diagnosis.verdict, diagnosis.failed_tests, f"{diagnosis.reason}\n{output}", clock.utc_now()
     )
     _report(event, spool, bus)
-    summary = {"verdict": event.verdict, "failed_tests": event.failed_tests, "request_id": event.request_id}
+    summary = {
+        "verdict": event.verdict,
+        "failed_tests": event.failed_tests,
+        "reason": diagnosis.reason,
+        "request_id": event.request_id,
+    }
     sys.stdout.write(json.dumps(summary) + "\n")
     return EXIT_REPORTED
 

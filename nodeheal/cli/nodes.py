@@ -2,9 +2,12 @@
 
 import json
 import sys
-from typing import Annotated, Never
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
 
 import typer
+from botocore.exceptions import BotoCoreError, ClientError
 
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
@@ -29,6 +32,8 @@ def list_nodes(
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
 ) -> None:
     """Every node of a pool: its state and why, its job, its open incident."""
+    with _clearly():
+        nodes = _ports(table).nodes.in_pool(pool)
     rows = [
         {
             "node": node.node_id,
@@ -38,7 +43,7 @@ def list_nodes(
             "last_seen": node.last_seen.isoformat(timespec="seconds"),
             "reason": node.state_reason,
         }
-        for node in _ports(table).nodes.in_pool(pool)
+        for node in nodes
     ]
     if as_json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
@@ -63,16 +68,19 @@ def retire(node: str, why: Why, table: Table = names.TABLE) -> None:
 
 
 def _free(node: str, why: str, table: str, *, retire: bool) -> None:
-    try:
+    with _clearly():
         freed = release_node(node, why, _ports(table), retire=retire)
-    except (NodehealError, ValueError) as error:
-        _fail(str(error))
     sys.stdout.write(f"{node} is {freed.state} now\n")
 
 
-def _fail(why: str) -> Never:
-    sys.stderr.write(f"{why}\n")
-    raise typer.Exit(FAILED)
+@contextmanager
+def _clearly() -> Iterator[None]:
+    """What goes wrong is said in one line."""
+    try:
+        yield
+    except (NodehealError, ValueError, BotoCoreError, ClientError) as error:
+        sys.stderr.write(f"{error}\n")
+        raise typer.Exit(FAILED) from None
 
 
 def _ports(table: str) -> Ports:

@@ -16,9 +16,9 @@ _WORDS = {
 def compose(history: History, ending: Ending, summary: str, node: Node) -> Notification:
     """One email for one ending of one incident. Sending it twice is folded by its key."""
     incident = history.incident
-    title = gravest(history).title
-    job = f", {incident.job_id}" if incident.job_id else ""
-    subject = f"[nodeheal] {_WORDS[ending]}: {incident.node_id} {title}{job}"
+    is_down = " is down" if read_progress(history).has_stopped_job else ""
+    job = f", {incident.job_id}{is_down}" if incident.job_id else ""
+    subject = f"[nodeheal] {_WORDS[ending]}: {incident.node_id}{job}: {gravest(history).title}"
     return Notification(
         key=f"{incident.incident_id}/{ending}",
         subject=_fit(subject),
@@ -37,7 +37,8 @@ def _fit(subject: str) -> str:
 def _head(history: History, summary: str) -> list[str]:
     incident = history.incident
     fault = gravest(history)
-    tried = read_progress(history).told()
+    seen = read_progress(history)
+    tried = "; ".join(filter(None, [seen.told(), seen.restart.reason if seen.restart else ""]))
     return [
         summary,
         "",

@@ -24,6 +24,7 @@ def replace_node(request: StepRequest, ports: Ports) -> StepResult:
     if spare is None:
         # Nothing was touched, so nothing is spent: the attempt is there again when a spare is.
         ports.attempts.refund(scope_of(request), attempt_id_of(request), limit_of(request))
+        tell(request, ports, "attempt-refunded", "attempt given back: nothing was touched")
         return result_of(request, ports, Outcome.REFUSED, f"pool {node.pool} has no healthy spare without a job")
     return finish_swap(request, node, spare, ports)
 

@@ -135,7 +135,7 @@ def test_a_throttled_look_can_be_repeated() -> None:
     it.isolate(), it.reboot()
     request = it.request()
     run_diagnostics(request, it.ports)
-    look, it.ports.commands.look = it.ports.commands.look, _throttled  # type: ignore[method-assign]
+    look, it.ports.commands.look = it.ports.commands.look, _throttled  # type: ignore
     with pytest.raises(NotAccepted):
         look_once(request, it.ports)
     it.ports.commands.look = look  # type: ignore[method-assign]

@@ -150,7 +150,7 @@ def test_the_whole_recovery_by_reboot() -> None:
     assert it.ports.incidents.history(it.id).incident.ending is Ending.RECOVERED
     assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
     assert [told.subject for _, told in it.ports.messenger.announced] == [  # type: ignore[attr-defined]
-        f"[nodeheal] recovered: {A} XID 79 (GPU has fallen off the bus), llama"
+        f"[nodeheal] recovered: {A}, llama: XID 79 (GPU has fallen off the bus)"
     ]
 
 

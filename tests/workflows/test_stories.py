@@ -24,7 +24,7 @@ def test_a_gpu_off_the_bus_is_rebooted_proven_and_its_job_runs_again() -> None:
     assert walked.end == "Recovered"
     assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN)]
     assert cluster.job_nodes == [BROKEN, PEER]
-    assert cluster.told == [f"[nodeheal] recovered: {BROKEN} XID 79 (GPU has fallen off the bus), llama"]
+    assert cluster.told == [f"[nodeheal] recovered: {BROKEN}, llama: XID 79 (GPU has fallen off the bus)"]
 
 
 def test_a_node_that_fails_its_diagnostics_is_exchanged_for_the_spare() -> None:

@@ -36,6 +36,9 @@ class _FileLog:
     descriptor: int | None = None
 
     def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None) -> None:
+        # A log that is not there at the start is a misspelt one: silence from it would look like health.
+        with Path(path).open("rb"):
+            pass
         self.key = _key("file", path)
         self._boot_id = boot_id
         self._tail = FileTail(Path(path), boot_id, cursor)

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS
 from nodeheal.agent.config import KernelLog
@@ -136,3 +138,10 @@ def test_a_banner_alone_is_no_fault(node: NodeFolder, time: FakeTime) -> None:
     node.logs(kernel_line(BANNER))
 
     assert check.poll() == []
+
+
+def test_a_log_file_that_is_not_there_at_the_start_is_named(node: NodeFolder, time: FakeTime) -> None:
+    node.kernel_log.unlink()
+
+    with pytest.raises(FileNotFoundError, match=r"kernel\.log"):
+        check_on(node, time)
