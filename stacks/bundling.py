@@ -67,9 +67,12 @@ def code_asset(settings: Settings) -> lambda_.Code:
 def fingerprint(settings: Settings) -> str:
     """A digest of the bundle's recipe: sources, policy, pins, target."""
     digest = hashlib.sha256()
-    inputs = [*sources(), REPOSITORY / REQUIREMENTS, settings.policy_path, Path(__file__)]
-    for path in inputs:
-        digest.update(f"{path.relative_to(REPOSITORY)}\n".encode())
+    inputs = {
+        str(path.relative_to(REPOSITORY)): path for path in [*sources(), REPOSITORY / REQUIREMENTS, Path(__file__)]
+    }
+    inputs[POLICY_IN_BUNDLE] = settings.policy_path  # wherever the operator keeps it
+    for name, path in inputs.items():
+        digest.update(f"{name}\n".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     target = Target.of(settings)
     digest.update(json.dumps([target.python_version, target.platform]).encode())

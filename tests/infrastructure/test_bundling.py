@@ -54,6 +54,13 @@ def test_agents_tests_and_tools_stay_out_of_the_bundle(bundle: Path) -> None:
     assert not (bundle / "nodeheal" / "agent").exists()
 
 
+def test_a_policy_from_outside_the_repository_is_bundled(tmp_path: Path) -> None:
+    document = tmp_path / "mine.json"
+    document.write_text('{"diagnostics_level": 1}')
+
+    assert fingerprint(Settings(policy_file=str(document))) != fingerprint(Settings())
+
+
 def test_building_twice_gives_the_same_bytes(bundle: Path, tmp_path: Path) -> None:
     build(REAL, tmp_path)
 
