@@ -32,6 +32,8 @@ class FunctionSpec:
     permissions: tuple[Permission, ...] = ()
     timeout_seconds: int = 30  # below the 60 that the state machines give a quick task
     memory_mb: int = 512  # processor comes with memory, and a cold start is all processor
+    # On the way from a fault to the resumed job, where a cold start is a second of lost training. A rule has five
+    # targets at most, and one ping costs next to nothing.
     keep_warm: bool = False
     is_event_driven: bool = False  # called by a rule: nobody waits for its answer, so nobody sees it fail
 
@@ -75,8 +77,8 @@ FUNCTIONS = (
     FunctionSpec("wakeup", (RESUME, QUARANTINE), is_event_driven=True),
     FunctionSpec("decide_next_step", keep_warm=True),
     FunctionSpec("isolate_node", (*_FIND, SWITCH_NODE, STOP_TASK, RESUME), keep_warm=True),
-    FunctionSpec("reserve_attempt"),
-    FunctionSpec("reboot_node", (*send_command("reboot a node", names.REBOOT_DOCUMENT), RESUME)),
+    FunctionSpec("reserve_attempt", keep_warm=True),
+    FunctionSpec("reboot_node", (*send_command("reboot a node", names.REBOOT_DOCUMENT), RESUME), keep_warm=True),
     FunctionSpec("run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), RESUME)),
     FunctionSpec("replace_node"),
     FunctionSpec("return_to_service", (*_FIND, SWITCH_NODE)),
@@ -101,6 +103,7 @@ FUNCTIONS = (
             STOP_TASK,
             RESUME,
         ),
+        keep_warm=True,
     ),
     FunctionSpec(
         "look_once",

@@ -104,13 +104,13 @@ def connect_routes(
 
 
 def keep_warm(scope: Construct, functions: Mapping[str, lambda_.IFunction], dead: sqs.IQueue) -> None:
-    """Ping the functions between a fault and the isolation, so that no cold start stands between."""
+    """Ping the functions on the way from a fault to the resumed job, so that few cold starts stand between."""
     ping = events.RuleTargetInput.from_object(names.KEEP_WARM)
     warm = [function.stem for function in FUNCTIONS if function.keep_warm]
     events.Rule(
         scope,
         "KeepWarm",
-        description="Keeps the functions between a fault and its isolation warm",
+        description="Keeps the functions on the way from a fault to the resumed job warm",
         schedule=events.Schedule.rate(KEEP_WARM_EVERY),
         targets=[_function_target(functions[stem], dead, ping) for stem in warm],
     )

@@ -144,11 +144,17 @@ def test_a_broken_recovery_pages_unless_it_has_paged_already(real: Templates) ->
     assert "Topic" in json.dumps(broken["Targets"][0]["Arn"])
 
 
-def test_what_stands_between_a_fault_and_its_isolation_is_kept_warm(real: Templates) -> None:
+def test_what_stands_between_a_fault_and_the_resumed_job_is_kept_warm(real: Templates) -> None:
     warm = rule(real, "rate(5 minutes)")["Targets"]
 
     assert all(json.loads(target["Input"]) == names.KEEP_WARM for target in warm)
-    assert sorted(t["Arn"]["Fn::GetAtt"][0].split("Function")[0] for t in warm) == ["DecideNextStep", "IsolateNode"]
+    assert {target["Arn"]["Fn::GetAtt"][0].split("Function")[0] for target in warm} == {
+        "DecideNextStep",
+        "IsolateNode",
+        "ReserveAttempt",
+        "RebootNode",
+        "LaunchGang",
+    }
 
 
 @pytest.mark.parametrize(("name", "stem"), DOCUMENTS.items())
