@@ -2,12 +2,16 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
 from nodeheal.domain.incident import History
+from nodeheal.domain.policy import RecoveryPolicy
 from sandbox.story import Story, Told, executions
 
+# The document that the sandbox stage deploys.
+POLICY = Path(__file__).resolve().parent / "policy.json"
 # What the fake dcgmi takes, unless a node's faults say otherwise.
 DIAGNOSTICS_SECONDS = 1.5
 
@@ -99,9 +103,7 @@ def _control_plane_seconds(story: Story, history: History | None, recovered: flo
 
 def _attempts(story: Story) -> dict[str, int]:
     """What the retry counter in DynamoDB holds for the broken node and its job."""
-    from nodeheal.domain.policy import RecoveryPolicy
-
-    limits = RecoveryPolicy().limits
+    limits = RecoveryPolicy.model_validate_json(POLICY.read_text("utf-8")).limits
     scopes = {Action.REBOOT: f"node#{story.told.broken}", Action.REPLACE: f"node#{story.told.broken}"}
     spent = {a.value: story.ports.attempts.spent(scope, limits[a]) for a, scope in scopes.items()}
     return {action: count for action, count in spent.items() if count}

@@ -121,7 +121,6 @@ class ControlStack(cdk.Stack):
         return {
             names.ENV_TABLE: self._state.table.table_name,
             names.ENV_BUS: self._state.bus.event_bus_name,
-            names.ENV_CLUSTER: self._settings.cluster,
             names.ENV_TOPIC_ARN: self._state.topic.topic_arn,
             names.ENV_RECOVER_NODE_ARN: self._places["recover_node"],
             names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,

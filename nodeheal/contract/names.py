@@ -31,7 +31,6 @@ STARTED_BY_PREFIX = "nodeheal"
 # Environment of the functions ----------------------------------------------------------------------------------------
 ENV_TABLE = "NODEHEAL_TABLE"
 ENV_BUS = "NODEHEAL_BUS"
-ENV_CLUSTER = "NODEHEAL_CLUSTER"
 ENV_TOPIC_ARN = "NODEHEAL_TOPIC_ARN"
 ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"

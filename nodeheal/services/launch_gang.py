@@ -95,8 +95,8 @@ def _why_unfit(node: Node, request: StepRequest, ports: Ports) -> str:
 
 def _nodes_for(request: StepRequest, last: Run, ports: Ports) -> list[Node]:
     """The nodes of the last run, in rank order, with the spare in the broken node's place."""
-    spare = read_progress(ports.incidents.history(request.incident_id)).replacement
-    broken = ports.incidents.history(request.incident_id).incident.node_id
+    history = ports.incidents.history(request.incident_id)
+    spare, broken = read_progress(history).replacement, history.incident.node_id
     names = [spare if spare and task.node_id == broken else task.node_id for task in last.tasks]
     return [node_of(name, ports) for name in names]
 
