@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nodeheal.agent.kernel_line import parse_message
+from nodeheal.contract.evidence.kernel_line import parse_message
 from sandbox.client import Sandbox, SandboxError
 from sandbox.deployment import DeployFailed
 from sandbox.report import judge, make_report

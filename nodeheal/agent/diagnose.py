@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from nodeheal.agent.bus import BusUnavailable, EventBus
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.dcgm import Diagnosis, parse_diagnostic
+from nodeheal.contract.evidence.dcgm_diag import Diagnosis, parse_diagnostic
 from nodeheal.agent.event import DiagnosticsFinished, Speaker
 from nodeheal.agent.machine import accelerators
 from nodeheal.agent.spool import Entry, Spool

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import ClassVar, TypedDict
 
 from nodeheal import __version__
-from nodeheal.agent.finding import Finding
+from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, Family, Provider, Verdict
 

@@ -6,46 +6,133 @@ human, never to a reboot.
 
 import csv
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from importlib import resources
 
-from nodeheal.contract.vocabulary import Action, Family
+from nodeheal.contract.vocabulary import Action, Family, Verdict
+
+
+class Scope(str, Enum):
+    """How far a fault reaches."""
+
+    application = "application"
+    accelerator = "accelerator"
+    link = "link"
+    node = "node"
+    fabric = "fabric"
+
+
+class NextRung(str, Enum):
+    """What makes the next rung of a ladder come."""
+
+    unproven = "unproven"  # the rung before did not help
+    repeated = "repeated"  # the same fault came again on the same accelerator, as often as policy says
+    other_job = "other_job"  # the same fault came on the same accelerator under another job
+    job_end = "job_end"  # the job that runs there has ended
+
+
+# A reboot resets what a GPU reset would: the two spend the same attempts.
+BUDGET_GROUPS = {
+    Action.RESET_GPU: Action.REBOOT,
+    Action.REBOOT: Action.REBOOT,
+    Action.REPLACE: Action.REPLACE,
+    Action.RESTART_WORKLOAD: Action.RESTART_WORKLOAD,
+}
 
 
 @dataclass(frozen=True)
 class CatalogRow:
-    """One fault: what it is called, what to do about it, and why."""
+    """One fault: what it is, what to do about it, and why."""
 
     family: Family
     code: str
-    name: str
-    action: Action
-    why: str
+    subcode: str  # empty: the code whatever its sub-code
+    name: str  # a short title
+    meaning: str  # one sentence
+    scope: Scope
+    verdict: Verdict
+    action: Action  # the first rung
+    ladder: tuple[Action, ...]
+    next_rung: NextRung
+    budget_group: Action | None  # which attempts the first rung spends
+    keep: tuple[str, ...]  # the evidence worth keeping
+    products: tuple[str, ...]  # empty: all
+    drivers: str  # empty: all
+    why: str  # one sentence, always where sources disagree
     source: str
 
+    @property
+    def key(self) -> str:
+        """As an operator spells it: xid/79, xid/145/RLW_REMAP/0x00000004."""
+        return "/".join(part for part in (self.family.value, self.code, self.subcode) if part)
 
-def parse_catalog(text: str) -> dict[tuple[str, str], CatalogRow]:
-    """Rows by (family, code). Raises ValueError naming the line that is wrong."""
-    rows: dict[tuple[str, str], CatalogRow] = {}
+
+Rows = dict[tuple[str, str, str], CatalogRow]
+
+
+def parse_catalog(text: str) -> Rows:
+    """Rows by (family, code, subcode). Raises ValueError naming the line that is wrong."""
+    rows: Rows = {}
     reader = csv.DictReader(text.splitlines(), strict=True)
     for number, fields in enumerate(reader, start=2):
         try:
-            family, action = Family(fields.pop("family")), Action(fields.pop("action"))
-            row = CatalogRow(family=family, action=action, **fields)
-        except (KeyError, TypeError, ValueError) as error:
+            row = _row(fields)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"catalog line {number}: {error}") from error
-        if not row.why or not row.name or (row.family.value, row.code) in rows:
-            raise ValueError(f"catalog line {number}: {row.family}/{row.code} is empty or stands twice")
-        rows[row.family.value, row.code] = row
+        key = (row.family.value, row.code, row.subcode)
+        if key in rows:
+            raise ValueError(f"catalog line {number}: {row.key} stands twice")
+        rows[key] = row
     return rows
 
 
+def _row(fields: dict[str, str]) -> CatalogRow:
+    empty = [name for name in ("code", "name", "meaning", "why", "source") if not fields[name].strip()]
+    if empty:
+        raise ValueError(f"{empty[0]} is empty")
+    ladder = tuple(Action(word) for word in fields["ladder"].split())
+    action = Action(fields["action"])
+    if not ladder or ladder[0] is not action:
+        raise ValueError(f"the ladder {fields['ladder']!r} does not begin with {action}")
+    group = Action(fields["budget_group"]) if fields["budget_group"] else None
+    if group is not BUDGET_GROUPS.get(action):
+        raise ValueError(f"{action} spends attempts of {BUDGET_GROUPS.get(action)}, not of {group}")
+    return CatalogRow(
+        family=Family(fields["family"]),
+        code=fields["code"],
+        subcode=fields["subcode"],
+        name=fields["name"],
+        meaning=fields["meaning"],
+        scope=Scope(fields["scope"]),
+        verdict=Verdict(fields["verdict"]),
+        action=action,
+        ladder=ladder,
+        next_rung=NextRung(fields["next_rung"]),
+        budget_group=group,
+        keep=tuple(fields["keep"].split()),
+        products=tuple(fields["products"].split()),
+        drivers=fields["drivers"],
+        why=fields["why"],
+        source=fields["source"],
+    )
+
+
 @cache
-def catalog() -> dict[tuple[str, str], CatalogRow]:
+def catalog() -> Rows:
     """The catalog that ships with the code."""
     return parse_catalog(resources.files("nodeheal.domain").joinpath("catalog.csv").read_text("utf-8"))
 
 
-def find(family: Family, code: str) -> CatalogRow | None:
-    """The row of a fault, or None for a fault that nobody has described."""
-    return catalog().get((family.value, code))
+def find(family: Family, code: str, subcode: str | None = None) -> CatalogRow | None:
+    """The row of a fault, or None for a fault that nobody has described.
+
+    A sub-code without a row of its own falls back to its unit (the part before the last '/'), then to the code.
+    """
+    rows, rest = catalog(), subcode or ""
+    while rest:
+        row = rows.get((family.value, code, rest))
+        if row is not None:
+            return row
+        rest = rest.rpartition("/")[0]
+    return rows.get((family.value, code, ""))

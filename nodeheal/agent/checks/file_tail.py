@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeheal.agent.kernel_line import is_boot_banner
+from nodeheal.contract.evidence.kernel_line import is_boot_banner
 
 CHUNK_BYTES = 64 * 1024
 LINE_BYTES = 64 * 1024  # a longer line is no kernel message; it is skipped up to its newline

@@ -10,7 +10,7 @@ from nodeheal.agent.checks.repeats import Repeats, Sighting, load
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent, Identity, Speaker, clip
-from nodeheal.agent.kernel_line import finding_in_record, parse_syslog_line
+from nodeheal.contract.evidence.kernel_line import finding_in_record, parse_syslog_line
 
 SOURCE = "kernel_log"
 _FOLDED = "kernel_log.folded"

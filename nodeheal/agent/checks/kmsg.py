@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Callable
 
-from nodeheal.agent.kernel_line import KmsgRecord, parse_kmsg_record
+from nodeheal.contract.evidence.kernel_line import KmsgRecord, parse_kmsg_record
 
 RECORD_BYTES = 8192  # the kernel answers EINVAL to a smaller buffer than the record
 RECORDS_A_TURN = 1000

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodeheal.agent.finding import Finding
+from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
 WINDOW_SECONDS = 60.0

@@ -12,7 +12,7 @@ from typing import Any
 
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.event import HealthEvent, Identity, Speaker
-from nodeheal.agent.finding import Finding
+from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Provider
 
 IDENTITY = Identity("mi-0a1b2c3d4e5f67890", "training", "h100", Provider.hybrid, "mi-0a1b2c3d4e5f67890")

@@ -13,7 +13,7 @@ import pytest
 
 from nodeheal.agent.spool import Spool
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually
-from tests.unit.agent.test_dcgm import dcgm_4
+from tests.unit.evidence.test_dcgm_diag import dcgm_4
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -6,7 +6,7 @@ A new spelling or a new driver is a pattern here and a row in the tests.
 import re
 from dataclasses import dataclass
 
-from nodeheal.agent.finding import Finding
+from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
 # A kernel record is at most 1 KiB, a syslog line at most 8; what is longer is cut before any pattern sees it.

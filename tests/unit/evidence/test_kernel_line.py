@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeheal.agent.kernel_line import (
+from nodeheal.contract.evidence.kernel_line import (
     finding_in_record,
     is_boot_banner,
     parse_kmsg_record,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeheal.agent.dcgm import parse_diagnostic
+from nodeheal.contract.evidence.dcgm_diag import parse_diagnostic
 from nodeheal.contract.vocabulary import Verdict
 
 
