@@ -15,6 +15,7 @@ from nodeheal.contract.steps import AttemptLimit, StepResult
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
+from nodeheal.domain.surroundings import Sighting
 
 Clock = Callable[[], datetime]
 
@@ -31,8 +32,14 @@ class NodeStore(Protocol):
     def in_pool(self, pool: str) -> Sequence[Node]:
         """The pool's nodes; eventually consistent."""
 
-    def record_history(self, event: HealthEvent, why: str) -> None:
-        """Keep an event that leads to no incident, with the reason. Recording it twice changes nothing."""
+    def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
+        """Keep a fault, and why it led to no incident where it did not. Recording it twice changes nothing."""
+
+    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
+        """The node's own recorded faults (strongly consistent) and its pool's newest ones (eventually), oldest first.
+
+        What led to no incident is left out: it is history, and speaks for nothing.
+        """
 
 
 class IncidentStore(Protocol):

@@ -72,6 +72,7 @@ FUNCTIONS = (
             ),
             Permission("start the recovery of a new incident", ("states:StartExecution",), ("{recover_node}",)),
             QUARANTINE,
+            RESUME,
         ),
     ),
     FunctionSpec("wakeup", (RESUME, QUARANTINE), is_event_driven=True),
@@ -82,6 +83,7 @@ FUNCTIONS = (
     FunctionSpec("run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), RESUME)),
     FunctionSpec("replace_node"),
     FunctionSpec("return_to_service", (*_FIND, SWITCH_NODE)),
+    FunctionSpec("wait_for_news", (RESUME,)),
     FunctionSpec("stop_gang", (STOP_TASK, RESUME)),
     FunctionSpec(
         "launch_gang",

@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
 from nodeheal.agent.event import Identity
@@ -15,6 +16,7 @@ ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
 
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
 _WORD_CHARACTERS = 128
+_LABELS = 16  # health_event.LABELS
 _LOG_KINDS = ("kmsg", "file")
 
 
@@ -50,11 +52,16 @@ class AgentConfig:
     accelerators: int | None = None
     trust_injected: bool = False  # drills: believe user-space lines in /dev/kmsg
     spool_mib: int = 64
+    product: str | None = None  # the accelerator, e.g. H100: some faults mean another thing on another product
+    labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
 
     @property
     def identity(self) -> Identity:
         """Who this node says it is."""
-        return Identity(self.node_id, self.cluster, self.pool, self.provider, self.instance_id or self.node_id)
+        instance_id = self.instance_id or self.node_id
+        return Identity(
+            self.node_id, self.cluster, self.pool, self.provider, instance_id, self.product, dict(self.labels)
+        )
 
     def boot_id(self) -> str:
         """The id of the running boot."""
@@ -83,12 +90,12 @@ def load(path: Path) -> AgentConfig:
 
 
 def _parse(document: dict[str, object]) -> AgentConfig:
-    known = {field.name: field for field in fields(AgentConfig)}
+    known = {known.name: known for known in fields(AgentConfig)}
     for key in document:
         if key not in known:
             raise ConfigError(f"unknown key {key!r}; known are {', '.join(sorted(known))}")
-    for key, field in known.items():
-        if field.default is MISSING and key not in document:
+    for key, one in known.items():
+        if one.default is MISSING and one.default_factory is MISSING and key not in document:
             raise ConfigError(f"key {key!r} is missing")
     values = {key: _value(key, value) for key, value in document.items()}
     return AgentConfig(**values)  # type: ignore[arg-type]  # every value has been checked under its key
@@ -107,7 +114,9 @@ def _value(key: str, value: object) -> object:
         return _checked(key, value, value is None or _is_count(value, 0), "a whole number, 0 or more")
     if key == "spool_mib":
         return _checked(key, value, _is_count(value, 1), "a whole number of MiB, 1 or more")
-    if key in ("endpoint_url", "address") and value is None:
+    if key == "labels":
+        return _labels(value)
+    if key in ("endpoint_url", "address", "product") and value is None:
         return None
     return _text(key, value)
 
@@ -137,6 +146,16 @@ def _kernel_logs(value: object) -> tuple[KernelLog, ...]:
         _checked("kernel_log", entry, is_log and isinstance(entry["path"], str), expected)
         logs.append(KernelLog(entry["kind"], entry["path"]))
     return tuple(logs)
+
+
+def _labels(value: object) -> dict[str, str]:
+    expected = f'an object of at most {_LABELS} texts, such as {{"rack": "r7", "switch": "leaf-3"}}'
+    labels = value if isinstance(value, dict) else {}
+    words = [word for pair in labels.items() for word in pair]
+    is_good = isinstance(value, dict) and len(labels) <= _LABELS
+    is_good = is_good and all(isinstance(word, str) and 0 < len(word) <= _WORD_CHARACTERS for word in words)
+    _checked("labels", value, is_good, expected)
+    return labels
 
 
 def _checked(key: str, value: object, is_good: bool, expected: str) -> object:

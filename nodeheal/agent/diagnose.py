@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from nodeheal.agent.bus import BusUnavailable, EventBus
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
-from nodeheal.contract.evidence.dcgm_diag import Diagnosis, parse_diagnostic
 from nodeheal.agent.event import DiagnosticsFinished, Speaker
 from nodeheal.agent.machine import accelerators
 from nodeheal.agent.spool import Entry, Spool
+from nodeheal.contract.evidence.dcgm_diag import parse_diagnostic
+from nodeheal.contract.evidence.finding import Report
 from nodeheal.contract.vocabulary import Verdict
 
 EXIT_REPORTED = 0
@@ -60,7 +61,7 @@ def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: Event
     return EXIT_REPORTED
 
 
-def run_dcgmi(level: int, deadline_seconds: float, expected: int) -> tuple[Diagnosis, str]:
+def run_dcgmi(level: int, deadline_seconds: float, expected: int) -> tuple[Report, str]:
     """The verdict and what DCGM printed. A diagnostic that hangs has failed: only broken hardware makes it."""
     command = ["dcgmi", "diag", "-r", str(level), "-j"]
     try:
@@ -74,11 +75,11 @@ def run_dcgmi(level: int, deadline_seconds: float, expected: int) -> tuple[Diagn
             errors="replace",
         )
     except OSError as error:
-        return Diagnosis(Verdict.UNKNOWN, reason=f"dcgmi cannot be run: {error.strerror}"), ""
+        return Report(Verdict.UNKNOWN, reason=f"dcgmi cannot be run: {error.strerror}"), ""
     try:
         output, errors = process.communicate(timeout=deadline_seconds)
     except subprocess.TimeoutExpired:
-        return Diagnosis(Verdict.FAILED, ("timeout",), f"no answer within {deadline_seconds:g} s"), ""
+        return Report(Verdict.FAILED, ("timeout",), reason=f"no answer within {deadline_seconds:g} s"), ""
     finally:
         if process.returncode is None:
             _kill(process)

@@ -6,14 +6,16 @@ because pydantic alone costs 10 MiB on every node.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import ClassVar, TypedDict
 
 from nodeheal import __version__
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract import names
+from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Action, Family, Provider, Verdict
+from nodeheal.domain.catalog import find
 
 SCHEMA_VERSION = 1
 EVIDENCE_CHARACTERS = 8192
@@ -30,6 +32,8 @@ class Identity:
     pool: str
     provider: Provider
     instance_id: str
+    product: str | None = None  # of its accelerators, where the operator has said
+    labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +67,14 @@ class HealthEvent(NodeFact):
     source: str
     family: Family
     code: str
+    subcode: str | None = None
     component: str | None = None
     component_serial: str | None = None
     verdict: Verdict
     suggested_action: Action | None = None
     count: int = 1
+    product: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     evidence: str = ""
 
 
@@ -121,9 +128,12 @@ class Speaker:
             source=source,
             family=finding.family,
             code=finding.code,
+            subcode=finding.subcode,
             component=finding.component,
-            verdict=Verdict.FAILED,
+            verdict=verdict_of(finding),
             count=count,
+            product=self.identity.product,
+            labels=self.identity.labels,
             evidence=clip(evidence),
         )
 
@@ -170,6 +180,12 @@ class Speaker:
             "boot_id": self.boot_id,
             "observed_at": at,
         }
+
+
+def verdict_of(finding: Finding) -> Verdict:
+    """How grave the catalog calls it; nobody can tell of a fault that it does not know."""
+    row = find(finding.family, finding.code, finding.subcode)
+    return row.verdict if row else Verdict.UNKNOWN
 
 
 def clip(text: str, limit: int = EVIDENCE_CHARACTERS) -> str:

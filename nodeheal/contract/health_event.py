@@ -13,6 +13,7 @@ from nodeheal.contract.vocabulary import Action, Family, Provider, Verdict
 
 # instance id, managed-instance id, or a scheduler's own id with its Region and account in front.
 NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}$"
+LABELS = 16
 EVIDENCE_BYTES = 8192  # a kernel line is at most 1 KiB; a finding in JSON a few; an event may hold 256 KiB in all
 
 
@@ -52,6 +53,9 @@ class HealthEvent(NodeFact):
     source: Word = Field(description="the check that found it, e.g. kernel_log")
     family: Family
     code: Word = Field(description="as the family spells it: 79, DCGM_FR_VOLATILE_DBE_DETECTED, alive")
+    subcode: Word | None = Field(
+        default=None, description="what the line says beyond its code: RLW_RXPIPE/0x00000004, fatal, NODE_REBOOT"
+    )
     component: Annotated[str, Field(max_length=128)] | None = Field(
         default=None, description="GPU uuid, PCI address (0000:b9:00.0), NVSwitch, Neuron device or NIC"
     )
@@ -59,6 +63,10 @@ class HealthEvent(NodeFact):
     verdict: Verdict
     suggested_action: Action | None = None
     count: int = Field(default=1, ge=1, description="how many identical findings this event stands for")
+    product: Word | None = Field(default=None, description="the accelerator's product name, e.g. NVIDIA H100 80GB HBM3")
+    labels: Annotated[dict[Word, Word], Field(max_length=LABELS)] = Field(
+        default_factory=dict, description="what the node shares with others: rack, switch, fabric, driver_version"
+    )
     evidence: Annotated[str, Field(max_length=EVIDENCE_BYTES)] = Field(
         default="", description="the raw line, or JSON; at most 8 KiB"
     )

@@ -57,7 +57,7 @@ JOB_SK = "job"
 WAIT_SK = "wait"
 SLOT_PREFIX = "slot#"
 TIMELINE_PREFIX = "t#"
-HISTORY_PREFIX = "h#"
+FAULT_PREFIX = "f#"
 RUN_PREFIX = "run#"
 
 

@@ -14,6 +14,13 @@ class AttemptLimit(Frozen):
     window_seconds: int = Field(gt=0)
 
 
+class Reservation(Frozen):
+    """One attempt that a step must reserve before it acts, and for whom it is counted."""
+
+    scope: str = Field(min_length=1, description="node#…, accelerator#… (its serial) or job#…")
+    limit: AttemptLimit
+
+
 class Decision(Frozen):
     """The next step of an incident, and why. The reason ends up in the log, the incident and the email."""
 
@@ -23,7 +30,11 @@ class Decision(Frozen):
     action: Action | None = Field(default=None, description="the rung of the ladder that this step climbs")
     job_id: str | None = None
     deadline_seconds: int = Field(default=60, gt=0, description="how long the workflow waits for the step")
-    attempt: AttemptLimit | None = Field(default=None, description="what a destructive step must reserve first")
+    reserve: tuple[Reservation, ...] = Field(default=(), description="what a destructive step must reserve first: all")
+    fault: str = Field(default="", description="the fault that it is about, in words")
+    why: str = Field(default="", description="what the catalog or the policy says about that fault")
+    policy_version: str = Field(default="", description="content hash of the policy that it was decided by")
+    page_key: str | None = Field(default=None, description="pages with the same key are one page")
     diagnostics_level: int | None = Field(default=None, ge=1, le=4)
     ending: Ending | None = Field(default=None, description="for CLOSE and ESCALATE")
     events_seen: int = Field(default=0, ge=0, description="how many events of the incident it was decided on")

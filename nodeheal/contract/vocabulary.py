@@ -10,6 +10,8 @@ from enum import Enum
 class _Word(str, Enum):
     """A string enum whose str() is its value (``enum.StrEnum`` needs Python 3.11; nodes may have 3.10)."""
 
+    __hash__ = str.__hash__  # as it equals its value; Enum's own is ten times slower, and words are keys everywhere
+
     def __str__(self) -> str:
         return str(self.value)
 
@@ -59,6 +61,25 @@ class Action(_Word):
     REPLACE = "REPLACE"
     ISOLATE = "ISOLATE"
     ESCALATE = "ESCALATE"
+
+
+class Scope(_Word):
+    """How far a fault reaches."""
+
+    application = "application"
+    accelerator = "accelerator"
+    link = "link"
+    node = "node"
+    fabric = "fabric"
+
+
+class NextRung(_Word):
+    """What makes the second rung of a fault's ladder come; those after it come when the one before did not help."""
+
+    unproven = "unproven"  # the first did not help
+    repeated = "repeated"  # the same fault came again on the same accelerator, as often as policy says
+    other_job = "other_job"  # the same fault came on the same accelerator under another job
+    job_end = "job_end"  # the job that runs there has ended
 
 
 class Step(_Word):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from nodeheal.contract.steps import AttemptLimit
+from nodeheal.contract.steps import AttemptLimit, Reservation
 
 
 def in_window(attempts: Mapping[str, datetime], limit: AttemptLimit, now: datetime) -> dict[str, datetime]:
@@ -24,7 +24,9 @@ def reserve(
     return True, {**counted, attempt_id: now}
 
 
-def spelled(limit: AttemptLimit, spent: int) -> str:
-    """'1 of 1 reboots in 24 h', for reasons and emails."""
+def spelled(reservation: Reservation, spent: int) -> str:
+    """'1 of 1 reboots in 24 h', for reasons and emails; of an accelerator with its serial."""
+    limit, (kind, _, who) = reservation.limit, reservation.scope.partition("#")
     name = {"REBOOT": "reboots", "REPLACE": "replacements", "RESTART_WORKLOAD": "job restarts"}[limit.group.value]
-    return f"{spent} of {limit.limit} {name} in {limit.window_seconds / 3600:g} h"
+    whose = f" of accelerator {who}" if kind == "accelerator" else ""
+    return f"{spent} of {limit.limit} {name}{whose} in {limit.window_seconds / 3600:g} h"

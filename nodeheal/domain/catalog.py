@@ -6,31 +6,10 @@ human, never to a reboot.
 
 import csv
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 from importlib import resources
 
-from nodeheal.contract.vocabulary import Action, Family, Verdict
-
-
-class Scope(str, Enum):
-    """How far a fault reaches."""
-
-    application = "application"
-    accelerator = "accelerator"
-    link = "link"
-    node = "node"
-    fabric = "fabric"
-
-
-class NextRung(str, Enum):
-    """What makes the next rung of a ladder come."""
-
-    unproven = "unproven"  # the rung before did not help
-    repeated = "repeated"  # the same fault came again on the same accelerator, as often as policy says
-    other_job = "other_job"  # the same fault came on the same accelerator under another job
-    job_end = "job_end"  # the job that runs there has ended
-
+from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
 
 # A reboot resets what a GPU reset would: the two spend the same attempts.
 BUDGET_GROUPS = {
@@ -38,6 +17,15 @@ BUDGET_GROUPS = {
     Action.REBOOT: Action.REBOOT,
     Action.REPLACE: Action.REPLACE,
     Action.RESTART_WORKLOAD: Action.RESTART_WORKLOAD,
+}
+
+
+# Products of one generation share their codes. One that stands nowhere here is of none that the sources tell apart.
+_GENERATIONS = {
+    "A100": ("A100", "A800", "A30"),
+    "H100": ("H100", "H200", "H800", "H20", "GH200"),
+    "B100": ("B100", "B200", "B300"),
+    "GB200": ("GB200", "GB300"),
 }
 
 
@@ -66,6 +54,11 @@ class CatalogRow:
     def key(self) -> str:
         """As an operator spells it: xid/79, xid/145/RLW_REMAP/0x00000004."""
         return "/".join(part for part in (self.family.value, self.code, self.subcode) if part)
+
+    def applies_to(self, product: str | None) -> bool:
+        """Whether the sources know this code on the product (`H100`, `NVIDIA H100 80GB HBM3`). Not to know is yes."""
+        generation = generation_of(product)
+        return not self.products or generation is None or generation in self.products
 
 
 Rows = dict[tuple[str, str, str], CatalogRow]
@@ -116,6 +109,15 @@ def _row(fields: dict[str, str]) -> CatalogRow:
         why=fields["why"],
         source=fields["source"],
     )
+
+
+def generation_of(product: str | None) -> str | None:
+    """The generation, as the catalog's products are spelled, or None for a product that it does not tell apart."""
+    words = (product or "").upper().replace("-", " ").split()
+    for generation, products in _GENERATIONS.items():
+        if any(word in products for word in words):
+            return generation
+    return None
 
 
 @cache

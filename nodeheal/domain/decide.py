@@ -1,71 +1,163 @@
 """The decision core: from an incident's whole history to its next step, with the reason. Pure and total."""
 
-from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Ending, Outcome, Provider, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, NextRung, Outcome, Provider, Step, Verdict
+from nodeheal.domain import correlate
+from nodeheal.domain.case import Case, read_case
+from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.incident import History
-from nodeheal.domain.policy import Mode, RecoveryPolicy
-from nodeheal.domain.progress import Diagnosis, Progress, gravest, read_progress
+from nodeheal.domain.knobs import Mode
+from nodeheal.domain.ladder import WITH_ARTICLE, next_rungs
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import Progress, read_progress
+from nodeheal.domain.spell import Spell
 
 _IN_ACT_MODE = {
     Action.OBSERVE: "only record it",
+    Action.ESCALATE: "ask a human",
     Action.RESTART_WORKLOAD: "restart the job",
-    Action.RESET_GPU: "reboot the node, which covers a GPU reset",
     Action.REBOOT: "isolate the node, reboot it and rerun its diagnostics",
     Action.REPLACE: "isolate the node and replace it",
     Action.ISOLATE: "isolate the node and ask a human",
-    Action.ESCALATE: "ask a human",
 }
 
 
-def decide(history: History, policy: RecoveryPolicy, provider: Provider) -> Decision:
-    """The next step of the incident. `provider` is the broken node's. Never raises, whatever the history."""
-    fault = gravest(history)
-    seen = read_progress(history)
-    say = _Spell(history, policy)
+def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
+    """The next step of the incident at `now` (UTC). Never raises, whatever the history."""
+    case = read_case(history, policy)
+    seen = read_progress(history, policy)
+    say = Spell(history, policy, case, now)
     if len(history.turns) >= policy.max_turns:
         return say.hand_over(f"{policy.max_turns} decisions did not end this incident; a human must look")
+    if seen.isolation is None:
+        return _before_anything_is_touched(say, seen, case)
+    if case.fault.action is Action.RESTART_WORKLOAD and seen.restart is None:
+        # It was isolated for something graver that has been put right in the catalog or the policy since.
+        return say.hand_over(f"{case.fault.title}: the node is isolated, and nothing asks for that any more")
+    return _heal(say, seen, case)
+
+
+def _before_anything_is_touched(say: Spell, seen: Progress, case: Case) -> Decision:
+    fault = case.fault
     if fault.action is Action.ESCALATE:
         return say.hand_over(f"{fault.title}: {fault.why}")
-    if not any(event.verdict is Verdict.FAILED for event in history.events):
-        said = history.incident.root.verdict
-        return say.hand_over(f"{fault.title} is reported as {said}, not as FAILED: too little to act on")
     if fault.action is Action.OBSERVE:
-        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {fault.why}")
-    if policy.pool(history.incident.pool).mode is Mode.observe:
-        return _in_observe_mode(say, seen, fault)
+        return _let_it_be(say, seen, case)
+    held = _held_back(say, seen, fault)
+    if held is not None:
+        return held
     if fault.action is Action.RESTART_WORKLOAD:
-        return _restart_only(say, seen, fault)
-    return _heal(say, seen, fault, provider)
-
-
-def _in_observe_mode(say: "_Spell", seen: Progress, fault: Diagnosis) -> Decision:
-    pool = say.history.incident.pool
-    if seen.isolation is not None or seen.restart is not None:
-        return say.hand_over(f"{fault.title}: pool {pool} was set to observe during the recovery; nothing more is done")
-    would = _IN_ACT_MODE[fault.action]
-    return say.close(
-        Ending.OBSERVED_ONLY, f"{fault.title}: pool {pool} is in observe mode; in act mode nodeheal would {would}"
+        return _restart_only(say, seen, case)
+    return _not_by_itself(say, seen, fault) or say.step(
+        Step.ISOLATE, f"{fault.title}: {_because(case)}; take the node out of service before anything else"
     )
 
 
-def _restart_only(say: "_Spell", seen: Progress, fault: Diagnosis) -> Decision:
+def _because(case: Case) -> str:
+    """What else was reported with the fault, for the reason."""
+    beside = ", ".join(dict.fromkeys(fault.title for fault in case.beside))
+    text = case.fault.why[:1].lower() + case.fault.why[1:].rstrip(".")
+    return f"{text} (with {beside} beside it)" if beside else text
+
+
+def _let_it_be(say: Spell, seen: Progress, case: Case) -> Decision:
+    """Nothing is to be done now: it is an echo, a trend, or something that waits for the job to end."""
+    fault, history = case.fault, say.history
+    if fault.next_rung is NextRung.job_end and len(fault.ladder) > 1:
+        return _wait_for_job(say, seen, fault)
+    root = correlate.root_of_echo(fault, history, say.policy)
+    if root is not None:
+        about = f"{root.family.value.upper()} {root.code} on {root.node_id}"
+        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: it belongs to {about}. {fault.why}")
+    return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {fault.why}")
+
+
+def _wait_for_job(say: Spell, seen: Progress, fault: Fault) -> Decision:
+    wanted = fault.ladder[1]
+    held = _held_back(say, seen, fault.climbed("When the job has ended."))
+    if held is not None:
+        return held
+    if seen.waited is not None and seen.waited.outcome is Outcome.TIMED_OUT:
+        return say.hand_over(f"{fault.title}: the job has not ended in time; a {wanted.lower()} is due when it has")
+    return say.step(Step.WAIT, f"{fault.title}: {fault.why} Waiting for the job to end; then {WITH_ARTICLE[wanted]}")
+
+
+def _held_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+    """What keeps nodeheal from acting here: the mode of the pool, a maintenance window, the node's opt-out."""
+    pool, would = say.history.incident.pool, _IN_ACT_MODE[fault.action]
+    held = say.policy.why_only_observe(say.history.incident.node_id, pool, say.now)
+    mode = say.policy.pool(pool).mode_of(fault.action)
+    if not held and mode is Mode.observe:
+        held = f"pool {pool} is in observe mode"
+    if held and seen.restart is not None:
+        return say.hand_over(f"{fault.title}: {held} since the recovery began; nothing more is done")
+    if held:
+        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {held}; in act mode nodeheal would {would}")
+    if mode is Mode.approve:
+        return say.hand_over(f"{fault.title}: pool {pool} asks for approval first; nodeheal would {would}. {fault.why}")
+    return None
+
+
+def _not_by_itself(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+    """Whether the fault is one of many with one cause, another node's, or only that of a node that comes up."""
+    cause = correlate.common_cause(fault, say.history, say.policy)
+    if cause is not None:
+        told = f"{fault.title}: {cause.text}. The cause is not in the nodes, so none of them is touched"
+        return say.hand_over(told, page_key=cause.key)
+    owner = correlate.owner_of_fabric(fault, say.history, say.policy)
+    if owner is not None:
+        told = f"{owner.family.value.upper()} {owner.code} on {owner.node_id}"
+        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: one fabric, one incident: it belongs to {told}")
+    return _settle(say, seen, fault)
+
+
+def _settle(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+    """Accelerators that are missing while a node comes up are given time. Silence afterwards is not health."""
+    around, event = say.history.surroundings, fault.event
+    starts = [at for at in (around.booted_at, around.agent_since) if at is not None and at <= event.observed_at]
+    settled_at = max(starts, default=event.observed_at) + timedelta(seconds=say.policy.settle_seconds)
+    if fault.key not in say.policy.settling or not starts or event.observed_at >= settled_at:
+        return None
+    later = [e for e in say.history.events if e.observed_at >= settled_at and e.node_id == event.node_id]
+    alike = [e for e in later if (e.family, e.code, e.boot_id) == (event.family, event.code, event.boot_id)]
+    last = max(alike, key=lambda e: (e.observed_at, e.event_id), default=None)
+    if last is not None and last.verdict is Verdict.OK:
+        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: gone when it settled")
+    if last is not None and last.verdict is not Verdict.UNKNOWN:
+        return None
+    if say.now < settled_at:
+        left = int((settled_at - say.now).total_seconds()) + say.policy.deadlines.quick_seconds
+        why = f"{fault.title}: the node has just come up; it is given {say.policy.settle_seconds} s to settle"
+        return say.step(Step.WAIT, why, deadline_seconds=left)
+    return say.hand_over(f"{fault.title}: since it should have settled nothing was reported; silence is not health")
+
+
+def _restart_only(say: Spell, seen: Progress, case: Case) -> Decision:
     """The job's own fault: restart it where it is; the node is not touched."""
+    fault = case.fault
     if say.job_id is None:
         return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: no job of ours runs here, nothing to restart")
     if seen.restart is None:
-        return say.step(Step.RESTART_WORKLOAD, f"{fault.title}: {fault.why}", Action.RESTART_WORKLOAD)
-    if seen.restart.outcome is Outcome.DONE:
-        return say.close(Ending.RECOVERED, f"{fault.title}: {seen.restart.reason}")
-    return say.hand_over(f"{fault.title}: the job could not be restarted: {seen.restart.reason}")
+        nodes = correlate.nodes_with(fault, say.history, say.policy.correlation.window_seconds)
+        first = min(nodes, key=lambda node: (nodes[node], node))
+        if first != fault.event.node_id:
+            return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: the job's restart belongs to the one on {first}")
+        many = f" {len(nodes)} nodes of the job show it at once: it is the application." if len(nodes) > 1 else ""
+        return say.step(Step.RESTART_WORKLOAD, f"{fault.title}: {fault.why}{many}", Action.RESTART_WORKLOAD)
+    if seen.restart.outcome is not Outcome.DONE:
+        return say.hand_over(f"{fault.title}: the job could not be restarted: {seen.restart.reason}")
+    if case.has_riddle:
+        riddle = next(fault.title for fault in case.beside if fault.action is Action.ESCALATE)
+        return say.hand_over(f"{fault.title}: {seen.restart.reason}; but {riddle} beside it needs a human")
+    return say.close(Ending.RECOVERED, f"{fault.title}: {seen.restart.reason}")
 
 
-def _heal(say: "_Spell", seen: Progress, fault: Diagnosis, provider: Provider) -> Decision:
+def _heal(say: Spell, seen: Progress, case: Case) -> Decision:
     """Isolate, then climb the ladder until something is proven, then bring the job back."""
-    if seen.isolation is None:
-        return say.step(Step.ISOLATE, f"{fault.title}: take the node out of service before anything else")
-    if not seen.is_isolated:
+    fault = case.fault
+    if seen.isolation is not None and not seen.is_isolated:
         return say.hand_over(f"{fault.title}: the node was not isolated: {seen.isolation.reason}")
     if seen.awaits_proof:
         return _prove(say, seen)
@@ -76,11 +168,11 @@ def _heal(say: "_Spell", seen: Progress, fault: Diagnosis, provider: Provider) -
     if not seen.is_proven:
         return _climb(say, seen, fault)
     if seen.replacement:
-        return _after_swap(say, seen, fault, provider)
-    return _after_repair(say, seen, fault)
+        return _after_swap(say, seen, case)
+    return _after_repair(say, seen, case)
 
 
-def _prove(say: "_Spell", seen: Progress) -> Decision:
+def _prove(say: Spell, seen: Progress) -> Decision:
     if seen.replacement:
         return say.step(
             Step.DIAGNOSE, f"{seen.replacement} takes over only if it passes diagnostics", node_id=seen.replacement
@@ -88,41 +180,65 @@ def _prove(say: "_Spell", seen: Progress) -> Decision:
     return say.step(Step.DIAGNOSE, "it is back with a new boot id; prove the repair by rerunning the diagnostics")
 
 
-def _climb(say: "_Spell", seen: Progress, fault: Diagnosis) -> Decision:
+def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
     """The next rung. A swap that brought a bad spare is not followed by another: a human looks at the pool."""
-    rungs = say.policy.rungs(fault.action)
-    left = rungs[len(seen.tried) :]
-    if not seen.tried and left:
-        return say.step(Step(left[0].value), f"{fault.title}: {fault.why}", left[0])
-    if not left:
-        tried = seen.told() or "isolated, as the catalog asks"
-        return say.hand_over(f"{fault.title}: {tried}; nothing is left to try")
-    name = {Action.REBOOT: "reboot", Action.REPLACE: "replacement"}[left[0]]
-    return say.step(Step(left[0].value), f"{seen.told()}; next is a {name}", left[0])
+    rungs, notes = next_rungs(fault, seen, say)
+    told = "; ".join(filter(None, [seen.told(), *notes]))
+    if not rungs:
+        return say.hand_over(f"{fault.title}: {told or 'isolated, as the catalog asks'}; nothing is left to try")
+    rung = rungs[0]
+    held = _held_in_the_middle(say, fault, rung)
+    if held is not None:
+        return held
+    if rung is Action.REPLACE and not seen.tried and seen.proof is None:
+        end = correlate.other_end(fault, say.history, say.policy)
+        if end is not None:
+            why = f"{end.node_id} reports the other end of a link; only one end is bad, so diagnose before replacing"
+            return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
+    reason = f"{told}; next is {WITH_ARTICLE[rung]}" if told else f"{fault.title}: {fault.why}"
+    return say.step(Step(rung.value), reason, rung)
 
 
-def _after_repair(say: "_Spell", seen: Progress, fault: Diagnosis) -> Decision:
+def _held_in_the_middle(say: Spell, fault: Fault, rung: Action) -> Decision | None:
+    """The node is isolated already; what holds nodeheal back now leaves it to a human as it is."""
+    pool = say.history.incident.pool
+    held = say.policy.why_only_observe(say.history.incident.node_id, pool, say.now)
+    mode = say.policy.pool(pool).mode_of(rung)
+    if not held and mode is not Mode.act:
+        held = f"pool {pool} is in {mode} mode for {WITH_ARTICLE[rung]}"
+    cause = correlate.common_cause(fault, say.history, say.policy)
+    if held or cause is not None:
+        told = held or (cause.text if cause else "")
+        return say.hand_over(f"{fault.title}: {told}; the node stays isolated and nothing more is done")
+    return None
+
+
+def _after_repair(say: Spell, seen: Progress, case: Case) -> Decision:
+    fault = case.fault
     if seen.returned is None:
-        return say.step(Step.RETURN, "proven by a new boot id and passed diagnostics; back to service, on probation")
+        proof = "proven by a new boot id and passed diagnostics" if seen.tried else "it passed its diagnostics"
+        return say.step(Step.RETURN, f"{proof}; back to service, on probation")
     if seen.returned.outcome is not Outcome.DONE:
         return say.hand_over(f"{fault.title}: healed, but not back in service: {seen.returned.reason}")
-    return _bring_back(say, seen) or say.close(Ending.RECOVERED, _ended(say, seen, fault))
+    return _bring_back(say, seen, fault) or say.close(Ending.RECOVERED, _ended(say, seen, fault))
 
 
-def _after_swap(say: "_Spell", seen: Progress, fault: Diagnosis, provider: Provider) -> Decision:
-    unfinished = _bring_back(say, seen)
+def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
+    unfinished = _bring_back(say, seen, case.fault)
     if unfinished:
         return unfinished
-    ended = _ended(say, seen, fault)
-    if provider is Provider.hybrid:
+    ended = _ended(say, seen, case.fault)
+    if say.history.surroundings.provider is Provider.hybrid:
         return say.hand_over(f"{ended}; the broken node stays out of service until a human repairs or retires it")
     return say.close(Ending.RECOVERED, ended)
 
 
-def _bring_back(say: "_Spell", seen: Progress) -> Decision | None:
+def _bring_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
     """Restart the job once. None when there is nothing (more) to restart."""
     if say.job_id is None or (seen.restart and seen.restart.outcome is Outcome.DONE):
         return None
+    if fault.next_rung is NextRung.job_end and fault.start > 0:
+        return None  # its job had ended by itself before anything was touched
     if seen.restart:
         return say.hand_over(f"{seen.told()}, but the job could not be restarted: {seen.restart.reason}")
     where = f"with {seen.replacement} in place of the broken node" if seen.replacement else "on the same nodes"
@@ -131,59 +247,7 @@ def _bring_back(say: "_Spell", seen: Progress) -> Decision | None:
     )
 
 
-def _ended(say: "_Spell", seen: Progress, fault: Diagnosis) -> str:
+def _ended(say: Spell, seen: Progress, fault: Fault) -> str:
     proof = seen.proof.reason if seen.proof else ""
     job = seen.restart.reason if seen.restart else "no job of ours was running here"
-    return f"{fault.title}: {seen.told()}; {proof}; {job}"
-
-
-@dataclass(frozen=True)
-class _Spell:
-    """Spells decisions: fills in what every one of them carries."""
-
-    history: History
-    policy: RecoveryPolicy
-
-    @property
-    def job_id(self) -> str | None:
-        return self.history.incident.job_id
-
-    def step(self, step: Step, reason: str, action: Action | None = None, node_id: str | None = None) -> Decision:
-        return Decision(
-            step=step,
-            reason=reason,
-            node_id=node_id or self.history.incident.node_id,
-            action=action,
-            job_id=self.job_id,
-            events_seen=len(self.history.events),
-            deadline_seconds=self._deadline(step),
-            attempt=self.policy.limits[action] if action else None,
-            diagnostics_level=self.policy.diagnostics_level if step is Step.DIAGNOSE else None,
-        )
-
-    def close(self, ending: Ending, reason: str) -> Decision:
-        return self._last(Step.CLOSE, ending, reason)
-
-    def hand_over(self, reason: str) -> Decision:
-        return self._last(Step.ESCALATE, Ending.HANDED_TO_A_HUMAN, reason)
-
-    def _last(self, step: Step, ending: Ending, reason: str) -> Decision:
-        return Decision(
-            step=step,
-            ending=ending,
-            reason=reason,
-            node_id=self.history.incident.node_id,
-            job_id=self.job_id,
-            events_seen=len(self.history.events),
-            deadline_seconds=self.policy.deadlines.quick_seconds,
-        )
-
-    def _deadline(self, step: Step) -> int:
-        known = self.policy.deadlines
-        return {
-            Step.ISOLATE: known.isolate_seconds,
-            Step.REBOOT: known.reboot_seconds,
-            Step.DIAGNOSE: known.diagnose_seconds,
-            Step.REPLACE: known.replace_seconds,
-            Step.RESTART_WORKLOAD: known.restart_seconds,
-        }.get(step, known.quick_seconds)
+    return f"{fault.title}: {'; '.join(filter(None, [seen.told(), proof, job]))}"

@@ -1,12 +1,14 @@
 """An incident: one fault on one node, from the first event to the last word."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Ending, IncidentState
+from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState
+from nodeheal.domain.catalog import find
+from nodeheal.domain.surroundings import Surroundings
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class History:
     events: tuple[HealthEvent, ...]
     turns: tuple[Turn, ...]
     timeline: tuple[TimelineEntry, ...] = ()
+    surroundings: Surroundings = field(default_factory=Surroundings)
 
 
 def incident_id_of(event: HealthEvent) -> str:
@@ -72,6 +75,13 @@ def incident_id_of(event: HealthEvent) -> str:
 def fingerprint(event: HealthEvent) -> str:
     """What makes two findings the same trouble on one boot."""
     return f"{event.family}/{event.code}/{event.component or '-'}/{event.boot_id}"
+
+
+def dealt_with_the_job(print_of_fault: str) -> bool:
+    """Whether a settled fault was one of the job that ran then: under the next run it is news again."""
+    family, code, *_ = print_of_fault.split("/")
+    row = find(Family(family), code)
+    return row is not None and row.action is Action.RESTART_WORKLOAD
 
 
 def event_entry(event: HealthEvent) -> TimelineEntry:

@@ -5,9 +5,11 @@ from datetime import datetime
 from enum import Enum, auto
 
 from nodeheal.contract.vocabulary import NodeState, Provider
+from nodeheal.domain.surroundings import PastRecovery
 
 # A node keeps the boots it has had, to tell an old event from a new boot. An agent's spool holds days, not years.
 BOOTS_REMEMBERED = 16
+RECOVERIES_REMEMBERED = 16
 
 _MOVES: dict[NodeState, frozenset[NodeState]] = {
     NodeState.HEALTHY: frozenset({NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RETIRED}),
@@ -55,6 +57,10 @@ class Node:
     job_id: str | None = None
     # fingerprint of a fault -> the incident that dealt with it on this boot; what repeats is history, not news
     settled: dict[str, str] = field(default_factory=dict)
+    agent_version: str = ""
+    agent_since: datetime | None = None  # when this version was first heard
+    good_since: datetime | None = None  # when it last passed its diagnostics; what it reported before is history
+    recoveries: tuple[PastRecovery, ...] = ()  # newest first
     version: int = 0
 
     def view(self, boot_id: str, observed_at: datetime) -> BootView:
@@ -84,6 +90,17 @@ class Node:
             accelerators=accelerators or self.accelerators,
             settled={},
         )
+
+    def speaks_as(self, agent_version: str, at: datetime) -> "Node":
+        """The node with the agent version that it speaks with, and since when."""
+        if agent_version == self.agent_version or (self.agent_since is not None and at < self.agent_since):
+            return self
+        return replace(self, agent_version=agent_version, agent_since=at)
+
+    def recovered_in(self, past: PastRecovery) -> "Node":
+        """The node with one more recovery to its name. The same incident counts once."""
+        others = tuple(known for known in self.recoveries if known.incident_id != past.incident_id)
+        return replace(self, recoveries=(past, *others)[:RECOVERIES_REMEMBERED])
 
     def is_available(self, now: datetime) -> bool:
         """Whether a gang may be placed here: in service, out of probation, no open incident, no job."""

@@ -1,69 +1,24 @@
 """The policy document: every knob that an operator may turn, with its unit, default and meaning.
 
-Pure data. What is decided from it lives in `decide.py`.
+Pure data. What is decided from it lives in `decide.py`. docs/reference/policy.md is generated from here.
 """
 
 import hashlib
-from enum import StrEnum
+import json
+from datetime import datetime
+from functools import cached_property
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.health_event import Frozen, NodeId, Word
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
-
-_DAY = 86_400
-
-
-class Mode(StrEnum):
-    """How far nodeheal may go by itself."""
-
-    observe = "observe"
-    act = "act"
+from nodeheal.domain.knobs import DAY, WEEK, Breaker, Correlation, Deadlines, Lemon, Override, PoolPolicy
 
 
-class Ladder(Frozen):
-    """The destructive rungs, in order, for a fault that asks for this action first."""
-
-    rungs: tuple[Action, ...] = Field(description="REBOOT and REPLACE, in the order they are tried")
-
-    @model_validator(mode="after")
-    def _only_rungs(self) -> Self:
-        wrong = [rung for rung in self.rungs if rung not in (Action.REBOOT, Action.REPLACE)]
-        if wrong:
-            raise ValueError(f"{wrong[0]} is not a rung; a ladder holds REBOOT and REPLACE")
-        return self
-
-
-class Budget(Frozen):
-    """How much of a pool may be out of service by our hand at once. The stricter of the two wins."""
-
-    max_nodes: int = Field(default=1, ge=0, description="nodes")
-    max_percent: float = Field(default=10.0, ge=0, le=100, description="percent of the pool's nodes")
-    floor_nodes: int = Field(default=1, ge=0, description="nodes that percent never goes below: small pools still work")
-
-    def slots(self, pool_nodes: int) -> int:
-        """How many nodes of a pool of this size may be disrupted."""
-        return min(self.max_nodes, max(self.floor_nodes, int(pool_nodes * self.max_percent / 100)))
-
-
-class Deadlines(Frozen):
-    """How long the workflow waits for each step before it looks for itself. Seconds."""
-
-    isolate_seconds: int = Field(default=180, gt=0, description="drain, and the gang's tasks stopped with their grace")
-    reboot_seconds: int = Field(default=1_200, gt=0, description="a GPU node boots in minutes; firmware can take 15")
-    diagnose_seconds: int = Field(default=1_200, gt=0, description="dcgmi diag -r 2 takes minutes on eight GPUs")
-    replace_seconds: int = Field(default=900, gt=0, description="a swap to a warm spare takes seconds")
-    restart_seconds: int = Field(default=600, gt=0, description="image pull included")
-    quick_seconds: int = Field(default=60, gt=0, description="a step that waits for nothing")
-
-
-class PoolPolicy(Frozen):
-    """What holds for one pool."""
-
-    mode: Mode = Field(default=Mode.observe, description="observe: decide and tell, touch nothing; act: recover")
-    budget: Budget = Field(default_factory=Budget)
+def _limit(action: Action, limit: int, window: int) -> AttemptLimit:
+    return AttemptLimit(group=action, limit=limit, window_seconds=window)
 
 
 class RecoveryPolicy(Frozen):
@@ -71,21 +26,43 @@ class RecoveryPolicy(Frozen):
 
     default_pool: PoolPolicy = Field(default_factory=PoolPolicy, description="for every pool not named in pools")
     pools: dict[str, PoolPolicy] = Field(default_factory=dict, description="by pool name; replaces default_pool whole")
-    ladders: dict[Action, Ladder] = Field(
-        default_factory=lambda: {
-            Action.RESET_GPU: Ladder(rungs=(Action.REBOOT, Action.REPLACE)),
-            Action.REBOOT: Ladder(rungs=(Action.REBOOT, Action.REPLACE)),
-            Action.REPLACE: Ladder(rungs=(Action.REPLACE,)),
-        },
-        description="by the action that the catalog asks for; a reset is off by default, and a reboot covers it",
+    opted_out: dict[NodeId, Word] = Field(
+        default_factory=dict, description="nodes that nodeheal only observes, each with the reason"
     )
+    overrides: tuple[Override, ...] = Field(default=(), description="faults treated otherwise than by the catalog")
     limits: dict[Action, AttemptLimit] = Field(
         default_factory=lambda: {
-            Action.REBOOT: AttemptLimit(group=Action.REBOOT, limit=1, window_seconds=_DAY),
-            Action.REPLACE: AttemptLimit(group=Action.REPLACE, limit=1, window_seconds=_DAY),
-            Action.RESTART_WORKLOAD: AttemptLimit(group=Action.RESTART_WORKLOAD, limit=10, window_seconds=_DAY),
+            Action.REBOOT: _limit(Action.REBOOT, 1, DAY),
+            Action.REPLACE: _limit(Action.REPLACE, 1, DAY),
+            Action.RESTART_WORKLOAD: _limit(Action.RESTART_WORKLOAD, 10, DAY),
         },
         description="attempts per node (restarts: per job) in a sliding window of seconds",
+    )
+    accelerator_limits: dict[Action, AttemptLimit] = Field(
+        default_factory=lambda: {
+            Action.REBOOT: _limit(Action.REBOOT, 2, WEEK),
+            Action.REPLACE: _limit(Action.REPLACE, 1, WEEK),
+        },
+        description="attempts per accelerator serial, which outlives the node's name; REBOOT and REPLACE",
+    )
+    correlation: Correlation = Field(default_factory=Correlation)
+    breaker: Breaker = Field(default_factory=Breaker)
+    lemon: Lemon = Field(default_factory=Lemon)
+    settling: tuple[str, ...] = Field(
+        default=(
+            "efa/DEVICE_MISSING",
+            "host/efa_count_mismatch",
+            "host/gpu_count_mismatch",
+            "host/neuron_count_mismatch",
+            "neuron/DEVICE_COUNT_MISMATCH",
+            "nvml/GPU_COUNT_MISMATCH",
+            "nvml/GPU_MISSING",
+            "nvml/NO_DEVICES",
+        ),
+        description="faults that are normal while a node comes up, as family/code",
+    )
+    settle_seconds: int = Field(
+        default=300, ge=0, description="seconds that such a fault is given after a boot or an agent upgrade"
     )
     diagnostics_level: int = Field(default=2, ge=1, le=4, description="dcgmi diag -r: 1 seconds, 2 minutes, 4 hours")
     probation_seconds: int = Field(default=3_600, ge=0, description="no new gang on a returned node for this long")
@@ -93,25 +70,45 @@ class RecoveryPolicy(Frozen):
     deadlines: Deadlines = Field(default_factory=Deadlines)
 
     @model_validator(mode="after")
-    def _limits_are_complete(self) -> Self:
+    def _is_consistent(self) -> Self:
         for action in (Action.REBOOT, Action.REPLACE, Action.RESTART_WORKLOAD):
-            limit = self.limits.get(action)
-            if limit is None:
+            if action not in self.limits:
                 raise ValueError(f"limits: {action} is missing; without a limit there is no attempt to reserve")
-            if limit.group is not action:
-                raise ValueError(f"limits: {action} counts in group {limit.group}; it must count in its own")
+        for name, limits in (("limits", self.limits), ("accelerator_limits", self.accelerator_limits)):
+            for action, limit in limits.items():
+                if limit.group is not action:
+                    raise ValueError(f"{name}: {action} counts in group {limit.group}; it must count in its own")
+        seen: set[tuple[str, str]] = set()
+        for override in self.overrides:
+            keys = {(override.fault, pool) for pool in override.pools or ("",)}
+            if keys & seen:
+                raise ValueError(f"overrides: {override.fault} stands twice for the same pool")
+            seen |= keys
         return self
 
     def pool(self, name: str) -> PoolPolicy:
         """What holds for this pool."""
         return self.pools.get(name, self.default_pool)
 
-    def rungs(self, action: Action) -> tuple[Action, ...]:
-        """The destructive steps to try, in order, for what the catalog asks."""
-        ladder = self.ladders.get(action)
-        return ladder.rungs if ladder else ()
+    def override(self, fault: str, pool: str) -> Override | None:
+        """The override that names the fault (`family/code/subcode`) most exactly, or None."""
+        found = [(exact, o) for o in self.overrides if (exact := o.exactness(fault, pool))]
+        return max(found, key=lambda pair: pair[0])[1] if found else None
 
-    @property
+    def why_only_observe(self, node_id: str, pool: str, now: datetime) -> str:
+        """What keeps nodeheal from touching this node now, whatever the fault; empty: nothing."""
+        if node_id in self.opted_out:
+            return f"{node_id} is opted out ({self.opted_out[node_id]})"
+        for window in self.pool(pool).maintenance:
+            if window.holds(now):
+                return f"pool {pool} is in maintenance ({window.why})"
+        return ""
+
+    def __hash__(self) -> int:
+        return hash(self.version)
+
+    @cached_property
     def version(self) -> str:
         """A content hash: two documents that say the same have the same version."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+        document = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(document.encode()).hexdigest()[:12]

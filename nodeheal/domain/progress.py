@@ -2,20 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import Action, Outcome, Step, Verdict
-from nodeheal.domain.catalog import find
+from nodeheal.domain.diagnosis import diagnose
 from nodeheal.domain.incident import History
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """What the catalog says of an event."""
-
-    action: Action
-    title: str
-    why: str
+from nodeheal.domain.policy import RecoveryPolicy
 
 
 @dataclass
@@ -45,6 +36,7 @@ class Progress:
     contradiction: str = ""  # a fault on the boot that the reboot led to
     returned: StepResult | None = None
     restart: StepResult | None = None
+    waited: StepResult | None = None
 
     @property
     def is_isolated(self) -> bool:
@@ -79,56 +71,20 @@ class Progress:
         return "; ".join(str(rung) for rung in self.tried)
 
 
-def diagnose_event(event: HealthEvent) -> Diagnosis:
-    """What a fault asks for. One that no row describes goes to a human."""
-    row = find(event.family, event.code)
-    spelled = f"{event.family.value.upper()} {event.code}"
-    if row is None:
-        return Diagnosis(Action.ESCALATE, spelled, "the catalog does not know this fault; a human must look")
-    return Diagnosis(row.action, f"{spelled} ({row.name})", row.why)
-
-
-# What outweighs what when one node reports several faults: the cure that covers the others.
-_WEIGHT = {
-    action: weight
-    for weight, action in enumerate(
-        (
-            Action.OBSERVE,
-            Action.ESCALATE,
-            Action.RESTART_WORKLOAD,
-            Action.ISOLATE,
-            Action.RESET_GPU,
-            Action.REBOOT,
-            Action.REPLACE,
-        )
-    )
-}
-
-
-def gravest(history: History) -> Diagnosis:
-    """The fault that the incident is about: the gravest that the node reported on the boot of the first event.
-
-    A harmless event may open an incident that a grave one joins; which of them came first says nothing.
-    """
-    root = history.incident.root
-    about = (root.node_id, root.boot_id)
-    events = [e for e in history.events if (e.node_id, e.boot_id) == about and e.verdict is Verdict.FAILED]
-    return max((diagnose_event(event) for event in events or [root]), key=lambda found: _WEIGHT[found.action])
-
-
-def read_progress(history: History) -> Progress:
+def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
     """Fold the turns, in order, into what is done; then let what the node reported since speak against it."""
     seen = Progress()
     for turn in history.turns:
         if turn.result is not None:
             _fold(seen, turn.result)
-    _hear_the_node(seen, history)
+    _hear_the_node(seen, history, policy)
     return seen
 
 
 def _fold(seen: Progress, result: StepResult) -> None:
     if result.step is Step.ISOLATE:
         seen.isolation = result
+        seen.restart = None  # what it stopped has to be brought back again
     elif result.step in (Step.REBOOT, Step.REPLACE):
         seen.tried.append(Rung(Action(result.step.value), result))
         seen.proof = None
@@ -140,16 +96,26 @@ def _fold(seen: Progress, result: StepResult) -> None:
         seen.returned = result
     elif result.step is Step.RESTART_WORKLOAD:
         seen.restart = result
+    elif result.step is Step.WAIT:
+        seen.waited = result
 
 
-def _hear_the_node(seen: Progress, history: History) -> None:
+def _hear_the_node(seen: Progress, history: History, policy: RecoveryPolicy) -> None:
     """A fault on the boot that the last rung led to says that it did not help, whatever diagnostics say."""
     last = seen.tried[-1] if seen.tried else None
     if last is None or last.result.boot_id is None:
         return
     led_to = (last.result.replacement_node_id or last.result.node_id, last.result.boot_id)
-    for event in history.events:
-        if (event.node_id, event.boot_id) == led_to and event.verdict is Verdict.FAILED:
-            again = diagnose_event(event)
-            if again.action not in (Action.OBSERVE, Action.RESTART_WORKLOAD):
-                seen.contradiction = last.disproven = f"{again.title} on {event.node_id} after it"
+    after = [
+        event
+        for event in history.events
+        if (event.node_id, event.boot_id) == led_to and event.verdict is Verdict.FAILED
+    ]
+    against = [
+        fault
+        for fault in diagnose(after, policy, history.incident.pool)
+        if fault.action not in (Action.OBSERVE, Action.RESTART_WORKLOAD)
+    ]
+    if against:
+        first = min(against, key=lambda fault: (fault.event.observed_at, fault.event.event_id))
+        seen.contradiction = last.disproven = f"{first.title} on {first.event.node_id} after it"

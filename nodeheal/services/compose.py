@@ -1,10 +1,11 @@
 """Write the email that an operator reads at night: what happened, why, what was tried, what is needed."""
 
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
+from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, NodeState
 from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
-from nodeheal.domain.progress import gravest, read_progress
+from nodeheal.domain.progress import Progress
 
 _WORDS = {
     Ending.RECOVERED: "recovered",
@@ -13,16 +14,18 @@ _WORDS = {
 }
 
 
-def compose(history: History, ending: Ending, summary: str, node: Node) -> Notification:
+def compose(history: History, seen: Progress, decided: Decision, node: Node) -> Notification:
     """One email for one ending of one incident. Sending it twice is folded by its key."""
-    incident = history.incident
-    is_down = " is down" if read_progress(history).has_stopped_job else ""
+    incident, ending = history.incident, decided.ending or Ending.HANDED_TO_A_HUMAN
+    is_down = " is down" if seen.has_stopped_job else ""
     job = f", {incident.job_id}{is_down}" if incident.job_id else ""
-    subject = f"[nodeheal] {_WORDS[ending]}: {incident.node_id}{job}: {gravest(history).title}"
+    subject = f"[nodeheal] {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}"
     return Notification(
-        key=f"{incident.incident_id}/{ending}",
+        key=decided.page_key or f"{incident.incident_id}/{ending}",
         subject=_fit(subject),
-        body="\n".join([*_head(history, summary), "", *_needed(history, ending, node), "", *_story(history)]),
+        body="\n".join(
+            [*_head(history, seen, decided), "", *_needed(history, seen, ending, node), "", *_story(history)]
+        ),
         severity="PAGE" if ending is Ending.HANDED_TO_A_HUMAN else "INFO",
         pool=incident.pool,
     )
@@ -34,30 +37,27 @@ def _fit(subject: str) -> str:
     return plain if len(plain) <= SUBJECT_CHARACTERS else plain[: SUBJECT_CHARACTERS - 3] + "..."
 
 
-def _head(history: History, summary: str) -> list[str]:
+def _head(history: History, seen: Progress, decided: Decision) -> list[str]:
     incident = history.incident
-    fault = gravest(history)
-    seen = read_progress(history)
     tried = "; ".join(filter(None, [seen.told(), seen.restart.reason if seen.restart else ""]))
     return [
-        summary,
+        decided.reason,
         "",
         f"Node       {incident.node_id} (pool {incident.pool})",
-        f"Fault      {fault.title}" + (f" on {incident.root.component}" if incident.root.component else ""),
+        f"Fault      {decided.fault}" + (f" on {incident.root.component}" if incident.root.component else ""),
         f"Evidence   {incident.root.evidence}",
         f"Job        {incident.job_id or 'none of ours'}",
-        f"Why        {fault.why}",
+        f"Why        {decided.why}",
         f"Tried      {tried or 'nothing'}",
     ]
 
 
-def _needed(history: History, ending: Ending, node: Node) -> list[str]:
+def _needed(history: History, seen: Progress, ending: Ending, node: Node) -> list[str]:
     incident = history.incident
     if ending is Ending.RECOVERED:
         return ["Needed     nothing."]
     if ending is Ending.OBSERVED_ONLY:
         return ["Needed     nothing now; nodeheal has touched nothing."]
-    seen = read_progress(history)
     needed = []
     if node.state is NodeState.QUARANTINED:
         needed += [

@@ -8,7 +8,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import History, TimelineEntry, Turn, decision_entry, result_entry
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.steps import node_of
+from nodeheal.services.look_around import look_around
 
 
 def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolicy) -> Decision:
@@ -17,7 +17,7 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     if len(history.turns) > request.turn:
         return history.turns[request.turn].decision
     entries, history = _with_result(request, history)
-    decision = decide(history, policy, node_of(history.incident.node_id, ports).provider)
+    decision = decide(look_around(history, ports, policy), policy, ports.clock())
     entries.append(decision_entry(request.turn, decision, ports.clock()))
     if not ports.incidents.advance(replace(history.incident, turn=request.turn + 1), entries):
         raise NotAccepted(f"turn {request.turn} of {request.incident_id} is being decided elsewhere")

@@ -8,13 +8,15 @@ from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import History, fingerprint
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import Progress, read_progress
+from nodeheal.domain.surroundings import PastRecovery
 from nodeheal.ports import Ports
 from nodeheal.services.compose import compose
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 
 
-def end_incident(request: StepRequest, ports: Ports, state: IncidentState) -> StepResult:
+def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy, state: IncidentState) -> StepResult:
     """End it as the decision says. Each part may be repeated after a crash; the email comes last and is folded."""
     ending = request.decision.ending
     if ending is None:
@@ -27,15 +29,16 @@ def end_incident(request: StepRequest, ports: Ports, state: IncidentState) -> St
         ports.incidents.finish(closed)
     # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.
     spares = {turn.result.replacement_node_id for turn in history.turns if turn.result} - {None, closed.node_id}
+    seen = read_progress(history, policy)
     for spare in spares:
-        _let_go(str(spare), history, request.decision, ports)
-    node = _let_go(closed.node_id, history, request.decision, ports)
+        _let_go(str(spare), history, seen, request.decision, ports)
+    node = _let_go(closed.node_id, history, seen, request.decision, ports)
     detail_type = INCIDENT_ESCALATED if state is IncidentState.ESCALATED else INCIDENT_CLOSED
-    ports.messenger.announce(detail_type, compose(history, ending, request.decision.reason, node))
+    ports.messenger.announce(detail_type, compose(history, seen, request.decision, node))
     return result_of(request, ports, Outcome.DONE, request.decision.reason)
 
 
-def _let_go(node_id: str, history: History, decided: Decision, ports: Ports) -> Node:
+def _let_go(node_id: str, history: History, seen: Progress, decided: Decision, ports: Ports) -> Node:
     """A node in service is free for the next incident; one that is out of service stays with this one until a human
     says so. What the incident dealt with is settled for this boot: its repeats are history, not news."""
     incident_id = history.incident.incident_id
@@ -43,7 +46,9 @@ def _let_go(node_id: str, history: History, decided: Decision, ports: Ports) -> 
         node = node_of(node_id, ports)
         if node.open_incident != incident_id:
             return node
-        if node_id != history.incident.node_id and not read_progress(history).is_proven:
+        if node_id == history.incident.node_id and seen.is_isolated:
+            node = node.recovered_in(PastRecovery(incident_id, history.incident.opened_at))
+        if node_id != history.incident.node_id and not seen.is_proven:
             after = replace(node, open_incident=None, state=NodeState.SUSPECT, state_reason="no proof as a spare")
         elif node.state in OUT_OF_SERVICE:
             after = moved(node, NodeState.QUARANTINED, node.state_reason)

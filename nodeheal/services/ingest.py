@@ -10,6 +10,7 @@ from nodeheal.domain.incident import History, Incident, event_entry, fingerprint
 from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES
+from nodeheal.services.wait_for_news import bring_news
 
 
 class Ingested(StrEnum):
@@ -29,12 +30,16 @@ def ingest(event: HealthEvent, ports: Ports, policy_version: str) -> Ingested:
         node = ports.nodes.get(event.node_id) or enrolled(event)
         view = node.view(event.boot_id, event.observed_at)
         if view is BootView.PAST:
-            ports.nodes.record_history(event, "from before the node's current boot")
+            ports.nodes.record(event, node.job_id, "from before the node's current boot")
             return Ingested.HISTORY
-        node = node.booted(event.boot_id, event.observed_at)
+        node = node.booted(event.boot_id, event.observed_at).speaks_as(event.agent_version, event.observed_at)
         if event.family is Family.heartbeat or event.verdict is Verdict.OK:
             ports.nodes.save(node)  # a lost race means that somebody else has just seen the node
-            return Ingested.SEEN
+            return _take_good_news(event, node, ports)
+        if node.good_since is not None and event.observed_at < node.good_since:
+            ports.nodes.record(event, node.job_id, "from before the node last passed its diagnostics")
+            return Ingested.HISTORY
+        ports.nodes.record(event, node.job_id)
         outcome = _take_fault(event, node, ports, policy_version)
         if outcome is not None:
             return outcome
@@ -53,6 +58,16 @@ def enrolled(fact: NodeFact) -> Node:
         booted_at=fact.observed_at,
         last_seen=fact.observed_at,
     )
+
+
+def _take_good_news(event: HealthEvent, node: Node, ports: Ports) -> Ingested:
+    """That something is well matters to an incident that waits for it; a heartbeat says nothing of the kind."""
+    if event.family is Family.heartbeat or node.open_incident is None:
+        return Ingested.SEEN
+    if not ports.incidents.append(node.open_incident, event_entry(event)):
+        return Ingested.DUPLICATE
+    bring_news(node.open_incident, ports)
+    return Ingested.JOINED
 
 
 def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy_version: str) -> Ingested | None:
@@ -92,9 +107,18 @@ def _join(event: HealthEvent, incident_id: str, ports: Ports) -> Ingested:
     history = ports.incidents.history(incident_id)
     if history.incident.turn == 0 and history.incident.state is IncidentState.OPEN:
         ports.workflows.start(incident_id, event.node_id)
+    if is_new and _is_first_of_its_kind(event, history):
+        bring_news(incident_id, ports)
     if is_new and _may_end_without_it(history, event.node_id, ports):
         raise NotAccepted(f"{incident_id} is ending; event {event.event_id} is taken again when it has")
     return Ingested.JOINED if is_new else Ingested.DUPLICATE
+
+
+def _is_first_of_its_kind(event: HealthEvent, history: History) -> bool:
+    """Whether it tells the incident something: a driver that repeats itself every minute does not."""
+    kind = (event.family, event.code, event.subcode, event.component)
+    others = [other for other in history.events if other.event_id != event.event_id]
+    return all((other.family, other.code, other.subcode, other.component) != kind for other in others)
 
 
 def _may_end_without_it(history: History, node_id: str, ports: Ports) -> bool:

@@ -5,11 +5,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import Action, JobState, Outcome
+from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.domain.case import read_case
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
+from nodeheal.domain.incident import dealt_with_the_job
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.progress import gravest, read_progress
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, resume_if_complete, save_node, tell, token_of
 from nodeheal.services.stop_gang import current_run, is_newer_than_fault, may_write, run_key
@@ -26,7 +29,7 @@ def submit_job(job: Job, nodes: Sequence[Node], ports: Ports) -> Run:
     return run
 
 
-def launch_gang(request: StepRequest, ports: Ports) -> None:
+def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
     """Start the job's next run, the broken node's place taken by its spare. Resumes when all ranks run.
 
     Nothing starts while a rank of the last run may still be writing checkpoints.
@@ -49,8 +52,8 @@ def launch_gang(request: StepRequest, ports: Ports) -> None:
         if alive:
             _refuse(request, ports, f"{', '.join(alive)} of run {last.number} may still be writing checkpoints")
             return
-        nodes = _nodes_for(request, last, ports)
-        unfit = [why for node in nodes if (why := _why_unfit(node, request, ports))]
+        nodes = _nodes_for(request, last, ports, policy)
+        unfit = [why for node in nodes if (why := _why_unfit(node, request, ports, policy))]
         if unfit:
             _refuse(request, ports, "; ".join(unfit))
             return
@@ -82,21 +85,20 @@ def _refuse(request: StepRequest, ports: Ports, why: str) -> None:
     ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why))
 
 
-def _why_unfit(node: Node, request: StepRequest, ports: Ports) -> str:
+def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
     """What speaks against placing a rank here: the node is out of service, or has a fault of its own to be healed."""
     if node.state in OUT_OF_SERVICE:
         return f"{node.node_id} is {node.state}"
     if node.open_incident in (None, request.incident_id):
         return ""
-    fault = gravest(ports.incidents.history(str(node.open_incident)))
-    is_the_nodes = fault.action not in (Action.OBSERVE, Action.ESCALATE, Action.RESTART_WORKLOAD)
-    return f"{node.node_id} has {fault.title}" if is_the_nodes else ""
+    fault = read_case(ports.incidents.history(str(node.open_incident)), policy).fault
+    return f"{node.node_id} has {fault.title}" if fault.touches_the_node else ""
 
 
-def _nodes_for(request: StepRequest, last: Run, ports: Ports) -> list[Node]:
+def _nodes_for(request: StepRequest, last: Run, ports: Ports, policy: RecoveryPolicy) -> list[Node]:
     """The nodes of the last run, in rank order, with the spare in the broken node's place."""
     history = ports.incidents.history(request.incident_id)
-    spare, broken = read_progress(history).replacement, history.incident.node_id
+    spare, broken = read_progress(history, policy).replacement, history.incident.node_id
     names = [spare if spare and task.node_id == broken else task.node_id for task in last.tasks]
     return [node_of(name, ports) for name in names]
 
@@ -140,7 +142,10 @@ def _start(job: Job, run: Run, ports: Ports) -> None:
     The nodes are marked first: one that is about to train must not be anybody's spare.
     """
     for task in run.tasks:
-        save_node(ports, node_of(task.node_id, ports), job_id=job.job_id)
+        node = node_of(task.node_id, ports)
+        # What the last run's faults settled is settled for that run: the next one's are news.
+        settled = {fault: by for fault, by in node.settled.items() if not dealt_with_the_job(fault)}
+        save_node(ports, node, job_id=job.job_id, settled=settled)
     master = node_of(run.tasks[0].node_id, ports)
     started: list[str] = []
     for task in run.tasks:

@@ -13,6 +13,7 @@ from nodeheal.services.replace_node import claimed_spare, finish_swap
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
 from nodeheal.services.steps import entry_id, forget, node_of, result_of
 from nodeheal.services.stop_gang import current_run, may_write
+from nodeheal.services.wait_for_news import NEWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,7 @@ def look_once(request: StepRequest, ports: Ports) -> StepResult:
         Step.DIAGNOSE: _at_diagnosis,
         Step.REPLACE: _at_replacement,
         Step.RESTART_WORKLOAD: _at_restart,
+        Step.WAIT: _at_wait,
     }
     looker = look.get(request.decision.step)
     if looker is None:
@@ -111,6 +113,13 @@ def _at_replacement(request: StepRequest, ports: Ports) -> StepResult:
     if spare is None:
         return result_of(request, ports, Outcome.FAILED, "no spare was claimed")
     return finish_swap(request, node, spare, ports)
+
+
+def _at_wait(request: StepRequest, ports: Ports) -> StepResult:
+    wait = ports.waits.get(NEWS, request.incident_id)
+    if wait is not None:
+        forget(ports, wait)
+    return result_of(request, ports, Outcome.TIMED_OUT, f"no news within {_seconds(request)}")
 
 
 def _at_restart(request: StepRequest, ports: Ports) -> StepResult:

@@ -22,7 +22,9 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
         ports.scheduler.activate(node)
     quarantined = moved(node, NodeState.QUARANTINED, why)
     freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why)
-    if not ports.nodes.save(replace(freed, open_incident=None, drained_by_us=False, job_id=None)):
+    if not ports.nodes.save(
+        replace(freed, open_incident=None, drained_by_us=False, job_id=None, good_since=ports.clock())
+    ):
         raise NotAccepted(f"{node_id} is being written by others; nothing was changed, try again")
     ports.budget.release(node.pool, node_id)
     _close(node, why, ports)

@@ -10,7 +10,7 @@ from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider
 from nodeheal.domain.node import Node, moved
 from nodeheal.ports import Ports
-from nodeheal.services.reserve_attempt import attempt_id_of, limit_of, scope_of, why_not_act
+from nodeheal.services.reserve_attempt import refund_attempt, why_not_act
 from nodeheal.services.steps import node_of, result_of, save_node, tell
 
 
@@ -23,7 +23,7 @@ def replace_node(request: StepRequest, ports: Ports) -> StepResult:
     spare = claimed_spare(node, request.incident_id, ports) or _claim_spare(node, request.incident_id, ports)
     if spare is None:
         # Nothing was touched, so nothing is spent: the attempt is there again when a spare is.
-        ports.attempts.refund(scope_of(request), attempt_id_of(request), limit_of(request))
+        refund_attempt(request, ports)
         tell(request, ports, "attempt-refunded", "attempt given back: nothing was touched")
         return result_of(request, ports, Outcome.REFUSED, f"pool {node.pool} has no healthy spare without a job")
     return finish_swap(request, node, spare, ports)

@@ -1,7 +1,7 @@
 """Spend an attempt before a destructive step. What is denied spends nothing."""
 
-from nodeheal.contract.steps import AttemptLimit, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Action, NodeState, Outcome
+from nodeheal.contract.steps import Reservation, StepRequest, StepResult
+from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain import budget
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports
@@ -10,9 +10,7 @@ from nodeheal.services.steps import result_of, tell
 
 def reserve_attempt(request: StepRequest, ports: Ports) -> StepResult:
     """DONE: one attempt is spent (once a turn, however often this is called). REFUSED: the window is full."""
-    limit = limit_of(request)
-    granted, spent = ports.attempts.reserve(scope_of(request), attempt_id_of(request), limit)
-    told = budget.spelled(limit, spent)
+    granted, told = _reserve(request, ports)
     if not granted:
         return result_of(request, ports, Outcome.REFUSED, f"{told} are spent")
     tell(request, ports, "attempt-reserved", f"attempt reserved: {told}")
@@ -30,25 +28,35 @@ def why_not_act(node: Node, request: StepRequest, ports: Ports, *more_states: No
     if node.node_id not in ports.budget.holders(node.pool):
         return f"{node.node_id} holds no slot of pool {node.pool}'s disruption budget"
     # Asking again for the attempt of this turn spends nothing.
-    granted, _ = ports.attempts.reserve(scope_of(request), attempt_id_of(request), limit_of(request))
+    granted, _ = _reserve(request, ports)
     return "" if granted else "no attempt is reserved"
 
 
-def attempt_id_of(request: StepRequest) -> str:
+def refund_attempt(request: StepRequest, ports: Ports) -> None:
+    """Give back what this turn reserved: provably nothing was done with it."""
+    for reservation in _reservations(request):
+        ports.attempts.refund(reservation.scope, _attempt_id(request), reservation.limit)
+
+
+def _reserve(request: StepRequest, ports: Ports) -> tuple[bool, str]:
+    """(granted, in words). All scopes or none: one that is full gives back what the others have granted."""
+    told = ""
+    for reservation in _reservations(request):
+        granted, spent = ports.attempts.reserve(reservation.scope, _attempt_id(request), reservation.limit)
+        if not granted:
+            refund_attempt(request, ports)
+            return False, budget.spelled(reservation, spent)
+        told = told or budget.spelled(reservation, spent)
+    return True, told
+
+
+def _attempt_id(request: StepRequest) -> str:
     """One attempt for one turn of one incident."""
     return f"{request.incident_id}/{request.turn}"
 
 
-def scope_of(request: StepRequest) -> str:
-    """What the counter counts for: the node; for restarts the job."""
-    decision = request.decision
-    if decision.action is Action.RESTART_WORKLOAD:
-        return f"job#{decision.job_id}"
-    return f"node#{decision.node_id}"
-
-
-def limit_of(request: StepRequest) -> AttemptLimit:
-    """The limit that the decision carries. Raises ValueError: a destructive step was decided without one."""
-    if request.decision.attempt is None:
+def _reservations(request: StepRequest) -> tuple[Reservation, ...]:
+    """What the decision wants reserved. Raises ValueError: a destructive step was decided without any."""
+    if not request.decision.reserve:
         raise ValueError(f"{request.decision.step} of {request.incident_id} carries no attempt limit")
-    return request.decision.attempt
+    return request.decision.reserve

@@ -18,6 +18,7 @@ from nodeheal.services.send_command import COMMAND
 from nodeheal.services.steps import SAVE_TRIES, resume, resume_if_complete, save_node
 from nodeheal.services.stop_gang import GANG_STOPPED, run_key
 from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.wait_for_news import bring_news
 
 _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
 
@@ -73,6 +74,7 @@ def on_task_change(change: TaskChange, ports: Ports) -> None:
         _tell_launch_of_a_death(change, key, ports)
         resume_if_complete(ports, ports.waits.strike(GANG_STOPPED, key, change.placement))
         _settle_job(run, ports)
+        _tell_who_waits_for_the_end(run, ports)
 
 
 def _at(blank: StepResult, ports: Ports, **known: object) -> StepResult:
@@ -111,6 +113,14 @@ def _tell_launch_of_a_death(change: TaskChange, key: str, ports: Ports) -> None:
         died = f"a rank stopped while the gang was starting ({change.stop_reason or f'exit code {change.exit_code}'})"
         blank = StepResult.model_validate_json(wait.result_json)
         resume(ports, wait, _at(blank, ports, outcome=Outcome.FAILED, reason=died))
+
+
+def _tell_who_waits_for_the_end(run: Run, ports: Ports) -> None:
+    """An incident on one of the gang's nodes may be waiting for the job to be over."""
+    for task in run.tasks if run.has_ended else ():
+        node = ports.nodes.get(task.node_id)
+        if node is not None and node.open_incident is not None:
+            bring_news(node.open_incident, ports)
 
 
 def _settle_job(run: Run, ports: Ports) -> None:

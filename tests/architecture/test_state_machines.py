@@ -64,6 +64,7 @@ COMMANDS = {
     "Return",
     "Run",
     "Stop",
+    "Wait",
 }
 # The one state whose words are not its stem's: people read "Hand to a human", the code says escalate.
 SPELLED_OTHERWISE = {"Hand to a human": "escalate_incident"}
@@ -205,7 +206,7 @@ def test_the_parent_knows_each_step_by_a_word_of_the_vocabulary() -> None:
     asked = [rule["Condition"].split("'")[1] for rule in states_of(PARENT)["Which step?"]["Choices"]]
 
     assert len(asked) == len(set(asked))
-    assert {Step(word) for word in asked} == set(Step) - {Step.WAIT, Step.FREEZE_EVIDENCE}
+    assert {Step(word) for word in asked} == set(Step) - {Step.FREEZE_EVIDENCE}
 
 
 def test_the_parent_may_start_exactly_its_children() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.domain.policy import Mode
+from nodeheal.domain.knobs import Mode
 from stacks.settings import REPOSITORY, SettingsError, Stage, check_policy, load_settings
 
 

@@ -123,11 +123,10 @@ def test_history_is_kept_once_with_its_first_reason(late: LateTable) -> None:
     store = DynamoNodeStore(on_time(late))
 
     for why in ("first", "second"):
-        store.record_history(xid(), why)
+        store.record(xid(), None, why)
 
-    kept = on_time(late).get(names.node_pk(xid().node_id), f"{names.HISTORY_PREFIX}event-79")
-    assert kept is not None
-    assert kept["why"] == {"S": "first"}
+    [kept] = on_time(late).query(names.node_pk(xid().node_id), names.FAULT_PREFIX)
+    assert kept["note"] == {"S": "first"}
     assert int(kept[names.TTL_ATTRIBUTE]["N"]) > NOW.timestamp()
 
 

@@ -14,8 +14,9 @@ from nodeheal.adapters.memory.stores import (
 from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Provider, Verdict
+from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.node import Node
-from nodeheal.domain.policy import Budget, Mode, PoolPolicy, RecoveryPolicy
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)

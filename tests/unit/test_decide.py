@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Action, Ending, Family, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Ending, Family, Outcome, Step
 from nodeheal.domain.catalog import catalog
 from nodeheal.domain.decide import decide
 from nodeheal.domain.incident import History, Incident, Turn, incident_id_of
-from nodeheal.domain.policy import Mode, PoolPolicy, RecoveryPolicy
+from nodeheal.domain.knobs import Mode, PoolPolicy
+from nodeheal.domain.policy import RecoveryPolicy
 from tests.unit.builders import ACT, NOW, xid
 
 SPARE = "mi-0spare"
@@ -26,10 +27,16 @@ class Story:
         incident = Incident(incident_id_of(root), root.node_id, root.pool, root, NOW, policy.version, job_id=job)
         self.history = History(incident, (root,), ())
         self.policy = policy
-        self.provider = Provider.hybrid
+        self.now = NOW
+
+    def amid(self, **changes: object) -> "Story":
+        """With these surroundings."""
+        around = replace(self.history.surroundings, **changes)  # type: ignore[arg-type]
+        self.history = replace(self.history, surroundings=around)
+        return self
 
     def next(self) -> Decision:
-        return decide(self.history, self.policy, self.provider)
+        return decide(self.history, self.policy, self.now)
 
     def then(self, outcome: Outcome, reason: str = "so it went", **changes: object) -> "Story":
         decision = self.next()
@@ -242,7 +249,7 @@ def test_a_destructive_step_carries_its_attempt_limit(step: Step, action: Action
     decision = Story(root).isolated().next()
 
     assert decision.step is step
-    assert decision.attempt == ACT.limits[action]
+    assert [held.limit for held in decision.reserve] == [ACT.limits[action]]
 
 
 @pytest.mark.parametrize("row", catalog().values(), ids=lambda row: f"{row.family}-{row.code}")

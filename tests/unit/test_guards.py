@@ -10,6 +10,7 @@ from nodeheal.contract.steps import DecideRequest
 from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.job import Run
+from nodeheal.domain.knobs import Override
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Wait
 from nodeheal.services.decide_next_step import decide_next_step
@@ -46,7 +47,7 @@ def healed() -> Incident:
 
 
 def test_a_fault_that_is_only_to_be_observed_touches_nothing_in_act_mode_either() -> None:
-    assert Story(xid(63)).next().ending is Ending.OBSERVED_ONLY
+    assert Story(xid(92)).next().ending is Ending.OBSERVED_ONLY
 
 
 def test_an_application_fault_without_a_job_of_ours_has_nothing_to_restart() -> None:
@@ -64,8 +65,9 @@ def test_a_pool_set_to_observe_after_a_restart_is_left_to_a_human() -> None:
     assert story.next().step is Step.ESCALATE
 
 
-def test_an_action_without_a_ladder_ends_with_a_human_and_an_isolated_node() -> None:
-    policy = RecoveryPolicy(default_pool=ACT.default_pool, ladders={})
+def test_a_ladder_without_a_rung_ends_with_a_human_and_an_isolated_node() -> None:
+    isolate = Override(fault="xid/79", ladder=(Action.ISOLATE,), why="we look at these ourselves")
+    policy = RecoveryPolicy(default_pool=ACT.default_pool, overrides=(isolate,))
 
     assert Story(xid(79), policy=policy).isolated().next().step is Step.ESCALATE
 
@@ -82,9 +84,8 @@ def test_an_isolation_that_is_done_needs_no_further_evidence() -> None:
 
 def test_only_a_hybrid_node_is_left_to_a_human_after_its_swap() -> None:
     story = Story(xid(74), job=None).isolated().swapped().passed()
-    story.provider = Provider.ec2
 
-    assert story.next().ending is Ending.RECOVERED
+    assert story.amid(provider=Provider.ec2).next().ending is Ending.RECOVERED
 
 
 def test_a_diagnosis_carries_the_level_of_the_policy_and_no_other_step_does() -> None:
@@ -158,8 +159,7 @@ def test_a_node_that_failed_again_after_its_diagnosis_is_not_returned() -> None:
 def test_a_full_window_refuses_the_attempt_and_restarts_count_for_the_job() -> None:
     it = Incident(31)
     request = it.request()
-    limit = request.decision.attempt
-    assert limit is not None
+    [(_, limit)] = [(held.scope, held.limit) for held in request.decision.reserve]
 
     asked = [reserve_attempt(request.model_copy(update={"turn": n}), it.ports).outcome for n in range(limit.limit + 1)]
 
@@ -182,7 +182,9 @@ def test_a_wait_that_another_incident_left_is_not_taken_for_a_sent_reboot() -> N
 @pytest.mark.parametrize("step", [isolate_node, reboot_node, run_diagnostics, launch_gang, stop_gang])
 def test_a_step_that_waits_is_never_without_a_token(step: Callable[..., None]) -> None:
     it = Incident()
-    more = [ACT] if step is isolate_node else it.isolate() and []
+    more = [ACT] if step in (isolate_node, launch_gang) else []
+    if step is not isolate_node:
+        it.isolate()
 
     with pytest.raises(ValueError, match="without a task token"):
         step(it.request(task_token=None), it.ports, *more)
@@ -192,7 +194,7 @@ def test_a_destructive_step_without_a_limit_or_for_an_unknown_node_is_an_error()
     it = Incident()
     it.isolate()
     request = it.request()
-    unlimited = request.model_copy(update={"decision": request.decision.model_copy(update={"attempt": None})})
+    unlimited = request.model_copy(update={"decision": request.decision.model_copy(update={"reserve": ()})})
     unknown = request.model_copy(update={"decision": request.decision.model_copy(update={"node_id": "mi-gone"})})
 
     with pytest.raises(ValueError, match="carries no attempt limit"):
@@ -220,7 +222,7 @@ def test_a_launch_that_loses_its_writes_starts_nothing(store: str, method: str) 
     setattr(getattr(it.ports, store), method, lost)
 
     with pytest.raises(NotAccepted):
-        launch_gang(request, it.ports)
+        launch_gang(request, it.ports, ACT)
 
     assert "task-llama-2-0" not in it.ports.scheduler.tasks  # type: ignore[attr-defined]
 
@@ -236,8 +238,8 @@ def test_a_run_that_is_on_record_is_only_taken_over_by_the_launch_that_wrote_it(
     it.ports.jobs.save_run(Run("llama", 2, NOW, ours if why == "of this launch" else "inc-other/5", tasks))
 
     if why == "of this launch":
-        launch_gang(request, it.ports)
+        launch_gang(request, it.ports, ACT)
         assert it.ports.jobs.get("llama").current_run == 2  # type: ignore[union-attr]
     else:
         with pytest.raises(NotAccepted, match="another reason"):
-            launch_gang(request, it.ports)
+            launch_gang(request, it.ports, ACT)

@@ -78,7 +78,8 @@ def test_an_event_from_before_the_current_boot_is_history_and_acts_on_nothing() 
     assert take(ports, xid(79)) == [Ingested.HISTORY]
 
     assert ports.workflows.started == []  # type: ignore[attr-defined]
-    assert ports.nodes.history == {(xid().node_id, "event-79"): "from before the node's current boot"}  # type: ignore[attr-defined]
+    [(_, kept)] = ports.nodes.recorded.values()  # type: ignore[attr-defined]
+    assert kept.note == "from before the node's current boot"
 
 
 def test_an_event_of_an_unknown_boot_older_than_the_current_one_is_history() -> None:

@@ -10,7 +10,8 @@ from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Step
 from nodeheal.domain.catalog import catalog
 from nodeheal.domain.incident import incident_id_of
-from nodeheal.domain.policy import Mode, RecoveryPolicy
+from nodeheal.domain.knobs import Mode
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.escalate_incident import escalate_incident
@@ -33,20 +34,19 @@ def test_nothing_is_mutated_whatever_the_fault(row: Any) -> None:
     event = xid(79, code=row.code, family=row.family) if row else xid(79, code="no-such-code")
     world = memory_ports()
     world.nodes.save(node(job_id="llama"))
-    ports = replace(
-        world, scheduler=Untouchable(), commands=Untouchable(), attempts=Untouchable(), budget=Untouchable()
-    )
+    ports = replace(world, scheduler=Untouchable(), commands=Untouchable(), budget=Untouchable())
 
     ingest(event, ports, policy.version)
     incident_id = incident_id_of(event)
     decision = decide_next_step(DecideRequest(incident_id=incident_id, turn=0), ports, policy)
     end = close_incident if decision.step is Step.CLOSE else escalate_incident
-    end(StepRequest(incident_id=incident_id, turn=1, decision=decision), ports)
+    end(StepRequest(incident_id=incident_id, turn=1, decision=decision), ports, policy)
 
     after = world.nodes.get(node().node_id)
     assert after is not None
     before = node(job_id="llama")
     assert (after.state, after.job_id, after.drained_by_us) == (before.state, before.job_id, False)
+    assert world.attempts.counters == {}  # type: ignore[attr-defined]
     assert len(world.messenger.announced) == 1  # type: ignore[attr-defined]
 
 

@@ -88,7 +88,7 @@ def test_a_swap_that_claimed_no_spare_has_failed() -> None:
 def test_at_the_deadline_of_a_launch_every_rank_must_run(running: tuple[int, ...], outcome: Outcome) -> None:
     it = healed()
     request = it.request()
-    launch_gang(request, it.ports)
+    launch_gang(request, it.ports, ACT)
     for rank in running:
         it.task_is("RUNNING", rank, run=2)
 
@@ -101,7 +101,7 @@ def test_a_job_that_nobody_knows_is_neither_launched_nor_seen_to_run(lost_record
     getattr(it.ports.jobs, lost_record).clear()
     request = it.request()
 
-    launch_gang(request, it.ports)
+    launch_gang(request, it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
     assert look_once(request, it.ports).outcome is Outcome.TIMED_OUT
@@ -119,13 +119,13 @@ def test_a_step_that_leaves_nothing_to_look_at_is_unknown() -> None:
 
 
 def test_an_ending_keeps_its_first_time_and_says_of_which_kind_it_is() -> None:
-    escalated, closed = Incident(999), Incident(63)
+    escalated, closed = Incident(999), Incident(92)
     asked = escalated.request()
-    escalate_incident(asked, escalated.ports)
+    escalate_incident(asked, escalated.ports, ACT)
     escalated.clock.advance(60)
 
-    escalate_incident(asked, escalated.ports)
-    close_incident(closed.request(), closed.ports)
+    escalate_incident(asked, escalated.ports, ACT)
+    close_incident(closed.request(), closed.ports, ACT)
 
     assert escalated.ports.incidents.history(escalated.id).incident.closed_at == NOW
     assert {kind for kind, _ in escalated.ports.messenger.announced} == {INCIDENT_ESCALATED}  # type: ignore[attr-defined]
@@ -136,7 +136,7 @@ def test_an_ending_lets_go_of_nothing_that_another_incident_holds() -> None:
     it = Incident(999)
     it.ports.nodes.save(replace(it.node(), open_incident="inc-other"))
 
-    escalate_incident(it.request(), it.ports)
+    escalate_incident(it.request(), it.ports, ACT)
 
     assert it.node().open_incident == "inc-other"
 
@@ -144,7 +144,7 @@ def test_an_ending_lets_go_of_nothing_that_another_incident_holds() -> None:
 def test_a_fault_is_settled_for_the_node_that_had_it_and_for_no_other() -> None:
     it = Incident(74)
     it.isolate(), it.swap(), it.diagnose(boot_id="boot-1", name=C), it.relaunch()
-    escalate_incident(it.request(), it.ports)
+    escalate_incident(it.request(), it.ports, ACT)
 
     assert it.node(C).settled == {}
 
@@ -154,11 +154,11 @@ def test_an_ending_that_cannot_be_written_or_is_none_is_an_error() -> None:
     request = it.request()
     endless = request.decision.model_copy(update={"ending": None})
     with pytest.raises(ValueError, match="does not say how it ends"):
-        escalate_incident(request.model_copy(update={"decision": endless}), it.ports)
+        escalate_incident(request.model_copy(update={"decision": endless}), it.ports, ACT)
     it.ports.nodes.save = lost  # type: ignore[method-assign]
 
     with pytest.raises(NotAccepted):
-        escalate_incident(request, it.ports)
+        escalate_incident(request, it.ports, ACT)
 
     assert it.ports.messenger.announced == []  # type: ignore[attr-defined]
 
@@ -174,11 +174,11 @@ def test_a_fault_on_another_component_is_another_trouble() -> None:
 def test_a_rank_that_ran_before_the_retry_stored_its_wait_is_counted() -> None:
     it = healed()
     request = it.request()
-    launch_gang(request, it.ports)
+    launch_gang(request, it.ports, ACT)
     for rank in (0, 1):
         it.task_is("RUNNING", rank, run=2)
 
-    launch_gang(request.model_copy(update={"task_token": "of-the-retry"}), it.ports)
+    launch_gang(request.model_copy(update={"task_token": "of-the-retry"}), it.ports, ACT)
 
     assert it.ports.workflows.resumed["of-the-retry"].outcome is Outcome.DONE  # type: ignore[attr-defined]
 
@@ -187,7 +187,7 @@ def test_a_repeated_launch_goes_on_waiting_for_the_run_that_it_started() -> None
     it = healed()
     request = it.request()
     for _ in range(2):
-        launch_gang(request, it.ports)
+        launch_gang(request, it.ports, ACT)
 
     assert it.is_waiting()
 
@@ -196,7 +196,7 @@ def test_a_refused_launch_leaves_nothing_waiting() -> None:
     it = healed()
     it.ports.scheduler.start = lambda *_: (_ for _ in ()).throw(PlacementRefused("RESOURCE:GPU"))  # type: ignore
 
-    launch_gang(it.request(), it.ports)
+    launch_gang(it.request(), it.ports, ACT)
 
     assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
 

@@ -19,7 +19,7 @@ from nodeheal.services.look_once import look_once
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.stop_gang import may_write, stop_gang
 from nodeheal.services.translate.ecs_task import EcsTaskDetail, TaskChange, task_change
-from tests.unit.builders import xid
+from tests.unit.builders import ACT, xid
 from tests.unit.test_steps import A, B, C, Incident
 
 
@@ -36,7 +36,7 @@ def restarted_for_an_application_fault() -> Incident:
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=143)
     it.clock.advance(1)
-    launch_gang(request.model_copy(update={"task_token": "launch"}), it.ports)
+    launch_gang(request.model_copy(update={"task_token": "launch"}), it.ports, ACT)
     for rank in (0, 1):
         it.task_is("RUNNING", rank, run=2)
     it.last = it.ports.workflows.resumed["launch"]  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def test_a_relapse_after_the_return_is_told_and_its_repeat_is_news() -> None:
     it.relaunch()
 
     ending = it.request()
-    escalate_incident(ending, it.ports)
+    escalate_incident(ending, it.ports, ACT)
 
     assert ending.decision.ending is Ending.HANDED_TO_A_HUMAN
     again = xid(79, event_id="again", boot_id="boot-2", observed_at=it.clock())
@@ -84,7 +84,7 @@ def test_a_fault_that_comes_after_the_last_decision_is_taken_again_when_the_inci
     with pytest.raises(NotAccepted, match="is ending"):
         ingest(xid(79), it.ports, "policy-1")
 
-    close_incident(ending, it.ports)
+    close_incident(ending, it.ports, ACT)
 
     assert ingest(xid(79), it.ports, "policy-1") is Ingested.OPENED
 
@@ -119,11 +119,11 @@ def test_one_application_fault_on_two_nodes_is_one_restart() -> None:
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=143)
     it.clock.advance(1)
-    launch_gang(request.model_copy(update={"task_token": "launch"}), it.ports)
+    launch_gang(request.model_copy(update={"task_token": "launch"}), it.ports, ACT)
 
     of_b = StepRequest(incident_id=incident_id_of(on_b), turn=1, decision=request.decision, task_token="b")
     stop_gang(of_b, it.ports)
-    launch_gang(of_b.model_copy(update={"task_token": "b2"}), it.ports)
+    launch_gang(of_b.model_copy(update={"task_token": "b2"}), it.ports, ACT)
 
     assert "task-llama-2-0" not in it.ports.scheduler.stopped  # type: ignore[attr-defined]
     assert it.ports.workflows.resumed["b2"].outcome is Outcome.DONE  # type: ignore[attr-defined]
@@ -155,7 +155,7 @@ def test_a_spare_is_marked_with_its_job_before_a_rank_starts_there() -> None:
     seen: list[str | None] = []
     it.ports.scheduler.start = lambda *_: seen.append(it.node(C).job_id) or f"task-{len(seen)}"  # type: ignore
 
-    launch_gang(it.request(), it.ports)
+    launch_gang(it.request(), it.ports, ACT)
 
     assert seen == ["llama", "llama"]
 
@@ -164,7 +164,7 @@ def test_a_refused_launch_leaves_nothing_that_looks_alive() -> None:
     it = healed()
     it.ports.scheduler.start = _refused  # type: ignore
 
-    launch_gang(it.request(), it.ports)
+    launch_gang(it.request(), it.ports, ACT)
 
     run, job = it.ports.jobs.get_run("llama", 2), it.ports.jobs.get("llama")
     assert run is not None and job is not None
@@ -179,11 +179,11 @@ def _refused(*_: object) -> str:
 def test_a_repeated_launch_starts_no_rank_that_has_died_since() -> None:
     it = healed()
     request = it.request()
-    launch_gang(request, it.ports)
+    launch_gang(request, it.ports, ACT)
     it.task_is("STOPPED", 1, run=2, exit_code=1)
     it.ports.workflows.resumed.clear()  # type: ignore[attr-defined]
 
-    launch_gang(request, it.ports)
+    launch_gang(request, it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
 
@@ -208,7 +208,7 @@ def test_a_job_that_has_finished_is_not_launched_again() -> None:
     assert job is not None
     it.ports.jobs.save(replace(job, state=JobState.COMPLETED))
 
-    launch_gang(it.request(), it.ports)
+    launch_gang(it.request(), it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.DONE
     assert it.ports.jobs.get_run("llama", 2) is None
@@ -247,7 +247,7 @@ def test_a_spare_that_failed_its_diagnostics_is_nobodys_spare() -> None:
     it = Incident(74)
     it.isolate(), it.swap(), it.diagnose(Verdict.FAILED, boot_id="boot-1", name=C)
 
-    escalate_incident(it.request(), it.ports)
+    escalate_incident(it.request(), it.ports, ACT)
 
     assert it.node(C).state is NodeState.SUSPECT
     assert not it.node(C).is_available(it.clock())

@@ -11,12 +11,12 @@ from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.node import BootView, moved
-from nodeheal.domain.policy import Ladder, RecoveryPolicy
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.translate.ecs_task import EcsTaskDetail, TaskChange, task_change
 from nodeheal.services.wakeup import on_task_change
-from tests.unit.builders import NOW, node, xid
+from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_guards import healed
 from tests.unit.test_steps import A, Incident
@@ -41,7 +41,7 @@ def test_a_node_in_quarantine_is_no_spare_however_old_its_probation() -> None:
     assert not node(state=NodeState.PROBATION).is_available(NOW)
 
 
-@pytest.mark.parametrize("wrong", ["rung", "missing", "group"])
+@pytest.mark.parametrize("wrong", ["missing", "group"])
 def test_a_policy_without_every_brake_is_refused(wrong: str) -> None:
     limits = dict(RecoveryPolicy().limits)
     if wrong == "missing":
@@ -49,7 +49,7 @@ def test_a_policy_without_every_brake_is_refused(wrong: str) -> None:
     if wrong == "group":
         limits[Action.REPLACE] = AttemptLimit(group=Action.REBOOT, limit=1, window_seconds=60)
     with pytest.raises(ValidationError):
-        Ladder(rungs=(Action.ESCALATE,)) if wrong == "rung" else RecoveryPolicy(limits=limits)
+        RecoveryPolicy(limits=limits)
 
 
 def test_only_a_failed_check_speaks_against_a_repair() -> None:
@@ -78,7 +78,7 @@ def test_a_rank_that_cannot_be_recorded_is_recorded_later(what: str) -> None:
     it.ports.jobs.save_run = lambda run: not any(t.task_id for t in run.tasks) and save(run)  # type: ignore[method-assign]
 
     with pytest.raises(NotAccepted, match="being written by others"):
-        launch_gang(request, it.ports) if what == "launch" else it.task_is("STOPPED", 0, run=_unfinished(it))
+        launch_gang(request, it.ports, ACT) if what == "launch" else it.task_is("STOPPED", 0, run=_unfinished(it))
 
 
 def _unfinished(it: Incident) -> int:

@@ -130,7 +130,7 @@ class Incident:
         return self.last
 
     def relaunch(self) -> StepResult:
-        launch_gang(self.request(), self.ports)
+        launch_gang(self.request(), self.ports, ACT)
         for rank in (0, 1):
             self.task_is("RUNNING", rank, run=2)
         return self.resumed()
@@ -140,7 +140,7 @@ def test_the_whole_recovery_by_reboot() -> None:
     it = Incident()
 
     outcomes = [it.isolate(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()]
-    close_incident(it.request(), it.ports)
+    close_incident(it.request(), it.ports, ACT)
 
     assert [result.outcome for result in outcomes] == [Outcome.DONE] * 5
     assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
@@ -158,7 +158,7 @@ def test_the_whole_recovery_by_swap() -> None:
     it = Incident(74)
 
     outcomes = [it.isolate(), it.swap(), it.diagnose(boot_id="boot-1", name=C), it.relaunch()]
-    escalate_incident(it.request(), it.ports)
+    escalate_incident(it.request(), it.ports, ACT)
 
     assert [result.outcome for result in outcomes] == [Outcome.DONE] * 4
     run = it.ports.jobs.get_run("llama", 2)
@@ -562,7 +562,7 @@ def test_no_rank_starts_while_one_of_the_last_run_may_still_write() -> None:
     )
     it.swap(), it.diagnose(boot_id="boot-1", name=C)
 
-    launch_gang(it.request(), it.ports)
+    launch_gang(it.request(), it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
     assert f"rank 1 on {B}" in it.resumed().reason
@@ -592,7 +592,7 @@ def test_a_gang_is_not_launched_on_a_node_with_an_incident_of_its_own() -> None:
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
     ingest(xid(79, node_id=B, instance_id=B, event_id="on-b"), it.ports, "policy-1")
 
-    launch_gang(it.request(), it.ports)
+    launch_gang(it.request(), it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
     assert B in it.resumed().reason
@@ -603,8 +603,8 @@ def test_a_repeated_launch_starts_no_second_gang() -> None:
     it = Incident()
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
     request = it.request()
-    launch_gang(request, it.ports)
-    launch_gang(request, it.ports)
+    launch_gang(request, it.ports, ACT)
+    launch_gang(request, it.ports, ACT)
 
     assert it.ports.jobs.get_run("llama", 3) is None
     assert len(it.ports.scheduler.tasks) == 4  # type: ignore[attr-defined]
@@ -621,7 +621,7 @@ def test_a_rank_that_is_refused_takes_the_others_down_again() -> None:
         return start(job, run, task, environment)
 
     it.ports.scheduler.start = refuse_rank_1  # type: ignore[method-assign]
-    launch_gang(it.request(), it.ports)
+    launch_gang(it.request(), it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
     assert "task-llama-2-0" in it.ports.scheduler.stopped  # type: ignore[attr-defined]
@@ -630,7 +630,7 @@ def test_a_rank_that_is_refused_takes_the_others_down_again() -> None:
 def test_a_rank_that_dies_while_the_gang_starts_fails_the_launch() -> None:
     it = Incident()
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    launch_gang(it.request(), it.ports)
+    launch_gang(it.request(), it.ports, ACT)
 
     it.task_is("RUNNING", 0, run=2)
     it.task_is("STOPPED", 1, run=2, exit_code=1)
@@ -680,7 +680,7 @@ def test_a_late_running_event_does_not_bring_a_stopped_rank_back() -> None:
 def test_a_node_that_was_not_touched_stays_in_service_after_a_human_is_told() -> None:
     it = Incident(999)
 
-    escalate_incident(it.request(), it.ports)
+    escalate_incident(it.request(), it.ports, ACT)
 
     assert it.node().state is NodeState.HEALTHY
     assert it.node().open_incident is None
@@ -692,8 +692,8 @@ def test_an_ending_may_be_written_twice() -> None:
     it = Incident(999)
     request = it.request()
 
-    escalate_incident(request, it.ports)
-    escalate_incident(request, it.ports)
+    escalate_incident(request, it.ports, ACT)
+    escalate_incident(request, it.ports, ACT)
 
     keys = {told.key for _, told in it.ports.messenger.announced}  # type: ignore[attr-defined]
     assert len(keys) == 1
@@ -701,7 +701,7 @@ def test_an_ending_may_be_written_twice() -> None:
 
 def test_an_email_is_sent_once() -> None:
     it = Incident(999)
-    escalate_incident(it.request(), it.ports)
+    escalate_incident(it.request(), it.ports, ACT)
     told = it.ports.messenger.announced[0][1]  # type: ignore[attr-defined]
 
     assert [notify(told, it.ports), notify(told, it.ports)] == [True, False]

@@ -30,6 +30,7 @@ from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, FrozenClock, memory_ports, node, xid
 from tests.workflows.walker import TASK_TOKEN, TIMEOUT, Error, Walk, walk
 
@@ -52,6 +53,7 @@ class FakeCluster:
         self.hangs: set[str] = set()
         self.deaf: set[str] = set()  # nodes whose tasks do not stop
         self.after_reboot: list[HealthEvent] = []
+        self.on_wait: Callable[[], None] = self._gang_finishes  # what happens while an incident waits for news
         self.before_walk: list[HealthEvent] = []  # what arrives before the first decision
         self.breaks: dict[str, Error] = {}  # states whose function breaks, and how
         for name in (BROKEN, PEER, SPARE)[: 3 if spare else 2]:
@@ -97,10 +99,11 @@ class FakeCluster:
             "Open incident": {},
             "Decide next step": self._decide,
             "Isolate node": self._waits(isolate_node, self._gang_stops, self.policy),
+            "Wait for news": self._waits(wait_for_news, lambda _: self.on_wait()),
             "Return to service": self._answers_at_once(return_to_service, self.policy),
             "Look once": self._answers_at_once(look_once),
-            "Close incident": self._answers_at_once(close_incident),
-            "Hand to a human": self._answers_at_once(escalate_incident),
+            "Close incident": self._answers_at_once(close_incident, self.policy),
+            "Hand to a human": self._answers_at_once(escalate_incident, self.policy),
             "Page operators": {"MessageId": "m"},
             "Hand incident over": self._left_to_a_human,
             **{
@@ -122,7 +125,7 @@ class FakeCluster:
             "Run diagnostics": self._waits(run_diagnostics, self._diagnosed),
             "Replace node": self._answers_at_once(replace_node),
             "Stop gang": self._waits(stop_gang, self._gang_stops),
-            "Launch gang": self._waits(launch_gang, lambda _: self._gang_becomes("RUNNING")),
+            "Launch gang": self._waits(launch_gang, lambda _: self._gang_becomes("RUNNING"), self.policy),
             "Look once": self._answers_at_once(look_once),
         }
         inner.update({state[6:]: error for state, error in self.breaks.items() if state.startswith("child ")})
@@ -132,6 +135,12 @@ class FakeCluster:
             return done.output if done.error is None else Error("States.TaskFailed", done.error)
 
         return run
+
+    def _gang_finishes(self) -> None:
+        """The job runs to its end by itself."""
+        job = self.ports.jobs.get("llama")
+        assert job is not None
+        self._gang_becomes("STOPPED", exit_code=0)
 
     def _left_to_a_human(self, arguments: Json) -> Json:
         incident = self.ports.incidents.history(self.incident_id).incident
@@ -166,12 +175,12 @@ class FakeCluster:
         if self.ports.scheduler.stopped:  # type: ignore[attr-defined]  # nobody stops who was not asked to
             self._gang_becomes("STOPPED")
 
-    def _gang_becomes(self, status: str) -> None:
+    def _gang_becomes(self, status: str, exit_code: int = 143) -> None:
         job = self.ports.jobs.get("llama")
         run = self.ports.jobs.get_run("llama", job.current_run) if job else None
         for task in run.tasks if run else ():
             if not (status == "STOPPED" and task.node_id in self.deaf):
-                change = TaskChange("llama", run.number, task.task_id, task.placement, status, 143, "")  # type: ignore[union-attr]
+                change = TaskChange("llama", run.number, task.task_id, task.placement, status, exit_code, "")  # type: ignore[union-attr]
                 wakeup.on_task_change(change, self.ports)
 
     def _boots(self, request: StepRequest) -> None:

@@ -104,7 +104,7 @@ class _Walker:
         self._seen.output = self._value
 
     def _fail(self, name: str, state: Json) -> None:
-        self._seen.error = state["Error"]
+        self._seen.error = self._evaluate(state["Error"])
 
     def _choice(self, name: str, state: Json) -> str:
         for rule in state["Choices"]:

@@ -110,6 +110,26 @@ class Table:
             for page in pages:
                 yield from page["Items"]
 
+    def query_from(self, pk: str, prefix: str, since: str, *, limit: int, index: str = "") -> list[Item]:
+        """The newest `limit` items of a partition (or index partition) whose sort key is `prefix` and `since` or later.
+
+        Strongly consistent in the table, eventually over the index.
+        """
+        names = {"#pk": "gsi_pk", "#sk": "gsi_sk"} if index else {"#pk": "pk", "#sk": "sk"}
+        where: dict[str, Any] = {"IndexName": index} if index else {"ConsistentRead": True}
+        bounds = {":pk": pk, ":low": f"{prefix}{since}", ":high": f"{prefix}~"}
+        with throttles_named("Query"):
+            found = self.client.query(
+                TableName=self.name,
+                KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
+                ExpressionAttributeNames=names,
+                ExpressionAttributeValues=to_item(bounds),
+                ScanIndexForward=False,
+                Limit=limit,
+                **where,
+            )
+        return list(found["Items"])
+
     def transact(self, writes: list[dict[str, Any]]) -> bool:
         """All of the writes, or none: False when a condition does not hold."""
         from botocore.exceptions import ClientError

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, to_item
@@ -12,12 +12,20 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.node import Node
+from nodeheal.domain.surroundings import Sighting, sighting_of
 from nodeheal.ports import Wait
 
 # How long what is only history is kept: a spool may bring an old event for days, an audit asks for a quarter.
 HISTORY_DAYS = 90
 # A wait outlives its deadline for the look at the deadline; DynamoDB deletes late, never early.
 WAIT_GRACE_DAYS = 2
+# The newest ones: more faults than this in a window say nothing that these do not.
+FAULTS_LOOKED_UP = 500
+
+
+def _sortable(at: datetime) -> str:
+    """A time whose text sorts as the time does."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _versioned(version: int) -> tuple[str, dict[str, Any]]:
@@ -57,17 +65,29 @@ class DynamoNodeStore:
         items = self._table.query_index(names.INDEX, names.pool_pk(pool), "node#")
         return sorted((from_item(Node, item) for item in items), key=lambda node: node.node_id)
 
-    def record_history(self, event: HealthEvent, why: str) -> None:
+    def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
         expires = event.observed_at + timedelta(days=HISTORY_DAYS)
         item = {
+            **fields_of(sighting_of(event, job_id, note)),
             "pk": names.node_pk(event.node_id),
-            "sk": f"{names.HISTORY_PREFIX}{event.event_id}",
-            "why": why,
+            "sk": f"{names.FAULT_PREFIX}{_sortable(event.observed_at)}#{event.event_id}",
             "event": event.model_dump_json(),
-            "at": event.observed_at.isoformat(),
             names.TTL_ATTRIBUTE: int(expires.timestamp()),
         }
+        if not note:
+            item[names.INDEX_PARTITION_KEY] = names.pool_pk(event.pool)
+            item[names.INDEX_SORT_KEY] = f"fault#{_sortable(event.observed_at)}#{event.node_id}#{event.event_id}"
         self._table.put(to_item(item), "attribute_not_exists(pk)")
+
+    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
+        own = self._table.query_from(
+            names.node_pk(node_id), names.FAULT_PREFIX, _sortable(node_since), limit=FAULTS_LOOKED_UP
+        )
+        others = self._table.query_from(
+            names.pool_pk(pool), "fault#", _sortable(pool_since), limit=FAULTS_LOOKED_UP, index=names.INDEX
+        )
+        found = {s.event_id: s for item in (*own, *others) if not (s := from_item(Sighting, item)).note}
+        return sorted(found.values(), key=lambda s: (s.at, s.event_id))
 
 
 class DynamoIncidentStore:

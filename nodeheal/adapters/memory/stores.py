@@ -11,6 +11,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.node import Node
+from nodeheal.domain.surroundings import Sighting, sighting_of
 from nodeheal.ports import Clock, Wait
 
 
@@ -19,7 +20,7 @@ class MemoryNodeStore:
     """NodeStore."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
-    history: dict[tuple[str, str], str] = field(default_factory=dict)
+    recorded: dict[tuple[str, str], tuple[HealthEvent, Sighting]] = field(default_factory=dict)
 
     def get(self, node_id: str) -> Node | None:
         return self.nodes.get(node_id)
@@ -34,8 +35,20 @@ class MemoryNodeStore:
     def in_pool(self, pool: str) -> Sequence[Node]:
         return sorted((n for n in self.nodes.values() if n.pool == pool), key=lambda n: n.node_id)
 
-    def record_history(self, event: HealthEvent, why: str) -> None:
-        self.history.setdefault((event.node_id, event.event_id), why)
+    def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
+        self.recorded.setdefault((event.node_id, event.event_id), (event, sighting_of(event, job_id, note)))
+
+    def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
+        found = [
+            sighting
+            for event, sighting in self.recorded.values()
+            if not sighting.note
+            and (
+                (event.node_id == node_id and sighting.at >= node_since)
+                or (event.pool == pool and sighting.at >= pool_since)
+            )
+        ]
+        return sorted(found, key=lambda s: (s.at, s.event_id))
 
 
 @dataclass

@@ -8,6 +8,7 @@ from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
 WINDOW_SECONDS = 60.0
+Key = tuple[str, str, str, str, str]
 OPEN_WINDOWS = 1024  # more different faults than a node has parts; the oldest window then closes early
 
 
@@ -22,9 +23,10 @@ class Sighting:
     count: int = 1
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> Key:
         """What makes two sightings identical."""
-        return (self.boot_id, self.finding.family.value, self.finding.code, self.finding.component or "")
+        found = self.finding
+        return (self.boot_id, found.family.value, found.code, found.subcode or "", found.component or "")
 
 
 @dataclass
@@ -37,7 +39,7 @@ class _Window:
 class Repeats:
     """Lets the first of identical sightings through at once, and the rest as one when its minute is over."""
 
-    _windows: dict[tuple[str, str, str, str], _Window] = field(default_factory=dict)
+    _windows: dict[Key, _Window] = field(default_factory=dict)
 
     def admit(self, sighting: Sighting, now: float) -> list[Sighting]:
         """What is to be reported now: this sighting, or nothing because it was folded. `now`: monotonic."""
@@ -63,7 +65,7 @@ class Repeats:
     def _make_room(self) -> list[Sighting]:
         return self._close([next(iter(self._windows))]) if len(self._windows) > OPEN_WINDOWS else []
 
-    def _close(self, keys: list[tuple[str, str, str, str]]) -> list[Sighting]:
+    def _close(self, keys: list[Key]) -> list[Sighting]:
         closed = [self._windows.pop(key) for key in keys]
         return [window.last for window in closed if window.last]
 
@@ -78,6 +80,7 @@ def _to_json(sighting: Sighting) -> dict[str, object]:
     return {
         "family": finding.family.value,
         "code": finding.code,
+        "subcode": finding.subcode,
         "component": finding.component,
         "message": finding.message,
         "boot_id": sighting.boot_id,
@@ -88,5 +91,7 @@ def _to_json(sighting: Sighting) -> dict[str, object]:
 
 
 def _from_json(saved: Mapping[str, Any]) -> Sighting:
-    finding = Finding(Family(saved["family"]), saved["code"], saved["component"], saved["message"])
+    finding = Finding(
+        Family(saved["family"]), saved["code"], saved["component"], saved["message"], saved.get("subcode")
+    )
     return Sighting(finding, saved["boot_id"], saved["position"], saved["evidence"], saved["count"])

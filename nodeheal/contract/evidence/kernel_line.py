@@ -1,13 +1,24 @@
-"""Reads kernel log lines. Pure: text in, a finding or None out, in time linear in the length of the line.
+"""Reads kernel messages and single log lines. Pure: text in, a finding or None out, in time linear in its length.
 
-A new spelling or a new driver is a pattern here and a row in the tests.
+A new driver is a module beside this one, a row in `_PARSERS` and needles in `kernel_log`; a new spelling is a pattern
+there and a row in the tests. Sub-codes, where a line has one:
+
+- xid 144 to 150: the unit and its complaint, `RLW_RXPIPE/0x00000004`, `NETIR_LINK_EVT/37`; 154: the recovery action
+- sxid: `fatal` or `nonfatal`
+- neuron HBM_UNCORRECTABLE_ERROR: `repairable` or `unrepairable`
 """
 
 import re
 from dataclasses import dataclass
 
 from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.vocabulary import Family
+from nodeheal.contract.evidence.kernel_header import kernel_text_of_tagged_line
+from nodeheal.contract.evidence.kernel_memory import parse_machine_check, parse_oom
+from nodeheal.contract.evidence.kernel_neuron import parse_neuron
+from nodeheal.contract.evidence.kernel_nic import parse_nic
+from nodeheal.contract.evidence.kernel_nvrm import parse_nvrm
+from nodeheal.contract.evidence.kernel_pcie import parse_pcie
+from nodeheal.contract.evidence.kernel_xid import parse_sxid, parse_xid
 
 # A kernel record is at most 1 KiB, a syslog line at most 8; what is longer is cut before any pattern sees it.
 LINE_CHARACTERS = 8192
@@ -15,20 +26,19 @@ LINE_CHARACTERS = 8192
 KERNEL_FACILITY = 0
 USER_FACILITY = 1  # what user space gets when it writes to /dev/kmsg, whatever it asks for
 
-_TIMESTAMP = (
-    r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"  # 2026-11-21T05:50:31.123456+00:00
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)"  # Nov 21 05:50:31
+# A message begins with its driver's own words, so at most one of them answers.
+_PARSERS = (
+    parse_xid,
+    parse_sxid,
+    parse_nvrm,
+    parse_neuron,
+    parse_nic,
+    parse_pcie,
+    parse_machine_check,
+    parse_oom,
 )
-_SYSLOG_LINE = re.compile(rf"{_TIMESTAMP} \S{{1,255}} kernel: ?(?P<text>.*)")
-_KERNEL_STAMP = re.compile(r"\[ {0,12}\d{1,12}\.\d{1,9}\] ?(?:\[ {0,12}[TC]\d{1,10}\] ?)?")  # [  123.456789][ T1234]
 _KMSG_RECORD = re.compile(rb"(?P<prefix>\d{1,6}),(?P<sequence>\d{1,20}),\d{1,20},[^;\n]{0,64};(?P<text>[^\n]*)")
 _BOOT_BANNER = re.compile(r"Linux version \d")
-
-# NVRM: Xid (PCI:0000:b9:00): 79, pid=…   NVRM: Xid (0000:03:00): 31, Ch …   NVRM: Xid (PCI:0000:b9:00 GPU-I:03): 45, …
-_XID = re.compile(
-    r"NVRM: Xid \((?:PCI:)?(?P<domain>[0-9A-Fa-f]{4,8}):(?P<device>[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-7])?"
-    r"(?: [^()]{1,64})?\): (?P<code>\d{1,5})(?=[,\s]|$)"
-)
 
 
 @dataclass(frozen=True)
@@ -43,22 +53,22 @@ class KmsgRecord:
 def parse_message(text: str) -> Finding | None:
     """The fault that a kernel message (`NVRM: Xid …`, without syslog header or kernel stamp) reports, if it is one."""
     message = text[:LINE_CHARACTERS].strip()
-    xid = _XID.match(message)
-    if xid is None:
-        return None
-    address = f"{int(xid['domain'], 16):04x}:{xid['device'].lower()}.0"
-    return Finding(Family.xid, str(int(xid["code"])), address, message)
+    for parse in _PARSERS:
+        finding = parse(message)
+        if finding is not None:
+            return finding
+    return None
 
 
 def parse_syslog_line(line: bytes) -> Finding | None:
     """The fault that a line of a log file reports. Only the kernel is believed: what a program logs is not a fault."""
-    text = _kernel_text(line)
+    text = kernel_text_of_tagged_line(line[:LINE_CHARACTERS].decode("utf-8", "replace"))
     return None if text is None else parse_message(text)
 
 
 def is_boot_banner(line: bytes) -> bool:
     """Whether this is the first thing that a booting kernel says, so that a new boot starts here."""
-    text = _kernel_text(line)
+    text = kernel_text_of_tagged_line(line[:LINE_CHARACTERS].decode("utf-8", "replace"))
     return text is not None and _BOOT_BANNER.match(text) is not None
 
 
@@ -76,12 +86,3 @@ def finding_in_record(record: KmsgRecord, trust_injected: bool = False) -> Findi
     """The fault that a record reports. Facility 0 is the kernel's alone; user space is believed only in a drill."""
     trusted = {KERNEL_FACILITY, USER_FACILITY} if trust_injected else {KERNEL_FACILITY}
     return parse_message(record.text) if record.facility in trusted else None
-
-
-def _kernel_text(line: bytes) -> str | None:
-    match = _SYSLOG_LINE.match(line[:LINE_CHARACTERS].decode("utf-8", "replace"))
-    if match is None:
-        return None
-    text = match["text"]
-    stamp = _KERNEL_STAMP.match(text)
-    return text[stamp.end() :] if stamp else text

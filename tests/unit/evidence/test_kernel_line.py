@@ -1,4 +1,4 @@
-"""What counts as a fault in a kernel log, and what does not."""
+"""Single lines and records of the kernel, as the agent reads them. The messages themselves: test_kernel_messages."""
 
 import time
 
@@ -17,43 +17,6 @@ from tests.unit.agent.fakes import BANNER, XID_79, kernel_line
 
 
 @pytest.mark.parametrize(
-    ("message", "code", "component"),
-    [
-        (XID_79, "79", "0000:b9:00.0"),
-        ("NVRM: Xid (0000:03:00): 31, Ch 00000001, engmask 00000101, intr 10000000", "31", "0000:03:00.0"),
-        ("NVRM: Xid (PCI:0000:B9:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal", "74", "0000:b9:00.0"),
-        ("NVRM: Xid (PCI:0000:b9:00.0): 48, pid=77, name=python3, DBE", "48", "0000:b9:00.0"),
-        ("NVRM: Xid (PCI:00000000:b9:00): 63, pid=1", "63", "0000:b9:00.0"),
-        ("NVRM: Xid (PCI:10000:b9:00): 63, pid=1", "63", "10000:b9:00.0"),
-        ("NVRM: Xid (PCI:0000:0f:00 GPU-I:03): 45, pid=1", "45", "0000:0f:00.0"),
-        ("NVRM: Xid (PCI:0000:b9:00): 154, GPU recovery action changed from 0x0 (None) to 0x2", "154", "0000:b9:00.0"),
-        ("  NVRM: Xid (PCI:0000:b9:00): 8 \n", "8", "0000:b9:00.0"),
-    ],
-)
-def test_every_spelling_of_an_xid_is_understood(message: str, code: str, component: str) -> None:
-    finding = parse_message(message)
-
-    assert finding is not None
-    assert (finding.family, finding.code, finding.component) == ("xid", code, component)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "",
-        "NVRM: GPU at PCI:0000:b9:00: GPU-3f5e",
-        "NVRM: Xid (PCI:0000:b9:00): ",
-        "NVRM: Xid (PCI:0000:b9:00): 79abc",
-        "NVRM: Xid (PCI:zzzz:b9:00): 79, pid=1",
-        "my program prints: NVRM: Xid (PCI:0000:b9:00): 79, pid=1",
-        "Out of memory: Killed process 4711 (python3)",
-    ],
-)
-def test_what_is_no_xid_is_no_finding(message: str) -> None:
-    assert parse_message(message) is None
-
-
-@pytest.mark.parametrize(
     "header",
     [
         "2026-11-21T05:50:31.123456+00:00 gpu-7 kernel: [  123.456789] ",
@@ -61,6 +24,11 @@ def test_what_is_no_xid_is_no_finding(message: str) -> None:
         "Nov 21 05:50:31 gpu-7 kernel: [123456.000001] ",
         "Nov  1 05:50:31 gpu-7.example.org kernel: [  123.456789][ T4711] ",
         "Nov 21 05:50:31 gpu-7 kernel:[  123.456789] ",
+        "Nov 21 05:50:31.123456 gpu-7 kernel: ",
+        "Nov 21 2026 05:50:31 gpu-7 kernel: ",
+        "<3>Nov 21 05:50:31 gpu-7 kernel: ",
+        "<3>1 2026-11-21T05:50:31.123Z gpu-7 kernel - - - ",
+        '<3>1 2026-11-21T05:50:31.123+01:00 gpu-7 kernel - - [meta sequenceId="4"] \ufeff',
     ],
 )
 def test_a_kernel_line_is_understood_in_every_syslog_format(header: str) -> None:
@@ -77,6 +45,11 @@ def test_a_kernel_line_is_understood_in_every_syslog_format(header: str) -> None
         f"2026-11-21T05:50:31+00:00 gpu-7 trainer[4711]: gpu-7 kernel: {XID_79}",
         f"2026-11-21T05:50:31+00:00 gpu-7 kernel-watch: {XID_79}",
         f"kernel: {XID_79}",
+        f"Nov 21 05:50:31 gpu-7 kernel[4711]: {XID_79}",
+        f"<11>Nov 21 05:50:31 gpu-7 kernel: {XID_79}",
+        f"<11>1 2026-11-21T05:50:31.123Z gpu-7 kernel - - - {XID_79}",
+        f"<3>1 2026-11-21T05:50:31.123Z gpu-7 trainer - - - {XID_79}",
+        f"<3>1 2026-11-21T05:50:31.123Z gpu-7 kernel 4711 - - {XID_79}",
         XID_79,
     ],
 )

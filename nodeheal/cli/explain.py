@@ -1,0 +1,110 @@
+"""`nodeheal explain`: what would be done about a fault, and why."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nodeheal.cli.imagined import acting, decided, event_of, history_of
+from nodeheal.cli.say import DEFAULT_POLICY, read_policy, refuse, say, say_json
+from nodeheal.contract.vocabulary import Action, Family, NextRung
+from nodeheal.domain.case import read_case
+from nodeheal.domain.catalog import find
+from nodeheal.domain.diagnosis import diagnose
+from nodeheal.domain.policy import RecoveryPolicy
+
+_NEXT = {
+    NextRung.unproven: "when the one before did not help",
+    NextRung.repeated: "when the same accelerator shows it again and again",
+    NextRung.other_job: "when the same accelerator shows it under another job",
+    NextRung.job_end: "when the job has ended",
+}
+_TRIED = {"reboot": Action.REBOOT, "replace": Action.REPLACE}
+
+
+def explain(
+    family: Annotated[Family, typer.Argument(help="who says it, e.g. xid", case_sensitive=False)],
+    code: Annotated[str, typer.Argument(help="as the family spells it: 79, or with its sub-code 145/RLW_RXPIPE")],
+    product: Annotated[str | None, typer.Option(help="the accelerator, e.g. H100")] = None,
+    pool: Annotated[str, typer.Option(help="the pool that the node is in")] = "default",
+    after: Annotated[str, typer.Option(help="what was tried without success, e.g. reboot,replace")] = "",
+    policy: Annotated[Path, typer.Option(help="the policy document to decide by")] = DEFAULT_POLICY,
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+) -> None:
+    """What would be done about a fault, and why."""
+    document = read_policy(policy)
+    code, _, subcode = code.partition("/")
+    answer = _answer(family, code, subcode or None, product, pool, _actions(after), document)
+    if as_json:
+        say_json(answer)
+        return
+    for label, text in _told(answer):
+        say(f"  {label:<12}{text}" if label else text)
+
+
+def _actions(after: str) -> list[Action]:
+    words = [word.strip().lower() for word in after.split(",") if word.strip()]
+    unknown = [word for word in words if word not in _TRIED]
+    if unknown:
+        refuse(f"--after: {unknown[0]!r} is not one of {', '.join(_TRIED)}")
+    return [_TRIED[word] for word in words]
+
+
+def _answer(
+    family: Family,
+    code: str,
+    subcode: str | None,
+    product: str | None,
+    pool: str,
+    after: list[Action],
+    policy: RecoveryPolicy,
+) -> dict[str, Any]:
+    event, row = event_of(family, code, subcode, pool, product), find(family, code, subcode)
+    fault = next(iter(diagnose([event], policy, pool)), None) or read_case(history_of(event, policy), policy).fault
+    next_step, in_act_mode = decided(event, policy, after), decided(event, acting(policy, pool), after)
+    return {
+        "fault": fault.title,
+        "is_known": row is not None,
+        "family": family.value,
+        "code": code,
+        "subcode": subcode,
+        "meaning": row.meaning if row else None,
+        "scope": fault.scope.value,
+        "verdict": event.verdict.value,
+        "action": fault.ladder[0].value,
+        "ladder": [rung.value for rung in fault.ladder],
+        "next_rung": fault.next_rung.value,
+        "why": fault.why,
+        "keep": list(row.keep) if row else [],
+        "products": list(row.products) if row else [],
+        "drivers": row.drivers if row else "",
+        "source": row.source if row else None,
+        "pool": pool,
+        "mode": policy.pool(pool).mode_of(fault.ladder[0]).value,
+        "policy_version": policy.version,
+        "after": [action.value for action in after],
+        "next_step": next_step.step.value,
+        "reason": next_step.reason,
+        "in_act_mode": {"next_step": in_act_mode.step.value, "reason": in_act_mode.reason},
+    }
+
+
+def _told(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    ladder = ", then ".join(answer["ladder"])
+    when = f" ({_NEXT[NextRung(answer['next_rung'])]})" if len(answer["ladder"]) > 1 else ""
+    lines = [
+        ("", answer["fault"]),
+        ("meaning", answer["meaning"] or "nobody has described this fault"),
+        ("asks for", f"{ladder}{when}"),
+        ("why", answer["why"]),
+        ("known for", ", ".join(answer["products"])),
+        ("keep", ", ".join(answer["keep"])),
+        ("source", answer["source"] or ""),
+        ("in pool", f"{answer['pool']} ({answer['mode']} mode, policy {answer['policy_version']})"),
+        ("after", ", ".join(answer["after"])),
+        ("next step", f"{answer['next_step']}: {answer['reason']}"),
+    ]
+    acting_step = answer["in_act_mode"]
+    if acting_step["reason"] != answer["reason"]:
+        lines.append(("if it acted", f"{acting_step['next_step']}: {acting_step['reason']}"))
+    return [(label, text) for label, text in lines if text]

@@ -1,0 +1,77 @@
+"""Imagined incidents: what the decision core would say of a fault that has not happened."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from nodeheal import __version__
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.vocabulary import Action, Family, Outcome, Provider, Step, Verdict
+from nodeheal.domain.catalog import find
+from nodeheal.domain.decide import decide
+from nodeheal.domain.incident import History, Incident, Turn
+from nodeheal.domain.knobs import Mode, PoolPolicy
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.surroundings import Surroundings, node_scope
+
+NODE = "mi-imagined"
+JOB = "a-job"
+
+
+def event_of(family: Family, code: str, subcode: str | None, pool: str, product: str | None) -> HealthEvent:
+    """The fault, as the catalog expects it to be reported."""
+    row = find(family, code, subcode)
+    return HealthEvent(
+        schema_version=1,
+        event_id="imagined",
+        node_id=NODE,
+        cluster="imagined",
+        pool=pool,
+        provider=Provider.hybrid,
+        instance_id=NODE,
+        boot_id="boot-1",
+        observed_at=datetime.now(UTC),
+        source="explain",
+        family=family,
+        code=code,
+        subcode=subcode,
+        component="0000:b9:00.0",
+        verdict=row.verdict if row else Verdict.FAILED,
+        product=product,
+        agent_version=__version__,
+    )
+
+
+def history_of(event: HealthEvent, policy: RecoveryPolicy, after: Sequence[Action] = ()) -> History:
+    """An incident of this fault in which each of `after` was tried, in order, and did not help."""
+    incident = Incident("inc-imagined", NODE, event.pool, event, event.observed_at, policy.version, job_id=JOB)
+    turns = [_turn(Step.ISOLATE, event, evidence={"drained": "true"})] if after else []
+    spent: dict[tuple[str, Action], int] = {}
+    for number, action in enumerate(after, start=2):
+        boot = f"boot-{number}"
+        turns += [
+            _turn(Step(action.value), event, boot_id=boot),
+            _turn(Step.DIAGNOSE, event, Outcome.FAILED, "diagnostics failed", boot_id=boot),
+        ]
+        spent[node_scope(NODE), action] = spent.get((node_scope(NODE), action), 0) + 1
+    around = Surroundings(spent=spent, job_is_running=not after)
+    return History(incident, (event,), tuple(turns), surroundings=around)
+
+
+def _turn(step: Step, event: HealthEvent, outcome: Outcome = Outcome.DONE, reason: str = "", **more: object) -> Turn:
+    result = StepResult(
+        step=step, node_id=NODE, outcome=outcome, reason=reason, finished_at=event.observed_at + timedelta(minutes=5)
+    )
+    return Turn(Decision(step=step, reason="imagined", node_id=NODE), result.model_copy(update=more))
+
+
+def decided(event: HealthEvent, policy: RecoveryPolicy, after: Sequence[Action] = ()) -> Decision:
+    """What comes next."""
+    return decide(history_of(event, policy, after), policy, event.observed_at)
+
+
+def acting(policy: RecoveryPolicy, pool: str) -> RecoveryPolicy:
+    """The same policy with the pool in act mode, for every action and at all times."""
+    known = policy.pool(pool)
+    act = PoolPolicy(mode=Mode.act, budget=known.budget, diagnostics_level=known.diagnostics_level)
+    return policy.model_copy(update={"pools": {**policy.pools, pool: act}})

@@ -1,0 +1,144 @@
+"""`nodeheal parse`: what a tool's recorded output says, and what would be done about each fault in it."""
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Never
+
+import typer
+
+from nodeheal.contract.evidence.dcgm_diag import parse_diagnostic
+from nodeheal.contract.evidence.dcgm_health import parse_health
+from nodeheal.contract.evidence.efa_tools import parse_efa, parse_efa_tree
+from nodeheal.contract.evidence.finding import Finding, Report
+from nodeheal.contract.evidence.neuron_tools import parse_neuron, parse_neuron_tree
+from nodeheal.contract.evidence.nvidia_smi import parse_nvidia_smi
+from nodeheal.contract.vocabulary import Action, Verdict
+from nodeheal.domain.catalog import find
+
+app = typer.Typer(no_args_is_help=True, help="Say what a tool's recorded output means: verdict, faults, actions.")
+
+BAD_INPUT = 2
+# A sysfs file is at most a page; a tree of 16 devices has some 30,000 files.
+_FILE_BYTES, _FILES_AT_MOST = 4096, 200_000
+# Of a copied or mounted tree: the driver's links that lead out of it, and back in for ever.
+_LINKS_OUT = ("subsystem", "device", "driver")
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="recorded output; - reads standard input")]
+Tree = Annotated[str, typer.Argument(metavar="FILE", help="recorded output, or a copy of the tree; - reads stdin")]
+Expect = Annotated[
+    int, typer.Option("--expect", min=0, help="accelerators or devices that should be there; 0: unknown")
+]
+
+
+@app.command("dcgm-diag")
+def dcgm_diag(file: File, expect: Expect = 0) -> None:
+    """`dcgmi diag -j`, of DCGM 3 and 4."""
+    _print(parse_diagnostic(_text(file), expect))
+
+
+@app.command("dcgm-health")
+def dcgm_health(file: File, expect: Expect = 0) -> None:
+    """`dcgmi health -c -j`. It names only sick devices, so that there is nothing to compare --expect with."""
+    _print(parse_health(_text(file)))
+
+
+@app.command("nvidia-smi")
+def nvidia_smi(file: File, expect: Expect = 0) -> None:
+    """`nvidia-smi`, plain, `-q`, `-q -x`, `-L` or `--query-gpu=… --format=csv`."""
+    _print(parse_nvidia_smi(_text(file), expect))
+
+
+@app.command("neuron")
+def neuron(file: Tree, expect: Expect = 0) -> None:
+    """The Neuron driver's sysfs tree, its listing by `grep -r .`, neuron-monitor or `neuron-ls --json-output`."""
+    _print(parse_neuron_tree(_tree(file), expect) if _is_directory(file) else parse_neuron(_text(file), expect))
+
+
+@app.command("efa")
+def efa(file: Tree, expect: Expect = 0) -> None:
+    """`fi_info -p efa`, `rdma statistic show`, or /sys/class/infiniband as a tree or listed by `grep -r .`."""
+    _print(parse_efa_tree(_tree(file), expect) if _is_directory(file) else parse_efa(_text(file), expect))
+
+
+def _print(report: Report) -> None:
+    answer = {
+        "verdict": report.verdict.value,
+        "failed_tests": report.failed_tests,
+        "failed_components": report.failed_components,
+        "findings": [_explained(finding) for finding in report.findings],
+        "reason": report.reason,
+    }
+    sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+
+
+def _explained(finding: Finding) -> dict[str, str | int | None]:
+    row = find(finding.family, finding.code, finding.subcode)
+    answer: dict[str, str | int | None] = {
+        "family": finding.family.value,
+        "code": finding.code,
+        "subcode": finding.subcode,
+        "component": finding.component,
+        "verdict": (row.verdict if row else Verdict.UNKNOWN).value,
+        "action": (row.action if row else Action.ESCALATE).value,
+        "reason": row.why if row else "the catalog does not know this fault; a human must look",
+        "message": finding.message,
+    }
+    return answer if finding.pid is None else {**answer, "pid": finding.pid}
+
+
+def _text(file: str) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        _refuse(f"{file}: {error.strerror}")
+    return raw.decode("utf-8", "replace")
+
+
+def _is_directory(file: str) -> bool:
+    return file != "-" and Path(file).is_dir()
+
+
+def _tree(directory: str) -> dict[str, str]:
+    """The files of a tree by path. A file that cannot be read is there, and empty: its counter is not zero."""
+    root = Path(directory).absolute()
+    try:
+        entries = sorted(root.iterdir())
+    except OSError as error:
+        _refuse(f"{directory}: {error.strerror}")
+    tree: dict[str, str] = {}
+    for path in _files(entries):
+        if len(tree) == _FILES_AT_MOST:
+            _refuse(f"{directory}: more than {_FILES_AT_MOST} files; name the device tree itself")
+        tree[str(path)] = _beginning(path)
+    return tree
+
+
+def _files(entries: list[Path]) -> Iterator[Path]:
+    """All files below. Links are followed at the top only: /sys/class is made of them, and below they go in circles."""
+    for entry in entries:
+        if entry.name in _LINKS_OUT:
+            continue
+        for place, _, names in os.walk(entry):
+            yield from (Path(place, name) for name in sorted(names))
+        if entry.is_file():
+            yield entry
+
+
+def _beginning(path: Path) -> str:
+    try:
+        # A named pipe or a device would block for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            return ""
+        with path.open("rb") as file:
+            return file.read(_FILE_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _refuse(why: str) -> Never:
+    sys.stderr.write(f"{why}\n")
+    raise typer.Exit(BAD_INPUT)

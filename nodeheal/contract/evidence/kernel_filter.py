@@ -1,0 +1,108 @@
+"""Finds the few lines of a log that may report a fault, fast enough to read a node's whole history. Pure.
+
+A line that is not handed out has no finding: every fault's line contains one of the needles. A line that is handed out
+may still be an ordinary one.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Protocol
+
+# What the parsers' patterns cannot do without.
+_NEEDLES = (
+    b"NVRM: ",
+    b": SXid (",
+    b"NEURON_HW_ERR=",
+    b"neuron",
+    b"efa ",
+    b"efa: probe of ",
+    b"mlx5_core",
+    b"AER: ",
+    b"PCIe Bus Error: ",
+    b"DPC: ",
+    b": Link Down",
+    b"[Hardware Error]: ",
+    b"EDAC MC",
+    b"Kernel panic - not syncing: ",
+    b"Memory failure: 0x",
+    b"ut of memory",
+)
+# In JSON a needle can be hidden: behind escapes, or in a message that is given as numbers.
+_JSON_FIELD = b'"MESSAGE"'
+_HIDDEN = re.compile(rb'\\u00|"MESSAGE"[ \t\r\n]*:[ \t\r\n]*\[')
+
+# Searching a block for every needle costs as many passes over it. Most needles have capitals, and most of a log has
+# not: with all else deleted, a block shrinks to a thirtieth, and only needles whose capitals are in there are
+# searched for in the block itself.
+_KEPT = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\n"
+_DELETED = bytes(byte for byte in range(256) if byte not in _KEPT)
+_CAPITALS = tuple((needle.translate(None, _DELETED), needle) for needle in _NEEDLES)
+
+BLOCK_BYTES = 256 * 1024
+LINE_BYTES = 64 * 1024  # a longer line is cut: no kernel message is that long
+
+
+class Readable(Protocol):
+    """A binary file."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes; none at the end."""
+
+
+def suspicious_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Lines by their number from 1, of blocks as `blocks_of` yields them."""
+    number = 1
+    for block in blocks:
+        capitals = block.translate(None, _DELETED)
+        at, counted = number, 0
+        for start in _starts(block, capitals):
+            at += block.count(b"\n", counted, start)
+            counted = start
+            yield at, _line(block, start)
+        number += capitals.count(b"\n")
+
+
+def all_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    """As `suspicious_lines`, with nothing left out: what it is measured against."""
+    number = 0
+    for block in blocks:
+        for line in block.removesuffix(b"\n").split(b"\n"):
+            number += 1
+            yield number, line[:LINE_BYTES]
+
+
+def _starts(block: bytes, capitals: bytes) -> list[int]:
+    starts: set[int] = set()
+    for in_capitals, needle in _CAPITALS:
+        if in_capitals in capitals:
+            starts.update(_starts_with(block, needle))
+    if b"MESSAGE" in capitals and _JSON_FIELD in block:
+        starts.update(block.rfind(b"\n", 0, hidden.start()) + 1 for hidden in _HIDDEN.finditer(block))
+    return sorted(starts)
+
+
+def _starts_with(block: bytes, needle: bytes) -> Iterator[int]:
+    position = block.find(needle)
+    while position >= 0:
+        yield block.rfind(b"\n", 0, position) + 1
+        end = block.find(b"\n", position)
+        position = block.find(needle, end) if end >= 0 else -1
+
+
+def _line(block: bytes, start: int) -> bytes:
+    end = block.find(b"\n", start)
+    return block[start : min(end if end >= 0 else len(block), start + LINE_BYTES)]
+
+
+def blocks_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Blocks of whole lines, from bytes that are cut anywhere. What is too long for a line is dropped."""
+    rest = b""
+    for piece in pieces:
+        end = piece.rfind(b"\n") + 1
+        if end:
+            yield rest + piece[:end]
+            rest = b""
+        if len(rest) < LINE_BYTES:
+            rest += piece[end:]
+    if rest:
+        yield rest

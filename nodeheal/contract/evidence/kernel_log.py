@@ -1,0 +1,122 @@
+"""Finds the faults in a kernel log of any common form, as a stream and in constant memory. Pure.
+
+The forms: records of /dev/kmsg; dmesg with any of its stamps or none; journalctl, short or JSON; the file of a syslog
+daemon.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.kernel_filter import BLOCK_BYTES, Readable, all_lines, blocks_of, suspicious_lines
+from nodeheal.contract.evidence.kernel_header import (
+    kernel_text_of_dmesg_line,
+    kernel_text_of_json_line,
+    kernel_text_of_tagged_line,
+    names_a_writer,
+)
+from nodeheal.contract.evidence.kernel_line import LINE_CHARACTERS, finding_in_record, parse_kmsg_record, parse_message
+
+
+class LogFormat(str, Enum):
+    """How the lines of a log begin.
+
+    `auto`: every line by its own header. Lines with dmesg's headers or none are believed only if the first line of
+    the log has no other header: in a log that names its writers, a line without a name could be anybody's.
+    """
+
+    auto = "auto"
+    kmsg = "kmsg"
+    dmesg = "dmesg"
+    journald = "journald"
+    syslog = "syslog"
+
+
+FIRST_LINES = 16  # so far it looks for the first line that shows the log's form
+
+Parse = Callable[[bytes], "Finding | None"]
+
+
+def read_findings(
+    source: Readable | Iterable[bytes], log_format: LogFormat = LogFormat.auto, is_filtered: bool = True
+) -> Iterator[tuple[int, Finding]]:
+    """The faults of a log by line number from 1, each as soon as its line is there.
+
+    `source`: a binary file, or lines. `is_filtered` False reads every line the slow way, to the same result.
+    """
+    blocks = blocks_of(_pieces(source))
+    first = next(blocks, b"")
+    parse = _parser(log_format, first)
+    lines = suspicious_lines if is_filtered else all_lines
+    for number, line in lines(_with_first(first, blocks)):
+        finding = parse(line.strip(b"\x00\r\n"))
+        if finding is not None:
+            yield number, finding
+
+
+def _pieces(source: Readable | Iterable[bytes]) -> Iterator[bytes]:
+    # read1 returns what a pipe has; read would wait for a full block.
+    read = getattr(source, "read1", None) or getattr(source, "read", None)
+    if read is not None:
+        while piece := read(BLOCK_BYTES):
+            yield piece
+    elif isinstance(source, Iterable):
+        yield from (line if line.endswith(b"\n") else line + b"\n" for line in source)
+
+
+def _with_first(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _parser(log_format: LogFormat, first: bytes) -> Parse:
+    if log_format is LogFormat.auto:
+        return _named if _names_its_writers(first) else _any
+    return {
+        LogFormat.kmsg: _kmsg,
+        LogFormat.dmesg: _dmesg,
+        LogFormat.journald: _journald,
+        LogFormat.syslog: _syslog,
+    }[log_format]
+
+
+def _names_its_writers(block: bytes) -> bool:
+    lines = (line.strip(b"\x00\r") for line in block.split(b"\n", FIRST_LINES))
+    # journalctl puts lines of its own between the boots: -- Boot 3f5e… --
+    line = next((line for line in lines if line and not line.startswith(b"-- ")), b"")[:LINE_CHARACTERS]
+    return (
+        line.startswith(b"{") or parse_kmsg_record(line) is not None or names_a_writer(line.decode("utf-8", "replace"))
+    )
+
+
+def _kmsg(line: bytes) -> Finding | None:
+    record = parse_kmsg_record(line[:LINE_CHARACTERS])
+    return None if record is None else finding_in_record(record)
+
+
+def _dmesg(line: bytes) -> Finding | None:
+    return _message(kernel_text_of_dmesg_line(_text(line)))
+
+
+def _syslog(line: bytes) -> Finding | None:
+    return _message(kernel_text_of_tagged_line(_text(line)))
+
+
+def _journald(line: bytes) -> Finding | None:
+    return _message(kernel_text_of_json_line(line)) if line.startswith(b"{") else _syslog(line)
+
+
+def _named(line: bytes) -> Finding | None:
+    return _kmsg(line) or _journald(line)
+
+
+def _any(line: bytes) -> Finding | None:
+    return _named(line) or _dmesg(line)
+
+
+def _text(line: bytes) -> str:
+    return line[:LINE_CHARACTERS].decode("utf-8", "replace")
+
+
+def _message(text: str | None) -> Finding | None:
+    return None if text is None else parse_message(text)

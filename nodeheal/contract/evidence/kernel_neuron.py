@@ -1,0 +1,75 @@
+"""Reads the kernel lines of AWS Neuron devices: the runtime's NEURON_HW_ERR and the driver's own. Pure."""
+
+import re
+
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.pci_address import PCI_ADDRESS, normalised
+from nodeheal.contract.vocabulary import Family
+
+# The runtime has the driver print its line as it is, with its own timestamp in front.
+_HARDWARE_ERROR = re.compile(
+    r"(?:\d{4}-\d\d-\d\d[T ][0-9:.,]{8,20}(?:Z|[+-]\d\d:?\d\d)?:? )?"
+    r"(?:neuron(?P<prefix>\d{1,4})?: )?NEURON_HW_ERR=(?P<code>[A-Z][A-Z0-9_]{2,63})(?P<fields>.{0,1024})",
+    re.ASCII,
+)
+_DEVICE = re.compile(r"[ ,](?:nd-id|nd|device)=(?P<number>\d{1,4})(?=[ ,]|$)", re.ASCII)
+_ACTION = re.compile(r"[ ,]action=(?P<action>[A-Z_]{1,64})(?=[ ,]|$)", re.ASCII)
+_MEMORY_ERROR = "HBM_UNCORRECTABLE_ERROR"
+_NOT_REPAIRABLE = re.compile(r"unrepairable|un-repairable|not repairable|TERMINATE|REPLACE", re.IGNORECASE)
+_REPAIRABLE = re.compile(r"repairable|REBOOT|RELOAD|RESET", re.IGNORECASE)
+
+# neuron:nr_reset_thread_fn: nd0: reset request 4711 failed
+_DRIVER = re.compile(r"neuron:(?:[A-Za-z0-9_]{1,64}:)? ?(?P<text>.{0,512})", re.ASCII)
+_PROBE = re.compile(
+    rf"neuron-driver(?:: probe of (?P<old>{PCI_ADDRESS}) failed with error"
+    rf"| (?P<new>{PCI_ADDRESS}): probe with driver neuron-driver failed)",
+    re.ASCII,
+)
+_DRIVER_FAULTS = (
+    (re.compile(r"DMA completion timeout on nd(?P<number>\d{1,4})", re.ASCII), "DMA_COMPLETION_TIMEOUT"),
+    (
+        re.compile(
+            r"nd(?P<number>\d{1,4}): (?:reset request \d{1,10} (?:failed|was initiated, but failed)"
+            r"|failed to initialize dma after reset|failed to complete post reset)",
+            re.ASCII,
+        ),
+        "DEVICE_RESET_FAILED",
+    ),
+)
+
+
+def parse_neuron(message: str) -> Finding | None:
+    """A hardware error as the runtime words it (its name is the code), or a fault of the driver's own."""
+    error = _HARDWARE_ERROR.match(message)
+    if error is None:
+        return _driver_fault(message)
+    fields = error["fields"]
+    device = _DEVICE.search(fields)
+    number = device["number"] if device else error["prefix"]
+    component = None if number is None else f"neuron{int(number)}"
+    subcode = _repair(fields) if error["code"] == _MEMORY_ERROR else None
+    return Finding(Family.neuron, error["code"], component, message, subcode)
+
+
+def _repair(fields: str) -> str | None:
+    """Whether the memory mends itself at the next reset: from the text, or from the action that it asks for."""
+    if "repairable" not in fields:
+        action = _ACTION.search(fields)
+        fields = action["action"] if action else ""
+    if _NOT_REPAIRABLE.search(fields):
+        return "unrepairable"
+    return "repairable" if _REPAIRABLE.search(fields) else None
+
+
+def _driver_fault(message: str) -> Finding | None:
+    probe = _PROBE.match(message)
+    if probe is not None:
+        return Finding(Family.neuron, "PROBE_FAILED", normalised(probe["old"] or probe["new"]), message)
+    driver = _DRIVER.match(message)
+    if driver is None:
+        return None
+    for pattern, code in _DRIVER_FAULTS:
+        fault = pattern.match(driver["text"])
+        if fault is not None:
+            return Finding(Family.neuron, code, f"neuron{int(fault['number'])}", message)
+    return None

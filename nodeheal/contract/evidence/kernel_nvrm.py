@@ -1,0 +1,47 @@
+"""Reads what the NVIDIA driver says in words, without an XID. Pure."""
+
+import re
+
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.pci_address import PCI_ADDRESS, normalised
+from nodeheal.contract.vocabulary import Family
+
+_PREFIX = "NVRM: "
+# What may stand before the words: the GPU by its address.
+_ADDRESS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<address>{PCI_ADDRESS})(?=[:\s\\#]|$)", re.ASCII)
+# Drivers' words about faults by the code we give them; the first that is in the message names it.
+_WORDS = (
+    ("fallen off the bus", "fallen_off_bus"),
+    ("RmInitAdapter failed", "RmInitAdapter_failed"),
+    ("rm_init_adapter failed", "RmInitAdapter_failed"),
+    ("rm_init_adapter() failed", "RmInitAdapter_failed"),
+    ("uvm encountered global fatal error", "uvm_fatal_error"),
+    ("NV_ERR_GPU_IS_LOST", "gpu_lost"),
+    ("GPU is lost", "gpu_lost"),
+    ("NV_ERR_RESET_REQUIRED", "reset_required"),
+    ("NVIDIA probe routine failed", "probe_failed"),
+    ("None of the NVIDIA devices were initialized", "no_device_initialized"),
+    ("None of the NVIDIA graphics adapters were initialized", "no_device_initialized"),
+    ("No NVIDIA GPU found", "no_gpu_found"),
+    ("API mismatch", "api_mismatch"),
+    ("I/O region assigned to your NVIDIA device is invalid", "bar_invalid"),
+    ("postRxDetLinkMask failed", "nvlink_rx_detect_failed"),
+)
+# One message of four lines begins with this line alone. Most logs cut it into lines; the first names the GPU.
+_FALLEN = re.compile(rf"NVRM: The NVIDIA GPU {PCI_ADDRESS}$", re.ASCII)
+_FALLEN_CONTINUED = "NVRM: fallen off the bus"
+_LONGEST_CHARACTERS = 1024  # a kernel record is no longer
+
+
+def parse_nvrm(message: str) -> Finding | None:
+    """A fault that the driver tells in words; its banners are none."""
+    if not message.startswith(_PREFIX) or message.startswith(_FALLEN_CONTINUED):
+        return None
+    head = message[:_LONGEST_CHARACTERS]
+    code = next((code for words, code in _WORDS if words in head), None)
+    if code is None and _FALLEN.match(head):
+        code = "fallen_off_bus"
+    if code is None:
+        return None
+    named = _ADDRESS.match(head)
+    return Finding(Family.nvrm_other, code, normalised(named["address"]) if named else None, message)

@@ -1,0 +1,81 @@
+"""Reads the kernel lines of NVIDIA GPUs and NVSwitches that carry a number: XID and SXID. Pure."""
+
+import re
+
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.nvlink5 import NVLINK5_XIDS, nvlink5_subcode
+from nodeheal.contract.evidence.pci_address import PCI_ADDRESS, normalised
+from nodeheal.contract.vocabulary import Family
+
+RECOVERY_ACTION_CHANGED = 154
+
+# NVRM: Xid (PCI:0000:b9:00): 79, pid=…   NVRM: Xid (0000:03:00): 31, Ch …   NVRM: Xid (PCI:0000:b9:00 GPU-I:03): 45, …
+_XID = re.compile(
+    rf"NVRM: Xid \((?:PCI:)?(?P<address>{PCI_ADDRESS})(?: [^()]{{1,64}})?\): (?P<code>\d{{1,5}})(?=[,\s]|$)"
+    r"(?:, pid='?(?P<pid>\d{1,10})'?(?=[,\s]|$))?",
+    re.ASCII,
+)
+# nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up
+_SXID = re.compile(
+    rf"(?:nvidia-nvswitch\d{{0,4}}|NVRM): SXid \((?:PCI:)?(?P<address>{PCI_ADDRESS})\): (?P<code>\d{{1,6}})(?=[,\s]|$)"
+    r",? ?(?P<text>.{0,16})",
+    re.ASCII,
+)
+_SEVERITY = re.compile(r"(?P<non>Non-?)?fatal\b", re.ASCII | re.IGNORECASE)
+# The lines after the first one of an SXID give its registers; they are not faults of their own.
+_SXID_REGISTERS = ("Severity ", "Data {")
+
+# … changed from 0x0 (None) to 0x1 (GPU Reset Required)   … changed from None to Node Reboot Required
+_RECOVERY = re.compile(
+    r"GPU recovery action changed from [^\n]{1,64}? to (?:0x(?P<number>[0-9A-Fa-f]{1,8}))?"
+    r" ?\(?(?P<words>[A-Za-z0-9 ]{0,40})",
+    re.ASCII,
+)
+_RECOVERY_WORDS = {
+    "none": "NONE",
+    "gpu reset": "GPU_RESET",
+    "node reboot": "NODE_REBOOT",
+    "os reboot": "NODE_REBOOT",
+    "drain p2p": "DRAIN_P2P",
+    "drain and reset": "DRAIN_AND_RESET",
+}
+# As NVML numbers them, for words that a driver may yet invent ("PF FLR").
+_RECOVERY_NUMBERS = ("NONE", "GPU_RESET", "NODE_REBOOT", "DRAIN_P2P", "DRAIN_AND_RESET")
+
+
+def parse_xid(message: str) -> Finding | None:
+    """The XID that the GPU driver reports, with its sub-code where it has one (144 to 150, 154)."""
+    xid = _XID.match(message)
+    if xid is None:
+        return None
+    code, rest = int(xid["code"]), message[xid.end() :]
+    subcode = None
+    if code in NVLINK5_XIDS:
+        subcode = nvlink5_subcode(code, rest)
+    elif code == RECOVERY_ACTION_CHANGED:
+        subcode = _recovery_action(rest)
+    pid = int(xid["pid"]) if xid["pid"] else None
+    # The driver names the GPU, whose function is 0, even where it writes another one.
+    address = normalised(xid["address"].partition(".")[0])
+    return Finding(Family.xid, str(code), address, message, subcode, pid)
+
+
+def parse_sxid(message: str) -> Finding | None:
+    """The SXID that the NVSwitch driver reports; `fatal` or `nonfatal` where it says so."""
+    sxid = _SXID.match(message)
+    if sxid is None or sxid["text"].startswith(_SXID_REGISTERS):
+        return None
+    severity = _SEVERITY.match(sxid["text"])
+    subcode = None if severity is None else "nonfatal" if severity["non"] else "fatal"
+    return Finding(Family.sxid, str(int(sxid["code"])), normalised(sxid["address"]), message, subcode)
+
+
+def _recovery_action(text: str) -> str | None:
+    change = _RECOVERY.search(text)
+    if change is None:
+        return None
+    words = change["words"].strip().lower().removesuffix(" required")
+    if words in _RECOVERY_WORDS:
+        return _RECOVERY_WORDS[words]
+    number = int(change["number"], 16) if change["number"] else len(_RECOVERY_NUMBERS)
+    return _RECOVERY_NUMBERS[number] if number < len(_RECOVERY_NUMBERS) else None

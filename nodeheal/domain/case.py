@@ -1,0 +1,67 @@
+"""The fault that an incident is about: the gravest that its node reported, read together with everything around it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Action, NextRung
+from nodeheal.domain.correlate import climb
+from nodeheal.domain.diagnosis import Fault, Meaning, diagnose
+from nodeheal.domain.incident import History
+from nodeheal.domain.knobs import HEIGHT
+from nodeheal.domain.policy import RecoveryPolicy
+
+_TIME = attrgetter("observed_at", "event_id")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the incident is about, and what else its node reported: one fault of each kind, in order."""
+
+    fault: Fault
+    beside: tuple[Fault, ...]
+    events: tuple[HealthEvent, ...]  # each once, in order, of this node and boot, since it was last known good
+
+    @property
+    def has_riddle(self) -> bool:
+        """Whether something was reported beside the fault that a human must look at."""
+        return any(fault.action is Action.ESCALATE for fault in self.beside)
+
+
+def read_case(history: History, policy: RecoveryPolicy) -> Case:
+    """The gravest fault of the boot that the incident began on; the first of equals, so that order does not matter.
+
+    A harmless event may open an incident that a grave one joins; which of them came first says nothing.
+    """
+    root = history.incident.root
+    events = _in_order(_relevant(history)) or [root]
+    faults = diagnose(events, policy, history.incident.pool)
+    if not faults:
+        title = f"{root.family.value.upper()} {root.code}"
+        faults = [Fault(root, Meaning(title, "It reports no fault.", (Action.OBSERVE,)))]
+    reached = max(HEIGHT[fault.action] for fault in faults)
+    faults = [climb(f, history, policy) if _may_rise_above(reached, f) else f for f in faults]
+    gravest = max(faults, key=lambda fault: HEIGHT[fault.action])
+    return Case(gravest, tuple(fault for fault in faults if fault is not gravest), tuple(events))
+
+
+def _may_rise_above(height: int, fault: Fault) -> bool:
+    """Whether its repetition could make it the gravest: only then is it worth looking for."""
+    return fault.next_rung is not NextRung.unproven and any(HEIGHT[action] > height for action in fault.ladder[1:2])
+
+
+def _relevant(history: History) -> Iterable[HealthEvent]:
+    """What the node itself reported on the incident's boot, and has not disproven since by passing diagnostics."""
+    root, good_since = history.incident.root, history.surroundings.good_since
+    if good_since is not None and good_since >= root.observed_at:
+        good_since = None  # it passed them in this very incident
+    for event in history.events:
+        is_about = event.node_id == root.node_id and event.boot_id == root.boot_id
+        if is_about and (good_since is None or event.observed_at >= good_since):
+            yield event
+
+
+def _in_order(events: Iterable[HealthEvent]) -> list[HealthEvent]:
+    once = {event.event_id: event for event in events}
+    return sorted(once.values(), key=_TIME)

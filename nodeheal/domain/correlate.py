@@ -1,0 +1,166 @@
+"""What a fault means among others: repeated, under another job, at both ends of a link, on many nodes at once."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Action, NextRung, Scope
+from nodeheal.domain.catalog import find
+from nodeheal.domain.diagnosis import Fault
+from nodeheal.domain.incident import History
+from nodeheal.domain.knobs import HEIGHT
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.surroundings import Sighting
+
+
+def climb(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
+    """The fault at the rung that its repetition has brought it to."""
+    if fault.next_rung is NextRung.other_job:
+        return _under_other_jobs(fault, history, policy)
+    if fault.next_rung is NextRung.repeated:
+        return _repeated(fault, history, policy)
+    if fault.next_rung is NextRung.job_end and not history.surroundings.job_is_running:
+        return fault.climbed("No job runs on it, so nothing has to wait.")
+    return fault
+
+
+def _under_other_jobs(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
+    """An application's fault that follows the accelerator, and not the application, is hardware."""
+    rules = policy.correlation
+    nodes = nodes_with(fault, history, rules.window_seconds)
+    if len(nodes) >= rules.same_code_nodes:
+        return fault  # every node of the job at once: the application, whatever this GPU has seen before
+    alike = _same_place(fault, history, rules.other_job_window_seconds)
+    jobs = {sighting.job_id for sighting in alike if sighting.job_id} | ({history.incident.job_id} - {None})
+    if len(jobs) < rules.other_jobs:
+        return fault
+    told = ", ".join(sorted(str(job) for job in jobs))
+    return fault.climbed(f"The same accelerator has shown it under {len(jobs)} jobs ({told}): it is the hardware.")
+
+
+def _repeated(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
+    rules = policy.correlation
+    times = {s.event_id: s.at for s in _same_place(fault, history, rules.repeat_window_seconds)}
+    times |= {event.event_id: event.observed_at for event in fault.alike}
+    count = episodes(times.values(), rules.window_seconds)
+    if count < rules.repeats:
+        return fault
+    hours = rules.repeat_window_seconds / 3600
+    return fault.climbed(f"It has come {count} times in {hours:g} h on the same accelerator.")
+
+
+def episodes(times: Iterable[datetime], gap_seconds: int) -> int:
+    """How many times something happened: what comes within the gap of what came before is the same time."""
+    count, last = 0, None
+    for at in sorted(times):
+        count += last is None or (at - last).total_seconds() > gap_seconds
+        last = at
+    return count
+
+
+def _same_place(fault: Fault, history: History, window_seconds: int) -> list[Sighting]:
+    """Where the same fault was seen on the same accelerator of the same node, in the window before it."""
+    event = fault.event
+    return [
+        s
+        for s in _within(history, event.observed_at, window_seconds)
+        if (s.node_id, s.component) == (event.node_id, event.component)
+        and (s.family, s.code) == (event.family, event.code)
+    ]
+
+
+def _within(history: History, at: datetime, seconds: int) -> list[Sighting]:
+    window = timedelta(seconds=seconds)
+    begin, end = at - window, at + window
+    return [s for s in history.surroundings.sightings if begin <= s.at <= end]
+
+
+def nodes_with(fault: Fault, history: History, window_seconds: int) -> dict[str, datetime]:
+    """The nodes of the same job that show the same fault at about the same time, each with its first sighting."""
+    event, job = fault.event, history.incident.job_id
+    nodes = {event.node_id: event.observed_at}
+    for s in _within(history, event.observed_at, window_seconds):
+        if job is not None and s.job_id == job and (s.family, s.code) == (event.family, event.code):
+            nodes[s.node_id] = min(s.at, nodes.get(s.node_id, s.at))
+    return nodes
+
+
+def root_of_echo(fault: Fault, history: History, policy: RecoveryPolicy) -> Sighting | None:
+    """What an echo (XID 45) answers: the gravest finding of the same job, or node, close to it."""
+    event, job = fault.event, history.incident.job_id
+    around = [
+        s
+        for s in _within(history, event.observed_at, policy.correlation.window_seconds)
+        if (s.node_id == event.node_id or (job is not None and s.job_id == job)) and _height(s) > 0
+    ]
+    return max(around, key=lambda s: (_height(s), -s.at.timestamp(), s.event_id), default=None)
+
+
+def _height(sighting: Sighting) -> int:
+    row = find(sighting.family, sighting.code, sighting.subcode)
+    return HEIGHT[row.action] if row else HEIGHT[Action.ESCALATE]
+
+
+def other_end(fault: Fault, history: History, policy: RecoveryPolicy) -> Sighting | None:
+    """Another node that reports a broken link at about the same time: one of the two ends is the bad one."""
+    if fault.scope is not Scope.link:
+        return None
+    job = history.incident.job_id
+    for s in _within(history, fault.event.observed_at, policy.correlation.window_seconds):
+        row = find(s.family, s.code, s.subcode)
+        is_link = row is not None and row.scope is Scope.link and HEIGHT[row.action] >= HEIGHT[Action.ISOLATE]
+        if is_link and s.node_id != fault.event.node_id and (s.job_id == job or _share_fabric(s, fault.event)):
+            return s
+    return None
+
+
+def _share_fabric(sighting: Sighting, event: HealthEvent) -> bool:
+    fabric = event.labels.get("fabric")
+    return fabric is not None and sighting.labels.get("fabric") == fabric
+
+
+def owner_of_fabric(fault: Fault, history: History, policy: RecoveryPolicy) -> Sighting | None:
+    """The node that reported a fault of the same fabric before this one: its incident is the fabric's."""
+    if fault.scope is not Scope.fabric:
+        return None
+    event = fault.event
+    for s in sorted(
+        _within(history, event.observed_at, policy.correlation.window_seconds), key=lambda s: (s.at, s.node_id)
+    ):
+        row = find(s.family, s.code, s.subcode)
+        is_before = (s.at, s.node_id) < (event.observed_at, event.node_id)
+        is_fabric = row is not None and row.scope is Scope.fabric
+        if is_fabric and is_before and s.node_id != event.node_id and _share_fabric(s, event):
+            return s
+    return None
+
+
+@dataclass(frozen=True)
+class CommonCause:
+    """So many nodes fail together that the cause is not in them. `key`: the same for all decisions about it."""
+
+    text: str
+    key: str
+
+
+def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> CommonCause | None:
+    """What so many failing nodes have in common that the breaker trips; None: it does not."""
+    limit = policy.breaker.limit(history.surroundings.pool_nodes)
+    event = fault.event
+    failing: dict[str, tuple[str, dict[str, str]]] = {event.node_id: (fault.key, dict(event.labels))}
+    began = event.observed_at
+    for s in _within(history, event.observed_at, policy.breaker.window_seconds):
+        if _height(s) >= HEIGHT[Action.ISOLATE]:
+            failing.setdefault(s.node_id, (f"{s.family.value}/{s.code}", dict(s.labels)))
+            began = min(began, s.at)
+    if len(failing) < limit:
+        return None
+    shared = Counter(f"{name} {value}" for _, labels in failing.values() for name, value in labels.items())
+    shared += Counter(f"fault {key}" for key, _ in failing.values())
+    what, count = max(shared.items(), key=lambda item: (item[1], item[0]))
+    if count < limit:
+        return None
+    text = f"{len(failing)} nodes of the pool fail together, {count} of them with {what}"
+    return CommonCause(text, f"breaker/{event.pool}/{what}/{began:%Y-%m-%dT%H}")

@@ -1,0 +1,177 @@
+"""What each event of an incident asks for: the catalog's row, as the policy and the driver's own words change it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import lru_cache
+from typing import NamedTuple
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
+from nodeheal.domain.catalog import BUDGET_GROUPS, CatalogRow, find
+from nodeheal.domain.knobs import HEIGHT
+from nodeheal.domain.policy import RecoveryPolicy
+
+RECOVERY_ACTION_CHANGED = "154"  # the XID in whose text the driver says what it wants done about another one
+_GRAVITY = {Verdict.OK: 0, Verdict.UNKNOWN: 1, Verdict.DEGRADED: 1, Verdict.FAILED: 2}
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a kind of event asks for, whenever it comes and from whatever node."""
+
+    title: str
+    why: str
+    ladder: tuple[Action, ...]
+    next_rung: NextRung = NextRung.unproven
+    scope: Scope = Scope.node
+
+
+class Fault(NamedTuple):
+    """One kind of fault of an incident, by its first event. `start`: the rung that its repetition has brought it to."""
+
+    event: HealthEvent
+    meaning: Meaning
+    alike: tuple[HealthEvent, ...] = ()  # all of this kind, in order of time
+    start: int = 0
+    note: str = ""  # why it does not stand on the first rung any more
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.meaning.title
+
+    @property
+    def why(self) -> str:
+        """What is to be said for its action."""
+        return f"{self.note} {self.meaning.why}".strip()
+
+    @property
+    def ladder(self) -> tuple[Action, ...]:
+        """What may be tried, in order."""
+        return self.meaning.ladder
+
+    @property
+    def next_rung(self) -> NextRung:
+        """What makes the second rung come."""
+        return self.meaning.next_rung
+
+    @property
+    def scope(self) -> Scope:
+        """How far it reaches."""
+        return self.meaning.scope
+
+    @property
+    def key(self) -> str:
+        """family/code, as policy spells it."""
+        return f"{self.event.family.value}/{self.event.code}"
+
+    @property
+    def action(self) -> Action:
+        """What is to be done now."""
+        return self.meaning.ladder[self.start]
+
+    @property
+    def touches_the_node(self) -> bool:
+        """Whether what is to be done takes the node out of service."""
+        return HEIGHT[self.action] >= HEIGHT[Action.ISOLATE]
+
+    def climbed(self, note: str) -> "Fault":
+        """The fault on the second rung, for a reason. A ladder that has none goes to a human."""
+        meaning = self.meaning
+        if len(meaning.ladder) < 2:
+            meaning = replace(meaning, ladder=(*meaning.ladder, Action.ESCALATE))
+        return self._replace(meaning=meaning, start=1, note=note)
+
+
+@lru_cache(maxsize=4096)
+def meaning_of(
+    family: Family,
+    code: str,
+    subcode: str | None,
+    verdict: Verdict,
+    product: str | None,
+    pool: str,
+    policy: RecoveryPolicy,
+) -> Meaning | None:
+    """What such an event asks for by itself; None for one that reports no fault. An unknown fault goes to a human."""
+    if verdict is Verdict.OK and code != RECOVERY_ACTION_CHANGED:
+        return None
+    row = find(family, code, subcode)
+    title = f"{family.value.upper()} {code}" + (f" ({row.name})" if row else "")
+    override = policy.override("/".join(filter(None, (family.value, code, subcode))), pool)
+    if override is not None:
+        scope = row.scope if row else Scope.node
+        ladder = _without_resets(override.ladder)
+        return Meaning(title, f"The policy says so: {override.why}", ladder, override.next_rung, scope)
+    if row is None:
+        return Meaning(title, "The catalog does not know this fault; a human must look.", (Action.ESCALATE,))
+    doubt = _why_not_sure(row, subcode, verdict, product)
+    if doubt:
+        return Meaning(title, doubt, (Action.ESCALATE,))
+    return Meaning(title, row.why, _without_resets(row.ladder), row.next_rung, row.scope)
+
+
+def _why_not_sure(row: CatalogRow, subcode: str | None, verdict: Verdict, product: str | None) -> str:
+    """Why the catalog's action is not to be taken on such an event. Empty: it is."""
+    if verdict is Verdict.UNKNOWN and row.verdict is not Verdict.UNKNOWN:
+        return "It is reported as UNKNOWN: nobody can tell, which is no reason to act and none to call it healthy."
+    if _GRAVITY[verdict] < _GRAVITY[row.verdict]:
+        return f"It is reported as {verdict}, where the catalog expects {row.verdict}: too little to act on."
+    if row.family is Family.sxid and subcode == "fatal" and row.verdict is not Verdict.FAILED:
+        return "The driver calls it fatal, and the catalog does not: a human must look."
+    is_destructive = any(BUDGET_GROUPS.get(action) in (Action.REBOOT, Action.REPLACE) for action in row.ladder)
+    if is_destructive and not row.applies_to(product):
+        return f"The sources name this code for {', '.join(row.products)}, not for {product}: a human must look."
+    return ""
+
+
+def _without_resets(ladder: tuple[Action, ...]) -> tuple[Action, ...]:
+    """A reboot stands for a GPU reset: resetting one GPU behind an NVSwitch touches all of them."""
+    return tuple(dict.fromkeys(Action.REBOOT if action is Action.RESET_GPU else action for action in ladder))
+
+
+def diagnose(events: Iterable[HealthEvent], policy: RecoveryPolicy, pool: str) -> list[Fault]:
+    """What the events (in order of time) ask for: one fault of each kind, in the order in which they first came.
+
+    Where the driver states a recovery action, its word wins over the table.
+    """
+    kinds: dict[tuple[object, ...], list[HealthEvent]] = {}
+    for event in events:
+        kind = (event.family, event.code, event.component, event.subcode, event.verdict, event.product)
+        if kind in kinds:
+            kinds[kind].append(event)
+        else:
+            kinds[kind] = [event]
+    faults, stated = [], []
+    for (family, code, _, subcode, verdict, product), alike in kinds.items():
+        meaning = meaning_of(family, code, subcode, verdict, product, pool, policy)
+        if meaning is not None:
+            faults.append(Fault(alike[0], meaning, tuple(alike)))
+            if code == RECOVERY_ACTION_CHANGED and _states_an_action(alike[0]):
+                stated.append(faults[-1])
+    return [_as_stated(fault, stated, policy) for fault in faults] if stated else faults
+
+
+def _states_an_action(event: HealthEvent) -> bool:
+    """Whether it is the driver's own statement of what is to be done; one that says "nothing" counts too."""
+    return event.family is Family.xid and event.code == RECOVERY_ACTION_CHANGED and event.subcode is not None
+
+
+def _as_stated(fault: Fault, stated: list[Fault], policy: RecoveryPolicy) -> Fault:
+    """The fault as the newest statement about the same GPU close to it says. Echoes stay echoes."""
+    window = timedelta(seconds=policy.correlation.window_seconds)
+    if fault.event.family not in (Family.xid, Family.nvrm_other) or fault.ladder == (Action.OBSERVE,):
+        return fault
+    near = [s for s in stated if s.event.component == fault.event.component and _are_close(s, fault, window)]
+    said = max(near, key=lambda s: (s.alike[-1].observed_at, s.alike[-1].event_id), default=None)
+    if said is None or said is fault:
+        return fault
+    wanted = str(said.event.subcode).replace("_", " ").lower()
+    why = f"The driver states the recovery action itself (XID 154: {wanted}), which wins over the table. {said.why}"
+    return fault._replace(meaning=replace(said.meaning, title=fault.title, why=why, scope=fault.scope))
+
+
+def _are_close(one: Fault, other: Fault, window: timedelta) -> bool:
+    begins_before_end = one.event.observed_at <= other.alike[-1].observed_at + window
+    return begins_before_end and other.event.observed_at <= one.alike[-1].observed_at + window

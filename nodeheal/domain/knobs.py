@@ -1,0 +1,199 @@
+"""The parts of the policy document, each with unit, default and meaning."""
+
+from datetime import datetime, time, timedelta
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from nodeheal.contract.health_event import Frozen, Word
+from nodeheal.contract.vocabulary import Action, Family, NextRung
+from nodeheal.domain.catalog import BUDGET_GROUPS
+
+HOUR = 3_600
+DAY = 24 * HOUR
+WEEK = 7 * DAY
+_FAULT = rf"^({'|'.join(family.value for family in Family)})/([^\s/]+(/[^\s/]+)*)$"
+
+# How much an action does. A ladder goes up; what outweighs what when a node reports several faults.
+HEIGHT = {
+    action: height
+    for height, action in enumerate(
+        (
+            Action.OBSERVE,
+            Action.ESCALATE,
+            Action.RESTART_WORKLOAD,
+            Action.ISOLATE,
+            Action.RESET_GPU,
+            Action.REBOOT,
+            Action.REPLACE,
+        )
+    )
+}
+
+
+class Mode(StrEnum):
+    """How far nodeheal may go by itself."""
+
+    observe = "observe"
+    approve = "approve"
+    act = "act"
+
+
+class Weekday(StrEnum):
+    """Days of a maintenance window, UTC."""
+
+    monday = "monday"
+    tuesday = "tuesday"
+    wednesday = "wednesday"
+    thursday = "thursday"
+    friday = "friday"
+    saturday = "saturday"
+    sunday = "sunday"
+
+
+class Budget(Frozen):
+    """How much of a pool may be out of service by our hand at once. The stricter of the two wins."""
+
+    max_nodes: int = Field(default=1, ge=0, description="nodes")
+    max_percent: float = Field(default=10.0, ge=0, le=100, description="percent of the pool's nodes")
+    floor_nodes: int = Field(default=1, ge=0, description="nodes that percent never goes below: small pools still work")
+
+    def slots(self, pool_nodes: int) -> int:
+        """How many nodes of a pool of this size may be disrupted."""
+        return min(self.max_nodes, max(self.floor_nodes, int(pool_nodes * self.max_percent / 100)))
+
+
+class MaintenanceWindow(Frozen):
+    """A weekly time in which people work on the pool: nodeheal records and tells, and touches nothing."""
+
+    days: tuple[Weekday, ...] = Field(min_length=1, description="days on which it begins, UTC")
+    starts_at: time = Field(description="HH:MM, UTC")
+    minutes: int = Field(gt=0, le=DAY // 60, description="how long it lasts, minutes; it may run past midnight")
+    why: Word = Field(description="told with every decision that it holds back")
+
+    @model_validator(mode="after")
+    def _is_utc(self) -> Self:
+        if self.starts_at.tzinfo is not None:
+            raise ValueError("starts_at: give HH:MM without a zone; it is UTC")
+        return self
+
+    def holds(self, now: datetime) -> bool:
+        """Whether `now` (UTC) lies in it. The window of the day before may still run."""
+        for day in (now, now - timedelta(days=1)):
+            begins = datetime.combine(day.date(), self.starts_at, tzinfo=now.tzinfo)
+            is_its_day = list(Weekday)[begins.weekday()] in self.days
+            if is_its_day and begins <= now < begins + timedelta(minutes=self.minutes):
+                return True
+        return False
+
+
+class Deadlines(Frozen):
+    """How long the workflow waits for each step before it looks for itself. Seconds."""
+
+    isolate_seconds: int = Field(default=180, gt=0, description="drain, and the gang's tasks stopped with their grace")
+    reboot_seconds: int = Field(default=1_200, gt=0, description="a GPU node boots in minutes; firmware can take 15")
+    diagnose_seconds: int = Field(default=1_200, gt=0, description="dcgmi diag -r 2 takes minutes on eight GPUs")
+    replace_seconds: int = Field(default=900, gt=0, description="a swap to a warm spare takes seconds")
+    restart_seconds: int = Field(default=600, gt=0, description="image pull included")
+    quick_seconds: int = Field(default=60, gt=0, description="a step that waits for nothing")
+    job_end_seconds: int = Field(
+        default=WEEK, gt=0, description="for the job to end, where a fault lets it finish; then a human is told"
+    )
+
+
+class PoolPolicy(Frozen):
+    """What holds for one pool."""
+
+    mode: Mode = Field(
+        default=Mode.observe,
+        description="observe: decide and tell, touch nothing; approve: a human says yes first; act: recover",
+    )
+    modes: dict[Action, Mode] = Field(
+        default_factory=dict, description="by action, where it differs: REBOOT, REPLACE, ISOLATE or RESTART_WORKLOAD"
+    )
+    budget: Budget = Field(default_factory=Budget)
+    maintenance: tuple[MaintenanceWindow, ...] = Field(default=(), description="times that belong to people")
+    diagnostics_level: int | None = Field(
+        default=None, ge=1, le=4, description="dcgmi diag -r for this pool; empty: the document's"
+    )
+
+    def mode_of(self, action: Action) -> Mode:
+        """How far nodeheal may go with this action."""
+        return self.modes.get(BUDGET_GROUPS.get(action, action), self.mode)
+
+
+class Override(Frozen):
+    """Treats a fault otherwise than the catalog, for a reason that every decision then gives."""
+
+    fault: Annotated[str, Field(pattern=_FAULT)] = Field(
+        description="family/code, family/code/sub-code, or family/* for a whole family, e.g. xid/79"
+    )
+    ladder: tuple[Action, ...] = Field(min_length=1, description="what to try, in order; the first is the first action")
+    next_rung: NextRung = Field(
+        default=NextRung.unproven, description="what makes the second rung come: see docs/reference/faults.md"
+    )
+    pools: tuple[Word, ...] = Field(default=(), description="empty: every pool")
+    why: Annotated[str, Field(min_length=1, max_length=300)] = Field(description="one sentence")
+
+    @model_validator(mode="after")
+    def _ladder_goes_up(self) -> Self:
+        heights = [HEIGHT[action] for action in self.ladder]
+        if heights != sorted(set(heights)):
+            raise ValueError(f"ladder: {' '.join(self.ladder)} does not go up; a later rung must do more")
+        return self
+
+    def exactness(self, fault: str, pool: str) -> int:
+        """How exactly it names the fault `family/code/subcode`: 0 not at all, more the more exact."""
+        if self.pools and pool not in self.pools:
+            return 0
+        given = self.fault.split("/")
+        if given[1:] == ["*"]:
+            return 1 if fault.split("/")[0] == given[0] else 0
+        return len(given) + bool(self.pools) if fault.split("/")[: len(given)] == given else 0
+
+
+class Correlation(Frozen):
+    """Which findings belong together."""
+
+    window_seconds: int = Field(
+        default=300, gt=0, description="findings this close together have one cause: echoes, 154's text, link ends"
+    )
+    repeats: int = Field(
+        default=3, ge=2, description="the same fault so often on one accelerator climbs a ladder that says 'repeated'"
+    )
+    repeat_window_seconds: int = Field(default=DAY, gt=0, description="seconds in which repeats are counted")
+    other_jobs: int = Field(
+        default=2, ge=2, description="an application fault on one accelerator under so many jobs is hardware"
+    )
+    other_job_window_seconds: int = Field(default=WEEK, gt=0, description="seconds in which those jobs are counted")
+    same_code_nodes: int = Field(
+        default=3, ge=2, description="the same application fault on so many nodes of one job at once is the application"
+    )
+
+
+class Breaker(Frozen):
+    """When so much fails at once that the cause is not in the nodes: touch nothing, page once."""
+
+    min_nodes: int = Field(default=3, ge=2, description="fewer nodes than this never trip it")
+    max_nodes: int = Field(default=10, ge=2, description="so many nodes always trip it")
+    percent: float = Field(default=10.0, gt=0, le=100, description="of the pool's nodes, between those two")
+    window_seconds: int = Field(default=600, gt=0, description="seconds in which failing nodes are counted")
+
+    def limit(self, pool_nodes: int) -> int:
+        """How many nodes that fail together, for a common cause, trip it."""
+        return min(self.max_nodes, max(self.min_nodes, int(pool_nodes * self.percent / 100)))
+
+
+class Lemon(Frozen):
+    """A node that is recovered again and again costs more than it gives."""
+
+    incidents: int = Field(default=3, ge=2, description="the incident of a node that marks it, counted in the window")
+    window_seconds: int = Field(default=WEEK, gt=0, description="seconds in which its recoveries are counted")
+    action: Action = Field(default=Action.REPLACE, description="REPLACE or ISOLATE; a human is told either way")
+
+    @model_validator(mode="after")
+    def _takes_it_out(self) -> Self:
+        if self.action not in (Action.REPLACE, Action.ISOLATE):
+            raise ValueError(f"action: {self.action} does not take a lemon out; give REPLACE or ISOLATE")
+        return self

@@ -1,0 +1,70 @@
+"""The ladder: which rungs are left for a fault. It has memory, and it never goes down within a window."""
+
+from datetime import timedelta
+
+from nodeheal.contract.vocabulary import Action
+from nodeheal.domain import budget
+from nodeheal.domain.diagnosis import Fault
+from nodeheal.domain.knobs import HEIGHT
+from nodeheal.domain.progress import Progress
+from nodeheal.domain.spell import Spell
+
+RUNGS = (Action.REBOOT, Action.REPLACE)
+WITH_ARTICLE = {
+    Action.REBOOT: "a reboot",
+    Action.REPLACE: "a replacement",
+    Action.ISOLATE: "an isolation",
+    Action.RESTART_WORKLOAD: "a restart of the job",
+}
+
+
+def next_rungs(fault: Fault, seen: Progress, say: Spell) -> tuple[list[Action], list[str]]:
+    """(the destructive rungs that are left, in order; why others are left out, in words)."""
+    lemon = why_lemon(say)
+    if lemon:
+        rungs = [say.policy.lemon.action] if say.policy.lemon.action in RUNGS else []
+    else:
+        rungs = [action for action in fault.ladder[fault.start :] if action in RUNGS]
+    notes = [lemon] if lemon and not seen.tried else []
+    reached = max((HEIGHT[rung.action] for rung in seen.tried), default=-1)
+    left = []
+    for rung in rungs:
+        if HEIGHT[rung] <= reached:
+            continue
+        spent = why_spent(rung, say)
+        if spent:
+            notes.append(spent)
+        else:
+            left.append(rung)
+    return left, notes
+
+
+def why_spent(rung: Action, say: Spell) -> str:
+    """Why the ledger has no attempt left for this rung, or has been higher already; empty: it may be tried."""
+    spent = say.history.surroundings.spent
+    for reservation in say.reservations(rung):
+        count = spent.get((reservation.scope, rung), 0)
+        if count >= reservation.limit.limit:
+            return f"{budget.spelled(reservation, count)} are spent"
+    for higher in RUNGS:
+        scopes = [r.scope for r in say.reservations(higher)] if HEIGHT[higher] > HEIGHT[rung] else []
+        if any(spent.get((scope, higher), 0) for scope in scopes):
+            return (
+                f"{WITH_ARTICLE[higher]} was tried in this window already, so {WITH_ARTICLE[rung]} is not tried again"
+            )
+    return ""
+
+
+def why_lemon(say: Spell) -> str:
+    """Whether the node was recovered so often that it is a lemon, in words; empty: it was not."""
+    rules, incident = say.policy.lemon, say.history.incident
+    oldest = say.now - timedelta(seconds=rules.window_seconds)
+    others = {
+        past.incident_id
+        for past in say.history.surroundings.recoveries
+        if past.opened_at > oldest and past.incident_id != incident.incident_id
+    }
+    if len(others) + 1 < rules.incidents:
+        return ""
+    days = rules.window_seconds / 86_400
+    return f"{incident.node_id} is a lemon: {len(others) + 1} incidents in {days:g} days"

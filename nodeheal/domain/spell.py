@@ -1,0 +1,91 @@
+"""Spells decisions: fills in what every one of them carries."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodeheal.contract.steps import Decision, Reservation
+from nodeheal.contract.vocabulary import Action, Ending, Step
+from nodeheal.domain.case import Case
+from nodeheal.domain.incident import History
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.surroundings import accelerator_scope, job_scope, node_scope
+
+
+@dataclass(frozen=True)
+class Spell:
+    """What a decision is taken from, and how it is put into words."""
+
+    history: History
+    policy: RecoveryPolicy
+    case: Case
+    now: datetime
+
+    @property
+    def job_id(self) -> str | None:
+        """The job that ran on the node when the incident began."""
+        return self.history.incident.job_id
+
+    def step(
+        self,
+        step: Step,
+        reason: str,
+        action: Action | None = None,
+        node_id: str | None = None,
+        deadline_seconds: int | None = None,
+    ) -> Decision:
+        """Carry out `step`. `action`: the rung that it climbs, whose attempts are reserved first."""
+        return self._decision(
+            step=step,
+            reason=reason,
+            node_id=node_id or self.history.incident.node_id,
+            action=action,
+            deadline_seconds=deadline_seconds or self._deadline(step),
+            reserve=self.reservations(action) if action else (),
+            diagnostics_level=self._diagnostics_level() if step is Step.DIAGNOSE else None,
+        )
+
+    def close(self, ending: Ending, reason: str) -> Decision:
+        """End it without a human."""
+        return self._decision(step=Step.CLOSE, ending=ending, reason=reason)
+
+    def hand_over(self, reason: str, page_key: str | None = None) -> Decision:
+        """End it with a human."""
+        ending = Ending.HANDED_TO_A_HUMAN
+        return self._decision(step=Step.ESCALATE, ending=ending, reason=reason, page_key=page_key)
+
+    def reservations(self, action: Action) -> tuple[Reservation, ...]:
+        """What an attempt of this action is counted for: the job, or the node and the accelerator that is broken."""
+        if action is Action.RESTART_WORKLOAD:
+            scope = job_scope(str(self.job_id))
+            return (Reservation(scope=scope, limit=self.policy.limits[action]),)
+        found = [Reservation(scope=node_scope(self.history.incident.node_id), limit=self.policy.limits[action])]
+        serial, limit = self.case.fault.event.component_serial, self.policy.accelerator_limits.get(action)
+        if serial and limit:
+            found.append(Reservation(scope=accelerator_scope(serial), limit=limit))
+        return tuple(found)
+
+    def _decision(self, **said: object) -> Decision:
+        known: dict[str, object] = {
+            "node_id": self.history.incident.node_id,
+            "job_id": self.job_id,
+            "events_seen": len(self.history.events),
+            "deadline_seconds": self.policy.deadlines.quick_seconds,
+            "fault": self.case.fault.title,
+            "why": self.case.fault.why,
+            "policy_version": self.policy.version,
+        }
+        return Decision.model_validate({**known, **said})
+
+    def _diagnostics_level(self) -> int:
+        return self.policy.pool(self.history.incident.pool).diagnostics_level or self.policy.diagnostics_level
+
+    def _deadline(self, step: Step) -> int:
+        known = self.policy.deadlines
+        return {
+            Step.ISOLATE: known.isolate_seconds,
+            Step.REBOOT: known.reboot_seconds,
+            Step.DIAGNOSE: known.diagnose_seconds,
+            Step.REPLACE: known.replace_seconds,
+            Step.RESTART_WORKLOAD: known.restart_seconds,
+            Step.WAIT: known.job_end_seconds,
+        }.get(step, known.quick_seconds)

@@ -1,0 +1,80 @@
+"""What a decision must know of the world outside its incident: other nodes, other jobs, and the node's own past."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Action, Family, Provider
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One fault, seen somewhere in the pool: what others need to know of an event, and the job that ran there."""
+
+    event_id: str
+    node_id: str
+    at: datetime
+    family: Family
+    code: str
+    subcode: str | None = None
+    component: str | None = None
+    boot_id: str = ""
+    job_id: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""  # why it led to no incident, where it did not
+
+
+@dataclass(frozen=True)
+class PastRecovery:
+    """An earlier incident in which the node was taken out of service."""
+
+    incident_id: str
+    opened_at: datetime
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Everything beside the incident's own story. The defaults are those of a node that nobody knows more about."""
+
+    provider: Provider = Provider.hybrid
+    pool_nodes: int = 0
+    booted_at: datetime | None = None
+    agent_since: datetime | None = None  # when the agent's current version was first heard
+    good_since: datetime | None = None  # when the node last passed its diagnostics
+    job_is_running: bool = False
+    recoveries: tuple[PastRecovery, ...] = ()
+    spent: Mapping[tuple[str, Action], int] = field(default_factory=dict)  # by (scope, group), in the policy's windows
+    sightings: tuple[Sighting, ...] = ()  # of the whole pool, this node included
+
+
+def sighting_of(event: HealthEvent, job_id: str | None, note: str = "") -> Sighting:
+    """What others need to know of an event."""
+    return Sighting(
+        event_id=event.event_id,
+        node_id=event.node_id,
+        at=event.observed_at,
+        family=event.family,
+        code=event.code,
+        subcode=event.subcode,
+        component=event.component,
+        boot_id=event.boot_id,
+        job_id=job_id,
+        labels=dict(event.labels),
+        note=note,
+    )
+
+
+def node_scope(node_id: str) -> str:
+    """The scope of the attempts ledger that counts for a node."""
+    return f"node#{node_id}"
+
+
+def accelerator_scope(serial: str) -> str:
+    """The scope that counts for an accelerator, whatever node it sits in."""
+    return f"accelerator#{serial}"
+
+
+def job_scope(job_id: str) -> str:
+    """The scope that counts for a training job."""
+    return f"job#{job_id}"

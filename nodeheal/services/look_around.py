@@ -1,0 +1,55 @@
+"""Gather what a decision must know of the world outside its incident."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from nodeheal.contract.vocabulary import Action, JobState
+from nodeheal.domain.incident import History
+from nodeheal.domain.ladder import RUNGS
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.surroundings import Surroundings, accelerator_scope, job_scope, node_scope
+from nodeheal.ports import Ports
+from nodeheal.services.steps import node_of
+from nodeheal.services.stop_gang import current_run
+
+
+def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> History:
+    """The history with its surroundings as they are now."""
+    incident = history.incident
+    node = node_of(incident.node_id, ports)
+    rules, at = policy.correlation, incident.root.observed_at
+    own = timedelta(seconds=max(rules.repeat_window_seconds, rules.other_job_window_seconds))
+    others = timedelta(seconds=max(rules.window_seconds, policy.breaker.window_seconds))
+    sightings = tuple(ports.nodes.sightings(node.node_id, at - own, node.pool, at - others))
+    is_crowd = len({sighting.node_id for sighting in sightings}) >= policy.breaker.min_nodes
+    surroundings = Surroundings(
+        provider=node.provider,
+        # A pool is counted only where the count can matter: listing 10,000 nodes takes a second.
+        pool_nodes=len(ports.nodes.in_pool(node.pool)) if is_crowd else 0,
+        booted_at=node.booted_at,
+        agent_since=node.agent_since,
+        good_since=node.good_since,
+        job_is_running=is_running(incident.job_id, ports),
+        recoveries=node.recoveries,
+        spent=_spent(history, node, ports, policy),
+        sightings=sightings,
+    )
+    return replace(history, surroundings=surroundings)
+
+
+def is_running(job_id: str | None, ports: Ports) -> bool:
+    """Whether the job's newest run has a rank that has not stopped."""
+    job, run = current_run(job_id, ports)
+    return job is not None and job.state is JobState.RUNNING and run is not None and not run.has_ended
+
+
+def _spent(history: History, node: Node, ports: Ports, policy: RecoveryPolicy) -> dict[tuple[str, Action], int]:
+    """What the ledger holds for the node, for each accelerator that was named, and for the job."""
+    serials = sorted({event.component_serial for event in history.events if event.component_serial})
+    counted = [(node_scope(node.node_id), policy.limits[rung]) for rung in RUNGS]
+    limits = policy.accelerator_limits
+    counted += [(accelerator_scope(serial), limits[rung]) for serial in serials for rung in RUNGS if rung in limits]
+    if history.incident.job_id:
+        counted.append((job_scope(history.incident.job_id), policy.limits[Action.RESTART_WORKLOAD]))
+    return {(scope, limit.group): ports.attempts.spent(scope, limit) for scope, limit in counted}

@@ -1,0 +1,216 @@
+"""Whole kernel logs in every form: each fault by its line, the kernel's only, nothing lost to speed."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.kernel_filter import BLOCK_BYTES, LINE_BYTES
+from nodeheal.contract.evidence.kernel_log import LogFormat, read_findings
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "kernel_logs"
+XID_48 = "NVRM: Xid (PCI:0000:b9:00): 48, pid=1, name=python, DBE"
+XID_79 = "NVRM: Xid (PCI:0000:b9:00): 79, pid=1, name=python, GPU has fallen off the bus."
+ORDINARY = "Nov 21 05:50:31 gpu-7 kernel: [  123.456789] usb 1-1: new high-speed USB device number 5\n"
+
+
+def codes(log: bytes | str, log_format: LogFormat = LogFormat.auto) -> list[tuple[int, str]]:
+    source = io.BytesIO(log.encode() if isinstance(log, str) else log)
+    return [(number, finding.code) for number, finding in read_findings(source, log_format)]
+
+
+def as_expected(number: int, finding: Finding) -> str:
+    optional = (finding.subcode or "-", finding.component or "-", finding.pid or "-")
+    return " ".join(map(str, (number, finding.family, finding.code, *optional)))
+
+
+@pytest.mark.parametrize("log", sorted(GOLDEN.glob("*.log")), ids=lambda log: log.stem)
+@pytest.mark.parametrize("is_filtered", [True, False], ids=["filtered", "every line"])
+def test_a_recorded_log_gives_the_expected_findings(log: Path, is_filtered: bool) -> None:
+    with log.open("rb") as source:
+        found = list(read_findings(source, is_filtered=is_filtered))
+
+    assert [as_expected(number, finding) for number, finding in found] == log.with_suffix(
+        ".expected"
+    ).read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[  123.456789] ",
+        "[  123.456789][ T1234] ",
+        "[  123.456789] [ T1234] ",
+        "[  123.456789 <    0.000012>] ",
+        "[Sat Nov 21 05:50:31 2026] ",
+        "[Sat Nov  1 05:50:31 2026][ T1234] ",
+        "[Nov21 05:50] ",
+        "[Nov 1 05:50] ",
+        "[  +0.000012] ",
+        "2026-11-21T05:50:31,123456+00:00 ",
+        "kern  :err   : [  123.456789] ",
+        "kern  :err   : [Sat Nov 21 05:50:31 2026] ",
+        "kern  :crit  : 2026-11-21T05:50:31,123456+00:00 ",
+        "<3>[  123.456789] ",
+        "<3>",
+        "",
+    ],
+)
+@pytest.mark.parametrize("log_format", [LogFormat.auto, LogFormat.dmesg])
+def test_dmesg_is_understood_with_any_of_its_stamps(header: str, log_format: LogFormat) -> None:
+    assert codes(f"{header}{XID_79}\n", log_format) == [(1, "79")]
+
+
+@pytest.mark.parametrize("header", ["user  :err   : [  1.0] ", "daemon:err   : [  1.0] ", "<11>[  1.0] ", "<30>"])
+@pytest.mark.parametrize("log_format", [LogFormat.auto, LogFormat.dmesg])
+def test_dmesg_is_not_believed_where_it_names_user_space(header: str, log_format: LogFormat) -> None:
+    assert codes(f"{header}{XID_79}\n", log_format) == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Nov 21 05:50:31 gpu-7 kernel: ",
+        "Nov 21 05:50:31.123456 gpu-7 kernel: [  123.456789] ",
+        "2026-11-21T05:50:31+0000 gpu-7 kernel: ",
+        "2026-11-21T05:50:31.123456+01:00 gpu-7 kernel: ",
+        "2026-11-21 05:50:31 gpu-7 kernel: ",
+        "Sat 2026-11-21 05:50:31 UTC gpu-7 kernel: ",
+        "Sat 2026-11-21 05:50:31.123456 CEST gpu-7 kernel: ",
+        "1700000000.123456 gpu-7 kernel: ",
+        "[  123.456789] gpu-7 kernel: ",
+        "<3>Nov 21 05:50:31 gpu-7 kernel: [  123.456789] ",
+        "2026 Nov 21 05:50:31 gpu-7 kernel: ",
+        "Nov 21 05:50:31 2026 gpu-7 kernel: ",
+    ],
+)
+@pytest.mark.parametrize("log_format", [LogFormat.auto, LogFormat.journald, LogFormat.syslog])
+def test_a_log_that_names_its_writers_is_understood(header: str, log_format: LogFormat) -> None:
+    assert codes(f"{header}{XID_79}\n", log_format) == [(1, "79")]
+    assert codes(f"{header.replace('kernel:', 'trainer[4711]:')}{XID_79}\n", log_format) == []
+
+
+@pytest.mark.parametrize("unnamed", [XID_79, f"[  123.456789] {XID_79}", f"                 {XID_79}"])
+def test_a_line_without_a_writer_is_not_believed_in_a_log_that_names_them(unnamed: str) -> None:
+    assert codes(f"{ORDINARY}{unnamed}\n") == []
+    assert codes(f"-- Boot 3f5e1c2a --\n{ORDINARY}{unnamed}\n") == []
+
+
+def test_a_torn_first_line_does_not_hide_the_rest() -> None:
+    assert codes(f"gh-speed USB device number 5\n{ORDINARY}{ORDINARY[:30]}{XID_79}\n") == [(3, "79")]
+
+
+def test_the_kernels_records_are_believed_and_user_spaces_are_not() -> None:
+    log = f"3,1,99,-;{XID_48}\n SUBSYSTEM=pci\n11,2,99,-;{XID_79}\n27,3,99,-;{XID_79}\n4,4,99,c,caller=T12;{XID_79}\n"
+
+    assert codes(log, LogFormat.kmsg) == codes(log) == [(1, "48"), (5, "79")]
+
+
+def entry(message: object = XID_79, **fields: object) -> str:
+    return json.dumps({"MESSAGE": message, **fields}) + "\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        entry(_TRANSPORT="kernel", SYSLOG_FACILITY="0", PRIORITY="3"),
+        entry(_TRANSPORT="kernel"),
+        entry(SYSLOG_IDENTIFIER="kernel"),
+        entry(list(XID_79.encode()), _TRANSPORT="kernel"),
+        entry(list(b"\x1b\xff".join([XID_79.encode(), b"\xfe"])), _TRANSPORT="kernel"),
+        entry([XID_79, "another"], _TRANSPORT="kernel"),
+        entry(_TRANSPORT="kernel").replace("NVRM", "\\u004eVRM"),
+        entry(_TRANSPORT="kernel").replace(": [", ":["),
+        entry(f"[  123.456789] {XID_79}", _TRANSPORT="kernel"),
+    ],
+)
+@pytest.mark.parametrize("log_format", [LogFormat.auto, LogFormat.journald])
+def test_an_entry_of_the_journal_is_understood(line: str, log_format: LogFormat) -> None:
+    assert codes(line, log_format) == [(1, "79")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        entry(_TRANSPORT="syslog", SYSLOG_IDENTIFIER="kernel"),
+        entry(_TRANSPORT="stdout", SYSLOG_FACILITY="0"),
+        entry(_TRANSPORT="kernel", SYSLOG_FACILITY="1"),
+        entry(SYSLOG_IDENTIFIER="kernel", _PID="1"),
+        entry(SYSLOG_IDENTIFIER="kernel", _UID="0"),
+        entry(SYSLOG_IDENTIFIER="kernel", _EXE="/usr/bin/logger"),
+        entry(SYSLOG_IDENTIFIER="trainer"),
+        entry(),
+        entry(None, _TRANSPORT="kernel"),
+        entry([999], _TRANSPORT="kernel"),
+        entry([], _TRANSPORT="kernel"),
+        entry([[XID_79]], _TRANSPORT="kernel"),
+        entry(_TRANSPORT="kernel")[:-3] + "\n",
+        "{" * 20_000 + '"MESSAGE"\n',
+        '["MESSAGE"]\n',
+    ],
+)
+def test_an_entry_that_is_not_the_kernels_or_no_entry_is_no_finding(line: str) -> None:
+    assert codes(line) == []
+
+
+def test_zeros_and_carriage_returns_do_not_hide_a_fault() -> None:
+    log = f"{ORDINARY}\0\0\0\0Nov 21 05:50:31 gpu-7 kernel: {XID_79}\r\n\0\n"
+
+    assert codes(log) == [(2, "79")]
+
+
+def test_a_last_line_without_a_newline_counts() -> None:
+    assert codes(f"{ORDINARY}Nov 21 05:50:31 gpu-7 kernel: {XID_79}") == [(2, "79")]
+
+
+def test_line_numbers_hold_across_blocks() -> None:
+    count = 2 * BLOCK_BYTES // len(ORDINARY)
+    fault = f"Nov 21 05:50:31 gpu-7 kernel: {XID_79}\n"
+
+    found = codes((ORDINARY * count + fault) * 3 + fault)
+
+    assert found == [(count + 1, "79"), (2 * count + 2, "79"), (3 * count + 3, "79"), (3 * count + 4, "79")]
+
+
+def test_an_endless_line_takes_no_memory_and_hides_nothing_behind_it() -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"x" * (LINE_BYTES + 1)
+        for _ in range(20):
+            yield f"\0 NVRM: Xid {XID_79}".encode() * 1000
+        yield f"\nNov 21 05:50:31 gpu-7 kernel: {XID_79}\n".encode()
+
+    class Endless(io.RawIOBase):
+        def __init__(self) -> None:
+            self.pieces = pieces()
+
+        def read(self, size: int = -1, /) -> bytes:
+            return next(self.pieces, b"")
+
+    found = [(number, finding.code) for number, finding in read_findings(Endless())]
+
+    assert found == [(2, "79")]
+
+
+def test_lines_may_come_without_a_file() -> None:
+    lines = [ORDINARY.encode(), f"Nov 21 05:50:31 gpu-7 kernel: {XID_48}".encode(), f"\tkernel: {XID_79}".encode()]
+
+    assert [(number, finding.code) for number, finding in read_findings(lines)] == [(2, "48")]
+
+
+def test_a_fault_is_handed_out_before_the_next_line_is_there() -> None:
+    def lines() -> Iterator[bytes]:
+        yield f"Nov 21 05:50:31 gpu-7 kernel: {XID_79}\n".encode()
+        raise AssertionError("it read on")
+
+    number, finding = next(read_findings(lines()))
+
+    assert (number, finding.code) == (1, "79")
+
+
+@pytest.mark.parametrize("log", [b"", b"\n", b"\0", b"\r\n\r\n"])
+@pytest.mark.parametrize("log_format", list(LogFormat))
+def test_an_empty_log_has_no_findings(log: bytes, log_format: LogFormat) -> None:
+    assert codes(log, log_format) == []

@@ -1,0 +1,564 @@
+"""Kernel messages of every family: what is a fault, and what only looks like one."""
+
+import pytest
+
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.kernel_line import parse_message
+from nodeheal.contract.vocabulary import Family
+
+
+def found(message: str) -> Finding:
+    finding = parse_message(message)
+    assert finding is not None, message
+    assert finding.message == message
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "component", "pid"),
+    [
+        ("NVRM: Xid (0000:03:00): 31, Ch 00000001, engmask 00000101, intr 10000000", "31", "0000:03:00.0", None),
+        ("NVRM: Xid (PCI:0000:b9:00): 74, pid=1234, name=python, NVLink: fatal error", "74", "0000:b9:00.0", 1234),
+        ("NVRM: Xid (PCI:0000:b9:00.0): 79, GPU has fallen off the bus.", "79", "0000:b9:00.0", None),
+        ("NVRM: Xid (PCI:0000:b5:00): 13, pid='<unknown>', name=<unknown>, Graphics", "13", "0000:b5:00.0", None),
+        ("NVRM: Xid (PCI:0000:b5:00): 13, pid='1797828', name=train, Graphics", "13", "0000:b5:00.0", 1797828),
+        ("NVRM: Xid (PCI:0000:b5:00): 43, pid=<unknown>, name=<unknown>, Ch 8", "43", "0000:b5:00.0", None),
+        ("NVRM: Xid (PCI:0000:0f:00 GPU-I:03): 45, pid=7, name=python3, Ch 8", "45", "0000:0f:00.0", 7),
+        ("NVRM: Xid (PCI:0000:0f:00 GPU-3f5e1c2a-0b1d-4e6f): 45, pid=7, name=python3", "45", "0000:0f:00.0", 7),
+        ("NVRM: Xid (PCI:00000009:01:00): 149, no unit", "149", "0009:01:00.0", None),
+        ("NVRM: Xid (PCI:0018:AB:1F): 119, Timeout after 6s of waiting for RPC response", "119", "0018:ab:1f.0", None),
+        ("NVRM: Xid (PCI:0000:3f:00): 46", "46", "0000:3f:00.0", None),
+        ("NVRM: Xid (PCI:0000:3f:00): 999, pid=1", "999", "0000:3f:00.0", 1),
+        ("NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=p, Ch 1 caused by previous Xid 149", "45", "0000:dc:00.0", 18),
+    ],
+)
+def test_every_spelling_of_an_xid_is_understood(message: str, code: str, component: str, pid: int | None) -> None:
+    finding = found(message)
+
+    assert (finding.family, finding.code, finding.component, finding.pid) == (Family.xid, code, component, pid)
+    assert finding.subcode is None
+
+
+@pytest.mark.parametrize(
+    ("text", "subcode"),
+    [
+        ("149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 09 (0x025525c6 0x00000000 0x00000000 0x0)", "NETIR_LINK_EVT/37"),
+        ("149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000 0x00000000)", "NETIR_LINK_EVT/4"),
+        ("149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x026001c6 0x00000000 0x00000000)", "NETIR_LINK_EVT/38"),
+        ("149, NETIR_LINK_EVT/NETIR_LINK_DOWN Fatal XC0 i0 Link 00 (0x01000011 0x0 0x0)", "NETIR_LINK_EVT/16"),
+        ("149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000)", "NETIR_INT/0"),
+        ("149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 00 (0x00000013 0x00000002 0x0)", "NETIR_BER_EVENT/0x00000002"),
+        ("145, RLW_RXPIPE Nonfatal XC0 i0 Link 14 (0x0409a0c2 0x00000004 0x00000001)", "RLW_RXPIPE/0x00000004"),
+        ("145, RLW_REMAP Non-fatal XC 1 i 2 Link 01 [0x00000082, 0x80000000]", "RLW_REMAP/0x80000000"),
+        ("144, SAW_MVB Nonfatal XC0 i0 Link 0 (0x00000001 0x00000008 0x00000000)", "SAW_MVB/0x00000008"),
+        ("146, TLW_RX/TLW_RX_PIPE1 Fatal XC0 i0 Link 00 (0x0000000b 0x00000004 0x0)", "TLW_RX_PIPE1/0x00000004"),
+        ("148, NVLPW_CTRL/NVLPW Nonfatal XC0 i0 Link 00 (0x0000000f 0x80000000 0x0)", "NVLPW/0x80000000"),
+        ("150, MSE_WATCHDOG Fatal XC0 i0 Link 00 (0x00000000 0x00000000 0x00000000)", "MSE_WATCHDOG/0x00000000"),
+        ("145, pid=12, name=python3, RLW_CTRL Nonfatal XC0 i0 Link 3 (0x3 0x80000000 0x0)", "RLW_CTRL/0x80000000"),
+        ("149, NETIR_LINK_EVT Fatal XC 1 i 2 Link 01 [0x0000000a]", "NETIR_LINK_EVT"),
+        ("147, TREX Nonfatal XC0 i0 Link 00", "TREX"),
+        ("145, Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001)", "RLW_RXPIPE/0x00000008"),
+        ("146, XC0 i0 Link 13 (0x0000000d 0x00000001 0x00000000)", "TLW_TX_PIPE1/0x00000001"),
+        ("149, XC0 i0 Link 13 (0x02500011 0x00000000 0x00000000)", "NETIR_LINK_EVT/37"),
+        ("144, XC0 i0 Link 13 (0x0000001f 0x00000001 0x00000000)", None),
+        ("144, something that nobody has seen", None),
+    ],
+)
+def test_an_nvlink5_xid_says_which_unit_complains_of_what(text: str, subcode: str | None) -> None:
+    finding = found(f"NVRM: Xid (PCI:0018:01:00): {text}")
+
+    assert finding.subcode == subcode
+
+
+@pytest.mark.parametrize(
+    ("change", "subcode"),
+    [
+        ("0x0 (None) to 0x1 (GPU Reset Required)", "GPU_RESET"),
+        ("0x0 (None) to 0x2 (Node Reboot Required)", "NODE_REBOOT"),
+        ("0x0 (None) to 0x2 (OS Reboot)", "NODE_REBOOT"),
+        ("0x0 (None) to 0x3 (Drain P2P)", "DRAIN_P2P"),
+        ("0x0 (None) to 0x4 (Drain and Reset)", "DRAIN_AND_RESET"),
+        ("0x4 (Drain and Reset) to 0x1 (GPU Reset Required)", "GPU_RESET"),
+        ("0x1 (GPU Reset Required) to 0x0 (None)", "NONE"),
+        ("None to Node Reboot Required", "NODE_REBOOT"),
+        ("None to GPU Reset Required.", "GPU_RESET"),
+        ("0x0 (None) to 0x1 (PF FLR)", "GPU_RESET"),
+        ("0x0 to 0x4", "DRAIN_AND_RESET"),
+        ("0x0 (None) to 0x9 (Pray)", None),
+        ("0x0 (None) to", None),
+    ],
+)
+def test_xid_154_says_what_the_driver_now_asks_for(change: str, subcode: str | None) -> None:
+    finding = found(f"NVRM: Xid (PCI:0009:01:00): 154, GPU recovery action changed from {change}".strip())
+
+    assert (finding.code, finding.subcode) == ("154", subcode)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "subcode"),
+    [
+        ("20034, Fatal, Link 30 LTSSM Fault Up", "20034", "fatal"),
+        ("22013, Non-fatal, Link 44 Minion Link DLREQ interrupt", "22013", "nonfatal"),
+        ("12028, Nonfatal, Link 32 egress non-posted PRIV error", "12028", "nonfatal"),
+        ("10003, Host_priv_timeout", "10003", None),
+        ("00001, Fatal", "1", "fatal"),
+    ],
+)
+def test_an_sxid_carries_its_severity(text: str, code: str, subcode: str | None) -> None:
+    finding = found(f"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): {text}")
+
+    assert (finding.family, finding.code, finding.subcode) == (Family.sxid, code, subcode)
+    assert finding.component == "0000:c1:00.0"
+
+
+@pytest.mark.parametrize(
+    "text", ["22013, Severity 0 Engine instance 44 Sub-engine instance 00", "22013, Data {0x0000002b, 0x00000000}"]
+)
+def test_the_registers_of_an_sxid_are_no_second_fault(text: str) -> None:
+    assert parse_message(f"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): {text}") is None
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "component"),
+    [
+        ("NVRM: GPU 0000:04:00.0: GPU has fallen off the bus.", "fallen_off_bus", "0000:04:00.0"),
+        ("NVRM: GPU at PCI:0000:b9:00: has fallen off the bus", "fallen_off_bus", "0000:b9:00.0"),
+        ("NVRM: GPU at 0000:01:00.0 has fallen off the bus.", "fallen_off_bus", "0000:01:00.0"),
+        ("NVRM: The NVIDIA GPU 0000:b3:00.0", "fallen_off_bus", "0000:b3:00.0"),
+        (
+            "NVRM: The NVIDIA GPU 0000:b3:00.0\nNVRM: (PCI ID: 10de:26b5) installed in this system has\n"
+            "NVRM: fallen off the bus and is not responding to commands.",
+            "fallen_off_bus",
+            "0000:b3:00.0",
+        ),
+        (
+            r"NVRM: The NVIDIA GPU 0000:b3:00.0\x0aNVRM: has\x0aNVRM: fallen off the bus",
+            "fallen_off_bus",
+            "0000:b3:00.0",
+        ),
+        ("NVRM: The NVIDIA GPU 0000:b3:00.0#012NVRM: fallen off the bus and is", "fallen_off_bus", "0000:b3:00.0"),
+        ("NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x25:0x65:1462)", "RmInitAdapter_failed", "0000:3b:00.0"),
+        (
+            "NVRM: GPU 0000:3b:00.0: rm_init_adapter failed, device minor number 0",
+            "RmInitAdapter_failed",
+            "0000:3b:00.0",
+        ),
+        ("NVRM: rm_init_adapter failed for device bearing minor number 0", "RmInitAdapter_failed", None),
+        ("NVRM: nvAssertOkFailedNoLog: Assertion failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST]", "gpu_lost", None),
+        ("NVRM: GPU0 nvAssertOkFailedNoLog: Reset required [NV_ERR_RESET_REQUIRED]", "reset_required", None),
+        (
+            "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.",
+            "uvm_fatal_error",
+            None,
+        ),
+        ("NVRM: The NVIDIA probe routine failed for 1 device(s).", "probe_failed", None),
+        ("NVRM: None of the NVIDIA devices were initialized.", "no_device_initialized", None),
+        ("NVRM: No NVIDIA GPU found.", "no_gpu_found", None),
+        ("NVRM: API mismatch: the client has the version 535.54.03, but", "api_mismatch", None),
+        ("NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:", "bar_invalid", None),
+        (
+            "NVRM: knvlinkDiscoverPostRxDetLinks_GH100: Getting peer0's postRxDetLinkMask failed!",
+            "nvlink_rx_detect_failed",
+            None,
+        ),
+    ],
+)
+def test_the_nvidia_driver_also_tells_of_faults_in_words(message: str, code: str, component: str | None) -> None:
+    finding = found(message)
+
+    assert (finding.family, finding.code, finding.component) == (Family.nvrm_other, code, component)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.195.03  Release Build",
+        "NVRM: GPU at PCI:0000:66:00: GPU-12345678-1234-5678-9abc-def012345678",
+        "NVRM: GPU Board Serial Number: 1563221012345",
+        "NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:26b5)",
+        "NVRM: fallen off the bus and is not responding to commands.",
+        "NVRM: A GPU crash dump has been created.",
+        "NVRM: Xid (PCI:0000:b9:00): ",
+        "NVRM: Xid (PCI:0000:b9:00): 79abc",
+        "NVRM: Xid (PCI:zzzz:b9:00): 79, pid=1",
+        "NVRM: Xid : 32, pid=2280636",
+        "nvidia-nvswitch0: using MSI",
+        "nvidia: loading out-of-tree module taints kernel.",
+        "nvidia-uvm: Loaded the UVM driver, major device number 510.",
+    ],
+)
+def test_what_the_nvidia_driver_says_for_information_is_no_fault(message: str) -> None:
+    assert parse_message(message) is None
+
+
+FIELDS = "instance-id=i-0592464924bd45322 hostname=ip-172-31-61-252 nd-id=0 nc-id=0 serial-num=19fcda00f5ff6eb9"
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "subcode", "component"),
+    [
+        (
+            f"NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR {FIELDS} action=TERMINATE_INSTANCE",
+            "SRAM_UNCORRECTABLE_ERROR",
+            None,
+            "neuron0",
+        ),
+        (f"2026-11-21T05:50:31.123Z NEURON_HW_ERR=DMA_ERROR {FIELDS}", "DMA_ERROR", None, "neuron0"),
+        (f"2026-11-21T05:50:31.123456+00:00 NEURON_HW_ERR=NC_HANG {FIELDS}", "NC_HANG", None, "neuron0"),
+        ("neuron13: NEURON_HW_ERR=NC_UNCORRECTABLE_ERROR of a core", "NC_UNCORRECTABLE_ERROR", None, "neuron13"),
+        ("NEURON_HW_ERR=HANG_ON_COLLECTIVES nd-id=12 nc-id=1", "HANG_ON_COLLECTIVES", None, "neuron12"),
+        ("NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR nd-id=1", "HBM_UNCORRECTABLE_ERROR", None, "neuron1"),
+        (
+            "NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR nd-id=1 action=TERMINATE_INSTANCE",
+            "HBM_UNCORRECTABLE_ERROR",
+            "unrepairable",
+            "neuron1",
+        ),
+        (
+            "NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR nd-id=1 action=REBOOT_INSTANCE",
+            "HBM_UNCORRECTABLE_ERROR",
+            "repairable",
+            "neuron1",
+        ),
+        (
+            "NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR (repairable) nd-id=1",
+            "HBM_UNCORRECTABLE_ERROR",
+            "repairable",
+            "neuron1",
+        ),
+        (
+            "NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR (unrepairable) nd-id=1 action=REBOOT",
+            "HBM_UNCORRECTABLE_ERROR",
+            "unrepairable",
+            "neuron1",
+        ),
+        ("NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR", "SRAM_UNCORRECTABLE_ERROR", None, None),
+        (
+            "neuron:ndma_memcpy_wait_for_completion: DMA completion timeout on nd03 for udma-2 q0 desc count 65",
+            "DMA_COMPLETION_TIMEOUT",
+            None,
+            "neuron3",
+        ),
+        ("neuron:nr_reset_thread_fn: nd11: reset request 4711 failed", "DEVICE_RESET_FAILED", None, "neuron11"),
+        (
+            "neuron:nr_reset_thread_fn: nd0: reset request 4711 was initiated, but failed to complete",
+            "DEVICE_RESET_FAILED",
+            None,
+            "neuron0",
+        ),
+        (
+            "neuron:nr_reset_thread_fn: nd0: failed to initialize dma after reset",
+            "DEVICE_RESET_FAILED",
+            None,
+            "neuron0",
+        ),
+        (
+            "neuron-driver: probe of 0000:00:1e.0 failed with error -19",
+            "PROBE_FAILED",
+            None,
+            "0000:00:1e.0",
+        ),
+        (
+            "neuron-driver 0000:00:1e.0: probe with driver neuron-driver failed with error -19",
+            "PROBE_FAILED",
+            None,
+            "0000:00:1e.0",
+        ),
+    ],
+)
+def test_a_neuron_device_names_its_fault(message: str, code: str, subcode: str | None, component: str | None) -> None:
+    finding = found(message)
+
+    assert finding.family is Family.neuron
+    assert (finding.code, finding.subcode, finding.component) == (code, subcode, component)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "neuron:nr_reset_thread_fn: nd0: initiating device reset request 4711",
+        "neuron:nr_reset_thread_fn: nd0: reset request 4711 completed",
+        "neuron: loading out-of-tree module taints kernel.",
+        "NEURON_HW_ERR=",
+        "print(NEURON_HW_ERR=DMA_ERROR)",
+    ],
+)
+def test_what_the_neuron_driver_says_for_information_is_no_fault(message: str) -> None:
+    assert parse_message(message) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("The device didn't send any completion for admin cmd CREATE_QP(1) status 0 (ctx 0x1)", "admin_timeout"),
+        ("Wait for completion (polling) timeout", "admin_timeout"),
+        (
+            "The device sent a completion but the driver didn't receive any MSI-X interrupt for admin",
+            "missed_interrupt",
+        ),
+        ("Admin queue is closed", "admin_queue_closed"),
+        ("Reading register timed out. expected: req id[1] offset[0x54]", "register_read_failed"),
+        ("Device isn't ready, can't reset device", "device_not_ready"),
+        ("Reset indication didn't turn off", "reset_failed"),
+        ("Keep alive watchdog timeout.", "keep_alive_missing"),
+        ("probe with driver efa failed with error -62", "probe_failed"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["efa 0000:00:1d.0", "efa 0000:00:1d.0 rdmap0s29"])
+def test_an_efa_device_that_fails_is_named_by_its_address(prefix: str, text: str, code: str) -> None:
+    finding = found(f"{prefix}: {text}")
+
+    assert (finding.family, finding.code, finding.component) == (Family.efa, code, "0000:00:1d.0")
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (
+            "mlx5_core 0000:5e:00.0: poll_health:825:(pid 0): device's health compromised - reached miss count",
+            "health_poll_failed",
+        ),
+        (
+            "mlx5_core 0000:5e:00.0: poll_health:825: device's health compromised - reached miss count.",
+            "health_poll_failed",
+        ),
+        ("mlx5_core 0000:5e:00.0: device's health compromised - reached miss count", "health_poll_failed"),
+        ("mlx5_core 0000:5e:00.0: mlx5_health_poll:900:(pid 0): Fatal error 1 detected", "fatal_error"),
+        ("mlx5_core 0000:5e:00.0: print_health_info:429:(pid 0): synd 0x1: firmware internal error", "fatal_assert"),
+        ("mlx5_core 0000:5e:00.0: synd 0x8: unrecoverable hardware error", "unrecoverable_error"),
+        (
+            "mlx5_core 0000:5e:00.0: print_health_info:491:(pid 0): Health issue observed, firmware internal error, "
+            "severity(3) ERROR:",
+            "health_issue",
+        ),
+        (
+            "mlx5_core 0000:5e:00.0: wait_func:1195:(pid 1967079): ENABLE_HCA(0x104) timeout. "
+            "Will cause a leak of a command resource",
+            "cmd_timeout",
+        ),
+        (
+            "mlx5_core 0000:5e:00.0: mlx5_cmd_out_err:803:(pid 1): ACCESS_REG(0x805) op_mod(0x1) failed, "
+            "status bad parameter(0x3), syndrome (0x15c356)",
+            "cmd_failed",
+        ),
+        ("mlx5_core 0000:5e:00.0: Detected insufficient power on the PCIe slot (27W).", "insufficient_power"),
+        (
+            "mlx5_core 0000:5e:00.0: mlx5_pcie_event:299:(pid 9): Detected insufficient power on the PCIe slot (27W).",
+            "insufficient_power",
+        ),
+        ("mlx5_core 0000:5e:00.0 ens1f0np0: Link down", "link_down"),
+        ("mlx5_core 0000:5e:00.0: Port module event: module 0, Cable unplugged", "cable_unplugged"),
+        ("mlx5_core 0000:5e:00.0: Port module event[error]: module 0, Cable error, Bus stuck", "cable_error"),
+        ("mlx5_core 0000:5e:00.0: temp_warn:198: High temperature on sensors with bit set 0 1", "high_temperature"),
+        ("mlx5_core 0000:5e:00.0 ens1f0np0: TX timeout detected", "tx_timeout"),
+        ("mlx5_core 0000:5e:00.0 ens1: NETDEV WATCHDOG: CPU: 3: transmit queue 0 timed out 5000 ms", "tx_timeout"),
+        ("mlx5_core 0000:5e:00.0: probe_one:1700:(pid 8): mlx5_init_one failed with error code -110", "init_failed"),
+        ("mlx5_core 0000:5e:00.0: Firmware over 120000 MS in pre-initializing state, aborting", "init_failed"),
+        ("mlx5_core: probe of 0000:5e:00.0 failed with error -22", "probe_failed"),
+    ],
+)
+def test_a_connectx_adapter_that_fails_is_named_by_its_address(message: str, code: str) -> None:
+    finding = found(message)
+
+    assert (finding.family, finding.code, finding.component) == (Family.ib, code, "0000:5e:00.0")
+
+
+def test_a_queue_that_stalls_is_named_by_its_interface_where_the_kernel_gives_no_address() -> None:
+    finding = found("NETDEV WATCHDOG: ens1np0 (mlx5_core): transmit queue 3 timed out")
+
+    assert (finding.code, finding.component) == ("tx_timeout", "ens1np0")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "efa 0000:00:1d.0: enabling device (0010 -> 0012)",
+        "efa 0000:00:1d.0 rdmap0s29: IB device registered",
+        "mlx5_core 0000:5e:00.0: firmware version: 14.32.1010",
+        "mlx5_core 0000:5e:00.0 ens1f0np0: Link up",
+        "mlx5_core 0000:5e:00.0: Port module event: module 0, Cable plugged",
+        "mlx5_core 0000:5e:00.0: print_health_info:429:(pid 0): synd 0x0: unrecognized error",
+        "mlx5_core 0000:5e:00.0: print_health_info:429:(pid 0): assert_var[0] 0x00000003",
+        "mlx5_core 0000:5e:00.0: Health issue observed, High temperature, severity(4) WARNING:",
+        "NETDEV WATCHDOG: eth0 (e1000e): transmit queue 0 timed out",
+        "infiniband mlx5_0: ready",
+    ],
+)
+def test_what_an_adapter_says_for_information_is_no_fault(message: str) -> None:
+    assert parse_message(message) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "component"),
+    [
+        ("pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:01:00.0", "fatal", "0000:01:00.0"),
+        ("pcieport 0000:00:01.0: AER: Uncorrected (Non-Fatal) error received: id=00e0", "nonfatal", "0000:00:1c.0"),
+        ("pcieport 0001:00:01.0: AER: Multiple Uncorrected (Fatal) error received: id=5e01", "fatal", "0001:5e:00.1"),
+        (
+            "pcieport 0000:00:1c.0: AER: Multiple Uncorrectable (Non-Fatal) error message received from 0000:73:00.1",
+            "nonfatal",
+            "0000:73:00.1",
+        ),
+        (
+            "pcieport 0000:00:1c.0: AER: Uncorrectable (Fatal) error message received from 0000:73:00.1",
+            "fatal",
+            "0000:73:00.1",
+        ),
+        (
+            "nvidia 0000:b9:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer",
+            "nonfatal",
+            "0000:b9:00.0",
+        ),
+        (
+            "nvidia 0000:b9:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer",
+            "fatal",
+            "0000:b9:00.0",
+        ),
+        (
+            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f01 source:0x0000",
+            "dpc",
+            "0000:00:1c.0",
+        ),
+        ("pcieport 0000:00:1c.0: DPC: containment event, status:0x1f05 source:0x0200", "dpc", "0000:02:00.0"),
+        (
+            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f01: unmasked uncorrectable error",
+            "dpc",
+            "0000:00:1c.0",
+        ),
+        (
+            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f05, ERR_FATAL received from 0000:02:00.0",
+            "dpc",
+            "0000:02:00.0",
+        ),
+        ("pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Down", "link_down", "0000:00:1c.0"),
+        ("pciehp 0000:00:1c.0:pcie004: Slot(0): Link Down", "link_down", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: AER: device recovery failed", "recovery_failed", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: AER: Device recovery failed", "recovery_failed", "0000:00:1c.0"),
+    ],
+)
+def test_a_pcie_error_is_laid_at_the_door_of_the_device_that_failed(message: str, code: str, component: str) -> None:
+    finding = found(message)
+
+    assert (finding.family, finding.code, finding.component) == (Family.pcie_aer, code, component)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "pcieport 0000:00:01.0: AER: Corrected error received: 0000:01:00.0",
+        "pcieport 0000:00:01.0: AER: Multiple Correctable error message received from 0000:01:00.0",
+        "nvidia 0000:b9:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+        "nvidia 0000:b9:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer, (Receiver ID)",
+        "nvidia 0000:b9:00.0:   device [10de:2330] error status/mask=00004000/07a10000",
+        "pcieport 0000:00:1c.0: AER: device recovery successful",
+        "pcieport 0000:00:1c.0: AER: enabled with IRQ 34",
+        "pcieport 0000:00:1c.0: DPC: enabled with IRQ 34",
+        "pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Up",
+    ],
+)
+def test_a_corrected_pcie_error_is_no_fault(message: str) -> None:
+    assert parse_message(message) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("mce: [Hardware Error]: CPU 18: Machine Check Exception: 5 Bank 7: be00000001010091", "uncorrected"),
+        ("[Hardware Error]: CPU 4: Machine Check Exception:                4 Bank 4: b200000000070f0f", "uncorrected"),
+        ("mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 5: fe00000000800400", "uncorrected"),
+        ("[Hardware Error]: Uncorrected, software containable error.", "uncorrected"),
+        ("[Hardware Error]: System Fatal error.", "fatal"),
+        ("{1}[Hardware Error]: event severity: fatal", "fatal"),
+        ("{12}[Hardware Error]: event severity: recoverable", "uncorrected"),
+        ("EDAC MC3: 1 UE memory read error on CPU_SrcID#0_MC#3_Chan#0_DIMM#0 (channel:0 slot:0)", "edac_ue"),
+        ("EDAC MC0: UE row 0, channel-a= 0 channel-b= 1 labels", "edac_ue"),
+        ("Kernel panic - not syncing: Fatal machine check", "panic"),
+        ("Kernel panic - not syncing: Fatal local machine check", "panic"),
+        ("Kernel panic - not syncing: Fatal Machine check", "panic"),
+        ("Kernel panic - not syncing: Fatal hardware error!", "panic"),
+        ("Memory failure: 0x7740c0: recovery action for dirty page: Recovered", "memory_failure"),
+    ],
+)
+def test_what_processor_or_memory_could_not_correct_is_a_fault(message: str, code: str) -> None:
+    finding = found(message)
+
+    assert (finding.family, finding.code, finding.component) == (Family.mce, code, None)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "mce: [Hardware Error]: Machine check events logged",
+        "mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 5: 9c00000000800400",
+        "mce: [Hardware Error]: CPU 0: Machine Check Event: 0 Bank 25: 8c00000200a00090",
+        "mce: [Hardware Error]: TSC ae4b410af0b8 ADDR 314d193000 MISC 200400c008002086",
+        "[Hardware Error]: Corrected error, no action required.",
+        "{1}[Hardware Error]: event severity: corrected",
+        "{1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 1",
+        "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0",
+        "EDAC MC0: 0 UE memory read error",
+        "EDAC MC: Ver: 3.0.0",
+        "Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)",
+        "Memory failure: 0x1a2b3c: Sending SIGBUS to python:4242 due to hardware memory corruption",
+    ],
+)
+def test_what_was_corrected_is_no_machine_fault(message: str) -> None:
+    assert parse_message(message) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("Out of memory: Killed process 4711 (python3) total-vm:1234kB, anon-rss:99kB", "oom_kill"),
+        ("Out of memory: Kill process 4711 (python3) score 900 or sacrifice child", "oom_kill"),
+        ("Out of memory (oom_kill_allocating_task): Killed process 4711 (python3) total-vm:1kB", "oom_kill"),
+        ("Memory cgroup out of memory: Killed process 4711 (python3) total-vm:1234kB", "oom_kill_cgroup"),
+        ("Memory cgroup out of memory: Kill process 4711 (python3) score 1999 or sacrifice child", "oom_kill_cgroup"),
+    ],
+)
+def test_a_kill_for_want_of_memory_names_the_process(message: str, code: str) -> None:
+    finding = found(message)
+
+    assert (finding.family, finding.code, finding.pid) == (Family.oom, code, 4711)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "python3 invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0",
+        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task=python3,pid=4711,uid=0",
+        "Killed process 4711 (python3) total-vm:1234kB, anon-rss:99kB",
+        "oom_reaper: reaped process 4711 (python3), now anon-rss:0kB",
+        "Tasks state (memory values in pages):",
+    ],
+)
+def test_one_kill_is_one_finding_however_many_lines_tell_of_it(message: str) -> None:
+    assert parse_message(message) is None
+
+
+FAULTS = (
+    "NVRM: Xid (PCI:0000:b9:00): 79, pid=1",
+    "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+    "NVRM: GPU 0000:04:00.0: GPU has fallen off the bus.",
+    "NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR nd-id=0",
+    "efa 0000:00:1d.0: Admin queue is closed",
+    "mlx5_core 0000:5e:00.0 ens1f0np0: Link down",
+    "pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Down",
+    "EDAC MC0: 1 UE memory read error",
+    "Out of memory: Killed process 4711 (python3) total-vm:1234kB",
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("quote", ["my program prints: ", "audit: type=1400 ", "systemd[1]: ", "usb 1-1: ", "kernel: "])
+def test_a_fault_that_somebody_quotes_is_no_fault(quote: str, fault: str) -> None:
+    assert parse_message(fault) is not None
+
+    assert parse_message(quote + fault) is None
+
+
+def test_a_message_is_cut_before_any_pattern_sees_it() -> None:
+    finding = parse_message("NVRM: Xid (PCI:0000:b9:00): 79, " + "x" * 20_000)
+
+    assert finding is not None
+    assert len(finding.message) == 8192
