@@ -3,13 +3,17 @@
 import os
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
-from aws_lambda_powertools import Logger
+from aws_lambda_powertools import Logger, single_metric
+from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools.utilities.parameters import AppConfigProvider
 from pydantic import BaseModel, ValidationError
 
+from nodeheal.adapters.aws.calls import client
+from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.policy_reader import PolicyReader
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
 from nodeheal.domain.policy import RecoveryPolicy
@@ -25,10 +29,27 @@ def logger() -> Logger:
     return Logger(service="nodeheal")
 
 
-@cache
 def policy() -> RecoveryPolicy:
-    """The policy document of this deployment, validated once a process."""
-    return RecoveryPolicy.model_validate_json(Path(os.environ[names.ENV_POLICY_FILE]).read_text("utf-8"))
+    """The policy document that is in force now."""
+    return policy_reader().read()
+
+
+@cache
+def policy_reader() -> PolicyReader:
+    """Reads AppConfig; asked at most once a minute."""
+    application, environment, profile = os.environ[names.ENV_POLICY].split("/")
+    return PolicyReader(
+        connect=lambda: AppConfigProvider(environment, application, boto3_client=client("appconfigdata")),
+        profile=profile,
+        table=Table(client("dynamodb"), os.environ[names.ENV_TABLE]),
+        alarm=_policy_refused,
+    )
+
+
+def _policy_refused(why: str) -> None:
+    logger().error("the deployed policy is not the one in force", extra={"why": why})
+    with single_metric(names.METRIC_POLICY_REFUSED, MetricUnit.Count, 1, namespace=names.METRICS):
+        pass
 
 
 @cache
@@ -45,12 +66,16 @@ def ports() -> Ports:
     )
 
 
-def step(parse: type[Request], serve: Callable[[Request], BaseModel | None]) -> Callable[[Event, object], Event | None]:
+def step(
+    parse: type[Request], serve: Callable[[Request], BaseModel | None], *, reads_policy: bool = False
+) -> Callable[[Event, object], Event | None]:
     """A handler: parse the request, call one service, dump what it answers. A keep-warm ping loads everything else."""
 
     def handler(event: Event, context: object) -> Event | None:
         if event == names.KEEP_WARM:
-            ports(), policy()
+            ports()
+            if reads_policy:
+                policy()
             return None
         request = parse.model_validate(event)
         logger().info("step asked", extra={"request": request.model_dump(mode="json", exclude={"task_token"})})

@@ -4,4 +4,4 @@ from lambdas.composition import policy, ports, step
 from nodeheal.contract.steps import DecideRequest
 from nodeheal.services.decide_next_step import decide_next_step
 
-handler = step(DecideRequest, lambda request: decide_next_step(request, ports(), policy()))
+handler = step(DecideRequest, lambda request: decide_next_step(request, ports(), policy()), reads_policy=True)

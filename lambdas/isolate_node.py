@@ -4,4 +4,4 @@ from lambdas.composition import policy, ports, step
 from nodeheal.contract.steps import StepRequest
 from nodeheal.services.isolate_node import isolate_node
 
-handler = step(StepRequest, lambda request: isolate_node(request, ports(), policy()))
+handler = step(StepRequest, lambda request: isolate_node(request, ports(), policy()), reads_policy=True)

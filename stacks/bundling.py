@@ -23,7 +23,6 @@ from stacks.settings import REPOSITORY, Settings
 REQUIREMENTS = Path("lambdas/requirements.txt")
 PACKAGES = ("nodeheal", "lambdas")
 LEFT_OUT = (Path("nodeheal/agent"), Path("nodeheal/cli"))
-POLICY_IN_BUNDLE = "policy.json"
 CACHE = REPOSITORY / "build" / "lambda-packages"
 PIP_SECONDS = 300
 
@@ -65,12 +64,11 @@ def code_asset(settings: Settings) -> lambda_.Code:
 
 
 def fingerprint(settings: Settings) -> str:
-    """A digest of the bundle's recipe: sources, policy, pins, target."""
+    """A digest of the bundle's recipe: sources, pins, target."""
     digest = hashlib.sha256()
     inputs = {
         str(path.relative_to(REPOSITORY)): path for path in [*sources(), REPOSITORY / REQUIREMENTS, Path(__file__)]
     }
-    inputs[POLICY_IN_BUNDLE] = settings.policy_path  # wherever the operator keeps it
     for name, path in inputs.items():
         digest.update(f"{name}\n".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
@@ -99,7 +97,6 @@ def build(settings: Settings, folder: Path) -> None:
         copy = folder / path.relative_to(REPOSITORY)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
-    shutil.copyfile(settings.policy_path, folder / POLICY_IN_BUNDLE)
     if Target.of(settings).is_host:
         _compile(folder)
 

@@ -13,10 +13,11 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from nodeheal.contract import names
-from stacks.bundling import POLICY_IN_BUNDLE, code_asset
+from stacks.bundling import code_asset
 from stacks.functions import FUNCTIONS, FunctionSpec, pass_task_roles
 from stacks.nag import accept, accept_wildcards
 from stacks.permission import CLUSTER, Permission
+from stacks.policy_store import VALIDATOR, alarm_on_refusals, seed_policy
 from stacks.rules import connect_routes, keep_warm, page_on_broken_workflows
 from stacks.settings import REPOSITORY, Settings
 from stacks.stages import stack_options
@@ -49,6 +50,9 @@ class ControlStack(cdk.Stack):
         self.workflows = self._workflows()
         self._feed_ingest()
         self._rules()
+        validator = self.functions[VALIDATOR]
+        seed_policy(self, state.policy, validator, settings)
+        alarm_on_refusals(self, validator, state.topic)
         for name, stem in DOCUMENTS.items():
             self._document(name, stem)
         cdk.CfnOutput(self, "RecoverNodeArn", value=self.workflows[PARENT].state_machine_arn)
@@ -66,6 +70,7 @@ class ControlStack(cdk.Stack):
             "topic": state.topic.topic_arn,
             "events": state.event_queue.queue_arn,
             "quarantine": state.quarantine.queue_arn,
+            "policy": state.policy.resource,
             "undelivered": self._undelivered.queue_arn,
             # Spelled, not referred to: the workflow refers to its functions, and one of them starts it.
             "recover_node": (
@@ -124,7 +129,7 @@ class ControlStack(cdk.Stack):
             names.ENV_TOPIC_ARN: self._state.topic.topic_arn,
             names.ENV_RECOVER_NODE_ARN: self._places["recover_node"],
             names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,
-            names.ENV_POLICY_FILE: POLICY_IN_BUNDLE,
+            names.ENV_POLICY: self._state.policy.ids,
             "POWERTOOLS_SERVICE_NAME": spec.stem,
         }
 

@@ -63,6 +63,11 @@ STATE = Permission(
     ),
     ("{table}", "{table}/index/" + names.INDEX),
 )
+READ_POLICY = Permission(
+    "read the policy document that is in force",
+    ("appconfig:GetLatestConfiguration", "appconfig:StartConfigurationSession"),
+    ("arn:{partition}:appconfig:{region}:{account}:{policy}",),
+)
 RESUME = Permission(
     "resume the workflow that waits; the task token is the capability, and the call takes no resource",
     ("states:SendTaskSuccess",),

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from nodeheal.domain.policy import RecoveryPolicy
-
 if TYPE_CHECKING:
     from constructs import Node
 
@@ -42,7 +40,6 @@ class Settings(BaseModel):
     stage: Stage = Stage.real
     cluster: str = Field(default="training", pattern=r"^[A-Za-z0-9_-]{1,255}$", description="the ECS cluster to heal")
     alert_emails: tuple[Email, ...] = Field(default=(), description="who is told; each must confirm its subscription")
-    policy_file: str = Field(default="nodeheal/policies/default.json", description="relative to the repository")
     log_retention_days: Literal[7, 30, 90, 180, 365] = Field(default=90, description="days that function logs are kept")
     task_role_arns: tuple[RoleArn, ...] = Field(default=(), description="task roles that a restarted job may be given")
     account: str | None = Field(default=None, pattern=r"^\d{12}$", description="default: the deploying credentials'")
@@ -53,37 +50,16 @@ class Settings(BaseModel):
         """Whether this goes into the embedded cloud."""
         return self.stage is Stage.sandbox
 
-    @property
-    def policy_path(self) -> Path:
-        """The policy document that goes into the bundle."""
-        return REPOSITORY / self.policy_file
-
 
 def load_settings(node: Node) -> Settings:
-    """The settings of an app, checked together with the policy they point to. Raises SettingsError."""
+    """The settings of an app, checked. Raises SettingsError."""
     given = node.try_get_context(CONTEXT_KEY) or {}
     if isinstance(given, str):  # from the command line: -c nodeheal='{"cluster": "blue"}'
         given = _parse(given)
     stage = node.try_get_context(STAGE_KEY) or Stage.real.value
     if stage not in [known.value for known in Stage]:
         raise SettingsError(f"context key {STAGE_KEY}: {stage!r} is not one of real, sandbox")
-    if stage == Stage.sandbox.value:
-        given = {**given, "policy_file": SANDBOX_POLICY}
-    settings = _validated(Settings, {**given, "stage": stage}, f"cdk.json: {CONTEXT_KEY}.")
-    check_policy(settings)
-    return settings
-
-
-def check_policy(settings: Settings) -> RecoveryPolicy:
-    """The policy document that the settings point to. Raises SettingsError, naming file and key."""
-    try:
-        text = settings.policy_path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"cdk.json: {CONTEXT_KEY}.policy_file: {settings.policy_file}: {error.strerror}") from None
-    try:
-        return RecoveryPolicy.model_validate_json(text)
-    except ValidationError as error:
-        raise SettingsError(f"{settings.policy_file}: {_first(error)}") from None
+    return _validated({**given, "stage": stage})
 
 
 def _parse(text: str) -> dict[str, object]:
@@ -96,17 +72,19 @@ def _parse(text: str) -> dict[str, object]:
     return given
 
 
-def _validated(model: type[Settings], given: dict[str, object], where: str) -> Settings:
+def _validated(given: dict[str, object]) -> Settings:
     try:
-        return model.model_validate(given)
+        return Settings.model_validate(given)
     except ValidationError as error:
-        raise SettingsError(f"{where}{_first(error)}") from None
+        raise SettingsError(f"cdk.json: {CONTEXT_KEY}.{_first(error)}") from None
 
 
 def _first(error: ValidationError) -> str:
     """The first complaint in one line: which key, what is wrong with it."""
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"]) or "(document)"
+    if key == "policy_file":
+        return f"{key}: the policy is no setting any more; put it into force with `nodeheal policy apply FILE`"
     if first["type"] == "extra_forbidden":
         return f"{key}: unknown key"
     return f"{key}: {first['msg']} (got {first['input']!r})"

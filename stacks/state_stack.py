@@ -13,6 +13,7 @@ from constructs import Construct
 from nodeheal.contract import names
 from stacks.functions import FUNCTIONS
 from stacks.nag import accept
+from stacks.policy_store import VALIDATOR, PolicyStore
 from stacks.settings import Settings
 from stacks.stages import stack_options
 
@@ -36,6 +37,8 @@ class StateStack(cdk.Stack):
         self.quarantine = self._queue("Quarantine", "nodeheal-quarantine")
         self._route_health_events()
         self.node_role = self._node_role(settings)
+        validator = next(function for function in FUNCTIONS if function.stem == VALIDATOR)
+        self.policy = PolicyStore(self, validator.deployed_name, settings)
         accept(self.event_dlq, "AwsSolutions-SQS3", "it is a dead-letter queue")
         accept(self.quarantine, "AwsSolutions-SQS3", "it is where unreadable messages are kept; nothing consumes it")
         self._outputs()

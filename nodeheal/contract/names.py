@@ -34,13 +34,21 @@ ENV_BUS = "NODEHEAL_BUS"
 ENV_TOPIC_ARN = "NODEHEAL_TOPIC_ARN"
 ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
-ENV_POLICY_FILE = "NODEHEAL_POLICY_FILE"
+ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, with "/" between them
 
 # The input of a scheduled ping that keeps a function warm; the handler answers it without doing anything.
 KEEP_WARM = {"keep_warm": True}
 
 # The error name of an execution whose failure tail has already paged, so that the failed-execution rule does not.
 ERROR_ALREADY_PAGED = "HumanPaged"
+
+# The policy document, in AppConfig ------------------------------------------------------------------------------------
+POLICY_APPLICATION = "nodeheal"
+POLICY_ENVIRONMENT = "live"
+POLICY_PROFILE = "recovery-policy"
+POLICY_STRATEGY = "nodeheal-at-once"
+METRICS = "nodeheal"
+METRIC_POLICY_REFUSED = "PolicyRefused"
 
 # The table -----------------------------------------------------------------------------------------------------------
 TABLE = "nodeheal"
@@ -51,6 +59,8 @@ INDEX_PARTITION_KEY = "gsi_pk"
 INDEX_SORT_KEY = "gsi_sk"
 TTL_ATTRIBUTE = "expires_at"
 
+POLICY_PK = "policy"
+POLICY_SK = "last_good"
 NODE_SK = "node"
 INCIDENT_SK = "incident"
 JOB_SK = "job"

@@ -1,17 +1,16 @@
 """The code asset: everything that the functions need, nothing that they do not, the same bytes each time."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import pytest
 
-from stacks.bundling import POLICY_IN_BUNDLE, Target, build, fingerprint, pip_command, sources
+from stacks.bundling import Target, build, fingerprint, pip_command, sources
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY, Settings, Stage
 
 REAL = Settings()
-SANDBOX = Settings(stage=Stage.sandbox, policy_file="sandbox/policy.json")
+SANDBOX = Settings(stage=Stage.sandbox)
 
 
 def digest(folder: Path) -> str:
@@ -43,22 +42,9 @@ def test_the_bundle_is_built_for_lambda_whatever_builds_it(bundle: Path) -> None
     assert core.name == "_pydantic_core.cpython-313-aarch64-linux-gnu.so"
 
 
-def test_the_bundle_carries_the_policy_of_its_stage(bundle: Path) -> None:
-    policy = json.loads((bundle / POLICY_IN_BUNDLE).read_text("utf-8"))
-
-    assert policy["default_pool"]["mode"] == "observe"
-
-
 def test_agents_tests_and_tools_stay_out_of_the_bundle(bundle: Path) -> None:
     assert not [name for name in ("tests", "sandbox", "stacks", "bin", "boto3") if (bundle / name).exists()]
     assert not (bundle / "nodeheal" / "agent").exists()
-
-
-def test_a_policy_from_outside_the_repository_is_bundled(tmp_path: Path) -> None:
-    document = tmp_path / "mine.json"
-    document.write_text('{"diagnostics_level": 1}')
-
-    assert fingerprint(Settings(policy_file=str(document))) != fingerprint(Settings())
 
 
 def test_building_twice_gives_the_same_bytes(bundle: Path, tmp_path: Path) -> None:
@@ -70,10 +56,6 @@ def test_building_twice_gives_the_same_bytes(bundle: Path, tmp_path: Path) -> No
 def test_the_stages_have_bundles_of_their_own() -> None:
     assert fingerprint(REAL) != fingerprint(SANDBOX)
     assert fingerprint(REAL) == fingerprint(Settings())
-
-
-def test_another_policy_is_another_bundle() -> None:
-    assert fingerprint(REAL) != fingerprint(Settings(policy_file="sandbox/policy.json"))
 
 
 def test_every_source_is_one_of_ours() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.domain.knobs import Mode
-from stacks.settings import REPOSITORY, SettingsError, Stage, check_policy, load_settings
+from stacks.settings import REPOSITORY, SettingsError, load_settings
 
 
 class FakeNode:
@@ -38,7 +37,7 @@ def load(**context: Any) -> Any:
         ({"task_role_arns": ["trainer"]}, "nodeheal.task_role_arns.0"),
         ({"account": "12"}, "nodeheal.account"),
         ({"region": "Frankfurt"}, "nodeheal.region"),
-        ({"policy_file": "no/such/file.json"}, "nodeheal.policy_file"),
+        ({"policy_file": "mine.json"}, "nodeheal policy apply FILE"),
         ("{not json", "context key nodeheal"),
         ("[]", "context key nodeheal"),
     ],
@@ -56,30 +55,8 @@ def test_an_unknown_stage_is_named() -> None:
         load(stage="prod")
 
 
-def test_a_bad_policy_document_is_named_with_its_key(tmp_path: Path) -> None:
-    document = tmp_path / "policy.json"
-    document.write_text(json.dumps({"default_pool": {"mode": "sometimes"}}))
-
-    with pytest.raises(SettingsError, match=r"policy\.json: default_pool\.mode"):
-        load(nodeheal={"policy_file": str(document)})
-
-
 def test_settings_may_come_from_the_command_line() -> None:
     assert load(nodeheal='{"cluster": "blue"}').cluster == "blue"
-
-
-def test_the_real_stage_observes_every_pool() -> None:
-    policy = check_policy(load())
-
-    assert policy.default_pool.mode is Mode.observe
-    assert [name for name, pool in policy.pools.items() if pool.mode is not Mode.observe] == []
-
-
-def test_the_sandbox_stage_acts() -> None:
-    settings = load(stage="sandbox")
-
-    assert settings.stage is Stage.sandbox
-    assert check_policy(settings).default_pool.mode is Mode.act
 
 
 def test_synth_ends_with_one_line_and_no_traceback(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.reboot_node import reboot_node
@@ -36,18 +36,19 @@ class World:
         composition.ports.cache_clear()
         return it
 
+    def read(self) -> RecoveryPolicy:
+        """The policy in force."""
+        return ACT
+
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world = World()
-    (tmp_path / "policy.json").write_text(ACT.model_dump_json(), "utf-8")
-    monkeypatch.setenv(names.ENV_POLICY_FILE, str(tmp_path / "policy.json"))
+    monkeypatch.setattr(composition, "policy_reader", lambda: world)
     monkeypatch.setenv(names.ENV_TABLE, "state")
     monkeypatch.setattr(composition, "aws_ports", lambda **_: world.ports)
-    composition.policy.cache_clear()
     yield world
     composition.ports.cache_clear()
-    composition.policy.cache_clear()
 
 
 def batch(*bodies: str) -> dict[str, Any]:

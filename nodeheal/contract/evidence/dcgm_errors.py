@@ -40,7 +40,8 @@ _RENAMED = {
 }
 _NAME = re.compile(r"\bDCGM_FR_[A-Z0-9_]{2,60}\b")
 
-# What is telling in DCGM's sentences, in its wordings of both generations. The first in this list that fits a place wins.
+# What is telling in DCGM's sentences, in its wordings of both generations, in lower case. The first that fits a place
+# wins.
 _PHRASES = (
     ("FALLEN_OFF_BUS", r"has fallen off the bus"),
     ("GPU_RECOVERY_DRAIN_RESET", r"operating at reduced capacity"),
@@ -120,8 +121,8 @@ _PHRASES = (
     ("CUDA_UNBOUND", r"no longer bound to a cuda context"),
     ("CUDA_API", r"error using cuda api"),
     ("DCGM_API", r"error using dcgm api"),
-    ("API_FAIL_GPU", r"api call \s{1,80} failed for gpu"),
-    ("API_FAIL", r"api call \s{1,80} failed"),
+    ("API_FAIL_GPU", r"api call [^ ]{1,80} failed for gpu"),
+    ("API_FAIL", r"api call [^ ]{1,80} failed"),
     ("MEMORY_ALLOC_HOST", r"cannot allocate \d{1,20} bytes on the host"),
     ("MEMORY_ALLOC", r"couldn't allocate at least"),
     ("CANNOT_OPEN_LIB", r"cannot open library"),

@@ -82,7 +82,7 @@ def parse_efa(text: str, expected: int = 0) -> Report:
     if not ports:
         said = first_line(text)
         return unknown(f"not understood as EFA or InfiniBand output: {said}" if said else "empty output")
-    return _judge(ports, expected, strange, _unproven(expected))
+    return _judge(ports, expected, strange, is_list=True)
 
 
 def parse_efa_tree(tree: Mapping[str, str], expected: int = 0) -> Report:
@@ -92,20 +92,23 @@ def parse_efa_tree(tree: Mapping[str, str], expected: int = 0) -> Report:
         _place(ports, path, text)
     if not ports:
         return unknown("no port of an EFA or InfiniBand device is in the tree")
-    return _judge(ports, expected, "", "")
+    return _judge(ports, expected, "", is_list=False)
 
 
 def _unproven(expected: int) -> str:
     return "" if expected else "no fault, but a list may be cut off: say how many devices to expect"
 
 
-def _judge(ports: _Ports, expected: int, doubt: str, unproven: str) -> Report:
+def _judge(ports: _Ports, expected: int, strange: str, is_list: bool) -> Report:
+    doubt = strange or _doubt(ports)
     faults = [found for port in ports.values() for found in _faults(port)]
     devices = {port.device for port in ports.values()}
-    if len(devices) < expected:
+    # Of what is cut off, the rest may be sound; a tree is never cut off.
+    if len(devices) < expected and not (is_list and doubt):
         family = next(iter(ports.values())).family
         faults.append(_missing(family, len(devices), expected))
-    report = sum_up(faults, f"{len(devices)} devices show no fault", doubt or _doubt(ports), unproven)
+    unproven = _unproven(expected) if is_list else ""
+    report = sum_up(faults, f"{len(devices)} devices show no fault", doubt, unproven)
     has_totals = any(found.verdict is Verdict.DEGRADED for found in faults)
     reason = f"{report.reason} ({_NO_RATE})" if has_totals else report.reason
     return Report(report.verdict, report.failed_tests, report.failed_components, report.findings, reason)
@@ -170,12 +173,14 @@ def _read_lines(text: str, ports: _Ports) -> str:
             understood = _read_counters(port, link["rest"])
         elif listed:
             understood = _place(ports, listed["path"], listed["value"])
+        elif _MORE_RULE.fullmatch(line):
+            understood = True
         elif _PATH.fullmatch(line.strip()):
             file, understood = line.strip(), True
         elif file and line.strip():
             understood, file = _place(ports, file, line), ""
         else:
-            understood = not line.strip() or bool(_MORE_RULE.fullmatch(line) or _NOISE.match(line))
+            understood = not line.strip() or bool(_NOISE.match(line))
             understood = understood or (port is not None and _read_counters(port, line.strip()))
         strange = strange or ("" if understood else f"not understood: {line.strip()[:100]}")
     return strange or (f"{file[:100]} has no value" if file else "")
@@ -207,8 +212,12 @@ def _parse_fi_info(text: str, expected: int) -> Report:
         others = ", ".join(sorted({block["provider"] for block in blocks}))[:200]
         faults = [] if doubt else [fault(Verdict.FAILED, Family.efa, "NO_EFA_PROVIDER", None, f"only {others}")]
         return sum_up(faults, "", doubt)
-    devices = {re.sub(r"-(?:rdm|dgrm|dgram)$", "", block["domain"]) for block in efa}
-    faults = [_missing(Family.efa, len(devices), expected)] if len(devices) < expected else []
+    devices: dict[str, set[str]] = {}
+    for block in efa:
+        devices.setdefault(re.sub(r"-(?:rdm|dgrm|dgram)$", "", block["domain"]), set()).add(block["type"])
+    if len({frozenset(types) for types in devices.values()}) > 1:
+        doubt = doubt or "a device lacks an endpoint type that others have"
+    faults = [_missing(Family.efa, len(devices), expected)] if len(devices) < expected and not doubt else []
     return sum_up(faults, f"{len(devices)} EFA devices are provided", doubt, _unproven(expected))
 
 

@@ -5,7 +5,8 @@ may still be an ordinary one.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 # What the parsers' patterns cannot do without.
@@ -13,10 +14,10 @@ _NEEDLES = (
     b"NVRM: ",
     b": SXid (",
     b"NEURON_HW_ERR=",
-    b"neuron",
+    b"neuron:",
     b"efa ",
-    b"efa: probe of ",
     b"mlx5_core",
+    b" failed with error ",  # a driver's probe
     b"AER: ",
     b"PCIe Bus Error: ",
     b"DPC: ",
@@ -32,7 +33,7 @@ _JSON_FIELD = b'"MESSAGE"'
 _HIDDEN = re.compile(rb'\\u00|"MESSAGE"[ \t\r\n]*:[ \t\r\n]*\[')
 
 # Searching a block for every needle costs as many passes over it. Most needles have capitals, and most of a log has
-# not: with all else deleted, a block shrinks to a thirtieth, and only needles whose capitals are in there are
+# not: with all else deleted, a block shrinks to a tenth or less, and only needles whose capitals are in there are
 # searched for in the block itself.
 _KEPT = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\n"
 _DELETED = bytes(byte for byte in range(256) if byte not in _KEPT)
@@ -75,18 +76,24 @@ def _starts(block: bytes, capitals: bytes) -> list[int]:
     starts: set[int] = set()
     for in_capitals, needle in _CAPITALS:
         if in_capitals in capitals:
-            starts.update(_starts_with(block, needle))
+            starts.update(_starts_of_lines(block, partial(block.find, needle)))
     if b"MESSAGE" in capitals and _JSON_FIELD in block:
-        starts.update(block.rfind(b"\n", 0, hidden.start()) + 1 for hidden in _HIDDEN.finditer(block))
+        starts.update(_starts_of_lines(block, partial(_find_hidden, block)))
     return sorted(starts)
 
 
-def _starts_with(block: bytes, needle: bytes) -> Iterator[int]:
-    position = block.find(needle)
+def _starts_of_lines(block: bytes, find: Callable[[int], int]) -> Iterator[int]:
+    """Where the lines start in which `find` finds something, each line once."""
+    position = find(0)
     while position >= 0:
         yield block.rfind(b"\n", 0, position) + 1
         end = block.find(b"\n", position)
-        position = block.find(needle, end) if end >= 0 else -1
+        position = find(end) if end >= 0 else -1
+
+
+def _find_hidden(block: bytes, start: int) -> int:
+    hidden = _HIDDEN.search(block, start)
+    return hidden.start() if hidden else -1
 
 
 def _line(block: bytes, start: int) -> bytes:

@@ -24,7 +24,7 @@ _TAGGED = re.compile(
 # RFC 5424: <3>1 2026-11-21T05:50:31.123Z gpu-7 kernel - - - …
 _RFC5424 = re.compile(
     rf"<(?P<priority>\d{{1,3}})>1 \d{{4}}-\d\d-\d\dT{_CLOCK}(?:Z|[+-]\d\d:\d\d) \S{{1,255}} kernel - \S{{1,32}} "
-    r"(?:-|\[[^\]]{1,1024}\])(?: \ufeff?(?P<text>.*))?",
+    r"(?:-|(?:\[[^\]]{1,512}\]){1,8})(?: \ufeff?(?P<text>.*))?",
     re.ASCII | re.DOTALL,
 )
 _ANY_TAG = re.compile(

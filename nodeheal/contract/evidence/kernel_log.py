@@ -34,7 +34,7 @@ class LogFormat(str, Enum):
 
 FIRST_LINES = 16  # so far it looks for the first line that shows the log's form
 
-Parse = Callable[[bytes], "Finding | None"]
+Parse = Callable[[bytes], Finding | None]
 
 
 def read_findings(

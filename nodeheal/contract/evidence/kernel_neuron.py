@@ -21,11 +21,13 @@ _REPAIRABLE = re.compile(r"repairable|REBOOT|RELOAD|RESET", re.IGNORECASE)
 # neuron:nr_reset_thread_fn: nd0: reset request 4711 failed
 _DRIVER = re.compile(r"neuron:(?:[A-Za-z0-9_]{1,64}:)? ?(?P<text>.{0,512})", re.ASCII)
 _PROBE = re.compile(
-    rf"neuron-driver(?:: probe of (?P<old>{PCI_ADDRESS}) failed with error"
-    rf"| (?P<new>{PCI_ADDRESS}): probe with driver neuron-driver failed)",
+    rf"neuron-driver(?:: probe of (?P<old>{PCI_ADDRESS}) failed with error "
+    rf"| (?P<new>{PCI_ADDRESS}): probe with driver neuron-driver failed with error )",
     re.ASCII,
 )
 _DRIVER_FAULTS = (
+    (re.compile(r"seq: \d{1,10}, cmd: \d{1,10} timed out", re.ASCII), "FIRMWARE_TIMEOUT"),
+    (re.compile(r"readless read initialization failed"), "PROBE_FAILED"),
     (re.compile(r"DMA completion timeout on nd(?P<number>\d{1,4})", re.ASCII), "DMA_COMPLETION_TIMEOUT"),
     (
         re.compile(
@@ -71,5 +73,6 @@ def _driver_fault(message: str) -> Finding | None:
     for pattern, code in _DRIVER_FAULTS:
         fault = pattern.match(driver["text"])
         if fault is not None:
-            return Finding(Family.neuron, code, f"neuron{int(fault['number'])}", message)
+            number = fault.groupdict().get("number")
+            return Finding(Family.neuron, code, f"neuron{int(number)}" if number else None, message)
     return None

@@ -14,7 +14,7 @@ _ADAPTER = re.compile(
 )
 # NETDEV WATCHDOG: ens1np0 (mlx5_core): transmit queue 3 timed out
 _WATCHDOG = re.compile(r"NETDEV WATCHDOG: (?P<name>\S{1,32}) \(mlx5_core\): transmit queue", re.ASCII)
-_PROBE = re.compile(rf"(?P<driver>efa|mlx5_core): probe of (?P<address>{PCI_ADDRESS}) failed with error", re.ASCII)
+_PROBE = re.compile(rf"(?P<driver>efa|mlx5_core): probe of (?P<address>{PCI_ADDRESS}) failed with error ", re.ASCII)
 
 _FAULTS = {
     "efa": (

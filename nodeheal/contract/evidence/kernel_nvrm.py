@@ -28,13 +28,23 @@ _WORDS = (
     ("postRxDetLinkMask failed", "nvlink_rx_detect_failed"),
 )
 # One message of four lines begins with this line alone. Most logs cut it into lines; the first names the GPU.
-_FALLEN = re.compile(rf"NVRM: The NVIDIA GPU {PCI_ADDRESS}$", re.ASCII)
+_FALLEN = re.compile(
+    rf"NVRM: The NVIDIA GPU {PCI_ADDRESS}(?: \(PCI ID: [0-9a-f:]{{9}}\) installed in this system has)?$", re.ASCII
+)
 _FALLEN_CONTINUED = "NVRM: fallen off the bus"
+_PROBE = re.compile(
+    rf"nvidia(?:: probe of (?P<old>{PCI_ADDRESS}) failed with error "
+    rf"| (?P<new>{PCI_ADDRESS}): probe with driver nvidia failed with error )",
+    re.ASCII,
+)
 _LONGEST_CHARACTERS = 1024  # a kernel record is no longer
 
 
 def parse_nvrm(message: str) -> Finding | None:
     """A fault that the driver tells in words; its banners are none."""
+    probe = _PROBE.match(message)
+    if probe is not None:
+        return Finding(Family.nvrm_other, "probe_failed", normalised(probe["old"] or probe["new"]), message)
     if not message.startswith(_PREFIX) or message.startswith(_FALLEN_CONTINUED):
         return None
     head = message[:_LONGEST_CHARACTERS]

@@ -25,7 +25,7 @@ _CONTAINED = re.compile(
 # The trigger in the status register of DPC: an error message of a device below, non-fatal or fatal, names its sender.
 _TRIGGER_MASK, _TRIGGERED_BY_MESSAGE = 0x6, (0x2, 0x4)
 _OTHERS = (
-    (re.compile(r"(?:pciehp: )?Slot ?\([^()]{1,32}\): Link Down"), "link_down"),
+    (re.compile(r"(?:pciehp: )?Slot ?\([^()]{1,32}\): Link Down(?!/)"), "link_down"),
     (re.compile(r"AER: [Dd]evice recovery failed"), "recovery_failed"),
 )
 

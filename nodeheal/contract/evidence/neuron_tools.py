@@ -18,6 +18,7 @@ _PATH = re.compile(r"(?:.*/)?neuron(?P<device>\d{1,4})/(?P<rest>.+)")
 _LISTED = re.compile(r"(?P<path>\S{0,300}?neuron\d{1,4}/[\w./-]{1,200})(?:: ?|\s+)(?P<value>.*)")
 _CORE = re.compile(r"neuron_core(\d{1,4})/")
 _NUMBER = re.compile(r"\s*(\d{1,20})\s*")
+_MAY_BE_EMPTY = "/connected_devices"  # a single device has no neighbours
 _NOISE = re.compile(r"grep: |find: |cat: |Binary file ")
 
 _FAILED, _DEGRADED = Verdict.FAILED, Verdict.DEGRADED
@@ -73,29 +74,32 @@ def parse_neuron(text: str, expected: int = 0) -> Report:
         match = _LISTED.fullmatch(line.rstrip()[:1000])
         if match:
             tree.setdefault(match["path"], match["value"])
-        elif line.strip() and not _NOISE.match(line):
+        elif line.strip() and not _NOISE.match(line) and not line.rstrip().endswith(_MAY_BE_EMPTY):
             strange = strange or f"not understood: {line.strip()[:100]}"
     if not tree:
         said = first_line(text)
         return unknown(f"not understood as a Neuron tree or tool: {said}" if said else "empty output")
-    # A listing does not show where it ends.
-    unproven = "" if expected else "no fault, but a listing may be cut off: say how many devices to expect"
-    return _judge(_devices(tree), expected, strange, unproven)
+    return _judge(_devices(tree), expected, strange, is_listing=True)
 
 
 def parse_neuron_tree(tree: Mapping[str, str], expected: int = 0) -> Report:
     """What a whole tree says; the paths may begin anywhere above `neuron<N>`."""
-    return _judge(_devices(tree), expected, "", "")
+    return _judge(_devices(tree), expected, "", is_listing=False)
 
 
-def _judge(devices: Mapping[int, _Device], expected: int, doubt: str, unproven: str) -> Report:
+def _judge(devices: Mapping[int, _Device], expected: int, strange: str, is_listing: bool) -> Report:
     if not devices:
-        return unknown(doubt or "no Neuron device is in the tree")
+        return unknown(strange or "no Neuron device is in the tree")
+    doubt = strange or _doubt(devices)
     faults = [found for number, device in sorted(devices.items()) for found in _faults(f"neuron{number}", device)]
-    if len(devices) < expected:
+    # Of what is cut off, the rest may be sound; a tree is never cut off.
+    if len(devices) < expected and not (is_listing and doubt):
         message = f"{len(devices)} of {expected} Neuron devices are in the tree"
         faults.append(fault(_FAILED, Family.neuron, "DEVICE_COUNT_MISMATCH", None, message))
-    return sum_up(faults, f"{len(devices)} Neuron devices show no fault", doubt or _doubt(devices), unproven)
+    # A listing does not show where it ends.
+    unproven = "no fault, but a listing may be cut off: say how many devices to expect"
+    healthy = f"{len(devices)} Neuron devices show no fault"
+    return sum_up(faults, healthy, doubt, unproven if is_listing and not expected else "")
 
 
 def _devices(tree: Mapping[str, str]) -> dict[int, _Device]:

@@ -57,7 +57,7 @@ def parse_nvidia_smi(text: str, expected: int = 0) -> Report:
 
 def _judge(listing: Listing, said: Sequence[Fault], expected: int) -> Report:
     answers = [answer for reading in listing.readings for answer in judge(reading)]
-    faults = [*said, *(answer for answer in answers if isinstance(answer, Fault)), *_missing(listing, said, expected)]
+    faults = [*said, *(answer for answer in answers if isinstance(answer, Fault)), *_missing(listing, expected)]
     doubts = [listing.doubt, *(answer.text for answer in answers if isinstance(answer, Doubt))]
     seen = len(listing.readings)
     if not seen and not said:
@@ -72,15 +72,15 @@ def _unproven(listing: Listing, expected: int) -> str:
     return ""
 
 
-def _missing(listing: Listing, said: Sequence[Fault], expected: int) -> Iterator[Fault]:
+def _missing(listing: Listing, expected: int) -> Iterator[Fault]:
     """GPUs that should be there: holes in the numbers, then what only the count betrays."""
     numbers = [reading.index for reading in listing.readings if reading.index is not None]
     holes = sorted(set(range(max(numbers) + 1)) - set(numbers)) if len(numbers) > 1 and max(numbers) < 1024 else []
     for hole in holes:
         yield fault(_FAILED, Family.nvml, "GPU_MISSING", f"GPU {hole}", f"number {hole} is left out")
     seen, should = len(listing.readings), max(expected, listing.attached or 0)
-    is_counted = seen or (listing.has_end and not listing.doubt and not said)
-    if is_counted and seen + len(holes) < should:
+    # Of what is cut off, the rest may be sound.
+    if seen and not listing.doubt and seen + len(holes) < should:
         yield fault(_FAILED, Family.nvml, "GPU_MISSING", None, f"{seen} of {should} GPUs are shown")
 
 

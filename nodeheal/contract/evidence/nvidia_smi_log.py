@@ -109,7 +109,7 @@ def read_log(lines: Sequence[str]) -> Listing | None:
 def _blocks(lines: Sequence[str]) -> tuple[str, list[list[str]]]:
     starts = [number for number, line in enumerate(lines) if _LOG_GPU.match(line)]
     head = "\n".join(lines[: starts[0]] if starts else lines)
-    ends = [*starts[1:], len(lines)]
+    ends = [*starts[1:], len(lines)][: len(starts)]
     return head, [list(lines[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 

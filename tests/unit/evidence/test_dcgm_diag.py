@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.contract.evidence.dcgm_diag import parse_diagnostic
-from nodeheal.contract.vocabulary import Verdict
+from nodeheal.contract.evidence.finding import Report
+from nodeheal.contract.vocabulary import Family, Verdict
+from tests.unit.evidence.goldens import cut_off, golden, names
 
 
 def dcgm_3(**statuses: str) -> str:
@@ -150,3 +152,103 @@ json_values = st.recursive(
 @given(json_values)
 def test_no_shape_of_json_breaks_the_parser(root: object) -> None:
     assert parse_diagnostic(json.dumps({"DCGM Diagnostic": root})).verdict in (Verdict.UNKNOWN, Verdict.FAILED)
+
+
+def found(report: Report) -> list[tuple[str, str | None]]:
+    return [(finding.code, finding.component) for finding in report.findings]
+
+
+def warning(error_id: int, text: str, severity: int = 2) -> list[dict[str, Any]]:
+    return [{"error_id": error_id, "error_category": 10, "error_severity": severity, "warning": text}]
+
+
+def test_an_error_id_becomes_dcgms_name_for_it() -> None:
+    sick = results_4("memory", "Fail", warnings=warning(52, "Found 12 faulty memory elements on GPU 1"))
+
+    report = parse_diagnostic(document_4([sick]))
+
+    [finding] = report.findings
+    assert (finding.family, finding.code, finding.component) == (Family.dcgm, "DCGM_FR_FAULTY_MEMORY", "GPU 1")
+    assert finding.message == "memory: Found 12 faulty memory elements on GPU 1"
+    assert report.failed_components == ("GPU 1",)
+
+
+def test_a_failure_without_a_known_id_is_named_after_its_test() -> None:
+    known = parse_diagnostic(document_4([results_4("nvbandwidth", "Fail", warnings=warning(9999, "something new"))]))
+    foreign = parse_diagnostic(document_4([results_4("a test of ours", "Fail")]))
+
+    assert found(known) == [("DIAG_NVBANDWIDTH", "GPU 1")]
+    assert found(foreign) == [("DIAG_UNNAMED", "GPU 1")]
+
+
+def test_a_warning_is_found_but_is_no_failed_component() -> None:
+    report = parse_diagnostic(document_4([results_4("pcie", "Warn", warnings=warning(98, "host-side replay", 1))]))
+
+    assert (report.verdict, report.failed_components) == (Verdict.DEGRADED, ())
+    assert found(report) == [("DCGM_FR_PCIE_H_REPLAY_VIOLATION", "GPU 1")]
+
+
+def test_a_sentence_of_dcgm_3_names_the_one_gpu_among_all_tested() -> None:
+    report = parse_diagnostic(golden("dcgm_diag_3_sick.json"), 8)
+
+    assert (report.verdict, report.failed_components) == (Verdict.FAILED, ("GPU 6", "GPU 3"))
+    assert found(report) == [
+        ("DCGM_FR_PENDING_ROW_REMAP", "GPU 6"),
+        ("DCGM_FR_LOW_BANDWIDTH", "GPU 3"),
+        ("DCGM_FR_TARGET_POWER", "GPU 1"),
+    ]
+
+
+def test_the_documents_own_table_gives_a_gpu_its_uuid() -> None:
+    report = parse_diagnostic(golden("dcgm_diag_4_sick.json"), 8)
+
+    assert report.failed_tests == ("diagnostic", "memory", "software")
+    assert ("DCGM_FR_ROW_REMAP_FAILURE", "GPU-2f0c4b2e-7d1a-4c35-9b6e-0a1b2c3d4e52") in found(report)
+    assert "GPU-7f0c4b2e-7d1a-4c35-9b6e-0a1b2c3d4e57" not in report.failed_components
+
+
+def test_a_setting_is_found_without_making_the_node_fail() -> None:
+    report = parse_diagnostic(golden("dcgm_diag_4_setting.json"))
+
+    assert report.verdict is Verdict.DEGRADED
+    assert set(found(report)) == {("DCGM_FR_PERSISTENCE_MODE", f"GPU {number}") for number in range(8)}
+
+
+def test_a_setting_told_in_a_sentence_is_not_broken_hardware_either() -> None:
+    document = json.loads(dcgm_3(pcie="Pass"))
+    tests = document["DCGM GPU Diagnostic"]["test_categories"][0]["tests"]
+    tests[0]["results"][0] = {
+        "gpu_ids": "0,1",
+        "status": "Fail",
+        "warnings": ["Persistence mode for GPU 1 is disabled."],
+    }
+
+    assert parse_diagnostic(json.dumps(document)).verdict is Verdict.DEGRADED
+
+
+def test_what_stops_the_diagnostic_is_found_though_nothing_was_tested() -> None:
+    report = parse_diagnostic(golden("dcgm_diag_4_error.json"))
+
+    assert report.verdict is Verdict.UNKNOWN
+    assert found(report) == [("DCGM_FR_FALLEN_OFF_BUS", "GPU 4")]
+
+
+def test_a_missing_gpu_is_found() -> None:
+    assert found(parse_diagnostic(dcgm_4(pcie="Pass"), accelerators=3)) == [("DIAG_ACCELERATOR_COUNT", None)]
+
+
+@pytest.mark.parametrize("name", ["dcgm_diag_3_healthy.json", "dcgm_diag_4_healthy.json"])
+def test_a_healthy_recording_is_healthy(name: str) -> None:
+    report = parse_diagnostic(golden(name), 8)
+
+    assert (report.verdict, report.findings) == (Verdict.OK, ())
+
+
+@pytest.mark.parametrize("name", names("dcgm_diag_*"))
+def test_a_recording_that_is_cut_off_is_not_health(name: str) -> None:
+    assert {parse_diagnostic(text).verdict for text in cut_off(name)} == {Verdict.UNKNOWN}
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_break_the_parser(raw: bytes) -> None:
+    assert parse_diagnostic(raw.decode("utf-8", "replace")).verdict is Verdict.UNKNOWN

@@ -1,16 +1,28 @@
 """Kernel messages of every family: what is a fault, and what only looks like one."""
 
+from pathlib import Path
+
 import pytest
 
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_line import parse_message
+from nodeheal.contract.evidence.kernel_log import LogFormat, read_findings
 from nodeheal.contract.vocabulary import Family
+
+# What the catalog must have rows for, besides the numbered faults.
+CODES = (Path(__file__).parents[2] / "golden" / "kernel_logs" / "codes.txt").read_text().split()
 
 
 def found(message: str) -> Finding:
     finding = parse_message(message)
     assert finding is not None, message
     assert finding.message == message
+    first_line = message.splitlines()[0].encode()
+    assert [found.code for _, found in read_findings([first_line], LogFormat.dmesg)] == [finding.code], (
+        "lost by the filter"
+    )
+    if finding.family not in (Family.xid, Family.sxid):
+        assert "/".join(filter(None, (finding.family, finding.code, finding.subcode))) in CODES
     return finding
 
 
@@ -24,6 +36,7 @@ def found(message: str) -> Finding:
         ("NVRM: Xid (PCI:0000:b5:00): 13, pid='1797828', name=train, Graphics", "13", "0000:b5:00.0", 1797828),
         ("NVRM: Xid (PCI:0000:b5:00): 43, pid=<unknown>, name=<unknown>, Ch 8", "43", "0000:b5:00.0", None),
         ("NVRM: Xid (PCI:0000:0f:00 GPU-I:03): 45, pid=7, name=python3, Ch 8", "45", "0000:0f:00.0", 7),
+        ("NVRM: Xid (PCI:0000:0f:00 GPU-I:03 GPU-CI:01): 45, pid=7, name=python3, Ch 8", "45", "0000:0f:00.0", 7),
         ("NVRM: Xid (PCI:0000:0f:00 GPU-3f5e1c2a-0b1d-4e6f): 45, pid=7, name=python3", "45", "0000:0f:00.0", 7),
         ("NVRM: Xid (PCI:00000009:01:00): 149, no unit", "149", "0009:01:00.0", None),
         ("NVRM: Xid (PCI:0018:AB:1F): 119, Timeout after 6s of waiting for RPC response", "119", "0018:ab:1f.0", None),
@@ -137,6 +150,13 @@ def test_the_registers_of_an_sxid_are_no_second_fault(text: str) -> None:
             "0000:b3:00.0",
         ),
         ("NVRM: The NVIDIA GPU 0000:b3:00.0#012NVRM: fallen off the bus and is", "fallen_off_bus", "0000:b3:00.0"),
+        (
+            "NVRM: The NVIDIA GPU 0000:04:00.0 (PCI ID: 10de:2c02) installed in this system has",
+            "fallen_off_bus",
+            "0000:04:00.0",
+        ),
+        ("nvidia 0000:01:00.0: probe with driver nvidia failed with error -1", "probe_failed", "0000:01:00.0"),
+        ("nvidia: probe of 0000:01:00.0 failed with error -1", "probe_failed", "0000:01:00.0"),
         ("NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x25:0x65:1462)", "RmInitAdapter_failed", "0000:3b:00.0"),
         (
             "NVRM: GPU 0000:3b:00.0: rm_init_adapter failed, device minor number 0",
@@ -176,6 +196,7 @@ def test_the_nvidia_driver_also_tells_of_faults_in_words(message: str, code: str
         "NVRM: GPU at PCI:0000:66:00: GPU-12345678-1234-5678-9abc-def012345678",
         "NVRM: GPU Board Serial Number: 1563221012345",
         "NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:26b5)",
+        "NVRM: The NVIDIA GPU 0000:17:00.0 (PCI ID: 10de:1bb3) installed in this system",
         "NVRM: fallen off the bus and is not responding to commands.",
         "NVRM: A GPU crash dump has been created.",
         "NVRM: Xid (PCI:0000:b9:00): ",
@@ -252,6 +273,8 @@ FIELDS = "instance-id=i-0592464924bd45322 hostname=ip-172-31-61-252 nd-id=0 nc-i
             None,
             "neuron0",
         ),
+        ("neuron:fw_io_execute_request: seq: 5, cmd: 1 timed out", "FIRMWARE_TIMEOUT", None, None),
+        ("neuron:neuron_pci_probe: readless read initialization failed", "PROBE_FAILED", None, None),
         (
             "neuron-driver: probe of 0000:00:1e.0 failed with error -19",
             "PROBE_FAILED",
@@ -415,6 +438,13 @@ def test_what_an_adapter_says_for_information_is_no_fault(message: str) -> None:
             "0000:b9:00.0",
         ),
         (
+            "mlx5_core 0000:5e:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Inaccessible",
+            "fatal",
+            "0000:5e:00.0",
+        ),
+        ("efa 0000:00:1d.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=X", "fatal", "0000:00:1d.0"),
+        ("neuron-driver 0000:00:1e.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal)", "nonfatal", "0000:00:1e.0"),
+        (
             "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f01 source:0x0000",
             "dpc",
             "0000:00:1c.0",
@@ -454,6 +484,7 @@ def test_a_pcie_error_is_laid_at_the_door_of_the_device_that_failed(message: str
         "pcieport 0000:00:1c.0: AER: enabled with IRQ 34",
         "pcieport 0000:00:1c.0: DPC: enabled with IRQ 34",
         "pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Up",
+        "pcieport 0000:a9:10.0: pciehp: Slot(272): Link Down/Up ignored (recovered by DPC)",
     ],
 )
 def test_a_corrected_pcie_error_is_no_fault(message: str) -> None:

@@ -1,0 +1,129 @@
+"""The policy documents in AppConfig, as an operator handles them: show, apply, roll back."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from nodeheal.contract import names
+from nodeheal.domain.errors import NodehealError, NotFound
+
+DEPLOY_SECONDS = 120
+_LOOK_EVERY_SECONDS = 1.0
+
+
+class NotDeployed(NodehealError):
+    """AppConfig has not taken the document into force; the message says why."""
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """One document and the deployment that put it into force."""
+
+    text: str
+    version: int  # AppConfig's own number of the document
+    deployment: int
+    at: str
+    why: str
+
+
+class PolicyDocuments:
+    """AppConfig's hosted configuration. Names are spelled in contract/names.py."""
+
+    def __init__(self, client: Any) -> None:
+        """`client`: boto3's `appconfig`."""
+        self._client = client
+        applications = self._client.get_paginator("list_applications").paginate()
+        self._application = _id_of(applications, names.POLICY_APPLICATION, "application")
+        environments = self._client.get_paginator("list_environments").paginate(ApplicationId=self._application)
+        self._environment = _id_of(environments, names.POLICY_ENVIRONMENT, "environment")
+        profiles = self._client.get_paginator("list_configuration_profiles").paginate(ApplicationId=self._application)
+        self._profile = _id_of(profiles, names.POLICY_PROFILE, "configuration profile")
+
+    def history(self) -> list[dict[str, Any]]:
+        """The deployments that went through, newest first."""
+        pages = self._client.get_paginator("list_deployments").paginate(
+            ApplicationId=self._application, EnvironmentId=self._environment
+        )
+        found = [item for page in pages for item in page["Items"] if item["State"] == "COMPLETE"]
+        return sorted(found, key=lambda item: -int(item["DeploymentNumber"]))
+
+    def in_force(self) -> Deployed:
+        """The document of the newest deployment. Raises NotFound where there is none."""
+        history = self.history()
+        if not history:
+            raise NotFound("no policy document has been deployed yet")
+        return self._deployed(int(history[0]["DeploymentNumber"]))
+
+    def apply(self, text: str, why: str) -> Deployed:
+        """Store the document and put it into force. Raises NotDeployed: the validator or AppConfig refused it."""
+        stored = self._client.create_hosted_configuration_version(
+            ApplicationId=self._application,
+            ConfigurationProfileId=self._profile,
+            Content=text.encode(),
+            ContentType="application/json",
+            Description=why[:1024],
+        )
+        return self._deploy(int(stored["VersionNumber"]), why)
+
+    def roll_back(self, why: str) -> Deployed:
+        """Put the document before the present one into force again. Raises NotFound where there is none."""
+        current = self.in_force()
+        for item in self.history()[1:]:
+            earlier = self._deployed(int(item["DeploymentNumber"]))
+            if earlier.version != current.version:
+                return self._deploy(earlier.version, why)
+        raise NotFound(f"there is no policy document before version {current.version} to go back to")
+
+    def _deployed(self, number: int) -> Deployed:
+        found = self._client.get_deployment(
+            ApplicationId=self._application, EnvironmentId=self._environment, DeploymentNumber=number
+        )
+        version = int(found["ConfigurationVersion"])
+        content = self._client.get_hosted_configuration_version(
+            ApplicationId=self._application, ConfigurationProfileId=self._profile, VersionNumber=version
+        )["Content"].read()
+        ended = found.get("CompletedAt") or found["StartedAt"]
+        at = ended if isinstance(ended, str) else ended.isoformat()
+        return Deployed(content.decode("utf-8"), version, number, at, found.get("Description", ""))
+
+    def _deploy(self, version: int, why: str) -> Deployed:
+        from botocore.exceptions import ClientError
+
+        strategies = self._client.get_paginator("list_deployment_strategies").paginate()
+        try:
+            started = self._client.start_deployment(
+                ApplicationId=self._application,
+                EnvironmentId=self._environment,
+                ConfigurationProfileId=self._profile,
+                ConfigurationVersion=str(version),
+                DeploymentStrategyId=_id_of(strategies, names.POLICY_STRATEGY, "deployment strategy"),
+                Description=why[:1024],
+            )
+        except ClientError as error:
+            raise NotDeployed(f"AppConfig refused version {version}: {error.response['Error']['Message']}") from error
+        number = int(started["DeploymentNumber"])
+        self._await(number)
+        return self._deployed(number)
+
+    def _await(self, number: int) -> None:
+        """Until it is in force: a validator that refuses rolls it back."""
+        give_up_at = time.monotonic() + DEPLOY_SECONDS
+        while time.monotonic() < give_up_at:
+            found = self._client.get_deployment(
+                ApplicationId=self._application, EnvironmentId=self._environment, DeploymentNumber=number
+            )
+            if found["State"] == "COMPLETE":
+                return
+            if found["State"] in ("ROLLING_BACK", "ROLLED_BACK", "REVERTED"):
+                told = "; ".join(event.get("Description", "") for event in found.get("EventLog", []))
+                raise NotDeployed(f"AppConfig rolled deployment {number} back: {told}")
+            time.sleep(_LOOK_EVERY_SECONDS)
+        raise NotDeployed(f"deployment {number} is not complete after {DEPLOY_SECONDS} s; look at it in AppConfig")
+
+
+def _id_of(pages: Any, name: str, what: str) -> str:
+    found = [item["Id"] for page in pages for item in page["Items"] if item["Name"] == name]
+    if len(found) != 1:
+        told = "has nodeheal been deployed in this account and Region?" if not found else f"there are {len(found)}"
+        raise NotFound(f"AppConfig {what} {name}: {told}")
+    return str(found[0])

@@ -1,0 +1,135 @@
+"""The policy document's home: AppConfig, with a validator, a first version, and alarms for what is refused."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_appconfig as appconfig
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from nodeheal.contract import names
+from stacks.settings import REPOSITORY, SANDBOX_POLICY, Settings
+
+VALIDATOR = "validate_policy"
+# What a new deployment starts with: every pool only observed. Never edit it: CloudFormation would deploy the edit over
+# the document that operators have applied since.
+FIRST_POLICY = '{"default_pool": {"mode": "observe"}}'
+_ALARM_PERIOD = cdk.Duration.minutes(1)
+
+
+class PolicyStore(Construct):
+    """Where the document lives. It outlives the functions that read it."""
+
+    def __init__(self, scope: Construct, validator_name: str, settings: Settings) -> None:
+        super().__init__(scope, "Policy")
+        self.application = appconfig.CfnApplication(
+            self, "Application", name=names.POLICY_APPLICATION, description="what nodeheal may do"
+        )
+        self.environment = appconfig.CfnEnvironment(
+            self, "Environment", application_id=self.application.ref, name=names.POLICY_ENVIRONMENT
+        )
+        # Spelled, not referred to: the function is in the other stack, which needs this one.
+        validator = f"arn:{cdk.Aws.PARTITION}:lambda:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:function:{validator_name}"
+        self.profile = appconfig.CfnConfigurationProfile(
+            self,
+            "Profile",
+            application_id=self.application.ref,
+            name=names.POLICY_PROFILE,
+            location_uri="hosted",
+            description="the recovery policy: nodeheal policy show, apply, rollback",
+            validators=[appconfig.CfnConfigurationProfile.ValidatorsProperty(type="LAMBDA", content=validator)],
+        )
+        for kept in (self.application, self.environment, self.profile):
+            _keep(kept, settings)
+
+    @property
+    def ids(self) -> str:
+        """What a function needs to find it, and an operator does not: names may stand twice, ids do not."""
+        return f"{self.application.ref}/{self.environment.ref}/{self.profile.ref}"
+
+    @property
+    def resource(self) -> str:
+        """The last part of the ARN that permissions name."""
+        application, environment, profile = self.application.ref, self.environment.ref, self.profile.ref
+        return f"application/{application}/environment/{environment}/configuration/{profile}"
+
+
+def _keep(resource: cdk.CfnResource, settings: Settings) -> None:
+    resource.apply_removal_policy(cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN)
+
+
+def seed_policy(scope: Construct, store: PolicyStore, validator: lambda_.Function, settings: Settings) -> None:
+    """The first version. It never changes, so a later deployment leaves alone what operators have applied."""
+    allowed = lambda_.CfnPermission(
+        scope,
+        "AppConfigMayValidate",
+        action="lambda:InvokeFunction",
+        function_name=validator.function_arn,
+        principal="appconfig.amazonaws.com",
+        source_account=cdk.Aws.ACCOUNT_ID,
+    )
+    text = (REPOSITORY / SANDBOX_POLICY).read_text(encoding="utf-8") if settings.is_sandbox else FIRST_POLICY
+    version = appconfig.CfnHostedConfigurationVersion(
+        scope,
+        "FirstPolicy",
+        application_id=store.application.ref,
+        configuration_profile_id=store.profile.ref,
+        content=text,
+        content_type="application/json",
+    )
+    strategy = appconfig.CfnDeploymentStrategy(
+        scope,
+        "AtOnce",
+        name=names.POLICY_STRATEGY,
+        deployment_duration_in_minutes=0,
+        final_bake_time_in_minutes=0,
+        growth_factor=100,
+        replicate_to="NONE",
+        description="a policy is checked before it is applied, and holds for every function at once",
+    )
+    deployment = appconfig.CfnDeployment(
+        scope,
+        "FirstDeployment",
+        application_id=store.application.ref,
+        environment_id=store.environment.ref,
+        configuration_profile_id=store.profile.ref,
+        configuration_version=version.ref,
+        deployment_strategy_id=strategy.ref,
+        description="the first policy document",
+    )
+    deployment.add_resource_dependency(allowed)
+    for kept in (version, deployment):
+        _keep(kept, settings)
+
+
+def alarm_on_refusals(scope: Construct, validator: lambda_.Function, topic: sns.ITopic) -> None:
+    """A document that was refused at the door, and one that a function cannot use although it is deployed."""
+    refused = {
+        "PolicyRefused": (
+            validator.metric_errors(period=_ALARM_PERIOD, statistic="Sum"),
+            "A policy document was refused; the one before it stays in force. `nodeheal policy check FILE` says why.",
+        ),
+        "PolicyUnusable": (
+            cloudwatch.Metric(
+                namespace=names.METRICS,
+                metric_name=names.METRIC_POLICY_REFUSED,
+                period=_ALARM_PERIOD,
+                statistic="Sum",
+            ),
+            "The deployed policy cannot be read or is not valid; the last good one stays in force.",
+        ),
+    }
+    for name, (metric, description) in refused.items():
+        alarm = cloudwatch.Alarm(
+            scope,
+            f"{name}Alarm",
+            alarm_name=f"nodeheal-{name}",
+            alarm_description=description,
+            metric=metric,
+            threshold=1,
+            evaluation_periods=1,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+        alarm.add_alarm_action(actions.SnsAction(topic))
