@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nodeheal.cli.imagined import acting, decided, event_of, history_of
+from nodeheal.cli.imagined import decided, event_of, history_of
 from nodeheal.cli.say import DEFAULT_POLICY, read_policy, refuse, say, say_json
 from nodeheal.contract.vocabulary import Action, Family, NextRung
 from nodeheal.domain.case import read_case
@@ -61,7 +61,7 @@ def _answer(
 ) -> dict[str, Any]:
     event, row = event_of(family, code, subcode, pool, product), find(family, code, subcode)
     fault = next(iter(diagnose([event], policy, pool)), None) or read_case(history_of(event, policy), policy).fault
-    next_step, in_act_mode = decided(event, policy, after), decided(event, acting(policy, pool), after)
+    next_step, in_act_mode = decided(event, policy, after), decided(event, policy.acting(), after)
     return {
         "fault": fault.title,
         "is_known": row is not None,

@@ -10,7 +10,6 @@ from nodeheal.contract.vocabulary import Action, Family, Outcome, Provider, Step
 from nodeheal.domain.catalog import find
 from nodeheal.domain.decide import decide
 from nodeheal.domain.incident import History, Incident, Turn
-from nodeheal.domain.knobs import Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings, node_scope
 
@@ -68,10 +67,3 @@ def _turn(step: Step, event: HealthEvent, outcome: Outcome = Outcome.DONE, reaso
 def decided(event: HealthEvent, policy: RecoveryPolicy, after: Sequence[Action] = ()) -> Decision:
     """What comes next."""
     return decide(history_of(event, policy, after), policy, event.observed_at)
-
-
-def acting(policy: RecoveryPolicy, pool: str) -> RecoveryPolicy:
-    """The same policy with the pool in act mode, for every action and at all times."""
-    known = policy.pool(pool)
-    act = PoolPolicy(mode=Mode.act, budget=known.budget, diagnostics_level=known.diagnostics_level)
-    return policy.model_copy(update={"pools": {**policy.pools, pool: act}})

@@ -1,5 +1,151 @@
 """`nodeheal policy`: look at the policy document, change it, and see what a change would change."""
 
-import typer
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
 
-app = typer.Typer(no_args_is_help=True, help="The policy document.")
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import ValidationError
+
+from nodeheal.adapters.aws.calls import client
+from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments
+from nodeheal.cli.differ import Change, Treatment, changes, knobs
+from nodeheal.cli.say import complaints, read_policy, read_text, refuse, say, say_json
+from nodeheal.domain.errors import NodehealError
+from nodeheal.domain.policy import RecoveryPolicy
+
+app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal may do, where, and how often.")
+
+File = Annotated[Path, typer.Argument(help="a policy document, JSON")]
+Why = Annotated[str, typer.Option(help="kept with the deployment")]
+AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
+SHOWN = 8  # faults of one kind of change
+
+
+@app.command()
+def check(file: File, as_json: AsJson = False) -> None:
+    """Say whether a policy document is valid; if not, name the field."""
+    document = read_policy(file)
+    if as_json:
+        say_json({"file": str(file), "is_valid": True, "version": document.version})
+    else:
+        say(f"{file}: valid, version {document.version}")
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(help="a policy document")],
+    new: Annotated[Path, typer.Argument(help="the one that would replace it")],
+    as_json: AsJson = False,
+) -> None:
+    """Which faults would be treated differently, and which knobs differ."""
+    before, after = read_policy(old), read_policy(new)
+    turned, treated = list(knobs(before, after)), list(changes(before, after))
+    if as_json:
+        answer = {
+            "versions": [before.version, after.version],
+            "knobs": [{"knob": where, "before": a, "after": b} for where, a, b in turned],
+            "faults": [
+                {
+                    "fault": change.fault,
+                    "name": change.name,
+                    "pool": change.pool,
+                    "before": vars(change.before),
+                    "after": vars(change.after),
+                }
+                for change in treated
+            ],
+        }
+        say_json(answer)
+        return
+    say(f"{old} is version {before.version}, {new} is version {after.version}")
+    say(f"\n{len(turned)} knobs differ" + (":" if turned else ""))
+    for where, a, b in turned:
+        say(f"  {where}: {json.dumps(a)} -> {json.dumps(b)}")
+    say(f"\n{len(treated)} faults would be treated differently" + (":" if treated else ""))
+    for line in _grouped(treated):
+        say(line)
+
+
+def _grouped(treated: list[Change]) -> Iterator[str]:
+    """Faults that change in the same way stand together."""
+    groups: dict[tuple[str, Treatment, Treatment], list[Change]] = {}
+    for change in treated:
+        groups.setdefault((change.pool, change.before, change.after), []).append(change)
+    for (pool, before, after), changed in sorted(groups.items(), key=lambda group: -len(group[1])):
+        yield f"  pool {pool}, {len(changed)} faults"
+        yield f"    before  {before}"
+        yield f"    after   {after}"
+        names = [f"{change.fault} ({change.name})" for change in changed[:SHOWN]]
+        more = f", and {len(changed) - SHOWN} more (--json has them all)" if len(changed) > SHOWN else ""
+        yield f"    faults  {', '.join(names)}{more}"
+
+
+@app.command()
+def show(as_json: AsJson = False) -> None:
+    """The document that is in force, as it was applied."""
+    with _clearly():
+        deployed = _documents().in_force()
+    if as_json:
+        say_json({**_told(deployed), "document": json.loads(deployed.text)})
+        return
+    say(f"# version {_version(deployed)}, AppConfig version {deployed.version}, since {deployed.at}: {deployed.why}")
+    say(deployed.text)
+
+
+@app.command()
+def apply(file: File, why: Why, as_json: AsJson = False) -> None:
+    """Put a document into force, for every function, within a minute."""
+    read_policy(file)
+    with _clearly():
+        deployed = _documents().apply(read_text(file), why)
+    _say_deployed(deployed, as_json)
+
+
+@app.command()
+def rollback(why: Why, as_json: AsJson = False) -> None:
+    """Put the document before the present one into force again."""
+    with _clearly():
+        deployed = _documents().roll_back(why)
+    _say_deployed(deployed, as_json)
+
+
+def _documents() -> PolicyDocuments:
+    return PolicyDocuments(client("appconfig"))
+
+
+def _say_deployed(deployed: Deployed, as_json: bool) -> None:
+    if as_json:
+        say_json(_told(deployed))
+        return
+    say(f"in force: policy version {_version(deployed)} (AppConfig version {deployed.version})")
+    say("functions that run already take it up within a minute")
+
+
+def _told(deployed: Deployed) -> dict[str, object]:
+    return {
+        "version": _version(deployed),
+        "appconfig_version": deployed.version,
+        "deployment": deployed.deployment,
+        "at": deployed.at,
+        "why": deployed.why,
+    }
+
+
+def _version(deployed: Deployed) -> str:
+    try:
+        return RecoveryPolicy.model_validate_json(deployed.text).version
+    except ValidationError as error:
+        return f"not valid ({complaints('deployed', error).splitlines()[0]})"
+
+
+@contextmanager
+def _clearly() -> Iterator[None]:
+    """AWS's complaints in one line."""
+    try:
+        yield
+    except (NodehealError, ClientError, BotoCoreError) as error:
+        refuse(f"nodeheal policy: {error}")

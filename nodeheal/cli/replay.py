@@ -1,5 +1,106 @@
-"""placeholder"""
+"""`nodeheal replay`: past events through a policy: what would have been decided, done and refused."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import track
+
+from nodeheal.adapters.memory.ports import memory_ports
+from nodeheal.cli.say import complaints, read_policy, refuse, say, say_json
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.services.replay import Clock, Decided, Past, Replay, Replayed, in_order
+
+_ENVELOPES = ("detail", "event")  # EventBridge's, and ours with the job beside the event
+SHOWN = 40
 
 
-def replay() -> None:
-    """placeholder"""
+def replay(
+    events: Annotated[
+        Path, typer.Argument(help="one health event a line, JSON; with EventBridge's envelope or without")
+    ],
+    policy: Annotated[Path, typer.Option(help="the policy document to decide by")],
+    as_json: Annotated[bool, typer.Option("--json", help="for programs: every decision")] = False,
+    acting: Annotated[bool, typer.Option(help="as if every pool were in act mode")] = False,
+) -> None:
+    """What this policy would have made of past events. Nothing is touched, and no cloud is asked."""
+    document = read_policy(policy)
+    if acting:
+        document = document.acting()
+    past = _read(events)
+    clock = Clock()
+    world = Replay(document, memory_ports(clock), clock)
+    console, is_quiet = Console(stderr=True), not sys.stderr.isatty()
+    for one in track(in_order(past), "replaying", console=console, transient=True, disable=is_quiet):
+        world.take(one)
+    replayed = world.seen
+    if as_json:
+        say_json({"events": len(past), "policy_version": document.version, **_summary(replayed), **_decided(replayed)})
+        return
+    _tell(replayed, len(past), document.version)
+
+
+def _read(file: Path) -> list[Past]:
+    """The events of the file. A line that is none is refused by its number."""
+    past = []
+    try:
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    past.append(_parse(line, f"{file}:{number}"))
+    except OSError as error:
+        refuse(f"{file}: {error.strerror}")
+    return past
+
+
+def _parse(line: bytes, where: str) -> Past:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        refuse(f"{where}: not JSON: {error}")
+    if not isinstance(document, dict):
+        refuse(f"{where}: not a JSON object")
+    job_id = document.pop("job_id", None)
+    inner = next((document[key] for key in _ENVELOPES if isinstance(document.get(key), dict)), document)
+    try:
+        return Past(HealthEvent.model_validate(inner), None if job_id is None else str(job_id))
+    except ValidationError as error:
+        refuse(complaints(where, error))
+
+
+def _summary(replayed: Replayed) -> dict[str, Any]:
+    return {
+        "ingested": dict(sorted(replayed.ingested.items())),
+        "actions": dict(sorted(replayed.actions.items())),
+        "endings": dict(sorted(replayed.endings.items())),
+        "nodes_touched": sorted(replayed.nodes_touched),
+        "budget_refused": [_as_json(one) for one in replayed.budget_refused],
+        "attempts_refused": [_as_json(one) for one in replayed.attempts_refused],
+    }
+
+
+def _decided(replayed: Replayed) -> dict[str, Any]:
+    return {"decisions": [_as_json(one) for one in replayed.decisions]}
+
+
+def _as_json(one: Decided) -> dict[str, str]:
+    return {**vars(one), "at": one.at.isoformat()}
+
+
+def _tell(replayed: Replayed, events: int, version: str) -> None:
+    say(f"{events} events, by policy {version}")
+    for one in replayed.decisions[:SHOWN]:
+        say(f"  {one.at:%Y-%m-%d %H:%M:%S}  {one.node_id}  {one.step:<16} {one.outcome:<9} {one.reason}")
+    if len(replayed.decisions) > SHOWN:
+        say(f"  ... and {len(replayed.decisions) - SHOWN} more decisions; --json has them all")
+    for label, counts in (("events", replayed.ingested), ("actions", replayed.actions), ("endings", replayed.endings)):
+        told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
+        say(f"{label:<18}{told}")
+    say(f"{'nodes touched':<18}{len(replayed.nodes_touched)}: {', '.join(sorted(replayed.nodes_touched)) or '-'}")
+    say(f"{'budget refused':<18}{len(replayed.budget_refused)}")
+    say(f"{'attempts refused':<18}{len(replayed.attempts_refused)}")
+    say("each step is taken to work, a repair to last 15 minutes, and a human to give a node back after 8 hours")

@@ -7,7 +7,7 @@ from operator import attrgetter
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, NextRung
 from nodeheal.domain.correlate import climb
-from nodeheal.domain.diagnosis import Fault, Meaning, diagnose
+from nodeheal.domain.diagnosis import STATEMENT, Fault, Meaning, diagnose
 from nodeheal.domain.incident import History
 from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.policy import RecoveryPolicy
@@ -42,7 +42,8 @@ def read_case(history: History, policy: RecoveryPolicy) -> Case:
         faults = [Fault(root, Meaning(title, "It reports no fault.", (Action.OBSERVE,)))]
     reached = max(HEIGHT[fault.action] for fault in faults)
     faults = [climb(f, history, policy) if _may_rise_above(reached, f) else f for f in faults]
-    gravest = max(faults, key=lambda fault: HEIGHT[fault.action])
+    # What the driver wants done about a fault (XID 154) is no cause of its own.
+    gravest = max(faults, key=lambda fault: (HEIGHT[fault.action], fault.key != STATEMENT))
     return Case(gravest, tuple(fault for fault in faults if fault is not gravest), tuple(events))
 
 

@@ -88,8 +88,10 @@ def nodes_with(fault: Fault, history: History, window_seconds: int) -> dict[str,
 
 
 def root_of_echo(fault: Fault, history: History, policy: RecoveryPolicy) -> Sighting | None:
-    """What an echo (XID 45) answers: the gravest finding of the same job, or node, close to it."""
+    """What an echo (XID 45) answers: the gravest finding of the same job, or node, close to it. None for no echo."""
     event, job = fault.event, history.incident.job_id
+    if fault.key not in policy.correlation.echoes:
+        return None
     around = [
         s
         for s in _within(history, event.observed_at, policy.correlation.window_seconds)

@@ -13,6 +13,7 @@ from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.policy import RecoveryPolicy
 
 RECOVERY_ACTION_CHANGED = "154"  # the XID in whose text the driver says what it wants done about another one
+STATEMENT = f"xid/{RECOVERY_ACTION_CHANGED}"
 _GRAVITY = {Verdict.OK: 0, Verdict.UNKNOWN: 1, Verdict.DEGRADED: 1, Verdict.FAILED: 2}
 
 

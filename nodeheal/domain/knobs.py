@@ -159,6 +159,9 @@ class Correlation(Frozen):
     window_seconds: int = Field(
         default=300, gt=0, description="findings this close together have one cause: echoes, 154's text, link ends"
     )
+    echoes: tuple[str, ...] = Field(
+        default=("xid/45",), description="faults that are only echoes of another, as family/code: they name their root"
+    )
     repeats: int = Field(
         default=3, ge=2, description="the same fault so often on one accelerator climbs a ladder that says 'repeated'"
     )

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from nodeheal.contract.health_event import Frozen, NodeId, Word
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.knobs import DAY, WEEK, Breaker, Correlation, Deadlines, Lemon, Override, PoolPolicy
+from nodeheal.domain.knobs import DAY, WEEK, Breaker, Correlation, Deadlines, Lemon, Mode, Override, PoolPolicy
 
 
 def _limit(action: Action, limit: int, window: int) -> AttemptLimit:
@@ -103,6 +103,13 @@ class RecoveryPolicy(Frozen):
             if window.holds(now):
                 return f"pool {pool} is in maintenance ({window.why})"
         return ""
+
+    def acting(self) -> "RecoveryPolicy":
+        """The same document with every pool in act mode, at all times: what it would do if it were let."""
+        freed = {"mode": Mode.act, "modes": {}, "maintenance": ()}
+        pools = {name: pool.model_copy(update=freed) for name, pool in self.pools.items()}
+        default = self.default_pool.model_copy(update=freed)
+        return self.model_copy(update={"default_pool": default, "pools": pools, "opted_out": {}})
 
     def __hash__(self) -> int:
         return hash(self.version)

@@ -3,15 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodeheal.adapters.memory.stores import (
-    MemoryAttemptLedger,
-    MemoryDisruptionBudget,
-    MemoryIncidentStore,
-    MemoryJobStore,
-    MemoryNodeStore,
-    MemoryWaitStore,
-)
-from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
+from nodeheal.adapters.memory.ports import memory_ports as ports_of
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Provider, Verdict
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
@@ -76,19 +68,5 @@ def node(node_id: str = "mi-0a1b2c3d4e5f60718", **changes: Any) -> Node:
 
 
 def memory_ports(clock: FrozenClock | None = None) -> Ports:
-    """A whole world in memory."""
-    clock = clock or FrozenClock()
-    nodes = MemoryNodeStore()
-    return Ports(
-        nodes=nodes,
-        incidents=MemoryIncidentStore(nodes),
-        attempts=MemoryAttemptLedger(clock),
-        budget=MemoryDisruptionBudget(),
-        waits=MemoryWaitStore(),
-        jobs=MemoryJobStore(),
-        scheduler=MemoryScheduler(),
-        commands=MemoryNodeCommands(),
-        workflows=MemoryWorkflows(),
-        messenger=MemoryMessenger(),
-        clock=clock,
-    )
+    """A whole world in memory, at a time that stands still."""
+    return ports_of(clock or FrozenClock())

@@ -235,9 +235,7 @@ shapes = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                SHAPE_KEYS.split()
-            ),
+            st.sampled_from(SHAPE_KEYS.split()),
             inner,
             max_size=4,
         )

@@ -1,0 +1,82 @@
+"""What a change of the policy document would change: which faults are treated differently, and which knobs differ."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nodeheal.cli.imagined import decided, event_of
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Action, Family, NextRung
+from nodeheal.domain.catalog import catalog, find
+from nodeheal.domain.diagnosis import diagnose
+from nodeheal.domain.policy import RecoveryPolicy
+
+_TOUCHES_NOTHING = (Action.OBSERVE, Action.ESCALATE)
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """How a policy treats a fault in a pool, the first time that it comes."""
+
+    first_step: str
+    ladder: tuple[str, ...]
+    next_rung: str
+    mode: str  # empty where there is nothing to be let do
+
+    def __str__(self) -> str:
+        climbs = f" ({self.next_rung})" if len(self.ladder) > 1 and self.next_rung != "unproven" else ""
+        mode = f", {self.mode} mode" if self.mode else ""
+        return f"{self.first_step}: {', then '.join(self.ladder)}{climbs}{mode}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One fault that would be treated differently in one pool."""
+
+    fault: str
+    name: str
+    pool: str
+    before: Treatment
+    after: Treatment
+
+
+def treatment(event: HealthEvent, policy: RecoveryPolicy) -> Treatment:
+    """How the policy treats this fault."""
+    fault = next(iter(diagnose([event], policy, event.pool)), None)
+    ladder = fault.ladder if fault else (Action.OBSERVE,)
+    modes = [policy.pool(event.pool).mode_of(action).value for action in ladder if action not in _TOUCHES_NOTHING]
+    return Treatment(
+        first_step=decided(event, policy).step.value,
+        ladder=tuple(rung.value for rung in ladder),
+        next_rung=fault.next_rung.value if fault else NextRung.unproven.value,
+        mode="/".join(dict.fromkeys(modes)),
+    )
+
+
+def changes(before: RecoveryPolicy, after: RecoveryPolicy) -> Iterator[Change]:
+    """Every fault of the catalog, and every one that an override names, in each pool that either document names."""
+    pools = ["default", *sorted({*before.pools, *after.pools} - {"default"})]
+    named = {tuple(o.fault.split("/", 2)) for policy in (before, after) for o in policy.overrides}
+    faults = [(row.family.value, row.code, row.subcode) for row in catalog().values()]
+    faults += sorted((parts[0], parts[1], "/".join(parts[2:])) for parts in named if parts[1] != "*")
+    for family, code, subcode in dict.fromkeys(faults):
+        row = find(Family(family), code, subcode or None)
+        for pool in pools:
+            event = event_of(Family(family), code, subcode or None, pool, None)
+            old, new = treatment(event, before), treatment(event, after)
+            if old != new:
+                key = "/".join(part for part in (family, code, subcode) if part)
+                yield Change(key, row.name if row else "not in the catalog", pool, old, new)
+
+
+def knobs(before: RecoveryPolicy, after: RecoveryPolicy) -> Iterator[tuple[str, Any, Any]]:
+    """(where, before, after) of every knob that differs, defaults filled in."""
+    yield from _differences(before.model_dump(mode="json"), after.model_dump(mode="json"), "")
+
+
+def _differences(before: Any, after: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}):
+            yield from _differences(before.get(key), after.get(key), f"{where}.{key}".lstrip("."))
+    elif before != after:
+        yield where, before, after

@@ -1,0 +1,231 @@
+"""Past events through a policy: what would have been decided, done and refused.
+
+The real services decide, over whatever ports they are handed. Each step is taken to work, and to last as long as
+`Pace` says: a replay cannot know what a reboot would have mended.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.steps import DecideRequest, Decision, StepRequest, StepResult
+from nodeheal.contract.vocabulary import NodeState, Outcome, Step
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.close_incident import close_incident
+from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.ingest import Ingested, enrolled, ingest
+from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.steps import node_of, save_node
+
+
+@dataclass(frozen=True)
+class Past:
+    """One event as it came, and the job that ran on its node then, where that is known."""
+
+    event: HealthEvent
+    job_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a node is taken to be out of service for each step. Seconds."""
+
+    repair_seconds: int = 900  # from the isolation to the return
+    human_seconds: int = 8 * 3_600  # until somebody gives back a node that was left to a human
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One decision of the replay."""
+
+    at: datetime
+    incident_id: str
+    node_id: str
+    fault: str
+    step: str
+    reason: str
+    outcome: str = ""
+
+
+@dataclass
+class Replayed:
+    """What came of it all."""
+
+    decisions: list[Decided] = field(default_factory=list)
+    ingested: Counter[str] = field(default_factory=Counter)
+    actions: Counter[str] = field(default_factory=Counter)
+    endings: Counter[str] = field(default_factory=Counter)
+    nodes_touched: set[str] = field(default_factory=set)
+    budget_refused: list[Decided] = field(default_factory=list)
+    attempts_refused: list[Decided] = field(default_factory=list)
+
+
+def in_order(past: Sequence[Past]) -> list[Past]:
+    """As the nodes saw it, whatever order it was kept in."""
+    return sorted(past, key=lambda one: (one.event.observed_at, one.event.event_id))
+
+
+class Clock:
+    """The replay's own time: that of the event that it is at."""
+
+    def __init__(self) -> None:
+        self.now = datetime.min
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class Replay:
+    """Replays events in the order in which they were observed."""
+
+    def __init__(self, policy: RecoveryPolicy, ports: Ports, clock: Clock, pace: Pace | None = None) -> None:
+        """`ports`: a world in memory that tells the time by `clock`."""
+        self._policy, self._ports, self._clock = policy, ports, clock
+        self._pace = pace or Pace()
+        self._back: list[tuple[datetime, str]] = []  # when which node would have been in service again
+        self._waiting: dict[str, int] = {}  # incident that waits for news -> its turn
+        self.seen = Replayed()
+
+    def take(self, one: Past) -> None:
+        """The next event, in order of time."""
+        event = one.event
+        self._clock.now = event.observed_at
+        self._return_nodes()
+        self._place_job(one)
+        known = self._ports.nodes.get(event.node_id)
+        before = known.open_incident if known else None
+        became = ingest(event, self._ports, self._policy.version)
+        self.seen.ingested[became.value] += 1
+        opened = node_of(event.node_id, self._ports).open_incident
+        if became is Ingested.OPENED and opened is not None:
+            self._walk(opened, 0, None)
+        elif before is not None and before in self._waiting:
+            self._walk(before, self._waiting.pop(before), self._waited(before))
+
+    def _place_job(self, one: Past) -> None:
+        """The record says which job ran there; the one before, if any, has ended."""
+        event, node = one.event, self._ports.nodes.get(one.event.node_id)
+        if one.job_id is not None and self._ports.jobs.get(one.job_id) is None:
+            self._ports.jobs.save(Job(one.job_id, event.pool, event.cluster, "", "", 1, current_run=1))
+            task = GangTask(event.node_id, 0, event.boot_id, "", status="RUNNING")
+            self._ports.jobs.save_run(Run(one.job_id, 1, event.observed_at, "replayed", (task,)))
+        if node is None:
+            self._ports.nodes.save(replace(enrolled(event), job_id=one.job_id))
+        elif one.job_id is not None and node.job_id != one.job_id:
+            self._end_job(node.job_id)
+            save_node(self._ports, node, job_id=one.job_id)
+
+    def _end_job(self, job_id: str | None) -> None:
+        run = self._ports.jobs.get_run(job_id, 1) if job_id else None
+        if run is not None:
+            self._ports.jobs.save_run(run.with_task(replace(run.tasks[0], status="STOPPED", exit_code=0)))
+
+    def _walk(self, incident_id: str, turn: int, result: StepResult | None) -> None:
+        while True:
+            request = DecideRequest(incident_id=incident_id, turn=turn, result=result)
+            decision = decide_next_step(request, self._ports, self._policy)
+            turn += 1
+            asked = StepRequest(incident_id=incident_id, turn=turn, decision=decision)
+            if decision.step is Step.WAIT:
+                self._note(asked, "waiting")
+                self._waiting[incident_id] = turn
+                return
+            result = self._carry_out(asked)
+            self._note(asked, result.outcome.value)
+            if decision.ending is not None:
+                self.seen.endings[decision.ending.value] += 1
+                self._leave_to_a_human(decision.node_id)
+                return
+
+    def _carry_out(self, asked: StepRequest) -> StepResult:
+        decision = asked.decision
+        if decision.step is Step.CLOSE:
+            return close_incident(asked, self._ports, self._policy)
+        if decision.step is Step.ESCALATE:
+            return escalate_incident(asked, self._ports, self._policy)
+        if decision.reserve:
+            reserved = reserve_attempt(asked, self._ports)
+            if reserved.outcome is not Outcome.DONE:
+                self.seen.attempts_refused.append(self._decided(asked, reserved.reason))
+                return reserved
+        if decision.step is Step.ISOLATE and not self._isolate(decision, asked):
+            return self._result(decision, Outcome.REFUSED, "the disruption budget would have been full")
+        return self._worked(decision)
+
+    def _isolate(self, decision: Decision, asked: StepRequest) -> bool:
+        node = node_of(decision.node_id, self._ports)
+        slots = self._policy.pool(node.pool).budget.slots(len(self._ports.nodes.in_pool(node.pool)))
+        if not self._ports.budget.claim(node.pool, node.node_id, slots):
+            self.seen.budget_refused.append(self._decided(asked, f"{slots} of {slots} nodes were out of service"))
+            return False
+        save_node(self._ports, node, state=NodeState.ISOLATED, state_reason=decision.reason)
+        self.seen.nodes_touched.add(node.node_id)
+        return True
+
+    def _worked(self, decision: Decision) -> StepResult:
+        """As if the step had gone well."""
+        if decision.action is not None:
+            self.seen.actions[decision.action.value] += 1
+        node = node_of(decision.node_id, self._ports)
+        if decision.step is Step.RETURN:
+            self._back_in(self._pace.repair_seconds, node.node_id)
+            save_node(self._ports, node, state=NodeState.PROBATION)
+        if decision.step is Step.REPLACE:
+            return self._swapped(decision, node)
+        boot = f"after-{node.boot_id}" if decision.step is Step.REBOOT else node.boot_id
+        evidence = {"drained": "true"} if decision.step is Step.ISOLATE else {}
+        return self._result(decision, Outcome.DONE, "taken to work", boot=boot).model_copy(
+            update={"evidence": evidence}
+        )
+
+    def _swapped(self, decision: Decision, node: Node) -> StepResult:
+        """The spare is another node than any that the record names; it counts for no pool."""
+        spare = replace(node, node_id=f"spare-for-{node.node_id}", pool="(spares)", state=NodeState.HEALTHY, version=0)
+        self._ports.nodes.save(spare)
+        return self._result(decision, Outcome.DONE, "swapped for a spare", boot=spare.boot_id, spare=spare.node_id)
+
+    def _leave_to_a_human(self, node_id: str) -> None:
+        if node_of(node_id, self._ports).state in OUT_OF_SERVICE:
+            self._back_in(self._pace.human_seconds, node_id)
+
+    def _back_in(self, seconds: int, node_id: str) -> None:
+        self._back.append((self._clock() + timedelta(seconds=seconds), node_id))
+
+    def _return_nodes(self) -> None:
+        due = [back for back in self._back if back[0] <= self._clock()]
+        self._back = [back for back in self._back if back not in due]
+        for _, node_id in due:
+            node = node_of(node_id, self._ports)
+            if node.state in OUT_OF_SERVICE:
+                save_node(self._ports, node, state=NodeState.HEALTHY, open_incident=None)
+            self._ports.budget.release(node.pool, node_id)
+
+    def _waited(self, incident_id: str) -> StepResult:
+        decision = self._ports.incidents.history(incident_id).turns[-1].decision
+        return self._result(decision, Outcome.DONE, "there is news")
+
+    def _result(
+        self, decision: Decision, outcome: Outcome, reason: str, boot: str | None = None, spare: str | None = None
+    ) -> StepResult:
+        return StepResult(
+            step=decision.step,
+            node_id=decision.node_id,
+            outcome=outcome,
+            reason=reason,
+            finished_at=self._clock(),
+            boot_id=boot,
+            replacement_node_id=spare,
+        )
+
+    def _note(self, asked: StepRequest, outcome: str) -> None:
+        self.seen.decisions.append(self._decided(asked, asked.decision.reason, outcome))
+
+    def _decided(self, asked: StepRequest, reason: str, outcome: str = "") -> Decided:
+        said = asked.decision
+        return Decided(self._clock(), asked.incident_id, said.node_id, said.fault, said.step.value, reason, outcome)

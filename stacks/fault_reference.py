@@ -1,0 +1,214 @@
+"""docs/reference/faults.md: the fault catalog as a page for whoever is paged, with an anchor for each fault."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
+from nodeheal.domain.catalog import CatalogRow, catalog
+from nodeheal.domain.policy import RecoveryPolicy
+
+# What a row's text may hold that Markdown, or a table's cell, would read as its own.
+_SPECIAL = re.compile(r"([|*`\[\]\\])")
+_CROSS_REFERENCE = re.compile(r"\bXid (\d+)\b")
+_HEADER = ("code", "fault", "scope, verdict", "what is done", "why")
+
+_FAMILIES = {
+    Family.xid: ("NVIDIA GPUs: Xid", "What the driver prints into the kernel log as `NVRM: Xid`."),
+    Family.sxid: (
+        "NVSwitch: SXid",
+        "What the driver prints about an NVSwitch as `SXid`. Fatal or not stands in the line.",
+    ),
+    Family.dcgm: ("NVIDIA DCGM", "Errors and tests of `dcgmi diag`, and the findings of `dcgmi health`."),
+    Family.nvml: ("NVIDIA driver library (NVML)", "What `nvidia-smi` shows."),
+    Family.neuron: ("AWS Neuron", "Hardware errors, runtime statuses (by name and by number), and the driver's lines."),
+    Family.efa: ("Elastic Fabric Adapter", "Counters and states of the adapters, and their driver's lines."),
+    Family.ib: ("InfiniBand and ConnectX", "Counters and states of the adapters, and their driver's lines."),
+    Family.pcie_aer: ("PCI Express", "What the kernel reports about PCIe links and devices."),
+    Family.mce: ("Machine checks", "What the kernel reports about the host's processors and memory."),
+    Family.oom: ("Out of memory", "The kernel's killer of processes."),
+    Family.nvrm_other: ("NVIDIA driver, without an Xid", "Lines of the driver that carry no Xid."),
+    Family.host: ("The host", "Disks, services, counts of devices, and what AWS says about the machine."),
+    Family.heartbeat: ("Signs of life", "Whether the agents are heard."),
+    Family.task: ("Tasks of a job", "How a container of a job ended."),
+}
+
+_SCOPES = {
+    Scope.application: "the job's own program; the node stays in service",
+    Scope.accelerator: "one GPU or Neuron device",
+    Scope.link: "a link, of which one end is bad: reported by two nodes, it is diagnosed before one is replaced",
+    Scope.node: "the whole node",
+    Scope.fabric: "what several GPUs or nodes share: one fabric, one incident",
+}
+
+_VERDICTS = {
+    Verdict.OK: "nothing is wrong; kept because it explains other lines",
+    Verdict.DEGRADED: "it works on; worth counting",
+    Verdict.UNKNOWN: "nobody can tell. That is no reason to act, and none to call it healthy",
+    Verdict.FAILED: "something is broken, or the job is dead of it",
+}
+
+_ACTIONS = {
+    Action.OBSERVE: "recorded and told without paging; nothing is touched",
+    Action.RESTART_WORKLOAD: "the whole job starts again from its last checkpoint, on the same nodes",
+    Action.RESET_GPU: "done by a reboot: resetting one GPU behind an NVSwitch touches all of them",
+    Action.REBOOT: "drain, stop the job's tasks, reboot; back only with a new boot id and passed diagnostics",
+    Action.REPLACE: "drain, stop the job's tasks, let a spare take over; the spare is diagnosed first",
+    Action.ISOLATE: "out of service, and a human is asked: no reboot cures it",
+    Action.ESCALATE: "a human is paged; nothing is touched",
+}
+
+# What makes the second rung come: (as it stands in a row, as the head explains it).
+_NEXT_RUNGS = {
+    NextRung.unproven: ("if that did not help", "the repair was not proven by a new boot id and passed diagnostics"),
+    NextRung.repeated: (
+        "if the same accelerator repeats it",
+        "so often as `correlation.repeats` says, in `correlation.repeat_window_seconds`",
+    ),
+    NextRung.other_job: (
+        "if it comes under another job",
+        "on the same accelerator, under as many jobs as `correlation.other_jobs` says: not the program, the hardware",
+    ),
+    NextRung.job_end: ("when the job has ended", "at once if none runs; a human is told if it does not end in time"),
+}
+
+_HEAD = """\
+The {count} faults that nodeheal knows, what it does about each, and why. It is the catalog
+(`nodeheal/domain/catalog.csv`) as a page. `nodeheal explain xid 79` says the same about one fault, under your policy.
+
+**At 3 a.m.:** search this page for the code in the email (`xid/79` is the row [79](#xid-79) of *Xid*), or put it behind
+the page's address: `faults.md#xid-79`, `faults.md#xid-145-RLW_REMAP-0x00000004`. Then read *what is done* and *why*.
+
+- **A code that is not here goes to a human, never to a reboot.** A sub-code that is not here counts as its unit (what
+  stands before the last `/`), and a unit that is not here as its code.
+- Nothing is done in a pool whose mode is `observe`, which is the default: decisions are told, and no node is touched.
+- *What is done* is a ladder. The first action, in bold, is the least that may help; later rungs do more. When all are
+  used up, a human is asked. A ladder never goes down again within the window of its attempts.
+- Attempts are counted in three budget groups: RESET_GPU and REBOOT together, REPLACE, RESTART_WORKLOAD. By default a
+  node (for RESTART_WORKLOAD: a job) has: {limits}. See [policy.md](policy.md).
+- *Keep* is the evidence worth saving before a reboot wipes it, the most telling first.
+- *On* names the GPU generations and drivers that the sources know the code on; without it, all. H100 stands for H200
+  and GH200 too, B100 for B200 and B300, GB200 for GB300, A100 for A30. A destructive action is not taken on another
+  generation: a human looks.
+- *Why* gives our reason, and in brackets what others do where they differ. No vendor's table is read at run time."""
+
+_OVERRIDING = """\
+To treat a fault otherwise, name it in the policy document, with a reason that every decision will give:
+
+```json
+{"overrides": [{"fault": "xid/79", "ladder": ["REPLACE"], "pools": ["h100"], "why": "Here the second never helped."}]}
+```
+
+`nodeheal policy check` reads it, `nodeheal policy diff` shows which faults it changes, `nodeheal policy apply` puts it
+into force: see [policy.md](policy.md)."""
+
+
+def faults() -> str:
+    """The whole page."""
+    rows = list(catalog().values())
+    lines = [*_head(len(rows)), "", "## At a glance", "", *_summary(rows)]
+    for family in Family:
+        lines += ["", *_family(family, [row for row in rows if row.family is family])]
+    return "\n".join([*lines, ""])
+
+
+def anchor(row: CatalogRow) -> str:
+    """What stands behind the # of a link to the row. Case matters: ib/LINK_DOWN and ib/link_down are two faults."""
+    return row.key.replace("/", "-")
+
+
+def done(row: CatalogRow) -> str:
+    """The ladder in words: the first action in bold, then what makes each further rung come."""
+    rungs = [rung for rung in row.ladder if not (rung is Action.REBOOT and Action.RESET_GPU in row.ladder)]
+    said = ["RESET_GPU (done by a reboot)" if rung is Action.RESET_GPU else rung.value for rung in rungs]
+    told = f"**{said[0]}**"
+    if len(said) > 1:
+        told += f"; {_NEXT_RUNGS[row.next_rung][0]}: {said[1]}"
+    if len(said) > 2:
+        told += f"; if that did not help: {', '.join(said[2:])}"
+    return told
+
+
+def _head(count: int) -> Iterator[str]:
+    """How to read the page."""
+    yield "# Faults"
+    yield from ("", "Generated by `make reference`; do not edit.", "")
+    yield _HEAD.format(count=count, limits=_limits())
+    for title, words in (("Scope", _SCOPES), ("Verdict", _VERDICTS), ("Action", _ACTIONS)):
+        yield from ("", _line([title.lower(), "meaning"]), _line(["---", "---"]))
+        yield from (_line([word.value, meaning]) for word, meaning in words.items())
+    yield from ("", "The second rung comes:", "", _line(["next rung", "in a row", "meaning"]), _line(["---"] * 3))
+    yield from (_line([word.value, *said]) for word, said in _NEXT_RUNGS.items())
+    yield from ("", _OVERRIDING)
+
+
+def _limits() -> str:
+    """Attempts per node that the policy gives by default, in words."""
+    limits = RecoveryPolicy().limits.values()
+    return ", ".join(f"{limit.group} {limit.limit} in {limit.window_seconds / 3600:g} h" for limit in limits)
+
+
+def _summary(rows: list[CatalogRow]) -> Iterator[str]:
+    """How many faults of each family begin with which action."""
+    yield _line(["family", "faults", *(action.value for action in Action)])
+    yield _line(["---", "--:", *("--:" for _ in Action)])
+    for family in Family:
+        firsts = Counter(row.action for row in rows if row.family is family)
+        link = f"[{family.value}](#family-{family.value})"
+        yield _line([link, str(firsts.total()), *(str(firsts[action] or "") for action in Action)])
+    firsts = Counter(row.action for row in rows)
+    yield _line(["all", str(len(rows)), *(str(firsts[action] or "") for action in Action)])
+
+
+def _family(family: Family, rows: list[CatalogRow]) -> Iterator[str]:
+    title, sentence = _FAMILIES[family]
+    codes = [row for row in rows if not row.subcode]
+    divided = {row.code for row in rows if row.subcode}
+    yield from (f'<a id="family-{family.value}"></a>', "", f"## {title}", "", sentence, "")
+    yield from _table(codes, divided)
+    for whole in codes:
+        if whole.code in divided:
+            yield from ("", f'<a id="{anchor(whole)}-subcodes"></a>', "")
+            yield from (f"### {whole.key}: {_plain(whole.name)}, by sub-code", "")
+            yield from _table(row for row in rows if row.code == whole.code and row.subcode)
+
+
+def _table(rows: Iterable[CatalogRow], divided: Iterable[str] = ()) -> Iterator[str]:
+    yield _line(_HEADER)
+    yield _line(["---"] * len(_HEADER))
+    for row in rows:
+        yield _line(_cells(row, row.code in divided))
+
+
+def _cells(row: CatalogRow, has_subcodes: bool) -> list[str]:
+    here = anchor(row)
+    code = f'<a id="{here}"></a>[{row.subcode or row.code}](#{here})'
+    if has_subcodes:
+        code += f"<br>[its sub-codes](#{here}-subcodes)"
+    known = "; ".join(filter(None, [", ".join(row.products), row.drivers]))
+    keep = ", ".join(word.replace("_", " ") for word in row.keep)
+    return [
+        code,
+        f"**{_plain(row.name)}**<br>{_linked(row.meaning, row)}" + (f"<br>On: {_plain(known)}" if known else ""),
+        f"{row.scope}, {row.verdict}",
+        done(row) + (f"<br>Keep: {keep}" if keep else ""),
+        f"{_linked(row.why, row)}<br>Source: {_plain(row.source)}",
+    ]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"|{'|'.join(cells)}|"
+
+
+def _plain(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text).replace("<", "&lt;").replace("\n", " ")
+
+
+def _linked(text: str, row: CatalogRow) -> str:
+    """The text, with each other Xid that it names as a link."""
+
+    def link(found: re.Match[str]) -> str:
+        is_other = row.family is not Family.xid or found[1] != row.code
+        return f"[Xid {found[1]}](#xid-{found[1]})" if is_other and ("xid", found[1], "") in catalog() else found[0]
+
+    return _CROSS_REFERENCE.sub(link, _plain(text))
