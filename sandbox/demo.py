@@ -84,7 +84,7 @@ def script_of(line: str, persists: bool = False, nodes: int = 3, boot_seconds: f
     finding = parse_message(line)
     if finding is None:
         raise ValueError(f"{line!r} is no fault that the agent can read; an example is {DEFAULT_FAULT!r}")
-    return Script(line, finding.family, finding.code, persists, nodes, boot_seconds)
+    return Script(line, finding.family, finding.code, persists, nodes, boot_seconds, subcode=finding.subcode)
 
 
 def _fresh_directory() -> Path:

@@ -15,7 +15,7 @@ from nodeheal.adapters.aws.items import Table, from_item
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Action, Ending, Family, JobState
+from nodeheal.contract.vocabulary import Action, Ending, Family, JobState, NextRung
 from nodeheal.domain.catalog import find
 from nodeheal.domain.incident import Incident, TimelineEntry
 from nodeheal.domain.job import Job
@@ -54,17 +54,24 @@ class Script:
     steps: int = 200
     step_seconds: float = 0.08
     checkpoint_every: int = 20
+    subcode: str | None = None
 
     @property
     def action(self) -> Action:
         """What the catalog asks for; what it does not know goes to a human."""
-        row = find(self.family, self.code)
+        row = find(self.family, self.code, self.subcode)
         return row.action if row else Action.ESCALATE
+
+    @property
+    def waits_for_job(self) -> bool:
+        """Whether the node is repaired when the job has ended by itself, and not before."""
+        row = find(self.family, self.code, self.subcode)
+        return row is not None and row.next_rung is NextRung.job_end
 
     @property
     def is_the_nodes(self) -> bool:
         """Whether the node is to be repaired or replaced."""
-        return self.action in (Action.RESET_GPU, Action.REBOOT, Action.REPLACE)
+        return self.action in (Action.RESET_GPU, Action.REBOOT, Action.REPLACE) or self.waits_for_job
 
     @property
     def kills_rank(self) -> bool:
@@ -75,6 +82,8 @@ class Script:
     def expected(self) -> tuple[Ending, bool, bool]:
         """(how the incident ends, whether the job finishes, whether it is restarted for it)."""
         has_spare = self.nodes > GANG_NODES
+        if self.waits_for_job:
+            return (Ending.HANDED_TO_A_HUMAN if self.persists else Ending.RECOVERED), True, False
         match self.action:
             case Action.OBSERVE:
                 return Ending.OBSERVED_ONLY, True, False

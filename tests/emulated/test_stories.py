@@ -19,6 +19,7 @@ XID_74 = (
 XID_73 = "NVRM: Xid (PCI:0000:b9:00): 73, pid=<unknown>, name=<unknown>, drill"
 XID_31 = "NVRM: Xid (PCI:0000:b9:00): 31, pid=4242, name=python, Ch 00000010, MMU Fault"
 XID_63 = "NVRM: Xid (PCI:0000:b9:00): 63, pid=<unknown>, name=<unknown>, Row Remapper: recorded"
+XID_92 = "NVRM: Xid (PCI:0000:b9:00): 92, pid=<unknown>, name=<unknown>, High single-bit ECC error rate"
 XID_999 = "NVRM: Xid (PCI:0000:b9:00): 999, pid=<unknown>, name=<unknown>, never seen before"
 
 
@@ -93,7 +94,7 @@ def test_an_application_fault_restarts_the_job_and_leaves_the_node_alone(tmp_pat
     assert _steps(report) == ["Restart workload", "Close incident", "How did it end?", "Recovered"]
 
 
-@pytest.mark.parametrize(("line", "last"), [(XID_999, "Handed to a human"), (XID_63, "Observed only")])
+@pytest.mark.parametrize(("line", "last"), [(XID_999, "Handed to a human"), (XID_92, "Observed only")])
 def test_what_asks_for_nothing_leaves_the_job_alone(tmp_path: Path, line: str, last: str) -> None:
     report = play(tmp_path, script_of(line))
 
@@ -101,4 +102,21 @@ def test_what_asks_for_nothing_leaves_the_job_alone(tmp_path: Path, line: str, l
     assert report["attempts"] == {}
     assert report["isolated_seconds"] is None
     assert report["resumed_from_step"] is None
+    assert report["finished"] is True
+
+
+def test_a_row_remap_lets_the_job_finish_and_then_reboots_the_node(tmp_path: Path) -> None:
+    report = play(tmp_path, script_of(XID_63))
+
+    assert _steps(report) == [
+        "Wait for news",
+        "Isolate node",
+        "Reboot node",
+        "Run diagnostics",
+        "Return to service",
+        "Close incident",
+        "How did it end?",
+        "Recovered",
+    ]
+    assert report["attempts"] == {"REBOOT": 1}
     assert report["finished"] is True

@@ -144,6 +144,14 @@ def test_a_tree_of_links_that_go_in_circles_is_read_once(tmp_path: Path) -> None
     assert [finding["code"] for finding in answer["findings"]] == ["rdma_write_wr_err", "LINK_DOWN"]
 
 
+def test_a_device_is_not_left_by_its_link_to_the_bus(tmp_path: Path) -> None:
+    devices = sysfs(tmp_path / "sys", golden("efa_sysfs_sick.txt")) / "class" / "infiniband"
+    healthy = devices / "rdmap80s0"
+    (healthy / "device").symlink_to(devices)
+
+    assert parsed("efa", str(healthy))["verdict"] == "OK"
+
+
 def test_an_empty_tree_is_not_health(tmp_path: Path) -> None:
     assert parsed("neuron", str(tmp_path))["verdict"] == "UNKNOWN"
     assert parsed("efa", str(tmp_path))["verdict"] == "UNKNOWN"

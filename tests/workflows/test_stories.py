@@ -4,6 +4,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.services.ingest import ingest
 from nodeheal.services.release_node import release_node
 from tests.unit.builders import ACT, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster, without_job
@@ -253,3 +254,67 @@ def test_a_node_in_service_is_not_released() -> None:
 
     with pytest.raises(ValueError, match="HEALTHY"):
         release_node(BROKEN, "by mistake", cluster.ports)
+
+
+def test_a_row_remap_waits_for_the_job_and_then_reboots_a_node_that_nobody_needs() -> None:
+    cluster = FakeCluster()
+
+    walked = cluster.reports(xid(63))
+
+    assert "Wait for news" in walked.path
+    assert walked.end == "Recovered"
+    assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN)]
+    assert not cluster.ports.scheduler.stopped  # type: ignore[attr-defined]
+    assert walked.path.count("Restart workload") == 0
+
+
+def test_a_grave_fault_ends_the_wait_for_the_job() -> None:
+    cluster = FakeCluster()
+
+    def worse() -> None:
+        ingest(xid(79), cluster.ports, cluster.policy.version)
+
+    cluster.on_wait = worse
+
+    walked = cluster.reports(xid(63))
+
+    assert walked.end == "Recovered"
+    assert walked.path.index("Wait for news") < walked.path.index("Isolate node") < walked.path.index("Reboot node")
+    assert cluster.job_nodes == [BROKEN, PEER]
+
+
+def test_a_job_that_outlives_the_wait_leaves_its_node_to_a_human() -> None:
+    cluster = FakeCluster()
+    cluster.on_wait = lambda: None
+
+    walked = cluster.reports(xid(63))
+
+    assert walked.end == "Handed to a human"
+    assert cluster.commands == []
+    assert cluster.job_nodes == [BROKEN, PEER]
+    assert cluster.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def test_a_second_run_may_show_the_same_application_fault_as_news() -> None:
+    cluster = FakeCluster()
+    cluster.reports(xid(31))
+    cluster.clock.advance(60)
+
+    again = cluster.reports(xid(31, event_id="again", observed_at=cluster.clock()))
+
+    assert again.end == "Recovered"
+    assert cluster.ports.jobs.get("llama").current_run == 3  # type: ignore[union-attr]
+
+
+def test_a_recovery_counts_towards_a_lemon_whatever_came_of_it() -> None:
+    cluster = FakeCluster()
+    cluster.reports(xid(79))
+
+    assert [past.incident_id for past in cluster.node().recoveries] == [cluster.incident_id]
+
+
+def test_what_only_restarted_the_job_does_not() -> None:
+    cluster = FakeCluster()
+    cluster.reports(xid(31))
+
+    assert cluster.node().recoveries == ()

@@ -95,8 +95,9 @@ def parse_efa_tree(tree: Mapping[str, str], expected: int = 0) -> Report:
     return _judge(ports, expected, "", is_list=False)
 
 
-def _unproven(expected: int) -> str:
-    return "" if expected else "no fault, but a list may be cut off: say how many devices to expect"
+def _unsaid(expected: int) -> str:
+    """A list does not show where it ends: who reads the reason should know."""
+    return "" if expected else "; how many there should be was not said"
 
 
 def _judge(ports: _Ports, expected: int, strange: str, is_list: bool) -> Report:
@@ -107,8 +108,8 @@ def _judge(ports: _Ports, expected: int, strange: str, is_list: bool) -> Report:
     if len(devices) < expected and not (is_list and doubt):
         family = next(iter(ports.values())).family
         faults.append(_missing(family, len(devices), expected))
-    unproven = _unproven(expected) if is_list else ""
-    report = sum_up(faults, f"{len(devices)} devices show no fault", doubt, unproven)
+    unsaid = _unsaid(expected) if is_list else ""
+    report = sum_up(faults, f"{len(devices)} devices show no fault{unsaid}", doubt)
     has_totals = any(found.verdict is Verdict.DEGRADED for found in faults)
     reason = f"{report.reason} ({_NO_RATE})" if has_totals else report.reason
     return Report(report.verdict, report.failed_tests, report.failed_components, report.findings, reason)
@@ -218,7 +219,7 @@ def _parse_fi_info(text: str, expected: int) -> Report:
     if len({frozenset(types) for types in devices.values()}) > 1:
         doubt = doubt or "a device lacks an endpoint type that others have"
     faults = [_missing(Family.efa, len(devices), expected)] if len(devices) < expected and not doubt else []
-    return sum_up(faults, f"{len(devices)} EFA devices are provided", doubt, _unproven(expected))
+    return sum_up(faults, f"{len(devices)} EFA devices are provided{_unsaid(expected)}", doubt)
 
 
 def _blocks(text: str) -> list[dict[str, str]]:

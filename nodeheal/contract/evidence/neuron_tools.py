@@ -97,9 +97,8 @@ def _judge(devices: Mapping[int, _Device], expected: int, strange: str, is_listi
         message = f"{len(devices)} of {expected} Neuron devices are in the tree"
         faults.append(fault(_FAILED, Family.neuron, "DEVICE_COUNT_MISMATCH", None, message))
     # A listing does not show where it ends.
-    unproven = "no fault, but a listing may be cut off: say how many devices to expect"
-    healthy = f"{len(devices)} Neuron devices show no fault"
-    return sum_up(faults, healthy, doubt, unproven if is_listing and not expected else "")
+    unsaid = "; how many there should be was not said" if is_listing and not expected else ""
+    return sum_up(faults, f"{len(devices)} Neuron devices show no fault{unsaid}", doubt)
 
 
 def _devices(tree: Mapping[str, str]) -> dict[int, _Device]:

@@ -21,12 +21,9 @@ _SENTENCES = (
     (re.compile(r"couldn't communicate with the NVIDIA driver", re.I), "DRIVER_NOT_LOADED", _FAILED),
     (re.compile(r"Driver/library version mismatch", re.I), "DRIVER_MISMATCH", _FAILED),
     (re.compile(r"No devices were found", re.I), "NO_DEVICES", _FAILED),
-    (re.compile(r"(?:device handle for|nvml|GPU ).{0,120}GPU is lost", re.I), "GPU_LOST", _FAILED),
-    (
-        re.compile(r"Unable to determine the device handle for .{0,100}: (?:Unknown Error|Not Found)", re.I),
-        "UNKNOWN_ERROR",
-        _FAILED,
-    ),
+    (re.compile(r"(?:nvml|GPU ).{0,120}GPU is lost", re.I), "GPU_LOST", _FAILED),
+    # Whatever it calls the error: the driver knows of a GPU that it cannot open, mostly one fallen off the bus.
+    (re.compile(r"Unable to determine the device handle for", re.I), "GPU_LOST", _FAILED),
     (re.compile(r"GPU requires reset", re.I), "RESET_REQUIRED", _FAILED),
     (re.compile(r"infoROM is corrupted", re.I), "INFOROM_CORRUPT", Verdict.DEGRADED),
     # In a container this is as often lost access as a lost GPU.
@@ -63,12 +60,14 @@ def _judge(listing: Listing, said: Sequence[Fault], expected: int) -> Report:
     if not seen and not said:
         doubts.append("no GPU is shown")
     told = "show no fault" if listing.tells_health else "are listed; the list says nothing else of their health"
+    if not listing.has_end and not expected:
+        told = f"{told}; how many there should be was not said"
     return sum_up(faults, f"{seen} GPUs {told}", next(filter(None, doubts), ""), _unproven(listing, expected))
 
 
 def _unproven(listing: Listing, expected: int) -> str:
-    if not listing.has_end and not expected:
-        return f"{len(listing.readings)} GPUs show no fault, but a list may be cut off: say how many to expect"
+    if not listing.tells_health and not expected:
+        return f"{len(listing.readings)} GPUs are listed; the list says nothing else of their health"
     return ""
 
 

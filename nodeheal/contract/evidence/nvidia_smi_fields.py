@@ -151,7 +151,7 @@ _ABSENT = re.compile(
 _UNREADABLE = (
     (re.compile(r"GPU is lost", re.I), "GPU_LOST"),
     (re.compile(r"GPU requires reset", re.I), "RESET_REQUIRED"),
-    (re.compile(r"\[?Unknown Error\]?$", re.I), "UNKNOWN_ERROR"),
+    (re.compile(r"\[?Unknown Error\]?$", re.I), "UNKNOWN_ERROR"),  # one field of a GPU that answers
     (re.compile(r"\[?ERR!\]?$"), "ERR_FIELD"),
 )
 CODES = frozenset(
@@ -186,7 +186,8 @@ def _judge_field(component: str, name: str, value: str) -> Iterator[Fault | Doub
     message = f"{name}: {value}"
     code = unreadable_code(value)
     if code:
-        yield fault(_FAILED, Family.nvml, code, component, message)
+        verdict = _DEGRADED if code == "UNKNOWN_ERROR" else _FAILED
+        yield fault(verdict, Family.nvml, code, component, message)
     elif name == "gpu_recovery_action":
         yield from _judge_action(component, value, message)
     else:

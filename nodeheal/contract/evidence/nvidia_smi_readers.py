@@ -102,6 +102,10 @@ def _closes_box(lines: Sequence[str], border: str) -> bool:
     return has_head and last.startswith("+-") and last.endswith("-+") and len(last) == widest > len("+--+")
 
 
+# Fields that would show a fault; a table of names and clocks says nothing of health.
+_HEALTH = re.compile("ecc|remap|retired|reset|recovery|throttle|event_reasons")
+
+
 def read_csv(lines: Sequence[str]) -> Listing | None:
     """`--query-gpu=… --format=csv`, with its header or without; nvidia-smi never quotes."""
     rows = [[cell.strip() for cell in line.split(",")] for line in lines]
@@ -115,7 +119,8 @@ def read_csv(lines: Sequence[str]) -> Listing | None:
     counts = [row[names.index("count")] for row in whole] if "count" in names else []
     attached = max((int(count) for count in counts if re.fullmatch(r"\d{1,4}", count)), default=None)
     readings = tuple(_csv_reading(number, names, row) for number, row in enumerate(whole))
-    return Listing(readings, attached, has_end=attached is not None, doubt=doubt)
+    tells_health = any(_HEALTH.search(name) for name in names)
+    return Listing(readings, attached, has_end=attached is not None, tells_health=tells_health, doubt=doubt)
 
 
 def _header(row: Sequence[str]) -> list[str] | None:
@@ -152,7 +157,9 @@ def _without_header(rows: Sequence[Sequence[str]]) -> Listing | None:
             (found for found in map(_identity, cells) if found), f"GPU {number if index is None else index}"
         )
         readings.append(Reading(component, index, tuple((_guess(cell), cell) for cell in cells)))
-    return Listing(tuple(readings), doubt=doubt)
+    # A zero or a "No" is an answer, whatever was asked; a name or a temperature is none.
+    tells_health = all(any(cell in ("0", "No", "None") for cell in row[numbered:]) for row in rows)
+    return Listing(tuple(readings), tells_health=tells_health, doubt=doubt)
 
 
 def _is_numbered(rows: Sequence[Sequence[str]]) -> bool:

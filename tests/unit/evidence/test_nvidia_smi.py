@@ -116,7 +116,7 @@ def test_the_log_tells_what_the_xml_tells() -> None:
         ("clocks_throttle_reasons.hw_power_brake_slowdown", "Active", Verdict.DEGRADED, "POWER_BRAKE"),
         ("clocks_throttle_reasons.active", "0x0000000000000080", Verdict.DEGRADED, "POWER_BRAKE"),
         ("reset_status.reset_required", "Yes", Verdict.FAILED, "RESET_REQUIRED"),
-        ("power.draw [W]", "[Unknown Error]", Verdict.FAILED, "UNKNOWN_ERROR"),
+        ("power.draw [W]", "[Unknown Error]", Verdict.DEGRADED, "UNKNOWN_ERROR"),
         ("fan.speed [%]", "ERR!", Verdict.FAILED, "ERR_FIELD"),
         ("temperature.gpu", "[GPU is lost]", Verdict.FAILED, "GPU_LOST"),
         ("temperature.gpu", "[GPU requires reset]", Verdict.FAILED, "RESET_REQUIRED"),
@@ -193,10 +193,10 @@ def test_errors_since_the_reset_outweigh_those_counted_ever() -> None:
         (
             "Unable to determine the device handle for GPU3: 0000:5F:00.0: Unknown Error",
             Verdict.FAILED,
-            "UNKNOWN_ERROR",
+            "GPU_LOST",
             "0000:5f:00.0",
         ),
-        ("Unable to determine the device handle for GPU2: Unknown Error", Verdict.FAILED, "UNKNOWN_ERROR", "GPU 2"),
+        ("Unable to determine the device handle for GPU2: Unknown Error", Verdict.FAILED, "GPU_LOST", "GPU 2"),
         ("Failed to initialize NVML: Unknown Error", Verdict.UNKNOWN, "UNKNOWN_ERROR", None),
         (
             "WARNING: infoROM is corrupted at gpu 0000:00:1E.0",
@@ -238,13 +238,28 @@ def test_fewer_gpus_than_the_tool_counts_are_missing() -> None:
     assert codes(xml("", attached=8)) == ["GPU_MISSING"]
 
 
-@pytest.mark.parametrize("name", ["nvidia_smi_csv_healthy.csv", "nvidia_smi_list_healthy.txt"])
-def test_a_list_may_be_cut_off_unless_its_length_is_known(name: str) -> None:
-    report = parse_nvidia_smi(golden(name))
+def test_a_list_says_when_nobody_has_said_how_long_it_should_be() -> None:
+    report = parse_nvidia_smi(golden("nvidia_smi_csv_healthy.csv"))
+
+    assert report.verdict is Verdict.OK
+    assert "how many there should be was not said" in report.reason
+    assert "was not said" not in parse_nvidia_smi(golden("nvidia_smi_csv_counted_healthy.csv")).reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        golden("nvidia_smi_list_healthy.txt"),
+        "index, name, power.draw [W]\n0, NVIDIA H100, 91.2 W\n",
+        "0, 00000000:53:00.0\n",
+    ],
+    ids=["names", "watts", "numbers only"],
+)
+def test_a_table_that_says_nothing_of_health_is_not_health(text: str) -> None:
+    report = parse_nvidia_smi(text)
 
     assert report.verdict is Verdict.UNKNOWN
-    assert "how many to expect" in report.reason
-    assert parse_nvidia_smi(golden("nvidia_smi_csv_counted_healthy.csv")).verdict is Verdict.OK
+    assert "says nothing else of their health" in report.reason
 
 
 def test_a_number_without_a_field_name_may_count_errors() -> None:
@@ -302,7 +317,7 @@ def test_a_recording_that_is_cut_off_is_not_health(name: str) -> None:
     should = EXPECTED.get(name, 8)
 
     for text in cut_off(name):
-        assert Verdict.OK not in (parse_nvidia_smi(text).verdict, parse_nvidia_smi(text, should).verdict), text[-60:]
+        assert parse_nvidia_smi(text, should).verdict is not Verdict.OK, text[-60:]
 
 
 @given(st.binary(max_size=300))
@@ -312,4 +327,4 @@ def test_no_bytes_break_the_parser_or_pass_for_health(raw: bytes) -> None:
 
 @given(st.lists(st.sampled_from(golden("nvidia_smi_csv_sick.csv").replace("\n", ", \n").split(", ")), max_size=40))
 def test_no_mixture_of_cells_breaks_the_parser(cells: list[str]) -> None:
-    assert parse_nvidia_smi(", ".join(cells)).verdict is not Verdict.OK
+    assert parse_nvidia_smi(", ".join(cells), 99).verdict is not Verdict.OK
