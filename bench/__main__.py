@@ -1,4 +1,4 @@
-"""`make bench`: the agent's footprint and latency, and the core's decisions a second, on this machine."""
+"""`make bench`: the agent's footprint and latency, and the log reader's speed, on this machine."""
 
 import json
 import os
@@ -12,22 +12,17 @@ from typing import Any
 
 import psutil
 
-from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.decide import decide
-from nodeheal.domain.incident import History, Incident, incident_id_of
+from bench.kernel_log import measure_kernel_log
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually, kernel_line
 from tests.unit.agent.test_agent_process import AgentProcess
-from tests.unit.builders import ACT, NOW, xid
 
 IDLE_SECONDS = 20.0
 FAULTS = 30
-EVENTS_OF_HISTORY = 50
-DECISIONS = 5_000
 
 
 def main() -> None:
     """Print the measurements as JSON."""
-    measured = {"agent": _agent(), "core": _core(), "cores": os.cpu_count()}
+    measured = {"agent": _agent(), "kernel_log": measure_kernel_log(), "cores": os.cpu_count()}
     sys.stdout.write(json.dumps(measured, indent=2) + "\n")
 
 
@@ -70,18 +65,6 @@ def _latency_ms(folder: NodeFolder, bus: FakeEventBridge, number: int) -> float:
     while len(bus.details()) == accepted:
         time.sleep(0.0005)
     return (time.perf_counter() - written) * 1000
-
-
-def _core() -> dict[str, Any]:
-    root = xid(79)
-    incident = Incident(incident_id_of(root), root.node_id, root.pool, root, NOW, ACT.version, job_id="llama")
-    events = tuple(xid(48, event_id=f"event-{number}") for number in range(EVENTS_OF_HISTORY))
-    history = History(incident, (root, *events), ())
-    started = time.perf_counter()
-    for _ in range(DECISIONS):
-        decide(history, ACT, Provider.hybrid)
-    seconds = time.perf_counter() - started
-    return {"decisions_per_second": round(DECISIONS / seconds), "events_of_history": EVENTS_OF_HISTORY}
 
 
 if __name__ == "__main__":

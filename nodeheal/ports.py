@@ -19,6 +19,9 @@ from nodeheal.domain.surroundings import Sighting
 
 Clock = Callable[[], datetime]
 
+# The newest ones: more faults than this in a window say nothing that these do not.
+FAULTS_LOOKED_UP = 500
+
 
 class NodeStore(Protocol):
     """Remembers nodes. A save over a version that somebody else has replaced changes nothing."""
@@ -38,7 +41,8 @@ class NodeStore(Protocol):
     def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
         """The node's own recorded faults (strongly consistent) and its pool's newest ones (eventually), oldest first.
 
-        What led to no incident is left out: it is history, and speaks for nothing.
+        Of each, the newest FAULTS_LOOKED_UP are looked at. What led to no incident is left out: it is history, and
+        speaks for nothing.
         """
 
 

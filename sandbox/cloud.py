@@ -47,6 +47,7 @@ class Cloud:
         patches.provision_documents(self._ssm)
         patches.evaluate_timeouts()
         patches.fail_callbacks_whose_function_fails()
+        patches.validate_configurations()
 
     def add_node(self, request: Json) -> Json:
         """Register a hybrid node with SSM and ECS and boot it.

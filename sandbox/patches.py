@@ -3,14 +3,16 @@
 Written against the MiniStack version that requirements-dev.in pins; docs/fidelity.md lists the effects.
 """
 
+import base64
 import contextvars
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 from ministack import app
-from ministack.core import iam_actions
-from ministack.services import eventbridge, stepfunctions
+from ministack.core import concurrency, iam_actions
+from ministack.services import appconfig, eventbridge, stepfunctions
 from ministack.services.cloudformation import provisioners
 
 from sandbox.aws_json import Json, JsonService, Response
@@ -127,6 +129,52 @@ def fail_callbacks_whose_function_fails() -> None:
 
     stepfunctions._invoke_with_callback = invoke_with_callback
     stepfunctions._call_lambda = call_lambda
+
+
+def validate_configurations() -> None:
+    """StartDeployment asks the profile's functions first, and a refusal is its answer, as in AWS.
+
+    The emulator stores validators and never calls them. The deployment that CloudFormation makes stays unasked.
+    """
+    theirs = _present(app.SERVICE_HANDLERS, "appconfig")
+    start = re.compile(r"/applications/([^/]+)/environments/[^/]+/deployments")
+    answer_with_error, run = _attribute(appconfig, "_error"), _attribute(concurrency, "run_reentrant")
+    for needed in ("_config_profiles", "_hosted_versions"):
+        _attribute(appconfig, needed)
+
+    async def validated(method: str, path: str, headers: Headers, body: bytes, query: Json) -> Response:
+        place = start.fullmatch(path) if method == "POST" else None
+        # On a thread of its own: a function may call the emulator while the emulator waits for it.
+        refusal = await run(_refusal, place[1], json.loads(body)) if place else None
+        if refusal is not None:
+            error: Response = answer_with_error(400, "BadRequestException", refusal)
+            return error
+        answer: Response = await theirs(method, path, headers, body, query)
+        return answer
+
+    app.SERVICE_HANDLERS["appconfig"] = validated
+
+
+def _refusal(application: str, asked: Json) -> str | None:
+    """What the first validator that fails says about the version that is to be deployed."""
+    profile, version = asked.get("ConfigurationProfileId"), asked.get("ConfigurationVersion")
+    known = appconfig._config_profiles.get(f"{application}/{profile}") or {}
+    stored = appconfig._hosted_versions.get(f"{application}/{profile}/{version}") or {"Content": b""}
+    content = stored["Content"] if isinstance(stored["Content"], bytes) else stored["Content"].encode()
+    event = {
+        "applicationId": application,
+        "configurationProfileId": profile,
+        "configurationVersion": version,
+        "content": base64.b64encode(content).decode(),
+        "uri": known.get("LocationUri", "hosted"),
+    }
+    for validator in known.get("Validators", []):
+        if validator["Type"] == "LAMBDA":
+            try:
+                stepfunctions._call_lambda(validator["Content"], event)
+            except stepfunctions._ExecutionError as error:
+                return f"{validator['Content']} refused the configuration: {error.cause}"
+    return None
 
 
 def event_sink() -> Callable[[Event], None]:

@@ -186,7 +186,7 @@ def _cells(row: CatalogRow, has_subcodes: bool) -> list[str]:
     if has_subcodes:
         code += f"<br>[its sub-codes](#{here}-subcodes)"
     known = "; ".join(filter(None, [", ".join(row.products), row.drivers]))
-    keep = ", ".join(word.replace("_", " ") for word in row.keep)
+    keep = ", ".join(row.keep)
     return [
         code,
         f"**{_plain(row.name)}**<br>{_linked(row.meaning, row)}" + (f"<br>On: {_plain(known)}" if known else ""),

@@ -55,8 +55,10 @@ def treatment(event: HealthEvent, policy: RecoveryPolicy) -> Treatment:
 
 def changes(before: RecoveryPolicy, after: RecoveryPolicy) -> Iterator[Change]:
     """Every fault of the catalog, and every one that an override names, in each pool that either document names."""
-    pools = ["default", *sorted({*before.pools, *after.pools} - {"default"})]
-    named = {tuple(o.fault.split("/", 2)) for policy in (before, after) for o in policy.overrides}
+    overrides = [*before.overrides, *after.overrides]
+    named_pools = {*before.pools, *after.pools, *(pool for override in overrides for pool in override.pools)}
+    pools = ["default", *sorted(named_pools - {"default"})]
+    named = {tuple(override.fault.split("/", 2)) for override in overrides}
     faults = [(row.family.value, row.code, row.subcode) for row in catalog().values()]
     faults += sorted((parts[0], parts[1], "/".join(parts[2:])) for parts in named if parts[1] != "*")
     for family, code, subcode in dict.fromkeys(faults):

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from nodeheal.cli.imagined import decided, event_of, history_of
-from nodeheal.cli.say import DEFAULT_POLICY, read_policy, refuse, say, say_json
+from nodeheal.cli.say import DEFAULT_POLICY, complaints, read_policy, refuse, say, say_json
 from nodeheal.contract.vocabulary import Action, Family, NextRung
 from nodeheal.domain.case import read_case
 from nodeheal.domain.catalog import find
@@ -34,7 +35,10 @@ def explain(
     """What would be done about a fault, and why."""
     document = read_policy(policy)
     code, _, subcode = code.partition("/")
-    answer = _answer(family, code, subcode or None, product, pool, _actions(after), document)
+    try:
+        answer = _answer(family, code, subcode or None, product, pool, _actions(after), document)
+    except ValidationError as error:
+        refuse(complaints("nodeheal explain", error))
     if as_json:
         say_json(answer)
         return

@@ -90,7 +90,7 @@ def show(as_json: AsJson = False) -> None:
     with _clearly():
         deployed = _documents().in_force()
     if as_json:
-        say_json({**_told(deployed), "document": json.loads(deployed.text)})
+        say_json({**_told(deployed), "document": _document(deployed.text)})
         return
     say(f"# version {_version(deployed)}, AppConfig version {deployed.version}, since {deployed.at}: {deployed.why}")
     say(deployed.text)
@@ -107,7 +107,7 @@ def apply(file: File, why: Why, as_json: AsJson = False) -> None:
 
 @app.command()
 def rollback(why: Why, as_json: AsJson = False) -> None:
-    """Put the document before the present one into force again."""
+    """Put the document before the present one into force again; once more goes back further."""
     with _clearly():
         deployed = _documents().roll_back(why)
     _say_deployed(deployed, as_json)
@@ -133,6 +133,14 @@ def _told(deployed: Deployed) -> dict[str, object]:
         "at": deployed.at,
         "why": deployed.why,
     }
+
+
+def _document(text: str) -> object:
+    """The document as JSON; as text where it is none: what is in force can be looked at whatever it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _version(deployed: Deployed) -> str:

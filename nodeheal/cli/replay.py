@@ -80,6 +80,7 @@ def _summary(replayed: Replayed) -> dict[str, Any]:
         "nodes_touched": sorted(replayed.nodes_touched),
         "budget_refused": [_as_json(one) for one in replayed.budget_refused],
         "attempts_refused": [_as_json(one) for one in replayed.attempts_refused],
+        "still_waiting": sorted(replayed.still_waiting),
     }
 
 
@@ -103,4 +104,5 @@ def _tell(replayed: Replayed, events: int, version: str) -> None:
     say(f"{'nodes touched':<18}{len(replayed.nodes_touched)}: {', '.join(sorted(replayed.nodes_touched)) or '-'}")
     say(f"{'budget refused':<18}{len(replayed.budget_refused)}")
     say(f"{'attempts refused':<18}{len(replayed.attempts_refused)}")
+    say(f"{'still waiting':<18}{len(replayed.still_waiting)}")
     say("each step is taken to work, a repair to last 15 minutes, and a human to give a node back after 8 hours")

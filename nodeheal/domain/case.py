@@ -52,15 +52,14 @@ def _may_rise_above(height: int, fault: Fault) -> bool:
     return fault.next_rung is not NextRung.unproven and any(HEIGHT[action] > height for action in fault.ladder[1:2])
 
 
-def _relevant(history: History) -> Iterable[HealthEvent]:
+def _relevant(history: History) -> list[HealthEvent]:
     """What the node itself reported on the incident's boot, and has not disproven since by passing diagnostics."""
     root, good_since = history.incident.root, history.surroundings.good_since
-    if good_since is not None and good_since >= root.observed_at:
-        good_since = None  # it passed them in this very incident
-    for event in history.events:
-        is_about = event.node_id == root.node_id and event.boot_id == root.boot_id
-        if is_about and (good_since is None or event.observed_at >= good_since):
-            yield event
+    node_id, boot_id = root.node_id, root.boot_id
+    events = [event for event in history.events if event.boot_id == boot_id and event.node_id == node_id]
+    if good_since is None or good_since >= root.observed_at:  # else it passed them in this very incident
+        return events
+    return [event for event in events if event.observed_at >= good_since]
 
 
 def _in_order(events: Iterable[HealthEvent]) -> list[HealthEvent]:

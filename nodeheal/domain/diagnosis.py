@@ -1,9 +1,10 @@
 """What each event of an incident asks for: the catalog's row, as the policy and the driver's own words change it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 from nodeheal.contract.health_event import HealthEvent
@@ -15,6 +16,12 @@ from nodeheal.domain.policy import RecoveryPolicy
 RECOVERY_ACTION_CHANGED = "154"  # the XID in whose text the driver says what it wants done about another one
 STATEMENT = f"xid/{RECOVERY_ACTION_CHANGED}"
 _GRAVITY = {Verdict.OK: 0, Verdict.UNKNOWN: 1, Verdict.DEGRADED: 1, Verdict.FAILED: 2}
+
+
+_Kind = tuple[Family, str, str | None, str | None, Verdict, str | None]
+_TIME = attrgetter("observed_at", "event_id")
+# What makes two events of one kind.
+_KIND = attrgetter("family", "code", "component", "subcode", "verdict", "product")
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Fault(NamedTuple):
 
     event: HealthEvent
     meaning: Meaning
-    alike: tuple[HealthEvent, ...] = ()  # all of this kind, in order of time
+    alike: Sequence[HealthEvent] = ()  # all of this kind, in order of time
     start: int = 0
     note: str = ""  # why it does not stand on the first rung any more
 
@@ -137,21 +144,24 @@ def diagnose(events: Iterable[HealthEvent], policy: RecoveryPolicy, pool: str) -
 
     Where the driver states a recovery action, its word wins over the table.
     """
-    kinds: dict[tuple[object, ...], list[HealthEvent]] = {}
+    kinds: dict[_Kind, list[HealthEvent]] = {}
     for event in events:
-        kind = (event.family, event.code, event.component, event.subcode, event.verdict, event.product)
-        if kind in kinds:
-            kinds[kind].append(event)
-        else:
-            kinds[kind] = [event]
-    faults, stated = [], []
-    for (family, code, _, subcode, verdict, product), alike in kinds.items():
+        kinds.setdefault(_KIND(event), []).append(event)
+    faults = []
+    stated: dict[str | None, list[Fault]] = {}
+    for (family, code, component, subcode, verdict, product), alike in kinds.items():
         meaning = meaning_of(family, code, subcode, verdict, product, pool, policy)
         if meaning is not None:
-            faults.append(Fault(alike[0], meaning, tuple(alike)))
+            fault = Fault(alike[0], meaning, alike)
+            faults.append(fault)
             if code == RECOVERY_ACTION_CHANGED and _states_an_action(alike[0]):
-                stated.append(faults[-1])
-    return [_as_stated(fault, stated, policy) for fault in faults] if stated else faults
+                stated.setdefault(component, []).append(fault)
+    if not stated:
+        return faults
+    for said in stated.values():
+        said.sort(key=lambda fault: _TIME(fault.alike[-1]), reverse=True)
+    window = timedelta(seconds=policy.correlation.window_seconds)
+    return [_as_stated(fault, stated.get(fault.event.component, []), window) for fault in faults]
 
 
 def _states_an_action(event: HealthEvent) -> bool:
@@ -159,20 +169,21 @@ def _states_an_action(event: HealthEvent) -> bool:
     return event.family is Family.xid and event.code == RECOVERY_ACTION_CHANGED and event.subcode is not None
 
 
-def _as_stated(fault: Fault, stated: list[Fault], policy: RecoveryPolicy) -> Fault:
+def _as_stated(fault: Fault, stated: list[Fault], window: timedelta) -> Fault:
     """The fault as the newest statement about the same GPU close to it says. Echoes stay echoes."""
-    window = timedelta(seconds=policy.correlation.window_seconds)
     if fault.event.family not in (Family.xid, Family.nvrm_other) or fault.ladder == (Action.OBSERVE,):
         return fault
-    near = [s for s in stated if s.event.component == fault.event.component and _are_close(s, fault, window)]
-    said = max(near, key=lambda s: (s.alike[-1].observed_at, s.alike[-1].event_id), default=None)
-    if said is None or said is fault:
-        return fault
-    wanted = str(said.event.subcode).replace("_", " ").lower()
+    for said in stated:  # newest first
+        begins_before_end = said.event.observed_at <= fault.alike[-1].observed_at + window
+        if begins_before_end and fault.event.observed_at <= said.alike[-1].observed_at + window:
+            if said is fault:
+                return fault
+            return fault._replace(meaning=_stated_meaning(fault.meaning, said.meaning, str(said.event.subcode)))
+    return fault
+
+
+@lru_cache(maxsize=1024)
+def _stated_meaning(table: Meaning, said: Meaning, subcode: str) -> Meaning:
+    wanted = subcode.replace("_", " ").lower()
     why = f"The driver states the recovery action itself (XID 154: {wanted}), which wins over the table. {said.why}"
-    return fault._replace(meaning=replace(said.meaning, title=fault.title, why=why, scope=fault.scope))
-
-
-def _are_close(one: Fault, other: Fault, window: timedelta) -> bool:
-    begins_before_end = one.event.observed_at <= other.alike[-1].observed_at + window
-    return begins_before_end and other.event.observed_at <= one.alike[-1].observed_at + window
+    return replace(said, title=table.title, why=why, scope=table.scope)

@@ -53,6 +53,14 @@ class Decided:
     outcome: str = ""
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """An incident that waits for news."""
+
+    turn: int
+    until: datetime
+
+
 @dataclass
 class Replayed:
     """What came of it all."""
@@ -64,11 +72,12 @@ class Replayed:
     nodes_touched: set[str] = field(default_factory=set)
     budget_refused: list[Decided] = field(default_factory=list)
     attempts_refused: list[Decided] = field(default_factory=list)
+    still_waiting: dict[str, Waiting] = field(default_factory=dict)  # by incident: the record ends before the news
 
 
 def in_order(past: Sequence[Past]) -> list[Past]:
     """As the nodes saw it, whatever order it was kept in."""
-    return sorted(past, key=lambda one: (one.event.observed_at, one.event.event_id))
+    return sorted(past, key=lambda one: (one.event.observed_at, one.event.event_id, one.event.node_id))
 
 
 class Clock:
@@ -88,15 +97,14 @@ class Replay:
         """`ports`: a world in memory that tells the time by `clock`."""
         self._policy, self._ports, self._clock = policy, ports, clock
         self._pace = pace or Pace()
-        self._back: list[tuple[datetime, str]] = []  # when which node would have been in service again
-        self._waiting: dict[str, int] = {}  # incident that waits for news -> its turn
+        self._back: dict[str, datetime] = {}  # when which node would have been in service again
         self.seen = Replayed()
 
     def take(self, one: Past) -> None:
         """The next event, in order of time."""
         event = one.event
-        self._clock.now = event.observed_at
-        self._return_nodes()
+        self._end_waits(event.observed_at)
+        self._come_to(event.observed_at)
         self._place_job(one)
         known = self._ports.nodes.get(event.node_id)
         before = known.open_incident if known else None
@@ -105,8 +113,24 @@ class Replay:
         opened = node_of(event.node_id, self._ports).open_incident
         if became is Ingested.OPENED and opened is not None:
             self._walk(opened, 0, None)
-        elif before is not None and before in self._waiting:
-            self._walk(before, self._waiting.pop(before), self._waited(before))
+        elif before is not None and before in self.seen.still_waiting:
+            waiting = self.seen.still_waiting.pop(before)
+            self._walk(before, waiting.turn, self._waited(before, Outcome.DONE, "there is news"))
+
+    def _end_waits(self, until: datetime) -> None:
+        """The waits that no news ended by then, each at its deadline."""
+        waiting = self.seen.still_waiting
+        while waiting:
+            first = min(waiting, key=lambda incident_id: (waiting[incident_id].until, incident_id))
+            if waiting[first].until > until:
+                return
+            over = waiting.pop(first)
+            self._come_to(over.until)
+            self._walk(first, over.turn, self._waited(first, Outcome.TIMED_OUT, "no news within the deadline"))
+
+    def _come_to(self, now: datetime) -> None:
+        self._clock.now = now
+        self._return_nodes()
 
     def _place_job(self, one: Past) -> None:
         """The record says which job ran there; the one before, if any, has ended."""
@@ -134,7 +158,8 @@ class Replay:
             asked = StepRequest(incident_id=incident_id, turn=turn, decision=decision)
             if decision.step is Step.WAIT:
                 self._note(asked, "waiting")
-                self._waiting[incident_id] = turn
+                until = self._clock() + timedelta(seconds=decision.deadline_seconds)
+                self.seen.still_waiting[incident_id] = Waiting(turn, until)
                 return
             result = self._carry_out(asked)
             self._note(asked, result.outcome.value)
@@ -195,20 +220,19 @@ class Replay:
             self._back_in(self._pace.human_seconds, node_id)
 
     def _back_in(self, seconds: int, node_id: str) -> None:
-        self._back.append((self._clock() + timedelta(seconds=seconds), node_id))
+        self._back[node_id] = self._clock() + timedelta(seconds=seconds)
 
     def _return_nodes(self) -> None:
-        due = [back for back in self._back if back[0] <= self._clock()]
-        self._back = [back for back in self._back if back not in due]
-        for _, node_id in due:
+        for node_id in [node_id for node_id, at in self._back.items() if at <= self._clock()]:
+            del self._back[node_id]
             node = node_of(node_id, self._ports)
             if node.state in OUT_OF_SERVICE:
                 save_node(self._ports, node, state=NodeState.HEALTHY, open_incident=None)
             self._ports.budget.release(node.pool, node_id)
 
-    def _waited(self, incident_id: str) -> StepResult:
+    def _waited(self, incident_id: str, outcome: Outcome, reason: str) -> StepResult:
         decision = self._ports.incidents.history(incident_id).turns[-1].decision
-        return self._result(decision, Outcome.DONE, "there is news")
+        return self._result(decision, outcome, reason)
 
     def _result(
         self, decision: Decision, outcome: Outcome, reason: str, boot: str | None = None, spare: str | None = None

@@ -18,14 +18,23 @@ def wait_for_news(request: StepRequest, ports: Ports) -> None:
     wait = Wait(
         NEWS, request.incident_id, token_of(request), request.incident_id, deadline, result_json=news.model_dump_json()
     )
-    history = ports.incidents.history(request.incident_id)
-    was_running = is_running(request.decision.job_id, ports)
     ports.waits.save(wait)
     tell(request, ports, "waiting", f"waiting until {deadline:%Y-%m-%d %H:%M:%S} UTC at most")
-    # What happened between the decision and the wait has resumed nothing: see to it now.
-    has_ended = was_running and not is_running(request.decision.job_id, ports)
-    if has_ended or len(history.events) > request.decision.events_seen:
+    # What happened between the decision and the wait has resumed nothing: see to it now that the wait is stored.
+    if _has_come_meanwhile(request, ports):
         resume_if_complete(ports, wait)
+
+
+def _has_come_meanwhile(request: StepRequest, ports: Ports) -> bool:
+    """Whether there is an event that the decision has not seen, or the job may have ended since it was taken."""
+    decision, history = request.decision, ports.incidents.history(request.incident_id)
+    if len(history.events) > decision.events_seen:
+        return True
+    if decision.job_id is None or is_running(decision.job_id, ports):
+        return False
+    # The decision may wait for something else than this job. Then the same wait comes again, and this time it stays.
+    before = history.turns[request.turn - 2].decision if request.turn >= 2 else None
+    return before is None or (before.step, before.events_seen) != (decision.step, decision.events_seen)
 
 
 def bring_news(incident_id: str, ports: Ports) -> None:

@@ -88,7 +88,7 @@ def test_a_row_tells_what_the_catalog_says() -> None:
     assert "A100, H100, B100, GB200" in fault
     assert reach == "accelerator, DEGRADED"
     assert done.startswith(
-        "**OBSERVE**; when the job has ended: REBOOT; if that did not help: REPLACE<br>Keep: kernel log"
+        "**OBSERVE**; when the job has ended: REBOOT; if that did not help: REPLACE<br>Keep: kernel_log"
     )
     assert row.why in why
     assert row.source in why
@@ -149,11 +149,21 @@ def test_every_knob_stands_on_the_page_with_its_meaning() -> None:
 
 
 def test_every_number_says_what_it_counts() -> None:
-    numbers = {path: field for path, field in KNOBS.items() if policy_reference.unit(path.split(".")[-1], field)}
+    schema = RecoveryPolicy.model_json_schema()
+    models = {"RecoveryPolicy": schema, **schema["$defs"]}
+    sections = dict(re.findall(r"### (\w+)\n(.*?)(?=\n### |\Z)", POLICY, flags=re.DOTALL))
 
-    assert {"settle_seconds", "max_turns", "breaker.percent", "default_pool.diagnostics_level"} <= set(numbers)
-    assert policy_reference.unit("mode", KNOBS["default_pool.mode"]) == ""
-    assert policy_reference.unit("minutes", KNOBS["default_pool.maintenance[].minutes"]) == "minutes"
+    units = {
+        f"{model}.{knob}": next(cells(line)[2] for line in sections[model].splitlines() if f"{knob}`|" in line)
+        for model, about in models.items()
+        for knob, said in about.get("properties", {}).items()
+        if {"integer", "number"} & {said.get("type"), *(one.get("type") for one in said.get("anyOf", []))}
+    }
+
+    assert len(units) > 25
+    assert [knob for knob, unit in units.items() if not unit] == []
+    assert units["PoolPolicy.diagnostics_level"] == "level"
+    assert units["MaintenanceWindow.minutes"] == "minutes"
 
 
 def test_a_knob_shows_default_and_bounds() -> None:

@@ -118,17 +118,18 @@ class Table:
         names = {"#pk": "gsi_pk", "#sk": "gsi_sk"} if index else {"#pk": "pk", "#sk": "sk"}
         where: dict[str, Any] = {"IndexName": index} if index else {"ConsistentRead": True}
         bounds = {":pk": pk, ":low": f"{prefix}{since}", ":high": f"{prefix}~"}
+        # Pages, since one answer holds 1 MB at most, which a hundred faults with their evidence may fill.
+        pages = self.client.get_paginator("query").paginate(
+            TableName=self.name,
+            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
+            ExpressionAttributeNames=names,
+            ExpressionAttributeValues=to_item(bounds),
+            ScanIndexForward=False,
+            PaginationConfig={"MaxItems": limit, "PageSize": limit},
+            **where,
+        )
         with throttles_named("Query"):
-            found = self.client.query(
-                TableName=self.name,
-                KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-                ExpressionAttributeNames=names,
-                ExpressionAttributeValues=to_item(bounds),
-                ScanIndexForward=False,
-                Limit=limit,
-                **where,
-            )
-        return list(found["Items"])
+            return [item for page in pages for item in page["Items"]]
 
     def transact(self, writes: list[dict[str, Any]]) -> bool:
         """All of the writes, or none: False when a condition does not hold."""

@@ -1,6 +1,8 @@
 """The policy documents in AppConfig, as an operator handles them: show, apply, roll back."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,23 +58,27 @@ class PolicyDocuments:
 
     def apply(self, text: str, why: str) -> Deployed:
         """Store the document and put it into force. Raises NotDeployed: the validator or AppConfig refused it."""
-        stored = self._client.create_hosted_configuration_version(
-            ApplicationId=self._application,
-            ConfigurationProfileId=self._profile,
-            Content=text.encode(),
-            ContentType="application/json",
-            Description=why[:1024],
-        )
+        with _refusals_told("the document"):
+            stored = self._client.create_hosted_configuration_version(
+                ApplicationId=self._application,
+                ConfigurationProfileId=self._profile,
+                Content=text.encode(),
+                ContentType="application/json",
+                Description=why[:1024],
+            )
         return self._deploy(int(stored["VersionNumber"]), why)
 
     def roll_back(self, why: str) -> Deployed:
-        """Put the document before the present one into force again. Raises NotFound where there is none."""
-        current = self.in_force()
-        for item in self.history()[1:]:
-            earlier = self._deployed(int(item["DeploymentNumber"]))
-            if earlier.version != current.version:
-                return self._deploy(earlier.version, why)
-        raise NotFound(f"there is no policy document before version {current.version} to go back to")
+        """Put the document before the present one into force again; once more goes back further, never forward.
+
+        Raises NotFound where there is none.
+        """
+        standing = _standing(self.history())
+        if not standing:
+            raise NotFound("no policy document has been deployed yet")
+        if len(standing) == 1:
+            raise NotFound(f"there is no policy document before version {standing[0]} to go back to")
+        return self._deploy(standing[-2], why)
 
     def _deployed(self, number: int) -> Deployed:
         found = self._client.get_deployment(
@@ -87,20 +93,17 @@ class PolicyDocuments:
         return Deployed(content.decode("utf-8"), version, number, at, found.get("Description", ""))
 
     def _deploy(self, version: int, why: str) -> Deployed:
-        from botocore.exceptions import ClientError
-
         strategies = self._client.get_paginator("list_deployment_strategies").paginate()
-        try:
+        strategy = _id_of(strategies, names.POLICY_STRATEGY, "deployment strategy")
+        with _refusals_told(f"version {version}"):
             started = self._client.start_deployment(
                 ApplicationId=self._application,
                 EnvironmentId=self._environment,
                 ConfigurationProfileId=self._profile,
                 ConfigurationVersion=str(version),
-                DeploymentStrategyId=_id_of(strategies, names.POLICY_STRATEGY, "deployment strategy"),
+                DeploymentStrategyId=strategy,
                 Description=why[:1024],
             )
-        except ClientError as error:
-            raise NotDeployed(f"AppConfig refused version {version}: {error.response['Error']['Message']}") from error
         number = int(started["DeploymentNumber"])
         self._await(number)
         return self._deployed(number)
@@ -119,6 +122,33 @@ class PolicyDocuments:
                 raise NotDeployed(f"AppConfig rolled deployment {number} back: {told}")
             time.sleep(_LOOK_EVERY_SECONDS)
         raise NotDeployed(f"deployment {number} is not complete after {DEPLOY_SECONDS} s; look at it in AppConfig")
+
+
+def _standing(history: list[dict[str, Any]]) -> list[int]:
+    """The documents that follow one another, oldest first. One that comes again takes back what came after it."""
+    standing: list[int] = []
+    for item in reversed(history):
+        version = int(item["ConfigurationVersion"])
+        if version in standing:
+            del standing[standing.index(version) + 1 :]
+        else:
+            standing.append(version)
+    return standing
+
+
+@contextmanager
+def _refusals_told(what: str) -> Iterator[None]:
+    """A refusal as NotDeployed. What a validator said may stand in the message or in the details beside it."""
+    from botocore.exceptions import ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        response: dict[str, Any] = {**error.response}
+        found = (response.get("Details") or {}).get("InvalidConfiguration") or []
+        beside = [detail[key] for detail in found for key in ("Location", "Reason", "Value") if detail.get(key)]
+        told = "; ".join(dict.fromkeys([response["Error"]["Message"], *beside]))
+        raise NotDeployed(f"AppConfig refused {what}: {told}") from error
 
 
 def _id_of(pages: Any, name: str, what: str) -> str:

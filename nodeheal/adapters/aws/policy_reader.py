@@ -57,25 +57,34 @@ class PolicyReader:
             where = ".".join(map(str, first["loc"])) or "document"
             return self._last_good(f"the deployed policy is not valid: {where}: {first['msg']}", RecoveryPolicy())
         self._text, self._policy = text, policy
-        self._remember(policy)
+        self._remember(policy, text)
         return policy
 
     def _last_good(self, why: str, otherwise: RecoveryPolicy | None = None) -> RecoveryPolicy:
         """What was in force before. `otherwise`: what holds where nothing ever was."""
         self.alarm(why)
         if self._policy is None:
-            kept = self.table.get(names.POLICY_PK, names.POLICY_SK)
-            self._policy = RecoveryPolicy.model_validate_json(kept["document"]["S"]) if kept else otherwise
+            self._policy = self._kept() or otherwise
         if self._policy is None:
             raise NotAccepted(f"no policy: {why}")
         return self._policy
 
-    def _remember(self, policy: RecoveryPolicy) -> None:
-        """For the functions that start cold while the deployed document cannot be used."""
+    def _kept(self) -> RecoveryPolicy | None:
+        """The table's copy, unless it is from a release whose policies this one cannot read."""
+        kept = self.table.get(names.POLICY_PK, names.POLICY_SK)
+        try:
+            return RecoveryPolicy.model_validate_json(kept["document"]["S"]) if kept else None
+        except ValidationError:
+            return None
+
+    def _remember(self, policy: RecoveryPolicy, text: str) -> None:
+        """For the functions that start cold while the deployed document cannot be used.
+
+        As it was applied: with every default written out, no later release could drop a knob and still read it.
+        """
         item = {"pk": names.POLICY_PK, "sk": names.POLICY_SK, "version": policy.version}
-        document = policy.model_dump_json()
         self.table.put(
-            to_item({**item, "document": document}),
+            to_item({**item, "document": text}),
             "attribute_not_exists(pk) OR version <> :version",
             {":version": policy.version},
         )

@@ -13,14 +13,12 @@ from nodeheal.domain.incident import History, Incident, TimelineEntry, event_ent
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.surroundings import Sighting, sighting_of
-from nodeheal.ports import Wait
+from nodeheal.ports import FAULTS_LOOKED_UP, Wait
 
 # How long what is only history is kept: a spool may bring an old event for days, an audit asks for a quarter.
 HISTORY_DAYS = 90
 # A wait outlives its deadline for the look at the deadline; DynamoDB deletes late, never early.
 WAIT_GRACE_DAYS = 2
-# The newest ones: more faults than this in a window say nothing that these do not.
-FAULTS_LOOKED_UP = 500
 
 
 def _sortable(at: datetime) -> str:
@@ -86,8 +84,9 @@ class DynamoNodeStore:
         others = self._table.query_from(
             names.pool_pk(pool), "fault#", _sortable(pool_since), limit=FAULTS_LOOKED_UP, index=names.INDEX
         )
-        found = {s.event_id: s for item in (*own, *others) if not (s := from_item(Sighting, item)).note}
-        return sorted(found.values(), key=lambda s: (s.at, s.event_id))
+        read = (from_item(Sighting, item) for item in (*own, *others))
+        found = {(s.node_id, s.event_id): s for s in read if not s.note}
+        return sorted(found.values(), key=lambda s: (s.at, s.event_id, s.node_id))
 
 
 class DynamoIncidentStore:

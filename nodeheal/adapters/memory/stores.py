@@ -12,7 +12,7 @@ from nodeheal.domain.incident import History, Incident, TimelineEntry, event_ent
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.surroundings import Sighting, sighting_of
-from nodeheal.ports import Clock, Wait
+from nodeheal.ports import FAULTS_LOOKED_UP, Clock, Wait
 
 
 @dataclass
@@ -39,16 +39,11 @@ class MemoryNodeStore:
         self.recorded.setdefault((event.node_id, event.event_id), (event, sighting_of(event, job_id, note)))
 
     def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
-        found = [
-            sighting
-            for event, sighting in self.recorded.values()
-            if not sighting.note
-            and (
-                (event.node_id == node_id and sighting.at >= node_since)
-                or (event.pool == pool and sighting.at >= pool_since)
-            )
-        ]
-        return sorted(found, key=lambda s: (s.at, s.event_id))
+        known = sorted(self.recorded.values(), key=lambda pair: (pair[1].at, pair[1].event_id, pair[1].node_id))
+        own = [s for event, s in known if event.node_id == node_id and s.at >= node_since][-FAULTS_LOOKED_UP:]
+        others = [s for event, s in known if event.pool == pool and s.at >= pool_since and not s.note]
+        looked_up = {(s.node_id, s.event_id) for s in (*own, *others[-FAULTS_LOOKED_UP:])}
+        return [s for _, s in known if (s.node_id, s.event_id) in looked_up and not s.note]
 
 
 @dataclass
