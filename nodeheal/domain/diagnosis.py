@@ -33,6 +33,7 @@ class Meaning:
     ladder: tuple[Action, ...]
     next_rung: NextRung = NextRung.unproven
     scope: Scope = Scope.node
+    is_policy: bool = False  # an operator's override: nothing wins over that
 
 
 class Fault(NamedTuple):
@@ -111,7 +112,7 @@ def meaning_of(
     if override is not None:
         scope = row.scope if row else Scope.node
         ladder = _without_resets(override.ladder)
-        return Meaning(title, f"The policy says so: {override.why}", ladder, override.next_rung, scope)
+        return Meaning(title, f"The policy says so: {override.why}", ladder, override.next_rung, scope, is_policy=True)
     if row is None:
         return Meaning(title, "The catalog does not know this fault; a human must look.", (Action.ESCALATE,))
     doubt = _why_not_sure(row, subcode, verdict, product)
@@ -172,6 +173,8 @@ def _states_an_action(event: HealthEvent) -> bool:
 def _as_stated(fault: Fault, stated: list[Fault], window: timedelta) -> Fault:
     """The fault as the newest statement about the same GPU close to it says. Echoes stay echoes."""
     if fault.event.family not in (Family.xid, Family.nvrm_other) or fault.ladder == (Action.OBSERVE,):
+        return fault
+    if fault.meaning.is_policy:
         return fault
     for said in stated:  # newest first
         begins_before_end = said.event.observed_at <= fault.alike[-1].observed_at + window

@@ -55,8 +55,10 @@ class Weekday(StrEnum):
 class Budget(Frozen):
     """How much of a pool may be out of service by our hand at once. The stricter of the two wins."""
 
-    max_nodes: int = Field(default=1, ge=0, description="nodes")
-    max_percent: float = Field(default=10.0, ge=0, le=100, description="percent of the pool's nodes")
+    max_nodes: int = Field(default=1, ge=0, description="nodes that may be out of service by our hand at once")
+    max_percent: float = Field(
+        default=10.0, ge=0, le=100, description="percent of the pool's nodes; the stricter of the two wins"
+    )
     floor_nodes: int = Field(default=1, ge=0, description="nodes that percent never goes below: small pools still work")
 
     def slots(self, pool_nodes: int) -> int:

@@ -6,7 +6,7 @@ from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
 from nodeheal.contract.steps import Decision, StepRequest, StepResult
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import History, fingerprint
+from nodeheal.domain.incident import History, dealt_with_the_job, fingerprint
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import Progress, read_progress
@@ -53,16 +53,21 @@ def _let_go(node_id: str, history: History, seen: Progress, decided: Decision, p
         elif node.state in OUT_OF_SERVICE:
             after = moved(node, NodeState.QUARANTINED, node.state_reason)
         else:
-            after = replace(node, open_incident=None, settled={**node.settled, **_settled(node, history, decided)})
+            after = replace(
+                node, open_incident=None, settled={**node.settled, **_settled(node, history, seen, decided)}
+            )
         if ports.nodes.save(after):
             return after
     raise NotAccepted(f"{node_id} is being written by others; the ending is written later")
 
 
-def _settled(node: Node, history: History, decided: Decision) -> dict[str, str]:
+def _settled(node: Node, history: History, seen: Progress, decided: Decision) -> dict[str, str]:
     """The node's faults that the last decision knew. When others came after it, only the root is sure to be known."""
     root = history.incident.root
     known = history.events if len(history.events) <= decided.events_seen else (root,)
     # What a node reported after its return is a relapse: the next report of it is news.
     mine = [e for e in known if e.node_id == node.node_id and e.boot_id == root.boot_id]
-    return {fingerprint(event): history.incident.incident_id for event in mine}
+    prints = {fingerprint(event) for event in mine}
+    if seen.restart is not None and seen.restart.outcome is Outcome.DONE:
+        prints = {fault for fault in prints if not dealt_with_the_job(fault)}  # the next run's are news
+    return dict.fromkeys(prints, history.incident.incident_id)

@@ -184,6 +184,12 @@ def test_what_is_well_or_unknown_is_never_rebooted() -> None:
     assert not wrong({row.key: row.ladder != (Action.OBSERVE,) for row in calm if row.verdict is Verdict.OK})
 
 
+def test_a_driver_that_asks_for_nothing_reports_no_fault() -> None:
+    said = [xid("154/NONE"), catalog()["nvml", "RECOVERY_ACTION", "NONE"]]
+
+    assert [row.verdict for row in said] == [Verdict.OK, Verdict.OK]
+
+
 def test_what_has_failed_and_is_only_watched_is_a_short_list() -> None:
     watched = {row.key for row in rows() if row.verdict is Verdict.FAILED and row.ladder == (Action.OBSERVE,)}
 

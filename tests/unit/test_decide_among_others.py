@@ -510,6 +510,12 @@ def test_an_override_wins_over_the_catalog_and_says_why() -> None:
     assert "our boards never come back" in decision.reason
 
 
+def test_an_override_wins_over_the_drivers_word_too() -> None:
+    policy = with_policy(overrides=[{"fault": "xid/79", "ladder": ["REPLACE"], "why": "our boards never come back"}])
+
+    assert Story(xid(79), policy=policy).reports(stated("NODE_REBOOT")).isolated().next().step is Step.REPLACE
+
+
 def test_the_most_exact_override_wins() -> None:
     policy = with_policy(
         overrides=[
@@ -561,7 +567,7 @@ def test_a_node_that_is_opted_out_is_only_observed() -> None:
 
 
 def test_a_pool_in_maintenance_is_only_observed() -> None:
-    window = MaintenanceWindow(days=(Weekday.sunday,), starts_at="02:00", minutes=120, why="the weekly patching")  # type: ignore[arg-type]
+    window = MaintenanceWindow(days=(Weekday.sunday,), starts_at="02:00", minutes=120, why="the weekly patching")
     policy = ACT.model_copy(update={"default_pool": PoolPolicy(mode=Mode.act, maintenance=(window,))})
     story = Story(xid(79), policy=policy)  # NOW is a Sunday, 03:00
 
@@ -571,7 +577,7 @@ def test_a_pool_in_maintenance_is_only_observed() -> None:
 
 
 def test_a_maintenance_window_may_run_past_midnight() -> None:
-    window = MaintenanceWindow(days=(Weekday.saturday,), starts_at="23:00", minutes=300, why="patching")  # type: ignore[arg-type]
+    window = MaintenanceWindow(days=(Weekday.saturday,), starts_at="23:00", minutes=300, why="patching")
 
     assert window.holds(NOW)
     assert not window.holds(later(3600))

@@ -1,6 +1,7 @@
 """The kernel-log check: accelerator faults as the driver writes them, from the device or from a log file."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +23,7 @@ class _Log(Protocol):
     key: str
     descriptor: int | None  # where select can wait for news; None: it must be asked again and again
 
-    def sightings(self, now: float) -> Iterator[Sighting]:
+    def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
         """The faults since the last call."""
 
     def cursor(self) -> dict[str, object]:
@@ -44,14 +45,15 @@ class _FileLog:
         self._tail = FileTail(Path(path), boot_id, cursor)
         self.cursor, self.close = self._tail.cursor, self._tail.close
 
-    def sightings(self, now: float) -> Iterator[Sighting]:
+    def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
         if not self._tail.has_news():
             return
         for line in self._tail.read(now):
             finding = parse_syslog_line(line.content)
             if finding is not None:
                 boot_id = self._tail.history_boot_id if line.is_history else self._boot_id
-                yield Sighting(finding, boot_id, line.position, clip(line.content.decode("utf-8", "replace")))
+                text = clip(line.content.decode("utf-8", "replace"))
+                yield Sighting(finding, boot_id, line.position, text, seen_at)
 
 
 class _KmsgLog:
@@ -63,11 +65,11 @@ class _KmsgLog:
         self.descriptor: int | None = self._reader.descriptor
         self.cursor, self.close = self._reader.cursor, self._reader.close
 
-    def sightings(self, now: float) -> Iterator[Sighting]:
+    def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
         for record in self._reader.read():
             finding = finding_in_record(record, self._trust_injected)
             if finding is not None:
-                yield Sighting(finding, self._boot_id, str(record.sequence), clip(record.text))
+                yield Sighting(finding, self._boot_id, str(record.sequence), clip(record.text), seen_at)
 
 
 class KernelLogCheck:
@@ -96,10 +98,10 @@ class KernelLogCheck:
 
     def poll(self) -> list[HealthEvent]:
         """The events since the last call."""
-        now = self._clock.monotonic()
+        now, seen_at = self._clock.monotonic(), self._clock.utc_now()
         reported, self._leftover = self._leftover, []
         for log in self._logs:
-            for sighting in log.sightings(now):
+            for sighting in log.sightings(now, seen_at):
                 reported += self._repeats.admit(sighting, now)
         reported += self._repeats.expire(now)
         return [self._event(sighting) for sighting in reported]
@@ -128,7 +130,7 @@ class KernelLogCheck:
             source=SOURCE,
             # The folded rest ends where a line stands that might itself have been reported.
             position=sighting.position if sighting.count == 1 else f"{sighting.position}x{sighting.count}",
-            at=self._clock.utc_now(),
+            at=sighting.seen_at,
             evidence=sighting.evidence,
             count=sighting.count,
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from nodeheal.contract.evidence.finding import Finding
@@ -20,6 +21,7 @@ class Sighting:
     boot_id: str
     position: str
     evidence: str
+    seen_at: datetime  # when it was read, UTC: what is folded is told later than it happened
     count: int = 1
 
     @property
@@ -49,7 +51,12 @@ class Repeats:
             return [*self._make_room(), sighting]
         folded = window.last.count if window.last else 0
         window.last = Sighting(
-            sighting.finding, sighting.boot_id, sighting.position, sighting.evidence, folded + sighting.count
+            sighting.finding,
+            sighting.boot_id,
+            sighting.position,
+            sighting.evidence,
+            sighting.seen_at,
+            folded + sighting.count,
         )
         return []
 
@@ -86,6 +93,7 @@ def _to_json(sighting: Sighting) -> dict[str, object]:
         "boot_id": sighting.boot_id,
         "position": sighting.position,
         "evidence": sighting.evidence,
+        "seen_at": sighting.seen_at.isoformat(),
         "count": sighting.count,
     }
 
@@ -94,4 +102,5 @@ def _from_json(saved: Mapping[str, Any]) -> Sighting:
     finding = Finding(
         Family(saved["family"]), saved["code"], saved["component"], saved["message"], saved.get("subcode")
     )
-    return Sighting(finding, saved["boot_id"], saved["position"], saved["evidence"], saved["count"])
+    seen_at = datetime.fromisoformat(saved["seen_at"])
+    return Sighting(finding, saved["boot_id"], saved["position"], saved["evidence"], seen_at, saved["count"])

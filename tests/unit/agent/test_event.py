@@ -6,8 +6,8 @@ import json
 import pytest
 
 from nodeheal.agent import event as said
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract import health_event as contract
+from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
 from tests.unit.agent.fakes import IDENTITY, START, XID_79
 
