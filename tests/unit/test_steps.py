@@ -713,4 +713,4 @@ def test_decide_and_the_service_agree() -> None:
     decision = it.request().decision
 
     history = replace(it.ports.incidents.history(it.id), turns=())
-    assert decide(history, ACT, it.node().provider) == decision
+    assert decide(history, ACT, NOW) == decision

@@ -1,0 +1,175 @@
+"""What a decision is told of the world outside its incident."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.steps import AttemptLimit
+from nodeheal.contract.vocabulary import Action, JobState, Provider
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.incident import History, Incident, incident_id_of
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.knobs import DAY, Breaker, Correlation
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.surroundings import PastRecovery, Surroundings, accelerator_scope, job_scope, node_scope
+from nodeheal.ports import Ports
+from nodeheal.services.look_around import look_around
+from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+
+NODE = node().node_id
+OTHER = "mi-0bbbbbbbbbbbbbbbb"
+POLICY = ACT.model_copy(
+    update={
+        "correlation": Correlation(window_seconds=300, repeat_window_seconds=DAY, other_job_window_seconds=2 * DAY),
+        "breaker": Breaker(min_nodes=3, window_seconds=600),
+    }
+)
+
+
+def story(job: str | None = "llama", *events: Any) -> History:
+    root = xid(79)
+    incident = Incident(incident_id_of(root), NODE, "demo", root, NOW, "policy-1", job_id=job)
+    return History(incident, (root, *events), ())
+
+
+def world(**changes: Any) -> Ports:
+    ports = memory_ports()
+    ports.nodes.save(node(**changes))
+    return ports
+
+
+def around(ports: Ports, history: History | None = None, policy: RecoveryPolicy = POLICY) -> Surroundings:
+    return look_around(history or story(), ports, policy).surroundings
+
+
+def seen(ports: Ports, name: str, node_id: str, seconds_before: float, **changes: Any) -> None:
+    at = NOW - timedelta(seconds=seconds_before)
+    ports.nodes.record(xid(31, event_id=name, node_id=node_id, observed_at=at, **changes), "llama")
+
+
+def names(found: Surroundings) -> list[str]:
+    return [sighting.event_id for sighting in found.sightings]
+
+
+def test_what_is_known_of_the_node_is_told() -> None:
+    past = PastRecovery("inc-1", NOW - timedelta(days=1))
+    known = {"booted_at": NOW - timedelta(hours=2), "agent_since": NOW - timedelta(hours=1), "recoveries": (past,)}
+
+    found = around(world(provider=Provider.hyperpod, good_since=NOW - timedelta(minutes=5), **known))
+
+    assert found.provider is Provider.hyperpod
+    assert (found.booted_at, found.agent_since, found.recoveries) == tuple(known.values())
+    assert found.good_since == NOW - timedelta(minutes=5)
+
+
+def test_a_node_that_nobody_knows_is_not_decided_about() -> None:
+    with pytest.raises(NotFound, match=NODE):
+        around(memory_ports())
+
+
+def test_a_nodes_own_past_reaches_further_back_than_its_pools() -> None:
+    ports = world()
+    seen(ports, "own-week-old", NODE, 7 * DAY)
+    seen(ports, "own-day-old", NODE, DAY)
+    seen(ports, "others-day-old", OTHER, DAY)
+    seen(ports, "others-now", OTHER, 600)
+    seen(ports, "another-pools", OTHER, 1, pool="elsewhere")
+
+    assert names(around(ports)) == ["own-day-old", "others-now"]
+
+
+def test_windows_are_counted_from_the_fault_and_not_from_now() -> None:
+    ports = world()
+    seen(ports, "others", OTHER, 599)
+    ports.clock.advance(3_600)  # type: ignore[attr-defined]
+
+    assert names(around(ports)) == ["others"]
+
+
+@pytest.mark.parametrize(("others", "counted"), [(1, 0), (2, 5)])
+def test_a_pool_is_counted_only_where_so_many_fail_that_the_count_can_matter(others: int, counted: int) -> None:
+    ports = world()
+    for number in range(4):
+        ports.nodes.save(node(f"mi-{number}"))
+    seen(ports, "own", NODE, 1)
+    for number in range(others):
+        seen(ports, f"other-{number}", f"mi-{number}", 1)
+
+    assert around(ports).pool_nodes == counted
+
+
+def test_one_node_that_reports_often_is_no_crowd() -> None:
+    ports = world()
+    for number in range(5):
+        seen(ports, f"own-{number}", NODE, number)
+
+    assert around(ports).pool_nodes == 0
+
+
+def _runs(ports: Ports, *statuses: str, state: JobState = JobState.RUNNING) -> None:
+    tasks = tuple(GangTask(NODE, rank, "boot-1", f"p-{rank}", "t", status) for rank, status in enumerate(statuses))
+    ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", 2, state=state, current_run=1))
+    ports.jobs.save_run(Run("llama", 1, NOW, "submitted", tasks))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "state", "is_running"),
+    [
+        (("RUNNING", "RUNNING"), JobState.RUNNING, True),
+        (("PENDING", "STOPPED"), JobState.RUNNING, True),
+        (("STOPPED", "STOPPED"), JobState.RUNNING, False),
+        (("RUNNING", "RUNNING"), JobState.STOPPED, False),
+    ],
+)
+def test_a_job_runs_while_a_rank_has_not_stopped(statuses: tuple[str, ...], state: JobState, is_running: bool) -> None:
+    ports = world()
+    _runs(ports, *statuses, state=state)
+
+    assert around(ports).job_is_running is is_running
+
+
+@pytest.mark.parametrize("job", [None, "unknown"])
+def test_no_job_does_not_run(job: str | None) -> None:
+    ports = world()
+    _runs(ports, "RUNNING")
+
+    assert around(ports, story(job)).job_is_running is False
+
+
+def test_what_was_spent_is_told_for_the_node_the_accelerators_and_the_job() -> None:
+    ports, other = world(), AttemptLimit(group=Action.REBOOT, limit=9, window_seconds=DAY)
+    ports.attempts.reserve(node_scope(NODE), "a", POLICY.limits[Action.REBOOT])
+    ports.attempts.reserve(accelerator_scope("serial-1"), "b", POLICY.accelerator_limits[Action.REPLACE])
+    ports.attempts.reserve(job_scope("llama"), "c", POLICY.limits[Action.RESTART_WORKLOAD])
+    ports.attempts.reserve(node_scope(OTHER), "d", other)
+
+    spent = around(ports, story("llama", xid(48, component_serial="serial-1"))).spent
+
+    assert {key: count for key, count in spent.items() if count} == {
+        (node_scope(NODE), Action.REBOOT): 1,
+        (accelerator_scope("serial-1"), Action.REPLACE): 1,
+        (job_scope("llama"), Action.RESTART_WORKLOAD): 1,
+    }
+    assert (node_scope(NODE), Action.REPLACE) in spent
+
+
+def test_without_a_job_or_a_serial_only_the_node_is_counted() -> None:
+    scopes = {scope for scope, _ in around(world(), story(None)).spent}
+
+    assert scopes == {node_scope(NODE)}
+
+
+def test_an_accelerator_without_a_limit_is_not_counted() -> None:
+    policy = POLICY.model_copy(update={"accelerator_limits": {}})
+
+    spent = around(world(), story(None, xid(48, component_serial="serial-1")), policy).spent
+
+    assert {scope for scope, _ in spent} == {node_scope(NODE)}
+
+
+def test_the_story_itself_stays_as_it_was() -> None:
+    history = story()
+
+    assert replace(look_around(history, world(), POLICY), surroundings=Surroundings()) == history

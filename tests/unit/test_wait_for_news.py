@@ -1,0 +1,277 @@
+"""Waiting for news: whatever comes, and whenever it comes, the incident goes on; what says nothing new lets it sleep."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Family, Outcome, Step, Verdict
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.ports import Ports, WaitStore
+from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.look_once import look_once
+from nodeheal.services.wait_for_news import NEWS, bring_news, wait_for_news
+from tests.unit.builders import NOW, node, xid
+from tests.unit.test_steps import C, Incident
+
+REMAP = 63  # a row remap lets its job finish first
+
+
+class JustBefore:
+    """A WaitStore to which something happens just before a wait is stored."""
+
+    def __init__(self, waits: WaitStore, happens: Callable[[], object]) -> None:
+        self._waits, self._happens = waits, happens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._waits, name)
+
+    def save(self, wait: Any) -> None:
+        self._happens()
+        self._waits.save(wait)
+
+
+class HistoryWatched:
+    """An IncidentStore that says what waits there were when a history was read."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+        self.waits_at_read: list[bool] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ports.incidents, name)
+
+    def history(self, incident_id: str) -> Any:
+        self.waits_at_read.append(self._ports.waits.get(NEWS, incident_id) is not None)
+        return self._ports.incidents.history(incident_id)
+
+
+def take(it: Incident, event: HealthEvent) -> Ingested:
+    return ingest(event, it.ports, "policy-1")
+
+
+def gang_stops(it: Incident) -> None:
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=0)
+
+
+def waiting(code: int = REMAP) -> Incident:
+    """An incident that waits for its job to end."""
+    it = Incident(code)
+    request = it.request()
+    assert request.decision.step is Step.WAIT
+    wait_for_news(request, it.ports)
+    return it
+
+
+def test_nothing_new_lets_the_incident_wait_until_the_deadline_of_its_decision() -> None:
+    it = waiting()
+
+    wait = it.ports.waits.get(NEWS, it.id)
+
+    assert it.is_waiting()
+    assert wait is not None
+    assert (wait.token, wait.deadline_at) == ("token-1", NOW + timedelta(days=7))
+    assert "waiting until 2026-03-08 03:00:00 UTC at most" in it.ports.incidents.history(it.id).timeline[-1].text
+
+
+def test_the_wait_is_stored_before_the_world_is_looked_at() -> None:
+    it = Incident(REMAP)
+    request = it.request()
+    watched = HistoryWatched(it.ports)
+
+    wait_for_news(request, replace(it.ports, incidents=watched))
+
+    assert watched.waits_at_read == [True]
+
+
+def test_an_event_between_the_decision_and_the_wait_resumes_at_once() -> None:
+    it = Incident(REMAP)
+    request = it.request()
+    take(it, xid(79))
+
+    wait_for_news(request, it.ports)
+
+    assert it.resumed().outcome is Outcome.DONE
+    assert it.ports.waits.get(NEWS, it.id) is None
+
+
+def test_an_event_just_before_the_wait_is_stored_resumes_at_once() -> None:
+    it = Incident(REMAP)
+    request = it.request()
+    late = replace(it.ports, waits=JustBefore(it.ports.waits, lambda: take(it, xid(79))))
+
+    wait_for_news(request, late)
+
+    assert it.resumed().outcome is Outcome.DONE
+
+
+def test_a_job_that_ended_between_the_decision_and_the_wait_resumes_at_once() -> None:
+    it = Incident(REMAP)
+    request = it.request()
+    gang_stops(it)
+
+    wait_for_news(request, it.ports)
+
+    assert it.resumed().outcome is Outcome.DONE
+    assert it.request().decision.step is Step.ISOLATE
+
+
+def test_a_job_that_ends_just_before_the_wait_is_stored_resumes_at_once() -> None:
+    it = Incident(REMAP)
+    request = it.request()
+    late = replace(it.ports, waits=JustBefore(it.ports.waits, lambda: gang_stops(it)))
+
+    wait_for_news(request, late)
+
+    assert it.resumed().outcome is Outcome.DONE
+
+
+def _settling() -> Incident:
+    """A node that has just come up and misses its GPUs; its job has ended."""
+    it = Incident(REMAP)
+    gang_stops(it)
+    it.ports.nodes.save(replace(it.node(C), booted_at=NOW, job_id="llama"))
+    event = xid(79, family=Family.nvml, code="NO_DEVICES", component=None, node_id=C, instance_id=C)
+    take(it, event)
+    it.id = incident_id_of(event)
+    return it
+
+
+def test_a_wait_for_something_else_than_the_job_asks_once_in_vain_and_then_stays() -> None:
+    it = _settling()
+    wait_for_news(it.request(), it.ports)
+    it.resumed()
+
+    again = it.request()
+    wait_for_news(again, it.ports)
+
+    assert again.decision.step is Step.WAIT
+    assert it.is_waiting()
+
+
+def test_the_last_rank_that_stops_resumes_the_incident() -> None:
+    it = waiting()
+
+    it.task_is("STOPPED", 0, exit_code=0)
+    assert it.is_waiting()
+    it.task_is("STOPPED", 1, exit_code=0)
+
+    assert it.resumed().reason.startswith("there is news")
+    assert it.ports.waits.get(NEWS, it.id) is None
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        xid(79),
+        xid(REMAP, event_id="elsewhere", component="0000:ba:00.0"),
+        xid(REMAP, event_id="more-exactly", subcode="ROW"),
+        xid(154, subcode="NONE", verdict=Verdict.OK),
+        xid(REMAP, event_id="well", verdict=Verdict.OK),
+    ],
+    ids=["another code", "another gpu", "another sub-code", "the driver asks for nothing", "the same is well"],
+)
+def test_what_is_new_or_good_resumes_the_incident(news: HealthEvent) -> None:
+    it = waiting()
+
+    take(it, news)
+
+    assert it.resumed().outcome is Outcome.DONE
+
+
+def test_a_driver_that_repeats_itself_lets_the_incident_sleep() -> None:
+    it = waiting()
+
+    became = [take(it, xid(REMAP, event_id=f"again-{n}")) for n in range(3)]
+
+    assert became == [Ingested.JOINED] * 3
+    assert it.is_waiting()
+
+
+def test_a_heartbeat_is_no_news() -> None:
+    it = waiting()
+
+    became = take(it, xid(0, family=Family.heartbeat, code="ALIVE", verdict=Verdict.OK))
+
+    assert became is Ingested.SEEN
+    assert it.is_waiting()
+
+
+def test_the_same_good_news_twice_resumes_once_and_is_kept_once() -> None:
+    it = waiting()
+    good = xid(REMAP, event_id="well", verdict=Verdict.OK)
+
+    became = [take(it, good) for _ in range(2)]
+
+    assert became == [Ingested.JOINED, Ingested.DUPLICATE]
+    assert [e.event_id for e in it.ports.incidents.history(it.id).events].count("well") == 1
+
+
+def test_good_news_of_a_node_without_an_incident_is_only_a_sign_of_life() -> None:
+    it = Incident(REMAP)
+
+    became = take(it, xid(31, node_id=C, instance_id=C, verdict=Verdict.OK))
+
+    assert became is Ingested.SEEN
+    assert it.node(C).open_incident is None
+    assert it.ports.nodes.sightings(C, NOW, "nowhere", NOW) == []
+
+
+def test_news_for_an_incident_that_does_not_wait_changes_nothing() -> None:
+    it = Incident(REMAP)
+
+    bring_news(it.id, it.ports)
+
+    assert it.ports.workflows.resumed == {}  # type: ignore[attr-defined]
+
+
+def test_news_at_the_same_time_resume_once() -> None:
+    it = waiting()
+    wait = it.ports.waits.get(NEWS, it.id)
+    assert wait is not None
+
+    take(it, xid(79))
+    it.ports.waits.save(wait)  # the other one has read the wait before it was forgotten
+    bring_news(it.id, it.ports)
+
+    assert len(it.ports.workflows.resumed) == 1  # type: ignore[attr-defined]
+    assert it.ports.waits.get(NEWS, it.id) is None
+
+
+def test_a_deadline_without_news_says_so_and_forgets_the_wait() -> None:
+    it = Incident(REMAP)
+    request = it.request()
+    wait_for_news(request, it.ports)
+
+    result = look_once(request, it.ports)
+
+    assert (result.outcome, result.reason) == (Outcome.TIMED_OUT, "no news within 604800 s")
+    assert it.ports.waits.get(NEWS, it.id) is None
+
+
+def test_a_wait_that_was_never_stored_times_out_all_the_same() -> None:
+    it = Incident(REMAP)
+
+    assert look_once(it.request(), it.ports).outcome is Outcome.TIMED_OUT
+
+
+def test_waiting_without_a_token_is_refused() -> None:
+    it = Incident(REMAP)
+
+    with pytest.raises(ValueError, match="without a task token"):
+        wait_for_news(it.request(task_token=None), it.ports)
+
+    assert it.ports.waits.get(NEWS, it.id) is None
+
+
+def test_a_job_of_other_nodes_that_ends_is_nobodys_news() -> None:
+    it = waiting()
+    it.ports.nodes.save(node("mi-0dddddddddddddddd"))
+
+    take(it, xid(79, node_id="mi-0dddddddddddddddd", instance_id="mi-0dddddddddddddddd", event_id="other"))
+
+    assert it.is_waiting()
