@@ -57,9 +57,9 @@ def test_what_is_known_of_the_node_is_told() -> None:
     past = PastRecovery("inc-1", NOW - timedelta(days=1))
     known = {"booted_at": NOW - timedelta(hours=2), "agent_since": NOW - timedelta(hours=1), "recoveries": (past,)}
 
-    found = around(world(provider=Provider.hyperpod, good_since=NOW - timedelta(minutes=5), **known))
+    found = around(world(provider=Provider.ec2, good_since=NOW - timedelta(minutes=5), **known))
 
-    assert found.provider is Provider.hyperpod
+    assert found.provider is Provider.ec2
     assert (found.booted_at, found.agent_since, found.recoveries) == tuple(known.values())
     assert found.good_since == NOW - timedelta(minutes=5)
 

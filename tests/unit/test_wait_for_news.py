@@ -1,4 +1,4 @@
-"""Waiting for news: whatever comes, and whenever it comes, the incident goes on; what says nothing new lets it sleep."""
+"""Waiting for news: whenever something comes, the incident goes on; what says nothing new lets it sleep."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -268,7 +268,7 @@ def test_waiting_without_a_token_is_refused() -> None:
     assert it.ports.waits.get(NEWS, it.id) is None
 
 
-def test_a_job_of_other_nodes_that_ends_is_nobodys_news() -> None:
+def test_a_fault_of_another_node_is_not_this_incidents_news() -> None:
     it = waiting()
     it.ports.nodes.save(node("mi-0dddddddddddddddd"))
 

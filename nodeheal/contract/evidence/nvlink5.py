@@ -17,6 +17,10 @@ _OTHER_NAMES = {"NETIR": "NETIR_INT", "NETIR_LINK_DOWN": "NETIR_LINK_EVT"}
 # Units whose complaint stands in the interrupt word rather than in the status word.
 _TOLD_BY_INTERRUPT = ("NETIR_LINK_EVT", "NETIR_INT")
 
+# A unit whose non-fatal statuses the driver may promote: the line's own word then counts.
+_PROMOTED = "RLW_RXPIPE"
+_FATAL = re.compile(r"\bFatal\b", re.ASCII)
+
 # V1: the low ten bits; the lowest five of them count the XIDs from 144 as 1.
 _UNITS_V1 = {
     0x021: "SAW_MVB",
@@ -56,7 +60,7 @@ _UNITS_V2 = {
 
 
 def nvlink5_subcode(xid: int, text: str) -> str | None:
-    """`NETIR_LINK_EVT/37`, `RLW_RXPIPE/0x00000004`, the unit alone without registers, None without a unit.
+    """`NETIR_LINK_EVT/37`, `RLW_REMAP/0x00000004`, `RLW_RXPIPE/0x00000004/fatal`, the unit alone without registers, None without a unit.
 
     `text`: what stands behind the number of the XID.
     """
@@ -70,7 +74,8 @@ def nvlink5_subcode(xid: int, text: str) -> str | None:
     if unit is None:
         return None
     detail = str(intr_info >> 20 & 0x3F) if unit in _TOLD_BY_INTERRUPT else f"0x{status:08x}"
-    return f"{unit}/{detail}"
+    promoted = "/fatal" if unit == _PROMOTED and _FATAL.search(text) else ""
+    return f"{unit}/{detail}{promoted}"
 
 
 def _plain(unit: str) -> str:

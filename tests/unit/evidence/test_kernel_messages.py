@@ -62,6 +62,7 @@ def test_every_spelling_of_an_xid_is_understood(message: str, code: str, compone
         ("149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000)", "NETIR_INT/0"),
         ("149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 00 (0x00000013 0x00000002 0x0)", "NETIR_BER_EVENT/0x00000002"),
         ("145, RLW_RXPIPE Nonfatal XC0 i0 Link 14 (0x0409a0c2 0x00000004 0x00000001)", "RLW_RXPIPE/0x00000004"),
+        ("145, RLW_RXPIPE Fatal XC0 i0 Link 14 (0x0409a0c2 0x00000004 0x00000001)", "RLW_RXPIPE/0x00000004/fatal"),
         ("145, RLW_REMAP Non-fatal XC 1 i 2 Link 01 [0x00000082, 0x80000000]", "RLW_REMAP/0x80000000"),
         ("144, SAW_MVB Nonfatal XC0 i0 Link 0 (0x00000001 0x00000008 0x00000000)", "SAW_MVB/0x00000008"),
         ("146, TLW_RX/TLW_RX_PIPE1 Fatal XC0 i0 Link 00 (0x0000000b 0x00000004 0x0)", "TLW_RX_PIPE1/0x00000004"),
