@@ -42,7 +42,8 @@ def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
 def _before_anything_is_touched(say: Spell, seen: Progress, case: Case) -> Decision:
     fault = case.fault
     if fault.action is Action.ESCALATE:
-        return say.hand_over(f"{fault.title}: {fault.why}")
+        beside = ", ".join(other.title for other in case.beside)
+        return say.hand_over(f"{fault.title}: {fault.why}" + (f" Reported beside it: {beside}." if beside else ""))
     if fault.action is Action.OBSERVE:
         return _let_it_be(say, seen, case)
     held = _held_back(say, seen, fault)
@@ -139,7 +140,9 @@ def _restart_only(say: Spell, seen: Progress, case: Case) -> Decision:
     fault = case.fault
     if say.job_id is None:
         return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: no job of ours runs here, nothing to restart")
-    if seen.restart is None:
+    # What the next run shows after its start is another fault, and another restart.
+    is_again = seen.restart is not None and fault.alike[-1].observed_at > seen.restart.finished_at
+    if seen.restart is None or (is_again and seen.restart.outcome is Outcome.DONE):
         nodes = correlate.nodes_with(fault, say.history, say.policy.correlation.window_seconds)
         first = min(nodes, key=lambda node: (nodes[node], node))
         if first != fault.event.node_id:
@@ -148,6 +151,9 @@ def _restart_only(say: Spell, seen: Progress, case: Case) -> Decision:
         return say.step(Step.RESTART_WORKLOAD, f"{fault.title}: {fault.why}{many}", Action.RESTART_WORKLOAD)
     if seen.restart.outcome is not Outcome.DONE:
         return say.hand_over(f"{fault.title}: the job could not be restarted: {seen.restart.reason}")
+    pending = next((other for other in case.beside if other.next_rung is NextRung.job_end), None)
+    if pending is not None and len(pending.ladder) > 1:
+        return _wait_for_job(say, seen, pending)
     if case.has_riddle:
         riddle = next(fault.title for fault in case.beside if fault.action is Action.ESCALATE)
         return say.hand_over(f"{fault.title}: {seen.restart.reason}; but {riddle} beside it needs a human")

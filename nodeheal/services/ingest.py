@@ -4,7 +4,8 @@ from dataclasses import replace
 from enum import StrEnum
 
 from nodeheal.contract.health_event import HealthEvent, NodeFact
-from nodeheal.contract.vocabulary import Family, IncidentState, Verdict
+from nodeheal.contract.vocabulary import Action, Family, IncidentState, Verdict
+from nodeheal.domain.catalog import find
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.incident import History, Incident, event_entry, fingerprint, incident_id_of
 from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
@@ -107,15 +108,18 @@ def _join(event: HealthEvent, incident_id: str, ports: Ports) -> Ingested:
     history = ports.incidents.history(incident_id)
     if history.incident.turn == 0 and history.incident.state is IncidentState.OPEN:
         ports.workflows.start(incident_id, event.node_id)
-    if is_new and _is_first_of_its_kind(event, history):
+    if is_new and _is_news(event, history):
         bring_news(incident_id, ports)
     if is_new and _may_end_without_it(history, event.node_id, ports):
         raise NotAccepted(f"{incident_id} is ending; event {event.event_id} is taken again when it has")
     return Ingested.JOINED if is_new else Ingested.DUPLICATE
 
 
-def _is_first_of_its_kind(event: HealthEvent, history: History) -> bool:
-    """Whether it tells the incident something: a driver that repeats itself every minute does not."""
+def _is_news(event: HealthEvent, history: History) -> bool:
+    """Whether an incident that waits has to know: a driver that repeats a harmless line every minute says nothing."""
+    row = find(event.family, event.code, event.subcode)
+    if row is not None and row.action is not Action.OBSERVE:
+        return True
     kind = (event.family, event.code, event.subcode, event.component)
     others = [other for other in history.events if other.event_id != event.event_id]
     return all((other.family, other.code, other.subcode, other.component) != kind for other in others)

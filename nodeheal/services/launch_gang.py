@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.contract.vocabulary import JobState, NextRung, Outcome
 from nodeheal.domain.case import read_case
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.incident import dealt_with_the_job
@@ -92,7 +92,9 @@ def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryP
     if node.open_incident in (None, request.incident_id):
         return ""
     fault = read_case(ports.incidents.history(str(node.open_incident)), policy).fault
-    return f"{node.node_id} has {fault.title}" if fault.touches_the_node else ""
+    # What lets a job finish first lets it start again first, too.
+    is_in_the_way = fault.touches_the_node and fault.next_rung is not NextRung.job_end
+    return f"{node.node_id} has {fault.title}" if is_in_the_way else ""
 
 
 def _nodes_for(request: StepRequest, last: Run, ports: Ports, policy: RecoveryPolicy) -> list[Node]:

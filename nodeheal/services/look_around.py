@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.vocabulary import Action, JobState
-from nodeheal.domain.incident import History
+from nodeheal.domain.incident import History, Incident
 from nodeheal.domain.ladder import RUNGS
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
@@ -30,7 +30,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         booted_at=node.booted_at,
         agent_since=node.agent_since,
         good_since=node.good_since,
-        job_is_running=is_running(incident.job_id, ports),
+        job_is_running=is_running(incident, ports),
         recoveries=node.recoveries,
         spent=_spent(history, node, ports, policy),
         sightings=sightings,
@@ -38,10 +38,15 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
     return replace(history, surroundings=surroundings)
 
 
-def is_running(job_id: str | None, ports: Ports) -> bool:
-    """Whether the job's newest run has a rank that has not stopped."""
-    job, run = current_run(job_id, ports)
-    return job is not None and job.state is JobState.RUNNING and run is not None and not run.has_ended
+def is_running(incident: Incident, ports: Ports) -> bool:
+    """Whether the incident's job runs, or is about to run again: a recovery of another of its nodes has stopped it."""
+    job, run = current_run(incident.job_id, ports)
+    if job is None or run is None or job.state is JobState.COMPLETED:
+        return False
+    if not run.has_ended:
+        return True
+    gang = (ports.nodes.get(task.node_id) for task in run.tasks)
+    return any(node.open_incident not in (None, incident.incident_id) for node in gang if node is not None)
 
 
 def _spent(history: History, node: Node, ports: Ports, policy: RecoveryPolicy) -> dict[tuple[str, Action], int]:

@@ -3,13 +3,16 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from nodeheal import __version__
 from nodeheal.cli import nodes
 from nodeheal.cli.main import app
-from nodeheal.contract.vocabulary import NodeState
+from nodeheal.contract.vocabulary import Family, NodeState
+from nodeheal.domain.catalog import find
 from nodeheal.ports import Ports
 from tests.unit.builders import memory_ports, node
 
@@ -24,6 +27,25 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
     return world
 
 
+@pytest.fixture
+def acting(tmp_path: Path) -> Path:
+    """A document with which nodeheal acts, in every pool but one."""
+    document = tmp_path / "acting.json"
+    document.write_text('{"default_pool": {"mode": "act"}, "pools": {"quiet": {"mode": "observe"}}}')
+    return document
+
+
+def explained(*words: object) -> dict[str, Any]:
+    result = RUN.invoke(app, ["explain", *map(str, words), "--json"])
+    assert result.exit_code == 0, result.output
+    answer: dict[str, Any] = json.loads(result.output)
+    return answer
+
+
+def test_the_version_is_told() -> None:
+    assert RUN.invoke(app, ["version"]).output == f"{__version__}\n"
+
+
 def test_explain_says_what_and_why() -> None:
     said = RUN.invoke(app, ["explain", "XID", "79"]).output
 
@@ -33,9 +55,101 @@ def test_explain_says_what_and_why() -> None:
 
 
 def test_explain_speaks_to_programs() -> None:
-    said = json.loads(RUN.invoke(app, ["explain", "xid", "555", "--json"]).output)
+    said = explained("xid", "555")
 
     assert (said["is_known"], said["action"]) == (False, "ESCALATE")
+
+
+def test_an_unknown_code_goes_to_a_human_and_says_so() -> None:
+    said = RUN.invoke(app, ["explain", "xid", "555"]).output
+
+    assert "nobody has described this fault" in said
+    assert "asks for    ESCALATE" in said
+
+
+def test_explain_tells_what_act_mode_would_do_beside_what_this_pool_does() -> None:
+    answer = explained("xid", "79")
+
+    assert (answer["next_step"], answer["in_act_mode"]["next_step"]) == ("CLOSE", "ISOLATE")
+    assert "if it acted ISOLATE: " in RUN.invoke(app, ["explain", "xid", "79"]).output
+
+
+def test_where_the_pool_acts_there_is_nothing_beside(acting: Path) -> None:
+    said = RUN.invoke(app, ["explain", "xid", "79", "--policy", str(acting)]).output
+
+    assert "next step   ISOLATE: " in said
+    assert "if it acted" not in said
+
+
+def test_explain_answers_for_the_pool(acting: Path) -> None:
+    modes = {pool: explained("xid", "79", "--policy", acting, "--pool", pool)["mode"] for pool in ("quiet", "other")}
+
+    assert modes == {"quiet": "observe", "other": "act"}
+
+
+@pytest.mark.parametrize(
+    ("after", "step"), [("", "ISOLATE"), ("reboot", "REPLACE"), (" Reboot , REPLACE", "ESCALATE"), (",", "ISOLATE")]
+)
+def test_explain_goes_on_from_what_was_tried(acting: Path, after: str, step: str) -> None:
+    answer = explained("xid", "79", "--policy", acting, "--after", after)
+
+    assert answer["next_step"] == step
+    assert answer["after"] == [word.strip().upper() for word in after.split(",") if word.strip()]
+
+
+def test_a_word_that_cannot_have_been_tried_is_refused() -> None:
+    result = RUN.invoke(app, ["explain", "xid", "79", "--after", "reboot,pray"])
+
+    assert result.exit_code == 2
+    assert result.output == "--after: 'pray' is not one of reboot, replace\n"
+
+
+def test_a_code_that_is_known_for_other_products_goes_to_a_human(acting: Path) -> None:
+    row = find(Family.xid, "79")
+    assert row is not None
+    assert "H100" in row.products
+
+    steps = {
+        product: explained("xid", "79", "--policy", acting, "--product", product)["next_step"]
+        for product in ("NVIDIA H100 80GB HBM3", "Tesla K80")
+    }
+
+    assert steps == {"NVIDIA H100 80GB HBM3": "ISOLATE", "Tesla K80": "ESCALATE"}
+
+
+def test_a_sub_code_is_looked_up_before_its_code(acting: Path) -> None:
+    answer = explained("xid", "154/NODE_REBOOT", "--policy", acting)
+
+    assert (answer["code"], answer["subcode"]) == ("154", "NODE_REBOOT")
+    assert answer["ladder"][0] == "REBOOT"
+    assert answer["ladder"] != explained("xid", "154/NONE", "--policy", acting)["ladder"]
+
+
+def test_an_override_is_explained_with_its_own_reason(tmp_path: Path) -> None:
+    document = tmp_path / "policy.json"
+    override = {"fault": "xid/79", "ladder": ["REPLACE"], "why": "they never come back"}
+    document.write_text(json.dumps({"overrides": [override]}))
+
+    answer = explained("xid", "79", "--policy", document)
+
+    assert answer["ladder"] == ["REPLACE"]
+    assert "they never come back" in answer["why"]
+
+
+@pytest.mark.parametrize(
+    ("words", "field"), [(["xid", ""], "code"), (["xid", "79", "--product", ""], "product"), (["zid", "1"], "zid")]
+)
+def test_what_cannot_be_a_fault_is_refused_without_a_traceback(words: list[str], field: str) -> None:
+    result = RUN.invoke(app, ["explain", *words])
+
+    assert result.exit_code == 2
+    assert field in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("family", [family for family in Family if family is not Family.heartbeat])
+def test_explain_has_an_answer_for_every_family(family: Family) -> None:
+    assert explained(family.value, "SOMETHING-NEW")["next_step"] in ("CLOSE", "ESCALATE")
 
 
 def test_a_policy_that_is_wrong_is_refused_by_field(tmp_path: Path) -> None:
@@ -56,6 +170,19 @@ def test_nodes_are_listed_with_their_state(ports: Ports) -> None:
     assert NODE in said
     assert "QUARANTINED" in said
     assert "no spare" in said
+
+
+def test_nodes_are_listed_for_programs(ports: Ports) -> None:
+    ports.nodes.save(node(job_id="llama"))
+    ports.nodes.save(node("mi-elsewhere", pool="other"))
+
+    [row] = json.loads(RUN.invoke(app, ["nodes", "list", "demo", "--json"]).output)
+
+    assert (row["node"], row["state"], row["job"], row["incident"]) == (NODE, "HEALTHY", "llama", None)
+
+
+def test_a_pool_that_nobody_has_heard_of_is_said_to_be_empty(ports: Ports) -> None:
+    assert RUN.invoke(app, ["nodes", "list", "demo"]).output == "no node of pool demo has reported yet\n"
 
 
 @pytest.mark.parametrize(("verb", "state"), [("release", NodeState.HEALTHY), ("retire", NodeState.RETIRED)])

@@ -123,6 +123,26 @@ def test_a_job_that_does_not_end_leaves_the_remap_to_a_human() -> None:
     assert "a reboot is due" in story.next().reason
 
 
+def test_an_application_fault_during_the_wait_restarts_the_job_and_the_wait_goes_on() -> None:
+    story = Story(xid(63)).amid(job_is_running=True).then(Outcome.DONE, "there is news").reports(xid(31))
+    story.then(Outcome.DONE, "llama restarted", finished_at=later(60))
+    assert steps_of(story) == ["WAIT", "RESTART_WORKLOAD", "WAIT"]
+
+    story.then(Outcome.DONE, "there is news").reports(xid(31, event_id="next run", observed_at=later(90)))
+    assert story.next().step is Step.RESTART_WORKLOAD
+
+    story.then(Outcome.DONE, "llama restarted", finished_at=later(120)).then(Outcome.DONE).amid(job_is_running=False)
+    assert story.next().step is Step.ISOLATE
+    assert story.next().fault.startswith("XID 63")
+
+
+def test_a_riddle_during_the_wait_tells_the_human_of_the_remap_too() -> None:
+    story = Story(xid(63)).amid(job_is_running=True).then(Outcome.DONE, "there is news").reports(xid(999))
+
+    assert story.next().step is Step.ESCALATE
+    assert "Reported beside it: XID 63 (Row remap" in story.next().reason
+
+
 def test_a_graver_fault_ends_the_wait_for_the_job() -> None:
     story = Story(xid(63)).amid(job_is_running=True).then(Outcome.DONE, "there is news").reports(xid(79))
 

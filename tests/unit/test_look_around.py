@@ -120,7 +120,8 @@ def _runs(ports: Ports, *statuses: str, state: JobState = JobState.RUNNING) -> N
         (("RUNNING", "RUNNING"), JobState.RUNNING, True),
         (("PENDING", "STOPPED"), JobState.RUNNING, True),
         (("STOPPED", "STOPPED"), JobState.RUNNING, False),
-        (("RUNNING", "RUNNING"), JobState.STOPPED, False),
+        (("STOPPED", "STOPPED"), JobState.STOPPED, False),
+        (("STOPPED", "STOPPED"), JobState.COMPLETED, False),
     ],
 )
 def test_a_job_runs_while_a_rank_has_not_stopped(statuses: tuple[str, ...], state: JobState, is_running: bool) -> None:

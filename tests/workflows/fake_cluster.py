@@ -6,6 +6,7 @@ it, its deadline passes.
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent, NodeBooted
@@ -32,7 +33,7 @@ from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, FrozenClock, memory_ports, node, xid
-from tests.workflows.walker import TASK_TOKEN, TIMEOUT, Error, Walk, walk
+from tests.workflows.walker import TIMEOUT, Error, Walk, walk
 
 if TYPE_CHECKING:
     from nodeheal.ports import Ports
@@ -55,6 +56,7 @@ class FakeCluster:
         self.after_reboot: list[HealthEvent] = []
         self.on_wait: Callable[[], None] = self._gang_finishes  # what happens while an incident waits for news
         self.before_walk: list[HealthEvent] = []  # what arrives before the first decision
+        self._tokens = count()
         self.breaks: dict[str, Error] = {}  # states whose function breaks, and how
         for name in (BROKEN, PEER, SPARE)[: 3 if spare else 2]:
             self.ports.nodes.save(node(name))
@@ -162,9 +164,11 @@ class FakeCluster:
     def _waits(self, service: Any, react: Callable[[StepRequest], None], *more: Any) -> Callable[[Json], Any]:
         def wait(arguments: Json) -> Any:
             request = StepRequest.model_validate(arguments["Payload"])
+            token = f"{request.task_token}-{next(self._tokens)}"  # each wait has its own, as in Step Functions
+            request = request.model_copy(update={"task_token": token})
             service(request, self.ports, *more)
             react(request)
-            resumed = self.ports.workflows.resumed.pop(TASK_TOKEN, None)  # type: ignore[attr-defined]
+            resumed = self.ports.workflows.resumed.pop(token, None)  # type: ignore[attr-defined]
             return resumed.model_dump(mode="json") if resumed else TIMEOUT
 
         return wait

@@ -318,3 +318,26 @@ def test_what_only_restarted_the_job_does_not() -> None:
     cluster.reports(xid(31))
 
     assert cluster.node().recoveries == ()
+
+
+def test_a_recovery_of_another_node_of_the_job_does_not_end_the_wait_and_is_not_held_up_by_it() -> None:
+    cluster = FakeCluster()
+    seen: list[str] = []
+
+    def other_node_breaks() -> None:
+        waiting = cluster.incident_id
+        if seen:
+            cluster._gang_finishes()
+            return
+        seen.append(waiting)
+        walked = cluster.reports(xid(79, node_id=PEER, instance_id=PEER, event_id="peer"))
+        seen.append(str(walked.end))
+        cluster.incident_id = waiting
+
+    cluster.on_wait = other_node_breaks
+    walked = cluster.reports(xid(63))
+
+    assert seen[1] == "Recovered"
+    assert walked.end == "Recovered"
+    assert walked.path.count("Wait for news") == 2
+    assert [verb for verb, name in cluster.commands if name == BROKEN] == ["reboot", "diagnose"]

@@ -60,7 +60,9 @@ _UNITS_V2 = {
 
 
 def nvlink5_subcode(xid: int, text: str) -> str | None:
-    """`NETIR_LINK_EVT/37`, `RLW_REMAP/0x00000004`, `RLW_RXPIPE/0x00000004/fatal`, the unit alone without registers, None without a unit.
+    """`NETIR_LINK_EVT/37`, `RLW_REMAP/0x00000004`, `RLW_RXPIPE/0x00000004/fatal`; the unit alone without registers.
+
+    None without a unit.
 
     `text`: what stands behind the number of the XID.
     """

@@ -1,0 +1,320 @@
+"""`nodeheal policy`: what it says of documents on the disk, of changes, and of what AppConfig holds."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, NoRegionError
+from click.testing import Result
+from typer.testing import CliRunner
+
+from nodeheal.adapters.aws import policy_documents
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.cli import policy
+from nodeheal.cli.differ import changes
+from nodeheal.cli.main import app
+from nodeheal.cli.say import DEFAULT_POLICY
+from nodeheal.domain.policy import RecoveryPolicy
+from tests.unit.test_policy_documents import FakeAppConfig
+
+OBSERVE, ACT = {"default_pool": {"mode": "observe"}}, {"default_pool": {"mode": "act"}}
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, ["policy", *map(str, words)])
+
+
+def answered(*words: object) -> Any:
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def version_of(document: object) -> str:
+    return RecoveryPolicy.model_validate(document).version
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Any:
+    """Writes documents to files."""
+
+    def write(document: object, name: str = "policy.json") -> Path:
+        path = tmp_path / name
+        path.write_text(document if isinstance(document, str) else json.dumps(document))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def appconfig(monkeypatch: pytest.MonkeyPatch) -> FakeAppConfig:
+    fake = FakeAppConfig()
+    monkeypatch.setattr(policy, "client", lambda service: {"appconfig": fake}[service])
+    return fake
+
+
+# check ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_valid_document_is_told_with_its_version(file: Any) -> None:
+    path = file(ACT)
+
+    assert run("check", path).output == f"{path}: valid, version {version_of(ACT)}\n"
+    assert answered("check", path) == {"file": str(path), "is_valid": True, "version": version_of(ACT)}
+
+
+def test_the_document_that_comes_with_nodeheal_is_valid() -> None:
+    assert run("check", DEFAULT_POLICY).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ("{", "document: Invalid JSON"),
+        ("[]", "document: Input should be an object"),
+        ({"shoe_size": 44}, "shoe_size: Extra inputs are not permitted"),
+        ({"default_pool": {"mode": "destroy"}}, "default_pool.mode: Input should be"),
+        ({"pools": {"h100": {"budget": {"max_nodes": -1}}}}, "pools.h100.budget.max_nodes: "),
+        ({"limits": {}}, "document: limits: REBOOT is missing"),
+        ({"overrides": [{"fault": "xid/31", "ladder": ["REBOOT", "OBSERVE"], "why": "x"}]}, "overrides.0: ladder: "),
+    ],
+)
+def test_a_document_that_is_wrong_is_refused_by_field(file: Any, document: object, told: str) -> None:
+    path = file(document)
+
+    result = run("check", path)
+
+    assert result.exit_code == 2
+    assert result.output.startswith(f"{path}: {told}")
+
+
+def test_every_field_that_is_wrong_is_told_in_a_line(file: Any) -> None:
+    result = run("check", file({"shoe_size": 44, "default_pool": {"mode": "destroy"}}))
+
+    assert len(result.output.splitlines()) == 2
+
+
+@pytest.mark.parametrize("verb", [["check"], ["apply", "--why", "x"], ["diff", DEFAULT_POLICY]])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, appconfig: FakeAppConfig, verb: list[object]) -> None:
+    (tmp_path / "latin").write_bytes(b'{"a": "\xe9"}')
+    told = {"missing": "No such file or directory", "": "Is a directory", "latin": "it is not UTF-8 text"}
+
+    results = {name: run(*verb, tmp_path / name) for name in told}
+
+    assert {name: result.exit_code for name, result in results.items()} == dict.fromkeys(told, 2)
+    assert {name: result.output for name, result in results.items()} == {
+        name: f"{tmp_path / name}: {why}\n" for name, why in told.items()
+    }
+
+
+# diff ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_document_changes_nothing(file: Any) -> None:
+    written_out = file(RecoveryPolicy.model_validate(OBSERVE).model_dump(mode="json"), "long.json")
+
+    said = run("diff", file(OBSERVE), written_out).output
+
+    assert "0 knobs differ\n" in said
+    assert said.endswith("0 faults would be treated differently\n")
+
+
+def test_faults_that_change_in_the_same_way_stand_together(file: Any) -> None:
+    said = run("diff", file(OBSERVE, "a"), file(ACT, "b")).output
+
+    assert '  default_pool.mode: "observe" -> "act"' in said
+    lines = said.splitlines()
+    group = next(n for n, line in enumerate(lines) if line == "    after   ISOLATE: REBOOT, then REPLACE, act mode")
+    assert lines[group - 1] == "    before  CLOSE: REBOOT, then REPLACE, observe mode"
+    assert lines[group - 2].startswith("  pool default, ")
+    assert lines[group + 1].startswith("    faults  ")
+    assert "more (--json has them all)" in lines[group + 1]
+
+
+def test_the_largest_group_comes_first(file: Any) -> None:
+    said = run("diff", file(OBSERVE, "a"), file(ACT, "b")).output
+
+    counts = [int(line.split(", ")[1].split()[0]) for line in said.splitlines() if line.startswith("  pool ")]
+    assert len(counts) > 1
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_what_only_observes_is_no_difference_between_modes(file: Any) -> None:
+    answer = answered("diff", file(OBSERVE, "a"), file(ACT, "b"))
+
+    found = {change["fault"]: change for change in answer["faults"]}
+    assert found["xid/79"]["before"]["first_step"] == "CLOSE"
+    assert found["xid/79"]["after"] == {
+        "first_step": "ISOLATE",
+        "ladder": ["REBOOT", "REPLACE"],
+        "next_rung": "unproven",
+        "mode": "act",
+    }
+    assert "xid/45" not in found
+    assert answer["versions"] == [version_of(OBSERVE), version_of(ACT)]
+    assert answer["knobs"] == [{"knob": "default_pool.mode", "before": "observe", "after": "act"}]
+
+
+def test_an_override_of_one_pool_is_a_difference_there_and_nowhere_else(file: Any) -> None:
+    override = {"fault": "xid/79", "ladder": ["REPLACE"], "pools": ["h100"], "why": "they never come back"}
+
+    answer = answered("diff", file(ACT, "a"), file({**ACT, "overrides": [override]}, "b"))
+
+    assert [(change["fault"], change["pool"]) for change in answer["faults"]] == [("xid/79", "h100")]
+    assert answer["faults"][0]["after"]["ladder"] == ["REPLACE"]
+
+
+def test_a_code_that_only_an_override_knows_is_a_difference(file: Any) -> None:
+    override = {"fault": "xid/555/NEW", "ladder": ["REBOOT"], "why": "the vendor said so"}
+
+    answer = answered("diff", file(ACT, "a"), file({**ACT, "overrides": [override]}, "b"))
+
+    assert [(change["fault"], change["name"]) for change in answer["faults"]] == [("xid/555/NEW", "not in the catalog")]
+    assert answer["faults"][0]["before"]["first_step"] == "ESCALATE"
+
+
+def test_a_whole_family_can_be_overridden(file: Any) -> None:
+    override = {"fault": "sxid/*", "ladder": ["ESCALATE"], "why": "we have no switches"}
+
+    found = answered("diff", file(ACT, "a"), file({**ACT, "overrides": [override]}, "b"))["faults"]
+
+    assert found
+    assert all(change["fault"].startswith("sxid/") for change in found)
+    assert {change["after"]["first_step"] for change in found} == {"ESCALATE"}
+
+
+def test_a_pool_that_one_document_names_is_compared_with_the_default_of_the_other(file: Any) -> None:
+    answer = answered("diff", file(OBSERVE, "a"), file({**OBSERVE, "pools": {"h100": {"mode": "act"}}}, "b"))
+
+    assert {change["pool"] for change in answer["faults"]} == {"h100"}
+
+
+def test_a_knob_that_treats_no_fault_differently_is_told_all_the_same(file: Any) -> None:
+    said = run("diff", file(ACT, "a"), file({**ACT, "probation_seconds": 7}, "b")).output
+
+    assert "  probation_seconds: 3600 -> 7\n" in said
+    assert "0 faults would be treated differently" in said
+
+
+def test_differences_are_the_same_the_other_way_round() -> None:
+    before, after = RecoveryPolicy.model_validate(OBSERVE), RecoveryPolicy.model_validate(ACT)
+
+    there, back = list(changes(before, after)), list(changes(after, before))
+
+    assert [(c.fault, c.pool, c.before, c.after) for c in there] == [(c.fault, c.pool, c.after, c.before) for c in back]
+
+
+# show, apply, rollback -----------------------------------------------------------------------------------------------
+
+
+def test_what_is_in_force_is_shown_as_it_was_applied(appconfig: FakeAppConfig, file: Any) -> None:
+    text = '{ "default_pool":   {"mode": "act"} }'
+    assert run("apply", file(text), "--why", "the pilot is over").exit_code == 0
+
+    said = run("show").output
+    answer = answered("show")
+
+    heading, shown = said.splitlines()
+    assert heading.startswith(f"# version {version_of(ACT)}, AppConfig version 1, since 2026-03-01T03:00:00")
+    assert heading.endswith(": the pilot is over")
+    assert shown == text
+    assert answer["document"] == ACT
+    assert (answer["version"], answer["appconfig_version"], answer["deployment"]) == (version_of(ACT), 1, 1)
+    assert answer["why"] == "the pilot is over"
+
+
+@pytest.mark.parametrize(("text", "document"), [("{", "{"), ('{"shoe_size": 44}', {"shoe_size": 44})])
+def test_a_document_that_is_in_force_although_it_is_broken_can_be_looked_at(
+    appconfig: FakeAppConfig, text: str, document: object
+) -> None:
+    PolicyDocuments(appconfig).apply(text, "past the command")
+
+    assert run("show").output.splitlines()[0].startswith("# version not valid (deployed: ")
+    assert answered("show")["document"] == document
+
+
+def test_nothing_in_force_is_said_in_one_line(appconfig: FakeAppConfig) -> None:
+    for words in (["show"], ["rollback", "--why", "x"]):
+        result = run(*words)
+
+        assert result.exit_code == 2
+        assert result.output == "nodeheal policy: no policy document has been deployed yet\n"
+
+
+def test_an_applied_document_is_told_with_its_version(appconfig: FakeAppConfig, file: Any) -> None:
+    said = run("apply", file(ACT), "--why", "x").output
+    answer = answered("apply", file(ACT), "--why", "y")
+
+    assert said.startswith(f"in force: policy version {version_of(ACT)} (AppConfig version 1)\n")
+    assert "within a minute" in said
+    assert (answer["version"], answer["appconfig_version"], answer["why"]) == (version_of(ACT), 2, "y")
+
+
+def test_a_document_that_is_wrong_never_reaches_appconfig(appconfig: FakeAppConfig, file: Any) -> None:
+    result = run("apply", file({"shoe_size": 44}), "--why", "x")
+
+    assert result.exit_code == 2
+    assert "shoe_size" in result.output
+    assert appconfig.stored == []
+
+
+def test_a_refusal_by_the_validator_is_one_line(appconfig: FakeAppConfig, file: Any) -> None:
+    appconfig.validator = lambda text: "an older release knows no such knob"
+
+    result = run("apply", file(ACT), "--why", "x")
+
+    assert result.exit_code == 2
+    assert result.output == ("nodeheal policy: AppConfig refused version 1: an older release knows no such knob\n")
+
+
+@pytest.mark.parametrize("words", [["apply", "FILE"], ["rollback"]])
+def test_a_change_needs_a_reason(appconfig: FakeAppConfig, file: Any, words: list[str]) -> None:
+    result = run(*(file(ACT) if word == "FILE" else word for word in words))
+
+    assert result.exit_code == 2
+    assert "--why" in result.output
+    assert appconfig.deployments == []
+
+
+def test_a_rollback_tells_what_is_in_force_then(appconfig: FakeAppConfig, file: Any) -> None:
+    for document in (OBSERVE, ACT):
+        run("apply", file(document), "--why", "x")
+
+    result = run("rollback", "--why", "too early")
+
+    assert result.output.startswith(f"in force: policy version {version_of(OBSERVE)} (AppConfig version 1)\n")
+    assert answered("show")["why"] == "too early"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NoRegionError(),
+        ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}, "ListApplications"),
+    ],
+)
+def test_what_aws_says_is_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(service: str) -> Any:
+        raise error
+
+    monkeypatch.setattr(policy, "client", refuse)
+
+    result = run("show")
+
+    assert result.exit_code == 2
+    assert result.output == f"nodeheal policy: {error}\n"
+
+
+def test_a_stack_that_is_not_deployed_is_asked_about(appconfig: FakeAppConfig) -> None:
+    appconfig.listed["list_applications"] = []
+
+    assert "has nodeheal been deployed in this account and Region?" in run("show").output
+
+
+def test_the_command_waits_for_appconfig_and_not_longer_than_it_says(
+    appconfig: FakeAppConfig, file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy_documents, "DEPLOY_SECONDS", 0)
+
+    assert "deployment 1 is not complete after 0 s" in run("apply", file(ACT), "--why", "x").output

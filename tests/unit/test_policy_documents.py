@@ -1,0 +1,280 @@
+"""The policy documents as an operator handles them, against a small AppConfig that keeps its rules."""
+
+import io
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from nodeheal.adapters.aws import policy_documents
+from nodeheal.adapters.aws.policy_documents import NotDeployed, PolicyDocuments
+from nodeheal.contract import names
+from nodeheal.domain.errors import NotFound
+from tests.unit.builders import NOW
+
+Json = dict[str, Any]
+
+
+class FakeAppConfig:
+    """AppConfig's hosted configuration in memory. `validator` returns why a document is refused, or an empty string."""
+
+    def __init__(self, validator: Callable[[str], str] = lambda text: "") -> None:
+        self.validator = validator
+        self.details: Json = {}
+        self.states = ["COMPLETE"]  # what a deployment goes through, one a look
+        self.events: list[Json] = []
+        self.listed: dict[str, list[Json]] = {
+            "list_applications": [{"Id": "a", "Name": names.POLICY_APPLICATION}, {"Id": "x", "Name": "other"}],
+            "list_environments": [{"Id": "e", "Name": names.POLICY_ENVIRONMENT}],
+            "list_configuration_profiles": [{"Id": "p", "Name": names.POLICY_PROFILE}],
+            "list_deployment_strategies": [{"Id": "s", "Name": names.POLICY_STRATEGY}],
+        }
+        self.stored: list[str] = []
+        self.deployments: list[Json] = []
+        self.started: list[Json] = []
+
+    def get_paginator(self, verb: str) -> "FakeAppConfig":
+        self._verb = verb
+        return self
+
+    def paginate(self, **place: str) -> Iterator[Json]:
+        found = self.listed.get(self._verb, list(reversed(self.deployments)))
+        for item in found:  # one a page
+            yield {"Items": [item]}
+
+    def create_hosted_configuration_version(self, **asked: Any) -> Json:
+        if len(asked["Content"]) > 2_000_000:
+            raise self._error("PayloadTooLargeException", "too large", "CreateHostedConfigurationVersion")
+        self.stored.append(asked["Content"].decode())
+        return {"VersionNumber": len(self.stored)}
+
+    def get_hosted_configuration_version(self, **asked: Any) -> Json:
+        return {"Content": io.BytesIO(self.stored[asked["VersionNumber"] - 1].encode())}
+
+    def start_deployment(self, **asked: Any) -> Json:
+        self.started.append(asked)
+        why = self.validator(self.stored[int(asked["ConfigurationVersion"]) - 1])
+        if why:
+            raise self._error("BadRequestException", why, "StartDeployment")
+        self._left = list(self.states)
+        record = {
+            "DeploymentNumber": len(self.deployments) + 1,
+            "ConfigurationVersion": asked["ConfigurationVersion"],
+            "Description": asked["Description"],
+            "State": "DEPLOYING",
+            "StartedAt": NOW,
+            "EventLog": self.events,
+        }
+        self.deployments.append(record)
+        return record
+
+    def get_deployment(self, **asked: Any) -> Json:
+        record: Json = self.deployments[asked["DeploymentNumber"] - 1]
+        if record["State"] != "COMPLETE" and self._left:
+            record["State"] = self._left.pop(0)
+        return record
+
+    def _error(self, code: str, message: str, verb: str) -> ClientError:
+        response: Any = {"Error": {"Code": code, "Message": message}, **self.details}
+        return ClientError(response, verb)
+
+
+@pytest.fixture
+def appconfig(monkeypatch: pytest.MonkeyPatch) -> FakeAppConfig:
+    monkeypatch.setattr(policy_documents, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: 0))
+    return FakeAppConfig()
+
+
+def applied(appconfig: FakeAppConfig, *texts: str) -> PolicyDocuments:
+    documents = PolicyDocuments(appconfig)
+    for text in texts:
+        documents.apply(text, f"because of {text}")
+    return documents
+
+
+def test_a_document_that_is_applied_is_in_force_with_its_reason(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one")
+
+    deployed = documents.apply("two", "better")
+
+    assert (deployed.text, deployed.version, deployed.deployment, deployed.why) == ("two", 2, 2, "better")
+    assert documents.in_force() == deployed
+    assert deployed.at == NOW.isoformat()
+
+
+def test_a_deployment_names_what_the_stack_has_made(appconfig: FakeAppConfig) -> None:
+    applied(appconfig, "one")
+
+    asked = {key: value for key, value in appconfig.started[0].items() if key.endswith("Id")}
+
+    assert asked == {
+        "ApplicationId": "a",
+        "EnvironmentId": "e",
+        "ConfigurationProfileId": "p",
+        "DeploymentStrategyId": "s",
+    }
+
+
+def test_a_reason_longer_than_appconfig_takes_is_cut(appconfig: FakeAppConfig) -> None:
+    PolicyDocuments(appconfig).apply("one", "x" * 2_000)
+
+    assert len(appconfig.started[0]["Description"]) == 1_024
+
+
+def test_the_time_is_that_of_the_completion_where_there_is_one(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one")
+    appconfig.deployments[0]["CompletedAt"] = datetime(2027, 1, 1, tzinfo=UTC)
+
+    assert documents.in_force().at == "2027-01-01T00:00:00+00:00"
+
+
+def test_a_refusal_says_why_and_changes_nothing(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one")
+    appconfig.validator = lambda text: "default_pool.mode: no such mode" if text == "bad" else ""
+
+    with pytest.raises(NotDeployed, match=r"refused version 2: default_pool\.mode: no such mode"):
+        documents.apply("bad", "by mistake")
+
+    assert documents.in_force().text == "one"
+
+
+def test_what_the_validator_said_is_told_where_it_stands_beside_the_message(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one")
+    appconfig.validator = lambda text: "validation failed"
+    appconfig.details = {
+        "Reason": "InvalidConfiguration",
+        "Details": {"InvalidConfiguration": [{"Type": "LAMBDA", "Reason": "pools.a: unknown"}, {}]},
+    }
+
+    with pytest.raises(NotDeployed) as refused:
+        documents.apply("bad", "by mistake")
+
+    assert str(refused.value) == "AppConfig refused version 2: validation failed; pools.a: unknown"
+
+
+def test_a_document_that_appconfig_does_not_even_store_is_refused_alike(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one")
+
+    with pytest.raises(NotDeployed, match="refused the document: too large"):
+        documents.apply("x" * 2_000_001, "everything")
+
+    assert len(appconfig.deployments) == 1
+
+
+def test_a_deployment_is_awaited(appconfig: FakeAppConfig) -> None:
+    appconfig.states = ["VALIDATING", "DEPLOYING", "BAKING", "COMPLETE"]
+
+    assert applied(appconfig, "one").in_force().text == "one"
+
+
+@pytest.mark.parametrize("state", ["ROLLING_BACK", "ROLLED_BACK", "REVERTED"])
+def test_a_deployment_that_is_rolled_back_says_why(appconfig: FakeAppConfig, state: str) -> None:
+    documents = applied(appconfig, "one")
+    appconfig.states = ["DEPLOYING", state]
+    appconfig.events = [{"Description": "an alarm rang"}, {}]
+
+    with pytest.raises(NotDeployed, match="rolled deployment 2 back: an alarm rang"):
+        documents.apply("two", "better")
+
+    assert documents.in_force().text == "one"
+
+
+def test_a_deployment_that_does_not_end_is_left_with_a_word(
+    appconfig: FakeAppConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appconfig.states = ["DEPLOYING"]
+    seconds = iter(range(0, 10_000, 60))
+    monkeypatch.setattr(
+        policy_documents, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: next(seconds))
+    )
+
+    with pytest.raises(NotDeployed, match="deployment 1 is not complete after 120 s"):
+        applied(appconfig, "one")
+
+
+def test_where_nothing_was_deployed_nothing_is_in_force_and_nothing_to_go_back_to(appconfig: FakeAppConfig) -> None:
+    documents = PolicyDocuments(appconfig)
+
+    for asked in (documents.in_force, lambda: documents.roll_back("worse")):
+        with pytest.raises(NotFound, match="no policy document has been deployed yet"):
+            asked()
+
+
+def test_the_first_document_has_none_before_it(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one")
+
+    with pytest.raises(NotFound, match="there is no policy document before version 1"):
+        documents.roll_back("worse")
+
+    assert len(appconfig.deployments) == 1
+
+
+def test_a_rollback_brings_back_the_document_before_with_its_own_reason(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one", "two")
+
+    back = documents.roll_back("two was worse")
+
+    assert (back.text, back.version, back.why) == ("one", 1, "two was worse")
+    assert documents.in_force() == back
+    assert appconfig.stored == ["one", "two"]  # the document itself is deployed again, not a copy
+
+
+def test_two_rollbacks_go_two_documents_back(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one", "two", "three")
+
+    texts = [documents.roll_back("worse").text for _ in range(2)]
+
+    assert texts == ["two", "one"]
+    with pytest.raises(NotFound):
+        documents.roll_back("worse")
+
+
+def test_what_was_rolled_back_is_not_the_one_before_what_came_after(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one", "bad")
+    documents.roll_back("bad")
+    documents.apply("good", "better")
+
+    assert documents.roll_back("not so good").text == "one"
+
+
+def test_a_deployment_that_did_not_go_through_is_no_document_to_go_back_to(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, "one", "two")
+    appconfig.states = ["ROLLED_BACK"]
+    with pytest.raises(NotDeployed):
+        documents.apply("three", "unlucky")
+    appconfig.states = ["COMPLETE"]
+
+    assert documents.roll_back("worse").text == "one"
+
+
+def test_the_history_is_in_order_whatever_order_appconfig_lists_it_in(appconfig: FakeAppConfig) -> None:
+    documents = applied(appconfig, *(f"document {number}" for number in range(12)))
+    appconfig.deployments.sort(key=lambda item: str(item["DeploymentNumber"]))
+
+    assert [item["DeploymentNumber"] for item in documents.history()] == list(range(12, 0, -1))
+
+
+@pytest.mark.parametrize("verb", ["list_applications", "list_environments", "list_configuration_profiles"])
+def test_a_name_that_is_not_there_asks_whether_nodeheal_is_deployed(appconfig: FakeAppConfig, verb: str) -> None:
+    appconfig.listed[verb] = []
+
+    with pytest.raises(NotFound, match="has nodeheal been deployed in this account and Region"):
+        PolicyDocuments(appconfig)
+
+
+@pytest.mark.parametrize("verb", ["list_applications", "list_environments", "list_configuration_profiles"])
+def test_a_name_that_stands_twice_is_not_guessed_at(appconfig: FakeAppConfig, verb: str) -> None:
+    appconfig.listed[verb] *= 2
+
+    with pytest.raises(NotFound, match="there are 2"):
+        PolicyDocuments(appconfig)
+
+
+def test_a_strategy_that_is_gone_is_named(appconfig: FakeAppConfig) -> None:
+    appconfig.listed["list_deployment_strategies"] = []
+
+    with pytest.raises(NotFound, match=names.POLICY_STRATEGY):
+        applied(appconfig, "one")
