@@ -16,7 +16,7 @@ ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
 
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
 _WORD_CHARACTERS = 128
-_LABELS = 16  # health_event.LABELS
+LABELS = 16  # health_event.LABELS
 _LOG_KINDS = ("kmsg", "file")
 
 
@@ -149,10 +149,10 @@ def _kernel_logs(value: object) -> tuple[KernelLog, ...]:
 
 
 def _labels(value: object) -> dict[str, str]:
-    expected = f'an object of at most {_LABELS} texts, such as {{"rack": "r7", "switch": "leaf-3"}}'
+    expected = f'an object of at most {LABELS} texts, such as {{"rack": "r7", "switch": "leaf-3"}}'
     labels = value if isinstance(value, dict) else {}
     words = [word for pair in labels.items() for word in pair]
-    is_good = isinstance(value, dict) and len(labels) <= _LABELS
+    is_good = isinstance(value, dict) and len(labels) <= LABELS
     is_good = is_good and all(isinstance(word, str) and 0 < len(word) <= _WORD_CHARACTERS for word in words)
     _checked("labels", value, is_good, expected)
     return labels

@@ -30,9 +30,10 @@ class Agent:
         self._sender = sender
         self._clock = clock
         boot_id = config.boot_id()
-        self._speaker = Speaker(config.identity, boot_id)
+        identity = machine.identity(config)
+        self._speaker = Speaker(identity, boot_id)
         self._kernel_log = KernelLogCheck(
-            config.kernel_log, config.identity, boot_id, clock, spool.state(), config.trust_injected
+            config.kernel_log, identity, boot_id, clock, spool.state(), config.trust_injected
         )
         self._started = clock.monotonic()
         self._has_announced = False

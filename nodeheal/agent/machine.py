@@ -1,14 +1,21 @@
 """Facts about the machine that the agent runs on."""
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.config import LABELS, AgentConfig
+from nodeheal.agent.event import Identity
 
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+_DRIVER_VERSION = re.compile(r"^NVRM version: .{0,120}?\s(\d{3,4}(?:\.\d{1,4}){1,2})\s", re.MULTILINE)
+_MODEL = re.compile(r"^Model:[ \t]{0,32}(.{1,128})$", re.MULTILINE)
+_WORD_CHARACTERS = 128
 PROC_STAT = Path("/proc/stat")
 KERNEL_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # TEST-NET-1: routed like the rest of the world, and nothing is ever sent to it.
@@ -23,6 +30,26 @@ def accelerators(config: AgentConfig, gpus: Path = NVIDIA_GPUS) -> int:
         return sum(1 for _ in gpus.iterdir())
     except OSError:
         return 0
+
+
+def identity(config: AgentConfig, driver: Path = NVIDIA_DRIVER, gpus: Path = NVIDIA_GPUS) -> Identity:
+    """Who this node says it is: as configured, with what the GPU driver says of itself where nothing was."""
+    said = config.identity
+    version = _first(_DRIVER_VERSION, driver)
+    labels = dict(said.labels)
+    if version and len(labels) < LABELS:
+        labels.setdefault("driver_version", version)
+    models = sorted(gpus.glob("*/information"))
+    product = said.product or (_first(_MODEL, models[0]) if models else None)
+    return replace(said, product=product, labels=labels)
+
+
+def _first(pattern: "re.Pattern[str]", path: Path) -> "str | None":
+    try:
+        found = pattern.search(path.read_text(encoding="utf-8", errors="replace")[:4096])
+    except OSError:
+        return None
+    return found[1].strip()[:_WORD_CHARACTERS] or None if found else None
 
 
 def address(config: AgentConfig) -> str | None:

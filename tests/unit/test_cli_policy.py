@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, NoRegionError
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from nodeheal.adapters.aws import policy_documents
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments

@@ -8,7 +8,7 @@ import pytest
 
 from nodeheal.agent import config as configuration
 from nodeheal.agent.config import ConfigError, KernelLog, config_path, load
-from nodeheal.contract.health_event import NODE_ID_PATTERN
+from nodeheal.contract.health_event import LABELS, NODE_ID_PATTERN
 
 REPOSITORY = Path(__file__).parents[3]
 LEAST: dict[str, Any] = {
@@ -71,6 +71,11 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
         ("trust_injected", "yes"),
         ("spool_mib", 0),
         ("region", None),
+        ("product", ""),
+        ("labels", ["rack"]),
+        ("labels", {"rack": 7}),
+        ("labels", {"": "r7"}),
+        ("labels", {f"label-{n}": "x" for n in range(17)}),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_key(tmp_path: Path, key: str, value: Any) -> None:
@@ -97,6 +102,16 @@ def test_the_command_line_comes_before_the_environment(monkeypatch: pytest.Monke
 
     assert config_path("/from/command") == Path("/from/command")
     assert config_path(None) == Path("/from/environment")
+
+
+def test_what_a_node_shares_with_others_goes_into_its_identity(tmp_path: Path) -> None:
+    config = load(written(tmp_path, product="H100", labels={"rack": "r7"}))
+
+    assert (config.identity.product, config.identity.labels) == ("H100", {"rack": "r7"})
+
+
+def test_as_many_labels_as_the_contract_takes() -> None:
+    assert configuration.LABELS == LABELS
 
 
 def test_node_ids_are_held_to_the_contracts_pattern() -> None:

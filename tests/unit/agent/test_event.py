@@ -38,6 +38,27 @@ def test_a_finding_is_a_valid_health_event() -> None:
     assert received.observed_at == START
 
 
+@pytest.mark.parametrize(
+    ("code", "verdict"), [("79", Verdict.FAILED), ("63", Verdict.DEGRADED), ("999", Verdict.UNKNOWN)]
+)
+def test_the_catalog_says_how_grave_a_finding_is(code: str, verdict: Verdict) -> None:
+    finding = Finding(Family.xid, code, "0000:b9:00.0", XID_79)
+
+    event = SPEAKER.found(finding, source="kernel_log", position="1", at=START, evidence="")
+
+    assert event.verdict is verdict
+
+
+def test_a_finding_carries_its_sub_code_and_what_the_node_shares_with_others() -> None:
+    identity = dataclasses.replace(IDENTITY, product="H100", labels={"rack": "r7"})
+    finding = Finding(Family.xid, "154", "0000:b9:00.0", "…", subcode="NODE_REBOOT")
+
+    event = said.Speaker(identity, "boot-1").found(finding, source="k", position="1", at=START, evidence="")
+
+    received = contract.HealthEvent.model_validate_json(event.to_json())
+    assert (received.subcode, received.product, received.labels) == ("NODE_REBOOT", "H100", {"rack": "r7"})
+
+
 def test_every_other_event_is_valid_too() -> None:
     contract.HealthEvent.model_validate_json(SPEAKER.alive(START).to_json())
     contract.NodeBooted.model_validate_json(SPEAKER.booted(START, "10.0.0.7" * 99, 8, START).to_json())
