@@ -1,6 +1,8 @@
 """The policy documents as an operator handles them, against a small AppConfig that keeps its rules."""
 
+import base64
 import io
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from lambdas import validate_policy
 from nodeheal.adapters.aws import policy_documents
 from nodeheal.adapters.aws.policy_documents import NotDeployed, PolicyDocuments
 from nodeheal.contract import names
@@ -278,3 +281,45 @@ def test_a_strategy_that_is_gone_is_named(appconfig: FakeAppConfig) -> None:
 
     with pytest.raises(NotFound, match=names.POLICY_STRATEGY):
         applied(appconfig, "one")
+
+
+# The validator -------------------------------------------------------------------------------------------------------
+
+
+def asks(text: bytes) -> Json:
+    """What AppConfig sends to a validator."""
+    return {
+        "applicationId": "a",
+        "configurationProfileId": "p",
+        "configurationVersion": "2",
+        "content": base64.b64encode(text).decode(),
+        "uri": "hosted",
+    }
+
+
+def test_the_validator_lets_a_valid_document_pass() -> None:
+    validate_policy.handler(asks(b'{"default_pool": {"mode": "act"}}'), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b'{"default_pool": {"mode": "destroy"}}', r"refused: default_pool\.mode: "),
+        (b'{"shoe_size": 44}', "refused: shoe_size: "),
+        (b"{", "refused: document: "),
+        (b"", "refused: document: "),
+        (b'{"a": "\xe9"}', "utf-8"),
+    ],
+)
+def test_the_validator_refuses_by_field(text: bytes, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        validate_policy.handler(asks(text), None)
+
+
+def test_the_validator_names_five_fields_at_most() -> None:
+    document = {f"unknown_{number}": 1 for number in range(9)}
+
+    with pytest.raises(ValueError, match="unknown_0") as refused:
+        validate_policy.handler(asks(json.dumps(document).encode()), None)
+
+    assert str(refused.value).count("unknown_") == 5
