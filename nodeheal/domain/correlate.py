@@ -22,7 +22,7 @@ def climb(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
     if fault.next_rung is NextRung.repeated:
         return _repeated(fault, history, policy)
     if fault.next_rung is NextRung.job_end and not history.surroundings.job_is_running:
-        return fault.climbed("No job runs on it, so nothing has to wait.")
+        return fault.climbed("No job runs on it now, so nothing has to wait.")
     return fault
 
 

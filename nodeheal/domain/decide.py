@@ -42,8 +42,7 @@ def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
 def _before_anything_is_touched(say: Spell, seen: Progress, case: Case) -> Decision:
     fault = case.fault
     if fault.action is Action.ESCALATE:
-        beside = ", ".join(other.title for other in case.beside)
-        return say.hand_over(f"{fault.title}: {fault.why}" + (f" Reported beside it: {beside}." if beside else ""))
+        return say.hand_over(f"{fault.title}{_beside(case)}: {fault.short_why}")
     if fault.action is Action.OBSERVE:
         return _let_it_be(say, seen, case)
     held = _held_back(say, seen, fault)
@@ -52,15 +51,14 @@ def _before_anything_is_touched(say: Spell, seen: Progress, case: Case) -> Decis
     if fault.action is Action.RESTART_WORKLOAD:
         return _restart_only(say, seen, case)
     return _not_by_itself(say, seen, fault) or say.step(
-        Step.ISOLATE, f"{fault.title}: {_because(case)}; take the node out of service before anything else"
+        Step.ISOLATE, f"{fault.title}{_beside(case)}: {fault.short_why} First the node is taken out of service."
     )
 
 
-def _because(case: Case) -> str:
+def _beside(case: Case) -> str:
     """What else was reported with the fault, for the reason."""
     beside = ", ".join(dict.fromkeys(fault.title for fault in case.beside))
-    text = case.fault.why[:1].lower() + case.fault.why[1:].rstrip(".")
-    return f"{text} (with {beside} beside it)" if beside else text
+    return f" (with {beside} beside it)" if beside else ""
 
 
 def _let_it_be(say: Spell, seen: Progress, case: Case) -> Decision:
@@ -71,8 +69,8 @@ def _let_it_be(say: Spell, seen: Progress, case: Case) -> Decision:
     root = correlate.root_of_echo(fault, history, say.policy)
     if root is not None:
         about = f"{root.family.value.upper()} {root.code} on {root.node_id}"
-        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: it belongs to {about}. {fault.why}")
-    return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {fault.why}")
+        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: it belongs to {about}. {fault.short_why}")
+    return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {fault.short_why}")
 
 
 def _wait_for_job(say: Spell, seen: Progress, fault: Fault) -> Decision:
@@ -82,7 +80,8 @@ def _wait_for_job(say: Spell, seen: Progress, fault: Fault) -> Decision:
         return held
     if seen.waited is not None and seen.waited.outcome is Outcome.TIMED_OUT:
         return say.hand_over(f"{fault.title}: the job has not ended in time; a {wanted.lower()} is due when it has")
-    return say.step(Step.WAIT, f"{fault.title}: {fault.why} Waiting for the job to end; then {WITH_ARTICLE[wanted]}")
+    why = f"{fault.short_why} Waiting for the job to end; then {WITH_ARTICLE[wanted]}."
+    return say.step(Step.WAIT, f"{fault.title}: {why}")
 
 
 def _held_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
@@ -97,7 +96,8 @@ def _held_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
     if held:
         return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {held}; in act mode nodeheal would {would}")
     if mode is Mode.approve:
-        return say.hand_over(f"{fault.title}: pool {pool} asks for approval first; nodeheal would {would}. {fault.why}")
+        asked = f"pool {pool} asks for approval first; nodeheal would {would}"
+        return say.hand_over(f"{fault.title}: {asked}. {fault.short_why}")
     return None
 
 
@@ -148,7 +148,7 @@ def _restart_only(say: Spell, seen: Progress, case: Case) -> Decision:
         if first != fault.event.node_id:
             return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: the job's restart belongs to the one on {first}")
         many = f" {len(nodes)} nodes of the job show it at once: it is the application." if len(nodes) > 1 else ""
-        return say.step(Step.RESTART_WORKLOAD, f"{fault.title}: {fault.why}{many}", Action.RESTART_WORKLOAD)
+        return say.step(Step.RESTART_WORKLOAD, f"{fault.title}: {fault.short_why}{many}", Action.RESTART_WORKLOAD)
     if seen.restart.outcome is not Outcome.DONE:
         return say.hand_over(f"{fault.title}: the job could not be restarted: {seen.restart.reason}")
     pending = next((other for other in case.beside if other.next_rung is NextRung.job_end), None)
@@ -201,7 +201,7 @@ def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
         if end is not None:
             why = f"{end.node_id} reports the other end of a link; only one end is bad, so diagnose before replacing"
             return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
-    reason = f"{told}; next is {WITH_ARTICLE[rung]}" if told else f"{fault.title}: {fault.why}"
+    reason = f"{told}; next is {WITH_ARTICLE[rung]}" if told else f"{fault.title}: {fault.short_why}"
     return say.step(Step(rung.value), reason, rung)
 
 
@@ -255,5 +255,6 @@ def _bring_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
 
 def _ended(say: Spell, seen: Progress, fault: Fault) -> str:
     proof = seen.proof.reason if seen.proof else ""
-    job = seen.restart.reason if seen.restart else "no job of ours was running here"
+    job = "no job of ours was running here" if say.job_id is None else "its job had ended before"
+    job = seen.restart.reason if seen.restart else job
     return f"{fault.title}: {'; '.join(filter(None, [seen.told(), proof, job]))}"

@@ -1,5 +1,6 @@
 """What each event of an incident asks for: the catalog's row, as the policy and the driver's own words change it."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -19,6 +20,7 @@ _GRAVITY = {Verdict.OK: 0, Verdict.UNKNOWN: 1, Verdict.DEGRADED: 1, Verdict.FAIL
 
 
 _Kind = tuple[Family, str, str | None, str | None, Verdict, str | None]
+_OTHER_OPINIONS = re.compile(r" \([^()]*(?:\([^()]*\)[^()]*)*\)$")
 _TIME = attrgetter("observed_at", "event_id")
 # What makes two events of one kind.
 _KIND = attrgetter("family", "code", "component", "subcode", "verdict", "product")
@@ -54,6 +56,11 @@ class Fault(NamedTuple):
     def why(self) -> str:
         """What is to be said for its action."""
         return f"{self.note} {self.meaning.why}".strip()
+
+    @property
+    def short_why(self) -> str:
+        """The same without who says otherwise, which stands in brackets at its end."""
+        return _OTHER_OPINIONS.sub("", self.why)
 
     @property
     def ladder(self) -> tuple[Action, ...]:

@@ -37,6 +37,7 @@ class Progress:
     returned: StepResult | None = None
     restart: StepResult | None = None
     waited: StepResult | None = None
+    job_is_over: bool = False  # finished by itself: nobody misses it
 
     @property
     def is_isolated(self) -> bool:
@@ -64,7 +65,7 @@ class Progress:
     def has_stopped_job(self) -> bool:
         """Whether the job was stopped for this recovery and has not been brought back."""
         is_back = self.restart is not None and self.restart.outcome is Outcome.DONE
-        return (self.is_isolated or self.restart is not None) and not is_back
+        return (self.is_isolated or self.restart is not None) and not is_back and not self.job_is_over
 
     def told(self) -> str:
         """What was tried, in words."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
 from nodeheal.contract.steps import Decision, StepRequest, StepResult
-from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
+from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import History, dealt_with_the_job, fingerprint
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
@@ -30,6 +30,8 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy, sta
     # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.
     spares = {turn.result.replacement_node_id for turn in history.turns if turn.result} - {None, closed.node_id}
     seen = read_progress(history, policy)
+    job = ports.jobs.get(closed.job_id) if closed.job_id else None
+    seen.job_is_over = job is not None and job.state is JobState.COMPLETED
     for spare in spares:
         _let_go(str(spare), history, seen, request.decision, ports)
     node = _let_go(closed.node_id, history, seen, request.decision, ports)

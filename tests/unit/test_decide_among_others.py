@@ -140,7 +140,7 @@ def test_a_riddle_during_the_wait_tells_the_human_of_the_remap_too() -> None:
     story = Story(xid(63)).amid(job_is_running=True).then(Outcome.DONE, "there is news").reports(xid(999))
 
     assert story.next().step is Step.ESCALATE
-    assert "Reported beside it: XID 63 (Row remap" in story.next().reason
+    assert "with XID 63 (Row remap or page retirement recorded) beside it" in story.next().reason
 
 
 def test_a_graver_fault_ends_the_wait_for_the_job() -> None:
