@@ -1,8 +1,11 @@
 """State in dictionaries, with the conditional writes of the real table."""
 
+from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import AttemptLimit
@@ -21,6 +24,8 @@ class MemoryNodeStore:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     recorded: dict[tuple[str, str], tuple[HealthEvent, Sighting]] = field(default_factory=dict)
+    _by_node: defaultdict[str, list[Sighting]] = field(default_factory=lambda: defaultdict(list))
+    _by_pool: defaultdict[str, list[Sighting]] = field(default_factory=lambda: defaultdict(list))
 
     def get(self, node_id: str) -> Node | None:
         return self.nodes.get(node_id)
@@ -36,14 +41,28 @@ class MemoryNodeStore:
         return sorted((n for n in self.nodes.values() if n.pool == pool), key=lambda n: n.node_id)
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
-        self.recorded.setdefault((event.node_id, event.event_id), (event, sighting_of(event, job_id, note)))
+        key = (event.node_id, event.event_id)
+        if key in self.recorded:
+            return
+        sighting = sighting_of(event, job_id, note)
+        self.recorded[key] = (event, sighting)
+        insort(self._by_node[event.node_id], sighting, key=_IN_TIME)
+        if not note:
+            insort(self._by_pool[event.pool], sighting, key=_IN_TIME)
 
     def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
-        known = sorted(self.recorded.values(), key=lambda pair: (pair[1].at, pair[1].event_id, pair[1].node_id))
-        own = [s for event, s in known if event.node_id == node_id and s.at >= node_since][-FAULTS_LOOKED_UP:]
-        others = [s for event, s in known if event.pool == pool and s.at >= pool_since and not s.note]
-        looked_up = {(s.node_id, s.event_id) for s in (*own, *others[-FAULTS_LOOKED_UP:])}
-        return [s for _, s in known if (s.node_id, s.event_id) in looked_up and not s.note]
+        own = _since(self._by_node[node_id], node_since)
+        others = _since(self._by_pool[pool], pool_since)
+        found = {(s.node_id, s.event_id): s for s in (*own, *others) if not s.note}
+        return sorted(found.values(), key=_IN_TIME)
+
+
+_IN_TIME = attrgetter("at", "event_id", "node_id")
+
+
+def _since(in_time: list[Sighting], since: datetime) -> list[Sighting]:
+    """The newest ones, as many as are looked up."""
+    return in_time[bisect_left(in_time, since, key=lambda sighting: sighting.at) :][-FAULTS_LOOKED_UP:]
 
 
 @dataclass
