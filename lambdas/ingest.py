@@ -30,7 +30,7 @@ def _take(record: SQSRecord) -> None:
         ports().messenger.quarantine(record.body, why)
         logger().warning("event quarantined", extra={"why": why})
         return
-    became = ingest(health_event, ports(), policy().version)
+    became = ingest(health_event, ports(), policy())
     logger().info(
         "event ingested",
         extra={"became": became, "event_id": health_event.event_id, "node": health_event.node_id},

@@ -1,6 +1,6 @@
 """The fault that an incident is about: the gravest that its node reported, read together with everything around it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -29,6 +29,13 @@ class Case:
         return any(fault.action is Action.ESCALATE for fault in self.beside)
 
 
+def without_gravest(case: Case) -> Case | None:
+    """What is left when the gravest fault is somebody else's, or over; None when that is nothing to act on."""
+    if not any(fault.waits_for_job or fault.action is not Action.OBSERVE for fault in case.beside):
+        return None
+    return _case_of(case.beside, case.events)
+
+
 def read_case(history: History, policy: RecoveryPolicy) -> Case:
     """The gravest fault of the boot that the incident began on; the first of equals, so that order does not matter.
 
@@ -42,14 +49,20 @@ def read_case(history: History, policy: RecoveryPolicy) -> Case:
         faults = [Fault(root, Meaning(title, "It reports no fault.", (Action.OBSERVE,)))]
     reached = max(HEIGHT[fault.action] for fault in faults)
     faults = [climb(f, history, policy) if _may_rise_above(reached, f) else f for f in faults]
-    # What the driver wants done about a fault (XID 154) is no cause of its own.
-    gravest = max(faults, key=lambda fault: (HEIGHT[fault.action], fault.key != STATEMENT))
-    return Case(gravest, tuple(fault for fault in faults if fault is not gravest), tuple(events))
+    return _case_of(faults, tuple(events))
+
+
+def _case_of(faults: Sequence[Fault], events: tuple[HealthEvent, ...]) -> Case:
+    # Of two that ask for nothing now, the one that asks for something later. What the driver wants done about a fault
+    # (XID 154) is no cause of its own.
+    gravest = max(faults, key=lambda fault: (HEIGHT[fault.action], fault.waits_for_job, fault.key != STATEMENT))
+    return Case(gravest, tuple(fault for fault in faults if fault is not gravest), events)
 
 
 def _may_rise_above(height: int, fault: Fault) -> bool:
     """Whether its repetition could make it the gravest: only then is it worth looking for."""
-    return fault.next_rung is not NextRung.unproven and any(HEIGHT[action] > height for action in fault.ladder[1:2])
+    second = fault.ladder[1] if len(fault.ladder) > 1 else Action.ESCALATE
+    return fault.next_rung is not NextRung.unproven and HEIGHT[second] > height
 
 
 def _relevant(history: History) -> list[HealthEvent]:

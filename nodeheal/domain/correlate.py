@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, NextRung, Scope
+from nodeheal.contract.vocabulary import Action, NextRung, Scope, Verdict
 from nodeheal.domain.catalog import find
-from nodeheal.domain.diagnosis import Fault
+from nodeheal.domain.diagnosis import Fault, meaning_of
 from nodeheal.domain.incident import History
 from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.policy import RecoveryPolicy
@@ -42,9 +42,11 @@ def _under_other_jobs(fault: Fault, history: History, policy: RecoveryPolicy) ->
 
 def _repeated(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
     rules = policy.correlation
-    times = {s.event_id: s.at for s in _same_place(fault, history, rules.repeat_window_seconds)}
+    newest = fault.alike[-1].observed_at if fault.alike else fault.event.observed_at
+    times = {s.event_id: s.at for s in _same_place(fault, history, rules.repeat_window_seconds, newest)}
     times |= {event.event_id: event.observed_at for event in fault.alike}
-    count = episodes(times.values(), rules.window_seconds)
+    oldest = newest - timedelta(seconds=rules.repeat_window_seconds)
+    count = episodes((at for at in times.values() if oldest <= at <= newest), rules.window_seconds)
     if count < rules.repeats:
         return fault
     hours = rules.repeat_window_seconds / 3600
@@ -60,12 +62,12 @@ def episodes(times: Iterable[datetime], gap_seconds: int) -> int:
     return count
 
 
-def _same_place(fault: Fault, history: History, window_seconds: int) -> list[Sighting]:
-    """Where the same fault was seen on the same accelerator of the same node, in the window before it."""
+def _same_place(fault: Fault, history: History, window_seconds: int, at: datetime | None = None) -> list[Sighting]:
+    """Where the same fault was seen on the same accelerator of the same node, in the window around it."""
     event = fault.event
     return [
         s
-        for s in _within(history, event.observed_at, window_seconds)
+        for s in _within(history, at or event.observed_at, window_seconds)
         if (s.node_id, s.component) == (event.node_id, event.component)
         and (s.family, s.code) == (event.family, event.code)
     ]
@@ -79,9 +81,12 @@ def _within(history: History, at: datetime, seconds: int) -> list[Sighting]:
 
 def nodes_with(fault: Fault, history: History, window_seconds: int) -> dict[str, datetime]:
     """The nodes of the same job that show the same fault at about the same time, each with its first sighting."""
-    event, job = fault.event, history.incident.job_id
+    event, job = fault.alike[-1] if fault.alike else fault.event, history.incident.job_id
     nodes = {event.node_id: event.observed_at}
+    started = history.surroundings.run_started_at
     for s in _within(history, event.observed_at, window_seconds):
+        if started is not None and s.at < started <= event.observed_at:
+            continue  # of the run before
         if job is not None and s.job_id == job and (s.family, s.code) == (event.family, event.code):
             nodes[s.node_id] = min(s.at, nodes.get(s.node_id, s.at))
     return nodes
@@ -95,14 +100,17 @@ def root_of_echo(fault: Fault, history: History, policy: RecoveryPolicy) -> Sigh
     around = [
         s
         for s in _within(history, event.observed_at, policy.correlation.window_seconds)
-        if (s.node_id == event.node_id or (job is not None and s.job_id == job)) and _height(s) > 0
+        if (s.node_id == event.node_id or (job is not None and s.job_id == job)) and _height(s, event.pool, policy) > 0
     ]
-    return max(around, key=lambda s: (_height(s), -s.at.timestamp(), s.event_id), default=None)
+    return max(around, key=lambda s: (_height(s, event.pool, policy), -s.at.timestamp(), s.event_id), default=None)
 
 
-def _height(sighting: Sighting) -> int:
+def _height(sighting: Sighting, pool: str, policy: RecoveryPolicy) -> int:
+    """How much a fault that was seen elsewhere asks for at first."""
     row = find(sighting.family, sighting.code, sighting.subcode)
-    return HEIGHT[row.action] if row else HEIGHT[Action.ESCALATE]
+    verdict = row.verdict if row else Verdict.UNKNOWN
+    meaning = meaning_of(sighting.family, sighting.code, sighting.subcode, verdict, None, pool, policy)
+    return HEIGHT[meaning.ladder[0]] if meaning else HEIGHT[Action.OBSERVE]
 
 
 def other_end(fault: Fault, history: History, policy: RecoveryPolicy) -> Sighting | None:
@@ -113,7 +121,8 @@ def other_end(fault: Fault, history: History, policy: RecoveryPolicy) -> Sightin
     for s in _within(history, fault.event.observed_at, policy.correlation.window_seconds):
         row = find(s.family, s.code, s.subcode)
         is_link = row is not None and row.scope is Scope.link and HEIGHT[row.action] >= HEIGHT[Action.ISOLATE]
-        if is_link and s.node_id != fault.event.node_id and (s.job_id == job or _share_fabric(s, fault.event)):
+        is_related = (job is not None and s.job_id == job) or _share_fabric(s, fault.event)
+        if is_link and s.node_id != fault.event.node_id and is_related:
             return s
     return None
 
@@ -154,15 +163,21 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
     failing: dict[str, tuple[str, dict[str, str]]] = {event.node_id: (fault.key, dict(event.labels))}
     began = event.observed_at
     for s in _within(history, event.observed_at, policy.breaker.window_seconds):
-        if _height(s) >= HEIGHT[Action.ISOLATE]:
+        if _height(s, event.pool, policy) >= HEIGHT[Action.ISOLATE]:
             failing.setdefault(s.node_id, (f"{s.family.value}/{s.code}", dict(s.labels)))
             began = min(began, s.at)
     if len(failing) < limit:
         return None
     shared = Counter(f"{name} {value}" for _, labels in failing.values() for name, value in labels.items())
     shared += Counter(f"fault {key}" for key, _ in failing.values())
-    what, count = max(shared.items(), key=lambda item: (item[1], item[0]))
-    if count < limit:
+    # A fleet mostly runs one driver: only very many nodes that share it say something about it.
+    causes = {
+        what: count
+        for what, count in shared.items()
+        if count >= (policy.breaker.max_nodes if what.startswith("driver_version ") else limit)
+    }
+    if not causes:
         return None
+    what, count = max(causes.items(), key=lambda item: (item[1], item[0]))
     text = f"{len(failing)} nodes of the pool fail together, {count} of them with {what}"
     return CommonCause(text, f"breaker/{event.pool}/{what}/{began:%Y-%m-%dT%H}")

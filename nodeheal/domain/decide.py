@@ -1,11 +1,12 @@
 """The decision core: from an incident's whole history to its next step, with the reason. Pure and total."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, NextRung, Outcome, Provider, Step, Verdict
 from nodeheal.domain import correlate
-from nodeheal.domain.case import Case, read_case
+from nodeheal.domain.case import Case, read_case, without_gravest
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.incident import History
 from nodeheal.domain.knobs import Mode
@@ -22,6 +23,9 @@ _IN_ACT_MODE = {
     Action.REPLACE: "isolate the node and replace it",
     Action.ISOLATE: "isolate the node and ask a human",
 }
+
+
+_AT_JOB_END = "When the job has ended."
 
 
 def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
@@ -50,7 +54,7 @@ def _before_anything_is_touched(say: Spell, seen: Progress, case: Case) -> Decis
         return held
     if fault.action is Action.RESTART_WORKLOAD:
         return _restart_only(say, seen, case)
-    return _not_by_itself(say, seen, fault) or say.step(
+    return _not_by_itself(say, seen, case) or say.step(
         Step.ISOLATE, f"{fault.title}{_beside(case)}: {fault.short_why} First the node is taken out of service."
     )
 
@@ -64,7 +68,7 @@ def _beside(case: Case) -> str:
 def _let_it_be(say: Spell, seen: Progress, case: Case) -> Decision:
     """Nothing is to be done now: it is an echo, a trend, or something that waits for the job to end."""
     fault, history = case.fault, say.history
-    if fault.next_rung is NextRung.job_end and len(fault.ladder) > 1:
+    if fault.waits_for_job:
         return _wait_for_job(say, seen, fault)
     root = correlate.root_of_echo(fault, history, say.policy)
     if root is not None:
@@ -75,18 +79,19 @@ def _let_it_be(say: Spell, seen: Progress, case: Case) -> Decision:
 
 def _wait_for_job(say: Spell, seen: Progress, fault: Fault) -> Decision:
     wanted = fault.ladder[1]
-    held = _held_back(say, seen, fault.climbed("When the job has ended."))
+    held = _held_back(say, seen, fault.climbed(_AT_JOB_END))
     if held is not None:
         return held
     if seen.waited is not None and seen.waited.outcome is Outcome.TIMED_OUT:
         return say.hand_over(f"{fault.title}: the job has not ended in time; a {wanted.lower()} is due when it has")
     why = f"{fault.short_why} Waiting for the job to end; then {WITH_ARTICLE[wanted]}."
-    return say.step(Step.WAIT, f"{fault.title}: {why}")
+    return say.step(Step.WAIT, f"{fault.title}: {why}", awaits_job=True)
 
 
 def _held_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
     """What keeps nodeheal from acting here: the mode of the pool, a maintenance window, the node's opt-out."""
     pool, would = say.history.incident.pool, _IN_ACT_MODE[fault.action]
+    would = f"{would} when the job has ended" if fault.note == _AT_JOB_END else would
     held = say.policy.why_only_observe(say.history.incident.node_id, pool, say.now)
     mode = say.policy.pool(pool).mode_of(fault.action)
     if not held and mode is Mode.observe:
@@ -94,15 +99,23 @@ def _held_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
     if held and seen.restart is not None:
         return say.hand_over(f"{fault.title}: {held} since the recovery began; nothing more is done")
     if held:
-        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {held}; in act mode nodeheal would {would}")
+        told = f"{fault.title}: {held}; in act mode nodeheal would {would}"
+        return say.close(Ending.OBSERVED_ONLY, told, is_held_back=True)
     if mode is Mode.approve:
         asked = f"pool {pool} asks for approval first; nodeheal would {would}"
         return say.hand_over(f"{fault.title}: {asked}. {fault.short_why}")
     return None
 
 
-def _not_by_itself(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+def _or_the_rest(say: Spell, seen: Progress, case: Case, otherwise: Decision) -> Decision:
+    """The gravest fault is somebody else's, or over: what stands beside it speaks now, if it asks for anything."""
+    rest = without_gravest(case)
+    return otherwise if rest is None else _before_anything_is_touched(replace(say, case=rest), seen, rest)
+
+
+def _not_by_itself(say: Spell, seen: Progress, case: Case) -> Decision | None:
     """Whether the fault is one of many with one cause, another node's, or only that of a node that comes up."""
+    fault = case.fault
     cause = correlate.common_cause(fault, say.history, say.policy)
     if cause is not None:
         told = f"{fault.title}: {cause.text}. The cause is not in the nodes, so none of them is touched"
@@ -110,22 +123,25 @@ def _not_by_itself(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
     owner = correlate.owner_of_fabric(fault, say.history, say.policy)
     if owner is not None:
         told = f"{owner.family.value.upper()} {owner.code} on {owner.node_id}"
-        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: one fabric, one incident: it belongs to {told}")
-    return _settle(say, seen, fault)
+        closed = say.close(Ending.OBSERVED_ONLY, f"{fault.title}: one fabric, one incident: it belongs to {told}")
+        return _or_the_rest(say, seen, case, closed)
+    return _settle(say, seen, case)
 
 
-def _settle(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+def _settle(say: Spell, seen: Progress, case: Case) -> Decision | None:
     """Accelerators that are missing while a node comes up are given time. Silence afterwards is not health."""
-    around, event = say.history.surroundings, fault.event
+    fault, around, event = case.fault, say.history.surroundings, case.fault.event
     starts = [at for at in (around.booted_at, around.agent_since) if at is not None and at <= event.observed_at]
     settled_at = max(starts, default=event.observed_at) + timedelta(seconds=say.policy.settle_seconds)
     if fault.key not in say.policy.settling or not starts or event.observed_at >= settled_at:
         return None
     later = [e for e in say.history.events if e.observed_at >= settled_at and e.node_id == event.node_id]
-    alike = [e for e in later if (e.family, e.code, e.boot_id) == (event.family, event.code, event.boot_id)]
+    kind = (event.family, event.code, event.component, event.boot_id)
+    alike = [e for e in later if (e.family, e.code, e.component, e.boot_id) == kind]
     last = max(alike, key=lambda e: (e.observed_at, e.event_id), default=None)
     if last is not None and last.verdict is Verdict.OK:
-        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: gone when it settled")
+        gone = say.close(Ending.OBSERVED_ONLY, f"{fault.title}: gone when it settled")
+        return _or_the_rest(say, seen, case, gone)
     if last is not None and last.verdict is not Verdict.UNKNOWN:
         return None
     if say.now < settled_at:
@@ -139,20 +155,22 @@ def _restart_only(say: Spell, seen: Progress, case: Case) -> Decision:
     """The job's own fault: restart it where it is; the node is not touched."""
     fault = case.fault
     if say.job_id is None:
-        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: no job of ours runs here, nothing to restart")
+        nothing = say.close(Ending.OBSERVED_ONLY, f"{fault.title}: no job of ours runs here, nothing to restart")
+        return _or_the_rest(say, seen, case, nothing)
     # What the next run shows after its start is another fault, and another restart.
     is_again = seen.restart is not None and fault.alike[-1].observed_at > seen.restart.finished_at
     if seen.restart is None or (is_again and seen.restart.outcome is Outcome.DONE):
         nodes = correlate.nodes_with(fault, say.history, say.policy.correlation.window_seconds)
         first = min(nodes, key=lambda node: (nodes[node], node))
         if first != fault.event.node_id:
-            return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: the job's restart belongs to the one on {first}")
+            theirs = say.close(Ending.OBSERVED_ONLY, f"{fault.title}: the job's restart belongs to the one on {first}")
+            return _or_the_rest(say, seen, case, theirs)
         many = f" {len(nodes)} nodes of the job show it at once: it is the application." if len(nodes) > 1 else ""
         return say.step(Step.RESTART_WORKLOAD, f"{fault.title}: {fault.short_why}{many}", Action.RESTART_WORKLOAD)
     if seen.restart.outcome is not Outcome.DONE:
         return say.hand_over(f"{fault.title}: the job could not be restarted: {seen.restart.reason}")
-    pending = next((other for other in case.beside if other.next_rung is NextRung.job_end), None)
-    if pending is not None and len(pending.ladder) > 1:
+    pending = next((other for other in case.beside if other.waits_for_job), None)
+    if pending is not None:
         return _wait_for_job(say, seen, pending)
     if case.has_riddle:
         riddle = next(fault.title for fault in case.beside if fault.action is Action.ESCALATE)
@@ -226,11 +244,11 @@ def _after_repair(say: Spell, seen: Progress, case: Case) -> Decision:
         return say.step(Step.RETURN, f"{proof}; back to service, on probation")
     if seen.returned.outcome is not Outcome.DONE:
         return say.hand_over(f"{fault.title}: healed, but not back in service: {seen.returned.reason}")
-    return _bring_back(say, seen, fault) or say.close(Ending.RECOVERED, _ended(say, seen, fault))
+    return _bring_back(say, seen, case) or say.close(Ending.RECOVERED, _ended(say, seen, fault))
 
 
 def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
-    unfinished = _bring_back(say, seen, case.fault)
+    unfinished = _bring_back(say, seen, case)
     if unfinished:
         return unfinished
     ended = _ended(say, seen, case.fault)
@@ -239,11 +257,12 @@ def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
     return say.close(Ending.RECOVERED, ended)
 
 
-def _bring_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
     """Restart the job once. None when there is nothing (more) to restart."""
     if say.job_id is None or (seen.restart and seen.restart.outcome is Outcome.DONE):
         return None
-    if fault.next_rung is NextRung.job_end and fault.start > 0:
+    killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in case.beside) and seen.restart is None
+    if case.fault.next_rung is NextRung.job_end and case.fault.start > 0 and not killed_the_job:
         return None  # its job had ended by itself before anything was touched
     if seen.restart:
         return say.hand_over(f"{seen.told()}, but the job could not be restarted: {seen.restart.reason}")

@@ -88,6 +88,11 @@ class Fault(NamedTuple):
         return self.meaning.ladder[self.start]
 
     @property
+    def waits_for_job(self) -> bool:
+        """Whether something is to be done when the job has ended."""
+        return self.meaning.next_rung is NextRung.job_end and self.start == 0 and len(self.meaning.ladder) > 1
+
+    @property
     def touches_the_node(self) -> bool:
         """Whether what is to be done takes the node out of service."""
         return HEIGHT[self.action] >= HEIGHT[Action.ISOLATE]
@@ -184,8 +189,7 @@ def _as_stated(fault: Fault, stated: list[Fault], window: timedelta) -> Fault:
     if fault.meaning.is_policy:
         return fault
     for said in stated:  # newest first
-        begins_before_end = said.event.observed_at <= fault.alike[-1].observed_at + window
-        if begins_before_end and fault.event.observed_at <= said.alike[-1].observed_at + window:
+        if any(abs(s.observed_at - f.observed_at) <= window for s in said.alike for f in fault.alike):
             if said is fault:
                 return fault
             return fault._replace(meaning=_stated_meaning(fault.meaning, said.meaning, str(said.event.subcode)))
@@ -197,3 +201,12 @@ def _stated_meaning(table: Meaning, said: Meaning, subcode: str) -> Meaning:
     wanted = subcode.replace("_", " ").lower()
     why = f"The driver states the recovery action itself (XID 154: {wanted}), which wins over the table. {said.why}"
     return replace(said, title=table.title, why=why, scope=table.scope)
+
+
+def dealt_with_the_job(print_of_fault: str, policy: RecoveryPolicy, pool: str) -> bool:
+    """Whether a settled fault was one of the job that ran then: under the next run it is news again."""
+    family, code, subcode, *_ = print_of_fault.split("|")
+    row = find(Family(family), code, subcode or None)
+    verdict = row.verdict if row else Verdict.UNKNOWN
+    meaning = meaning_of(Family(family), code, subcode or None, verdict, None, pool, policy)
+    return meaning is not None and meaning.ladder[0] is Action.RESTART_WORKLOAD

@@ -6,8 +6,7 @@ from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState
-from nodeheal.domain.catalog import find
+from nodeheal.contract.vocabulary import Ending, IncidentState
 from nodeheal.domain.surroundings import Surroundings
 
 
@@ -74,14 +73,8 @@ def incident_id_of(event: HealthEvent) -> str:
 
 def fingerprint(event: HealthEvent) -> str:
     """What makes two findings the same trouble on one boot."""
-    return f"{event.family}/{event.code}/{event.component or '-'}/{event.boot_id}"
-
-
-def dealt_with_the_job(print_of_fault: str) -> bool:
-    """Whether a settled fault was one of the job that ran then: under the next run it is news again."""
-    family, code, *_ = print_of_fault.split("/")
-    row = find(Family(family), code)
-    return row is not None and row.action is Action.RESTART_WORKLOAD
+    parts = (event.family.value, event.code, event.subcode or "", event.component or "-", event.boot_id)
+    return "|".join(parts)
 
 
 def event_entry(event: HealthEvent) -> TimelineEntry:

@@ -193,7 +193,9 @@ class Breaker(Frozen):
 class Lemon(Frozen):
     """A node that is recovered again and again costs more than it gives."""
 
-    incidents: int = Field(default=3, ge=2, description="the incident of a node that marks it, counted in the window")
+    incidents: int = Field(
+        default=3, ge=2, le=16, description="the incident of a node that marks it, counted in the window"
+    )
     window_seconds: int = Field(default=WEEK, gt=0, description="seconds in which its recoveries are counted")
     action: Action = Field(default=Action.REPLACE, description="REPLACE or ISOLATE; a human is told either way")
 

@@ -107,10 +107,10 @@ def _hear_the_node(seen: Progress, history: History, policy: RecoveryPolicy) -> 
     if last is None or last.result.boot_id is None:
         return
     led_to = (last.result.replacement_node_id or last.result.node_id, last.result.boot_id)
+    once = {event.event_id: event for event in history.events}
+    in_order = sorted(once.values(), key=lambda event: (event.observed_at, event.event_id))
     after = [
-        event
-        for event in history.events
-        if (event.node_id, event.boot_id) == led_to and event.verdict is Verdict.FAILED
+        event for event in in_order if (event.node_id, event.boot_id) == led_to and event.verdict is Verdict.FAILED
     ]
     against = [
         fault

@@ -32,6 +32,7 @@ class Spell:
         action: Action | None = None,
         node_id: str | None = None,
         deadline_seconds: int | None = None,
+        awaits_job: bool = False,
     ) -> Decision:
         """Carry out `step`. `action`: the rung that it climbs, whose attempts are reserved first."""
         return self._decision(
@@ -39,14 +40,15 @@ class Spell:
             reason=reason,
             node_id=node_id or self.history.incident.node_id,
             action=action,
+            awaits_job=awaits_job,
             deadline_seconds=deadline_seconds or self._deadline(step),
             reserve=self.reservations(action) if action else (),
             diagnostics_level=self._diagnostics_level() if step is Step.DIAGNOSE else None,
         )
 
-    def close(self, ending: Ending, reason: str) -> Decision:
+    def close(self, ending: Ending, reason: str, is_held_back: bool = False) -> Decision:
         """End it without a human."""
-        return self._decision(step=Step.CLOSE, ending=ending, reason=reason)
+        return self._decision(step=Step.CLOSE, ending=ending, reason=reason, is_held_back=is_held_back)
 
     def hand_over(self, reason: str, page_key: str | None = None) -> Decision:
         """End it with a human."""
@@ -72,6 +74,7 @@ class Spell:
             "deadline_seconds": self.policy.deadlines.quick_seconds,
             "fault": self.case.fault.title,
             "why": self.case.fault.why,
+            "fault_at": self.case.fault.alike[-1].observed_at if self.case.fault.alike else None,
             "policy_version": self.policy.version,
         }
         return Decision.model_validate({**known, **said})

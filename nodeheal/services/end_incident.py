@@ -5,8 +5,9 @@ from dataclasses import replace
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
 from nodeheal.contract.steps import Decision, StepRequest, StepResult
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState, Outcome
+from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import History, dealt_with_the_job, fingerprint
+from nodeheal.domain.incident import History, Incident, fingerprint
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import Progress, read_progress
@@ -14,6 +15,8 @@ from nodeheal.domain.surroundings import PastRecovery
 from nodeheal.ports import Ports
 from nodeheal.services.compose import compose
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
+from nodeheal.services.stop_gang import current_run
+from nodeheal.services.wait_for_news import bring_news
 
 
 def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy, state: IncidentState) -> StepResult:
@@ -33,14 +36,28 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy, sta
     job = ports.jobs.get(closed.job_id) if closed.job_id else None
     seen.job_is_over = job is not None and job.state is JobState.COMPLETED
     for spare in spares:
-        _let_go(str(spare), history, seen, request.decision, ports)
-    node = _let_go(closed.node_id, history, seen, request.decision, ports)
+        _let_go(str(spare), history, seen, request.decision, ports, policy)
+    node = _let_go(closed.node_id, history, seen, request.decision, ports, policy)
+    _wake_who_waits_for_the_job(closed, ports)
     detail_type = INCIDENT_ESCALATED if state is IncidentState.ESCALATED else INCIDENT_CLOSED
     ports.messenger.announce(detail_type, compose(history, seen, request.decision, node))
     return result_of(request, ports, Outcome.DONE, request.decision.reason)
 
 
-def _let_go(node_id: str, history: History, seen: Progress, decided: Decision, ports: Ports) -> Node:
+def _wake_who_waits_for_the_job(incident: Incident, ports: Ports) -> None:
+    """An incident on another node of the job may wait for it to end: this one will not bring it back any more."""
+    _, run = current_run(incident.job_id, ports)
+    if run is None or not run.has_ended:
+        return
+    for task in run.tasks:
+        node = ports.nodes.get(task.node_id)
+        if node is not None and node.open_incident not in (None, incident.incident_id):
+            bring_news(str(node.open_incident), ports)
+
+
+def _let_go(
+    node_id: str, history: History, seen: Progress, decided: Decision, ports: Ports, policy: RecoveryPolicy
+) -> Node:
     """A node in service is free for the next incident; one that is out of service stays with this one until a human
     says so. What the incident dealt with is settled for this boot: its repeats are history, not news."""
     incident_id = history.incident.incident_id
@@ -56,14 +73,14 @@ def _let_go(node_id: str, history: History, seen: Progress, decided: Decision, p
             after = moved(node, NodeState.QUARANTINED, node.state_reason)
         else:
             after = replace(
-                node, open_incident=None, settled={**node.settled, **_settled(node, history, seen, decided)}
+                node, open_incident=None, settled={**node.settled, **_settled(node, history, seen, decided, policy)}
             )
         if ports.nodes.save(after):
             return after
     raise NotAccepted(f"{node_id} is being written by others; the ending is written later")
 
 
-def _settled(node: Node, history: History, seen: Progress, decided: Decision) -> dict[str, str]:
+def _settled(node: Node, history: History, seen: Progress, decided: Decision, policy: RecoveryPolicy) -> dict[str, str]:
     """The node's faults that the last decision knew. When others came after it, only the root is sure to be known."""
     root = history.incident.root
     known = history.events if len(history.events) <= decided.events_seen else (root,)
@@ -71,5 +88,7 @@ def _settled(node: Node, history: History, seen: Progress, decided: Decision) ->
     mine = [e for e in known if e.node_id == node.node_id and e.boot_id == root.boot_id]
     prints = {fingerprint(event) for event in mine}
     if seen.restart is not None and seen.restart.outcome is Outcome.DONE:
-        prints = {fault for fault in prints if not dealt_with_the_job(fault)}  # the next run's are news
+        prints = {
+            fault for fault in prints if not dealt_with_the_job(fault, policy, node.pool)
+        }  # the next run's are news
     return dict.fromkeys(prints, history.incident.incident_id)

@@ -4,11 +4,15 @@ from dataclasses import replace
 from enum import StrEnum
 
 from nodeheal.contract.health_event import HealthEvent, NodeFact
-from nodeheal.contract.vocabulary import Action, Family, IncidentState, Verdict
+from nodeheal.contract.vocabulary import Action, Family, IncidentState, NextRung, NodeState, Verdict
 from nodeheal.domain.catalog import find
+from nodeheal.domain.correlate import episodes
+from nodeheal.domain.diagnosis import meaning_of
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.incident import History, Incident, event_entry, fingerprint, incident_id_of
+from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES
 from nodeheal.services.wait_for_news import bring_news
@@ -25,7 +29,7 @@ class Ingested(StrEnum):
     SEEN = "SEEN"
 
 
-def ingest(event: HealthEvent, ports: Ports, policy_version: str) -> Ingested:
+def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested:
     """Take one event. Safe to repeat: the same event always ends in the same incident, once."""
     for _ in range(SAVE_TRIES):
         node = ports.nodes.get(event.node_id) or enrolled(event)
@@ -37,11 +41,14 @@ def ingest(event: HealthEvent, ports: Ports, policy_version: str) -> Ingested:
         if event.family is Family.heartbeat or event.verdict is Verdict.OK:
             ports.nodes.save(node)  # a lost race means that somebody else has just seen the node
             return _take_good_news(event, node, ports)
+        if node.state is NodeState.RETIRED:
+            ports.nodes.record(event, node.job_id, "the node is retired")
+            return Ingested.HISTORY
         if node.good_since is not None and event.observed_at < node.good_since:
             ports.nodes.record(event, node.job_id, "from before the node last passed its diagnostics")
             return Ingested.HISTORY
         ports.nodes.record(event, node.job_id)
-        outcome = _take_fault(event, node, ports, policy_version)
+        outcome = _take_fault(event, node, ports, policy)
         if outcome is not None:
             return outcome
     raise NotAccepted(f"{event.node_id} is being written by others; event {event.event_id} is tried again later")
@@ -65,18 +72,18 @@ def _take_good_news(event: HealthEvent, node: Node, ports: Ports) -> Ingested:
     """That something is well matters to an incident that waits for it; a heartbeat says nothing of the kind."""
     if event.family is Family.heartbeat or node.open_incident is None:
         return Ingested.SEEN
-    if not ports.incidents.append(node.open_incident, event_entry(event)):
-        return Ingested.DUPLICATE
-    bring_news(node.open_incident, ports)
-    return Ingested.JOINED
+    is_new = ports.incidents.append(node.open_incident, event_entry(event))
+    if is_new or _is_unseen(ports.incidents.history(node.open_incident)):
+        bring_news(node.open_incident, ports)
+    return Ingested.JOINED if is_new else Ingested.DUPLICATE
 
 
-def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy_version: str) -> Ingested | None:
+def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy: RecoveryPolicy) -> Ingested | None:
     """None: the node has changed under us; read it again."""
     if node.open_incident and not _is_abandoned(node, ports):
         return _join(event, node.open_incident, ports)
     settled = node.settled.get(fingerprint(event))
-    if settled:
+    if settled and not _is_open_again(event, node, settled, ports, policy):
         is_new = ports.incidents.append(settled, event_entry(event))
         return Ingested.REPEATED if is_new else Ingested.DUPLICATE
     incident = Incident(
@@ -85,7 +92,7 @@ def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy_version: st
         pool=node.pool,
         root=event,
         opened_at=ports.clock(),
-        policy_version=policy_version,
+        policy_version=policy.version,
         job_id=node.job_id,
     )
     if ports.incidents.open(incident, replace(node, open_incident=incident.incident_id)):
@@ -108,17 +115,45 @@ def _join(event: HealthEvent, incident_id: str, ports: Ports) -> Ingested:
     history = ports.incidents.history(incident_id)
     if history.incident.turn == 0 and history.incident.state is IncidentState.OPEN:
         ports.workflows.start(incident_id, event.node_id)
-    if is_new and _is_news(event, history):
+    # A redelivery makes up for what a crash or a throttle kept from being done the first time.
+    if (is_new or _is_unseen(history)) and _is_news(event, history):
         bring_news(incident_id, ports)
-    if is_new and _may_end_without_it(history, event.node_id, ports):
+    if _may_end_without_it(history, event.node_id, ports):
         raise NotAccepted(f"{incident_id} is ending; event {event.event_id} is taken again when it has")
     return Ingested.JOINED if is_new else Ingested.DUPLICATE
+
+
+def _is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, policy: RecoveryPolicy) -> bool:
+    """Whether a fault that an incident has dealt with on this boot needs another one: what kept nodeheal from acting
+    is over, or it has come so often since that its ladder climbs."""
+    row = find(event.family, event.code, event.subcode)
+    verdict = row.verdict if row else event.verdict
+    meaning = meaning_of(event.family, event.code, event.subcode, verdict, event.product, node.pool, policy)
+    if meaning is None:
+        return False
+    before = ports.incidents.history(settled)
+    last = before.turns[-1].decision if before.turns else None
+    if last is not None and last.is_held_back:
+        may_act = policy.pool(node.pool).mode_of(meaning.ladder[0]) is Mode.act
+        return may_act and not policy.why_only_observe(node.node_id, node.pool, ports.clock())
+    if meaning.next_rung is not NextRung.repeated:
+        return False
+    rules, since = policy.correlation, before.incident.root.observed_at
+    found = ports.nodes.sightings(node.node_id, since, node.pool, event.observed_at)
+    kind = (event.node_id, event.family, event.code, event.component)
+    times = [s.at for s in found if (s.node_id, s.family, s.code, s.component) == kind and s.at > since]
+    return episodes([since, *times, event.observed_at], rules.window_seconds) >= rules.repeats
+
+
+def _is_unseen(history: History) -> bool:
+    """Whether there is an event that the last decision has not seen."""
+    return bool(history.turns) and history.turns[-1].decision.events_seen < len(history.events)
 
 
 def _is_news(event: HealthEvent, history: History) -> bool:
     """Whether an incident that waits has to know: a driver that repeats a harmless line every minute says nothing."""
     row = find(event.family, event.code, event.subcode)
-    if row is not None and row.action is not Action.OBSERVE:
+    if row is not None and (row.action is not Action.OBSERVE or row.next_rung is NextRung.repeated):
         return True
     kind = (event.family, event.code, event.subcode, event.component)
     others = [other for other in history.events if other.event_id != event.event_id]

@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import JobState, NextRung, Outcome
+from nodeheal.contract.vocabulary import JobState, NextRung, NodeState, Outcome
 from nodeheal.domain.case import read_case
+from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
-from nodeheal.domain.incident import dealt_with_the_job
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
@@ -20,12 +20,12 @@ from nodeheal.services.stop_gang import current_run, is_newer_than_fault, may_wr
 GANG_RUNNING = "gang_running"
 
 
-def submit_job(job: Job, nodes: Sequence[Node], ports: Ports) -> Run:
+def submit_job(job: Job, nodes: Sequence[Node], ports: Ports, policy: RecoveryPolicy | None = None) -> Run:
     """Record a new job and start its first run. Raises ValueError if it exists, PlacementRefused as `launch` does."""
     if not ports.jobs.save(job):
         raise ValueError(f"job {job.job_id} exists already")
     run = _record_run(replace(job, version=1), nodes, "submitted", ports)
-    _start(replace(job, version=1), run, ports)
+    _start(replace(job, version=1), run, ports, policy or RecoveryPolicy())
     return run
 
 
@@ -67,7 +67,7 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
     where = ", ".join(f"rank {task.rank} on {task.node_id}" for task in last.tasks)
     tell(request, ports, "launched", f"launching {job.job_id} as run {last.number}: {where}")
     try:
-        _start(job, last, ports)
+        _start(job, last, ports, policy)
     except (PlacementRefused, NotFound) as refusal:
         ports.waits.drop(wait)
         _abandon(job, last.number, ports)
@@ -87,7 +87,7 @@ def _refuse(request: StepRequest, ports: Ports, why: str) -> None:
 
 def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
     """What speaks against placing a rank here: the node is out of service, or has a fault of its own to be healed."""
-    if node.state in OUT_OF_SERVICE:
+    if node.state in OUT_OF_SERVICE or node.state is NodeState.RETIRED:
         return f"{node.node_id} is {node.state}"
     if node.open_incident in (None, request.incident_id):
         return ""
@@ -138,7 +138,7 @@ def _store_wait(request: StepRequest, job: Job, run: Run, token: str, ports: Por
     return wait
 
 
-def _start(job: Job, run: Run, ports: Ports) -> None:
+def _start(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> None:
     """Start all ranks or none: a rank that is refused takes the others down again.
 
     The nodes are marked first: one that is about to train must not be anybody's spare.
@@ -146,7 +146,7 @@ def _start(job: Job, run: Run, ports: Ports) -> None:
     for task in run.tasks:
         node = node_of(task.node_id, ports)
         # What the last run's faults settled is settled for that run: the next one's are news.
-        settled = {fault: by for fault, by in node.settled.items() if not dealt_with_the_job(fault)}
+        settled = {fault: by for fault, by in node.settled.items() if not dealt_with_the_job(fault, policy, node.pool)}
         save_node(ports, node, job_id=job.job_id, settled=settled)
     master = node_of(run.tasks[0].node_id, ports)
     started: list[str] = []

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from nodeheal.contract.vocabulary import Action, JobState
+from nodeheal.contract.vocabulary import Action, JobState, Step
 from nodeheal.domain.incident import History, Incident
 from nodeheal.domain.ladder import RUNGS
 from nodeheal.domain.node import Node
@@ -22,6 +22,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
     own = timedelta(seconds=max(rules.repeat_window_seconds, rules.other_job_window_seconds))
     others = timedelta(seconds=max(rules.window_seconds, policy.breaker.window_seconds))
     sightings = tuple(ports.nodes.sightings(node.node_id, at - own, node.pool, at - others))
+    _, run = current_run(incident.job_id, ports)
     is_crowd = len({sighting.node_id for sighting in sightings}) >= policy.breaker.min_nodes
     surroundings = Surroundings(
         provider=node.provider,
@@ -31,6 +32,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         agent_since=node.agent_since,
         good_since=node.good_since,
         job_is_running=is_running(incident, ports),
+        run_started_at=run.started_at if run else None,
         recoveries=node.recoveries,
         spent=_spent(history, node, ports, policy),
         sightings=sightings,
@@ -46,7 +48,15 @@ def is_running(incident: Incident, ports: Ports) -> bool:
     if not run.has_ended:
         return True
     gang = (ports.nodes.get(task.node_id) for task in run.tasks)
-    return any(node.open_incident not in (None, incident.incident_id) for node in gang if node is not None)
+    others = {node.open_incident for node in gang if node is not None} - {None, incident.incident_id}
+    return any(_may_relaunch(str(other), ports) for other in others)
+
+
+def _may_relaunch(incident_id: str, ports: Ports) -> bool:
+    """Whether an open incident may still bring its job back: it has not ended, and does not itself wait for the job."""
+    history = ports.incidents.history(incident_id)
+    last = history.turns[-1].decision if history.turns else None
+    return history.incident.ending is None and (last is None or last.step is not Step.WAIT)
 
 
 def _spent(history: History, node: Node, ports: Ports, policy: RecoveryPolicy) -> dict[tuple[str, Action], int]:

@@ -22,6 +22,7 @@ from nodeheal.services.escalate_incident import escalate_incident
 from nodeheal.services.ingest import Ingested, enrolled, ingest
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.steps import node_of, save_node
+from nodeheal.services.wait_for_news import NEWS, bring_news, wait_for_news
 
 
 @dataclass(frozen=True)
@@ -106,16 +107,19 @@ class Replay:
         self._end_waits(event.observed_at)
         self._come_to(event.observed_at)
         self._place_job(one)
-        known = self._ports.nodes.get(event.node_id)
-        before = known.open_incident if known else None
-        became = ingest(event, self._ports, self._policy.version)
+        became = ingest(event, self._ports, self._policy)
         self.seen.ingested[became.value] += 1
         opened = node_of(event.node_id, self._ports).open_incident
         if became is Ingested.OPENED and opened is not None:
             self._walk(opened, 0, None)
-        elif before is not None and before in self.seen.still_waiting:
-            waiting = self.seen.still_waiting.pop(before)
-            self._walk(before, waiting.turn, self._waited(before, Outcome.DONE, "there is news"))
+        self._go_on_with_what_was_resumed()
+
+    def _go_on_with_what_was_resumed(self) -> None:
+        """The waits that the event ended, as `ingest` saw it."""
+        waiting = self.seen.still_waiting
+        for incident_id in [known for known in waiting if self._ports.waits.get(NEWS, known) is None]:
+            over = waiting.pop(incident_id)
+            self._walk(incident_id, over.turn, self._waited(incident_id, Outcome.DONE, "there is news"))
 
     def _end_waits(self, until: datetime) -> None:
         """The waits that no news ended by then, each at its deadline."""
@@ -149,6 +153,10 @@ class Replay:
         run = self._ports.jobs.get_run(job_id, 1) if job_id else None
         if run is not None:
             self._ports.jobs.save_run(run.with_task(replace(run.tasks[0], status="STOPPED", exit_code=0)))
+            for incident_id in [*self.seen.still_waiting]:
+                history = self._ports.incidents.history(incident_id)
+                if history.incident.job_id == job_id:
+                    bring_news(incident_id, self._ports)
 
     def _walk(self, incident_id: str, turn: int, result: StepResult | None) -> None:
         while True:
@@ -160,6 +168,7 @@ class Replay:
                 self._note(asked, "waiting")
                 until = self._clock() + timedelta(seconds=decision.deadline_seconds)
                 self.seen.still_waiting[incident_id] = Waiting(turn, until)
+                wait_for_news(asked.model_copy(update={"task_token": f"{incident_id}/{turn}"}), self._ports)
                 return
             result = self._carry_out(asked)
             self._note(asked, result.outcome.value)

@@ -55,7 +55,8 @@ def stop_and_resume(request: StepRequest, ports: Ports, result: StepResult) -> N
 def is_newer_than_fault(run: Run, request: StepRequest, ports: Ports) -> bool:
     """Whether another incident has relaunched the gang since: one fault that many ranks report is one restart."""
     is_restart = "/" in run.why and not run.why.startswith(f"{request.incident_id}/")
-    return is_restart and run.started_at > ports.incidents.history(request.incident_id).incident.root.observed_at
+    fault_at = request.decision.fault_at or ports.incidents.history(request.incident_id).incident.root.observed_at
+    return is_restart and run.started_at > fault_at
 
 
 def current_run(job_id: str | None, ports: Ports) -> tuple[Job | None, Run | None]:

@@ -30,11 +30,7 @@ def _has_come_meanwhile(request: StepRequest, ports: Ports) -> bool:
     decision, history = request.decision, ports.incidents.history(request.incident_id)
     if len(history.events) > decision.events_seen:
         return True
-    if decision.job_id is None or is_running(history.incident, ports):
-        return False
-    # The decision may wait for something else than this job. Then the same wait comes again, and this time it stays.
-    before = history.turns[request.turn - 2].decision if request.turn >= 2 else None
-    return before is None or (before.step, before.events_seen) != (decision.step, decision.events_seen)
+    return decision.awaits_job and not is_running(history.incident, ports)
 
 
 def bring_news(incident_id: str, ports: Ports) -> None:

@@ -151,7 +151,7 @@ def test_a_node_that_failed_again_after_its_diagnosis_is_not_returned() -> None:
     it = Incident()
     it.isolate(), it.reboot(), it.diagnose()
     request = it.request()
-    ingest(xid(79, event_id="again", boot_id="boot-2"), it.ports, "policy-1")
+    ingest(xid(79, event_id="again", boot_id="boot-2"), it.ports, ACT)
 
     assert return_to_service(request, it.ports, ACT).outcome is Outcome.REFUSED
 

@@ -7,7 +7,7 @@ from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdi
 from nodeheal.domain.incident import fingerprint, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import Ingested, ingest
-from tests.unit.builders import NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 
 
 def _heartbeat(**changes: object) -> object:
@@ -15,7 +15,7 @@ def _heartbeat(**changes: object) -> object:
 
 
 def take(ports: Ports, *events: object) -> list[Ingested]:
-    return [ingest(event, ports, "policy-1") for event in events]  # type: ignore[arg-type]
+    return [ingest(event, ports, ACT) for event in events]  # type: ignore[arg-type]
 
 
 def test_a_fault_opens_an_incident_and_starts_its_workflow() -> None:
@@ -25,7 +25,7 @@ def test_a_fault_opens_an_incident_and_starts_its_workflow() -> None:
     assert take(ports, xid(79)) == [Ingested.OPENED]
 
     incident = ports.incidents.history(incident_id_of(xid(79))).incident
-    assert (incident.state, incident.job_id, incident.policy_version) == (IncidentState.OPEN, "llama", "policy-1")
+    assert (incident.state, incident.job_id, incident.policy_version) == (IncidentState.OPEN, "llama", ACT.version)
     assert ports.workflows.started == [incident.incident_id]  # type: ignore[attr-defined]
 
 

@@ -41,7 +41,7 @@ def test_nothing_is_mutated_whatever_the_fault(row: Any) -> None:
     world.nodes.save(node(job_id="llama"))
     ports = replace(world, scheduler=Untouchable(), commands=Untouchable(), budget=Untouchable())
 
-    ingest(event, ports, policy.version)
+    ingest(event, ports, policy)
     incident_id = incident_id_of(event)
     decision = decide_next_step(DecideRequest(incident_id=incident_id, turn=0), ports, policy)
     end = close_incident if decision.step is Step.CLOSE else escalate_incident

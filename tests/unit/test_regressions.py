@@ -45,7 +45,7 @@ def restarted_for_an_application_fault() -> Incident:
 
 def test_the_gravest_fault_decides_whichever_came_first() -> None:
     it = Incident(63)
-    ingest(xid(79), it.ports, "policy-1")
+    ingest(xid(79), it.ports, ACT)
 
     assert it.request().decision.step is Step.ISOLATE
 
@@ -54,7 +54,7 @@ def test_the_gravest_fault_decides_whichever_came_first() -> None:
 def test_an_event_that_is_not_failed_takes_no_node_out_of_service(verdict: Verdict) -> None:
     it = Incident()
     event = xid(79, node_id=C, instance_id=C, event_id="doubtful", verdict=verdict)
-    ingest(event, it.ports, "policy-1")
+    ingest(event, it.ports, ACT)
     it.id = incident_id_of(event)
 
     decision = it.request().decision
@@ -67,7 +67,7 @@ def test_a_relapse_after_the_return_is_told_and_its_repeat_is_news() -> None:
     it = healed()
     it.clock.advance(5)
     relapse = xid(79, event_id="relapse", boot_id="boot-2", observed_at=it.clock())
-    assert ingest(relapse, it.ports, "policy-1") is Ingested.JOINED
+    assert ingest(relapse, it.ports, ACT) is Ingested.JOINED
     it.relaunch()
 
     ending = it.request()
@@ -75,18 +75,18 @@ def test_a_relapse_after_the_return_is_told_and_its_repeat_is_news() -> None:
 
     assert ending.decision.ending is Ending.HANDED_TO_A_HUMAN
     again = xid(79, event_id="again", boot_id="boot-2", observed_at=it.clock())
-    assert ingest(again, it.ports, "policy-1") is Ingested.OPENED
+    assert ingest(again, it.ports, ACT) is Ingested.OPENED
 
 
 def test_a_fault_that_comes_after_the_last_decision_is_taken_again_when_the_incident_is_over() -> None:
     it = restarted_for_an_application_fault()
     ending = it.request()
     with pytest.raises(NotAccepted, match="is ending"):
-        ingest(xid(79), it.ports, "policy-1")
+        ingest(xid(79), it.ports, ACT)
 
     close_incident(ending, it.ports, ACT)
 
-    assert ingest(xid(79), it.ports, "policy-1") is Ingested.OPENED
+    assert ingest(xid(79), it.ports, ACT) is Ingested.OPENED
 
 
 def test_a_copy_that_arrives_beside_the_first_delivery_makes_up_for_its_lost_start() -> None:
@@ -97,7 +97,7 @@ def test_a_copy_that_arrives_beside_the_first_delivery_makes_up_for_its_lost_sta
     get = it.ports.nodes.get
     it.ports.nodes.get = lambda node_id: next(seen, None) or get(node_id)  # type: ignore[method-assign]
 
-    ingest(xid(79), it.ports, "policy-1")
+    ingest(xid(79), it.ports, ACT)
 
     assert it.ports.workflows.started == [it.id]  # type: ignore[attr-defined]
 
@@ -113,7 +113,7 @@ def test_a_gang_that_would_not_stop_is_not_taken_for_a_restarted_one() -> None:
 def test_one_application_fault_on_two_nodes_is_one_restart() -> None:
     it = Incident(31)
     on_b = xid(31, node_id=B, instance_id=B, event_id="on-b")
-    ingest(on_b, it.ports, "policy-1")
+    ingest(on_b, it.ports, ACT)
     request = it.request()
     stop_gang(request, it.ports)
     for rank in (0, 1):

@@ -159,7 +159,7 @@ def test_a_row_remap_waits_for_its_job_and_reboots_when_another_job_is_there() -
 
 
 def test_a_job_that_goes_on_is_waited_for_further() -> None:
-    seen = replayed(fault(63, A, 0, "llama"), fault(63, A, HOUR, "llama"))
+    seen = replayed(fault(63, A, 0, "llama"), fault(92, A, HOUR, "llama"))
 
     assert steps(seen) == ["WAIT", "WAIT"]
 

@@ -47,7 +47,7 @@ class Incident:
         submit_job(LLAMA, [self.node(A), self.node(B)], self.ports)
         for rank in (0, 1):
             self.task_is("RUNNING", rank)
-        ingest(xid(code), self.ports, "policy-1")
+        ingest(xid(code), self.ports, ACT)
         self.id = incident_id_of(xid(code))
         self.turn = 0
         self.last: StepResult | None = None
@@ -590,7 +590,7 @@ def test_a_rank_whose_node_has_rebooted_since_cannot_write_any_more() -> None:
 def test_a_gang_is_not_launched_on_a_node_with_an_incident_of_its_own() -> None:
     it = Incident()
     it.isolate(), it.reboot(), it.diagnose(), it.give_back()
-    ingest(xid(79, node_id=B, instance_id=B, event_id="on-b"), it.ports, "policy-1")
+    ingest(xid(79, node_id=B, instance_id=B, event_id="on-b"), it.ports, ACT)
 
     launch_gang(it.request(), it.ports, ACT)
 
@@ -684,8 +684,8 @@ def test_a_node_that_was_not_touched_stays_in_service_after_a_human_is_told() ->
 
     assert it.node().state is NodeState.HEALTHY
     assert it.node().open_incident is None
-    assert ingest(xid(999, event_id="again"), it.ports, "policy-1").value == "REPEATED"
-    assert ingest(xid(79, event_id="other"), it.ports, "policy-1").value == "OPENED"
+    assert ingest(xid(999, event_id="again"), it.ports, ACT).value == "REPEATED"
+    assert ingest(xid(79, event_id="other"), it.ports, ACT).value == "OPENED"
 
 
 def test_an_ending_may_be_written_twice() -> None:

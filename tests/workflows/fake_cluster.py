@@ -71,10 +71,10 @@ class FakeCluster:
 
     def reports(self, event: HealthEvent) -> Walk:
         """The event arrives, and the incident that it opens is walked to its end."""
-        ingest(event, self.ports, self.policy.version)
+        ingest(event, self.ports, self.policy)
         self.incident_id = incident_id_of(event)
         for more in self.before_walk:
-            ingest(more, self.ports, self.policy.version)
+            ingest(more, self.ports, self.policy)
         return walk("recover_node", {"incident_id": self.incident_id}, self._answers())
 
     @property
@@ -196,7 +196,7 @@ class FakeCluster:
         booted = NodeBooted(**fact, booted_at=self.clock(), address="127.0.0.1", accelerators=8)
         wakeup.on_node_booted(booted, self.ports)
         for event in self.after_reboot:
-            ingest(replace_time(event, self.clock), self.ports, self.policy.version)
+            ingest(replace_time(event, self.clock), self.ports, self.policy)
 
     def _diagnosed(self, request: StepRequest) -> None:
         name = request.decision.node_id

@@ -272,7 +272,7 @@ def test_a_grave_fault_ends_the_wait_for_the_job() -> None:
     cluster = FakeCluster()
 
     def worse() -> None:
-        ingest(xid(79), cluster.ports, cluster.policy.version)
+        ingest(xid(79), cluster.ports, cluster.policy)
 
     cluster.on_wait = worse
 
