@@ -17,7 +17,12 @@ LABELS = 16
 EVIDENCE_BYTES = 8192  # a kernel line is at most 1 KiB; a finding in JSON a few; an event may hold 256 KiB in all
 
 
+_YEARS = range(2000, 2100)  # beyond, a clock is broken, and the arithmetic of windows with it
+
+
 def _utc(moment: datetime) -> datetime:
+    if moment.year not in _YEARS:
+        raise ValueError(f"the year {moment.year} is not one of 2000 to 2099")
     return moment.astimezone(timezone.utc)
 
 

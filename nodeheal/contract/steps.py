@@ -11,7 +11,7 @@ class AttemptLimit(Frozen):
 
     group: Action
     limit: int = Field(ge=0)
-    window_seconds: int = Field(gt=0)
+    window_seconds: int = Field(gt=0, le=90 * 86_400)
 
 
 class Reservation(Frozen):

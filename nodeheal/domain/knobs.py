@@ -13,6 +13,8 @@ from nodeheal.domain.catalog import BUDGET_GROUPS
 HOUR = 3_600
 DAY = 24 * HOUR
 WEEK = 7 * DAY
+# Faults are kept this long; and a knob beyond it is a slip of the finger that would break the arithmetic of times.
+LONGEST = 90 * DAY
 _FAULT = rf"^({'|'.join(family.value for family in Family)})/([^\s/]+(/[^\s/]+)*)$"
 
 # How much an action does. A ladder goes up; what outweighs what when a node reports several faults.
@@ -30,6 +32,9 @@ HEIGHT = {
         )
     )
 }
+
+
+Fault = Annotated[str, Field(pattern=_FAULT)]
 
 
 class Mode(StrEnum):
@@ -93,14 +98,23 @@ class MaintenanceWindow(Frozen):
 class Deadlines(Frozen):
     """How long the workflow waits for each step before it looks for itself. Seconds."""
 
-    isolate_seconds: int = Field(default=180, gt=0, description="drain, and the gang's tasks stopped with their grace")
-    reboot_seconds: int = Field(default=1_200, gt=0, description="a GPU node boots in minutes; firmware can take 15")
-    diagnose_seconds: int = Field(default=1_200, gt=0, description="dcgmi diag -r 2 takes minutes on eight GPUs")
-    replace_seconds: int = Field(default=900, gt=0, description="a swap to a warm spare takes seconds")
-    restart_seconds: int = Field(default=600, gt=0, description="image pull included")
-    quick_seconds: int = Field(default=60, gt=0, description="a step that waits for nothing")
+    isolate_seconds: int = Field(
+        default=180, gt=0, le=LONGEST, description="drain, and the gang's tasks stopped with their grace"
+    )
+    reboot_seconds: int = Field(
+        default=1_200, gt=0, le=LONGEST, description="a GPU node boots in minutes; firmware can take 15"
+    )
+    diagnose_seconds: int = Field(
+        default=1_200, gt=0, le=LONGEST, description="dcgmi diag -r 2 takes minutes on eight GPUs"
+    )
+    replace_seconds: int = Field(default=900, gt=0, le=LONGEST, description="a swap to a warm spare takes seconds")
+    restart_seconds: int = Field(default=600, gt=0, le=LONGEST, description="image pull included")
+    quick_seconds: int = Field(default=60, gt=0, le=LONGEST, description="a step that waits for nothing")
     job_end_seconds: int = Field(
-        default=WEEK, gt=0, description="for the job to end, where a fault lets it finish; then a human is told"
+        default=WEEK,
+        gt=0,
+        le=LONGEST,
+        description="for the job to end, where a fault lets it finish; then a human is told",
     )
 
 
@@ -119,6 +133,14 @@ class PoolPolicy(Frozen):
     diagnostics_level: int | None = Field(
         default=None, ge=1, le=4, description="dcgmi diag -r for this pool; empty: the document's"
     )
+
+    @model_validator(mode="after")
+    def _modes_are_of_actions(self) -> Self:
+        known = (Action.REBOOT, Action.REPLACE, Action.ISOLATE, Action.RESTART_WORKLOAD)
+        wrong = [action for action in self.modes if action not in known]
+        if wrong:
+            raise ValueError(f"modes: {wrong[0]} has no mode; give {', '.join(known)}")
+        return self
 
     def mode_of(self, action: Action) -> Mode:
         """How far nodeheal may go with this action."""
@@ -159,19 +181,26 @@ class Correlation(Frozen):
     """Which findings belong together."""
 
     window_seconds: int = Field(
-        default=300, gt=0, description="findings this close together have one cause: echoes, 154's text, link ends"
+        default=300,
+        gt=0,
+        le=LONGEST,
+        description="findings this close together have one cause: echoes, 154's text, link ends",
     )
-    echoes: tuple[str, ...] = Field(
+    echoes: tuple[Fault, ...] = Field(
         default=("xid/45",), description="faults that are only echoes of another, as family/code: they name their root"
     )
     repeats: int = Field(
         default=3, ge=2, description="the same fault so often on one accelerator climbs a ladder that says 'repeated'"
     )
-    repeat_window_seconds: int = Field(default=DAY, gt=0, description="seconds in which repeats are counted")
+    repeat_window_seconds: int = Field(
+        default=DAY, gt=0, le=LONGEST, description="seconds in which repeats are counted"
+    )
     other_jobs: int = Field(
         default=2, ge=2, description="an application fault on one accelerator under so many jobs is hardware"
     )
-    other_job_window_seconds: int = Field(default=WEEK, gt=0, description="seconds in which those jobs are counted")
+    other_job_window_seconds: int = Field(
+        default=WEEK, gt=0, le=LONGEST, description="seconds in which those jobs are counted"
+    )
     same_code_nodes: int = Field(
         default=3, ge=2, description="the same application fault on so many nodes of one job at once is the application"
     )
@@ -183,7 +212,13 @@ class Breaker(Frozen):
     min_nodes: int = Field(default=3, ge=2, description="fewer nodes than this never trip it")
     max_nodes: int = Field(default=10, ge=2, description="so many nodes always trip it")
     percent: float = Field(default=10.0, gt=0, le=100, description="of the pool's nodes, between those two")
-    window_seconds: int = Field(default=600, gt=0, description="seconds in which failing nodes are counted")
+    window_seconds: int = Field(default=600, gt=0, le=LONGEST, description="seconds in which failing nodes are counted")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.min_nodes > self.max_nodes:
+            raise ValueError(f"min_nodes: {self.min_nodes} is more than max_nodes, {self.max_nodes}")
+        return self
 
     def limit(self, pool_nodes: int) -> int:
         """How many nodes that fail together, for a common cause, trip it."""
@@ -196,7 +231,9 @@ class Lemon(Frozen):
     incidents: int = Field(
         default=3, ge=2, le=16, description="the incident of a node that marks it, counted in the window"
     )
-    window_seconds: int = Field(default=WEEK, gt=0, description="seconds in which its recoveries are counted")
+    window_seconds: int = Field(
+        default=WEEK, gt=0, le=LONGEST, description="seconds in which its recoveries are counted"
+    )
     action: Action = Field(default=Action.REPLACE, description="REPLACE or ISOLATE; a human is told either way")
 
     @model_validator(mode="after")

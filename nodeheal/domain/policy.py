@@ -14,7 +14,19 @@ from pydantic import Field, model_validator
 from nodeheal.contract.health_event import Frozen, NodeId, Word
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
-from nodeheal.domain.knobs import DAY, WEEK, Breaker, Correlation, Deadlines, Lemon, Mode, Override, PoolPolicy
+from nodeheal.domain.knobs import (
+    DAY,
+    LONGEST,
+    WEEK,
+    Breaker,
+    Correlation,
+    Deadlines,
+    Fault,
+    Lemon,
+    Mode,
+    Override,
+    PoolPolicy,
+)
 
 
 def _limit(action: Action, limit: int, window: int) -> AttemptLimit:
@@ -48,7 +60,7 @@ class RecoveryPolicy(Frozen):
     correlation: Correlation = Field(default_factory=Correlation)
     breaker: Breaker = Field(default_factory=Breaker)
     lemon: Lemon = Field(default_factory=Lemon)
-    settling: tuple[str, ...] = Field(
+    settling: tuple[Fault, ...] = Field(
         default=(
             "efa/DEVICE_MISSING",
             "host/efa_count_mismatch",
@@ -62,11 +74,13 @@ class RecoveryPolicy(Frozen):
         description="faults that are normal while a node comes up, as family/code",
     )
     settle_seconds: int = Field(
-        default=300, ge=0, description="seconds that such a fault is given after a boot or an agent upgrade"
+        default=300, ge=0, le=LONGEST, description="seconds that such a fault is given after a boot or an agent upgrade"
     )
     diagnostics_level: int = Field(default=2, ge=1, le=4, description="dcgmi diag -r: 1 seconds, 2 minutes, 4 hours")
-    probation_seconds: int = Field(default=3_600, ge=0, description="no new gang on a returned node for this long")
-    max_turns: int = Field(default=24, gt=3, description="decisions in one incident before a human is asked")
+    probation_seconds: int = Field(
+        default=3_600, ge=0, le=LONGEST, description="no new gang on a returned node for this long"
+    )
+    max_turns: int = Field(default=24, gt=3, le=1_000, description="decisions in one incident before a human is asked")
     deadlines: Deadlines = Field(default_factory=Deadlines)
 
     @model_validator(mode="after")
@@ -78,6 +92,11 @@ class RecoveryPolicy(Frozen):
             for action, limit in limits.items():
                 if limit.group is not action:
                     raise ValueError(f"{name}: {action} counts in group {limit.group}; it must count in its own")
+        wrong = [action for action in self.accelerator_limits if action not in (Action.REBOOT, Action.REPLACE)]
+        if wrong:
+            raise ValueError(f"accelerator_limits: {wrong[0]} is not counted by accelerator; give REBOOT and REPLACE")
+        if "" in self.pools:
+            raise ValueError("pools: a pool has no name")
         seen: set[tuple[str, str]] = set()
         for override in self.overrides:
             keys = {(override.fault, pool) for pool in override.pools or ("",)}

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from nodeheal.contract.evidence.dcgm_errors import NAMES, name_of, names_in
 from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.evidence.tool_report import Fault, fault, first_object, sum_up, unknown
+from nodeheal.contract.evidence.tool_report import (
+    Fault,
+    fault,
+    first_line,
+    first_object,
+    rest_after_first_object,
+    sum_up,
+    unknown,
+)
 from nodeheal.contract.vocabulary import Family, Verdict
 
 # What fails without a known error id is named after its test, if DCGM ships a test of that name.
@@ -66,7 +74,16 @@ def parse_diagnostic(output: str, accelerators: int = 0) -> Report:
             if source.get(key):
                 doubt = f"DCGM reports {key}: {str(source[key])[:300]}"
                 return sum_up([*_global_faults(source[key]), *faults], "", doubt=doubt)
-    return _judge(results, faults, accelerators)
+    rest = rest_after_first_object(output)
+    if rest:  # another run, or the cry of one that was killed: what came first may not be what holds
+        return sum_up(faults, "", doubt=f"something stands behind the diagnostic: {first_line(rest)}")
+    return _judge(results, faults, max(accelerators, _listed(document)))
+
+
+def _listed(document: dict[str, object]) -> int:
+    """How many GPUs the document's own table names."""
+    groups = [group for group in _dicts(document.get("entity_groups")) if group.get("entity_group") == "GPU"]
+    return max((sum(1 for _ in _dicts(group.get("entities"))) for group in groups), default=0)
 
 
 def _judge(results: list[_Result], faults: list[Fault], accelerators: int) -> Report:

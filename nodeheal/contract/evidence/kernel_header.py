@@ -7,7 +7,7 @@ import json
 import re
 
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
-_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_MONTH = r"[^\W\d_]{3,5}\.?"  # in whatever language the machine speaks: Oct, Okt, févr.
 _WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _WALL_TIMESTAMP = (
     rf"(?:\d{{4}}-\d\d-\d\d[T ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?"  # 2026-11-21T05:50:31.123456+00:00
@@ -18,9 +18,7 @@ _WALL_TIMESTAMP = (
 _MONOTONIC = r"\[ {0,12}\d{1,12}\.\d{1,9}\]"  # short-monotonic, and dmesg
 _PRIORITY = r"(?:<(?P<priority>\d{1,3})>)?"
 # RFC 3164 and journalctl: <3>Nov 21 05:50:31 gpu-7 kernel: …
-_TAGGED = re.compile(
-    rf"{_PRIORITY}(?:{_WALL_TIMESTAMP}|{_MONOTONIC}) \S{{1,255}} kernel: ?(?P<text>.*)", re.ASCII | re.DOTALL
-)
+_TAGGED = re.compile(rf"{_PRIORITY}(?:{_WALL_TIMESTAMP}|{_MONOTONIC}) \S{{1,255}} kernel: ?(?P<text>.*)", re.DOTALL)
 # RFC 5424: <3>1 2026-11-21T05:50:31.123Z gpu-7 kernel - - - …
 _RFC5424 = re.compile(
     rf"<(?P<priority>\d{{1,3}})>1 \d{{4}}-\d\d-\d\dT{_CLOCK}(?:Z|[+-]\d\d:\d\d) \S{{1,255}} kernel - \S{{1,32}} "
@@ -29,8 +27,7 @@ _RFC5424 = re.compile(
 )
 _ANY_TAG = re.compile(
     rf"{_PRIORITY}{_WALL_TIMESTAMP} \S{{1,255}} [^\s:\[]{{1,64}}(?:\[[^\]]{{1,32}}\])?:"
-    rf"|<\d{{1,3}}>1 \d{{4}}-\d\d-\d\dT{_CLOCK}(?:Z|[+-]\d\d:\d\d) \S{{1,255}} \S{{1,48}} ",
-    re.ASCII,
+    rf"|<\d{{1,3}}>1 \d{{4}}-\d\d-\d\dT{_CLOCK}(?:Z|[+-]\d\d:\d\d) \S{{1,255}} \S{{1,48}} "
 )
 # [  123.456789][ T1234] …   [  123.456789 <    0.000012>] …   [  +0.000012] …
 _STAMP = re.compile(
@@ -72,6 +69,7 @@ def kernel_text_of_dmesg_line(line: str) -> str | None:
         if decoded["facility"] != "kern":
             return None
         line = line[decoded.end() :]
+    line = line.removeprefix("kernel: ")  # as a drill writes it to the device
     raw = _RAW_PRIORITY.match(line)
     if raw is not None:
         if int(raw["priority"]) >> 3:

@@ -21,8 +21,8 @@ from nodeheal.contract.evidence.kernel_line import LINE_CHARACTERS, finding_in_r
 class LogFormat(str, Enum):
     """How the lines of a log begin.
 
-    `auto`: every line by its own header. Lines with dmesg's headers or none are believed only if the first line of
-    the log has no other header: in a log that names its writers, a line without a name could be anybody's.
+    `auto`: every line by its own header, as far as the first line of the log allows. In a log that names its writers,
+    or is made of records or of journal entries, a line of another form could be anybody's: it is not believed.
     """
 
     auto = "auto"
@@ -71,7 +71,7 @@ def _with_first(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 def _parser(log_format: LogFormat, first: bytes) -> Parse:
     if log_format is LogFormat.auto:
-        return _named if _names_its_writers(first) else _any
+        return _like(first)
     return {
         LogFormat.kmsg: _kmsg,
         LogFormat.dmesg: _dmesg,
@@ -80,13 +80,16 @@ def _parser(log_format: LogFormat, first: bytes) -> Parse:
     }[log_format]
 
 
-def _names_its_writers(block: bytes) -> bool:
+def _like(block: bytes) -> Parse:
+    """The parser for a log that begins so."""
     lines = (line.strip(b"\x00\r") for line in block.split(b"\n", FIRST_LINES))
     # journalctl puts lines of its own between the boots: -- Boot 3f5e… --
     line = next((line for line in lines if line and not line.startswith(b"-- ")), b"")[:LINE_CHARACTERS]
-    return (
-        line.startswith(b"{") or parse_kmsg_record(line) is not None or names_a_writer(line.decode("utf-8", "replace"))
-    )
+    if line.startswith(b"{"):
+        return _journald
+    if parse_kmsg_record(line) is not None:
+        return _kmsg
+    return _syslog if names_a_writer(line.decode("utf-8", "replace")) else _any
 
 
 def _kmsg(line: bytes) -> Finding | None:

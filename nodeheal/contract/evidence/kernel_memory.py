@@ -26,7 +26,11 @@ _DECODED = (
         ),
         "panic",
     ),
-    (re.compile(r"Memory failure: 0x[0-9a-f]{1,16}: recovery action "), "memory_failure"),
+    # A page that was clean or free is let go, and nobody is hurt.
+    (
+        re.compile(r"Memory failure: 0x[0-9a-f]{1,16}: recovery action for (?!clean |free |already )"),
+        "memory_failure",
+    ),
 )
 _MEMORY_PREFIXES = ("mce:", "[Hardware Error]", "{", "EDAC ", "Kernel panic", "Memory failure")
 

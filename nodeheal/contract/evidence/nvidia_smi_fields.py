@@ -44,7 +44,7 @@ def _count(value: str) -> bool | None:
 
 
 def _flag(value: str) -> bool | None:
-    return {"yes": True, "active": True, "no": False, "not active": False}.get(value.lower())
+    return {"yes": True, "active": True, "1": True, "no": False, "not active": False, "0": False}.get(value.lower())
 
 
 def _has_bit(bit: int) -> Callable[[str], bool | None]:

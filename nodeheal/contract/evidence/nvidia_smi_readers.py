@@ -103,6 +103,7 @@ def _closes_box(lines: Sequence[str], border: str) -> bool:
 
 
 # Fields that would show a fault; a table of names and clocks says nothing of health.
+_NO_ANSWER = re.compile(r"\[?(?:N/A|Not Supported)\]?")
 _HEALTH = re.compile("ecc|remap|retired|reset|recovery|throttle|event_reasons")
 
 
@@ -119,7 +120,8 @@ def read_csv(lines: Sequence[str]) -> Listing | None:
     counts = [row[names.index("count")] for row in whole] if "count" in names else []
     attached = max((int(count) for count in counts if re.fullmatch(r"\d{1,4}", count)), default=None)
     readings = tuple(_csv_reading(number, names, row) for number, row in enumerate(whole))
-    tells_health = any(_HEALTH.search(name) for name in names)
+    answers = {row[column] for column, name in enumerate(names) if _HEALTH.search(name) for row in whole}
+    tells_health = any(not _NO_ANSWER.fullmatch(answer) for answer in answers)
     return Listing(readings, attached, has_end=attached is not None, tells_health=tells_health, doubt=doubt)
 
 

@@ -78,6 +78,16 @@ def first_object(output: str) -> dict[str, object]:
     return document if isinstance(document, dict) else {}
 
 
+def rest_after_first_object(output: str) -> str:
+    """What stands behind the first JSON object; empty where there is none."""
+    start = output.find("{")
+    try:
+        _, end = json.JSONDecoder().raw_decode(output[start:]) if start >= 0 else ({}, 0)
+    except (ValueError, RecursionError):
+        return ""
+    return output[start + end :].strip() if start >= 0 else ""
+
+
 def first_line(output: str) -> str:
     """What an unreadable output begins with, short enough for a reason."""
     lines = output.split("\n", 20)

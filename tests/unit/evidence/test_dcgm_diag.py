@@ -252,3 +252,11 @@ def test_a_recording_that_is_cut_off_is_not_health(name: str) -> None:
 @given(st.binary(max_size=300))
 def test_no_bytes_break_the_parser(raw: bytes) -> None:
     assert parse_diagnostic(raw.decode("utf-8", "replace")).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("rest", ["Error: diagnostic was killed", '{"DCGM Diagnostic": {"runtime_error": "x"}}'])
+def test_what_stands_behind_a_diagnostic_is_a_doubt(rest: str) -> None:
+    report = parse_diagnostic(golden("dcgm_diag_4_healthy.json") + "\n" + rest, 0)
+
+    assert report.verdict is Verdict.UNKNOWN
+    assert "stands behind the diagnostic" in report.reason

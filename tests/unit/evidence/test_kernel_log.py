@@ -214,3 +214,24 @@ def test_a_fault_is_handed_out_before_the_next_line_is_there() -> None:
 @pytest.mark.parametrize("log_format", list(LogFormat))
 def test_an_empty_log_has_no_findings(log: bytes, log_format: LogFormat) -> None:
     assert codes(log, log_format) == []
+
+
+@pytest.mark.parametrize("month", ["Okt", "Mär", "févr.", "Dez"])
+def test_a_log_may_be_in_the_language_of_its_machine(month: str) -> None:
+    line = f"{month} 06 17:59:27 balrog kernel: NVRM: Xid (PCI:0000:b9:00): 79, pid=1, name=x, off".encode()
+
+    assert [(number, found.code) for number, found in read_findings([line])] == [(1, "79")]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        b"3,1,1,-;NVRM: Xid (PCI:0000:b9:00): 79, pid=1, name=x, off",
+        b'{"MESSAGE":"NVRM: Xid (PCI:0000:b9:00): 79, pid=1","_TRANSPORT":"kernel"}',
+        b"NVRM: Xid (PCI:0000:b9:00): 79, pid=1, name=x, off",
+    ],
+)
+def test_in_a_log_that_names_its_writers_a_line_of_another_form_is_not_believed(forged: bytes) -> None:
+    log = [b"Nov 21 05:50:31 gpu-7 app[12]: two lines:", forged]
+
+    assert list(read_findings(log)) == []

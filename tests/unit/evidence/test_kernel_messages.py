@@ -594,3 +594,8 @@ def test_a_message_is_cut_before_any_pattern_sees_it() -> None:
 
     assert finding is not None
     assert len(finding.message) == 8192
+
+
+@pytest.mark.parametrize("page", ["clean LRU page", "free buddy page"])
+def test_a_page_that_nobody_needed_is_no_fault(page: str) -> None:
+    assert parse_message(f"Memory failure: 0x7740c0: recovery action for {page}: Recovered") is None

@@ -328,3 +328,16 @@ def test_no_bytes_break_the_parser_or_pass_for_health(raw: bytes) -> None:
 @given(st.lists(st.sampled_from(golden("nvidia_smi_csv_sick.csv").replace("\n", ", \n").split(", ")), max_size=40))
 def test_no_mixture_of_cells_breaks_the_parser(cells: list[str]) -> None:
     assert parse_nvidia_smi(", ".join(cells), 99).verdict is not Verdict.OK
+
+
+def test_remapped_rows_are_told_as_words_or_as_numbers() -> None:
+    head = "index, remapped_rows.pending, remapped_rows.failure\n"
+
+    assert parse_nvidia_smi(f"{head}0, 0, 0\n").verdict is Verdict.OK
+    assert codes(f"{head}0, 1, 1\n") == ["REMAP_PENDING", "REMAP_FAILED"]
+
+
+def test_a_gpu_that_answers_no_question_of_health_is_not_healthy() -> None:
+    text = "index, ecc.errors.uncorrected.volatile.total, remapped_rows.pending\n0, [N/A], [N/A]\n"
+
+    assert parse_nvidia_smi(text).verdict is Verdict.UNKNOWN
