@@ -1,5 +1,6 @@
 """`nodeheal explain`: what would be done about a fault, and why."""
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from nodeheal.cli.imagined import decided, event_of, history_of
 from nodeheal.cli.say import DEFAULT_POLICY, complaints, read_policy, refuse, say, say_json
 from nodeheal.contract.vocabulary import Action, Family, NextRung
 from nodeheal.domain.case import read_case
-from nodeheal.domain.catalog import find
+from nodeheal.domain.catalog import catalog, find
 from nodeheal.domain.diagnosis import diagnose
 from nodeheal.domain.policy import RecoveryPolicy
 
@@ -35,6 +36,10 @@ def explain(
     """What would be done about a fault, and why."""
     document = read_policy(policy)
     code, _, subcode = code.partition("/")
+    if family in (Family.xid, Family.sxid):
+        if not code.isascii() or not code.isdigit():
+            refuse(f"{family} codes are numbers, and {code!r} is none")
+        code = str(int(code))
     try:
         answer = _answer(family, code, subcode or None, product, pool, _actions(after), document)
     except ValidationError as error:
@@ -93,12 +98,20 @@ def _answer(
     }
 
 
+def _perhaps(answer: dict[str, Any]) -> str:
+    """What may have been meant."""
+    known = [row.code for row in catalog().values() if row.family.value == answer["family"]]
+    alike = get_close_matches(answer["code"], dict.fromkeys(known), n=3, cutoff=0.6)
+    alike += [code for code in dict.fromkeys(known) if code.endswith(f"_{answer['code']}") and code not in alike]
+    return f"; did you mean {', '.join(alike[:3])}?" if alike and answer["family"] not in ("xid", "sxid") else ""
+
+
 def _told(answer: dict[str, Any]) -> list[tuple[str, str]]:
     ladder = ", then ".join(answer["ladder"])
     when = f" ({_NEXT[NextRung(answer['next_rung'])]})" if len(answer["ladder"]) > 1 else ""
     lines = [
         ("", answer["fault"]),
-        ("meaning", answer["meaning"] or "nobody has described this fault"),
+        ("meaning", answer["meaning"] or f"nobody has described this fault{_perhaps(answer)}"),
         ("asks for", f"{ladder}{when}"),
         ("why", answer["why"]),
         ("known for", ", ".join(answer["products"])),

@@ -65,6 +65,7 @@ def diff(
     say(f"\n{len(turned)} knobs differ" + (":" if turned else ""))
     for where, a, b in turned:
         say(f"  {where}: {json.dumps(a)} -> {json.dumps(b)}")
+    say("\nLimits, budgets and windows are compared as knobs only: `nodeheal replay` shows what they change.")
     say(f"\n{len(treated)} faults would be treated differently" + (":" if treated else ""))
     for line in _grouped(treated):
         say(line)

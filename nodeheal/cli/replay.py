@@ -12,6 +12,7 @@ from rich.progress import track
 
 from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.cli.say import complaints, read_policy, refuse, say, say_json
+from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.services.replay import Clock, Decided, Past, Replay, Replayed, in_order
 
@@ -21,7 +22,11 @@ SHOWN = 40
 
 def replay(
     events: Annotated[
-        Path, typer.Argument(help="one health event a line, JSON; with EventBridge's envelope or without")
+        Path,
+        typer.Argument(
+            help="one health event a line, JSON: as it is, in EventBridge's envelope, or as "
+            '{"event": …, "job_id": "the job that ran on the node"}'
+        ),
     ],
     policy: Annotated[Path, typer.Option(help="the policy document to decide by")],
     as_json: Annotated[bool, typer.Option("--json", help="for programs: every decision")] = False,
@@ -37,7 +42,7 @@ def replay(
     console, is_quiet = Console(stderr=True), not sys.stderr.isatty()
     for one in track(in_order(past), "replaying", console=console, transient=True, disable=is_quiet):
         world.take(one)
-    replayed = world.seen
+    replayed = world.finish()
     if as_json:
         say_json({"events": len(past), "policy_version": document.version, **_summary(replayed), **_decided(replayed)})
         return
@@ -51,23 +56,26 @@ def _read(file: Path) -> list[Past]:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    past.append(_parse(line, f"{file}:{number}"))
+                    past += _parse(line, f"{file}:{number}")
     except OSError as error:
         refuse(f"{file}: {error.strerror}")
     return past
 
 
-def _parse(line: bytes, where: str) -> Past:
+def _parse(line: bytes, where: str) -> list[Past]:
+    """The event of a line; none for an archived event of another kind."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
         refuse(f"{where}: not JSON: {error}")
     if not isinstance(document, dict):
         refuse(f"{where}: not a JSON object")
+    if document.get("detail-type", names.NODE_HEALTH_REPORTED) != names.NODE_HEALTH_REPORTED:
+        return []
     job_id = document.pop("job_id", None)
     inner = next((document[key] for key in _ENVELOPES if isinstance(document.get(key), dict)), document)
     try:
-        return Past(HealthEvent.model_validate(inner), None if job_id is None else str(job_id))
+        return [Past(HealthEvent.model_validate(inner), None if job_id is None else str(job_id))]
     except ValidationError as error:
         refuse(complaints(where, error))
 
@@ -105,4 +113,5 @@ def _tell(replayed: Replayed, events: int, version: str) -> None:
     say(f"{'budget refused':<18}{len(replayed.budget_refused)}")
     say(f"{'attempts refused':<18}{len(replayed.attempts_refused)}")
     say(f"{'still waiting':<18}{len(replayed.still_waiting)}")
-    say("each step is taken to work, a repair to last 15 minutes, and a human to give a node back after 8 hours")
+    say("each step is taken to work, a repair to last 15 minutes, and a human to give a node back after 8 hours;")
+    say("an event without a job_id is taken to come from a node without a job")

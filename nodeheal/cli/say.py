@@ -15,8 +15,9 @@ BAD_INPUT = 2
 
 
 def say(text: str) -> None:
-    """One line for people."""
-    sys.stdout.write(f"{text}\n")
+    """For people. What a node has said may hold anything: nothing of it reaches the terminal as a command."""
+    clean = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+    sys.stdout.write(f"{clean}\n")
 
 
 def say_json(value: object) -> None:
@@ -51,7 +52,20 @@ def read_text(file: Path) -> str:
 
 def read_policy(file: Path) -> RecoveryPolicy:
     """The policy document; refused with the field named where it is not valid."""
+    text = read_text(file)
     try:
-        return RecoveryPolicy.model_validate_json(read_text(file))
+        document = RecoveryPolicy.model_validate_json(text)
+        json.loads(text, object_pairs_hook=_each_once)
+        return document
     except ValidationError as error:
         refuse(complaints(str(file), error))
+    except (ValueError, RecursionError) as error:
+        refuse(f"{file}: document: {error}")
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    keys = [key for key, _ in pairs]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise ValueError(f"the key {twice!r} stands twice; only one of them would hold")
+    return dict(pairs)

@@ -7,7 +7,7 @@ The real services decide, over whatever ports they are handed. Each step is take
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest, StepResult
@@ -37,6 +37,7 @@ class Past:
 class Pace:
     """How long a node is taken to be out of service for each step. Seconds."""
 
+    react_seconds: int = 10  # a step knows what came within this time: nothing destructive is quicker
     repair_seconds: int = 900  # from the isolation to the return
     human_seconds: int = 8 * 3_600  # until somebody gives back a node that was left to a human
 
@@ -98,12 +99,14 @@ class Replay:
         """`ports`: a world in memory that tells the time by `clock`."""
         self._policy, self._ports, self._clock = policy, ports, clock
         self._pace = pace or Pace()
+        self._opened: list[tuple[datetime, str]] = []  # incidents whose first step is still to come
         self._back: dict[str, datetime] = {}  # when which node would have been in service again
         self.seen = Replayed()
 
     def take(self, one: Past) -> None:
         """The next event, in order of time."""
         event = one.event
+        self._act_on_what_was_opened_before(event.observed_at - timedelta(seconds=self._pace.react_seconds))
         self._end_waits(event.observed_at)
         self._come_to(event.observed_at)
         self._place_job(one)
@@ -111,8 +114,19 @@ class Replay:
         self.seen.ingested[became.value] += 1
         opened = node_of(event.node_id, self._ports).open_incident
         if became is Ingested.OPENED and opened is not None:
-            self._walk(opened, 0, None)
+            self._opened.append((event.observed_at, opened))
         self._go_on_with_what_was_resumed()
+
+    def finish(self) -> Replayed:
+        """Nothing more comes: act on what was opened last. What came of it all."""
+        self._act_on_what_was_opened_before(datetime.max.replace(tzinfo=UTC))
+        return self.seen
+
+    def _act_on_what_was_opened_before(self, moment: datetime) -> None:
+        while self._opened and self._opened[0][0] < moment:
+            at, incident_id = self._opened.pop(0)
+            self._come_to(at)
+            self._walk(incident_id, 0, None)
 
     def _go_on_with_what_was_resumed(self) -> None:
         """The waits that the event ended, as `ingest` saw it."""

@@ -149,7 +149,28 @@ def test_what_cannot_be_a_fault_is_refused_without_a_traceback(words: list[str],
 
 @pytest.mark.parametrize("family", [family for family in Family if family is not Family.heartbeat])
 def test_explain_has_an_answer_for_every_family(family: Family) -> None:
-    assert explained(family.value, "SOMETHING-NEW")["next_step"] in ("CLOSE", "ESCALATE")
+    unknown = "9999" if family in (Family.xid, Family.sxid) else "SOMETHING-NEW"
+
+    assert explained(family.value, unknown)["next_step"] in ("CLOSE", "ESCALATE")
+
+
+@pytest.mark.parametrize("code", ["abc", "-1", "٧٩"])
+def test_an_xid_is_a_number(code: str) -> None:
+    result = RUN.invoke(app, ["explain", "xid", "--", code])
+
+    assert result.exit_code == 2
+    assert "xid codes are numbers" in result.output
+
+
+def test_a_number_may_have_zeros_before_it() -> None:
+    assert explained("xid", "079")["code"] == "79"
+
+
+def test_explain_guesses_what_was_meant() -> None:
+    assert (
+        "did you mean DCGM_FR_VOLATILE_DBE_DETECTED"
+        in RUN.invoke(app, ["explain", "dcgm", "FR_VOLATILE_DBE_DETECTED"]).output
+    )
 
 
 def test_a_policy_that_is_wrong_is_refused_by_field(tmp_path: Path) -> None:

@@ -317,3 +317,44 @@ def test_the_command_waits_for_appconfig_and_not_longer_than_it_says(
     monkeypatch.setattr(policy_documents, "DEPLOY_SECONDS", 0)
 
     assert "deployment 1 is not complete after 0 s" in run("apply", file(ACT), "--why", "x").output
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    document = tmp_path / "policy.json"
+    document.write_text('{"default_pool": {"mode": "observe"}, "default_pool": {"mode": "act"}}')
+
+    result = CliRunner().invoke(app, ["policy", "check", str(document)])
+
+    assert result.exit_code == 2
+    assert "'default_pool' stands twice" in result.output
+
+
+@pytest.mark.parametrize(
+    ("document", "named"),
+    [
+        ({"settle_seconds": 10**12}, "settle_seconds"),
+        ({"breaker": {"window_seconds": 10**14}}, "breaker.window_seconds"),
+        ({"lemon": {"window_seconds": 10**14}}, "lemon.window_seconds"),
+        ({"breaker": {"min_nodes": 10, "max_nodes": 5}}, "breaker"),
+        ({"settling": ["foo/bar"]}, "settling.0"),
+        ({"correlation": {"echoes": ["79"]}}, "correlation.echoes.0"),
+        ({"default_pool": {"modes": {"OBSERVE": "act"}}}, "default_pool"),
+        (
+            {
+                "accelerator_limits": {
+                    "RESTART_WORKLOAD": {"group": "RESTART_WORKLOAD", "limit": 1, "window_seconds": 60}
+                }
+            },
+            "document",
+        ),
+        ({"pools": {"": {"mode": "act"}}}, "document"),
+    ],
+)
+def test_a_knob_that_makes_no_sense_is_refused(tmp_path: Path, document: dict[str, object], named: str) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text(json.dumps(document))
+
+    result = CliRunner().invoke(app, ["policy", "check", str(file)])
+
+    assert result.exit_code == 2
+    assert f"policy.json: {named}" in result.output

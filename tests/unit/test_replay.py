@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.cli.main import app
+from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
@@ -46,7 +47,7 @@ def replayed(*past: Past, policy: RecoveryPolicy = ACT, pace: Pace | None = None
     world = Replay(policy, memory_ports(clock), clock, pace)
     for one in in_order(past):
         world.take(one)
-    return world.seen
+    return world.finish()
 
 
 def steps(seen: Replayed, node_id: str | None = None) -> list[str]:
@@ -252,10 +253,28 @@ def plain(event: HealthEvent) -> dict[str, Any]:
 ENVELOPES: dict[str, Callable[[HealthEvent], dict[str, Any]]] = {
     "raw": lambda event: plain(event),
     "raw with the job": lambda event: {**plain(event), "job_id": "llama"},
-    "EventBridge's": lambda event: {"source": "nodeheal", "detail-type": "x", "detail": plain(event)},
+    "EventBridge's": lambda event: {
+        "source": "nodeheal",
+        "detail-type": names.NODE_HEALTH_REPORTED,
+        "detail": plain(event),
+    },
     "ours": lambda event: {"event": plain(event), "job_id": "llama"},
     "ours without a job": lambda event: {"event": plain(event), "job_id": None},
 }
+
+
+def test_an_archived_event_of_another_kind_is_passed_over(run: Any) -> None:
+    booted = {"detail-type": names.NODE_BOOTED, "detail": {"node_id": A}}
+
+    assert json.loads(run([booted, plain(xid(79))], "--json").output)["events"] == 1
+
+
+def test_the_drivers_word_within_the_same_second_counts_in_either_order() -> None:
+    link = fault(74, A, 0, "llama")
+    word = fault(154, A, 0, "llama", subcode="NODE_REBOOT")
+
+    assert steps(replayed(link, word)) == steps(replayed(word, link))
+    assert "REBOOT" in steps(replayed(link, word))
 
 
 @pytest.mark.parametrize("envelope", ENVELOPES)
