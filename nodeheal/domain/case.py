@@ -1,6 +1,6 @@
 """The fault that an incident is about: the gravest that its node reported, read together with everything around it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -42,7 +42,7 @@ def read_case(history: History, policy: RecoveryPolicy) -> Case:
     A harmless event may open an incident that a grave one joins; which of them came first says nothing.
     """
     root = history.incident.root
-    events = _in_order(_relevant(history)) or [root]
+    events = _relevant(history) or [root]
     faults = diagnose(events, policy, history.incident.pool)
     if not faults:
         title = f"{root.family.value.upper()} {root.code}"
@@ -66,15 +66,12 @@ def _may_rise_above(height: int, fault: Fault) -> bool:
 
 
 def _relevant(history: History) -> list[HealthEvent]:
-    """What the node itself reported on the incident's boot, and has not disproven since by passing diagnostics."""
+    """What the node itself reported on the incident's boot, and has not disproven since by passing diagnostics: each
+    event once, in order of time."""
     root, good_since = history.incident.root, history.surroundings.good_since
     node_id, boot_id = root.node_id, root.boot_id
-    events = [event for event in history.events if event.boot_id == boot_id and event.node_id == node_id]
+    once = {e.event_id: e for e in history.events if e.boot_id == boot_id and e.node_id == node_id}
+    in_order = sorted(once.values(), key=_TIME)
     if good_since is None or good_since >= root.observed_at:  # else it passed them in this very incident
-        return events
-    return [event for event in events if event.observed_at >= good_since]
-
-
-def _in_order(events: Iterable[HealthEvent]) -> list[HealthEvent]:
-    once = {event.event_id: event for event in events}
-    return sorted(once.values(), key=_TIME)
+        return in_order
+    return [event for event in in_order if event.observed_at >= good_since]
