@@ -262,7 +262,7 @@ def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
     if say.job_id is None or (seen.restart and seen.restart.outcome is Outcome.DONE):
         return None
     killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in case.beside) and seen.restart is None
-    if case.fault.next_rung is NextRung.job_end and case.fault.start > 0 and not killed_the_job:
+    if case.fault.next_rung is NextRung.job_end and not killed_the_job:
         return None  # its job had ended by itself before anything was touched
     if seen.restart:
         return say.hand_over(f"{seen.told()}, but the job could not be restarted: {seen.restart.reason}")

@@ -458,3 +458,12 @@ def test_what_says_nothing_new_does_not_end_a_replayed_wait(quiet: dict[str, Any
 
     assert steps(seen) == ["WAIT"]
     assert seen.endings == {}
+
+
+def test_a_job_that_had_ended_by_itself_is_not_restarted_because_another_of_its_nodes_fails_later() -> None:
+    story = Story(xid(REMAP)).amid(job_is_running=False).isolated().rebooted().passed().then(Outcome.DONE)
+    assert story.next().step is Step.CLOSE
+
+    story.amid(job_is_running=True)  # as an open incident on another node of its last run makes it look
+
+    assert story.next().step is Step.CLOSE

@@ -1,5 +1,6 @@
 """Conditions that could be turned round without a test noticing: one test for each."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,20 +11,29 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import DecideRequest, Decision, StepResult
 from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.correlate import episodes
-from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
+from nodeheal.domain.incident import fingerprint, incident_id_of
 from nodeheal.domain.job import Run
+from nodeheal.domain.knobs import Breaker, Budget, Lemon, MaintenanceWindow, Mode, Override, Weekday
+from nodeheal.domain.node import may_move, moved
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import read_progress
 from nodeheal.domain.surroundings import PastRecovery, Sighting, accelerator_scope, node_scope, sighting_of
+from nodeheal.ports import CommandStatus, Wait
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_around import is_running, look_around
+from nodeheal.services.look_once import judged, look_once
+from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
 from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
-from tests.unit.test_decide import Story
+from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_regressions import restarted_for_an_application_fault
+from tests.unit.test_replay import fault, replayed, steps
 from tests.unit.test_steps import A, B, C, Incident
 from tests.workflows.fake_cluster import PEER, FakeCluster
 
@@ -785,3 +795,692 @@ def test_a_rank_that_a_broken_launch_has_started_is_not_started_again() -> None:
     launch_gang(request, it.ports, ACT)
 
     assert ranks == [1]
+
+
+# When it has settled -------------------------------------------------------------------------------------------------
+
+
+def _settling(now: float, *reports: HealthEvent) -> Decision:
+    story = Story(_no_gpus()).amid(booted_at=NOW).then(Outcome.TIMED_OUT)
+    for event in reports:
+        story.reports(event)
+    story.now = later(now)
+    return story.next()
+
+
+def _then(seconds: float, event_id: str, verdict: Verdict = Verdict.OK, **changes: Any) -> HealthEvent:
+    return _no_gpus(**{"event_id": event_id, "observed_at": later(seconds), "verdict": verdict, **changes})
+
+
+def test_what_comes_in_the_moment_in_which_it_should_have_settled_counts() -> None:
+    assert Story(_no_gpus()).amid(booted_at=later(-300)).next().step is Step.ISOLATE
+    assert _settling(301, _then(300, "well")).ending is Ending.OBSERVED_ONLY
+    assert _settling(300).step is Step.ESCALATE
+
+
+@pytest.mark.parametrize(
+    "well",
+    [_then(301, "well", node_id=OTHER), _then(301, "well", code="GPU_COUNT_MISMATCH")],
+    ids=["another node", "another check"],
+)
+def test_good_news_of_another_node_or_check_is_none_of_this_one(well: HealthEvent) -> None:
+    assert "silence is not health" in _settling(310, well).reason
+
+
+@pytest.mark.parametrize(
+    ("reports", "step"),
+    [
+        ((_then(301, "b", Verdict.FAILED), _then(302, "a")), Step.CLOSE),
+        ((_then(301, "b"), _then(302, "a", Verdict.FAILED)), Step.ISOLATE),
+        ((_then(301, "b"), _then(301, "a", Verdict.FAILED)), Step.CLOSE),
+        ((_then(301, "b", Verdict.FAILED), _then(301, "a")), Step.ISOLATE),
+    ],
+    ids=["well at last", "missing at last", "the same moment, well", "the same moment, missing"],
+)
+def test_the_last_report_after_the_settle_time_counts_in_whatever_order_they_came(
+    reports: tuple[HealthEvent, ...], step: Step
+) -> None:
+    assert _settling(310, *reports).step is step
+    assert _settling(310, *reversed(reports)).step is step
+
+
+# The job's own fault -------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_that_failed_is_not_repeated_for_a_later_fault() -> None:
+    story = Story(xid(31)).then(Outcome.FAILED, "rank 1 died")
+
+    assert story.reports(xid(31, event_id="again", observed_at=later(60))).next().step is Step.ESCALATE
+
+
+def test_another_application_fault_beside_it_is_dealt_with_by_the_same_restart() -> None:
+    story = Story(xid(31)).reports(xid(13)).then(Outcome.DONE, "llama restarted")
+
+    assert story.next().ending is Ending.RECOVERED
+
+
+@pytest.mark.parametrize(("ladder", "step"), [(["OBSERVE"], Step.CLOSE), (["OBSERVE", "REBOOT"], Step.WAIT)])
+def test_after_a_restart_a_job_is_waited_for_where_a_second_rung_waits(ladder: list[str], step: Step) -> None:
+    rule = {"fault": "xid/63", "ladder": ladder, "next_rung": "job_end", "why": "so it is here"}
+    story = Story(xid(31), policy=with_policy(overrides=[rule])).amid(job_is_running=True).reports(xid(63))
+
+    assert story.then(Outcome.DONE, "llama restarted").next().step is step
+
+
+def test_the_riddle_that_is_handed_over_is_the_one_that_is_named() -> None:
+    story = Story(xid(31)).reports(xid(92)).reports(xid(999)).then(Outcome.DONE, "llama restarted")
+
+    assert "but XID 999 beside it needs a human" in story.next().reason
+
+
+# Healing -------------------------------------------------------------------------------------------------------------
+
+
+def test_each_step_of_a_recovery_says_why_it_is_taken() -> None:
+    story = Story(xid(79)).isolated().rebooted()
+    prove = story.next().reason
+    back = story.passed().next().reason
+    restart = story.then(Outcome.DONE).next().reason
+    ended = story.then(Outcome.DONE, "llama runs again").next().reason
+
+    assert prove.startswith("it is back with a new boot id")
+    assert back.startswith("proven by a new boot id and passed diagnostics")
+    assert restart.endswith("on the same nodes")
+    assert ended == "XID 79 (GPU has fallen off the bus): rebooted; diagnostics passed; llama runs again"
+
+
+def test_a_swap_restarts_the_job_in_the_spares_place() -> None:
+    assert f"with {SPARE} in place of" in Story(xid(74)).isolated().swapped().passed().next().reason
+
+
+def _bad_link() -> Story:
+    """A link fault whose first rung is a reboot, and whose other end is reported too."""
+    event = xid(145, subcode="RLW_REMAP/0x00000040")
+    return Story(event).amid(sightings=(seen(74, observed_at=later(1)),)).isolated()
+
+
+def test_a_reboot_needs_no_diagnosis_of_the_two_ends_before_it() -> None:
+    assert _bad_link().next().step is Step.REBOOT
+
+
+def test_after_another_rung_the_two_ends_are_not_told_apart_any_more() -> None:
+    assert _bad_link().then(Outcome.REFUSED, "no attempt is reserved").next().step is Step.REPLACE
+
+
+def test_a_node_that_only_passed_its_diagnostics_is_given_back_for_that() -> None:
+    story = Story(xid(74)).amid(sightings=(seen(74, observed_at=later(1)),)).isolated().passed()
+
+    assert story.next().reason.startswith("it passed its diagnostics")
+
+
+def test_what_holds_a_recovery_back_in_the_middle_is_told() -> None:
+    story = Story(xid(79)).isolated()
+    story.policy = with_policy(default_pool={"mode": "act", "modes": {"REBOOT": "observe"}})
+    assert "pool demo is in observe mode for a reboot; the node stays isolated" in story.next().reason
+
+    story.policy = story.policy.model_copy(update={"opted_out": {NODE: "lab machine"}})
+    assert "opted out (lab machine); the node stays isolated" in story.next().reason
+
+    story.policy = ACT
+    story.amid(sightings=_wave(4), pool_nodes=10)
+    assert "5 nodes of the pool fail together" in story.next().reason
+
+
+def test_a_job_that_was_stopped_for_hardware_under_two_jobs_is_brought_back() -> None:
+    before = seen(31, NODE, "bert", observed_at=later(-2 * DAY))
+    story = Story(xid(31)).amid(sightings=(before,)).isolated().rebooted().passed().then(Outcome.DONE)
+
+    assert story.next().step is Step.RESTART_WORKLOAD
+
+
+# The launch ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_waits_for_as_long_as_its_decision_says() -> None:
+    it = _healed()
+    request = it.request()
+
+    launch_gang(request, it.ports, ACT)
+
+    [wait] = it.ports.waits.waits.values()  # type: ignore[attr-defined]
+    assert wait.deadline_at == it.clock() + timedelta(seconds=ACT.deadlines.restart_seconds)
+
+
+def test_a_launch_settles_the_last_runs_faults_for_the_last_run_only() -> None:
+    it = _healed()
+    of_the_job, of_the_node = xid(31, node_id=B), xid(74, node_id=B)
+    settled = {fingerprint(event): "inc-1" for event in (of_the_job, of_the_node)}
+    it.ports.nodes.save(replace(it.node(B), settled=settled))
+
+    it.relaunch()
+
+    assert it.node(B).settled == {fingerprint(of_the_node): "inc-1"}
+
+
+def test_every_rank_is_told_where_the_first_one_is() -> None:
+    it = _healed()
+    it.ports.nodes.save(replace(it.node(B), address="10.0.0.2"))
+
+    it.relaunch()
+
+    told = {name: env["MASTER_ADDR"] for name, env in it.ports.scheduler.environments.items()}  # type: ignore[attr-defined]
+    assert (told["task-llama-2-0"], told["task-llama-2-1"]) == ("127.0.0.1", "127.0.0.1")
+
+
+def test_of_a_refused_launch_what_was_started_is_stopped_and_may_still_write() -> None:
+    it = _healed()
+    request = it.request()
+    first = it.ports.jobs.get_run("llama", 1)
+    assert first is not None
+    tasks = tuple(replace(task, task_id="", status="PENDING", exit_code=None) for task in first.tasks)
+    started = (replace(tasks[0], task_id="task-llama-2-0"), tasks[1])
+    it.ports.jobs.save_run(Run("llama", 2, it.clock(), f"{it.id}/{it.turn}", started))
+
+    def refused(*_: object) -> str:
+        raise PlacementRefused("no room")
+
+    no_room: Any = refused
+    it.ports.scheduler.start = no_room  # type: ignore[method-assign]
+    launch_gang(request, it.ports, ACT)
+
+    run = it.ports.jobs.get_run("llama", 2)
+    assert run is not None
+    assert [(task.status, task.stop_reason) for task in run.tasks] == [("PENDING", ""), ("STOPPED", "never started")]
+    assert "task-llama-2-0" in it.ports.scheduler.stopped  # type: ignore[attr-defined]
+
+
+# The look at the deadline --------------------------------------------------------------------------------------------
+
+
+def test_a_node_without_a_job_is_seen_to_be_isolated() -> None:
+    it = Incident()
+    event = xid(79, node_id=C, instance_id=C, event_id="on-c")
+    take(it, event)
+    it.id, it.turn = incident_id_of(event), 0
+    request = it.request()
+    isolate_node(request, it.ports, ACT)
+
+    assert look_once(request, it.ports).outcome is Outcome.DONE
+
+
+def test_an_isolation_that_broke_before_the_drain_says_so() -> None:
+    it = Incident()
+    request = it.request()
+    it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED))
+
+    result = look_once(request, it.ports)
+
+    assert (result.outcome, result.reason) == (Outcome.FAILED, "it could not be drained")
+
+
+def test_a_boot_that_nobody_told_of_is_seen_and_its_wait_forgotten() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    reserve_attempt(request, it.ports)
+    reboot_node(request, it.ports)
+    it.ports.nodes.save(replace(it.node(), boot_id="boot-2"))
+
+    result = look_once(request, it.ports)
+
+    assert (result.outcome, result.boot_id) == (Outcome.DONE, "boot-2")
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def _diagnosing(status: CommandStatus | None) -> StepResult:
+    """What a look sees of a diagnosis whose command went so. None: it was never sent."""
+    it = Incident()
+    it.isolate(), it.reboot()
+    request = it.request()
+    if status is None:
+        wait = Wait(DIAGNOSTICS, f"{it.id}-{it.turn}", "token", it.id, it.clock(), boot_id="boot-2")
+        it.ports.waits.save(wait)
+        unsent: Any = None
+        it.ports.commands.look = unsent  # type: ignore[method-assign]
+        return look_once(request, it.ports)
+    run_diagnostics(request, it.ports)
+    statuses = it.ports.commands.statuses  # type: ignore[attr-defined]
+    statuses.update(dict.fromkeys(statuses, status))
+    return look_once(request, it.ports)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "reason"),
+    [
+        (None, Outcome.TIMED_OUT, "the command is UNKNOWN"),
+        (CommandStatus("FAILED"), Outcome.TIMED_OUT, "the command is FAILED"),
+        (CommandStatus("SUCCEEDED", '{"verdict": "OK"}'), Outcome.UNKNOWN, "cannot be read"),
+        (CommandStatus("SUCCEEDED", "null"), Outcome.UNKNOWN, "cannot be read"),
+        (CommandStatus("SUCCEEDED", '{"verdict": "OK", "failed_tests": []}'), Outcome.DONE, "diagnostics passed"),
+    ],
+    ids=["never sent", "failed", "without tests", "no document", "passed"],
+)
+def test_a_look_at_a_diagnosis_names_the_boot_that_it_is_about(
+    status: CommandStatus | None, outcome: Outcome, reason: str
+) -> None:
+    result = _diagnosing(status)
+
+    assert (result.outcome, result.boot_id) == (outcome, "boot-2")
+    assert reason in result.reason
+
+
+@pytest.mark.parametrize(("failed", "told"), [("pcie", "no result (pcie)"), ("", "no result")])
+def test_a_diagnosis_without_a_result_names_the_tests_that_it_knows_of(failed: str, told: str) -> None:
+    assert judged(Verdict.UNKNOWN, failed)[1] == f"diagnostics gave {told}"
+
+
+def test_a_restart_that_was_not_seen_says_where_its_ranks_are() -> None:
+    it = _healed()
+
+    result = look_once(it.request(), it.ports)
+
+    assert result.outcome is Outcome.TIMED_OUT
+    assert result.reason.endswith("rank 0 is STOPPED, rank 1 is STOPPED")
+
+
+# News ----------------------------------------------------------------------------------------------------------------
+
+
+def _waiting(*beside: HealthEvent) -> Incident:
+    it = Incident(63)
+    for event in beside:
+        take(it, event)
+    wait_for_news(it.request(), it.ports)
+    assert it.is_waiting()
+    return it
+
+
+def test_a_copy_of_what_the_decision_knew_is_no_news() -> None:
+    it = _waiting()
+
+    assert take(it, xid(63)) is Ingested.DUPLICATE
+    assert it.is_waiting()
+
+
+def test_a_harmless_line_that_was_told_before_is_no_news_whatever_else_was_told() -> None:
+    it = _waiting(xid(92, event_id="other", observed_at=later(1)))
+
+    take(it, xid(63, event_id="again", observed_at=later(2)))
+
+    assert it.is_waiting()
+
+
+def test_a_fault_that_asks_for_something_is_news_every_time() -> None:
+    it = restarted_for_an_application_fault()
+    take(it, xid(63, observed_at=it.clock()))
+    wait_for_news(it.request(), it.ports)
+    assert it.is_waiting()
+    it.clock.advance(60)
+
+    take(it, xid(31, event_id="next-run", observed_at=it.clock()))
+
+    assert it.resumed().outcome is Outcome.DONE
+
+
+def test_an_event_that_the_last_decision_has_just_counted_has_joined() -> None:
+    it = Incident(999)
+    append = it.ports.incidents.append
+    decided: list[Decision] = []
+
+    def then_it_is_decided(incident_id: str, entry: Any) -> bool:
+        is_new = append(incident_id, entry)
+        if not decided:
+            decided.append(it.request().decision)
+        return is_new
+
+    it.ports.incidents.append = then_it_is_decided  # type: ignore[method-assign]
+
+    assert take(it, xid(92, event_id="beside")) is Ingested.JOINED
+    assert (decided[0].ending, decided[0].events_seen) == (Ending.HANDED_TO_A_HUMAN, 2)
+
+
+def test_a_fabric_that_failed_before_is_another_one() -> None:
+    before = _switch_seen(OTHER, -3, labels={"fabric": "f2"})
+
+    assert amid(_switch(), before).step is Step.ISOLATE
+
+
+def test_a_job_whose_restart_failed_counts_as_stopped() -> None:
+    story = Story(xid(31)).then(Outcome.FAILED, "rank 1 died")
+
+    assert read_progress(story.history, ACT).has_stopped_job is True
+
+
+# What an event asks for ----------------------------------------------------------------------------------------------
+
+
+def test_good_news_asks_for_nothing() -> None:
+    well = xid(79, event_id="well", verdict=Verdict.OK)
+
+    assert Story(xid(92)).reports(well).next().ending is Ending.OBSERVED_ONLY
+
+
+def test_an_override_leaves_a_link_a_link() -> None:
+    rule = {"fault": "xid/74", "ladder": ["REPLACE"], "why": "our boards never come back"}
+    story = Story(xid(74), policy=with_policy(overrides=[rule])).amid(sightings=(seen(74),)).isolated()
+
+    assert story.next().step is Step.DIAGNOSE
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (xid(63, verdict=Verdict.UNKNOWN), "It is reported as UNKNOWN"),
+        (xid(154, verdict=Verdict.UNKNOWN), "XID 154"),
+    ],
+    ids=["where the catalog is sure", "where the catalog is not sure either"],
+)
+def test_a_doubt_is_told_where_the_catalog_has_none(event: HealthEvent, reason: str) -> None:
+    decision = Story(event).amid(job_is_running=True).next()
+
+    assert decision.step is Step.ESCALATE
+    assert reason in decision.reason
+    assert ("nobody can tell" in decision.reason) is (event.code == "63")
+
+
+@pytest.mark.parametrize(
+    ("event", "step"),
+    [
+        (xid(79, family=Family.sxid, code="20009"), Step.CLOSE),
+        (xid(63, subcode="fatal"), Step.WAIT),
+        (xid(79, family=Family.sxid, code="20009", subcode="fatal"), Step.ESCALATE),
+    ],
+    ids=["not called fatal", "no switch", "a switch that is called fatal"],
+)
+def test_fatal_is_a_word_of_the_switches(event: HealthEvent, step: Step) -> None:
+    assert Story(event).amid(job_is_running=True).next().step is step
+
+
+@pytest.mark.parametrize(
+    ("code", "subcode", "step"),
+    [
+        (103, None, Step.ESCALATE),
+        (64, None, Step.REPLACE),
+        (159, None, Step.ESCALATE),
+        (145, "RLW_TAGSTATE/0x80000000", Step.CLOSE),
+        (150, "MSE/0x00000000", Step.ESCALATE),
+    ],
+    ids=[
+        "it may come to a reboot",
+        "known for it",
+        "observed at first",
+        "never more than observed",
+        "a reboot at once",
+    ],
+)
+def test_a_code_that_is_not_known_for_the_product_touches_nothing_that_it_could_destroy(
+    code: int, subcode: str | None, step: Step
+) -> None:
+    event = xid(code, subcode=subcode, product="NVIDIA A100-SXM4-80GB")
+    story = Story(event)
+    if step is Step.REPLACE:
+        story.isolated()
+
+    assert story.next().step is step
+
+
+# The driver's word ---------------------------------------------------------------------------------------------------
+
+
+def _said(subcode: str | None = "NONE", seconds: float = 0, **changes: Any) -> HealthEvent:
+    verdict = Verdict.OK if subcode == "NONE" else Verdict.FAILED
+    known = {"event_id": f"154-{subcode}", "verdict": verdict, "observed_at": later(seconds)}
+    return xid(154, **{**known, "subcode": subcode, **changes})
+
+
+@pytest.mark.parametrize(
+    ("said", "step"),
+    [
+        (_said(None), Step.ISOLATE),
+        (_said(family=Family.sxid), Step.ISOLATE),
+        (_said(seconds=WINDOW), Step.CLOSE),
+        (_said(seconds=-WINDOW), Step.CLOSE),
+        (_said(seconds=-WINDOW - 1), Step.ISOLATE),
+    ],
+    ids=["without an action", "a switch's 154", "at the window's end", "at its beginning", "before it"],
+)
+def test_only_a_statement_of_the_driver_close_to_the_fault_wins(said: HealthEvent, step: Step) -> None:
+    assert Story(xid(79)).reports(said).next().step is step
+
+
+@pytest.mark.parametrize(
+    ("event", "step"),
+    [
+        (xid(79, family=Family.nvml, code="GPU_LOST"), Step.ISOLATE),
+        (xid(79, family=Family.nvrm_other, code="gpu_lost"), Step.CLOSE),
+    ],
+    ids=["another tool's", "the driver's own"],
+)
+def test_the_driver_speaks_for_its_own_lines(event: HealthEvent, step: Step) -> None:
+    assert Story(event).reports(_said()).next().step is step
+
+
+def test_a_statement_wins_over_the_table_and_not_over_itself() -> None:
+    assert "The driver states the recovery action itself" not in Story(_said("NODE_REBOOT")).next().reason
+
+
+def test_a_link_stays_a_link_whatever_the_driver_wants_done_about_it() -> None:
+    story = Story(xid(74)).reports(_said("NODE_REBOOT")).amid(sightings=(seen(74),))
+    story.amid(spent={(node_scope(NODE), Action.REBOOT): 1}).isolated()
+
+    assert story.next().step is Step.DIAGNOSE
+
+
+def test_a_node_that_is_to_be_isolated_carries_no_rank() -> None:
+    it = _healed()
+    request = it.request()
+    take(it, xid(54, node_id=B, instance_id=B, event_id="power"))
+
+    launch_gang(request, it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+
+
+# A node's life -------------------------------------------------------------------------------------------------------
+
+_S = NodeState
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (_S.HEALTHY, {_S.SUSPECT, _S.ISOLATED, _S.RETIRED}),
+        (_S.SUSPECT, {_S.HEALTHY, _S.ISOLATED, _S.RETIRED}),
+        (_S.ISOLATED, {_S.RECOVERING, _S.PROBATION, _S.QUARANTINED}),
+        (_S.RECOVERING, {_S.PROBATION, _S.QUARANTINED}),
+        (_S.PROBATION, {_S.HEALTHY, _S.SUSPECT, _S.ISOLATED, _S.RETIRED}),
+        (_S.QUARANTINED, {_S.HEALTHY, _S.PROBATION, _S.RETIRED}),
+        (_S.RETIRED, set()),
+    ],
+)
+def test_a_node_goes_where_its_life_allows_and_may_always_stay(before: NodeState, after: set[NodeState]) -> None:
+    assert {state for state in NodeState if may_move(before, state)} == after | {before}
+
+
+def test_a_move_says_why() -> None:
+    assert moved(node(), NodeState.ISOLATED, "off the bus").state_reason == "off the bus"
+
+
+@pytest.mark.parametrize("state", [NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED])
+def test_a_node_that_is_out_of_service_keeps_its_incident_although_that_has_broken(state: NodeState) -> None:
+    it = Incident()
+    incident = it.ports.incidents.history(it.id).incident
+    it.ports.incidents.finish(replace(incident, state=IncidentState.ESCALATED))
+    it.ports.nodes.save(replace(it.node(), state=state))
+
+    assert take(it, xid(48)) is Ingested.JOINED
+
+
+def test_a_new_boot_forgets_what_was_settled_and_remembers_when_it_came() -> None:
+    before = node(settled={"xid/79/-/boot-1": "inc-1"})
+
+    after = before.booted("boot-2", later(60))
+
+    assert (after.settled, after.booted_at, after.last_seen) == ({}, later(60), later(60))
+
+
+def test_an_event_that_comes_late_does_not_make_the_node_look_older() -> None:
+    before = node(last_seen=later(60))
+
+    assert before.booted("boot-1", NOW).last_seen == later(60)
+    assert before.booted("boot-2", NOW).last_seen == later(60)
+
+
+@pytest.mark.parametrize(
+    ("version", "seconds", "expected"),
+    [
+        ("0.2.0", 60, ("0.2.0", 60)),
+        ("0.1.0", 60, ("0.1.0", 0)),
+        ("0.0.9", -1, ("0.1.0", 0)),
+        ("0.2.0", 0, ("0.2.0", 0)),
+    ],
+    ids=["an upgrade", "the same", "from before the upgrade", "in the same moment"],
+)
+def test_an_agents_version_is_known_since_it_was_first_heard(
+    version: str, seconds: float, expected: tuple[str, float]
+) -> None:
+    after = node(agent_version="0.1.0", agent_since=NOW).speaks_as(version, later(seconds))
+
+    assert (after.agent_version, after.agent_since) == (expected[0], later(expected[1]))
+    assert node().speaks_as("0.1.0", NOW).agent_since == NOW
+
+
+def test_an_incident_counts_as_one_recovery_however_often_its_ending_is_written() -> None:
+    first, then = PastRecovery("inc-1", NOW), PastRecovery("inc-2", later(60))
+
+    after = node().recovered_in(first).recovered_in(then).recovered_in(then)
+
+    assert after.recoveries == (then, first)
+
+
+def test_an_incidents_name_can_be_an_executions_name() -> None:
+    name = incident_id_of(xid(79, node_id="arn:aws/" + "x" * 60 + ".end"))
+
+    assert re.fullmatch(r"inc-20260301T030000-[A-Za-z0-9-]{24}-[0-9a-f]{10}", name)
+    assert name.split("-", 2)[2].startswith("x" * 20 + "-end-")
+
+
+# The policy document -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["REBOOT", "REPLACE", "RESTART_WORKLOAD"])
+def test_a_policy_without_a_limit_is_refused(missing: str) -> None:
+    limits = {name: limit for name, limit in ACT.model_dump(mode="json")["limits"].items() if name != missing}
+
+    with pytest.raises(ValueError, match=f"{missing} is missing"):
+        with_policy(limits=limits)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_refused"),
+    [((), (), True), (("a",), ("b", "a"), True), (("a",), ("b",), False), ((), ("a",), False)],
+    ids=["every pool twice", "one pool twice", "two pools", "one pool beside all"],
+)
+def test_an_override_that_stands_twice_is_refused(
+    first: tuple[str, ...], second: tuple[str, ...], is_refused: bool
+) -> None:
+    rules = [{"fault": "xid/79", "ladder": ["REBOOT"], "pools": pools, "why": "so"} for pools in (first, second)]
+
+    if is_refused:
+        with pytest.raises(ValueError, match="xid/79 stands twice for the same pool"):
+            with_policy(overrides=rules)
+    else:
+        assert len(with_policy(overrides=rules).overrides) == 2
+
+
+def test_of_two_overrides_that_are_equally_exact_one_is_taken() -> None:
+    rules = [
+        {"fault": "xid/145", "ladder": ["REBOOT"], "pools": ["demo"], "why": "the pool's"},
+        {"fault": "xid/145/X", "ladder": ["REPLACE"], "why": "the sub-code's"},
+    ]
+
+    found = with_policy(overrides=rules).override("xid/145/X", "demo")
+
+    assert found is not None
+    assert found.why == "the pool's"
+
+
+def test_a_policy_that_is_let_act_has_no_mode_no_window_and_no_opt_out_left() -> None:
+    held = {
+        "mode": "observe",
+        "modes": {"REBOOT": "approve"},
+        "maintenance": [{"days": ["sunday"], "starts_at": "02:00", "minutes": 120, "why": "patching"}],
+    }
+    policy = with_policy(default_pool=held, pools={"demo": held}, opted_out={NODE: "lab machine"}).acting()
+
+    for pool in ("demo", "another"):
+        assert policy.why_only_observe(NODE, pool, NOW) == ""
+        assert {policy.pool(pool).mode_of(action) for action in (Action.REBOOT, Action.REPLACE)} == {Mode.act}
+
+
+@pytest.mark.parametrize(("nodes", "slots"), [(10_000, 1_000), (3, 1), (0, 1)])
+def test_a_percentage_is_of_a_hundred_and_never_below_the_floor(nodes: int, slots: int) -> None:
+    assert Budget(max_nodes=100_000, max_percent=10, floor_nodes=1).slots(nodes) == slots
+
+
+def test_the_breakers_percentage_is_of_a_hundred_too() -> None:
+    assert Breaker(max_nodes=100_000, percent=10).limit(10_000) == 1_000
+
+
+def test_a_maintenance_window_holds_on_its_day_from_its_first_moment() -> None:
+    sunday, monday = (
+        MaintenanceWindow(days=(day,), starts_at="03:00", minutes=60, why="patching")
+        for day in (Weekday.sunday, Weekday.monday)
+    )
+
+    assert sunday.holds(NOW)  # a Sunday, 03:00
+    assert not sunday.holds(NOW - timedelta(seconds=1))
+    assert not monday.holds(NOW)
+
+
+def test_a_maintenance_window_takes_no_zone() -> None:
+    with pytest.raises(ValueError, match="it is UTC"):
+        MaintenanceWindow(days=(Weekday.sunday,), starts_at="03:00+02:00", minutes=60, why="patching")
+
+
+def test_a_lemon_is_taken_out_or_not_a_lemon() -> None:
+    with pytest.raises(ValueError, match="does not take a lemon out"):
+        Lemon(action=Action.REBOOT)
+
+
+def test_a_reset_stands_between_an_isolation_and_a_reboot() -> None:
+    ladder = (Action.ISOLATE, Action.RESET_GPU, Action.REBOOT)
+
+    assert Override(fault="xid/79", ladder=ladder, why="step by step").ladder == ladder
+
+
+# Replay --------------------------------------------------------------------------------------------------------------
+
+
+def test_another_job_on_the_node_means_that_the_one_before_has_ended() -> None:
+    seen = replayed(fault(63, A, 0, "llama"), fault(63, A, HOUR, "bert", component="0000:ba:00.0"))
+
+    assert steps(seen)[:3] == ["WAIT", "ISOLATE", "REBOOT"]
+
+
+def test_a_line_that_names_no_job_leaves_the_one_that_was_known() -> None:
+    seen = replayed(fault(63, A, 0, "llama"), fault(63, A, HOUR, None, component="0000:ba:00.0"))
+
+    assert steps(seen) == ["WAIT", "WAIT"]
+
+
+def test_waits_end_in_the_order_of_their_deadlines() -> None:
+    week = 7 * DAY
+    seen = replayed(fault(63, B, 0, "bert"), fault(63, A, 60, "llama"), fault(45, C, week + 120))
+
+    ended = [one for one in seen.decisions if one.step == "ESCALATE"]
+    assert [one.node_id for one in ended] == [B, A]
+    assert [one.at for one in ended] == [later(week), later(week + 60)]
+
+
+def test_a_wait_ends_before_what_comes_in_the_moment_of_its_deadline() -> None:
+    seen = replayed(fault(63, A, 0, "llama"), fault(79, A, 7 * DAY, "llama"))
+
+    assert steps(seen)[:2] == ["WAIT", "ESCALATE"]
+
+
+def test_a_node_that_a_human_gave_back_opens_a_new_incident() -> None:
+    given_back = 8 * HOUR
+    seen = replayed(fault(74), fault(48, A, given_back - 1), fault(64, A, given_back))
+
+    assert seen.ingested == {"OPENED": 2, "JOINED": 1}
