@@ -47,7 +47,7 @@ def read_case(history: History, policy: RecoveryPolicy) -> Case:
     if not faults:
         title = f"{root.family.value.upper()} {root.code}"
         faults = [Fault(root, Meaning(title, "It reports no fault.", (Action.OBSERVE,)))]
-    reached = max(HEIGHT[fault.action] for fault in faults)
+    reached = max([HEIGHT[fault.meaning.ladder[fault.start]] for fault in faults])
     faults = [climb(f, history, policy) if _may_rise_above(reached, f) else f for f in faults]
     return _case_of(faults, tuple(events))
 
@@ -55,14 +55,19 @@ def read_case(history: History, policy: RecoveryPolicy) -> Case:
 def _case_of(faults: Sequence[Fault], events: tuple[HealthEvent, ...]) -> Case:
     # Of two that ask for nothing now, the one that asks for something later. What the driver wants done about a fault
     # (XID 154) is no cause of its own.
-    gravest = max(faults, key=lambda fault: (HEIGHT[fault.action], fault.waits_for_job, fault.key != STATEMENT))
+    heights = [HEIGHT[fault.meaning.ladder[fault.start]] for fault in faults]
+    highest = max(heights)
+    highest_ones = [fault for fault, height in zip(faults, heights, strict=True) if height == highest]
+    gravest = max(highest_ones, key=lambda fault: (fault.waits_for_job, fault.key != STATEMENT))
     return Case(gravest, tuple(fault for fault in faults if fault is not gravest), events)
 
 
 def _may_rise_above(height: int, fault: Fault) -> bool:
     """Whether its repetition could make it the gravest: only then is it worth looking for."""
-    second = fault.ladder[1] if len(fault.ladder) > 1 else Action.ESCALATE
-    return fault.next_rung is not NextRung.unproven and HEIGHT[second] > height
+    meaning = fault.meaning
+    if meaning.next_rung is NextRung.unproven:
+        return False
+    return HEIGHT[meaning.ladder[1] if len(meaning.ladder) > 1 else Action.ESCALATE] > height
 
 
 def _relevant(history: History) -> list[HealthEvent]:
