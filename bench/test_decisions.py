@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
 
 from nodeheal.contract.evidence.kernel_line import parse_message
 from nodeheal.contract.health_event import HealthEvent
@@ -33,17 +34,18 @@ def _trouble() -> list[HealthEvent]:
 
 
 @pytest.mark.parametrize("events", [_storm(), _trouble()], ids=["one-code", "five-codes-on-two-gpus"])
-def test_decide_with_fifty_events(benchmark: object, events: list[HealthEvent]) -> None:
+def test_decide_with_fifty_events(benchmark: BenchmarkFixture, events: list[HealthEvent]) -> None:
     root = events[0]
     incident = Incident(incident_id_of(root), root.node_id, root.pool, root, NOW, ACT.version, job_id="llama")
     history = History(incident, tuple(events), ())
 
-    decision = benchmark(decide, history, ACT, NOW)  # type: ignore[operator]
+    decision = benchmark(decide, history, ACT, NOW)
 
     assert decision.reason
 
 
-def test_parse_a_fault(benchmark: object) -> None:
-    finding = benchmark(parse_message, xid(79).evidence)  # type: ignore[operator]
+def test_parse_a_fault(benchmark: BenchmarkFixture) -> None:
+    finding = benchmark(parse_message, xid(79).evidence)
 
+    assert finding is not None
     assert finding.code == "79"

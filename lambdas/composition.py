@@ -16,7 +16,7 @@ from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.policy_reader import PolicyReader
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy import RecoveryPolicy, complaints_of
 from nodeheal.ports import Ports
 
 Event = dict[str, Any]
@@ -91,4 +91,4 @@ def step(
 
 def explain(error: ValidationError) -> str:
     """What is wrong with an input, field by field: the first few are enough to act on."""
-    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False)[:5])
+    return "; ".join(complaints_of(error)[:5])

@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import ValidationError
 
 from nodeheal.adapters.aws.calls import client
 from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments
 from nodeheal.cli.differ import Change, Treatment, changes, knobs
-from nodeheal.cli.say import complaints, read_policy, read_text, refuse, say, say_json
+from nodeheal.cli.say import read_policy, read_text, refuse, say, say_json
 from nodeheal.domain.errors import NodehealError
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy import PolicyRefused, parse_policy
 
 app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal may do, where, and how often.")
 
@@ -146,9 +145,9 @@ def _document(text: str) -> object:
 
 def _version(deployed: Deployed) -> str:
     try:
-        return RecoveryPolicy.model_validate_json(deployed.text).version
-    except ValidationError as error:
-        return f"not valid ({complaints('deployed', error).splitlines()[0]})"
+        return parse_policy(deployed.text).version
+    except PolicyRefused as refused:
+        return f"not valid ({refused.complaints[0]})"
 
 
 @contextmanager

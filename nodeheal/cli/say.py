@@ -8,7 +8,7 @@ from typing import Never
 import typer
 from pydantic import ValidationError
 
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy import PolicyRefused, RecoveryPolicy, complaints_of, parse_policy
 
 DEFAULT_POLICY = Path(__file__).resolve().parent.parent / "policies" / "default.json"
 BAD_INPUT = 2
@@ -33,11 +33,7 @@ def refuse(why: str) -> Never:
 
 def complaints(where: str, error: ValidationError) -> str:
     """What is wrong with a document, a line for each field."""
-    told = []
-    for found in error.errors():
-        field = ".".join(map(str, found["loc"])) or "document"
-        told.append(f"{where}: {field}: {found['msg'].removeprefix('Value error, ')}")
-    return "\n".join(told)
+    return "\n".join(f"{where}: {complaint}" for complaint in complaints_of(error))
 
 
 def read_text(file: Path) -> str:
@@ -52,20 +48,7 @@ def read_text(file: Path) -> str:
 
 def read_policy(file: Path) -> RecoveryPolicy:
     """The policy document; refused with the field named where it is not valid."""
-    text = read_text(file)
     try:
-        document = RecoveryPolicy.model_validate_json(text)
-        json.loads(text, object_pairs_hook=_each_once)
-        return document
-    except ValidationError as error:
-        refuse(complaints(str(file), error))
-    except (ValueError, RecursionError) as error:
-        refuse(f"{file}: document: {error}")
-
-
-def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    keys = [key for key, _ in pairs]
-    twice = next((key for key in keys if keys.count(key) > 1), None)
-    if twice is not None:
-        raise ValueError(f"the key {twice!r} stands twice; only one of them would hold")
-    return dict(pairs)
+        return parse_policy(read_text(file))
+    except PolicyRefused as refused:
+        refuse("\n".join(f"{file}: {complaint}" for complaint in refused.complaints))

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from nodeheal.contract.health_event import Frozen, NodeId, Word
 from nodeheal.contract.steps import AttemptLimit
@@ -138,3 +138,39 @@ class RecoveryPolicy(Frozen):
         """A content hash: two documents that say the same have the same version."""
         document = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(document.encode()).hexdigest()[:12]
+
+
+class PolicyRefused(ValueError):
+    """A document that may not come into force. `complaints`: one for each field that is wrong, the field first."""
+
+    def __init__(self, complaints: tuple[str, ...]) -> None:
+        super().__init__("; ".join(complaints))
+        self.complaints = complaints
+
+
+def parse_policy(text: str) -> RecoveryPolicy:
+    """The document, for whoever reads one: operator, validator or function. Raises PolicyRefused."""
+    try:
+        policy = RecoveryPolicy.model_validate_json(text)
+        json.loads(text, object_pairs_hook=_each_once)
+    except ValidationError as error:
+        raise PolicyRefused(complaints_of(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise PolicyRefused((f"document: {error}",)) from None
+    return policy
+
+
+def complaints_of(error: ValidationError) -> tuple[str, ...]:
+    """What is wrong with a document, the field first."""
+    told = (
+        (".".join(map(str, e["loc"])) or "document", e["msg"].removeprefix("Value error, ")) for e in error.errors()
+    )
+    return tuple(f"{field}: {message}" for field, message in told)
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    keys = [key for key, _ in pairs]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise ValueError(f"the key {twice!r} stands twice; only one of them would hold")
+    return dict(pairs)

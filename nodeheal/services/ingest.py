@@ -131,12 +131,16 @@ def _is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, p
     meaning = meaning_of(event.family, event.code, event.subcode, verdict, event.product, node.pool, policy)
     if meaning is None:
         return False
+    may_act = policy.pool(node.pool).mode_of(meaning.ladder[0]) is Mode.act
+    may_act = may_act and not policy.why_only_observe(node.node_id, node.pool, ports.clock())
+    climbs = meaning.next_rung is NextRung.repeated
+    if not may_act and not climbs:
+        return False  # without reading its story: in a storm this is asked for every line
     before = ports.incidents.history(settled)
     last = before.turns[-1].decision if before.turns else None
     if last is not None and last.is_held_back:
-        may_act = policy.pool(node.pool).mode_of(meaning.ladder[0]) is Mode.act
-        return may_act and not policy.why_only_observe(node.node_id, node.pool, ports.clock())
-    if meaning.next_rung is not NextRung.repeated:
+        return may_act
+    if not climbs:
         return False
     rules, since = policy.correlation, before.incident.root.observed_at
     found = ports.nodes.sightings(node.node_id, since, node.pool, event.observed_at)

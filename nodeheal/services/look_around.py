@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from nodeheal.contract.vocabulary import Action, JobState, Step
 from nodeheal.domain.incident import History, Incident
+from nodeheal.domain.job import Job, Run
 from nodeheal.domain.ladder import RUNGS
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
@@ -22,7 +23,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
     own = timedelta(seconds=max(rules.repeat_window_seconds, rules.other_job_window_seconds))
     others = timedelta(seconds=max(rules.window_seconds, policy.breaker.window_seconds))
     sightings = tuple(ports.nodes.sightings(node.node_id, at - own, node.pool, at - others))
-    _, run = current_run(incident.job_id, ports)
+    job, run = current_run(incident.job_id, ports)
     is_crowd = len({sighting.node_id for sighting in sightings}) >= policy.breaker.min_nodes
     surroundings = Surroundings(
         provider=node.provider,
@@ -31,7 +32,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         booted_at=node.booted_at,
         agent_since=node.agent_since,
         good_since=node.good_since,
-        job_is_running=is_running(incident, ports),
+        job_is_running=_runs(job, run, incident, ports),
         run_started_at=run.started_at if run else None,
         recoveries=node.recoveries,
         spent=_spent(history, node, ports, policy),
@@ -42,7 +43,10 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
 
 def is_running(incident: Incident, ports: Ports) -> bool:
     """Whether the incident's job runs, or is about to run again: a recovery of another of its nodes has stopped it."""
-    job, run = current_run(incident.job_id, ports)
+    return _runs(*current_run(incident.job_id, ports), incident, ports)
+
+
+def _runs(job: Job | None, run: Run | None, incident: Incident, ports: Ports) -> bool:
     if job is None or run is None or job.state is JobState.COMPLETED:
         return False
     if not run.has_ended:

@@ -15,6 +15,7 @@ from nodeheal.cli.differ import changes
 from nodeheal.cli.main import app
 from nodeheal.cli.say import DEFAULT_POLICY
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.services.validate_policy import validate_policy
 from tests.unit.test_policy_documents import FakeAppConfig
 
 OBSERVE, ACT = {"default_pool": {"mode": "observe"}}, {"default_pool": {"mode": "act"}}
@@ -229,7 +230,7 @@ def test_a_document_that_is_in_force_although_it_is_broken_can_be_looked_at(
 ) -> None:
     PolicyDocuments(appconfig).apply(text, "past the command")
 
-    assert run("show").output.splitlines()[0].startswith("# version not valid (deployed: ")
+    assert run("show").output.splitlines()[0].startswith("# version not valid (")
     assert answered("show")["document"] == document
 
 
@@ -358,3 +359,8 @@ def test_a_knob_that_makes_no_sense_is_refused(tmp_path: Path, document: dict[st
 
     assert result.exit_code == 2
     assert f"policy.json: {named}" in result.output
+
+
+def test_the_validator_refuses_what_check_refuses() -> None:
+    with pytest.raises(ValueError, match="'default_pool' stands twice"):
+        validate_policy('{"default_pool": {"mode": "observe"}, "default_pool": {"mode": "act"}}')

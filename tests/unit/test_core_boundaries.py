@@ -1256,7 +1256,10 @@ def test_the_driver_speaks_for_its_own_lines(event: HealthEvent, step: Step) -> 
 
 
 def test_a_statement_wins_over_the_table_and_not_over_itself() -> None:
-    assert "The driver states the recovery action itself" not in Story(_said("NODE_REBOOT")).next().reason
+    by_itself, about_another = Story(_said("NODE_REBOOT")), Story(xid(79)).reports(_said("NODE_REBOOT"))
+
+    assert "The driver states the recovery action itself" not in by_itself.next().why
+    assert "The driver states the recovery action itself" in about_another.next().why
 
 
 def test_a_link_stays_a_link_whatever_the_driver_wants_done_about_it() -> None:

@@ -8,12 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pydantic import ValidationError
-
 from nodeheal.adapters.aws.items import Table, to_item
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy import PolicyRefused, RecoveryPolicy, parse_policy
 
 KEPT_SECONDS = 60
 
@@ -51,11 +49,9 @@ class PolicyReader:
         if self._policy is not None and text == self._text:
             return self._policy
         try:
-            policy = RecoveryPolicy.model_validate_json(text)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "document"
-            return self._last_good(f"the deployed policy is not valid: {where}: {first['msg']}", RecoveryPolicy())
+            policy = parse_policy(text)
+        except PolicyRefused as refused:
+            return self._last_good(f"the deployed policy is not valid: {refused.complaints[0]}", RecoveryPolicy())
         self._text, self._policy = text, policy
         self._remember(policy, text)
         return policy
@@ -73,8 +69,8 @@ class PolicyReader:
         """The table's copy, unless it is from a release whose policies this one cannot read."""
         kept = self.table.get(names.POLICY_PK, names.POLICY_SK)
         try:
-            return RecoveryPolicy.model_validate_json(kept["document"]["S"]) if kept else None
-        except ValidationError:
+            return parse_policy(kept["document"]["S"]) if kept else None
+        except PolicyRefused:
             return None
 
     def _remember(self, policy: RecoveryPolicy, text: str) -> None:
