@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from aws_lambda_powertools import Logger, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
-from aws_lambda_powertools.utilities.parameters import AppConfigProvider
+from aws_lambda_powertools.utilities.parameters import AppConfigProvider, get_secret
 from pydantic import BaseModel, ValidationError
 
 from nodeheal.adapters.aws.calls import client
@@ -16,11 +16,13 @@ from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.policy_reader import PolicyReader
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
+from nodeheal.domain.approval import Links
 from nodeheal.domain.policy import RecoveryPolicy, complaints_of
 from nodeheal.ports import Ports
 
 Event = dict[str, Any]
 Request = TypeVar("Request", bound=BaseModel)
+_SECRET_SECONDS = 3_600
 
 
 @cache
@@ -50,6 +52,13 @@ def _policy_refused(why: str) -> None:
     logger().error("the deployed policy is not the one in force", extra={"why": why})
     with single_metric(names.METRIC_POLICY_REFUSED, MetricUnit.Count, 1, namespace=names.METRICS):
         pass
+
+
+@cache
+def links() -> Links:
+    """Makes and reads approval links. The secret is read once a process."""
+    key = get_secret(os.environ[names.ENV_APPROVAL_KEY], max_age=_SECRET_SECONDS)
+    return Links(os.environ.get(names.ENV_APPROVAL_URL, ""), str(key).encode())
 
 
 @cache

@@ -15,6 +15,7 @@ from nodeheal.contract.steps import AttemptLimit, StepResult
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
+from nodeheal.domain.pool import Pool
 from nodeheal.domain.surroundings import Sighting
 
 Clock = Callable[[], datetime]
@@ -81,8 +82,11 @@ class AttemptLedger(Protocol):
         """How many attempts the window holds now."""
 
 
-class DisruptionBudget(Protocol):
-    """Knows which nodes of a pool are out of service by our hand, and never lets them be more than allowed."""
+class PoolStore(Protocol):
+    """Knows what holds nodeheal back in a pool: the slots of its disruption budget, its breaker, its pause.
+
+    Never more nodes hold a slot than are allowed to.
+    """
 
     def claim(self, pool: str, node_id: str, slots: int) -> bool:
         """Take one of `slots` for this node. Claiming again is True and takes no second slot."""
@@ -92,6 +96,12 @@ class DisruptionBudget(Protocol):
 
     def holders(self, pool: str) -> Sequence[str]:
         """The nodes that hold a slot."""
+
+    def get(self, pool: str) -> Pool:
+        """The pool's breaker and pause as last written (strongly consistent); a blank one for a pool never written."""
+
+    def save(self, pool: Pool) -> bool:
+        """Write them if the version is still the stored one (0: if there is none). False: read it again."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,7 @@ class Wait:
     command_id: str = ""  # the SSM command behind it, where there is one
     twin: tuple[str, str] | None = None  # (kind, key) of a second wait with this token: one answer ends both
     result_json: str = ""  # the StepResult to resume with, where it is known before
+    line: tuple[str, str] | None = None  # (pool, place): stands in the pool's line for a slot, the smallest place first
 
 
 class WaitStore(Protocol):
@@ -124,6 +135,9 @@ class WaitStore(Protocol):
 
     def drop(self, wait: Wait) -> None:
         """Forget the wait, unless a newer one (another token) has taken its place."""
+
+    def in_line(self, pool: str) -> Sequence[Wait]:
+        """The waits that stand in the pool's line, in order of their places; eventually consistent."""
 
 
 class JobStore(Protocol):
@@ -218,7 +232,7 @@ class Ports:
     nodes: NodeStore
     incidents: IncidentStore
     attempts: AttemptLedger
-    budget: DisruptionBudget
+    pools: PoolStore
     waits: WaitStore
     jobs: JobStore
     scheduler: Scheduler

@@ -13,6 +13,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from nodeheal.contract import names
+from stacks.approval_api import ApprovalApi
 from stacks.bundling import code_asset
 from stacks.functions import FUNCTIONS, FunctionSpec, pass_task_roles
 from stacks.nag import accept, accept_wildcards
@@ -49,6 +50,8 @@ class ControlStack(cdk.Stack):
         self.functions = {spec.stem: self._function(spec) for spec in FUNCTIONS}
         self.workflows = self._workflows()
         self._feed_ingest()
+        approval = ApprovalApi(self, self.functions["answer_approval"], self._keep_logs)
+        self.functions["wait_for_approval"].add_environment(names.ENV_APPROVAL_URL, approval.url)
         self._rules()
         validator = self.functions[VALIDATOR]
         seed_policy(self, state.policy, validator, settings)
@@ -71,6 +74,7 @@ class ControlStack(cdk.Stack):
             "events": state.event_queue.queue_arn,
             "quarantine": state.quarantine.queue_arn,
             "policy": state.policy.resource,
+            "approval_key": state.approval_key.secret_arn,
             "undelivered": self._undelivered.queue_arn,
             # Spelled, not referred to: the workflow refers to its functions, and one of them starts it.
             "recover_node": (
@@ -130,6 +134,7 @@ class ControlStack(cdk.Stack):
             names.ENV_RECOVER_NODE_ARN: self._places["recover_node"],
             names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,
             names.ENV_POLICY: self._state.policy.ids,
+            names.ENV_APPROVAL_KEY: self._state.approval_key.secret_arn,
             "POWERTOOLS_SERVICE_NAME": spec.stem,
         }
 

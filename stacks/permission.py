@@ -68,6 +68,9 @@ READ_POLICY = Permission(
     ("appconfig:GetLatestConfiguration", "appconfig:StartConfigurationSession"),
     ("arn:{partition}:appconfig:{region}:{account}:{policy}",),
 )
+READ_APPROVAL_KEY = Permission(
+    "make and check the signatures of approval links", ("secretsmanager:GetSecretValue",), ("{approval_key}",)
+)
 RESUME = Permission(
     "resume the workflow that waits; the task token is the capability, and the call takes no resource",
     ("states:SendTaskSuccess",),

@@ -27,6 +27,7 @@ UNITS = {
     "incidents": "incidents",
     "turns": "decisions",
     "repeats": "times",
+    "tries": "times",
     "level": "level",
     "limit": "attempts",
 }
@@ -102,8 +103,9 @@ An example, in which every pool observes and one acts:
 ## Modes
 
 - `observe` (the default): decide and tell. Each incident is closed with the reason and what act mode would have done.
-- `approve`: the incident is handed to a human with the proposed action. Nothing is touched before: the node is not even
-  isolated. Whoever agrees carries it out, or lets the pool act.
+- `approve`: an email asks first, with a link for yes and one for no; `nodeheal approve ID` and `nodeheal refuse ID` do
+  the same. Nothing is touched before a yes: the node is not even isolated. A yes goes for the action that was asked
+  about, and no further. Silence until the deadline, or a no, hands the incident to a human.
 - `act`: recover, within limits, budget and breaker.
 
 `modes` differs by action: a pool may reboot by itself and ask before it replaces. RESET_GPU goes by the mode of REBOOT.

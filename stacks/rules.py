@@ -73,12 +73,18 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
             ),
         ),
         Route(
-            "IncidentEnded",
-            "An incident was closed or handed to a human: tell the operators",
+            "IncidentTold",
+            "An incident ended, waits for capacity or a reset breaker, or asks for approval: tell the operators",
             "notify",
             True,
             events.EventPattern(
-                source=[names.CONTROL_SOURCE], detail_type=[names.INCIDENT_CLOSED, names.INCIDENT_ESCALATED]
+                source=[names.CONTROL_SOURCE],
+                detail_type=[
+                    names.APPROVAL_REQUESTED,
+                    names.INCIDENT_CLOSED,
+                    names.INCIDENT_ESCALATED,
+                    names.INCIDENT_WAITING,
+                ],
             ),
         ),
     )

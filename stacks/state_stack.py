@@ -5,6 +5,7 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
@@ -36,6 +37,7 @@ class StateStack(cdk.Stack):
         self.event_queue = self._queue("EventQueue", "nodeheal-events", self.event_dlq)
         self.quarantine = self._queue("Quarantine", "nodeheal-quarantine")
         self._route_health_events()
+        self.approval_key = self._approval_key(settings)
         self.node_role = self._node_role(settings)
         validator = next(function for function in FUNCTIONS if function.stem == VALIDATOR)
         self.policy = PolicyStore(self, validator.deployed_name, settings)
@@ -82,6 +84,17 @@ class StateStack(cdk.Stack):
             visibility_timeout=VISIBILITY,
             dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=DELIVERIES, queue=dead) if dead else None,
         )
+
+    def _approval_key(self, settings: Settings) -> secretsmanager.Secret:
+        secret = secretsmanager.Secret(
+            self,
+            "ApprovalKey",
+            description="nodeheal signs its approval links with this; a new value makes every link sent before void",
+            generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
+            removal_policy=cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN,
+        )
+        accept(secret, "AwsSolutions-SMG4", "links live for an hour; rotating in between would void those just sent")
+        return secret
 
     def _route_health_events(self) -> None:
         events.Rule(

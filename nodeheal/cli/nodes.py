@@ -2,27 +2,18 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from botocore.exceptions import BotoCoreError, ClientError
 
-from nodeheal.adapters.aws.messenger import Destinations
-from nodeheal.adapters.aws.ports import aws_ports
+from nodeheal.cli import connect
+from nodeheal.cli.connect import Table, Why, clearly
 from nodeheal.contract import names
-from nodeheal.domain.errors import NodehealError
-from nodeheal.ports import Ports
 from nodeheal.services.release_node import release_node
 
 app = typer.Typer(
     no_args_is_help=True, help="The nodes, in your AWS account (credentials and Region as for the AWS CLI)."
 )
-
-Table = Annotated[str, typer.Option(help="the state table")]
-Why = Annotated[str, typer.Option(help="kept with the node and its incident")]
-FAILED = 1
 
 
 @app.command("list")
@@ -32,8 +23,8 @@ def list_nodes(
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
 ) -> None:
     """Every node of a pool: its state and why, its job, its open incident."""
-    with _clearly():
-        nodes = _ports(table).nodes.in_pool(pool)
+    with clearly():
+        nodes = connect.ports(table).nodes.in_pool(pool)
     rows = [
         {
             "node": node.node_id,
@@ -68,20 +59,6 @@ def retire(node: str, why: Why, table: Table = names.TABLE) -> None:
 
 
 def _free(node: str, why: str, table: str, *, retire: bool) -> None:
-    with _clearly():
-        freed = release_node(node, why, _ports(table), retire=retire)
+    with clearly():
+        freed = release_node(node, why, connect.ports(table), retire=retire)
     sys.stdout.write(f"{node} is {freed.state} now\n")
-
-
-@contextmanager
-def _clearly() -> Iterator[None]:
-    """What goes wrong is said in one line."""
-    try:
-        yield
-    except (NodehealError, ValueError, BotoCoreError, ClientError) as error:
-        sys.stderr.write(f"{error}\n")
-        raise typer.Exit(FAILED) from None
-
-
-def _ports(table: str) -> Ports:
-    return aws_ports(table, "", Destinations("", "", ""))

@@ -13,6 +13,8 @@ NODE_BOOTED = "Node Booted"
 DIAGNOSTICS_FINISHED = "Diagnostics Finished"
 INCIDENT_CLOSED = "Incident Closed"
 INCIDENT_ESCALATED = "Incident Escalated"
+INCIDENT_WAITING = "Incident Waiting"
+APPROVAL_REQUESTED = "Approval Requested"
 
 ECS_TASK_STATE_CHANGE = "ECS Task State Change"
 SSM_INVOCATION_CHANGE = "EC2 Command Invocation Status-change Notification"
@@ -34,6 +36,8 @@ ENV_BUS = "NODEHEAL_BUS"
 ENV_TOPIC_ARN = "NODEHEAL_TOPIC_ARN"
 ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
+ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
+ENV_APPROVAL_KEY = "NODEHEAL_APPROVAL_KEY"  # the name of the secret with which links are signed
 ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, with "/" between them
 
 # The input of a scheduled ping that keeps a function warm; the handler answers it without doing anything.
@@ -65,7 +69,9 @@ NODE_SK = "node"
 INCIDENT_SK = "incident"
 JOB_SK = "job"
 WAIT_SK = "wait"
+POOL_SK = "pool"
 SLOT_PREFIX = "slot#"
+LINE_PREFIX = "line#"
 TIMELINE_PREFIX = "t#"
 FAULT_PREFIX = "f#"
 RUN_PREFIX = "run#"

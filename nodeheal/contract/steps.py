@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from nodeheal.contract.health_event import Frozen, NodeId, UtcTime
-from nodeheal.contract.vocabulary import Action, Ending, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Outcome, Step
 
 
 class AttemptLimit(Frozen):
@@ -36,7 +36,7 @@ class Decision(Frozen):
     policy_version: str = Field(default="", description="content hash of the policy that it was decided by")
     fault_at: UtcTime | None = Field(default=None, description="when that fault was last seen")
     is_held_back: bool = Field(default=False, description="mode, maintenance or opt-out kept nodeheal from acting")
-    awaits_job: bool = Field(default=False, description="a WAIT for the job to end; else for a node to settle")
+    awaits: Awaited | None = Field(default=None, description="for WAIT: what for")
     page_key: str | None = Field(default=None, description="pages with the same key are one page")
     diagnostics_level: int | None = Field(default=None, ge=1, le=4)
     ending: Ending | None = Field(default=None, description="for CLOSE and ESCALATE")
@@ -66,7 +66,7 @@ class StepResult(Frozen):
 
 
 class DecideRequest(Frozen):
-    """The input of decide_next_step: what the last turn brought."""
+    """The input of decide_next_step: what the last turn brought. No result after a turn: its deadline passed."""
 
     incident_id: str
     turn: int = Field(ge=0)

@@ -97,6 +97,18 @@ class Step(_Word):
     ESCALATE = "ESCALATE"
 
 
+class Awaited(_Word):
+    """What a WAIT waits for."""
+
+    JOB_END = "JOB_END"  # until the job that runs there has ended
+    SETTLED = "SETTLED"  # until the node has had time to come up
+    STABLE = "STABLE"  # until the node has run long enough since its reboot
+    APPROVAL = "APPROVAL"  # until a human has said yes or no
+    BUDGET = "BUDGET"  # until a slot of the pool's disruption budget is free
+    CAPACITY = "CAPACITY"  # until a replacement may be tried again
+    BREAKER = "BREAKER"  # until a human has reset the pool's breaker
+
+
 class Outcome(_Word):
     """How a step went. UNKNOWN: it may have acted; look before doing anything else."""
 

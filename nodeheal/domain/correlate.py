@@ -12,6 +12,7 @@ from nodeheal.domain.diagnosis import Fault, meaning_of
 from nodeheal.domain.incident import History
 from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.pool import Pool
 from nodeheal.domain.surroundings import Sighting
 
 
@@ -159,10 +160,12 @@ class CommonCause:
 def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> CommonCause | None:
     """What so many failing nodes have in common that the breaker trips; None: it does not."""
     limit = policy.breaker.limit(history.surroundings.pool_nodes)
-    event = fault.event
+    event, reset_at = fault.event, history.surroundings.pool.breaker_reset_at
     failing: dict[str, tuple[str, dict[str, str]]] = {event.node_id: (fault.key, dict(event.labels))}
     began = event.observed_at
     for s in _within(history, event.observed_at, policy.breaker.window_seconds):
+        if reset_at is not None and s.at <= reset_at:
+            continue  # a human has looked at it
         if _height(s, event.pool, policy) >= HEIGHT[Action.ISOLATE]:
             failing.setdefault(s.node_id, (f"{s.family.value}/{s.code}", dict(s.labels)))
             began = min(began, s.at)
@@ -181,3 +184,8 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
     what, count = max(causes.items(), key=lambda item: (item[1], item[0]))
     text = f"{len(failing)} nodes of the pool fail together, {count} of them with {what}"
     return CommonCause(text, f"breaker/{event.pool}/{what}/{began:%Y-%m-%dT%H}")
+
+
+def breaker_key(pool: Pool) -> str:
+    """Names one opening of a pool's breaker: all that is told about it is one page."""
+    return f"breaker/{pool.name}/{pool.breaker_opened_at:%Y-%m-%dT%H:%M:%S}"

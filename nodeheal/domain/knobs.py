@@ -110,6 +110,15 @@ class Deadlines(Frozen):
     replace_seconds: int = Field(default=900, gt=0, le=LONGEST, description="a swap to a warm spare takes seconds")
     restart_seconds: int = Field(default=600, gt=0, le=LONGEST, description="image pull included")
     quick_seconds: int = Field(default=60, gt=0, le=LONGEST, description="a step that waits for nothing")
+    approval_seconds: int = Field(
+        default=HOUR, gt=0, le=LONGEST, description="for a human's yes or no; silence hands the incident over"
+    )
+    budget_seconds: int = Field(
+        default=DAY, gt=0, le=LONGEST, description="in line for a slot of the disruption budget, then a human is told"
+    )
+    breaker_seconds: int = Field(
+        default=DAY, gt=0, le=LONGEST, description="for a human to reset an open breaker, then each incident is theirs"
+    )
     job_end_seconds: int = Field(
         default=WEEK,
         gt=0,
@@ -213,6 +222,12 @@ class Breaker(Frozen):
     max_nodes: int = Field(default=10, ge=2, description="so many nodes always trip it")
     percent: float = Field(default=10.0, gt=0, le=100, description="of the pool's nodes, between those two")
     window_seconds: int = Field(default=600, gt=0, le=LONGEST, description="seconds in which failing nodes are counted")
+    stale_seconds: int = Field(
+        default=600,
+        ge=0,
+        le=LONGEST,
+        description="a fault older than this when the breaker is reset is dropped, not acted on",
+    )
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
@@ -223,6 +238,19 @@ class Breaker(Frozen):
     def limit(self, pool_nodes: int) -> int:
         """How many nodes that fail together, for a common cause, trip it."""
         return min(self.max_nodes, max(self.min_nodes, int(pool_nodes * self.percent / 100)))
+
+
+class Capacity(Frozen):
+    """What is done when no replacement can be had: wait, try again, then tell a human. The broken node is held."""
+
+    tries: int = Field(default=4, ge=1, le=8, description="how often a replacement is tried in one incident")
+    wait_seconds: int = Field(
+        default=120, gt=0, le=LONGEST, description="before the second try; each later wait is twice as long"
+    )
+
+    def wait_before(self, tried: int) -> int:
+        """Seconds to wait when so many tries have found no capacity."""
+        return int(min(LONGEST, self.wait_seconds * 2 ** max(0, tried - 1)))
 
 
 class Lemon(Frozen):

@@ -61,6 +61,8 @@ class Node:
     agent_since: datetime | None = None  # when this version was first heard
     good_since: datetime | None = None  # when it last passed its diagnostics; what it reported before is history
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
+    paused_until: datetime | None = None  # a human wants nothing touched until then
+    paused_why: str = ""
     version: int = 0
 
     def view(self, boot_id: str, observed_at: datetime) -> BootView:

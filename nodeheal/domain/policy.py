@@ -19,6 +19,7 @@ from nodeheal.domain.knobs import (
     LONGEST,
     WEEK,
     Breaker,
+    Capacity,
     Correlation,
     Deadlines,
     Fault,
@@ -59,6 +60,7 @@ class RecoveryPolicy(Frozen):
     )
     correlation: Correlation = Field(default_factory=Correlation)
     breaker: Breaker = Field(default_factory=Breaker)
+    capacity: Capacity = Field(default_factory=Capacity)
     lemon: Lemon = Field(default_factory=Lemon)
     settling: tuple[Fault, ...] = Field(
         default=(
@@ -77,6 +79,12 @@ class RecoveryPolicy(Frozen):
         default=300, ge=0, le=LONGEST, description="seconds that such a fault is given after a boot or an agent upgrade"
     )
     diagnostics_level: int = Field(default=2, ge=1, le=4, description="dcgmi diag -r: 1 seconds, 2 minutes, 4 hours")
+    stable_seconds: int = Field(
+        default=120,
+        ge=0,
+        le=LONGEST,
+        description="a rebooted node must run this long without a fault before it is back in service",
+    )
     probation_seconds: int = Field(
         default=3_600, ge=0, le=LONGEST, description="no new gang on a returned node for this long"
     )

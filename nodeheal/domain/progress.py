@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import Action, Outcome, Step, Verdict
+from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step, Verdict
 from nodeheal.domain.diagnosis import diagnose
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
@@ -36,7 +36,11 @@ class Progress:
     contradiction: str = ""  # a fault on the boot that the reboot led to
     returned: StepResult | None = None
     restart: StepResult | None = None
-    waited: StepResult | None = None
+    waited: dict[Awaited, StepResult] = field(default_factory=dict)  # by what for, the last time
+    approvals: dict[Action, StepResult] = field(default_factory=dict)  # a human's answers, by what was asked
+    missing: StepResult | None = None  # the last try of a replacement for which there was no capacity
+    capacity_tries: int = 0
+    has_waited_for_capacity: bool = False  # since that try
     job_is_over: bool = False  # finished by itself: nobody misses it
 
     @property
@@ -44,6 +48,11 @@ class Progress:
         """Tasks that would not stop in time do not undo the isolation; the restart proves later that they are gone."""
         found = self.isolation
         return found is not None and (found.outcome is Outcome.DONE or found.evidence.get("drained") == "true")
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether anything was waited for before the node was touched: the world may have moved on."""
+        return bool(self.waited or self.approvals)
 
     @property
     def replacement(self) -> str | None:
@@ -77,15 +86,20 @@ def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
     seen = Progress()
     for turn in history.turns:
         if turn.result is not None:
-            _fold(seen, turn.result)
+            _fold(seen, turn.decision, turn.result)
     _hear_the_node(seen, history, policy)
     return seen
 
 
-def _fold(seen: Progress, result: StepResult) -> None:
-    if result.step is Step.ISOLATE:
+def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
+    if result.step is Step.WAIT:
+        _fold_wait(seen, decision, result)
+    elif result.step is Step.ISOLATE:
         seen.isolation = result
         seen.restart = None  # what it stopped has to be brought back again
+    elif result.step is Step.REPLACE and "no_capacity" in result.evidence:
+        seen.missing, seen.has_waited_for_capacity = result, False
+        seen.capacity_tries += 1
     elif result.step in (Step.REBOOT, Step.REPLACE):
         seen.tried.append(Rung(Action(result.step.value), result))
         seen.proof = None
@@ -97,8 +111,17 @@ def _fold(seen: Progress, result: StepResult) -> None:
         seen.returned = result
     elif result.step is Step.RESTART_WORKLOAD:
         seen.restart = result
-    elif result.step is Step.WAIT:
-        seen.waited = result
+
+
+def _fold_wait(seen: Progress, decision: Decision, result: StepResult) -> None:
+    if decision.awaits is Awaited.APPROVAL and decision.action is not None:
+        seen.approvals[decision.action] = result
+    elif decision.awaits is not None:
+        seen.waited[decision.awaits] = result
+    if decision.awaits is Awaited.CAPACITY:
+        seen.has_waited_for_capacity = True
+    if decision.awaits is Awaited.BUDGET and result.outcome is Outcome.DONE:
+        seen.isolation = None  # its turn has come: it may try again
 
 
 def _hear_the_node(seen: Progress, history: History, policy: RecoveryPolicy) -> None:

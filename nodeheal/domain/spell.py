@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.contract.steps import Decision, Reservation
-from nodeheal.contract.vocabulary import Action, Ending, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Step
 from nodeheal.domain.case import Case
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
@@ -32,7 +32,6 @@ class Spell:
         action: Action | None = None,
         node_id: str | None = None,
         deadline_seconds: int | None = None,
-        awaits_job: bool = False,
     ) -> Decision:
         """Carry out `step`. `action`: the rung that it climbs, whose attempts are reserved first."""
         return self._decision(
@@ -40,15 +39,34 @@ class Spell:
             reason=reason,
             node_id=node_id or self.history.incident.node_id,
             action=action,
-            awaits_job=awaits_job,
             deadline_seconds=deadline_seconds or self._deadline(step),
             reserve=self.reservations(action) if action else (),
             diagnostics_level=self._diagnostics_level() if step is Step.DIAGNOSE else None,
         )
 
-    def close(self, ending: Ending, reason: str, is_held_back: bool = False) -> Decision:
+    def wait(
+        self,
+        awaits: Awaited,
+        reason: str,
+        deadline_seconds: int,
+        action: Action | None = None,
+        page_key: str | None = None,
+    ) -> Decision:
+        """Wait until something has happened, for so long at most. `action`: what is to come after it."""
+        return self._decision(
+            step=Step.WAIT,
+            awaits=awaits,
+            reason=reason,
+            deadline_seconds=max(1, deadline_seconds),
+            action=action,
+            page_key=page_key,
+        )
+
+    def close(self, ending: Ending, reason: str, is_held_back: bool = False, page_key: str | None = None) -> Decision:
         """End it without a human."""
-        return self._decision(step=Step.CLOSE, ending=ending, reason=reason, is_held_back=is_held_back)
+        return self._decision(
+            step=Step.CLOSE, ending=ending, reason=reason, is_held_back=is_held_back, page_key=page_key
+        )
 
     def hand_over(self, reason: str, page_key: str | None = None) -> Decision:
         """End it with a human."""
@@ -90,5 +108,4 @@ class Spell:
             Step.DIAGNOSE: known.diagnose_seconds,
             Step.REPLACE: known.replace_seconds,
             Step.RESTART_WORKLOAD: known.restart_seconds,
-            Step.WAIT: known.job_end_seconds,
         }.get(step, known.quick_seconds)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, Family, Provider
+from nodeheal.domain.pool import Pool
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Surroundings:
 
     provider: Provider = Provider.hybrid
     pool_nodes: int = 0
+    boot_id: str = ""  # the boot that the node runs now; empty: as when the incident began
     booted_at: datetime | None = None
     agent_since: datetime | None = None  # when the agent's current version was first heard
     good_since: datetime | None = None  # when the node last passed its diagnostics
@@ -47,6 +49,15 @@ class Surroundings:
     recoveries: tuple[PastRecovery, ...] = ()
     spent: Mapping[tuple[str, Action], int] = field(default_factory=dict)  # by (scope, group), in the policy's windows
     sightings: tuple[Sighting, ...] = ()  # of the whole pool, this node included
+    pool: Pool = field(default_factory=lambda: Pool(""))  # its breaker and its pause
+    node_paused_until: datetime | None = None
+    node_paused_why: str = ""
+
+    def why_paused(self, node_id: str, now: datetime) -> str:
+        """Why a human wants nothing touched here now, in words; empty: nobody does."""
+        if self.node_paused_until is not None and self.node_paused_until > now:
+            return f"{node_id} is paused until {self.node_paused_until:%Y-%m-%d %H:%M} UTC ({self.node_paused_why})"
+        return self.pool.why_paused(now)
 
 
 def sighting_of(event: HealthEvent, job_id: str | None, note: str = "") -> Sighting:

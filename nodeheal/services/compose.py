@@ -22,33 +22,36 @@ def compose(history: History, seen: Progress, decided: Decision, node: Node) -> 
     subject = f"[nodeheal] {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}"
     return Notification(
         key=decided.page_key or f"{incident.incident_id}/{ending}",
-        subject=_fit(subject),
+        subject=fit_subject(subject),
         body="\n".join(
-            [*_head(history, seen, decided), "", *_needed(history, seen, ending, node), "", *_story(history)]
+            [*_head(history, seen, decided), "", *_needed(history, seen, ending, node), "", *story_of(history)]
         ),
         severity="PAGE" if ending is Ending.HANDED_TO_A_HUMAN else "INFO",
         pool=incident.pool,
     )
 
 
-def _fit(subject: str) -> str:
+def fit_subject(subject: str) -> str:
     """SNS takes printable ASCII only, on one line."""
     plain = " ".join(subject.encode("ascii", "replace").decode().split())
     return plain if len(plain) <= SUBJECT_CHARACTERS else plain[: SUBJECT_CHARACTERS - 3] + "..."
 
 
 def _head(history: History, seen: Progress, decided: Decision) -> list[str]:
-    incident = history.incident
     tried = "; ".join(filter(None, [seen.told(), seen.restart.reason if seen.restart else ""]))
+    answers = [f"Answered   {answer.reason}" for answer in seen.approvals.values()]
+    return [decided.reason, "", *facts_of(history, decided), f"Tried      {tried or 'nothing'}", *answers]
+
+
+def facts_of(history: History, decided: Decision) -> list[str]:
+    """What every email says of an incident: where, what, with whose job, and why that is taken so."""
+    incident = history.incident
     return [
-        decided.reason,
-        "",
         f"Node       {incident.node_id} (pool {incident.pool})",
         f"Fault      {decided.fault}" + (f" on {incident.root.component}" if incident.root.component else ""),
         f"Evidence   {incident.root.evidence}",
         f"Job        {incident.job_id or 'none of ours'}",
         f"Why        {decided.why}",
-        f"Tried      {tried or 'nothing'}",
     ]
 
 
@@ -71,7 +74,8 @@ def _needed(history: History, seen: Progress, ending: Ending, node: Node) -> lis
     return needed or [f"Needed     look at {node.node_id}; nodeheal has left it and its job as they were."]
 
 
-def _story(history: History) -> list[str]:
+def story_of(history: History) -> list[str]:
+    """What happened so far, and where to read more."""
     incident = history.incident
     start = incident.root.observed_at
     told = (entry for entry in history.timeline if entry.kind != "progress")

@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.steps import DecideRequest, Decision
+from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
+from nodeheal.contract.vocabulary import IncidentState, Step
+from nodeheal.domain.brakes import why_trip
 from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import History, TimelineEntry, Turn, decision_entry, result_entry
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.look_around import look_around
+from nodeheal.services.look_once import look_once
 
 
 def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolicy) -> Decision:
@@ -16,12 +20,31 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     history = ports.incidents.history(request.incident_id)
     if len(history.turns) > request.turn:
         return history.turns[request.turn].decision
-    entries, history = _with_result(request, history)
-    decision = decide(look_around(history, ports, policy), policy, ports.clock())
+    entries, history = _with_result(_looked(request, history, ports), history)
+    decision = _decide(history, ports, policy)
     entries.append(decision_entry(request.turn, decision, ports.clock()))
-    if not ports.incidents.advance(replace(history.incident, turn=request.turn + 1), entries):
+    state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN
+    if not ports.incidents.advance(replace(history.incident, turn=request.turn + 1, state=state), entries):
         raise NotAccepted(f"turn {request.turn} of {request.incident_id} is being decided elsewhere")
     return decision
+
+
+def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> Decision:
+    """Where so many nodes fail for one cause that the breaker must open, it is open before anything is decided."""
+    seen = look_around(history, ports, policy)
+    cause = why_trip(seen, policy, ports.clock())
+    if cause is not None:
+        tripped = trip_breaker(seen.incident.pool, cause.text, ports)
+        seen = replace(seen, surroundings=replace(seen.surroundings, pool=tripped))
+    return decide(seen, policy, ports.clock())
+
+
+def _looked(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:
+    """A step whose answer did not come in time is looked at once: events get lost, and it may have worked."""
+    if request.result is not None or not history.turns:
+        return request
+    asked = StepRequest(incident_id=request.incident_id, turn=request.turn, decision=history.turns[-1].decision)
+    return request.model_copy(update={"result": look_once(asked, ports)})
 
 
 def _with_result(request: DecideRequest, history: History) -> tuple[list[TimelineEntry], History]:

@@ -1,10 +1,10 @@
-"""What closing and escalating have in common: write the ending, let go of the nodes, tell people."""
+"""End an incident: write how it ended, let go of the nodes, wake who waits, tell people."""
 
 from dataclasses import replace
 
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
 from nodeheal.contract.steps import Decision, StepRequest, StepResult
-from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState, Outcome
+from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome
 from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import History, Incident, fingerprint
@@ -19,11 +19,15 @@ from nodeheal.services.stop_gang import current_run
 from nodeheal.services.wait_for_news import bring_news
 
 
-def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy, state: IncidentState) -> StepResult:
-    """End it as the decision says. Each part may be repeated after a crash; the email comes last and is folded."""
+def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepResult:
+    """End it as the decision says. A node that we took out of service and nothing has proven stays quarantined.
+
+    Each part may be repeated after a crash; the email comes last and is folded."""
     ending = request.decision.ending
     if ending is None:
         raise ValueError(f"{request.decision.step} of {request.incident_id} does not say how it ends")
+    is_handed_over = ending is Ending.HANDED_TO_A_HUMAN
+    state = IncidentState.ESCALATED if is_handed_over else IncidentState.CLOSED
     history = ports.incidents.history(request.incident_id)
     closed = replace(
         history.incident, state=state, ending=ending, summary=request.decision.reason, closed_at=ports.clock()
@@ -39,7 +43,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy, sta
         _let_go(str(spare), history, seen, request.decision, ports, policy)
     node = _let_go(closed.node_id, history, seen, request.decision, ports, policy)
     _wake_who_waits_for_the_job(closed, ports)
-    detail_type = INCIDENT_ESCALATED if state is IncidentState.ESCALATED else INCIDENT_CLOSED
+    detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
     ports.messenger.announce(detail_type, compose(history, seen, request.decision, node))
     return result_of(request, ports, Outcome.DONE, request.decision.reason)
 

@@ -133,6 +133,7 @@ def _is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, p
         return False
     may_act = policy.pool(node.pool).mode_of(meaning.ladder[0]) is Mode.act
     may_act = may_act and not policy.why_only_observe(node.node_id, node.pool, ports.clock())
+    may_act = may_act and not _is_paused(node, ports)
     climbs = meaning.next_rung is NextRung.repeated
     if not may_act and not climbs:
         return False  # without reading its story: in a storm this is asked for every line
@@ -147,6 +148,13 @@ def _is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, p
     kind = (event.node_id, event.family, event.code, event.component)
     times = [s.at for s in found if (s.node_id, s.family, s.code, s.component) == kind and s.at > since]
     return episodes([since, *times, event.observed_at], rules.window_seconds) >= rules.repeats
+
+
+def _is_paused(node: Node, ports: Ports) -> bool:
+    now = ports.clock()
+    return (node.paused_until is not None and node.paused_until > now) or bool(
+        ports.pools.get(node.pool).why_paused(now)
+    )
 
 
 def _is_unseen(history: History) -> bool:

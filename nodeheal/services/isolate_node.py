@@ -1,7 +1,7 @@
 """Take a node out of service: no new work, and the gang that it holds up is stopped."""
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState, Outcome
+from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
@@ -10,6 +10,7 @@ from nodeheal.services.steps import node_of, result_of, save_node, tell, token_o
 from nodeheal.services.stop_gang import stop_and_resume
 
 DRAINED = "isolated"
+HELD = "held_by"  # who had the slots, in the evidence of a refusal
 
 
 def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -25,14 +26,10 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         return
     isolated = moved(node, NodeState.ISOLATED, request.decision.reason)  # may raise: before anything is taken
     slots = policy.pool(node.pool).budget.slots(len(ports.nodes.in_pool(node.pool)))
-    if not ports.budget.claim(node.pool, node.node_id, slots):
-        held = ", ".join(ports.budget.holders(node.pool))
-        _answer(
-            request,
-            ports,
-            Outcome.REFUSED,
-            f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({held})",
-        )
+    if not ports.pools.claim(node.pool, node.node_id, slots):
+        held = ", ".join(ports.pools.holders(node.pool))
+        full = f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({held})"
+        _answer(request, ports, Outcome.REFUSED, full, {"wait_for": Awaited.BUDGET.value, HELD: held})
         return
     save_node(ports, node, state=isolated.state, state_reason=isolated.state_reason)
     _drain(node, ports)
@@ -41,8 +38,10 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     stop_and_resume(request, ports, done)
 
 
-def _answer(request: StepRequest, ports: Ports, outcome: Outcome, why: str) -> None:
-    ports.workflows.resume(token_of(request), result_of(request, ports, outcome, why))
+def _answer(
+    request: StepRequest, ports: Ports, outcome: Outcome, why: str, evidence: dict[str, str] | None = None
+) -> None:
+    ports.workflows.resume(token_of(request), result_of(request, ports, outcome, why, evidence=evidence))
 
 
 def _drain(node: Node, ports: Ports) -> None:

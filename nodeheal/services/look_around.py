@@ -29,6 +29,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         provider=node.provider,
         # A pool is counted only where the count can matter: listing 10,000 nodes takes a second.
         pool_nodes=len(ports.nodes.in_pool(node.pool)) if is_crowd else 0,
+        boot_id=node.boot_id,
         booted_at=node.booted_at,
         agent_since=node.agent_since,
         good_since=node.good_since,
@@ -37,6 +38,9 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         recoveries=node.recoveries,
         spent=_spent(history, node, ports, policy),
         sightings=sightings,
+        pool=ports.pools.get(node.pool),
+        node_paused_until=node.paused_until,
+        node_paused_why=node.paused_why,
     )
     return replace(history, surroundings=surroundings)
 

@@ -4,7 +4,8 @@ import json
 from typing import TYPE_CHECKING
 
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Step, Verdict
+from nodeheal.domain.approval import Question
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.launch_gang import launch_id
@@ -13,6 +14,7 @@ from nodeheal.services.replace_node import claimed_spare, finish_swap
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
 from nodeheal.services.steps import entry_id, forget, node_of, result_of
 from nodeheal.services.stop_gang import current_run, may_write
+from nodeheal.services.wait_for_approval import APPROVAL, approval_key
 from nodeheal.services.wait_for_news import NEWS
 
 if TYPE_CHECKING:
@@ -116,9 +118,12 @@ def _at_replacement(request: StepRequest, ports: Ports) -> StepResult:
 
 
 def _at_wait(request: StepRequest, ports: Ports) -> StepResult:
-    wait = ports.waits.get(NEWS, request.incident_id)
-    if wait is not None:
-        forget(ports, wait)
+    question = approval_key(Question(request.incident_id, request.turn))
+    for wait in (ports.waits.get(NEWS, request.incident_id), ports.waits.get(APPROVAL, question)):
+        if wait is not None:
+            forget(ports, wait)
+    if request.decision.awaits is Awaited.APPROVAL:
+        return result_of(request, ports, Outcome.TIMED_OUT, f"nobody answered within {_seconds(request)}")
     return result_of(request, ports, Outcome.TIMED_OUT, f"no news within {_seconds(request)}")
 
 

@@ -7,6 +7,7 @@ from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
+from nodeheal.services.queue import wake_queue
 from nodeheal.services.steps import node_of
 
 
@@ -26,7 +27,8 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
         replace(freed, open_incident=None, drained_by_us=False, job_id=None, good_since=ports.clock())
     ):
         raise NotAccepted(f"{node_id} is being written by others; nothing was changed, try again")
-    ports.budget.release(node.pool, node_id)
+    ports.pools.release(node.pool, node_id)
+    wake_queue(node.pool, ports)
     _close(node, why, ports)
     return freed
 

@@ -11,15 +11,15 @@ from datetime import UTC, datetime, timedelta
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest, StepResult
-from nodeheal.contract.vocabulary import NodeState, Outcome, Step
+from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Step
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.close_incident import close_incident
 from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, enrolled, ingest
+from nodeheal.services.queue import wake_queue
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.steps import node_of, save_node
 from nodeheal.services.wait_for_news import NEWS, bring_news, wait_for_news
@@ -118,8 +118,11 @@ class Replay:
         self._go_on_with_what_was_resumed()
 
     def finish(self) -> Replayed:
-        """Nothing more comes: act on what was opened last. What came of it all."""
+        """Nothing more comes: act on what was opened last, and on what stands in line. What came of it all."""
         self._act_on_what_was_opened_before(datetime.max.replace(tzinfo=UTC))
+        while self._back:
+            self._come_to(max(self._clock(), min(self._back.values())))
+            self._go_on_with_what_was_resumed()
         return self.seen
 
     def _act_on_what_was_opened_before(self, moment: datetime) -> None:
@@ -193,23 +196,22 @@ class Replay:
 
     def _carry_out(self, asked: StepRequest) -> StepResult:
         decision = asked.decision
-        if decision.step is Step.CLOSE:
-            return close_incident(asked, self._ports, self._policy)
-        if decision.step is Step.ESCALATE:
-            return escalate_incident(asked, self._ports, self._policy)
+        if decision.ending is not None:
+            return end_incident(asked, self._ports, self._policy)
         if decision.reserve:
             reserved = reserve_attempt(asked, self._ports)
             if reserved.outcome is not Outcome.DONE:
                 self.seen.attempts_refused.append(self._decided(asked, reserved.reason))
                 return reserved
         if decision.step is Step.ISOLATE and not self._isolate(decision, asked):
-            return self._result(decision, Outcome.REFUSED, "the disruption budget would have been full")
+            refused = self._result(decision, Outcome.REFUSED, "the disruption budget would have been full")
+            return refused.model_copy(update={"evidence": {"wait_for": Awaited.BUDGET.value}})
         return self._worked(decision)
 
     def _isolate(self, decision: Decision, asked: StepRequest) -> bool:
         node = node_of(decision.node_id, self._ports)
         slots = self._policy.pool(node.pool).budget.slots(len(self._ports.nodes.in_pool(node.pool)))
-        if not self._ports.budget.claim(node.pool, node.node_id, slots):
+        if not self._ports.pools.claim(node.pool, node.node_id, slots):
             self.seen.budget_refused.append(self._decided(asked, f"{slots} of {slots} nodes were out of service"))
             return False
         save_node(self._ports, node, state=NodeState.ISOLATED, state_reason=decision.reason)
@@ -228,9 +230,10 @@ class Replay:
             return self._swapped(decision, node)
         boot = f"after-{node.boot_id}" if decision.step is Step.REBOOT else node.boot_id
         evidence = {"drained": "true"} if decision.step is Step.ISOLATE else {}
-        return self._result(decision, Outcome.DONE, "taken to work", boot=boot).model_copy(
-            update={"evidence": evidence}
-        )
+        worked = self._result(decision, Outcome.DONE, "taken to work", boot=boot)
+        # As if the node had run ever since: how long a repair takes is the pace's business.
+        since = self._clock() - timedelta(seconds=self._policy.stable_seconds)
+        return worked.model_copy(update={"evidence": evidence, "finished_at": since})
 
     def _swapped(self, decision: Decision, node: Node) -> StepResult:
         """The spare is another node than any that the record names; it counts for no pool."""
@@ -251,7 +254,8 @@ class Replay:
             node = node_of(node_id, self._ports)
             if node.state in OUT_OF_SERVICE:
                 save_node(self._ports, node, state=NodeState.HEALTHY, open_incident=None)
-            self._ports.budget.release(node.pool, node_id)
+            self._ports.pools.release(node.pool, node_id)
+            wake_queue(node.pool, self._ports)
 
     def _waited(self, incident_id: str, outcome: Outcome, reason: str) -> StepResult:
         decision = self._ports.incidents.history(incident_id).turns[-1].decision

@@ -25,7 +25,7 @@ def why_not_act(node: Node, request: StepRequest, ports: Ports, *more_states: No
     states = (NodeState.ISOLATED, NodeState.RECOVERING, *more_states)
     if node.open_incident != request.incident_id or node.state not in states:
         return f"{node.node_id} is {node.state} and not isolated by {request.incident_id}"
-    if node.node_id not in ports.budget.holders(node.pool):
+    if node.node_id not in ports.pools.holders(node.pool):
         return f"{node.node_id} holds no slot of pool {node.pool}'s disruption budget"
     # Asking again for the attempt of this turn spends nothing.
     granted, _ = _reserve(request, ports)

@@ -8,6 +8,7 @@ from nodeheal.domain.node import moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports
+from nodeheal.services.queue import wake_queue
 from nodeheal.services.steps import node_of, result_of, save_node, tell
 
 
@@ -32,6 +33,7 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
         drained_by_us=False,
         good_since=proof.proof.finished_at,
     )
-    ports.budget.release(node.pool, node.node_id)
+    ports.pools.release(node.pool, node.node_id)
+    wake_queue(node.pool, ports)
     tell(request, ports, "returned", f"{node.node_id} is back in service, on probation until {until:%H:%M:%S} UTC")
     return result_of(request, ports, Outcome.DONE, "back in service", boot_id=node.boot_id)

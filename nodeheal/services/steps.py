@@ -64,10 +64,14 @@ def save_node(ports: Ports, node: Node, **changes: object) -> Node:
     raise NotAccepted(f"{node.node_id} is being written by others; nothing was changed")
 
 
-def resume(ports: Ports, wait: Wait, result: StepResult) -> None:
-    """Hand the waiting workflow its result, then forget the wait. In this order: a crash between repeats harmlessly."""
-    ports.workflows.resume(wait.token, result)
+def resume(ports: Ports, wait: Wait, result: StepResult) -> bool:
+    """Hand the waiting workflow its result, then forget the wait. In this order: a crash between repeats harmlessly.
+
+    False: nobody waited with this token any more.
+    """
+    was_waiting = ports.workflows.resume(wait.token, result)
     forget(ports, wait)
+    return was_waiting
 
 
 def forget(ports: Ports, wait: Wait) -> None:

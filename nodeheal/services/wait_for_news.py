@@ -1,36 +1,71 @@
-"""Wait until a job ends, a node has settled, or something new is reported."""
+"""Wait: until a job ends, a node has settled, a slot is free, a breaker is reset, or something new is reported."""
 
 from datetime import timedelta
 
-from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Outcome
+from nodeheal.contract.names import INCIDENT_WAITING
+from nodeheal.contract.steps import Decision, StepRequest
+from nodeheal.contract.vocabulary import Awaited, Outcome
+from nodeheal.domain.incident import History
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.compose_waiting import compose_waiting
+from nodeheal.services.isolate_node import HELD
 from nodeheal.services.look_around import is_running
+from nodeheal.services.queue import IN_LINE, place_of
 from nodeheal.services.steps import result_of, resume_if_complete, tell, token_of
 
 NEWS = "news"
+_NEWS: dict[Awaited | None, str] = {
+    Awaited.JOB_END: "there is news: the job has ended, or something new was reported",
+    Awaited.BUDGET: "its turn in line has come, or something new was reported",
+    Awaited.BREAKER: "the breaker was reset, or something new was reported",
+}
 
 
 def wait_for_news(request: StepRequest, ports: Ports) -> None:
     """Store the wait. The workflow resumes with DONE when there is news; its deadline is the decision's."""
     deadline = ports.clock() + timedelta(seconds=request.decision.deadline_seconds)
-    news = result_of(request, ports, Outcome.DONE, "there is news: the job has ended, or something new was reported")
+    awaited = request.decision.awaits
+    news = result_of(request, ports, Outcome.DONE, _NEWS.get(awaited, "something new was reported"))
     wait = Wait(
-        NEWS, request.incident_id, token_of(request), request.incident_id, deadline, result_json=news.model_dump_json()
+        NEWS,
+        request.incident_id,
+        token_of(request),
+        request.incident_id,
+        deadline,
+        result_json=news.model_dump_json(),
+        line=_line(request, ports) if awaited in IN_LINE else None,
     )
     ports.waits.save(wait)
     tell(request, ports, "waiting", f"waiting until {deadline:%Y-%m-%d %H:%M:%S} UTC at most")
+    history = ports.incidents.history(request.incident_id)
+    told = compose_waiting(history, request.decision)
+    if told is not None:
+        ports.messenger.announce(INCIDENT_WAITING, told)
     # What happened between the decision and the wait has resumed nothing: see to it now that the wait is stored.
-    if _has_come_meanwhile(request, ports):
+    if _has_come_meanwhile(request.decision, history, ports):
         resume_if_complete(ports, wait)
 
 
-def _has_come_meanwhile(request: StepRequest, ports: Ports) -> bool:
+def _line(request: StepRequest, ports: Ports) -> tuple[str, str]:
+    incident = ports.incidents.history(request.incident_id).incident
+    return incident.pool, place_of(request.decision, incident)
+
+
+def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> bool:
     """Whether there is an event that the decision has not seen, or the job may have ended since it was taken."""
-    decision, history = request.decision, ports.incidents.history(request.incident_id)
     if len(history.events) > decision.events_seen:
         return True
-    return decision.awaits_job and not is_running(history.incident, ports)
+    match decision.awaits:
+        case Awaited.JOB_END:
+            return not is_running(history.incident, ports)
+        case Awaited.BREAKER:
+            return not ports.pools.get(history.incident.pool).is_tripped
+        case Awaited.BUDGET:
+            held = [turn.result.evidence.get(HELD, "") for turn in history.turns if turn.result is not None]
+            before = {name for name in (held[-1] if held else "").split(", ") if name}
+            return not before <= set(ports.pools.holders(history.incident.pool))
+        case _:
+            return False
 
 
 def bring_news(incident_id: str, ports: Ports) -> None:

@@ -43,14 +43,13 @@ HARMLESS_TWICE = {
     "Decide next step",
     "Return to service",
     "Look once",
-    "Close incident",
-    "Hand to a human",
+    "End incident",
     "Reserve attempt",
 }
 PAGE = "Page operators"
 COMMANDS = {
-    "Close",
     "Decide",
+    "End",
     "Hand",
     "Isolate",
     "Launch",
@@ -66,8 +65,6 @@ COMMANDS = {
     "Stop",
     "Wait",
 }
-# The one state whose words are not its stem's: people read "Hand to a human", the code says escalate.
-SPELLED_OTHERWISE = {"Hand to a human": "escalate_incident"}
 
 State = dict[str, Any]
 
@@ -196,7 +193,7 @@ def test_a_file_leaves_only_names_open(stem: str) -> None:
 def test_a_step_has_one_stem_from_the_state_to_the_service(name: str, state: State) -> None:
     called = re.findall(r"\$\{(\w+?)(?:Function|Machine)\}", json.dumps(state["Arguments"]))
 
-    expected = SPELLED_OTHERWISE.get(name, name.lower().replace(" ", "_"))
+    expected = name.lower().replace(" ", "_")
 
     assert [re.sub(r"(?<!^)([A-Z])", r"_\1", word).lower() for word in called] in ([expected], [])
     assert called or resource(state) in {"dynamodb:updateItem", "sns:publish"}
@@ -205,7 +202,7 @@ def test_a_step_has_one_stem_from_the_state_to_the_service(name: str, state: Sta
 def test_the_parent_knows_each_step_by_a_word_of_the_vocabulary() -> None:
     asked = [rule["Condition"].split("'")[1] for rule in states_of(PARENT)["Which step?"]["Choices"]]
 
-    assert len(asked) == len(set(asked))
+    assert [word for word in asked if asked.count(word) > 1] == ["WAIT", "WAIT"]  # the first is for approval
     assert {Step(word) for word in asked} == set(Step) - {Step.FREEZE_EVIDENCE}
 
 

@@ -49,7 +49,7 @@ def test_a_gpu_off_the_bus_is_healed_by_a_reboot_and_its_job_resumes(tmp_path: P
         "Run diagnostics",
         "Return to service",
         "Restart workload",
-        "Close incident",
+        "End incident",
         "How did it end?",
         "Recovered",
     ]
@@ -91,7 +91,7 @@ def test_an_application_fault_restarts_the_job_and_leaves_the_node_alone(tmp_pat
     report = play(tmp_path, script_of(XID_31))
 
     assert report["attempts"] == {}
-    assert _steps(report) == ["Restart workload", "Close incident", "How did it end?", "Recovered"]
+    assert _steps(report) == ["Restart workload", "End incident", "How did it end?", "Recovered"]
 
 
 @pytest.mark.parametrize(("line", "last"), [(XID_999, "Handed to a human"), (XID_92, "Observed only")])
@@ -114,7 +114,7 @@ def test_a_row_remap_lets_the_job_finish_and_then_reboots_the_node(tmp_path: Pat
         "Reboot node",
         "Run diagnostics",
         "Return to service",
-        "Close incident",
+        "End incident",
         "How did it end?",
         "Recovered",
     ]

@@ -72,7 +72,9 @@ def test_a_function_has_a_role_and_a_log_of_its_own(real: Templates, spec: Funct
 def test_a_function_is_told_every_name_that_the_code_reads(real: Templates, spec: FunctionSpec) -> None:
     told = set(function(real, spec)["Environment"]["Variables"])
 
-    assert {value for name, value in vars(names).items() if name.startswith("ENV_")} <= told
+    read = {value for name, value in vars(names).items() if name.startswith("ENV_")}
+    # The page's own address is known when its function is there: only who writes the links is told.
+    assert read - told == (set() if spec.stem == "wait_for_approval" else {names.ENV_APPROVAL_URL})
 
 
 @pytest.mark.parametrize("stem", [PARENT, *CHILDREN])

@@ -12,7 +12,7 @@ from botocore.stub import ANY, Stubber
 from moto import mock_aws
 
 from nodeheal.adapters.aws.items import Item, Table, to_item
-from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoDisruptionBudget
+from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
 from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoWaitStore
 from nodeheal.contract import names
@@ -66,22 +66,22 @@ def on_time(late: LateTable) -> Table:
 
 def test_two_that_both_saw_the_last_slot_free_do_not_both_get_it(late: LateTable) -> None:
     late.remember(names.pool_pk("demo"), "-")
-    first = DynamoDisruptionBudget(on_time(late)).claim("demo", "a", 1)
+    first = DynamoPoolStore(on_time(late)).claim("demo", "a", 1)
 
-    second = DynamoDisruptionBudget(late).claim("demo", "b", 1)
+    second = DynamoPoolStore(late).claim("demo", "b", 1)
 
     assert (first, second) == (True, False)
-    assert DynamoDisruptionBudget(on_time(late)).holders("demo") == ["a"]
+    assert DynamoPoolStore(on_time(late)).holders("demo") == ["a"]
 
 
 def test_a_slot_that_somebody_else_has_by_now_is_not_released(late: LateTable) -> None:
-    budget = DynamoDisruptionBudget(on_time(late))
+    budget = DynamoPoolStore(on_time(late))
     budget.claim("demo", "a", 1)
     late.remember(names.pool_pk("demo"), "-")
     budget.release("demo", "a")
     budget.claim("demo", "b", 1)
 
-    DynamoDisruptionBudget(late).release("demo", "a")
+    DynamoPoolStore(late).release("demo", "a")
 
     assert budget.holders("demo") == ["b"]
 

@@ -9,7 +9,7 @@ import pytest
 from moto import mock_aws
 
 from nodeheal.adapters.aws.items import Table
-from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoDisruptionBudget
+from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, DynamoNodeStore, DynamoWaitStore
 from nodeheal.contract import names
 from nodeheal.contract.steps import AttemptLimit, Decision
@@ -17,6 +17,7 @@ from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import Incident, decision_entry, event_entry, incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.pool import Pool
 from nodeheal.ports import Ports, Wait
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 
@@ -48,7 +49,7 @@ def _dynamo_ports(clock: FrozenClock) -> Ports:
         nodes=DynamoNodeStore(table),
         incidents=DynamoIncidentStore(table),
         attempts=DynamoAttemptLedger(table, clock),
-        budget=DynamoDisruptionBudget(table),
+        pools=DynamoPoolStore(table),
         waits=DynamoWaitStore(table),
         jobs=DynamoJobStore(table),
     )
@@ -209,27 +210,27 @@ def test_a_refunded_attempt_can_be_spent_again(ports: Ports) -> None:
 
 
 def test_no_more_nodes_hold_a_slot_than_there_are_slots(ports: Ports) -> None:
-    claims = [ports.budget.claim("demo", name, 2) for name in ("a", "b", "c", "a")]
+    claims = [ports.pools.claim("demo", name, 2) for name in ("a", "b", "c", "a")]
 
     assert claims == [True, True, False, True]
-    assert list(ports.budget.holders("demo")) == ["a", "b"]
+    assert list(ports.pools.holders("demo")) == ["a", "b"]
 
 
 def test_fewer_slots_than_holders_let_nobody_in(ports: Ports) -> None:
-    ports.budget.claim("demo", "a", 3)
-    ports.budget.claim("demo", "b", 3)
-    ports.budget.release("demo", "a")
+    ports.pools.claim("demo", "a", 3)
+    ports.pools.claim("demo", "b", 3)
+    ports.pools.release("demo", "a")
 
-    assert not ports.budget.claim("demo", "c", 1)
+    assert not ports.pools.claim("demo", "c", 1)
 
 
 def test_a_released_slot_is_free_again(ports: Ports) -> None:
-    ports.budget.claim("demo", "a", 1)
+    ports.pools.claim("demo", "a", 1)
 
-    ports.budget.release("demo", "a")
-    ports.budget.release("demo", "a")
+    ports.pools.release("demo", "a")
+    ports.pools.release("demo", "a")
 
-    assert ports.budget.claim("demo", "b", 1)
+    assert ports.pools.claim("demo", "b", 1)
 
 
 def _wait(**changes: object) -> Wait:
@@ -286,3 +287,45 @@ def test_a_job_and_its_runs_come_back_as_they_were_saved(ports: Ports) -> None:
     assert ports.jobs.get_run("llama", 3) == replace(run, version=1)
     assert not ports.jobs.save_run(run)
     assert ports.jobs.get("other") is None
+
+
+def test_an_incident_that_waits_is_listed_as_waiting_until_it_goes_on(ports: Ports) -> None:
+    incident = _opened(ports)
+
+    states = []
+    for turn, state in ((1, IncidentState.WAITING), (2, IncidentState.OPEN)):
+        assert ports.incidents.advance(replace(incident, turn=turn, state=state), [])
+        states.append(ports.incidents.history(incident.incident_id).incident.state)
+
+    assert states == [IncidentState.WAITING, IncidentState.OPEN]
+
+
+def test_a_pool_that_was_never_written_has_no_brakes_on(ports: Ports) -> None:
+    assert ports.pools.get("demo") == Pool("demo")
+
+
+def test_a_pools_brakes_come_back_as_they_were_saved_once(ports: Ports) -> None:
+    tripped = Pool("demo").tripped("rack r7", NOW)
+    paused = replace(tripped, paused_until=NOW, paused_why="new driver", breaker_reset_at=NOW)
+
+    assert ports.pools.save(paused)
+    assert not ports.pools.save(tripped)
+
+    assert ports.pools.get("demo") == replace(paused, version=1)
+    assert ports.pools.get("other") == Pool("other")
+
+
+def test_a_pools_brakes_are_no_slot(ports: Ports) -> None:
+    ports.pools.save(Pool("demo").tripped("rack r7", NOW))
+
+    assert list(ports.pools.holders("demo")) == []
+    assert ports.pools.claim("demo", "a", 1)
+
+
+def test_a_line_is_in_order_of_its_places_and_has_only_those_who_stand_in_it(ports: Ports) -> None:
+    for key, line in (("a", ("demo", "2")), ("b", ("demo", "1")), ("c", ("other", "0")), ("d", None)):
+        ports.waits.save(_wait(kind="news", key=key, line=line))
+
+    assert [wait.key for wait in ports.waits.in_line("demo")] == ["b", "a"]
+    ports.waits.drop(_wait(kind="news", key="b"))
+    assert [wait.key for wait in ports.waits.in_line("demo")] == ["a"]

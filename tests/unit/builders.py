@@ -12,7 +12,10 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
-ACT = RecoveryPolicy(default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=1, max_percent=100)))
+ACT = RecoveryPolicy(
+    default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=1, max_percent=100)),
+    stable_seconds=0,  # time stands still in most tests
+)
 
 
 class FrozenClock:

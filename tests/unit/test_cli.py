@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nodeheal import __version__
-from nodeheal.cli import nodes
+from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Family, NodeState
 from nodeheal.domain.catalog import find
@@ -23,7 +23,7 @@ NODE = node().node_id
 @pytest.fixture
 def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
     world = memory_ports()
-    monkeypatch.setattr(nodes, "_ports", lambda table: world)
+    monkeypatch.setattr(connect, "ports", lambda table: world)
     return world
 
 
@@ -209,7 +209,7 @@ def test_a_pool_that_nobody_has_heard_of_is_said_to_be_empty(ports: Ports) -> No
 @pytest.mark.parametrize(("verb", "state"), [("release", NodeState.HEALTHY), ("retire", NodeState.RETIRED)])
 def test_a_quarantined_node_is_given_back_or_given_up(ports: Ports, verb: str, state: NodeState) -> None:
     ports.nodes.save(node(state=NodeState.QUARANTINED))
-    ports.budget.claim("demo", NODE, 1)
+    ports.pools.claim("demo", NODE, 1)
 
     result = RUN.invoke(app, ["nodes", verb, NODE, "--why", "seen to"])
 
@@ -217,7 +217,7 @@ def test_a_quarantined_node_is_given_back_or_given_up(ports: Ports, verb: str, s
     assert result.exit_code == 0
     assert after is not None
     assert after == replace(after, state=state, state_reason="seen to", open_incident=None)
-    assert list(ports.budget.holders("demo")) == []
+    assert list(ports.pools.holders("demo")) == []
 
 
 def test_a_node_that_is_in_service_is_refused_in_one_line(ports: Ports) -> None:

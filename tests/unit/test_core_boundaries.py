@@ -9,7 +9,17 @@ import pytest
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import DecideRequest, Decision, StepResult
-from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import (
+    Action,
+    Awaited,
+    Ending,
+    Family,
+    IncidentState,
+    NodeState,
+    Outcome,
+    Step,
+    Verdict,
+)
 from nodeheal.domain.correlate import episodes
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.incident import fingerprint, incident_id_of
@@ -274,7 +284,7 @@ def _wave(count: int, code: int = 79, /, began: float = 0, **labels: str) -> tup
 
 
 def test_nodes_that_are_only_to_be_isolated_fail_too() -> None:
-    assert amid(xid(79, labels={"rack": "r7"}), *_wave(2, 54, rack="r7"), job=None).step is Step.ESCALATE
+    assert amid(xid(79, labels={"rack": "r7"}), *_wave(2, 54, rack="r7"), job=None).awaits is Awaited.BREAKER
 
 
 def test_one_wave_has_one_page_for_the_nodes_that_fail_before_and_after_the_full_hour() -> None:
@@ -644,11 +654,19 @@ def test_a_fault_that_was_put_right_after_the_whole_recovery_changes_its_ending_
     assert story.next().ending is Ending.RECOVERED
 
 
-@pytest.mark.parametrize(("mode", "ending"), [("observe", Ending.OBSERVED_ONLY), ("approve", Ending.HANDED_TO_A_HUMAN)])
-def test_a_remap_is_not_waited_for_where_the_reboot_would_be_held_back(mode: str, ending: Ending) -> None:
-    policy = with_policy(default_pool={"mode": "act", "modes": {"REBOOT": mode}})
+def test_a_remap_is_not_waited_for_where_the_reboot_would_be_held_back() -> None:
+    policy = with_policy(default_pool={"mode": "act", "modes": {"REBOOT": "observe"}})
 
-    assert Story(xid(63), policy=policy).amid(job_is_running=True).next().ending is ending
+    assert Story(xid(63), policy=policy).amid(job_is_running=True).next().ending is Ending.OBSERVED_ONLY
+
+
+def test_where_a_reboot_needs_approval_a_remap_waits_for_its_job_and_then_asks() -> None:
+    policy = with_policy(default_pool={"mode": "act", "modes": {"REBOOT": "approve"}})
+    story = Story(xid(63), policy=policy)
+
+    waits = [story.amid(job_is_running=runs).next().awaits for runs in (True, False)]
+
+    assert waits == [Awaited.JOB_END, Awaited.APPROVAL]
 
 
 def test_an_opt_out_is_the_reason_that_is_told_in_a_pool_that_is_observed_anyway() -> None:
@@ -702,13 +720,14 @@ def test_gpus_that_went_missing_long_after_the_boot_are_a_fault_although_they_ca
 # Steps ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_turn_without_a_result_is_decided_all_the_same() -> None:
+def test_a_turn_without_a_result_is_looked_at_before_the_next_one_is_decided() -> None:
     it = Incident()
     it.request()
 
-    decision = decide_next_step(DecideRequest(incident_id=it.id, turn=1), it.ports, ACT)
+    decide_next_step(DecideRequest(incident_id=it.id, turn=1), it.ports, ACT)
 
-    assert decision.step is Step.ISOLATE
+    [result] = [turn.result for turn in it.ports.incidents.history(it.id).turns if turn.result]
+    assert (result.step, result.outcome, result.reason) == (Step.ISOLATE, Outcome.FAILED, "it could not be drained")
 
 
 def test_a_result_that_belongs_to_no_turn_is_not_recorded() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, Ending, Family, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, Outcome, Step, Verdict
 from nodeheal.domain.correlate import episodes
 from nodeheal.domain.decide import decide
 from nodeheal.domain.knobs import MaintenanceWindow, Mode, Override, PoolPolicy, Weekday
@@ -339,7 +339,7 @@ def test_many_nodes_at_once_with_one_cause_trip_the_breaker_and_page_once() -> N
     one = Story(xid(74, labels={"rack": "r7"})).amid(sightings=racks, pool_nodes=40).next()
     other = Story(xid(119, node_id=OTHER, labels={"rack": "r7"})).amid(sightings=racks, pool_nodes=40).next()
 
-    assert (one.step, other.step) == (Step.ESCALATE, Step.ESCALATE)
+    assert (one.awaits, other.awaits) == (Awaited.BREAKER, Awaited.BREAKER)
     assert "6 nodes of the pool fail together" in one.reason
     assert "rack r7" in one.reason
     assert one.page_key is not None
@@ -350,7 +350,7 @@ def test_many_nodes_at_once_with_one_cause_trip_the_breaker_and_page_once() -> N
 def test_the_same_fault_on_many_nodes_is_a_common_cause_too() -> None:
     decision = Story(xid(79)).amid(sightings=crowd(2), pool_nodes=10).next()
 
-    assert decision.step is Step.ESCALATE
+    assert decision.awaits is Awaited.BREAKER
     assert "3 of them with fault xid/79" in decision.reason
 
 
@@ -377,7 +377,7 @@ def test_different_troubles_without_anything_in_common_do_not_trip_it() -> None:
 def test_a_breaker_that_trips_in_the_middle_leaves_the_node_isolated_and_reboots_nothing() -> None:
     story = Story(xid(79)).isolated().amid(sightings=crowd(9), pool_nodes=10)
 
-    assert story.next().step is Step.ESCALATE
+    assert story.next().awaits is Awaited.BREAKER
     assert "stays isolated" in story.next().reason
 
 
@@ -574,7 +574,7 @@ def test_approve_mode_touches_nothing_and_asks() -> None:
 
     decision = Story(xid(79), policy=policy).next()
 
-    assert decision.step is Step.ESCALATE
+    assert (decision.step, decision.awaits, decision.action) == (Step.WAIT, Awaited.APPROVAL, Action.REBOOT)
     assert "asks for approval first; nodeheal would isolate the node, reboot it" in decision.reason
 
 
@@ -686,7 +686,7 @@ def test_no_mode_but_act_ever_touches_anything(events: list[Any], mode: Mode) ->
     for n, (code, at, gpu) in enumerate(events):
         story.reports(xid(code, event_id=f"e{n}", observed_at=later(at), component=f"0000:{gpu}:00.0"))
 
-    assert story.next().step in (Step.CLOSE, Step.ESCALATE)
+    assert story.next().step in (Step.CLOSE, Step.ESCALATE, Step.WAIT)
 
 
 def test_an_override_is_refused_where_its_ladder_goes_down() -> None:

@@ -117,7 +117,7 @@ def test_without_incident_isolation_slot_and_attempt_nothing_is_replaced(missing
     }
     it.ports.nodes.save(replace(it.node(), **changes.get(missing, {})))
     if missing == "slot":
-        it.ports.budget.release("demo", A)
+        it.ports.pools.release("demo", A)
     if missing == "attempt":
         it.ports.attempts.reserve(f"node#{A}", "of another incident", ACT.limits[Action.REPLACE])
     before = it.node()

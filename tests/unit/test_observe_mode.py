@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Family, Step
+from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.catalog import catalog
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.services.close_incident import close_incident
+from nodeheal.domain.pool import Pool
 from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest
 from tests.unit.builders import memory_ports, node, xid
 
@@ -22,7 +22,10 @@ SHIPPED = Path(__file__).resolve().parents[2] / "nodeheal" / "policies" / "defau
 
 
 class Untouchable:
-    """A part of the world that this test does not allow to be spoken to."""
+    """A part of the world that this test does not allow to be spoken to. It may be read."""
+
+    def get(self, name: str) -> Pool:
+        return Pool(name)
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"observe mode called {name}")
@@ -39,13 +42,12 @@ def test_nothing_is_mutated_whatever_the_fault(row: Any) -> None:
     )
     world = memory_ports()
     world.nodes.save(node(job_id="llama"))
-    ports = replace(world, scheduler=Untouchable(), commands=Untouchable(), budget=Untouchable())
+    ports = replace(world, scheduler=Untouchable(), commands=Untouchable(), pools=Untouchable())
 
     ingest(event, ports, policy)
     incident_id = incident_id_of(event)
     decision = decide_next_step(DecideRequest(incident_id=incident_id, turn=0), ports, policy)
-    end = close_incident if decision.step is Step.CLOSE else escalate_incident
-    end(StepRequest(incident_id=incident_id, turn=1, decision=decision), ports, policy)
+    end_incident(StepRequest(incident_id=incident_id, turn=1, decision=decision), ports, policy)
 
     after = world.nodes.get(node().node_id)
     assert after is not None

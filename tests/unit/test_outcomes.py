@@ -10,8 +10,7 @@ from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.incident import fingerprint, incident_id_of
 from nodeheal.domain.job import Job
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.end_incident import end_incident
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
@@ -121,11 +120,11 @@ def test_a_step_that_leaves_nothing_to_look_at_is_unknown() -> None:
 def test_an_ending_keeps_its_first_time_and_says_of_which_kind_it_is() -> None:
     escalated, closed = Incident(999), Incident(92)
     asked = escalated.request()
-    escalate_incident(asked, escalated.ports, ACT)
+    end_incident(asked, escalated.ports, ACT)
     escalated.clock.advance(60)
 
-    escalate_incident(asked, escalated.ports, ACT)
-    close_incident(closed.request(), closed.ports, ACT)
+    end_incident(asked, escalated.ports, ACT)
+    end_incident(closed.request(), closed.ports, ACT)
 
     assert escalated.ports.incidents.history(escalated.id).incident.closed_at == NOW
     assert {kind for kind, _ in escalated.ports.messenger.announced} == {INCIDENT_ESCALATED}  # type: ignore[attr-defined]
@@ -136,7 +135,7 @@ def test_an_ending_lets_go_of_nothing_that_another_incident_holds() -> None:
     it = Incident(999)
     it.ports.nodes.save(replace(it.node(), open_incident="inc-other"))
 
-    escalate_incident(it.request(), it.ports, ACT)
+    end_incident(it.request(), it.ports, ACT)
 
     assert it.node().open_incident == "inc-other"
 
@@ -144,7 +143,7 @@ def test_an_ending_lets_go_of_nothing_that_another_incident_holds() -> None:
 def test_a_fault_is_settled_for_the_node_that_had_it_and_for_no_other() -> None:
     it = Incident(74)
     it.isolate(), it.swap(), it.diagnose(boot_id="boot-1", name=C), it.relaunch()
-    escalate_incident(it.request(), it.ports, ACT)
+    end_incident(it.request(), it.ports, ACT)
 
     assert it.node(C).settled == {}
 
@@ -154,11 +153,11 @@ def test_an_ending_that_cannot_be_written_or_is_none_is_an_error() -> None:
     request = it.request()
     endless = request.decision.model_copy(update={"ending": None})
     with pytest.raises(ValueError, match="does not say how it ends"):
-        escalate_incident(request.model_copy(update={"decision": endless}), it.ports, ACT)
+        end_incident(request.model_copy(update={"decision": endless}), it.ports, ACT)
     it.ports.nodes.save = lost  # type: ignore[method-assign]
 
     with pytest.raises(NotAccepted):
-        escalate_incident(request, it.ports, ACT)
+        end_incident(request, it.ports, ACT)
 
     assert it.ports.messenger.announced == []  # type: ignore[attr-defined]
 

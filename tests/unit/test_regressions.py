@@ -11,8 +11,7 @@ from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
-from nodeheal.services.close_incident import close_incident
-from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
@@ -71,7 +70,7 @@ def test_a_relapse_after_the_return_is_told_and_its_repeat_is_news() -> None:
     it.relaunch()
 
     ending = it.request()
-    escalate_incident(ending, it.ports, ACT)
+    end_incident(ending, it.ports, ACT)
 
     assert ending.decision.ending is Ending.HANDED_TO_A_HUMAN
     again = xid(79, event_id="again", boot_id="boot-2", observed_at=it.clock())
@@ -84,7 +83,7 @@ def test_a_fault_that_comes_after_the_last_decision_is_taken_again_when_the_inci
     with pytest.raises(NotAccepted, match="is ending"):
         ingest(xid(79), it.ports, ACT)
 
-    close_incident(ending, it.ports, ACT)
+    end_incident(ending, it.ports, ACT)
 
     assert ingest(xid(79), it.ports, ACT) is Ingested.OPENED
 
@@ -247,7 +246,7 @@ def test_a_spare_that_failed_its_diagnostics_is_nobodys_spare() -> None:
     it = Incident(74)
     it.isolate(), it.swap(), it.diagnose(Verdict.FAILED, boot_id="boot-1", name=C)
 
-    escalate_incident(it.request(), it.ports, ACT)
+    end_incident(it.request(), it.ports, ACT)
 
     assert it.node(C).state is NodeState.SUSPECT
     assert not it.node(C).is_available(it.clock())

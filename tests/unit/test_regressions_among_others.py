@@ -16,7 +16,7 @@ from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Sighting, sighting_of
 from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.release_node import release_node
@@ -110,7 +110,7 @@ def test_a_fault_that_is_redelivered_while_its_incident_is_still_ending_is_not_l
 
     with pytest.raises(NotAccepted, match="is ending"):  # the queue is quicker than the ending
         take(it, xid(79))
-    escalate_incident(ending, it.ports, ACT)
+    end_incident(ending, it.ports, ACT)
 
     assert take(it, xid(79)) is Ingested.OPENED
 
@@ -314,7 +314,7 @@ def test_two_row_remaps_on_one_job_do_not_wait_for_one_another_when_it_has_crash
 def _end_on_b(it: Incident, event: HealthEvent) -> None:
     """The incident on the job's other node ends with a human."""
     decision = decide_next_step(DecideRequest(incident_id=incident_id_of(event), turn=0), it.ports, ACT)
-    escalate_incident(StepRequest(incident_id=incident_id_of(event), turn=1, decision=decision), it.ports, ACT)
+    end_incident(StepRequest(incident_id=incident_id_of(event), turn=1, decision=decision), it.ports, ACT)
 
 
 def _waits_again() -> tuple[Incident, HealthEvent]:

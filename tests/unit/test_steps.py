@@ -14,11 +14,11 @@ from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services import wakeup
-from nodeheal.services.close_incident import close_incident
 from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang, submit_job
@@ -39,7 +39,8 @@ LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
 class Incident:
     """A running job on nodes A and B, a spare C, and an incident on A, driven step by step as the workflow does."""
 
-    def __init__(self, code: int = 79, spare: bool = True) -> None:
+    def __init__(self, code: int = 79, spare: bool = True, policy: RecoveryPolicy = ACT) -> None:
+        self.policy = policy
         self.clock = FrozenClock()
         self.ports: Ports = memory_ports(self.clock)
         for name in (A, B, C)[: 3 if spare else 2]:
@@ -47,7 +48,7 @@ class Incident:
         submit_job(LLAMA, [self.node(A), self.node(B)], self.ports)
         for rank in (0, 1):
             self.task_is("RUNNING", rank)
-        ingest(xid(code), self.ports, ACT)
+        ingest(xid(code), self.ports, policy)
         self.id = incident_id_of(xid(code))
         self.turn = 0
         self.last: StepResult | None = None
@@ -60,7 +61,7 @@ class Incident:
     def request(self, **changes: Any) -> StepRequest:
         """What the workflow asks for next, as Decide says it."""
         decision = decide_next_step(
-            DecideRequest(incident_id=self.id, turn=self.turn, result=self.last), self.ports, ACT
+            DecideRequest(incident_id=self.id, turn=self.turn, result=self.last), self.ports, self.policy
         )
         self.turn += 1
         self.last = None
@@ -140,13 +141,13 @@ def test_the_whole_recovery_by_reboot() -> None:
     it = Incident()
 
     outcomes = [it.isolate(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()]
-    close_incident(it.request(), it.ports, ACT)
+    end_incident(it.request(), it.ports, ACT)
 
     assert [result.outcome for result in outcomes] == [Outcome.DONE] * 5
     assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
     assert it.node().state is NodeState.PROBATION
     assert it.node().open_incident is None
-    assert list(it.ports.budget.holders("demo")) == []
+    assert list(it.ports.pools.holders("demo")) == []
     assert it.ports.incidents.history(it.id).incident.ending is Ending.RECOVERED
     assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
     assert [told.subject for _, told in it.ports.messenger.announced] == [  # type: ignore[attr-defined]
@@ -158,7 +159,7 @@ def test_the_whole_recovery_by_swap() -> None:
     it = Incident(74)
 
     outcomes = [it.isolate(), it.swap(), it.diagnose(boot_id="boot-1", name=C), it.relaunch()]
-    escalate_incident(it.request(), it.ports, ACT)
+    end_incident(it.request(), it.ports, ACT)
 
     assert [result.outcome for result in outcomes] == [Outcome.DONE] * 4
     run = it.ports.jobs.get_run("llama", 2)
@@ -167,7 +168,7 @@ def test_the_whole_recovery_by_swap() -> None:
     assert it.node().state is NodeState.QUARANTINED
     assert it.node().open_incident == it.id
     assert (it.node(C).open_incident, it.node(C).job_id) == (None, "llama")
-    assert list(it.ports.budget.holders("demo")) == [A]
+    assert list(it.ports.pools.holders("demo")) == [A]
     assert "Repair it, or retire it" in it.ports.messenger.announced[0][1].body  # type: ignore[attr-defined]
 
 
@@ -224,7 +225,7 @@ def test_a_rank_that_stops_while_the_wait_is_being_stored_is_not_waited_for() ->
 
 def test_a_full_budget_refuses_and_touches_nothing() -> None:
     it = Incident()
-    it.ports.budget.claim("demo", B, 1)
+    it.ports.pools.claim("demo", B, 1)
 
     isolate_node(it.request(), it.ports, ACT)
 
@@ -255,7 +256,7 @@ def test_a_node_that_the_scheduler_does_not_know_is_not_left_isolated() -> None:
     assert it.resumed().outcome is Outcome.FAILED
     assert "not in cluster training" in it.resumed().reason
     assert it.node().state is NodeState.HEALTHY
-    assert list(it.ports.budget.holders("demo")) == []
+    assert list(it.ports.pools.holders("demo")) == []
 
 
 def test_what_an_operator_drained_stays_drained() -> None:
@@ -274,7 +275,7 @@ def test_a_repeated_isolation_still_knows_that_it_was_ours() -> None:
     isolate_node(request, it.ports, ACT)
 
     assert it.node().drained_by_us
-    assert list(it.ports.budget.holders("demo")) == [A]
+    assert list(it.ports.pools.holders("demo")) == [A]
 
 
 # Reboot -------------------------------------------------------------------------------------------------------------
@@ -356,7 +357,7 @@ def test_without_isolation_slot_and_attempt_nothing_is_rebooted(missing: str) ->
     if missing == "isolation":
         it.ports.nodes.save(replace(it.node(), state=NodeState.HEALTHY))
     if missing == "slot":
-        it.ports.budget.release("demo", A)
+        it.ports.pools.release("demo", A)
     if missing == "attempt":
         it.ports.attempts.reserve(f"node#{A}", "of another incident", ACT.limits[Action.REBOOT])
 
@@ -680,7 +681,7 @@ def test_a_late_running_event_does_not_bring_a_stopped_rank_back() -> None:
 def test_a_node_that_was_not_touched_stays_in_service_after_a_human_is_told() -> None:
     it = Incident(999)
 
-    escalate_incident(it.request(), it.ports, ACT)
+    end_incident(it.request(), it.ports, ACT)
 
     assert it.node().state is NodeState.HEALTHY
     assert it.node().open_incident is None
@@ -692,8 +693,8 @@ def test_an_ending_may_be_written_twice() -> None:
     it = Incident(999)
     request = it.request()
 
-    escalate_incident(request, it.ports, ACT)
-    escalate_incident(request, it.ports, ACT)
+    end_incident(request, it.ports, ACT)
+    end_incident(request, it.ports, ACT)
 
     keys = {told.key for _, told in it.ports.messenger.announced}  # type: ignore[attr-defined]
     assert len(keys) == 1
@@ -701,7 +702,7 @@ def test_an_ending_may_be_written_twice() -> None:
 
 def test_an_email_is_sent_once() -> None:
     it = Incident(999)
-    escalate_incident(it.request(), it.ports, ACT)
+    end_incident(it.request(), it.ports, ACT)
     told = it.ports.messenger.announced[0][1]  # type: ignore[attr-defined]
 
     assert [notify(told, it.ports), notify(told, it.ports)] == [True, False]

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent, NodeBooted
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, JobState, Verdict
+from nodeheal.domain.approval import Links
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services import wakeup
-from nodeheal.services.close_incident import close_incident
 from nodeheal.services.decide_next_step import decide_next_step
-from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang, submit_job
@@ -31,6 +31,7 @@ from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.wait_for_approval import wait_for_approval
 from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, FrozenClock, memory_ports, node, xid
 from tests.workflows.walker import TIMEOUT, Error, Walk, walk
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 BROKEN, PEER, SPARE = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
+
+
+LINKS = Links("https://approve.example/approval", b"key")
 
 
 class FakeCluster:
@@ -54,7 +58,8 @@ class FakeCluster:
         self.hangs: set[str] = set()
         self.deaf: set[str] = set()  # nodes whose tasks do not stop
         self.after_reboot: list[HealthEvent] = []
-        self.on_wait: Callable[[], None] = self._gang_finishes  # what happens while an incident waits for news
+        self.on_wait: Callable[[], object] = self._gang_finishes  # what happens while an incident waits for news
+        self.on_question: Callable[[StepRequest], None] = lambda _: None  # a human is asked; silence unless told
         self.before_walk: list[HealthEvent] = []  # what arrives before the first decision
         self._tokens = count()
         self.breaks: dict[str, Error] = {}  # states whose function breaks, and how
@@ -101,11 +106,10 @@ class FakeCluster:
             "Open incident": {},
             "Decide next step": self._decide,
             "Isolate node": self._waits(isolate_node, self._gang_stops, self.policy),
+            "Wait for approval": self._waits(wait_for_approval, lambda request: self.on_question(request), LINKS),
             "Wait for news": self._waits(wait_for_news, lambda _: self.on_wait()),
             "Return to service": self._answers_at_once(return_to_service, self.policy),
-            "Look once": self._answers_at_once(look_once),
-            "Close incident": self._answers_at_once(close_incident, self.policy),
-            "Hand to a human": self._answers_at_once(escalate_incident, self.policy),
+            "End incident": self._answers_at_once(end_incident, self.policy),
             "Page operators": {"MessageId": "m"},
             "Hand incident over": self._left_to_a_human,
             **{
@@ -161,7 +165,7 @@ class FakeCluster:
 
         return answer
 
-    def _waits(self, service: Any, react: Callable[[StepRequest], None], *more: Any) -> Callable[[Json], Any]:
+    def _waits(self, service: Any, react: Callable[[StepRequest], object], *more: Any) -> Callable[[Json], Any]:
         def wait(arguments: Json) -> Any:
             request = StepRequest.model_validate(arguments["Payload"])
             token = f"{request.task_token}-{next(self._tokens)}"  # each wait has its own, as in Step Functions
@@ -169,7 +173,10 @@ class FakeCluster:
             service(request, self.ports, *more)
             react(request)
             resumed = self.ports.workflows.resumed.pop(token, None)  # type: ignore[attr-defined]
-            return resumed.model_dump(mode="json") if resumed else TIMEOUT
+            if resumed is None:
+                self.clock.advance(request.decision.deadline_seconds)
+                return TIMEOUT
+            return resumed.model_dump(mode="json")
 
         return wait
 

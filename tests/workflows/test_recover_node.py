@@ -7,7 +7,7 @@ import pytest
 from nodeheal.contract import names
 from nodeheal.contract.notification import SUBJECT_CHARACTERS
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Ending, Outcome, Step
+from nodeheal.contract.vocabulary import Awaited, Ending, Step
 from tests.workflows.steps import DEADLINE_SECONDS, INCIDENT, NODE, decision, result
 from tests.workflows.walker import EXECUTION_ARN, TASK_TOKEN, TIMEOUT, Error, Sequence, Walk, walk
 
@@ -23,17 +23,17 @@ STEPS = {
 }
 CHILDREN = ["Reboot node", "Run diagnostics", "Replace node", "Restart workload"]
 ENDS = {
-    "Close incident": decision(Step.CLOSE, Ending.OBSERVED_ONLY),
-    "Hand to a human": decision(Step.ESCALATE, Ending.HANDED_TO_A_HUMAN),
+    "End incident": decision(Step.CLOSE, Ending.OBSERVED_ONLY),
 }
 
 
 def recover(decisions: list[Any], **changed: Any) -> Walk:
     """Walk with these decisions; every task does as it should, unless `changed` says otherwise."""
     answers: dict[str, Any] = {name: result(step) for step, name in STEPS.items()}
-    answers |= {"Open incident": {}, "Look once": result(Step.ISOLATE), "Page operators": {"MessageId": "1"}}
+    answers |= {"Open incident": {}, "Page operators": {"MessageId": "1"}}
+    answers |= {"Wait for approval": result(Step.WAIT), "Wait for news": result(Step.WAIT)}
     answers |= {"Hand incident over": {}}
-    answers |= {"Close incident": result(Step.CLOSE), "Hand to a human": result(Step.ESCALATE)}
+    answers |= {"End incident": result(Step.CLOSE)}
     answers |= {"Decide next step": Sequence(decisions)}
     return walk("recover_node", GIVEN, {**answers, **{name.replace("_", " "): a for name, a in changed.items()}})
 
@@ -96,16 +96,10 @@ def test_isolation_waits_with_its_token_until_the_deadline_of_the_plan() -> None
 
 
 def test_an_isolation_that_nobody_confirmed_is_looked_at_and_decided_on() -> None:
-    looked = result(Step.ISOLATE, Outcome.UNKNOWN, "one task still runs")
+    seen = recover([decision(Step.ISOLATE), decision(Step.ESCALATE, Ending.HANDED_TO_A_HUMAN)], Isolate_node=TIMEOUT)
 
-    seen = recover(
-        [decision(Step.ISOLATE), decision(Step.ESCALATE, Ending.HANDED_TO_A_HUMAN)],
-        Isolate_node=TIMEOUT,
-        Look_once=looked,
-    )
-
-    assert seen.path[3:6] == ["Isolate node", "Look once", "Decide next step"]
-    assert seen.arguments_of("Decide next step")[1]["Payload"]["result"]["outcome"] == "UNKNOWN"
+    assert seen.path[3:5] == ["Isolate node", "Decide next step"]
+    assert seen.arguments_of("Decide next step")[1]["Payload"].get("result") is None
     assert seen.end == "Handed to a human"
 
 
@@ -157,10 +151,18 @@ def test_a_state_that_never_answers_pages_the_operators(name: str) -> None:
     assert seen.end == "Recovery broke"
 
 
-def test_a_look_that_breaks_pages_the_operators() -> None:
-    seen = recover([decision(Step.ISOLATE)], Isolate_node=TIMEOUT, Look_once=Error("Boom"))
+@pytest.mark.parametrize(
+    ("awaits", "name"),
+    [(Awaited.APPROVAL, "Wait for approval"), *((word, "Wait for news") for word in Awaited if word != "APPROVAL")],
+)
+def test_each_wait_has_its_state_and_its_end_is_looked_at(awaits: Awaited, name: str) -> None:
+    waits = decision(Step.WAIT) | {"awaits": awaits.value}
 
-    assert seen.path[-4:] == ["Look once", "Page operators", "Hand incident over", "Recovery broke"]
+    seen = recover([waits, CLOSE], **{name.replace(" ", "_"): TIMEOUT})
+
+    assert seen.path[3:5] == [name, "Decide next step"]
+    assert seen.arguments_of(name)[0]["Payload"]["task_token"] == TASK_TOKEN
+    assert seen.arguments_of("Decide next step")[1]["Payload"].get("result") is None
 
 
 def test_the_page_says_what_broke_and_fits_into_an_email() -> None:

@@ -101,13 +101,15 @@ def test_a_second_incident_within_the_window_finds_no_reboot_left() -> None:
     assert cluster.job_nodes == [SPARE, PEER]
 
 
-def test_a_full_budget_touches_nothing_and_tells_a_human() -> None:
+def test_a_budget_that_stays_full_touches_nothing_and_tells_a_human() -> None:
     cluster = FakeCluster()
-    cluster.ports.budget.claim("demo", PEER, 1)
+    cluster.ports.pools.claim("demo", PEER, 1)
+    cluster.on_wait = lambda: None
 
     walked = cluster.reports(xid(79))
 
     assert walked.end == "Handed to a human"
+    assert "no slot was free in 24 h" in walked.output["summary"]
     assert cluster.commands == []
     assert cluster.job_nodes == [BROKEN, PEER]
     assert cluster.node().state is NodeState.HEALTHY
@@ -141,7 +143,7 @@ def test_an_application_fault_restarts_the_gang_in_place() -> None:
 
     walked = cluster.reports(xid(31))
 
-    assert steps(walked) == ["Restart workload", "Close incident", "How did it end?", "Recovered"]
+    assert steps(walked) == ["Restart workload", "End incident", "How did it end?", "Recovered"]
     assert cluster.job_nodes == [BROKEN, PEER]
     assert cluster.commands == []
 
@@ -151,7 +153,7 @@ def test_an_unknown_code_leaves_everything_alone() -> None:
 
     walked = cluster.reports(xid(999))
 
-    assert steps(walked) == ["Hand to a human", "Handed to a human"]
+    assert steps(walked) == ["End incident", "How did it end?", "Handed to a human"]
     assert cluster.job_nodes == [BROKEN, PEER]
 
 
@@ -160,7 +162,7 @@ def test_observe_mode_only_tells() -> None:
 
     walked = cluster.reports(xid(79))
 
-    assert steps(walked) == ["Close incident", "How did it end?", "Observed only"]
+    assert steps(walked) == ["End incident", "How did it end?", "Observed only"]
     assert cluster.job_nodes == [BROKEN, PEER]
     assert cluster.commands == []
 
@@ -184,7 +186,7 @@ def test_an_incident_that_ended_leaves_nothing_waiting() -> None:
     assert history.incident.state is IncidentState.CLOSED
 
 
-@pytest.mark.parametrize("state", ["Decide next step", "Isolate node", "Return to service", "Close incident"])
+@pytest.mark.parametrize("state", ["Decide next step", "Isolate node", "Return to service", "End incident"])
 def test_a_function_that_breaks_pages_from_the_state_machine_itself(state: str) -> None:
     cluster = FakeCluster()
     cluster.breaks = {state: BROKEN_FUNCTION}
@@ -233,7 +235,7 @@ def test_a_quarantined_node_blocks_its_pool_until_a_human_gives_it_back() -> Non
     release_node(BROKEN, "board exchanged", cluster.ports)
 
     assert cluster.node().state is NodeState.HEALTHY
-    assert list(cluster.ports.budget.holders("demo")) == []
+    assert list(cluster.ports.pools.holders("demo")) == []
     assert cluster.ports.scheduler.draining == set()  # type: ignore[attr-defined]
     assert cluster.reports(xid(999, event_id="later")).end == "Handed to a human"
 
@@ -245,7 +247,7 @@ def test_a_retired_node_gives_its_slot_back_and_stays_drained() -> None:
     release_node(BROKEN, "beyond repair", cluster.ports, retire=True)
 
     assert cluster.node().state is NodeState.RETIRED
-    assert list(cluster.ports.budget.holders("demo")) == []
+    assert list(cluster.ports.pools.holders("demo")) == []
     assert cluster.ports.scheduler.draining == {BROKEN}  # type: ignore[attr-defined]
 
 

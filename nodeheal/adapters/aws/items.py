@@ -52,6 +52,13 @@ def from_item(kind: type[T], item: Item) -> T:
     return loaded
 
 
+def versioned(version: int) -> tuple[str, dict[str, Any]]:
+    """The condition under which a write over this version is ours."""
+    if version == 0:
+        return "attribute_not_exists(pk)", {}
+    return "version = :version", {":version": version}
+
+
 class Table:
     """The one table. Conditional writes answer False instead of raising."""
 

@@ -1,14 +1,16 @@
 """What must never be exceeded: attempts and disruption, as conditional writes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from nodeheal.adapters.aws.items import Table, to_item
+from nodeheal.adapters.aws.items import Table, fields_of, from_item, to_item, versioned
 from nodeheal.contract import names
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.domain import budget
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.pool import Pool
 from nodeheal.ports import Clock
 
 # Two incidents can reach for one counter at once; eight in a row that all lose are a bug or an outage.
@@ -62,8 +64,8 @@ class DynamoAttemptLedger:
         return self._table.put(to_item(values), "version = :version", {":version": version})
 
 
-class DynamoDisruptionBudget:
-    """DisruptionBudget: numbered slots. A slot is one item, so two claims can never take the same one."""
+class DynamoPoolStore:
+    """PoolStore: numbered slots, and the pool's own item. A slot is one item, so two claims never take the same one."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -89,6 +91,16 @@ class DynamoDisruptionBudget:
 
     def holders(self, pool: str) -> Sequence[str]:
         return sorted(set(self._slots(pool).values()))
+
+    def get(self, pool: str) -> Pool:
+        item = self._table.get(names.pool_pk(pool), names.POOL_SK)
+        return from_item(Pool, item) if item else Pool(pool)
+
+    def save(self, pool: Pool) -> bool:
+        condition, values = versioned(pool.version)
+        keys = {"pk": names.pool_pk(pool.name), "sk": names.POOL_SK}
+        item = to_item({**keys, **fields_of(replace(pool, version=pool.version + 1))})
+        return self._table.put(item, condition, values)
 
     def _slots(self, pool: str) -> dict[str, str]:
         items = self._table.query(names.pool_pk(pool), names.SLOT_PREFIX)

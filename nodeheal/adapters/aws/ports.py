@@ -8,7 +8,7 @@ from typing import Any
 from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.ecs import EcsScheduler
 from nodeheal.adapters.aws.items import Table
-from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoDisruptionBudget
+from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, DynamoNodeStore, DynamoWaitStore
@@ -34,7 +34,7 @@ def aws_ports(
         nodes=DynamoNodeStore(rows),
         incidents=DynamoIncidentStore(rows),
         attempts=DynamoAttemptLedger(rows, clock),
-        budget=DynamoDisruptionBudget(rows),
+        pools=DynamoPoolStore(rows),
         waits=DynamoWaitStore(rows),
         jobs=DynamoJobStore(rows),
         scheduler=EcsScheduler(partial(make, "ecs"), partial(make_once, "ecs")),

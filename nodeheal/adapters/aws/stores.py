@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, to_item
+from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, to_item, versioned
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.errors import NotFound
@@ -24,13 +24,6 @@ WAIT_GRACE_DAYS = 2
 def _sortable(at: datetime) -> str:
     """A time whose text sorts as the time does."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _versioned(version: int) -> tuple[str, dict[str, Any]]:
-    """The condition under which a write over this version is ours."""
-    if version == 0:
-        return "attribute_not_exists(pk)", {}
-    return "version = :version", {":version": version}
 
 
 def _node_item(node: Node) -> Item:
@@ -56,7 +49,7 @@ class DynamoNodeStore:
         return from_item(Node, item) if item else None
 
     def save(self, node: Node) -> bool:
-        condition, values = _versioned(node.version)
+        condition, values = versioned(node.version)
         return self._table.put(_node_item(node), condition, values)
 
     def in_pool(self, pool: str) -> Sequence[Node]:
@@ -96,7 +89,7 @@ class DynamoIncidentStore:
         self._table = table
 
     def open(self, incident: Incident, node: Node) -> bool:
-        condition, values = _versioned(node.version)
+        condition, values = versioned(node.version)
         node_put: dict[str, Any] = {"Item": _node_item(node), "ConditionExpression": condition}
         if values:
             node_put["ExpressionAttributeValues"] = to_item(values)
@@ -125,9 +118,17 @@ class DynamoIncidentStore:
             "Update": {
                 "TableName": self._table.name,
                 "Key": to_item({"pk": names.incident_pk(incident.incident_id), "sk": names.INCIDENT_SK}),
-                "UpdateExpression": "SET turn = :turn",
+                "UpdateExpression": f"SET turn = :turn, #state = :state, {names.INDEX_SORT_KEY} = :sort",
                 "ConditionExpression": "turn = :before",
-                "ExpressionAttributeValues": to_item({":turn": incident.turn, ":before": incident.turn - 1}),
+                "ExpressionAttributeNames": {"#state": "state"},
+                "ExpressionAttributeValues": to_item(
+                    {
+                        ":turn": incident.turn,
+                        ":before": incident.turn - 1,
+                        ":state": incident.state.value,
+                        ":sort": self._sort_key(incident),
+                    }
+                ),
             }
         }
         puts = [self._put({"Item": self._entry(incident.incident_id, entry)}) for entry in entries]
@@ -188,7 +189,7 @@ class DynamoJobStore:
             names.INDEX_PARTITION_KEY: names.pool_pk(job.pool),
             names.INDEX_SORT_KEY: f"job#{job.state}#{job.job_id}",
         }
-        condition, values = _versioned(job.version)
+        condition, values = versioned(job.version)
         item = to_item({**keys, **fields_of(replace(job, version=job.version + 1))})
         return self._table.put(item, condition, values)
 
@@ -198,7 +199,7 @@ class DynamoJobStore:
 
     def save_run(self, run: Run) -> bool:
         keys = {"pk": names.job_pk(run.job_id), "sk": names.run_sk(run.number)}
-        condition, values = _versioned(run.version)
+        condition, values = versioned(run.version)
         item = to_item({**keys, **fields_of(replace(run, version=run.version + 1))})
         return self._table.put(item, condition, values)
 
@@ -216,6 +217,9 @@ class DynamoWaitStore:
         values["outstanding"] = set(wait.outstanding)
         if not wait.outstanding:
             del values["outstanding"]  # DynamoDB has no empty sets
+        if wait.line is not None:
+            values[names.INDEX_PARTITION_KEY] = names.pool_pk(wait.line[0])
+            values[names.INDEX_SORT_KEY] = f"{names.LINE_PREFIX}{wait.line[1]}"
         expires = wait.deadline_at + timedelta(days=WAIT_GRACE_DAYS)
         self._table.put(to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())}))
 
@@ -236,3 +240,7 @@ class DynamoWaitStore:
     def drop(self, wait: Wait) -> None:
         pk = names.wait_pk(wait.kind, wait.key)
         self._table.delete(pk, names.WAIT_SK, "token_of = :token", {":token": wait.token})
+
+    def in_line(self, pool: str) -> Sequence[Wait]:
+        items = self._table.query_index(names.INDEX, names.pool_pk(pool), names.LINE_PREFIX)
+        return [from_item(Wait, item) for item in items]

@@ -2,10 +2,10 @@
 
 from nodeheal.adapters.memory.stores import (
     MemoryAttemptLedger,
-    MemoryDisruptionBudget,
     MemoryIncidentStore,
     MemoryJobStore,
     MemoryNodeStore,
+    MemoryPoolStore,
     MemoryWaitStore,
 )
 from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
@@ -19,7 +19,7 @@ def memory_ports(clock: Clock) -> Ports:
         nodes=nodes,
         incidents=MemoryIncidentStore(nodes),
         attempts=MemoryAttemptLedger(clock),
-        budget=MemoryDisruptionBudget(),
+        pools=MemoryPoolStore(),
         waits=MemoryWaitStore(),
         jobs=MemoryJobStore(),
         scheduler=MemoryScheduler(),

@@ -14,6 +14,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.node import Node
+from nodeheal.domain.pool import Pool
 from nodeheal.domain.surroundings import Sighting, sighting_of
 from nodeheal.ports import FAULTS_LOOKED_UP, Clock, Wait
 
@@ -96,7 +97,7 @@ class MemoryIncidentStore:
         stored = self.incidents[incident.incident_id]
         if stored.turn != incident.turn - 1:
             return False
-        self.incidents[incident.incident_id] = replace(stored, turn=incident.turn)
+        self.incidents[incident.incident_id] = replace(stored, turn=incident.turn, state=incident.state)
         for entry in entries:
             self.append(incident.incident_id, entry)
         return True
@@ -133,10 +134,11 @@ class MemoryAttemptLedger:
 
 
 @dataclass
-class MemoryDisruptionBudget:
-    """DisruptionBudget."""
+class MemoryPoolStore:
+    """PoolStore."""
 
     slots: dict[str, list[str]] = field(default_factory=dict)
+    pools: dict[str, Pool] = field(default_factory=dict)
 
     def claim(self, pool: str, node_id: str, slots: int) -> bool:
         held = self.slots.setdefault(pool, [])
@@ -154,6 +156,15 @@ class MemoryDisruptionBudget:
 
     def holders(self, pool: str) -> Sequence[str]:
         return sorted(self.slots.get(pool, []))
+
+    def get(self, pool: str) -> Pool:
+        return self.pools.get(pool, Pool(pool))
+
+    def save(self, pool: Pool) -> bool:
+        if self.get(pool.name).version != pool.version:
+            return False
+        self.pools[pool.name] = replace(pool, version=pool.version + 1)
+        return True
 
 
 @dataclass
@@ -179,6 +190,10 @@ class MemoryWaitStore:
         stored = self.waits.get((wait.kind, wait.key))
         if stored is not None and stored.token == wait.token:
             del self.waits[wait.kind, wait.key]
+
+    def in_line(self, pool: str) -> Sequence[Wait]:
+        standing = ((wait.line[1], wait) for wait in self.waits.values() if wait.line and wait.line[0] == pool)
+        return [wait for _, wait in sorted(standing, key=lambda pair: pair[0])]
 
 
 @dataclass

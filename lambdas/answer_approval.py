@@ -1,0 +1,49 @@
+"""answer_approval: the page behind the links of an approval email. See nodeheal/services/answer_approval.py.
+
+A GET only shows a page, since mail scanners follow links. What a person sends from that page, a POST, decides.
+"""
+
+from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
+
+from lambdas.composition import Event, links, logger, ports
+from nodeheal.domain.approval import LinkRefused
+from nodeheal.domain.errors import NotFound
+from nodeheal.services import approval_page
+from nodeheal.services.answer_approval import answer_approval
+
+_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def handler(event: Event, context: object) -> Event:
+    """One HTTP request (API Gateway, payload format 2.0)."""
+    request = APIGatewayProxyEventV2(event)
+    try:
+        status, page = _answer(request)
+    except (LinkRefused, NotFound) as refused:
+        logger().warning("approval link refused", extra={"why": str(refused), "from": _from(request)})
+        status, page = 403, approval_page.refusal(str(refused))
+    return {"statusCode": status, "headers": _HEADERS, "body": page}
+
+
+def _answer(request: APIGatewayProxyEventV2) -> tuple[int, str]:
+    query = dict(request.query_string_parameters or {})
+    question, answer = links().read(query, ports().clock())
+    if request.http_method != "POST":
+        return 200, approval_page.question(ports().incidents.history(question.incident_id), answer)
+    who, why = approval_page.read_form(request.decoded_body or "")
+    by = f"{who} (link, from {_from(request)})"
+    answered = answer_approval(question, answer, by, why, ports())
+    logger().info("approval answered", extra={"incident": question.incident_id, "taken": answered.is_taken, "by": by})
+    return (200 if answered.is_taken else 409), approval_page.outcome(answered)
+
+
+def _from(request: APIGatewayProxyEventV2) -> str:
+    return str(request.request_context.http.source_ip)

@@ -1,0 +1,7 @@
+"""end_incident: see nodeheal/services/end_incident.py."""
+
+from lambdas.composition import policy, ports, step
+from nodeheal.contract.steps import StepRequest
+from nodeheal.services.end_incident import end_incident
+
+handler = step(StepRequest, lambda request: end_incident(request, ports(), policy()), reads_policy=True)

@@ -1,0 +1,36 @@
+"""`nodeheal approve` and `nodeheal refuse`: answer what nodeheal asks, without the email."""
+
+import getpass
+from typing import Annotated
+
+import typer
+
+from nodeheal.cli import connect
+from nodeheal.cli.connect import FAILED, Table, Why, clearly
+from nodeheal.cli.say import say
+from nodeheal.contract import names
+from nodeheal.domain.approval import Answer
+from nodeheal.services.answer_approval import answer_approval, open_question
+
+IncidentId = Annotated[str, typer.Argument(help="the incident, as the email and `nodeheal incidents list` name it")]
+
+
+def approve(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
+    """Let nodeheal do what it asks for."""
+    _answer(incident, Answer.approve, why, table)
+
+
+def refuse(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
+    """Keep nodeheal from doing what it asks for; the incident goes to a human."""
+    _answer(incident, Answer.refuse, why, table)
+
+
+def _answer(incident: str, answer: Answer, why: str, table: str) -> None:
+    connect.on_record(why)
+    with clearly():
+        world = connect.ports(table)
+        question = open_question(incident, world)
+        answered = answer_approval(question, answer, f"{getpass.getuser()} (command)", " ".join(why.split()), world)
+    say(f"{incident}: {answered.text}")
+    if not answered.is_taken:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,54 @@
+"""How commands reach the control plane: the operator's own AWS credentials, the table, and one line for what fails."""
+
+import getpass
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+
+from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.ports import aws_ports
+from nodeheal.cli.say import refuse
+from nodeheal.contract import names
+from nodeheal.domain.errors import NodehealError
+from nodeheal.ports import Ports
+
+Table = Annotated[str, typer.Option(help="the state table")]
+Why = Annotated[str, typer.Option(help="goes on record, with your name")]
+AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
+FAILED = 1
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+@contextmanager
+def clearly() -> Iterator[None]:
+    """What goes wrong is said in one line."""
+    try:
+        yield
+    except (NodehealError, ValueError, BotoCoreError, ClientError) as error:
+        sys.stderr.write(f"{error}\n")
+        raise typer.Exit(FAILED) from None
+
+
+def ports(table: str) -> Ports:
+    """The real world, through the table and with the caller's credentials."""
+    return aws_ports(table, "", Destinations(names.BUS, "", ""))
+
+
+def on_record(why: str) -> str:
+    """The reason with who gives it. Refused where it is empty."""
+    if not why.strip():
+        refuse("--why: say why; it goes on record")
+    return f"{getpass.getuser()}: {' '.join(why.split())}"
+
+
+def seconds_of(text: str) -> int:
+    """`2h`, `30m`, `1d` or `90s` in seconds; refused where it is none of these."""
+    found = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
+    if found is None:
+        refuse(f"{text!r} is no length of time; give 90s, 30m, 2h or 1d")
+    return int(found[1]) * _UNITS[found[2]]

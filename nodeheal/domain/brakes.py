@@ -1,0 +1,132 @@
+"""What holds nodeheal back: modes, opt-outs, maintenance, pauses, approvals, the breaker, and news that is old."""
+
+from datetime import datetime, timedelta
+
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Outcome
+from nodeheal.domain import correlate
+from nodeheal.domain.case import Case, read_case
+from nodeheal.domain.correlate import CommonCause
+from nodeheal.domain.diagnosis import Fault
+from nodeheal.domain.incident import History
+from nodeheal.domain.knobs import Mode
+from nodeheal.domain.ladder import WITH_ARTICLE
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import Progress
+from nodeheal.domain.spell import Spell
+
+_IN_ACT_MODE = {
+    Action.OBSERVE: "only record it",
+    Action.ESCALATE: "ask a human",
+    Action.RESTART_WORKLOAD: "restart the job",
+    Action.REBOOT: "isolate the node, reboot it and rerun its diagnostics",
+    Action.REPLACE: "isolate the node and replace it",
+    Action.ISOLATE: "isolate the node and ask a human",
+}
+AT_JOB_END = "When the job has ended."
+
+
+def why_hands_off(say: Spell) -> str:
+    """What keeps nodeheal off the node at this time, whatever the fault; empty: nothing."""
+    node_id, pool = say.history.incident.node_id, say.history.incident.pool
+    paused = say.history.surroundings.why_paused(node_id, say.now)
+    return say.policy.why_only_observe(node_id, pool, say.now) or paused
+
+
+def held_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+    """End it before anything is touched: the pool is only observed, or somebody wants hands off the node."""
+    pool, would = say.history.incident.pool, _would(fault)
+    held = why_hands_off(say)
+    if not held and say.policy.pool(pool).mode_of(fault.action) is Mode.observe:
+        held = f"pool {pool} is in observe mode"
+    if not held:
+        return None
+    if seen.restart is not None:
+        return say.hand_over(f"{fault.title}: {held} since the recovery began; nothing more is done")
+    told = f"{fault.title}: {held}; in act mode nodeheal would {would}"
+    cause = correlate.common_cause(fault, say.history, say.policy)  # a storm that is only observed is one email, too
+    return say.close(Ending.OBSERVED_ONLY, told, is_held_back=True, page_key=cause.key if cause else None)
+
+
+def held_in_the_middle(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Decision | None:
+    """The node is isolated already; what holds nodeheal back from the next rung leaves it as it is."""
+    pool = say.history.incident.pool
+    held = why_hands_off(say)
+    if not held and say.policy.pool(pool).mode_of(rung) is Mode.observe:
+        held = f"pool {pool} is in observe mode for {WITH_ARTICLE[rung]}"
+    if held:
+        return say.hand_over(f"{fault.title}: {held}; the node stays isolated and nothing more is done")
+    return breaker(say, seen, fault) or approval(say, seen, fault, rung)
+
+
+def approval(say: Spell, seen: Progress, fault: Fault, action: Action) -> Decision | None:
+    """Ask a human first, where the pool wants that. None: nobody has to be asked, or the answer was yes."""
+    pool = say.history.incident.pool
+    if say.policy.pool(pool).mode_of(action) is not Mode.approve:
+        return None
+    would = _IN_ACT_MODE[action] if seen.isolation is None else f"go on with {WITH_ARTICLE[action]}"
+    answer = seen.approvals.get(action)
+    if answer is None:
+        asked = f"pool {pool} asks for approval first; nodeheal would {would}"
+        seconds = say.policy.deadlines.approval_seconds
+        return say.wait(Awaited.APPROVAL, f"{fault.title}: {asked}. {fault.short_why}", seconds, action)
+    if answer.outcome is Outcome.DONE:
+        return None
+    if answer.outcome is Outcome.REFUSED:
+        return say.hand_over(f"{fault.title}: nodeheal would {would}, but {answer.reason}")
+    return say.hand_over(f"{fault.title}: nodeheal would {would}, but nobody has approved it; silence is no yes")
+
+
+def breaker(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+    """Wait for a human while so many nodes fail for one cause that the cause is not in them."""
+    pool = say.history.surroundings.pool
+    cause = None if pool.is_tripped else correlate.common_cause(fault, say.history, say.policy)
+    if not pool.is_tripped and cause is None:
+        return None
+    text = cause.text if cause else pool.breaker_why
+    key = cause.key if cause else correlate.breaker_key(pool)
+    waited = seen.waited.get(Awaited.BREAKER)
+    if waited is not None and waited.outcome is Outcome.TIMED_OUT:
+        told = f"{fault.title}: {text}; nobody has reset the breaker in time, so this is a human's"
+        return say.hand_over(told, page_key=f"{key}/overdue")
+    isolated = "; this one stays isolated" if seen.is_isolated else ""
+    told = f"{fault.title}: {text}. The cause is not in the nodes: none is touched until a human resets the breaker"
+    told += isolated
+    return say.wait(Awaited.BREAKER, told, say.policy.deadlines.breaker_seconds, fault.action, key)
+
+
+def why_trip(history: History, policy: RecoveryPolicy, now: datetime) -> CommonCause | None:
+    """What opens the pool's breaker now: so many nodes fail for one cause, and nodeheal may act on them."""
+    case = read_case(history, policy)
+    say = Spell(history, policy, case, now)
+    pool = history.surroundings.pool
+    may_act = policy.pool(history.incident.pool).mode_of(case.fault.action) is not Mode.observe
+    if pool.is_tripped or not may_act or not case.fault.touches_the_node or why_hands_off(say):
+        return None
+    return correlate.common_cause(case.fault, history, policy)
+
+
+def out_of_date(say: Spell, seen: Progress, case: Case) -> Decision | None:
+    """Drop what a wait has made old: the node has another boot or passed its diagnostics, or the breaker took long."""
+    around, root = say.history.surroundings, say.history.incident.root
+    fault, last_seen_at = case.fault, max((e.observed_at for e in case.events), default=root.observed_at)
+    told = ""
+    if seen.has_waited and around.boot_id not in ("", root.boot_id):
+        told = f"the node has rebooted since (boot {around.boot_id[:8]})"
+    elif seen.has_waited and around.good_since is not None and around.good_since > last_seen_at:
+        told = "the node has passed its diagnostics since"
+    elif Awaited.BREAKER in seen.waited and _is_stale(say, last_seen_at):
+        told = f"the breaker was reset, and it is older than {say.policy.breaker.stale_seconds} s"
+    return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {told}; it is dropped") if told else None
+
+
+def _is_stale(say: Spell, last_seen_at: datetime) -> bool:
+    pool = say.history.surroundings.pool
+    if pool.breaker_reset_at is None or pool.is_tripped:
+        return False
+    return pool.breaker_reset_at - last_seen_at > timedelta(seconds=say.policy.breaker.stale_seconds)
+
+
+def _would(fault: Fault) -> str:
+    would = _IN_ACT_MODE[fault.action]
+    return f"{would} when the job has ended" if fault.note == AT_JOB_END else would

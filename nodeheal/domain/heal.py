@@ -1,0 +1,142 @@
+"""The recovery of a node that is isolated: climb the ladder until something is proven, then bring the job back."""
+
+from datetime import timedelta
+
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, NextRung, Outcome, Provider, Step
+from nodeheal.domain import brakes, correlate
+from nodeheal.domain.case import Case
+from nodeheal.domain.diagnosis import Fault
+from nodeheal.domain.ladder import WITH_ARTICLE, next_rungs
+from nodeheal.domain.progress import Progress
+from nodeheal.domain.spell import Spell
+
+
+def heal(say: Spell, seen: Progress, case: Case) -> Decision:
+    """Isolate, then climb the ladder until something is proven, then bring the job back."""
+    fault = case.fault
+    if seen.isolation is not None and not seen.is_isolated:
+        return _not_isolated(say, seen, fault)
+    if seen.awaits_proof:
+        return _prove(say, seen)
+    if seen.returned is not None and seen.contradiction:
+        return say.hand_over(f"{fault.title}: {seen.contradiction}, when it was back in service already")
+    if seen.proof is not None and seen.proof.outcome is Outcome.UNKNOWN:
+        return say.hand_over(f"{fault.title}: the diagnostics prove nothing: {seen.proof.reason}")
+    if not seen.is_proven:
+        return _climb(say, seen, fault)
+    if seen.replacement:
+        return _after_swap(say, seen, case)
+    return _after_repair(say, seen, case)
+
+
+def _not_isolated(say: Spell, seen: Progress, fault: Fault) -> Decision:
+    """A full budget is waited for in line; anything else that kept the node in service is for a human."""
+    assert seen.isolation is not None
+    waited = seen.waited.get(Awaited.BUDGET)
+    opened_at, allowed = say.history.incident.opened_at, say.policy.deadlines.budget_seconds
+    left = allowed - int((say.now - opened_at).total_seconds())
+    if seen.isolation.evidence.get("wait_for") != Awaited.BUDGET:
+        return say.hand_over(f"{fault.title}: the node was not isolated: {seen.isolation.reason}")
+    if left <= 0 or (waited is not None and waited.outcome is Outcome.TIMED_OUT):
+        return say.hand_over(f"{fault.title}: no slot was free in {allowed / 3600:g} h: {seen.isolation.reason}")
+    told = f"{fault.title}: {seen.isolation.reason}. Waiting in line for a slot"
+    return say.wait(Awaited.BUDGET, told, left, fault.action)
+
+
+def _prove(say: Spell, seen: Progress) -> Decision:
+    if seen.replacement:
+        return say.step(
+            Step.DIAGNOSE, f"{seen.replacement} takes over only if it passes diagnostics", node_id=seen.replacement
+        )
+    return say.step(Step.DIAGNOSE, "it is back with a new boot id; prove the repair by rerunning the diagnostics")
+
+
+def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
+    """The next rung. A swap that brought a bad spare is not followed by another: a human looks at the pool."""
+    rungs, notes = next_rungs(fault, seen, say)
+    told = "; ".join(filter(None, [seen.told(), *notes]))
+    if not rungs:
+        return say.hand_over(f"{fault.title}: {told or 'isolated, as the catalog asks'}; nothing is left to try")
+    rung = rungs[0]
+    held = brakes.held_in_the_middle(say, seen, fault, rung) or _no_capacity(say, seen, fault, rung)
+    if held is not None:
+        return held
+    if rung is Action.REPLACE and not seen.tried and seen.proof is None:
+        end = correlate.other_end(fault, say.history, say.policy)
+        if end is not None:
+            why = f"{end.node_id} reports the other end of a link; only one end is bad, so diagnose before replacing"
+            return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
+    reason = f"{told}; next is {WITH_ARTICLE[rung]}" if told else f"{fault.title}: {fault.short_why}"
+    return say.step(Step(rung.value), reason, rung)
+
+
+def _no_capacity(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Decision | None:
+    """No other node could be had: wait longer each time, then say what is missing. The broken node is held."""
+    missing = seen.missing
+    if rung is not Action.REPLACE or missing is None or seen.has_waited_for_capacity:
+        return None
+    rules, tried = say.policy.capacity, seen.capacity_tries
+    told = f"{fault.title}: no replacement could be had ({missing.reason})"
+    if tried >= rules.tries:
+        return say.hand_over(f"{told}, tried {tried} times; the broken node is held, isolated")
+    reason = f"{told}; try {tried} of {rules.tries}, the broken node is held"
+    return say.wait(Awaited.CAPACITY, reason, rules.wait_before(tried), rung)
+
+
+def _after_repair(say: Spell, seen: Progress, case: Case) -> Decision:
+    fault = case.fault
+    if seen.returned is None:
+        settling = _until_stable(say, seen)
+        if settling is not None:
+            return settling
+        proof = "proven by a new boot id and passed diagnostics" if seen.tried else "it passed its diagnostics"
+        return say.step(Step.RETURN, f"{proof}; back to service, on probation")
+    if seen.returned.outcome is not Outcome.DONE:
+        return say.hand_over(f"{fault.title}: healed, but not back in service: {seen.returned.reason}")
+    return _bring_back(say, seen, case) or say.close(Ending.RECOVERED, _ended(say, seen, fault))
+
+
+def _until_stable(say: Spell, seen: Progress) -> Decision | None:
+    """A node that falls over a minute after its reboot has not been healed by it."""
+    last = seen.tried[-1] if seen.tried else None
+    if last is None or last.action is not Action.REBOOT:
+        return None
+    since = last.result.finished_at
+    left = (since + timedelta(seconds=say.policy.stable_seconds) - say.now).total_seconds()
+    if left <= 0:
+        return None
+    why = f"diagnostics passed; it must run for {say.policy.stable_seconds} s without a fault before it is back"
+    return say.wait(Awaited.STABLE, why, int(left) + 1)
+
+
+def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
+    unfinished = _bring_back(say, seen, case)
+    if unfinished:
+        return unfinished
+    ended = _ended(say, seen, case.fault)
+    if say.history.surroundings.provider is Provider.hybrid:
+        return say.hand_over(f"{ended}; the broken node stays out of service until a human repairs or retires it")
+    return say.close(Ending.RECOVERED, ended)
+
+
+def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
+    """Restart the job once. None when there is nothing (more) to restart."""
+    if say.job_id is None or (seen.restart and seen.restart.outcome is Outcome.DONE):
+        return None
+    killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in case.beside) and seen.restart is None
+    if case.fault.next_rung is NextRung.job_end and not killed_the_job:
+        return None  # its job had ended by itself before anything was touched
+    if seen.restart:
+        return say.hand_over(f"{seen.told()}, but the job could not be restarted: {seen.restart.reason}")
+    where = f"with {seen.replacement} in place of the broken node" if seen.replacement else "on the same nodes"
+    return say.step(
+        Step.RESTART_WORKLOAD, f"restart the whole gang from its last checkpoint, {where}", Action.RESTART_WORKLOAD
+    )
+
+
+def _ended(say: Spell, seen: Progress, fault: Fault) -> str:
+    proof = seen.proof.reason if seen.proof else ""
+    job = "no job of ours was running here" if say.job_id is None else "its job had ended before"
+    job = seen.restart.reason if seen.restart else job
+    return f"{fault.title}: {'; '.join(filter(None, [seen.told(), proof, job]))}"

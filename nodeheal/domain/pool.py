@@ -1,0 +1,37 @@
+"""What holds nodeheal back in a whole pool: a breaker that only a human resets, and a pause."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool's brakes. `version` counts writes: a save succeeds only over the version that was read."""
+
+    name: str
+    breaker_opened_at: datetime | None = None  # None: closed
+    breaker_why: str = ""
+    breaker_reset_at: datetime | None = None  # what failed before the last reset trips it no more
+    breaker_reset_why: str = ""
+    paused_until: datetime | None = None
+    paused_why: str = ""
+    version: int = 0
+
+    @property
+    def is_tripped(self) -> bool:
+        """Whether the breaker is open: nothing in the pool is touched."""
+        return self.breaker_opened_at is not None
+
+    def tripped(self, why: str, now: datetime) -> "Pool":
+        """The pool with its breaker open. An open one stays as it is: it was paged for that."""
+        return self if self.is_tripped else replace(self, breaker_opened_at=now, breaker_why=why)
+
+    def reset(self, why: str, now: datetime) -> "Pool":
+        """The pool with its breaker closed by a human, for a reason."""
+        return replace(self, breaker_opened_at=None, breaker_why="", breaker_reset_at=now, breaker_reset_why=why)
+
+    def why_paused(self, now: datetime) -> str:
+        """Why nothing is to be touched now, in words; empty: it is not paused."""
+        if self.paused_until is None or self.paused_until <= now:
+            return ""
+        return f"pool {self.name} is paused until {self.paused_until:%Y-%m-%d %H:%M} UTC ({self.paused_why})"

@@ -1,0 +1,50 @@
+"""What a human holds in hand: the breaker, and pauses."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+from nodeheal.contract.vocabulary import Awaited
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.node import Node
+from nodeheal.domain.pool import Pool
+from nodeheal.ports import Ports
+from nodeheal.services.queue import wake_all
+from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
+
+
+def trip_breaker(pool: str, why: str, ports: Ports) -> Pool:
+    """Open the pool's breaker. One that is open stays as it is."""
+    return _saved(pool, ports, lambda known: known.tripped(why, ports.clock()))
+
+
+def reset_breaker(pool: str, why: str, ports: Ports) -> int:
+    """Close it, and let what waits decide again; how many incidents did. What is stale by now is dropped by them.
+
+    Raises ValueError for a breaker that is not open.
+    """
+    if not ports.pools.get(pool).is_tripped:
+        raise ValueError(f"the breaker of pool {pool} is not open")
+    _saved(pool, ports, lambda known: known.reset(why, ports.clock()))
+    return wake_all(pool, Awaited.BREAKER, ports)
+
+
+def pause_pool(pool: str, seconds: int, why: str, ports: Ports) -> Pool:
+    """Touch nothing in the pool for so long. 0 ends a pause."""
+    until = ports.clock() + timedelta(seconds=seconds) if seconds else None
+    return _saved(pool, ports, lambda known: replace(known, paused_until=until, paused_why=why if until else ""))
+
+
+def pause_node(node_id: str, seconds: int, why: str, ports: Ports) -> Node:
+    """The same for one node. Raises NotFound."""
+    until = ports.clock() + timedelta(seconds=seconds) if seconds else None
+    return save_node(ports, node_of(node_id, ports), paused_until=until, paused_why=why if until else "")
+
+
+def _saved(pool: str, ports: Ports, change: Callable[[Pool], Pool]) -> Pool:
+    for _ in range(SAVE_TRIES):
+        known = ports.pools.get(pool)
+        changed = change(known)
+        if changed == known or ports.pools.save(changed):
+            return changed
+    raise NotAccepted(f"pool {pool} is being written by others; nothing was changed, try again")

@@ -1,0 +1,37 @@
+"""The line of a pool: incidents that wait for a slot of the disruption budget, or for a human to reset the breaker."""
+
+from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.vocabulary import Awaited
+from nodeheal.domain.incident import Incident
+from nodeheal.domain.knobs import HEIGHT
+from nodeheal.ports import Ports, Wait
+from nodeheal.services.steps import resume
+
+IN_LINE = frozenset({Awaited.BUDGET, Awaited.BREAKER})
+_MOST_HARM = 99
+
+
+def place_of(decision: Decision, incident: Incident) -> str:
+    """Where an incident stands: those that hold a job up first, then by what is to be done, then by age."""
+    harm = (10 if incident.job_id else 0) + (HEIGHT[decision.action] if decision.action else 0)
+    return f"{decision.awaits}#{_MOST_HARM - harm:02d}#{incident.opened_at:%Y-%m-%dT%H:%M:%SZ}#{incident.incident_id}"
+
+
+def wake_queue(pool: str, ports: Ports) -> str | None:
+    """Let the first in line try for a slot that has become free; its incident. Waking too often is harmless."""
+    return next((wait.incident_id for wait in _standing(pool, Awaited.BUDGET, ports) if _wake(wait, ports)), None)
+
+
+def wake_all(pool: str, awaited: Awaited, ports: Ports) -> int:
+    """Wake everyone in line for this; how many were."""
+    return sum(_wake(wait, ports) for wait in _standing(pool, awaited, ports))
+
+
+def _standing(pool: str, awaited: Awaited, ports: Ports) -> list[Wait]:
+    return [wait for wait in ports.waits.in_line(pool) if wait.line and wait.line[1].startswith(f"{awaited}#")]
+
+
+def _wake(wait: Wait, ports: Ports) -> bool:
+    """False: nobody waits with this token any more, and the next in line may go."""
+    result = StepResult.model_validate_json(wait.result_json)
+    return resume(ports, wait, result.model_copy(update={"finished_at": ports.clock()}))

@@ -1,0 +1,219 @@
+"""A human is asked, and answers: once, in time, with a link that only nodeheal can make, and on the record."""
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+
+from nodeheal.contract.vocabulary import Outcome
+from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
+from nodeheal.services import approval_page
+from nodeheal.services.answer_approval import answer_approval, open_question
+from nodeheal.services.wait_for_approval import wait_for_approval
+from tests.unit.builders import NOW
+from tests.unit.test_decide_among_others import with_policy
+from tests.unit.test_steps import Incident
+
+LINKS = Links("https://approve.example/approval", b"a secret")
+APPROVE = with_policy(default_pool={"mode": "approve"})
+DUE = NOW + timedelta(hours=1)
+QUESTION = Question("inc-1", 3)
+
+
+class Asked(Incident):
+    """An incident that has just asked a human."""
+
+    def __init__(self) -> None:
+        super().__init__(policy=APPROVE)
+        self.asked = self.request()
+        wait_for_approval(self.asked, self.ports, LINKS)
+
+    @property
+    def question(self) -> Question:
+        return Question(self.id, self.asked.turn)
+
+    @property
+    def mail(self) -> str:
+        [(_, told)] = self.ports.messenger.announced  # type: ignore[attr-defined]
+        return f"{told.subject}\n{told.body}"
+
+    def answer(self, answer: Answer, who: str = "ada", why: str = "") -> tuple[bool, str]:
+        answered = answer_approval(self.question, answer, who, why, self.ports)
+        return answered.is_taken, answered.text
+
+    def told(self) -> list[str]:
+        return [entry.text for entry in self.ports.incidents.history(self.id).timeline if entry.kind == "answer"]
+
+
+# Links
+
+
+def query_of(link: str) -> dict[str, str]:
+    return dict(parse_qsl(urlsplit(link).query))
+
+
+def test_a_link_says_what_it_answers_until_it_expires() -> None:
+    query = query_of(LINKS.link(QUESTION, Answer.refuse, DUE))
+
+    assert LINKS.read(query, NOW) == (QUESTION, Answer.refuse)
+    assert LINKS.read(query, DUE - timedelta(seconds=1)) == (QUESTION, Answer.refuse)
+    with pytest.raises(LinkRefused, match="expired"):
+        LINKS.read(query, DUE)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"incident": "inc-2"},
+        {"turn": "4"},
+        {"answer": "approve"},
+        {"expires": str(int(DUE.timestamp()) + 9_999)},
+        {"signature": "0" * 64},
+        {"signature": "é"},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_link_that_was_changed_is_refused(changed: dict[str, str]) -> None:
+    query = query_of(LINKS.link(QUESTION, Answer.refuse, DUE))
+
+    with pytest.raises(LinkRefused, match="not made by nodeheal"):
+        LINKS.read({**query, **changed}, NOW)
+
+
+@pytest.mark.parametrize("missing", ["incident", "turn", "answer", "expires", "signature"])
+def test_a_link_that_was_cut_is_refused(missing: str) -> None:
+    query = query_of(LINKS.link(QUESTION, Answer.refuse, DUE))
+
+    with pytest.raises(LinkRefused, match="not whole"):
+        LINKS.read({name: value for name, value in query.items() if name != missing}, NOW)
+
+
+def test_a_link_of_another_deployment_is_refused() -> None:
+    query = query_of(replace(LINKS, key=b"another").link(QUESTION, Answer.approve, DUE))
+
+    with pytest.raises(LinkRefused, match="not made by nodeheal"):
+        LINKS.read(query, NOW)
+
+
+# The question
+
+
+def test_the_question_comes_with_a_link_for_each_answer_and_the_command() -> None:
+    it = Asked()
+
+    links = re.findall(r"https://\S+", it.mail)
+
+    assert [LINKS.read(query_of(link), NOW) for link in links] == [
+        (it.question, Answer.approve),
+        (it.question, Answer.refuse),
+    ]
+    assert it.mail.startswith("[nodeheal] approve? mi-0a1b2c3d4e5f60718, llama: XID 79 (GPU has fallen off the bus)")
+    assert f"nodeheal approve {it.id} --why ..." in it.mail
+    assert "your answer by 2026-03-01 04:00:00 UTC" in it.mail
+
+
+def test_the_wait_is_there_before_the_question_goes_out() -> None:
+    it = Incident(policy=APPROVE)
+    seen: list[bool] = []
+    request = it.request()
+
+    class Watched:
+        def announce(self, *_: object) -> None:
+            seen.append(open_question(it.id, it.ports) == Question(it.id, request.turn))
+
+    wait_for_approval(request, replace(it.ports, messenger=Watched()), LINKS)  # type: ignore[arg-type]
+
+    assert seen == [True]
+
+
+# The answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "said"),
+    [(Answer.approve, Outcome.DONE, "approved by ada: go"), (Answer.refuse, Outcome.REFUSED, "refused by ada: go")],
+)
+def test_an_answer_resumes_the_workflow_with_who_and_why(answer: Answer, outcome: Outcome, said: str) -> None:
+    it = Asked()
+
+    assert it.answer(answer, "ada", "go") == (True, said)
+
+    assert (it.resumed().outcome, it.resumed().reason) == (outcome, said)
+    assert it.told() == [said]
+
+
+def test_the_first_answer_counts_and_the_second_is_refused_and_on_record() -> None:
+    it = Asked()
+
+    it.answer(Answer.refuse)
+    taken, why = it.answer(Answer.approve, "bob")
+
+    assert not taken
+    assert "it was answered before: refused by ada" in why
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert it.told() == [
+        "refused by ada",
+        "an answer of bob (approve) was refused: it was answered before: refused by ada",
+    ]
+
+
+def test_an_answer_that_died_before_it_resumed_is_carried_on_by_the_next_one() -> None:
+    it = Asked()
+
+    class Down:
+        def resume(self, *_: object) -> bool:
+            raise ConnectionError("the call is lost")
+
+    with pytest.raises(ConnectionError):
+        answer_approval(it.question, Answer.refuse, "ada", "", replace(it.ports, workflows=Down()))  # type: ignore[arg-type]
+    it.answer(Answer.approve, "bob")
+
+    assert (it.resumed().outcome, it.resumed().reason) == (Outcome.REFUSED, "refused by ada")
+
+
+def test_an_answer_after_the_deadline_is_refused_and_on_record() -> None:
+    it = Asked()
+    it.clock.advance(3_600)
+
+    taken, why = it.answer(Answer.approve)
+
+    assert (taken, why) == (False, "the time to answer is over")
+    assert it.is_waiting()
+    assert it.told() == ["an answer of ada (approve) was refused: the time to answer is over"]
+
+
+def test_an_incident_that_asks_nothing_says_so() -> None:
+    it = Asked()
+    it.answer(Answer.approve)
+
+    with pytest.raises(ValueError, match="waits for no approval"):
+        open_question(it.id, it.ports)
+
+
+# The page
+
+
+def test_the_page_shows_what_is_asked_and_escapes_what_a_node_has_said() -> None:
+    it = Asked()
+    history = it.ports.incidents.history(it.id)
+    evil = history.incident.root.model_copy(update={"evidence": "<script>alert(1)</script>"})
+
+    page = approval_page.question(replace(history, incident=replace(history.incident, root=evil)), Answer.approve)
+
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+    assert '<form method="post">' in page
+    assert "asks for approval first; nodeheal would isolate the node" in page
+
+
+def test_a_form_without_a_name_is_refused() -> None:
+    with pytest.raises(LinkRefused, match="say who you are"):
+        approval_page.read_form(urlencode({"who": "  ", "why": "because"}))
+
+
+def test_what_a_person_types_is_kept_short_and_on_one_line() -> None:
+    who, why = approval_page.read_form(urlencode({"who": "ada\nlovelace", "why": "x" * 1_000}))
+
+    assert (who, len(why)) == ("ada lovelace", 300)

@@ -1,0 +1,292 @@
+"""What holds nodeheal back, as the core decides it: approvals, breaker, full budgets, pauses, capacity, old news."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Outcome, Step
+from nodeheal.domain.pool import Pool
+from tests.unit.builders import ACT, NOW, xid
+from tests.unit.test_decide import Story
+from tests.unit.test_decide_among_others import crowd, with_policy
+
+APPROVE = with_policy(default_pool={"mode": "approve"})
+OPEN = Pool("demo", breaker_opened_at=NOW, breaker_why="6 nodes of the pool fail together, 6 of them with rack r7")
+FULL = {"wait_for": "BUDGET", "held_by": "mi-other"}
+
+
+def waited(story: Story, outcome: Outcome, reason: str = "there is news") -> Story:
+    assert story.next().step is Step.WAIT, story.next().reason
+    return story.then(outcome, reason)
+
+
+# Approval ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_yes_lets_the_recovery_begin_and_goes_for_the_rung_that_was_asked_for() -> None:
+    story = waited(Story(xid(79), policy=APPROVE), Outcome.DONE, "approved by ada")
+
+    assert story.next().step is Step.ISOLATE
+    assert story.isolated().next().step is Step.REBOOT
+
+
+def test_a_yes_to_a_reboot_is_none_to_a_replacement() -> None:
+    story = waited(Story(xid(79), policy=APPROVE), Outcome.DONE).isolated().rebooted().failed()
+
+    decision = story.next()
+
+    assert (decision.awaits, decision.action) == (Awaited.APPROVAL, Action.REPLACE)
+    assert waited(story, Outcome.DONE).next().step is Step.REPLACE
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "told"),
+    [
+        (Outcome.REFUSED, "refused by ada: it trains until Monday", "refused by ada: it trains until Monday"),
+        (Outcome.TIMED_OUT, "nobody answered within 3600 s", "nobody has approved it; silence is no yes"),
+    ],
+)
+def test_a_no_and_silence_go_to_a_human_with_nothing_touched(outcome: Outcome, reason: str, told: str) -> None:
+    decision = waited(Story(xid(79), policy=APPROVE), outcome, reason).next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert told in decision.reason
+
+
+def test_the_question_is_due_when_the_policy_says() -> None:
+    policy = with_policy(default_pool={"mode": "approve"}, deadlines={"approval_seconds": 77})
+
+    assert Story(xid(79), policy=policy).next().deadline_seconds == 77
+
+
+def test_a_restart_of_the_job_is_asked_for_too() -> None:
+    decision = Story(xid(31), policy=APPROVE).next()
+
+    assert (decision.awaits, decision.action) == (Awaited.APPROVAL, Action.RESTART_WORKLOAD)
+
+
+def test_nobody_is_asked_about_a_node_that_is_not_to_blame() -> None:
+    story = Story(xid(79), policy=APPROVE).amid(sightings=crowd(5), pool_nodes=10)
+
+    assert story.next().awaits is Awaited.BREAKER
+
+
+# Budget --------------------------------------------------------------------------------------------------------------
+
+
+def full(story: Story) -> Story:
+    return story.then(Outcome.REFUSED, "the disruption budget of pool demo is full: 1 of 1 (mi-other)", evidence=FULL)
+
+
+def test_a_full_budget_is_waited_for_in_line() -> None:
+    decision = full(Story(xid(79))).next()
+
+    assert (decision.step, decision.awaits, decision.action) == (Step.WAIT, Awaited.BUDGET, Action.REBOOT)
+    assert "Waiting in line for a slot" in decision.reason
+
+
+def test_when_its_turn_has_come_it_tries_again() -> None:
+    story = waited(full(Story(xid(79))), Outcome.DONE)
+    assert story.next().step is Step.ISOLATE
+
+    story = waited(full(story), Outcome.DONE).isolated()
+
+    assert story.next().step is Step.REBOOT
+
+
+def test_all_its_waits_in_line_together_last_as_long_as_the_policy_says() -> None:
+    story = full(Story(xid(79)))
+    story.now = NOW + timedelta(hours=23)
+
+    assert story.next().deadline_seconds == 3_600
+    story.now = NOW + timedelta(hours=24)
+    assert story.next().ending is Ending.HANDED_TO_A_HUMAN
+
+
+def test_a_line_that_did_not_move_in_time_is_left_for_a_human() -> None:
+    decision = waited(full(Story(xid(79))), Outcome.TIMED_OUT).next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "no slot was free in 24 h" in decision.reason
+
+
+def test_an_isolation_that_was_refused_for_another_reason_is_for_a_human() -> None:
+    decision = Story(xid(79)).then(Outcome.REFUSED, "it belongs to incident inc-9").next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+
+
+def test_a_fault_that_is_on_an_old_boot_when_its_turn_comes_is_dropped() -> None:
+    story = waited(full(Story(xid(79))), Outcome.DONE).amid(boot_id="boot-2")
+
+    assert story.next().ending is Ending.OBSERVED_ONLY
+    assert "has rebooted since" in story.next().reason
+
+
+def test_a_fault_from_before_passed_diagnostics_is_dropped_when_its_turn_comes() -> None:
+    story = waited(full(Story(xid(79))), Outcome.DONE).amid(good_since=NOW + timedelta(seconds=1))
+
+    assert story.next().ending is Ending.OBSERVED_ONLY
+    assert "passed its diagnostics since" in story.next().reason
+
+
+def test_what_has_not_waited_is_never_old() -> None:
+    assert Story(xid(79)).amid(boot_id="boot-2").next().step is Step.ISOLATE
+
+
+# Breaker -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_open_breaker_holds_every_fault_of_the_pool_back_and_is_one_page() -> None:
+    one = Story(xid(79)).amid(pool=OPEN).next()
+    other = Story(xid(74, node_id="mi-0other")).amid(pool=OPEN).next()
+
+    assert (one.awaits, other.awaits) == (Awaited.BREAKER, Awaited.BREAKER)
+    assert one.page_key == other.page_key == "breaker/demo/2026-03-01T03:00:00"
+    assert "rack r7" in one.reason
+
+
+def test_an_open_breaker_stops_the_next_rung_of_a_node_that_is_isolated() -> None:
+    decision = Story(xid(79)).isolated().amid(pool=OPEN).next()
+
+    assert decision.awaits is Awaited.BREAKER
+    assert "stays isolated" in decision.reason
+
+
+def test_an_application_fault_is_restarted_although_the_breaker_is_open() -> None:
+    assert Story(xid(31)).amid(pool=OPEN).next().step is Step.RESTART_WORKLOAD
+
+
+def reset(story: Story, after_seconds: int) -> Story:
+    at = NOW + timedelta(seconds=after_seconds)
+    return waited(story, Outcome.DONE).amid(pool=OPEN.reset("looked at", at))
+
+
+@pytest.mark.parametrize(("after_seconds", "step"), [(600, Step.ISOLATE), (601, Step.CLOSE)])
+def test_what_is_old_when_the_breaker_is_reset_is_dropped_and_not_run(after_seconds: int, step: Step) -> None:
+    decision = reset(Story(xid(79)).amid(pool=OPEN), after_seconds).next()
+
+    assert decision.step is step
+
+
+def test_what_failed_before_the_reset_does_not_trip_it_again() -> None:
+    story = Story(xid(79)).amid(
+        pool=OPEN.reset("looked at", NOW + timedelta(seconds=60)), sightings=crowd(5), pool_nodes=10
+    )
+
+    assert story.next().step is Step.ISOLATE
+
+
+def test_an_isolated_node_goes_on_after_the_reset_however_long_it_took() -> None:
+    story = reset(Story(xid(79)).isolated().amid(pool=OPEN), 5_000)
+
+    assert story.next().step is Step.REBOOT
+
+
+def test_a_breaker_that_nobody_resets_leaves_each_incident_to_a_human_with_one_page() -> None:
+    decision = waited(Story(xid(79)).amid(pool=OPEN), Outcome.TIMED_OUT).next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert decision.page_key == "breaker/demo/2026-03-01T03:00:00/overdue"
+
+
+def test_a_storm_that_is_only_observed_is_one_email() -> None:
+    policy = with_policy(default_pool={"mode": "observe"})
+
+    decision = Story(xid(79), policy=policy).amid(sightings=crowd(5), pool_nodes=10).next()
+
+    assert decision.ending is Ending.OBSERVED_ONLY
+    assert decision.page_key is not None
+
+
+# Pauses --------------------------------------------------------------------------------------------------------------
+
+
+PAUSED = {
+    "pool": {"pool": Pool("demo", paused_until=NOW + timedelta(hours=2), paused_why="new driver")},
+    "node": {"node_paused_until": NOW + timedelta(hours=2), "node_paused_why": "new driver"},
+}
+
+
+@pytest.mark.parametrize("around", PAUSED.values(), ids=PAUSED)
+def test_a_pause_holds_back_what_has_not_begun(around: dict[str, object]) -> None:
+    decision = Story(xid(79)).amid(**around).next()
+
+    assert decision.ending is Ending.OBSERVED_ONLY
+    assert decision.is_held_back
+    assert "is paused until 2026-03-01 05:00 UTC (new driver); in act mode nodeheal would isolate" in decision.reason
+
+
+@pytest.mark.parametrize("around", PAUSED.values(), ids=PAUSED)
+def test_a_pause_stops_a_recovery_in_the_middle(around: dict[str, object]) -> None:
+    decision = Story(xid(79)).isolated().amid(**around).next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "stays isolated" in decision.reason
+
+
+@pytest.mark.parametrize("around", PAUSED.values(), ids=PAUSED)
+def test_a_pause_that_is_over_holds_nothing_back(around: dict[str, object]) -> None:
+    story = Story(xid(79)).amid(**around)
+    story.now = NOW + timedelta(hours=2)
+
+    assert story.next().step is Step.ISOLATE
+
+
+# Capacity ------------------------------------------------------------------------------------------------------------
+
+
+def no_capacity(story: Story) -> Story:
+    assert story.next().step is Step.REPLACE, story.next().reason
+    return story.then(Outcome.REFUSED, "no p5.48xlarge in use1-az4", evidence={"no_capacity": "p5.48xlarge"})
+
+
+def test_no_capacity_is_waited_out_longer_each_time_and_then_a_human_hears_what_is_missing() -> None:
+    story, waits = Story(xid(74)).isolated(), []
+
+    for _ in range(3):
+        story = no_capacity(story)
+        waits.append(story.next().deadline_seconds)
+        story = waited(story, Outcome.TIMED_OUT)
+    decision = no_capacity(story).next()
+
+    assert waits == [120, 240, 480]
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "no p5.48xlarge in use1-az4), tried 4 times; the broken node is held, isolated" in decision.reason
+
+
+def test_a_replacement_that_was_had_in_the_end_goes_on_as_any_other() -> None:
+    story = waited(no_capacity(Story(xid(74)).isolated()), Outcome.TIMED_OUT).swapped().passed()
+
+    assert story.next().step is Step.RESTART_WORKLOAD
+
+
+# Stable --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rebooted_node_must_run_for_a_while_before_it_is_back() -> None:
+    policy = ACT.model_copy(update={"stable_seconds": 120})
+    story = Story(xid(79), policy=policy).isolated().rebooted().passed()
+    story.now = NOW + timedelta(seconds=30)
+
+    decision = story.next()
+
+    assert (decision.awaits, decision.deadline_seconds) == (Awaited.STABLE, 91)
+    story.now = NOW + timedelta(seconds=120)
+    assert story.next().step is Step.RETURN
+
+
+def test_a_fault_in_that_while_shows_that_the_reboot_did_not_help() -> None:
+    policy = ACT.model_copy(update={"stable_seconds": 120})
+    story = waited(Story(xid(79), policy=policy).isolated().rebooted().passed(), Outcome.DONE)
+    again = xid(79, event_id="again", boot_id="boot-2")
+
+    assert story.reports(again).next().step is Step.REPLACE
+
+
+def test_a_pool_says_since_when_it_is_tripped_and_stays_with_the_first_reason() -> None:
+    tripped = Pool("demo").tripped("rack r7", NOW)
+
+    assert tripped.tripped("rack r8", NOW + timedelta(seconds=9)) == tripped
+    assert replace(tripped.reset("", NOW), version=0) == Pool("demo", breaker_reset_at=NOW)

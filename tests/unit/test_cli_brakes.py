@@ -1,0 +1,124 @@
+"""`nodeheal approve`, `refuse`, `pause`, `unpause` and `breaker`."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from nodeheal.cli import connect
+from nodeheal.cli.main import app
+from nodeheal.ports import Ports
+from nodeheal.services.brakes import trip_breaker
+from tests.unit.builders import NOW, memory_ports, node
+from tests.unit.test_approval import Asked
+from tests.unit.test_queue import WAITS, stands
+
+RUN = CliRunner()
+NODE = node().node_id
+
+
+@pytest.fixture
+def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
+    world = memory_ports()
+    world.nodes.save(node())
+    monkeypatch.setattr(connect, "ports", lambda table: world)
+    return world
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    it = Asked()
+    monkeypatch.setattr(connect, "ports", lambda table: it.ports)
+    return it
+
+
+def run(*words: str) -> Any:
+    return RUN.invoke(app, list(words))
+
+
+@pytest.mark.parametrize(("word", "outcome"), [("approve", "DONE"), ("refuse", "REFUSED")])
+def test_an_answer_resumes_the_incident_and_says_what_went_on_record(asked: Asked, word: str, outcome: str) -> None:
+    answered = run(word, asked.id, "--why", "the job is done")
+
+    assert answered.exit_code == 0
+    assert "(command): the job is done" in answered.output
+    assert asked.resumed().outcome == outcome
+
+
+def test_a_second_answer_is_refused_with_the_first(asked: Asked) -> None:
+    run("refuse", asked.id, "--why", "no")
+
+    again = run("approve", asked.id, "--why", "yes")
+
+    assert again.exit_code == 1
+    assert "waits for no approval" in again.output
+
+
+def test_an_unknown_incident_is_named(asked: Asked) -> None:
+    answered = run("approve", "inc-unknown", "--why", "yes")
+
+    assert (answered.exit_code, "inc-unknown" in answered.output) == (1, True)
+
+
+def test_an_answer_needs_a_reason(asked: Asked) -> None:
+    answered = run("approve", asked.id, "--why", "  ")
+
+    assert (answered.exit_code, "--why: say why" in answered.output) == (2, True)
+    assert asked.is_waiting()
+
+
+def test_a_node_is_paused_until_told(ports: Ports) -> None:
+    said = run("pause", NODE, "--for", "2h", "--why", "new riser").output
+
+    found = ports.nodes.get(NODE)
+    assert said == f"node {NODE} is paused until 2026-03-01 05:00:00 UTC\n"
+    assert found is not None
+    assert found.paused_until == NOW + timedelta(hours=2)
+    assert found.paused_why.endswith(": new riser")
+
+
+def test_a_pool_is_paused_and_unpaused(ports: Ports) -> None:
+    run("pause", "demo", "--for", "30m", "--why", "new switch")
+    assert ports.pools.get("demo").why_paused(NOW).startswith("pool demo is paused until 2026-03-01 03:30 UTC (")
+
+    said = run("unpause", "demo").output
+
+    assert said == "pool demo is not paused\n"
+    assert ports.pools.get("demo").why_paused(NOW) == ""
+
+
+@pytest.mark.parametrize("length", ["soon", "2", "0h", "91d", "-1h", "2 h"])
+def test_a_length_that_is_none_is_refused_by_name(ports: Ports, length: str) -> None:
+    said = run("pause", "demo", f"--for={length}", "--why", "x")
+
+    assert said.exit_code == 2
+    assert length in said.output
+
+
+@pytest.mark.parametrize("target", ["dmeo", "mi-0unknown"])
+def test_what_nobody_has_heard_of_is_not_paused(ports: Ports, target: str) -> None:
+    said = run("pause", target, "--for", "2h", "--why", "x")
+
+    assert (said.exit_code, target in said.output) == (1, True)
+    assert ports.pools.get(target).paused_until is None
+
+
+def test_an_open_breaker_is_shown_and_reset(ports: Ports) -> None:
+    trip_breaker("demo", "6 nodes with rack r7", ports)
+    stands(ports, "inc-1", WAITS.model_copy(update={"awaits": "BREAKER"}))
+
+    shown = json.loads(run("breaker", "show", "demo", "--json").output)
+    said = run("breaker", "reset", "demo", "--why", "the rack has power again").output
+
+    assert shown == {"pool": "demo", "opened_at": NOW.isoformat(), "why": "6 nodes with rack r7", "waiting": ["inc-1"]}
+    assert said == "the breaker of pool demo is closed; 1 incidents decide anew\n"
+    assert ports.pools.get("demo").breaker_reset_why.endswith(": the rack has power again")
+    assert run("breaker", "show", "demo").output == "the breaker of pool demo is closed\n"
+
+
+def test_a_closed_breaker_is_not_reset(ports: Ports) -> None:
+    said = run("breaker", "reset", "demo", "--why", "to be sure")
+
+    assert (said.exit_code, said.output) == (1, "the breaker of pool demo is not open\n")

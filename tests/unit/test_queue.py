@@ -1,0 +1,80 @@
+"""The line of a pool: who goes first when a slot is free, and who is woken when the breaker is reset."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step
+from nodeheal.domain.incident import Incident
+from nodeheal.ports import Ports, Wait
+from nodeheal.services.queue import place_of, wake_all, wake_queue
+from tests.unit.builders import NOW, memory_ports, xid
+
+WAITS = Decision(step=Step.WAIT, awaits=Awaited.BUDGET, reason="full", node_id="mi-1", action=Action.REBOOT)
+RESULT = StepResult(step=Step.WAIT, node_id="mi-1", outcome=Outcome.DONE, reason="its turn", finished_at=NOW)
+
+
+def stands(ports: Ports, name: str, decision: Decision = WAITS, minutes: int = 0, job: str | None = None) -> None:
+    opened_at = NOW + timedelta(minutes=minutes)
+    incident = Incident(name, "mi-1", "demo", xid(), opened_at, "policy-1", job_id=job)
+    line = ("demo", place_of(decision, incident))
+    ports.waits.save(Wait("news", name, f"token-{name}", name, NOW, result_json=RESULT.model_dump_json(), line=line))
+
+
+def woken_in_order(ports: Ports) -> list[str]:
+    found: list[str] = []
+    while (incident := wake_queue("demo", ports)) is not None:
+        found.append(incident)
+    return found
+
+
+def test_those_that_hold_up_a_job_go_first_then_the_gravest_then_the_oldest() -> None:
+    ports = memory_ports()
+    stands(ports, "younger", minutes=2)
+    stands(ports, "older", minutes=1)
+    stands(ports, "graver", WAITS.model_copy(update={"action": Action.REPLACE}), minutes=3)
+    stands(ports, "holds-a-job-up", minutes=4, job="llama")
+
+    assert woken_in_order(ports) == ["holds-a-job-up", "graver", "older", "younger"]
+
+
+def test_one_free_slot_wakes_one() -> None:
+    ports = memory_ports()
+    stands(ports, "a")
+    stands(ports, "b")
+
+    wake_queue("demo", ports)
+
+    assert list(ports.workflows.resumed) == ["token-a"]  # type: ignore[attr-defined]
+
+
+def test_one_that_waits_no_more_does_not_keep_the_next_from_going() -> None:
+    ports = memory_ports()
+    stands(ports, "a")
+    stands(ports, "b")
+    ports.workflows.expired.add("token-a")  # type: ignore[attr-defined]
+
+    assert wake_queue("demo", ports) == "b"
+    assert list(ports.waits.in_line("demo")) == []
+
+
+def test_a_free_slot_does_not_wake_those_who_wait_for_the_breaker() -> None:
+    ports = memory_ports()
+    stands(ports, "tripped", WAITS.model_copy(update={"awaits": Awaited.BREAKER}))
+
+    assert wake_queue("demo", ports) is None
+    assert wake_all("demo", Awaited.BREAKER, ports) == 1
+
+
+def test_another_pools_line_is_not_this_ones() -> None:
+    ports = memory_ports()
+    stands(ports, "a")
+
+    assert wake_queue("other", ports) is None
+
+
+def test_a_place_names_its_incident_so_that_no_two_are_the_same() -> None:
+    incident = Incident("inc-1", "mi-1", "demo", xid(), NOW, "policy-1")
+
+    assert place_of(WAITS, incident) == "BUDGET#94#2026-03-01T03:00:00Z#inc-1"
+    assert place_of(WAITS, replace(incident, incident_id="inc-2")) != place_of(WAITS, incident)
