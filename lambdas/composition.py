@@ -57,7 +57,7 @@ def _policy_refused(why: str) -> None:
 @cache
 def links() -> Links:
     """Makes and reads approval links. The secret is read once a process."""
-    key = get_secret(os.environ[names.ENV_APPROVAL_KEY], max_age=_SECRET_SECONDS)
+    key = get_secret(names.APPROVAL_KEY, max_age=_SECRET_SECONDS)
     return Links(os.environ.get(names.ENV_APPROVAL_URL, ""), str(key).encode())
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from functools import cache
@@ -183,6 +184,20 @@ class Sandbox:
     def mails(self) -> list[tuple[str, str]]:
         """(subject, body) of every email so far, in order of arrival."""
         return self._mailbox.read() if self._mailbox else []
+
+    def open_link(self, link: str, form: dict[str, str] | None = None) -> tuple[int, str]:
+        """Open a link of an email as a person's browser does, or send its page's form; status and page."""
+        parts = urllib.parse.urlsplit(link)
+        api = (parts.hostname or "").partition(".")[0]
+        # The link names the real domain of API Gateway; here the emulator answers for it.
+        headers = {"Host": f"{api}.execute-api.127.0.0.1:{self.port}"}
+        data = urllib.parse.urlencode(form).encode() if form is not None else None
+        call = urllib.request.Request(f"{self.endpoint_url}{parts.path}?{parts.query}", data, headers)
+        try:
+            with _no_proxy.open(call, timeout=CALL_SECONDS) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode(errors="replace")
 
     def fire_schedules(self) -> None:
         """Send what the deployed schedules send to functions, now: EventBridge would some minutes after the deploy."""

@@ -14,11 +14,12 @@ from sandbox.client import Sandbox, SandboxError
 from sandbox.deployment import DeployFailed
 from sandbox.report import judge, make_report
 from sandbox.screen import Screen, show_summary
+from sandbox.stories import FALLEN, STORIES
 from sandbox.story import GANG_NODES, Script, Story, StoryError
 
 BUILD = Path(__file__).resolve().parent.parent / "build"
 REPORT = BUILD / "demo-report.json"
-DEFAULT_FAULT = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
+DEFAULT_FAULT = FALLEN
 MOST_NODES = 8
 RUNS_KEPT = 3
 STILL_RUNNING_SECONDS = 900
@@ -28,7 +29,10 @@ STOPPED_BY_USER = 130
 def main(arguments: list[str] | None = None) -> int:
     """Play one story. 0: it ended as it should. 1: it did not. 2: the options make no sense."""
     options = _options(arguments)
-    script = _script(options)
+    if options.story == "list":
+        sys.stdout.writelines(f"  {name:<22} {story.about}\n" for name, story in STORIES.items())
+        return 0
+    script = STORIES[options.story].script if options.story else _script(options)
     if isinstance(script, str):
         sys.stderr.write(f"demo: {script}\n")
         return 2
@@ -48,6 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo ARGS=…", description=__doc__)
+    parser.add_argument(
+        "--story", choices=[*STORIES, "list"], metavar="NAME", help="play this one; --story list names them"
+    )
     parser.add_argument("--fault", default=DEFAULT_FAULT, help="the kernel line to append; default: %(default)s")
     parser.add_argument(
         "--fault-persists", action="store_true", help="a reboot does not help: diagnostics keep failing"

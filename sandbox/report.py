@@ -53,23 +53,24 @@ def make_report(story: Story) -> dict[str, Any]:
 def judge(story: Story, report: dict[str, Any]) -> Verdict:
     """Hold the report against what the script should lead to."""
     script = story.script
-    ending, finishes, restarts = script.expected
+    expected = script.expected
     wrong = []
-    if report["incident"]["ending"] != ending:
-        wrong.append(f"the incident should have ended {ending}, not {report['incident']['ending']}")
-    if report["finished"] != finishes:
-        wrong.append(f"the job should {'' if finishes else 'not '}have finished")
-    if finishes and report["final_step"] != script.steps:
+    if report["incident"]["ending"] != expected.ending:
+        wrong.append(f"the incident should have ended {expected.ending}, not {report['incident']['ending']}")
+    if report["finished"] != expected.finishes:
+        wrong.append(f"the job should {'' if expected.finishes else 'not '}have finished")
+    if expected.finishes and report["final_step"] != script.steps:
         wrong.append(f"the job should have reached step {script.steps}, not {report['final_step']}")
     resumed = report["resumed_from_step"]
-    if restarts and (resumed is None or resumed < report["step_at_fault"] - script.checkpoint_every):
+    if expected.restarts and (resumed is None or resumed < report["step_at_fault"] - script.checkpoint_every):
         wrong.append(
             f"the job should have resumed at most {script.checkpoint_every} steps before the fault, not {resumed}"
         )
-    if not restarts and resumed is not None:
+    if not expected.restarts and resumed is not None:
         wrong.append("the job should not have been restarted")
-    if len(report["emails"]) != 1:
-        wrong.append(f"one email should have come, not {len(report['emails'])}")
+    subjects = [email["subject"] for email in report["emails"]]
+    if len(subjects) != len(expected.mails) or not all(map(str.startswith, sorted(subjects), sorted(expected.mails))):
+        wrong.append(f"emails should have come that begin with {expected.mails}, not {subjects}")
     return Verdict(tuple(wrong))
 
 

@@ -25,6 +25,8 @@ STYLES = {
     "result": "green",
     "training": "magenta",
     "mail": "blue",
+    "person": "bold green",
+    "answer": "bold green",
 }
 MARKS = {
     "fault": "✗",
@@ -35,6 +37,8 @@ MARKS = {
     "result": "✓",
     "training": "▶",
     "mail": "@",
+    "person": "☺",
+    "answer": "☺",
 }
 BARS = "▁▂▃▄▅▆▇█"
 

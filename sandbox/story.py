@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nodeheal.adapters.aws.items import Table, from_item
 from nodeheal.adapters.aws.messenger import Destinations
@@ -27,7 +27,6 @@ from sandbox.training import Training
 if TYPE_CHECKING:
     from nodeheal.ports import Ports
 
-POOL = "demo"
 JOB = "llama-pretrain"
 GANG_NODES = 2
 READY_SECONDS = 90.0  # a machine that is busy with other things boots slowly
@@ -39,6 +38,23 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "numpy-trainer"
 
 class StoryError(Exception):
     """The story cannot go on; says at which point, and where to look."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How a story should end. `mails`: how the subjects begin, in order."""
+
+    ending: Ending
+    finishes: bool  # the job
+    restarts: bool  # the job, for this incident
+    mails: tuple[str, ...]
+
+
+class Move(Protocol):
+    """Something that a person or the world does in the middle of a story."""
+
+    def __call__(self, story: "Story") -> str:
+        """Do it if its time has come; what was done, in words. Empty: not yet."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,12 @@ class Script:
     step_seconds: float = 0.08
     checkpoint_every: int = 20
     subcode: str | None = None
+    pool: str = "demo"
+    expects: Expected | None = None  # where the catalog alone does not say it
+    breaks: int = 1  # so many nodes show the fault line, beginning with the gang's second
+    kills: bool | None = None  # whether ranks die of it; None: as the catalog's action suggests
+    prepares: tuple[Move, ...] = ()  # before the fault
+    moves: tuple[Move, ...] = ()  # after it, each once, in order
 
     @property
     def action(self) -> Action:
@@ -76,10 +98,20 @@ class Script:
     @property
     def kills_rank(self) -> bool:
         """Whether a process that uses this GPU dies of the fault."""
+        if self.kills is not None:
+            return self.kills
         return self.action not in (Action.OBSERVE, Action.ESCALATE)
 
     @property
-    def expected(self) -> tuple[Ending, bool, bool]:
+    def expected(self) -> Expected:
+        """How it should end."""
+        if self.expects is not None:
+            return self.expects
+        ending, finishes, restarts = self._by_the_catalog
+        return Expected(ending, finishes, restarts, (f"[nodeheal] {ending.replace('_', ' ').lower()[:5]}",))
+
+    @property
+    def _by_the_catalog(self) -> tuple[Ending, bool, bool]:
         """(how the incident ends, whether the job finishes, whether it is restarted for it)."""
         has_spare = self.nodes > GANG_NODES
         if self.waits_for_job:
@@ -127,6 +159,7 @@ class Story:
         self._handles: list[NodeHandle] = []
         self._table = Table(sandbox.client("dynamodb"), sandbox.outputs["TableName"])
         self._known: set[str] = set()
+        self._left: list[Move] = []
         self.ports: Ports = aws_ports(
             sandbox.outputs["TableName"],
             sandbox.outputs["RecoverNodeArn"],
@@ -140,18 +173,21 @@ class Story:
         self.sandbox.subscribe_mailbox()
         self._boot_nodes()
         self._start_training()
-        self._break_a_node()
+        self._left = list(self.script.moves)
+        for prepare in self.script.prepares:
+            self._say(prepare(self))
+        self._break_nodes()
         self._watch()
         return self.told
 
     def _boot_nodes(self) -> None:
-        self._handles = [self.sandbox.add_node(POOL) for _ in range(self.script.nodes)]
+        self._handles = [self.sandbox.add_node(self.script.pool) for _ in range(self.script.nodes)]
         self.sandbox.fire_schedules()  # what keeps functions warm comes every five minutes; a demo does not wait
         self._await(lambda: len(self._nodes()) == self.script.nodes, READY_SECONDS, "all agents have reported")
         self._say(f"{self.script.nodes} ECS Anywhere nodes are up, each with its agent")
 
     def _nodes(self) -> list[Node]:
-        return [node for node in self.ports.nodes.in_pool(POOL) if node.address]
+        return [node for node in self.ports.nodes.in_pool(self.script.pool) if node.address]
 
     def _start_training(self) -> None:
         ecs = self.sandbox.client("ecs")
@@ -161,7 +197,7 @@ class Story:
         directory.mkdir(parents=True, exist_ok=True)
         job = Job(
             job_id=JOB,
-            pool=POOL,
+            pool=self.script.pool,
             cluster=self.sandbox.cluster,
             task_definition=registered,
             container=definition["containerDefinitions"][0]["name"],
@@ -191,16 +227,20 @@ class Story:
         assert self.told.training is not None
         return self.told.training.read().last_step
 
-    def _break_a_node(self) -> None:
-        """The second node of the gang: rank 0, which keeps the story's books, lives on the first."""
+    def _break_nodes(self) -> None:
+        """First the second node of the gang: rank 0, which keeps the story's books, lives on the first."""
         told, victim = self.told, self._handles[1]
         told.broken = victim.node_id
-        told.fault_at = self.sandbox.inject(
-            victim, self.script.fault_line, persists=self.script.persists, kill_rank=self.script.kills_rank
-        )
+        told.fault_at = self._inject(victim)
+        for other in [handle for handle in self._handles if handle is not victim][: self.script.breaks - 1]:
+            self._inject(other)
         assert told.training is not None
         told.step_at_fault = told.training.read().step_at(told.fault_at)
         self._line(told.fault_at, "fault", f"{victim.node_id}'s kernel log: {self.script.fault_line}")
+
+    def _inject(self, handle: NodeHandle) -> float:
+        line, script = self.script.fault_line, self.script
+        return self.sandbox.inject(handle, line, persists=script.persists, kill_rank=script.kills_rank)
 
     def _watch(self) -> None:
         """Until the incident has ended, its email is there, and the job has finished or has stopped for good."""
@@ -210,19 +250,26 @@ class Story:
     def _is_over(self) -> bool:
         told = self.told
         told.incident = told.incident or self._find_incident()
+        self._read_mails()
+        if self._left:
+            done = self._left[0](self)
+            if done:
+                self._left.pop(0)
+                self._line(time.time(), "person", done)
         if told.incident is not None:
             self._read_timeline(told.incident.incident_id)
         job = self.ports.jobs.get(JOB)
         told.job_state = job.state if job else None
         self._read_training()
-        if told.incident is None or told.incident.ending is None:
+        if told.incident is None or told.incident.ending is None or self._left:
             return False
-        self._read_mails()
-        return bool(told.mails) and told.job_state is not JobState.RUNNING
+        return len(told.mails) >= len(self.script.expected.mails) and told.job_state is not JobState.RUNNING
 
     def _find_incident(self) -> Incident | None:
-        found = self._table.query_index(names.INDEX, names.pool_pk(POOL), "incident#")
-        return next((from_item(Incident, item) for item in found), None)
+        """The one of the node that the story is about; others may fail with it."""
+        found = self._table.query_index(names.INDEX, names.pool_pk(self.script.pool), "incident#")
+        incidents = (from_item(Incident, item) for item in found)
+        return next((incident for incident in incidents if incident.node_id == self.told.broken), None)
 
     def _read_timeline(self, incident_id: str) -> None:
         history = self.ports.incidents.history(incident_id)

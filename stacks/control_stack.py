@@ -74,7 +74,6 @@ class ControlStack(cdk.Stack):
             "events": state.event_queue.queue_arn,
             "quarantine": state.quarantine.queue_arn,
             "policy": state.policy.resource,
-            "approval_key": state.approval_key.secret_arn,
             "undelivered": self._undelivered.queue_arn,
             # Spelled, not referred to: the workflow refers to its functions, and one of them starts it.
             "recover_node": (
@@ -134,7 +133,6 @@ class ControlStack(cdk.Stack):
             names.ENV_RECOVER_NODE_ARN: self._places["recover_node"],
             names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,
             names.ENV_POLICY: self._state.policy.ids,
-            names.ENV_APPROVAL_KEY: self._state.approval_key.secret_arn,
             "POWERTOOLS_SERVICE_NAME": spec.stem,
         }
 

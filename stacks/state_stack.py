@@ -37,7 +37,7 @@ class StateStack(cdk.Stack):
         self.event_queue = self._queue("EventQueue", "nodeheal-events", self.event_dlq)
         self.quarantine = self._queue("Quarantine", "nodeheal-quarantine")
         self._route_health_events()
-        self.approval_key = self._approval_key(settings)
+        self._approval_key(settings)
         self.node_role = self._node_role(settings)
         validator = next(function for function in FUNCTIONS if function.stem == VALIDATOR)
         self.policy = PolicyStore(self, validator.deployed_name, settings)
@@ -85,16 +85,16 @@ class StateStack(cdk.Stack):
             dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=DELIVERIES, queue=dead) if dead else None,
         )
 
-    def _approval_key(self, settings: Settings) -> secretsmanager.Secret:
+    def _approval_key(self, settings: Settings) -> None:
         secret = secretsmanager.Secret(
             self,
             "ApprovalKey",
+            secret_name=names.APPROVAL_KEY,
             description="nodeheal signs its approval links with this; a new value makes every link sent before void",
             generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
             removal_policy=cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN,
         )
         accept(secret, "AwsSolutions-SMG4", "links live for an hour; rotating in between would void those just sent")
-        return secret
 
     def _route_health_events(self) -> None:
         events.Rule(

@@ -37,7 +37,6 @@ ENV_TOPIC_ARN = "NODEHEAL_TOPIC_ARN"
 ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
 ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
-ENV_APPROVAL_KEY = "NODEHEAL_APPROVAL_KEY"  # the name of the secret with which links are signed
 ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, with "/" between them
 
 # The input of a scheduled ping that keeps a function warm; the handler answers it without doing anything.
@@ -45,6 +44,9 @@ KEEP_WARM = {"keep_warm": True}
 
 # The error name of an execution whose failure tail has already paged, so that the failed-execution rule does not.
 ERROR_ALREADY_PAGED = "HumanPaged"
+
+# The secret with which approval links are signed
+APPROVAL_KEY = "nodeheal/approval-key"
 
 # The policy document, in AppConfig ------------------------------------------------------------------------------------
 POLICY_APPLICATION = "nodeheal"

@@ -110,14 +110,15 @@ def out_of_date(say: Spell, seen: Progress, case: Case) -> Decision | None:
     """Drop what a wait has made old: the node has another boot or passed its diagnostics, or the breaker took long."""
     around, root = say.history.surroundings, say.history.incident.root
     fault, last_seen_at = case.fault, max((e.observed_at for e in case.events), default=root.observed_at)
-    told = ""
+    told, key = "", None
     if seen.has_waited and around.boot_id not in ("", root.boot_id):
         told = f"the node has rebooted since (boot {around.boot_id[:8]})"
     elif seen.has_waited and around.good_since is not None and around.good_since > last_seen_at:
         told = "the node has passed its diagnostics since"
     elif Awaited.BREAKER in seen.waited and _is_stale(say, last_seen_at):
         told = f"the breaker was reset, and it is older than {say.policy.breaker.stale_seconds} s"
-    return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {told}; it is dropped") if told else None
+        key = f"breaker/{around.pool.name}/reset/{around.pool.breaker_reset_at:%Y-%m-%dT%H:%M:%S}"
+    return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {told}; it is dropped", page_key=key) if told else None
 
 
 def _is_stale(say: Spell, last_seen_at: datetime) -> bool:

@@ -1,0 +1,197 @@
+"""The stories that the demo can play, by name: what breaks, what people do meanwhile, and how it has to end."""
+
+import re
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from nodeheal.contract import names
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Awaited, Ending, Family, NodeState, Provider, Verdict
+from nodeheal.domain.node import Node
+from nodeheal.services.brakes import pause_pool, reset_breaker
+from nodeheal.services.release_node import release_node
+from sandbox.story import Expected, Move, Script, Story
+
+FALLEN = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
+CAREFUL = "careful"  # the pool of sandbox/policy.json that asks first
+HOLDER = "mi-00000000000000000"  # a node that is out of service already, in the story of the full budget
+RECOVERED, HUMAN, OBSERVED = "[nodeheal] recovered", "[nodeheal] needs a human", "[nodeheal] observed only"
+QUESTION, TRIPPED = "[nodeheal] approve?", "[nodeheal] breaker open"
+STALE = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A story with its one line for --help."""
+
+    about: str
+    script: Script
+
+
+def _fallen(**changes: object) -> Script:
+    return replace(Script(FALLEN, Family.xid, "79"), **changes)  # type: ignore[arg-type]
+
+
+def _answers(word: str) -> Move:
+    """A person opens the link in the email, and sends the page's form."""
+
+    def move(story: Story) -> str:
+        links = [link for subject, body in story.told.mails if QUESTION in subject for link in _links(body, word)]
+        if not links:
+            return ""
+        story.sandbox.open_link(links[0])  # as a mail scanner does, and a browser; it decides nothing
+        status, _ = story.sandbox.open_link(links[0], {"who": "ada", "why": "seen on the phone"})
+        return f"ada opens the email and answers: {word} (HTTP {status})"
+
+    return move
+
+
+def _links(body: str, word: str) -> list[str]:
+    return [link for link in re.findall(r"https://\S+", body) if f"answer={word}" in link]
+
+
+def _nobody_answers(story: Story) -> str:
+    asked = any(QUESTION in subject for subject, _ in story.told.mails)
+    return "nobody opens the email" if asked else ""
+
+
+def _budget_is_full(story: Story) -> str:
+    """One node of the pool is out of service by our hand, and the pool allows one."""
+    any_node = story.ports.nodes.in_pool(story.script.pool)[0]
+    holder = replace(
+        any_node,
+        node_id=HOLDER,
+        instance_id=HOLDER,
+        state=NodeState.QUARANTINED,
+        state_reason="waits for a new riser card",
+        job_id=None,
+        open_incident=None,
+        version=0,
+    )
+    story.ports.nodes.save(holder)
+    story.ports.pools.claim(story.script.pool, HOLDER, 1)
+    return f"{HOLDER} is out of service already; the pool allows one node at a time"
+
+
+def _slot_is_freed(story: Story) -> str:
+    if not _waits_for(story, Awaited.BUDGET):
+        return ""
+    release_node(HOLDER, "the riser card is new", story.ports)
+    return f"an operator gives {HOLDER} back: its slot is free"
+
+
+def _breaker_is_reset(story: Story) -> str:
+    is_told = any(TRIPPED in subject for subject, _ in story.told.mails)
+    line = [wait for wait in story.ports.waits.in_line(story.script.pool) if wait.line]
+    if not is_told or len(line) < story.script.breaks:
+        return ""
+    woken = reset_breaker(story.script.pool, "the rack has power again", story.ports)
+    return f"an operator finds the cause and resets the breaker: {woken} incidents decide anew"
+
+
+def _waits_for(story: Story, awaited: Awaited) -> bool:
+    incident = story.told.incident
+    history = story.ports.incidents.history(incident.incident_id) if incident else None
+    last = history.turns[-1].decision if history and history.turns else None
+    return last is not None and last.awaits is awaited
+
+
+def _pool_is_paused(story: Story) -> str:
+    pause_pool(story.script.pool, 3_600, "a new driver is being rolled out", story.ports)
+    return f"an operator pauses pool {story.script.pool}: a new driver is being rolled out"
+
+
+def _old_event_arrives(story: Story) -> str:
+    """What an agent's spool delivers late: a fault of the boot before, seen an hour ago."""
+    if story.told.incident is None or story.told.incident.ending is None:
+        return ""
+    node = next(n for n in story.ports.nodes.in_pool(story.script.pool) if n.node_id == story.told.broken)
+    event = _fault_of(node, node.past_boots[0])
+    entry = {"Source": names.AGENT_SOURCE, "DetailType": names.NODE_HEALTH_REPORTED, "Detail": event.model_dump_json()}
+    story.sandbox.client("events").put_events(Entries=[{**entry, "EventBusName": story.sandbox.outputs["BusName"]}])
+    return (
+        f"{node.node_id} delivers a fault of its last boot late, from {event.observed_at:%H:%M:%S}: history, no order"
+    )
+
+
+def _fault_of(node: Node, boot_id: str) -> HealthEvent:
+    return HealthEvent(
+        schema_version=1,
+        event_id=f"late-{node.node_id}",
+        node_id=node.node_id,
+        cluster=node.cluster,
+        pool=node.pool,
+        provider=Provider.hybrid,
+        instance_id=node.instance_id,
+        boot_id=boot_id,
+        observed_at=node.booted_at - STALE,
+        source="kernel_log",
+        family=Family.xid,
+        code="79",
+        verdict=Verdict.FAILED,
+        evidence=FALLEN,
+        agent_version=node.agent_version or "unknown",
+    )
+
+
+def _expects(ending: Ending, finishes: bool, restarts: bool, *mails: str) -> Expected:
+    return Expected(ending, finishes, restarts, mails)
+
+
+_HUMAN = Ending.HANDED_TO_A_HUMAN
+STORIES: dict[str, Named] = {
+    "fixed-by-reboot": Named("a GPU falls off the bus; one reboot brings it back", _fallen()),
+    "fixed-by-replacement": Named("the reboot does not help; a warm spare takes over", _fallen(persists=True)),
+    "approval-given": Named(
+        "the pool asks first; a human clicks Approve in the email",
+        _fallen(
+            pool=CAREFUL,
+            moves=(_answers("approve"),),
+            expects=_expects(Ending.RECOVERED, True, True, QUESTION, RECOVERED),
+        ),
+    ),
+    "approval-refused": Named(
+        "the pool asks first; a human clicks Refuse, and nothing is touched",
+        _fallen(
+            pool=CAREFUL,
+            kills=False,
+            moves=(_answers("refuse"),),
+            expects=_expects(_HUMAN, True, False, QUESTION, HUMAN),
+        ),
+    ),
+    "approval-ignored": Named(
+        "the pool asks first; nobody answers, and silence is no yes",
+        _fallen(
+            pool=CAREFUL, kills=False, moves=(_nobody_answers,), expects=_expects(_HUMAN, True, False, QUESTION, HUMAN)
+        ),
+    ),
+    "budget-full": Named(
+        "one node is out already; the incident waits in line until the slot is free",
+        _fallen(
+            prepares=(_budget_is_full,),
+            moves=(_slot_is_freed,),
+            expects=_expects(Ending.RECOVERED, True, True, RECOVERED),
+        ),
+    ),
+    "breaker-open": Named(
+        "three nodes fail together; nothing is touched, one page, and a human resets the breaker",
+        _fallen(
+            breaks=3,
+            kills=False,
+            moves=(_breaker_is_reset,),
+            expects=_expects(Ending.OBSERVED_ONLY, True, False, TRIPPED, OBSERVED),
+        ),
+    ),
+    "paused": Named(
+        "an operator has paused the pool; nodeheal only tells",
+        _fallen(
+            kills=False,
+            prepares=(_pool_is_paused,),
+            expects=_expects(Ending.OBSERVED_ONLY, True, False, OBSERVED),
+        ),
+    ),
+    "stale-event": Named(
+        "after the recovery an old fault arrives late, and is history",
+        _fallen(moves=(_old_event_arrives,), expects=_expects(Ending.RECOVERED, True, True, RECOVERED)),
+    ),
+}
