@@ -5,13 +5,19 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from pydantic import BaseModel, ValidationError
 
 from lambdas.composition import Event, explain, logger, policy, ports
+from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.services.ingest import ingest
+
+
+class Impostor(Exception):
+    """An event that only an operator may send came from somebody else."""
 
 
 class Envelope(BaseModel):
     """EventBridge's wrapping; it has more fields, which say nothing to us."""
 
+    source: str
     detail: HealthEvent
 
 
@@ -24,9 +30,12 @@ def handler(event: Event, context: object) -> Event:
 
 def _take(record: SQSRecord) -> None:
     try:
-        health_event = Envelope.model_validate_json(record.body).detail
-    except ValidationError as error:
-        why = explain(error)
+        envelope = Envelope.model_validate_json(record.body)
+        health_event = envelope.detail
+        if health_event.code == names.OPERATOR_REQUEST and envelope.source != names.OPERATOR_SOURCE:
+            raise Impostor(f"{health_event.node_id} speaks as an operator from {envelope.source}")
+    except (ValidationError, Impostor) as error:
+        why = explain(error) if isinstance(error, ValidationError) else str(error)
         ports().messenger.quarantine(record.body, why)
         logger().warning("event quarantined", extra={"why": why})
         return

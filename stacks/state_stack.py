@@ -102,7 +102,9 @@ class StateStack(cdk.Stack):
             "HealthReported",
             event_bus=self.bus,
             description="Every health event of every agent is queued for ingest",
-            event_pattern=events.EventPattern(source=[names.AGENT_SOURCE], detail_type=[names.NODE_HEALTH_REPORTED]),
+            event_pattern=events.EventPattern(
+                source=[names.AGENT_SOURCE, names.OPERATOR_SOURCE], detail_type=[names.NODE_HEALTH_REPORTED]
+            ),
             targets=[targets.SqsQueue(self.event_queue, dead_letter_queue=self.event_dlq)],
         )
 
@@ -123,7 +125,14 @@ class StateStack(cdk.Stack):
             managed_policies=[iam.ManagedPolicy.from_managed_policy_arn(self, "SsmAgent", managed)],
             inline_policies={
                 "report": iam.PolicyDocument(
-                    statements=[iam.PolicyStatement(actions=["events:PutEvents"], resources=[self.bus.event_bus_arn])]
+                    statements=[
+                        iam.PolicyStatement(
+                            actions=["events:PutEvents"],
+                            resources=[self.bus.event_bus_arn],
+                            # A node may accuse itself, and not give orders.
+                            conditions={"StringEquals": {"events:source": names.AGENT_SOURCE}},
+                        )
+                    ]
                 )
             },
         )

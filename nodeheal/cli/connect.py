@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodeheal.adapters.aws.calls import client
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.cli.say import refuse
 from nodeheal.contract import names
+from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.errors import NodehealError
 from nodeheal.ports import Ports
 
@@ -52,3 +54,16 @@ def seconds_of(text: str) -> int:
     if found is None:
         refuse(f"{text!r} is no length of time; give 90s, 30m, 2h or 1d")
     return int(found[1]) * _UNITS[found[2]]
+
+
+def put_request(event: HealthEvent, bus: str = names.BUS) -> None:
+    """Put what an operator asks for on the bus, in an operator's name. Raises ValueError where the bus refuses it."""
+    entry = {
+        "Source": names.OPERATOR_SOURCE,
+        "DetailType": names.NODE_HEALTH_REPORTED,
+        "Detail": event.model_dump_json(),
+        "EventBusName": bus,
+    }
+    answer = client("events").put_events(Entries=[entry])
+    if answer["FailedEntryCount"]:
+        raise ValueError(f"the bus {bus} refused the request: {answer['Entries'][0].get('ErrorMessage')}")

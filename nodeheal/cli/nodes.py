@@ -8,8 +8,12 @@ import typer
 
 from nodeheal.cli import connect
 from nodeheal.cli.connect import Table, Why, clearly
+from nodeheal.cli.say import say
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.incident import incident_id_of
 from nodeheal.services.release_node import release_node
+from nodeheal.services.request_action import request_action
 
 app = typer.Typer(
     no_args_is_help=True, help="The nodes, in your AWS account (credentials and Region as for the AWS CLI)."
@@ -56,6 +60,32 @@ def release(node: str, why: Why, table: Table = names.TABLE) -> None:
 def retire(node: str, why: Why, table: Table = names.TABLE) -> None:
     """Give a node up for good, and its slot of the disruption budget back to the pool."""
     _free(node, why, table, retire=True)
+
+
+@app.command()
+def isolate(node: str, why: Why, table: Table = names.TABLE) -> None:
+    """Take a node out of service: drained, its gang stopped, until somebody gives it back."""
+    _ask(node, Action.ISOLATE, why, table)
+
+
+@app.command()
+def reboot(node: str, why: Why, table: Table = names.TABLE) -> None:
+    """Isolate, reboot, prove and return a node, as a recovery does."""
+    _ask(node, Action.REBOOT, why, table)
+
+
+@app.command()
+def replace(node: str, why: Why, table: Table = names.TABLE) -> None:
+    """Put another node in its place, as a recovery does."""
+    _ask(node, Action.REPLACE, why, table)
+
+
+def _ask(node: str, action: Action, why: str, table: str) -> None:
+    reason = connect.on_record(why)
+    with clearly():
+        event = request_action(node, action, reason, connect.ports(table))
+        connect.put_request(event)
+    say(f"asked for; it is incident {incident_id_of(event)}: `nodeheal incidents show {incident_id_of(event)}`")
 
 
 def _free(node: str, why: str, table: str, *, retire: bool) -> None:

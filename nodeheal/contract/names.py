@@ -7,6 +7,8 @@ Standard library only and Python 3.10: the agent, the stacks, the Lambdas and th
 BUS = "nodeheal"
 AGENT_SOURCE = "nodeheal.agent"
 CONTROL_SOURCE = "nodeheal.control"
+OPERATOR_SOURCE = "nodeheal.operator"  # what operators ask for by hand; nodes may not speak in its name
+OPERATOR_REQUEST = "operator_request"  # the code of such a request, in family host; its sub-code is the action
 
 NODE_HEALTH_REPORTED = "Node Health Reported"
 NODE_BOOTED = "Node Booted"

@@ -26,18 +26,25 @@ _IN_ACT_MODE = {
 AT_JOB_END = "When the job has ended."
 
 
-def why_hands_off(say: Spell) -> str:
-    """What keeps nodeheal off the node at this time, whatever the fault; empty: nothing."""
+def why_hands_off(say: Spell, fault: Fault) -> str:
+    """What keeps nodeheal off the node at this time; empty: nothing. Maintenance is where operators work by hand."""
     node_id, pool = say.history.incident.node_id, say.history.incident.pool
     paused = say.history.surroundings.why_paused(node_id, say.now)
+    if fault.is_by_hand:
+        return say.policy.why_opted_out(node_id) or paused
     return say.policy.why_only_observe(node_id, pool, say.now) or paused
+
+
+def mode_of(say: Spell, fault: Fault, action: Action) -> Mode:
+    """How far nodeheal may go by itself. What an operator asks for is allowed by that."""
+    return Mode.act if fault.is_by_hand else say.policy.pool(say.history.incident.pool).mode_of(action)
 
 
 def held_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
     """End it before anything is touched: the pool is only observed, or somebody wants hands off the node."""
     pool, would = say.history.incident.pool, _would(fault)
-    held = why_hands_off(say)
-    if not held and say.policy.pool(pool).mode_of(fault.action) is Mode.observe:
+    held = why_hands_off(say, fault)
+    if not held and mode_of(say, fault, fault.action) is Mode.observe:
         held = f"pool {pool} is in observe mode"
     if not held:
         return None
@@ -51,8 +58,8 @@ def held_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
 def held_in_the_middle(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Decision | None:
     """The node is isolated already; what holds nodeheal back from the next rung leaves it as it is."""
     pool = say.history.incident.pool
-    held = why_hands_off(say)
-    if not held and say.policy.pool(pool).mode_of(rung) is Mode.observe:
+    held = why_hands_off(say, fault)
+    if not held and mode_of(say, fault, rung) is Mode.observe:
         held = f"pool {pool} is in observe mode for {WITH_ARTICLE[rung]}"
     if held:
         return say.hand_over(f"{fault.title}: {held}; the node stays isolated and nothing more is done")
@@ -62,7 +69,7 @@ def held_in_the_middle(say: Spell, seen: Progress, fault: Fault, rung: Action) -
 def approval(say: Spell, seen: Progress, fault: Fault, action: Action) -> Decision | None:
     """Ask a human first, where the pool wants that. None: nobody has to be asked, or the answer was yes."""
     pool = say.history.incident.pool
-    if say.policy.pool(pool).mode_of(action) is not Mode.approve:
+    if mode_of(say, fault, action) is not Mode.approve:
         return None
     would = _IN_ACT_MODE[action] if seen.isolation is None else f"go on with {WITH_ARTICLE[action]}"
     answer = seen.approvals.get(action)
@@ -100,8 +107,8 @@ def why_trip(history: History, policy: RecoveryPolicy, now: datetime) -> CommonC
     case = read_case(history, policy)
     say = Spell(history, policy, case, now)
     pool = history.surroundings.pool
-    may_act = policy.pool(history.incident.pool).mode_of(case.fault.action) is not Mode.observe
-    if pool.is_tripped or not may_act or not case.fault.touches_the_node or why_hands_off(say):
+    may_act = mode_of(say, case.fault, case.fault.action) is not Mode.observe and not case.fault.is_by_hand
+    if pool.is_tripped or not may_act or not case.fault.touches_the_node or why_hands_off(say, case.fault):
         return None
     return correlate.common_cause(case.fault, history, policy)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, NextRung, Scope, Verdict
 from nodeheal.domain.catalog import find
 from nodeheal.domain.diagnosis import Fault, meaning_of
@@ -159,6 +160,8 @@ class CommonCause:
 
 def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> CommonCause | None:
     """What so many failing nodes have in common that the breaker trips; None: it does not."""
+    if fault.is_by_hand:
+        return None
     limit = policy.breaker.limit(history.surroundings.pool_nodes)
     event, reset_at = fault.event, history.surroundings.pool.breaker_reset_at
     failing: dict[str, tuple[str, dict[str, str]]] = {event.node_id: (fault.key, dict(event.labels))}
@@ -166,7 +169,8 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
     for s in _within(history, event.observed_at, policy.breaker.window_seconds):
         if reset_at is not None and s.at <= reset_at:
             continue  # a human has looked at it
-        if _height(s, event.pool, policy) >= HEIGHT[Action.ISOLATE]:
+        is_fault = s.code != OPERATOR_REQUEST and _height(s, event.pool, policy) >= HEIGHT[Action.ISOLATE]
+        if is_fault:
             failing.setdefault(s.node_id, (f"{s.family.value}/{s.code}", dict(s.labels)))
             began = min(began, s.at)
     if len(failing) < limit:

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
 from nodeheal.domain.catalog import BUDGET_GROUPS, CatalogRow, find
 from nodeheal.domain.knobs import HEIGHT
@@ -16,6 +17,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 
 RECOVERY_ACTION_CHANGED = "154"  # the XID in whose text the driver says what it wants done about another one
 STATEMENT = f"xid/{RECOVERY_ACTION_CHANGED}"
+BY_HAND = f"host/{OPERATOR_REQUEST}"
 _GRAVITY = {Verdict.OK: 0, Verdict.UNKNOWN: 1, Verdict.DEGRADED: 1, Verdict.FAILED: 2}
 
 
@@ -91,6 +93,11 @@ class Fault(NamedTuple):
     def waits_for_job(self) -> bool:
         """Whether something is to be done when the job has ended."""
         return self.meaning.next_rung is NextRung.job_end and self.start == 0 and len(self.meaning.ladder) > 1
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether an operator asks for it: modes and maintenance are not in the way, everything else is."""
+        return self.key == BY_HAND
 
     @property
     def touches_the_node(self) -> bool:

@@ -20,7 +20,7 @@ WITH_ARTICLE = {
 
 def next_rungs(fault: Fault, seen: Progress, say: Spell) -> tuple[list[Action], list[str]]:
     """(the destructive rungs that are left, in order; why others are left out, in words)."""
-    lemon = why_lemon(say)
+    lemon = "" if fault.is_by_hand else why_lemon(say)
     if lemon:
         rungs = [say.policy.lemon.action] if say.policy.lemon.action in RUNGS else []
     else:

@@ -122,10 +122,15 @@ class RecoveryPolicy(Frozen):
         found = [(exact, o) for o in self.overrides if (exact := o.exactness(fault, pool))]
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
+    def why_opted_out(self, node_id: str) -> str:
+        """Why the node is only observed, always; empty: it is not opted out."""
+        return f"{node_id} is opted out ({self.opted_out[node_id]})" if node_id in self.opted_out else ""
+
     def why_only_observe(self, node_id: str, pool: str, now: datetime) -> str:
         """What keeps nodeheal from touching this node now, whatever the fault; empty: nothing."""
-        if node_id in self.opted_out:
-            return f"{node_id} is opted out ({self.opted_out[node_id]})"
+        opted_out = self.why_opted_out(node_id)
+        if opted_out:
+            return opted_out
         for window in self.pool(pool).maintenance:
             if window.holds(now):
                 return f"pool {pool} is in maintenance ({window.why})"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
+from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED, OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision, StepRequest, StepResult
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome
 from nodeheal.domain.diagnosis import dealt_with_the_job
@@ -69,7 +69,7 @@ def _let_go(
         node = node_of(node_id, ports)
         if node.open_incident != incident_id:
             return node
-        if node_id == history.incident.node_id and seen.is_isolated:
+        if node_id == history.incident.node_id and seen.is_isolated and not _is_by_hand(history):
             node = node.recovered_in(PastRecovery(incident_id, history.incident.opened_at))
         if node_id != history.incident.node_id and not seen.is_proven:
             after = replace(node, open_incident=None, state=NodeState.SUSPECT, state_reason="no proof as a spare")
@@ -82,6 +82,11 @@ def _let_go(
         if ports.nodes.save(after):
             return after
     raise NotAccepted(f"{node_id} is being written by others; the ending is written later")
+
+
+def _is_by_hand(history: History) -> bool:
+    """What an operator asked for speaks neither for nor against the node."""
+    return history.incident.root.code == OPERATOR_REQUEST
 
 
 def _settled(node: Node, history: History, seen: Progress, decided: Decision, policy: RecoveryPolicy) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
+from nodeheal.domain.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import trip_breaker
 from tests.unit.builders import NOW, memory_ports, node
@@ -122,3 +123,24 @@ def test_a_closed_breaker_is_not_reset(ports: Ports) -> None:
     said = run("breaker", "reset", "demo", "--why", "to be sure")
 
     assert (said.exit_code, said.output) == (1, "the breaker of pool demo is not open\n")
+
+
+@pytest.mark.parametrize("word", ["isolate", "reboot", "replace"])
+def test_what_is_asked_for_by_hand_goes_on_the_bus_and_names_its_incident(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr(connect, "put_request", sent.append)
+
+    said = run("nodes", word, NODE, "--why", "it smells")
+
+    [event] = sent
+    assert (said.exit_code, event.subcode, event.node_id) == (0, word.upper(), NODE)
+    assert event.evidence.endswith(": it smells")
+    assert incident_id_of(event) in said.output
+
+
+def test_nothing_is_asked_for_on_a_node_that_nobody_knows(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "put_request", lambda event: pytest.fail("it was sent"))
+
+    assert run("nodes", "reboot", "mi-0unknown", "--why", "x").exit_code == 1

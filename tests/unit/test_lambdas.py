@@ -1,27 +1,34 @@
 """The handlers over ports in memory: what comes in as JSON, what is done about it, and what changes nothing."""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+import lambdas.answer_approval
 import lambdas.ingest
 import lambdas.look_once
 import lambdas.wakeup
 from lambdas import composition
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.vocabulary import Action, Family, Verdict
+from nodeheal.domain.approval import Answer
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.reboot_node import reboot_node
+from nodeheal.services.request_action import request_action
 from nodeheal.services.run_diagnostics import run_diagnostics
-from tests.unit.builders import ACT, xid
+from tests.unit.builders import ACT, NOW, xid
+from tests.unit.test_approval import LINKS, Asked
 from tests.unit.test_guards import lost
 from tests.unit.test_steps import A, C, Incident
 
@@ -55,8 +62,9 @@ def batch(*bodies: str) -> dict[str, Any]:
     return {"Records": [{"messageId": f"m{n}", "body": body} for n, body in enumerate(bodies)]}
 
 
-def on_bus(event: HealthEvent) -> str:
-    return json.dumps({"detail-type": names.NODE_HEALTH_REPORTED, "detail": event.model_dump(mode="json")})
+def on_bus(event: HealthEvent, source: str = names.AGENT_SOURCE) -> str:
+    envelope = {"source": source, "detail-type": names.NODE_HEALTH_REPORTED}
+    return json.dumps({**envelope, "detail": event.model_dump(mode="json")})
 
 
 def wake(kind: str, detail: dict[str, Any]) -> None:
@@ -248,3 +256,101 @@ def test_a_ping_does_nothing_and_a_step_answers_in_json(world: World) -> None:
     answers = [lambdas.look_once.handler(event, None) for event in (names.KEEP_WARM, it.request().model_dump())]
 
     assert [answer and answer["outcome"] for answer in answers] == [None, "FAILED"]
+
+
+# What only an operator may ask for
+
+
+def test_a_request_by_hand_is_taken_from_an_operator(world: World) -> None:
+    it = world.serves(Incident())
+    asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports)
+
+    lambdas.ingest.handler(batch(on_bus(asked, names.OPERATOR_SOURCE)), None)
+
+    assert it.ports.incidents.history(incident_id_of(asked)).incident.root == asked
+
+
+def test_a_node_that_speaks_as_an_operator_is_not_heard_and_its_words_are_kept(world: World) -> None:
+    it = world.serves(Incident())
+    asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports)
+
+    answer = lambdas.ingest.handler(batch(on_bus(asked)), None)
+
+    assert answer == {"batchItemFailures": []}
+    [(_, why)] = it.ports.messenger.quarantined  # type: ignore[attr-defined]
+    assert why == f"{C} speaks as an operator from nodeheal.agent"
+    assert it.node(C).open_incident is None
+
+
+# The page behind an approval link
+
+
+@pytest.fixture
+def asked(world: World, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    monkeypatch.setattr(lambdas.answer_approval, "links", lambda: LINKS)
+    it = Asked()
+    world.serves(it)
+    return it
+
+
+def opened(link: str, method: str = "GET", body: str = "") -> tuple[int, str]:
+    """A request as API Gateway hands it over."""
+    query = dict(parse_qsl(urlsplit(link).query))
+    http = {"method": method, "sourceIp": "203.0.113.9"}
+    event = {
+        "queryStringParameters": query,
+        "requestContext": {"http": http},
+        "body": b64encode(body.encode()).decode(),
+        "isBase64Encoded": True,
+    }
+    answer = lambdas.answer_approval.handler(event, None)
+    assert "default-src 'none'" in answer["headers"]["Content-Security-Policy"]
+    return answer["statusCode"], answer["body"]
+
+
+def link_of(it: Asked, answer: Answer = Answer.approve) -> str:
+    return LINKS.link(it.question, answer, NOW + timedelta(hours=1))
+
+
+def test_opening_a_link_decides_nothing_however_often(asked: Asked) -> None:
+    seen = [opened(link_of(asked)) for _ in range(3)]
+
+    assert {status for status, _ in seen} == {200}
+    assert "Nothing has been decided yet." in seen[0][1]
+    assert asked.is_waiting()
+
+
+def test_the_form_of_the_page_decides_once_with_name_and_address_on_record(asked: Asked) -> None:
+    first = opened(link_of(asked), "POST", "who=ada&why=go")
+    second = opened(link_of(asked, Answer.refuse), "POST", "who=bob")
+
+    assert (first[0], second[0]) == (200, 409)
+    assert asked.resumed().reason == "approved by ada (link, from 203.0.113.9): go"
+    assert "answered before" in second[1]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_forged_link_is_refused(asked: Asked, method: str) -> None:
+    status, page = opened(link_of(asked).replace("signature=", "signature=0"), method, "who=eve")
+
+    assert (status, "not made by nodeheal" in page) == (403, True)
+    assert asked.is_waiting()
+
+
+def test_a_late_link_is_refused(asked: Asked) -> None:
+    link = link_of(asked)
+    asked.clock.advance(3_600)
+
+    assert opened(link, "POST", "who=ada")[0] == 403
+    assert asked.is_waiting()
+
+
+def test_a_form_without_a_name_decides_nothing(asked: Asked) -> None:
+    assert opened(link_of(asked), "POST", "why=go")[0] == 403
+    assert asked.is_waiting()
+
+
+def test_a_link_to_an_incident_that_is_gone_is_refused(asked: Asked) -> None:
+    link = LINKS.link(replace(asked.question, incident_id="inc-gone"), Answer.approve, NOW + timedelta(hours=1))
+
+    assert opened(link)[0] == 403

@@ -1,0 +1,121 @@
+"""What an operator asks for by hand goes the same way as what a check found, with fewer brakes in its way."""
+
+import pytest
+
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Outcome, Step
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.services.ingest import ingest
+from nodeheal.services.request_action import request_action
+from nodeheal.services.steps import save_node
+from tests.unit.builders import ACT, memory_ports, node
+from tests.unit.test_brakes import OPEN, PAUSED
+from tests.unit.test_decide import Story
+from tests.unit.test_decide_among_others import recoveries, with_policy
+from tests.workflows.fake_cluster import BROKEN, FakeCluster
+
+NODE = node().node_id
+
+
+def asked(action: Action, policy: RecoveryPolicy = ACT) -> Story:
+    ports = memory_ports()
+    ports.nodes.save(node())
+    return Story(request_action(NODE, action, "ada: it smells", ports), policy=policy)
+
+
+@pytest.mark.parametrize("mode", ["observe", "approve", "act"])
+def test_a_reboot_by_hand_begins_whatever_the_mode(mode: str) -> None:
+    policy = with_policy(default_pool={"mode": mode})
+
+    assert asked(Action.REBOOT, policy).next().step is Step.ISOLATE
+    assert asked(Action.REBOOT, policy).isolated().next().step is Step.REBOOT
+
+
+def test_the_reason_on_record_is_the_operators() -> None:
+    assert asked(Action.REBOOT).history.incident.root.evidence == "ada: it smells"
+
+
+def test_a_reboot_by_hand_that_does_not_help_goes_to_the_operator_and_not_to_a_replacement() -> None:
+    assert asked(Action.REBOOT).isolated().rebooted().failed().next().ending is Ending.HANDED_TO_A_HUMAN
+
+
+def test_a_replacement_by_hand_is_one() -> None:
+    assert asked(Action.REPLACE).isolated().next().step is Step.REPLACE
+
+
+def test_an_isolation_by_hand_stays_until_the_operator_gives_the_node_back() -> None:
+    decision = asked(Action.ISOLATE).isolated().next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "isolated" in decision.reason
+
+
+@pytest.mark.parametrize("around", PAUSED.values(), ids=PAUSED)
+def test_a_pause_holds_back_what_is_asked_by_hand_too(around: dict[str, object]) -> None:
+    assert asked(Action.REBOOT).amid(**around).next().ending is Ending.OBSERVED_ONLY
+
+
+def test_an_opt_out_holds_back_what_is_asked_by_hand_too() -> None:
+    policy = with_policy(opted_out={NODE: "lab machine"})
+
+    assert "opted out (lab machine)" in asked(Action.REBOOT, policy).next().reason
+
+
+def test_an_open_breaker_holds_back_what_is_asked_by_hand_too() -> None:
+    assert asked(Action.REBOOT).amid(pool=OPEN).next().awaits is Awaited.BREAKER
+
+
+def test_a_full_budget_holds_back_what_is_asked_by_hand_too() -> None:
+    story = asked(Action.REBOOT).then(Outcome.REFUSED, "full", evidence={"wait_for": "BUDGET"})
+
+    assert story.next().awaits is Awaited.BUDGET
+
+
+def test_a_lemon_is_rebooted_where_an_operator_asks_for_a_reboot() -> None:
+    assert asked(Action.REBOOT).amid(recoveries=recoveries(1, 2, 3)).isolated().next().step is Step.REBOOT
+
+
+def test_the_attempt_is_counted_as_any_other() -> None:
+    assert [r.scope for r in asked(Action.REBOOT).isolated().next().reserve] == [f"node#{NODE}"]
+
+
+def test_a_node_with_an_open_incident_is_left_to_it() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(open_incident="inc-7"))
+
+    with pytest.raises(ValueError, match="open incident, inc-7"):
+        request_action(NODE, Action.REBOOT, "ada: now", ports)
+
+
+def test_a_retired_or_unknown_node_is_refused_by_name() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(state=NodeState.RETIRED))
+
+    with pytest.raises(ValueError, match="is retired"):
+        request_action(NODE, Action.REBOOT, "ada: now", ports)
+    with pytest.raises(NotFound, match="mi-0unknown"):
+        request_action("mi-0unknown", Action.REBOOT, "ada: now", ports)
+
+
+def test_a_whole_reboot_by_hand_returns_the_node_and_does_not_speak_against_it() -> None:
+    cluster = FakeCluster(RecoveryPolicy(stable_seconds=0))  # a pool that is only observed
+    save_node(cluster.ports, cluster.node(), job_id=None)
+    event = request_action(BROKEN, Action.REBOOT, "ada: a new kernel", cluster.ports)
+
+    walked = cluster.reports(event)
+
+    assert walked.end == "Recovered"
+    assert cluster.commands[0] == ("reboot", BROKEN)
+    assert cluster.node().recoveries == ()
+
+
+def test_asking_twice_is_two_incidents() -> None:
+    cluster = FakeCluster(RecoveryPolicy(stable_seconds=0), spare=False)
+    save_node(cluster.ports, cluster.node(), job_id=None)
+    cluster.reports(request_action(BROKEN, Action.REBOOT, "ada: once", cluster.ports))
+
+    again = request_action(BROKEN, Action.REBOOT, "ada: twice", cluster.ports)
+
+    assert ingest(again, cluster.ports, cluster.policy) == "OPENED"
+    assert cluster.node().open_incident == incident_id_of(again)
