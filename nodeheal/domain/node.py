@@ -61,6 +61,8 @@ class Node:
     agent_since: datetime | None = None  # when this version was first heard
     good_since: datetime | None = None  # when it last passed its diagnostics; what it reported before is history
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
+    # what others say about it -> the newest version heard; an older one that comes later is history
+    heard: dict[str, int] = field(default_factory=dict)
     version: int = 0
 
     def view(self, boot_id: str, observed_at: datetime) -> BootView:

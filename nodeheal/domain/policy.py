@@ -27,6 +27,7 @@ from nodeheal.domain.knobs import (
     Override,
     PoolPolicy,
 )
+from nodeheal.domain.silence import Silence
 
 
 def _limit(action: Action, limit: int, window: int) -> AttemptLimit:
@@ -60,6 +61,7 @@ class RecoveryPolicy(Frozen):
     correlation: Correlation = Field(default_factory=Correlation)
     breaker: Breaker = Field(default_factory=Breaker)
     lemon: Lemon = Field(default_factory=Lemon)
+    silence: Silence = Field(default_factory=Silence)
     settling: tuple[Fault, ...] = Field(
         default=(
             "efa/DEVICE_MISSING",
