@@ -15,7 +15,7 @@ from nodeheal.contract.steps import AttemptLimit, StepResult
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Glimpse, Testimony
+from nodeheal.domain.silence import Answer, Glimpse
 from nodeheal.domain.surroundings import Sighting
 
 Clock = Callable[[], datetime]
@@ -245,7 +245,7 @@ class Watchlist(Protocol):
 class Witnesses(Protocol):
     """Others who would know whether a node lives: its scheduler, its command channel, its cloud."""
 
-    def ask(self, node: Node) -> Sequence[Testimony]:
+    def ask(self, node: Node) -> Sequence[Answer]:
         """What each of them says now. One that knows nothing of the node cannot tell."""
 
 

@@ -63,7 +63,7 @@ class Glimpse:
 
 
 @dataclass(frozen=True)
-class Testimony:
+class Answer:
     """What one witness says about a silent node. `is_up` None: it cannot tell."""
 
     witness: str
@@ -115,11 +115,11 @@ def _waves(in_time: Sequence[Glimpse], gap: timedelta) -> Iterator[tuple[Glimpse
         yield tuple(wave)
 
 
-def judge(testimonies: Sequence[Testimony]) -> tuple[Verdict, str, str]:
+def judge(answers: Sequence[Answer]) -> tuple[Verdict, str, str]:
     """(verdict, sub-code, in words). One witness who has heard the node outweighs all who have not."""
-    told = "; ".join(f"{t.witness}: {t.text}" for t in testimonies) or "nobody else was asked"
-    up = [t.witness for t in testimonies if t.is_up]
-    down = [t for t in testimonies if t.is_up is False]
+    told = "; ".join(f"{t.witness}: {t.text}" for t in answers) or "nobody else was asked"
+    up = [t.witness for t in answers if t.is_up]
+    down = [t for t in answers if t.is_up is False]
     if up or not down:
         return Verdict.UNKNOWN, "", told
     return Verdict.FAILED, UNREACHABLE if any(t.is_unreachable for t in down) else CONFIRMED, told

@@ -12,7 +12,7 @@ from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import Glimpse, Testimony, is_silent, judge
+from nodeheal.domain.silence import Answer, Glimpse, is_silent, judge
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.stop_gang import current_run
@@ -86,7 +86,7 @@ def _still_silent(node_ids: Iterable[str], ports: Ports, policy: RecoveryPolicy)
             yield node
 
 
-def _ask_gang(node: Node, ports: Ports) -> list[Testimony]:
+def _ask_gang(node: Node, ports: Ports) -> list[Answer]:
     """The other ranks of its job: while they run, the job goes on, and with it this node's rank."""
     _, run = current_run(node.job_id, ports)
     if run is None or all(task.node_id != node.node_id or task.has_stopped for task in run.tasks):
@@ -94,13 +94,13 @@ def _ask_gang(node: Node, ports: Ports) -> list[Testimony]:
     others = [task for task in run.tasks if task.node_id != node.node_id]
     broken = [task for task in others if task.has_stopped and not task.was_stopped]
     if broken:
-        return [Testimony("gang", is_up=False, text=f"rank {broken[0].rank} of its job has ended")]
+        return [Answer("gang", is_up=False, text=f"rank {broken[0].rank} of its job has ended")]
     if others and all(task.status == "RUNNING" for task in others):
-        return [Testimony("gang", is_up=True, text=f"the other {len(others)} ranks of its job run")]
+        return [Answer("gang", is_up=True, text=f"the other {len(others)} ranks of its job run")]
     return []
 
 
-def _departed(node: Node, gone: Testimony, policy: RecoveryPolicy) -> Draft:
+def _departed(node: Node, gone: Answer, policy: RecoveryPolicy) -> Draft:
     return Draft(
         instance_id=node.node_id,
         source=names.SWEEP_SOURCE,
@@ -114,7 +114,7 @@ def _departed(node: Node, gone: Testimony, policy: RecoveryPolicy) -> Draft:
     )
 
 
-def _silence_event(node: Node, said: Sequence[Testimony], policy: RecoveryPolicy) -> HealthEvent:
+def _silence_event(node: Node, said: Sequence[Answer], policy: RecoveryPolicy) -> HealthEvent:
     """The same silence, found again with the same outcome, is the same event."""
     verdict, subcode, told = judge(said)
     last = f"{node.last_seen:%Y-%m-%d %H:%M:%S} UTC"

@@ -27,7 +27,7 @@ def kinds(rules: list[dict[str, Any]]) -> set[str]:
 
 def patterns(kind: str) -> list[dict[str, Any]]:
     """The details that a route for this kind of event asks for."""
-    return [route.pattern.detail or {} for route in signals(CLUSTER) if kind in (route.pattern.detail_type or [])]
+    return [dict(route.pattern.detail or {}) for route in signals(CLUSTER) if kind in (route.pattern.detail_type or [])]
 
 
 def test_what_is_let_through_is_what_can_be_read_and_nothing_that_can_be_read_is_kept_out(real: Templates) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.node import Node
-from nodeheal.domain.silence import STOPPED, TERMINATED, Testimony
+from nodeheal.domain.silence import STOPPED, TERMINATED, Answer
 from nodeheal.ports import Clock
 
 if TYPE_CHECKING:
@@ -30,17 +30,17 @@ _NEVER_HEARD_OF_IT = {
 }
 
 
-def _as_far_as_known(witness: str, ask: "Callable[[Node], Testimony]", node: Node) -> Testimony:
+def _as_far_as_known(witness: str, ask: "Callable[[Node], Answer]", node: Node) -> Answer:
     from botocore.exceptions import ClientError
 
     try:
         return ask(node)
     except ClientError as error:
         if code_of(error) == _NO_SUCH_MACHINE:
-            return Testimony(witness, is_up=False, text="no such machine any more", gone=TERMINATED)
+            return Answer(witness, is_up=False, text="no such machine any more", gone=TERMINATED)
         if code_of(error) not in _NEVER_HEARD_OF_IT:
             raise
-        return Testimony(witness, None, f"does not know it ({code_of(error)})")
+        return Answer(witness, None, f"does not know it ({code_of(error)})")
 
 
 class AwsWitnesses:
@@ -58,49 +58,49 @@ class AwsWitnesses:
         self._ec2 = ec2
         self._clock = clock
 
-    def ask(self, node: Node) -> Sequence[Testimony]:
+    def ask(self, node: Node) -> Sequence[Answer]:
         said = [_as_far_as_known("ECS", self._ask_ecs, node), _as_far_as_known("SSM", self._ask_ssm, node)]
         if node.provider is Provider.ec2:
             said.append(_as_far_as_known("EC2", self._ask_ec2, node))
         return said
 
-    def _ask_ecs(self, node: Node) -> Testimony:
+    def _ask_ecs(self, node: Node) -> Answer:
         of_node = f"ec2InstanceId == {node.instance_id}"
         with throttles_named("ListContainerInstances"):
             arns = self._ecs().list_container_instances(cluster=node.cluster, filter=of_node)["containerInstanceArns"]
         if not arns:
-            return Testimony("ECS", None, f"not registered in cluster {node.cluster}")
+            return Answer("ECS", None, f"not registered in cluster {node.cluster}")
         with throttles_named("DescribeContainerInstances"):
             seen = self._ecs().describe_container_instances(cluster=node.cluster, containerInstances=arns[:1])
         if not seen["containerInstances"]:
-            return Testimony("ECS", None, "described no more")
+            return Answer("ECS", None, "described no more")
         is_connected = seen["containerInstances"][0]["agentConnected"]
-        return Testimony("ECS", is_connected, "agent connected" if is_connected else "agent not connected")
+        return Answer("ECS", is_connected, "agent connected" if is_connected else "agent not connected")
 
-    def _ask_ssm(self, node: Node) -> Testimony:
+    def _ask_ssm(self, node: Node) -> Answer:
         of_node = [{"Key": "InstanceIds", "Values": [node.instance_id]}]
         with throttles_named("DescribeInstanceInformation"):
             found = self._ssm().describe_instance_information(Filters=of_node)["InstanceInformationList"]  # type: ignore[arg-type]
         if not found:
-            return Testimony("SSM", None, "not registered")
+            return Answer("SSM", None, "not registered")
         ping, at = found[0].get("PingStatus"), found[0].get("LastPingDateTime")
         if ping == "ConnectionLost":
             is_hybrid = node.provider is Provider.hybrid
-            return Testimony("SSM", is_up=False, text="connection lost", is_unreachable=is_hybrid)
+            return Answer("SSM", is_up=False, text="connection lost", is_unreachable=is_hybrid)
         is_recent = at is not None and self._clock() - at <= _PING
         is_up = True if ping == "Online" and is_recent else None
-        return Testimony("SSM", is_up, f"{ping}, last ping at {at:%H:%M:%S} UTC" if at else str(ping))
+        return Answer("SSM", is_up, f"{ping}, last ping at {at:%H:%M:%S} UTC" if at else str(ping))
 
-    def _ask_ec2(self, node: Node) -> Testimony:
+    def _ask_ec2(self, node: Node) -> Answer:
         with throttles_named("DescribeInstanceStatus"):
             found = self._ec2().describe_instance_status(InstanceIds=[node.instance_id], IncludeAllInstances=True)
         if not found["InstanceStatuses"]:
-            return Testimony("EC2", None, "no status")
+            return Answer("EC2", None, "no status")
         status = found["InstanceStatuses"][0]
         state = status["InstanceState"]["Name"]
         if state in _OFF:
-            return Testimony("EC2", is_up=False, text=f"the machine is {state}", gone=_OFF[state])
+            return Answer("EC2", is_up=False, text=f"the machine is {state}", gone=_OFF[state])
         checks = {"system": status["SystemStatus"]["Status"], "instance": status["InstanceStatus"]["Status"]}
         text = ", ".join(f"{name} check {found}" for name, found in checks.items())
         # That it answers on the network says nothing about what runs there: "ok" is no sign of life.
-        return Testimony("EC2", False if "impaired" in checks.values() else None, text)
+        return Answer("EC2", False if "impaired" in checks.values() else None, text)

@@ -7,7 +7,7 @@ from datetime import datetime
 from nodeheal.adapters.memory.stores import MemoryIncidentStore, MemoryNodeStore
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Glimpse, Testimony
+from nodeheal.domain.silence import Answer, Glimpse
 from nodeheal.ports import Place
 
 
@@ -48,9 +48,9 @@ class MemoryWatchlist:
 class MemoryWitnesses:
     """Witnesses. `says` holds what is said of each node; `asked` who was asked about, in order."""
 
-    says: dict[str, tuple[Testimony, ...]] = field(default_factory=dict)
+    says: dict[str, tuple[Answer, ...]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    def ask(self, node: Node) -> Sequence[Testimony]:
+    def ask(self, node: Node) -> Sequence[Answer]:
         self.asked.append(node.node_id)
         return self.says.get(node.node_id, ())
