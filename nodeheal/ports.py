@@ -232,8 +232,8 @@ class Watchlist(Protocol):
     def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
         """The pool's next nodes (`after` empty: its first ones), and where it goes on (empty: that was its end)."""
 
-    def unstarted(self, pool: str, opened_before: datetime) -> Sequence[tuple[str, str]]:
-        """(incident id, node id) of open incidents in which no decision was taken yet, oldest first."""
+    def unstarted(self, pool: str, since: datetime, until: datetime) -> Sequence[tuple[str, str]]:
+        """(incident id, node id) of incidents opened between the two, to the second, and not decided on yet."""
 
     def place(self) -> Place:
         """Where the last look ended."""

@@ -37,19 +37,19 @@ def hear(node_ids: Iterable[str], looks: int, ports: Ports, policy: RecoveryPoli
 
     All is recorded before any is acted on, so that none is decided on as if it were the only one.
     """
-    found: list[HealthEvent] = []
+    found: list[tuple[Node, HealthEvent]] = []
     heard: list[Heard] = []
     for node in islice(_still_silent(node_ids, ports, policy), max(looks, 0)):
-        said = [*ports.witnesses.ask(node), *_ask_gang(node, ports)]
+        said = [*ports.witnesses.ask(node), *_ask_gang(node, ports, policy)]
         gone = next((one for one in said if one.gone), None)
         if gone is not None:
             became = take_draft(_departed(node, gone, policy), ports, policy)
             heard.append(Heard(node.node_id, gone.text, became))
         else:
-            found.append(_silence_event(node, said, policy))
-    for event in found:
-        ports.nodes.record(event, _job_of(event, ports))
-    return heard + [Heard(event.node_id, event.evidence, ingest(event, ports, policy)) for event in found]
+            found.append((node, _silence_event(node, said, policy)))
+    for node, event in found:
+        ports.nodes.record(event, node.job_id)
+    return heard + [Heard(event.node_id, event.evidence, ingest(event, ports, policy)) for _, event in found]
 
 
 def tell_of_many(pool: str, company: Sequence[Glimpse], ports: Ports) -> bool:
@@ -86,18 +86,25 @@ def _still_silent(node_ids: Iterable[str], ports: Ports, policy: RecoveryPolicy)
             yield node
 
 
-def _ask_gang(node: Node, ports: Ports) -> list[Answer]:
+def _ask_gang(node: Node, ports: Ports, policy: RecoveryPolicy) -> list[Answer]:
     """The other ranks of its job: while they run, the job goes on, and with it this node's rank."""
     _, run = current_run(node.job_id, ports)
     if run is None or all(task.node_id != node.node_id or task.has_stopped for task in run.tasks):
         return []
     others = [task for task in run.tasks if task.node_id != node.node_id]
-    broken = [task for task in others if task.has_stopped and not task.was_stopped]
+    broken = [task for task in others if task.has_stopped and not task.was_stopped and task.exit_code != 0]
     if broken:
         return [Answer("gang", is_up=False, text=f"rank {broken[0].rank} of its job has ended")]
-    if others and all(task.status == "RUNNING" for task in others):
+    # A record of a rank says that it runs until its node tells otherwise: one of those nodes at least must be heard.
+    run_on = all(task.status == "RUNNING" for task in others)
+    if run_on and any(_is_heard(task.node_id, ports, policy) for task in others):
         return [Answer("gang", is_up=True, text=f"the other {len(others)} ranks of its job run")]
     return []
+
+
+def _is_heard(node_id: str, ports: Ports, policy: RecoveryPolicy) -> bool:
+    node = ports.nodes.get(node_id)
+    return node is not None and node.last_seen > ports.clock() - timedelta(seconds=policy.silence.quiet_seconds)
 
 
 def _departed(node: Node, gone: Answer, policy: RecoveryPolicy) -> Draft:
@@ -141,8 +148,3 @@ def _silence_event(node: Node, said: Sequence[Answer], policy: RecoveryPolicy) -
 
 def _fell_silent_at(node: Node, policy: RecoveryPolicy) -> datetime:
     return node.last_seen + timedelta(seconds=policy.silence.silent_seconds)
-
-
-def _job_of(event: HealthEvent, ports: Ports) -> str | None:
-    node = ports.nodes.get(event.node_id)
-    return node.job_id if node else None

@@ -18,6 +18,8 @@ LOOKS_A_RUN = 25
 RUN_SECONDS = 30
 # A workflow starts within a second of its incident. One that has not by then lost its start to a crash or a throttle.
 START_SECONDS = 60
+# An incident that is older is no news any more: nobody is to be isolated for a fault of yesterday.
+TOO_LATE_SECONDS = 86_400
 
 
 @dataclass
@@ -55,7 +57,9 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
 
 def _start_what_was_lost(pool: str, ports: Ports) -> list[str]:
     """Start the workflow of incidents that have not begun. Where it runs already, starting it again does nothing."""
-    lost = ports.watchlist.unstarted(pool, ports.clock() - timedelta(seconds=START_SECONDS))
+    now = ports.clock()
+    since, until = now - timedelta(seconds=TOO_LATE_SECONDS), now - timedelta(seconds=START_SECONDS)
+    lost = ports.watchlist.unstarted(pool, since, until)
     for incident_id, node_id in lost:
         ports.workflows.start(incident_id, node_id)
     return [incident_id for incident_id, _ in lost]

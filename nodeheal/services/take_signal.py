@@ -1,6 +1,6 @@
 """What others say about a node becomes a health event of that node, or a line of its history."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -91,11 +91,17 @@ def _is_newest(draft: Draft, node: Node, ports: Ports) -> bool:
         newest = node.heard.get(draft.topic, draft.version)
         if newest > draft.version:
             return False
-        heard = {**node.heard, draft.topic: draft.version}
+        heard = _with(node.heard, draft.topic, draft.version)
         if heard == node.heard or ports.nodes.save(replace(node, heard=heard)):
             return True
         node = ports.nodes.get(node.node_id) or node
     raise NotAccepted(f"{node.node_id} is being written by others; version {draft.version} is taken later")
+
+
+def _with(heard: Mapping[str, int], topic: str, version: int) -> dict[str, int]:
+    about = topic.partition("#")[0]
+    others = {known: newest for known, newest in heard.items() if known.partition("#")[0] != about}
+    return {**others, topic: version}
 
 
 def _history(event: HealthEvent, node: Node, ports: Ports, note: str) -> Ingested:

@@ -90,7 +90,9 @@ def test_what_ecs_says_about_a_node_is_heard_and_no_sign_of_life(cloud: Sandbox)
     )
 
     heard = until(lambda: stored(cloud, node.node_id).get("heard", {}).get("M"), "version that was heard")
-    assert int(heard["ecs/instance"]["N"]) > 0
+    [(topic, version)] = heard.items()
+    assert topic == f"ecs/instance#{node.container_instance_arn.rpartition('/')[2]}"
+    assert int(version["N"]) > 0
     assert stored(cloud, node.node_id)["last_seen"] == before
 
 

@@ -78,8 +78,9 @@ def test_incidents_that_have_not_begun_are_found_the_oldest_first(ports: Ports) 
     second, first = opened(ports, "mi-1", seconds=30), opened(ports, "mi-2")
     opened(ports, "mi-3", seconds=60)
     opened(ports, "mi-4", "other")
+    opened(ports, "mi-5", seconds=-1)
 
-    assert list(ports.watchlist.unstarted("demo", LATER)) == [(first, "mi-2"), (second, "mi-1")]
+    assert list(ports.watchlist.unstarted("demo", NOW, LATER)) == [(first, "mi-2"), (second, "mi-1")]
 
 
 def test_an_incident_that_has_begun_or_ended_is_not_found(ports: Ports) -> None:
@@ -88,7 +89,7 @@ def test_an_incident_that_has_begun_or_ended_is_not_found(ports: Ports) -> None:
     over = replace(ports.incidents.history(ended).incident, state=IncidentState.CLOSED, ending=Ending.OBSERVED_ONLY)
     ports.incidents.finish(over)
 
-    assert list(ports.watchlist.unstarted("demo", LATER)) == []
+    assert list(ports.watchlist.unstarted("demo", NOW, LATER)) == []
 
 
 def test_a_look_begins_at_the_beginning_and_goes_on_where_the_last_one_ended(ports: Ports) -> None:

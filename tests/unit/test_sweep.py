@@ -193,6 +193,31 @@ def test_a_gang_that_broke_is_a_witness() -> None:
     assert it.incidents[0].root.subcode == "confirmed"
 
 
+def test_a_rank_whose_own_node_is_silent_vouches_for_nobody() -> None:
+    it = Cluster()
+    for one in (A, "mi-other"):
+        it.add(one)
+        it.says(one, LOST)
+    it.runs_job(mi_0000000000000000a="RUNNING", mi_other="RUNNING")
+
+    it.sweep()
+
+    assert {incident.root.subcode for incident in it.incidents} == {"confirmed"}
+
+
+def test_a_rank_that_ended_well_speaks_against_nobody() -> None:
+    it = Cluster()
+    it.add(A)
+    it.runs_job(mi_0000000000000000a="RUNNING", mi_speaking01="STOPPED")
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    it.ports.jobs.save_run(run.with_task(replace(run.tasks[1], exit_code=0)))
+
+    it.sweep()
+
+    assert it.incidents[0].root.subcode is None
+
+
 def test_a_gang_that_still_starts_or_a_rank_alone_cannot_tell() -> None:
     for others in ({"mi_speaking01": "PENDING"}, {}):
         it = Cluster()
@@ -354,6 +379,14 @@ def test_an_incident_whose_workflow_never_started_is_started() -> None:
     done = it.sweep()
 
     assert done.restarted == started == [incident_id_of(xid(79, node_id="mi-speaking01"))]
+
+
+def test_a_fault_of_yesterday_isolates_nobody_today() -> None:
+    it = Cluster()
+    ingest(xid(79, node_id="mi-speaking01"), it.ports, ACT)
+    it.clock.advance(86_401)
+
+    assert it.sweep().restarted == []
 
 
 @pytest.mark.parametrize("why", ["it has just begun", "a decision was taken"])

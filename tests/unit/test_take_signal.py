@@ -19,6 +19,8 @@ from nodeheal.services.take_signal import health_event, take_signal
 from tests.unit.builders import ACT, NOW, memory_ports, xid
 from tests.unit.foreign import MACHINE, drafts, machine, recorded
 
+REGISTRATION = "ecs/instance#0123456789abcdef0123456789abcdef"
+
 
 def world(**changes: Any) -> Ports:
     ports = memory_ports()
@@ -153,13 +155,21 @@ def test_an_older_version_never_replaces_a_newer_one_written_meanwhile() -> None
 
     def race(node: Node) -> bool:
         if not lost:
-            lost.append(save(replace(known(ports), heard={"ecs/instance": 14802})))
+            lost.append(save(replace(known(ports), heard={REGISTRATION: 14802})))
         return save(node)
 
     ports.nodes.save = race  # type: ignore[method-assign]
 
     assert take(ports, recorded("ecs_instance_disconnected")) == [Ingested.HISTORY]
-    assert known(ports).heard == {"ecs/instance": 14802}
+    assert known(ports).heard == {REGISTRATION: 14802}
+
+
+def test_a_node_that_registers_anew_begins_to_count_anew() -> None:
+    ports = world(heard={"alarm/status": 7, "ecs/instance#of-the-registration-before": 90_000})
+    take(ports, recorded("ec2_spot_warning"))
+
+    assert take(ports, recorded("ecs_instance_disconnected")) == [Ingested.JOINED]
+    assert known(ports).heard == {"alarm/status": 7, REGISTRATION: 14801}
 
 
 def test_a_version_that_cannot_be_written_comes_back_later() -> None:

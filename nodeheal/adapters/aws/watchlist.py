@@ -30,9 +30,9 @@ class DynamoWatchlist:
         is_end = len(items) < limit
         return [from_item(Glimpse, item) for item in items], "" if is_end else plain(items[-1])[names.INDEX_SORT_KEY]
 
-    def unstarted(self, pool: str, opened_before: datetime) -> Sequence[tuple[str, str]]:
+    def unstarted(self, pool: str, since: datetime, until: datetime) -> Sequence[tuple[str, str]]:
         prefix = f"incident#{IncidentState.OPEN}#"
-        between = (prefix, f"{prefix}{opened_before:%Y-%m-%dT%H:%M:%SZ}")
+        between = (f"{prefix}{since:%Y-%m-%dT%H:%M:%SZ}", f"{prefix}{until:%Y-%m-%dT%H:%M:%SZ}")
         fields = ("incident_id", "node_id", "turn")
         items = self._table.page_index(names.INDEX, names.pool_pk(pool), between, fields=fields)
         return [(found["incident_id"], found["node_id"]) for found in map(plain, items) if found["turn"] == 0]

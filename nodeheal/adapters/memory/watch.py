@@ -28,14 +28,14 @@ class MemoryWatchlist:
         found = [Glimpse(here[key].node_id, here[key].last_seen, here[key].state) for key in keys]
         return found, keys[-1] if len(keys) == limit else ""
 
-    def unstarted(self, pool: str, opened_before: datetime) -> Sequence[tuple[str, str]]:
+    def unstarted(self, pool: str, since: datetime, until: datetime) -> Sequence[tuple[str, str]]:
         lost = [
             incident
             for incident in self.incidents.incidents.values()
             if incident.pool == pool and incident.state is IncidentState.OPEN and incident.turn == 0
         ]
         in_time = sorted(lost, key=lambda incident: (incident.opened_at, incident.incident_id))
-        return [(i.incident_id, i.node_id) for i in in_time if i.opened_at < opened_before]
+        return [(i.incident_id, i.node_id) for i in in_time if since <= i.opened_at < until]
 
     def place(self) -> Place:
         return self.marked

@@ -1,6 +1,7 @@
 """ECS Container Instance State Change: whether the ECS agent of a node is connected.
 
-That it is not is normal several times an hour. Events come more than once and out of order; the version orders them.
+That it is not is normal several times an hour. Events come more than once and out of order; the version orders them. It
+counts for one registration: a node that registers anew begins again.
 """
 
 from pydantic import Field
@@ -43,7 +44,7 @@ def from_ecs_instance(event: EcsInstanceEvent) -> list[Draft]:
             observed_at=event.time,
             evidence=f"ECS agent {state}, instance {detail.status}, version {detail.version}",
             is_weak=True,
-            topic=TOPIC,
+            topic=f"{TOPIC}#{detail.arn.rpartition('/')[2]}",
             version=detail.version,
         )
     ]

@@ -29,7 +29,8 @@ class Draft:
     """What a source says about one machine.
 
     `key` is the same for every delivery of the same fact. A draft that `is_weak` opens no incident by itself. With a
-    `version`, an older one of the same `topic` that comes after a newer one is history.
+    `version`, an older one of the same `topic` that comes after a newer one is history. A topic may end in `#` and what
+    its versions count for: only the newest of these is remembered.
     """
 
     instance_id: str
