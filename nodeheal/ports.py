@@ -16,6 +16,7 @@ from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.pool import Pool
+from nodeheal.domain.silence import Answer, Glimpse
 from nodeheal.domain.surroundings import Sighting
 
 Clock = Callable[[], datetime]
@@ -31,7 +32,10 @@ class NodeStore(Protocol):
         """The node as last written (strongly consistent), or None for one never seen."""
 
     def save(self, node: Node) -> bool:
-        """Write the node if its version is still the stored one (0: if it does not exist). False: read it again."""
+        """Write the node if its version is still the stored one (0: if it does not exist). False: read it again.
+
+        A node that is new makes its pool known to the watchlist.
+        """
 
     def in_pool(self, pool: str) -> Sequence[Node]:
         """The pool's nodes; eventually consistent."""
@@ -226,6 +230,40 @@ class Messenger(Protocol):
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a look over all nodes has come to. Empty: at its beginning."""
+
+    pool: str = ""
+    after: str = ""
+
+
+class Watchlist(Protocol):
+    """What there is to look over, page by page, and where the last look ended. Lists are eventually consistent."""
+
+    def pools(self) -> Sequence[str]:
+        """Every pool that has ever had a node, in order."""
+
+    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
+        """The pool's next nodes (`after` empty: its first ones), and where it goes on (empty: that was its end)."""
+
+    def unstarted(self, pool: str, since: datetime, until: datetime) -> Sequence[tuple[str, str]]:
+        """(incident id, node id) of incidents opened between the two, to the second, and not decided on yet."""
+
+    def place(self) -> Place:
+        """Where the last look ended."""
+
+    def mark(self, place: Place) -> None:
+        """Remember where this look ended."""
+
+
+class Witnesses(Protocol):
+    """Others who would know whether a node lives: its scheduler, its command channel, its cloud."""
+
+    def ask(self, node: Node) -> Sequence[Answer]:
+        """What each of them says now. One that knows nothing of the node cannot tell."""
+
+
+@dataclass(frozen=True)
 class Ports:
     """All of them, as a service is handed them. A service uses the few it names."""
 
@@ -239,4 +277,6 @@ class Ports:
     commands: NodeCommands
     workflows: Workflows
     messenger: Messenger
+    watchlist: Watchlist
+    witnesses: Witnesses
     clock: Clock

@@ -19,7 +19,7 @@ from stacks.functions import FUNCTIONS, FunctionSpec, pass_task_roles
 from stacks.nag import accept, accept_wildcards
 from stacks.permission import CLUSTER, Permission
 from stacks.policy_store import VALIDATOR, alarm_on_refusals, seed_policy
-from stacks.rules import connect_routes, keep_warm, page_on_broken_workflows
+from stacks.rules import connect_routes, keep_warm, page_on_broken_workflows, sweep_regularly
 from stacks.settings import REPOSITORY, Settings
 from stacks.stages import stack_options
 from stacks.state_stack import KEPT, StateStack
@@ -191,6 +191,7 @@ class ControlStack(cdk.Stack):
         dead = self._undelivered
         connect_routes(self, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
         keep_warm(self, self.functions, dead)
+        sweep_regularly(self, self.functions["sweep"], dead)
         page_on_broken_workflows(self, self.workflows[PARENT].state_machine_arn, self._state.topic, dead)
 
     def _document(self, name: str, stem: str) -> None:

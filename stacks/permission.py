@@ -79,6 +79,7 @@ RESUME = Permission(
     ("states:SendTaskSuccess",),
     ("*",),
 )
+START_RECOVERY = Permission("start the recovery of a new incident", ("states:StartExecution",), ("{recover_node}",))
 FIND_NODE = Permission("find a node in the cluster", ("ecs:ListContainerInstances",), (CLUSTER,))
 SEE_NODE = Permission(
     "see whether a node drains or is connected",

@@ -28,6 +28,7 @@ UNITS = {
     "turns": "decisions",
     "repeats": "times",
     "tries": "times",
+    "heartbeats": "times",
     "level": "level",
     "limit": "attempts",
 }
@@ -40,6 +41,7 @@ _UNSAID = {
 }
 
 _TYPES: dict[object, str] = {str: "text", int: "whole number", float: "number", time: "time", type(None): "null"}
+_TYPES[bool] = "true or false"
 _INSIDE: dict[object, str] = {tuple: "[]", dict: ".*"}
 
 _BOUNDS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"), ("min_length", "length ≥"), ("max_length", "length ≤"))

@@ -1,7 +1,6 @@
 """Which events reach which target. Every target has a dead-letter queue."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import aws_cdk as cdk
@@ -14,26 +13,19 @@ from constructs import Construct
 
 from nodeheal.contract import names
 from stacks.functions import FUNCTIONS
+from stacks.route import Route
+from stacks.signals import signals
 
 KEEP_WARM_EVERY = cdk.Duration.minutes(5)  # Lambda keeps an idle environment for longer than this
+SWEEP_EVERY = cdk.Duration.minutes(1)  # at most this late is a silence heard, or a lost start made up for
 RETRY_FOR = cdk.Duration.hours(2)  # every deadline of a workflow has passed by then, and it has looked for itself
 _STILL_UNDER_WAY = ["Pending", "InProgress", "Delayed"]
-
-
-@dataclass(frozen=True)
-class Route:
-    """One event pattern and the function that it wakes."""
-
-    construct_id: str
-    description: str
-    function: str
-    on_our_bus: bool
-    pattern: events.EventPattern
 
 
 def routes(cluster_arn: str) -> tuple[Route, ...]:
     """Every route to a function."""
     return (
+        *signals(cluster_arn),
         Route(
             "NodeSpoke",
             "A node came up, or finished its diagnostics: somebody may wait for that",
@@ -119,6 +111,17 @@ def keep_warm(scope: Construct, functions: Mapping[str, lambda_.IFunction], dead
         description="Keeps the functions on the way from a fault to the resumed job warm",
         schedule=events.Schedule.rate(KEEP_WARM_EVERY),
         targets=[_function_target(functions[stem], dead, ping) for stem in warm],
+    )
+
+
+def sweep_regularly(scope: Construct, sweep: lambda_.IFunction, dead: sqs.IQueue) -> None:
+    """Look for silent nodes and lost starts by the clock: what does not happen sends no event."""
+    events.Rule(
+        scope,
+        "Sweep",
+        description="Hears which nodes are silent, and starts what a crash kept from being started",
+        schedule=events.Schedule.rate(SWEEP_EVERY),
+        targets=[_function_target(sweep, dead)],
     )
 
 

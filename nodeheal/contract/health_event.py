@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
+from nodeheal.contract.names import OUTSIDE_SOURCES, SILENCES
 from nodeheal.contract.vocabulary import Action, Family, Provider, Verdict
 
 # instance id, managed-instance id, or a scheduler's own id with its Region and account in front.
@@ -75,6 +76,16 @@ class HealthEvent(NodeFact):
     evidence: Annotated[str, Field(max_length=EVIDENCE_BYTES)] = Field(
         default="", description="the raw line, or JSON; at most 8 KiB"
     )
+
+    @property
+    def is_from_node(self) -> bool:
+        """Whether the node's own agent says it. What others say about a node is no sign of its life."""
+        return not self.source.startswith(OUTSIDE_SOURCES)
+
+    @property
+    def is_heartbeat(self) -> bool:
+        """Whether it is a regular sign of life. That there is none is a finding, of the same family."""
+        return self.family is Family.heartbeat and self.code not in SILENCES
 
 
 class NodeBooted(NodeFact):

@@ -18,7 +18,24 @@ INCIDENT_ESCALATED = "Incident Escalated"
 INCIDENT_WAITING = "Incident Waiting"
 APPROVAL_REQUESTED = "Approval Requested"
 
+# Where an event's `source` begins so, somebody other than the node's agent says it.
+OUTSIDE_SOURCES = ("aws.", "nodeheal.")
+SWEEP_SOURCE = "nodeheal.sweep"
+# Findings of the family heartbeat: each says that a sign of life is missing.
+SILENT = "silent"
+AGENT_DISCONNECTED = "agent_disconnected"
+SILENCES = (SILENT, AGENT_DISCONNECTED)
+
 ECS_TASK_STATE_CHANGE = "ECS Task State Change"
+ECS_INSTANCE_STATE_CHANGE = "ECS Container Instance State Change"
+ECS_INSTANCE_HEALTH_CHANGE = "ECS Container Instance Health Change"
+EC2_STATE_CHANGE = "EC2 Instance State-change Notification"
+EC2_SPOT_WARNING = "EC2 Spot Instance Interruption Warning"
+EC2_REBALANCE = "EC2 Instance Rebalance Recommendation"
+EC2_RESERVATION_WARNING = "EC2 Interruptible Capacity Reservation Instance Interruption Warning"
+AUTO_SCALING_TERMINATE = "EC2 Instance-terminate Lifecycle Action"
+AWS_HEALTH = "AWS Health Event"
+ALARM_STATE_CHANGE = "CloudWatch Alarm State Change"
 SSM_INVOCATION_CHANGE = "EC2 Command Invocation Status-change Notification"
 
 # SSM -----------------------------------------------------------------------------------------------------------------
@@ -67,6 +84,9 @@ INDEX_PARTITION_KEY = "gsi_pk"
 INDEX_SORT_KEY = "gsi_sk"
 TTL_ATTRIBUTE = "expires_at"
 
+POOLS_PK = "pools"  # one item a pool that has ever had a node
+SWEEP_PK = "sweep"
+SWEEP_SK = "place"  # where the next sweep goes on
 POLICY_PK = "policy"
 POLICY_SK = "last_good"
 NODE_SK = "node"

@@ -63,6 +63,8 @@ class Node:
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
     paused_until: datetime | None = None  # a human wants nothing touched until then
     paused_why: str = ""
+    # what others say about it -> the newest version heard; an older one that comes later is history
+    heard: dict[str, int] = field(default_factory=dict)
     version: int = 0
 
     def view(self, boot_id: str, observed_at: datetime) -> BootView:

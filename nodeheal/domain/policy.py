@@ -28,6 +28,7 @@ from nodeheal.domain.knobs import (
     Override,
     PoolPolicy,
 )
+from nodeheal.domain.silence import Silence
 
 
 def _limit(action: Action, limit: int, window: int) -> AttemptLimit:
@@ -62,6 +63,7 @@ class RecoveryPolicy(Frozen):
     breaker: Breaker = Field(default_factory=Breaker)
     capacity: Capacity = Field(default_factory=Capacity)
     lemon: Lemon = Field(default_factory=Lemon)
+    silence: Silence = Field(default_factory=Silence)
     settling: tuple[Fault, ...] = Field(
         default=(
             "efa/DEVICE_MISSING",

@@ -37,9 +37,9 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested
         if view is BootView.PAST:
             ports.nodes.record(event, node.job_id, "from before the node's current boot")
             return Ingested.HISTORY
-        node = node.booted(event.boot_id, event.observed_at).speaks_as(event.agent_version, event.observed_at)
-        if event.family is Family.heartbeat or event.verdict is Verdict.OK:
-            ports.nodes.save(node)  # a lost race means that somebody else has just seen the node
+        if event.is_from_node:
+            node = node.booted(event.boot_id, event.observed_at).speaks_as(event.agent_version, event.observed_at)
+        if event.is_heartbeat or event.verdict is Verdict.OK:
             return _take_good_news(event, node, ports)
         if node.state is NodeState.RETIRED:
             ports.nodes.record(event, node.job_id, "the node is retired")
@@ -70,6 +70,8 @@ def enrolled(fact: NodeFact) -> Node:
 
 def _take_good_news(event: HealthEvent, node: Node, ports: Ports) -> Ingested:
     """That something is well matters to an incident that waits for it; a heartbeat says nothing of the kind."""
+    if event.is_from_node:
+        ports.nodes.save(node)  # a lost race means that somebody else has just seen the node
     if event.family is Family.heartbeat or node.open_incident is None:
         return Ingested.SEEN
     is_new = ports.incidents.append(node.open_incident, event_entry(event))

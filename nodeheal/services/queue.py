@@ -4,6 +4,7 @@ from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Awaited
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.knobs import HEIGHT
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.steps import resume
 
@@ -20,6 +21,16 @@ def place_of(decision: Decision, incident: Incident) -> str:
 def wake_queue(pool: str, ports: Ports) -> str | None:
     """Let the first in line try for a slot that has become free; its incident. Waking too often is harmless."""
     return next((wait.incident_id for wait in _standing(pool, Awaited.BUDGET, ports) if _wake(wait, ports)), None)
+
+
+def wake_for_free_slots(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
+    """Wake as many as there are free slots: a policy may have made more, and a wake-up may have been lost."""
+    if not _standing(pool, Awaited.BUDGET, ports):
+        return []
+    slots = policy.pool(pool).budget.slots(len(ports.nodes.in_pool(pool)))
+    free = slots - len(ports.pools.holders(pool))
+    woken = (wake_queue(pool, ports) for _ in range(free))
+    return [incident_id for incident_id in woken if incident_id is not None]
 
 
 def wake_all(pool: str, awaited: Awaited, ports: Ports) -> int:

@@ -23,12 +23,13 @@ def function(templates: Templates, spec: FunctionSpec) -> Any:
     raise AssertionError(f"{spec.deployed_name} is not deployed")
 
 
-def rule(templates: Templates, text: str) -> Any:
-    """The one rule whose pattern or schedule contains this text."""
+def rule(templates: Templates, text: str, target: str = "") -> Any:
+    """The one rule whose pattern or schedule contains this text, and whose targets name this function."""
     [found] = [
         r["Properties"]
         for _, r in templates.of_type("AWS::Events::Rule")
         if text in json.dumps([r["Properties"].get("EventPattern"), r["Properties"].get("ScheduleExpression")])
+        and target in json.dumps(r["Properties"]["Targets"])
     ]
     return found
 
@@ -47,7 +48,7 @@ def test_what_a_function_fails_on_is_kept_where_nobody_waits_for_its_answer(real
         spec.stem for spec in FUNCTIONS if "DeadLetterConfig" in function(real, spec) and spec.is_event_driven
     }
 
-    assert called_by_rules == {"wakeup", "notify"}
+    assert called_by_rules == {"wakeup", "notify", "sweep", "take_signal"}
 
 
 @EACH_FUNCTION
@@ -113,7 +114,7 @@ def test_health_events_are_queued(real: Templates) -> None:
     "event", [names.NODE_BOOTED, names.DIAGNOSTICS_FINISHED, names.ECS_TASK_STATE_CHANGE, names.SSM_INVOCATION_CHANGE]
 )
 def test_what_a_workflow_may_wait_for_reaches_wakeup(real: Templates, event: str) -> None:
-    assert "WakeupFunction" in targets(real, event)
+    assert rule(real, event, "WakeupFunction")
 
 
 @pytest.mark.parametrize("event", [names.INCIDENT_CLOSED, names.INCIDENT_ESCALATED])
@@ -123,7 +124,7 @@ def test_the_end_of_an_incident_reaches_the_operators(real: Templates, event: st
 
 
 def test_only_our_tasks_of_our_cluster_wake_anybody(real: Templates) -> None:
-    detail = rule(real, names.ECS_TASK_STATE_CHANGE)["EventPattern"]["detail"]
+    detail = rule(real, names.ECS_TASK_STATE_CHANGE, "WakeupFunction")["EventPattern"]["detail"]
 
     assert json.dumps(detail["clusterArn"]).endswith(':cluster/training"]]}]')
     assert detail["startedBy"] == [{"prefix": names.started_by("", 0).split("/")[0] + "/"}]

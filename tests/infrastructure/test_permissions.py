@@ -21,7 +21,12 @@ DESTRUCTIVE = {
     "ssm:SendCommand",
 }
 # Calls for which IAM knows no resource.
-WITHOUT_RESOURCE = {"states:SendTaskSuccess", "ssm:GetCommandInvocation"}
+WITHOUT_RESOURCE = {
+    "ec2:DescribeInstanceStatus",
+    "ssm:DescribeInstanceInformation",
+    "ssm:GetCommandInvocation",
+    "states:SendTaskSuccess",
+}
 # One function a verb, or two where the step is two: whoever is added here needs a reason.
 MAY = {
     "ecs:StartTask": {"launch_gang"},
@@ -29,7 +34,7 @@ MAY = {
     "ecs:UpdateContainerInstancesState": {"isolate_node", "return_to_service"},
     "sns:Publish": {"notify"},
     "ssm:SendCommand": {"reboot_node", "run_diagnostics"},
-    "states:StartExecution": {"ingest"},
+    "states:StartExecution": {"ingest", "sweep", "take_signal"},
 }
 TAG_KEYS = {f"{key}/{names.MANAGED_TAG}" for key in ("aws:ResourceTag", "aws:RequestTag", "ssm:resourceTag")}
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]

@@ -11,6 +11,7 @@ from moto import mock_aws
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, DynamoNodeStore, DynamoWaitStore
+from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.contract import names
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Step
@@ -52,6 +53,7 @@ def _dynamo_ports(clock: FrozenClock) -> Ports:
         pools=DynamoPoolStore(table),
         waits=DynamoWaitStore(table),
         jobs=DynamoJobStore(table),
+        watchlist=DynamoWatchlist(table),
     )
 
 

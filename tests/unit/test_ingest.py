@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdict
 from nodeheal.domain.incident import fingerprint, incident_id_of
 from nodeheal.ports import Ports
@@ -49,6 +51,31 @@ def test_a_heartbeat_moves_last_seen_and_opens_nothing() -> None:
     assert stored is not None
     assert stored.last_seen == NOW + timedelta(minutes=5)
     assert ports.workflows.started == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("code", ["silent", "agent_disconnected"])
+def test_that_no_sign_of_life_comes_is_a_finding_and_not_a_sign_of_life(code: str) -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+    later = NOW + timedelta(minutes=5)
+
+    became = take(ports, _heartbeat(code=code, source="nodeheal.sweep", verdict=Verdict.UNKNOWN, observed_at=later))
+
+    stored = ports.nodes.get(node().node_id)
+    assert stored is not None
+    assert (became, stored.last_seen) == ([Ingested.OPENED], node().last_seen)
+
+
+def test_good_news_that_others_bring_is_no_sign_of_life() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+    later = NOW + timedelta(minutes=5)
+
+    assert take(ports, xid(79, source="aws.ecs", verdict=Verdict.OK, observed_at=later)) == [Ingested.SEEN]
+
+    stored = ports.nodes.get(node().node_id)
+    assert stored is not None
+    assert (stored.last_seen, stored.version) == (node().last_seen, 1)
 
 
 def test_a_duplicate_changes_nothing() -> None:

@@ -13,6 +13,8 @@ import pytest
 import lambdas.answer_approval
 import lambdas.ingest
 import lambdas.look_once
+import lambdas.sweep
+import lambdas.take_signal
 import lambdas.wakeup
 from lambdas import composition
 from nodeheal.contract import names
@@ -28,6 +30,7 @@ from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.request_action import request_action
 from nodeheal.services.run_diagnostics import run_diagnostics
 from tests.unit.builders import ACT, NOW, xid
+from tests.unit.foreign import MACHINE, machine, recorded
 from tests.unit.test_approval import LINKS, Asked
 from tests.unit.test_guards import lost
 from tests.unit.test_steps import A, C, Incident
@@ -354,3 +357,54 @@ def test_a_link_to_an_incident_that_is_gone_is_refused(asked: Asked) -> None:
     link = LINKS.link(replace(asked.question, incident_id="inc-gone"), Answer.approve, NOW + timedelta(hours=1))
 
     assert opened(link)[0] == 403
+
+
+# take_signal and sweep -----------------------------------------------------------------------------------------------
+
+
+def test_what_aws_says_about_a_node_opens_its_incident(world: World) -> None:
+    it = world.serves(Incident())
+    it.ports.nodes.save(machine())
+
+    lambdas.take_signal.handler(recorded("ec2_spot_warning"), None)
+
+    assert it.node(MACHINE).open_incident is not None
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        ({"detail-type": "EC2 Something New", "detail": {}}, "nobody reads events of the kind 'EC2 Something New'"),
+        ({}, "nobody reads events of the kind 'None'"),
+        (recorded("ec2_spot_warning", **{"instance-id": ""}), "EC2 Spot Instance Interruption Warning: detail"),
+        (recorded("ecs_instance_connected", version="late"), "ECS Container Instance State Change: detail.version"),
+    ],
+)
+def test_a_signal_that_cannot_be_read_is_kept_with_its_reason(world: World, event: dict[str, Any], why: str) -> None:
+    it = world.serves(Incident())
+
+    lambdas.take_signal.handler(event, None)
+
+    [(body, told)] = it.ports.messenger.quarantined  # type: ignore[attr-defined]
+    assert (json.loads(body), told[: len(why)]) == (event, why)
+
+
+def test_a_signal_about_nobody_we_know_is_left_alone(world: World) -> None:
+    it = world.serves(Incident())
+
+    lambdas.take_signal.handler(recorded("ec2_state_terminated"), None)
+
+    assert it.ports.messenger.quarantined == []  # type: ignore[attr-defined]
+    assert it.ports.nodes.get(MACHINE) is None
+
+
+def test_a_sweep_makes_up_for_a_lost_start(world: World) -> None:
+    it = world.serves(Incident())
+    lambdas.ingest.handler(batch(on_bus(xid(48, node_id=C, instance_id=C))), None)
+    started = it.ports.workflows.started  # type: ignore[attr-defined]
+    started.clear()
+    it.clock.advance(61)
+
+    lambdas.sweep.handler({}, None)
+
+    assert it.node(C).open_incident in started

@@ -7,8 +7,9 @@ from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step
 from nodeheal.domain.incident import Incident
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.queue import place_of, wake_all, wake_queue
-from tests.unit.builders import NOW, memory_ports, xid
+from nodeheal.services.queue import place_of, wake_all, wake_for_free_slots, wake_queue
+from tests.unit.builders import NOW, memory_ports, node, xid
+from tests.unit.test_decide_among_others import with_policy
 
 WAITS = Decision(step=Step.WAIT, awaits=Awaited.BUDGET, reason="full", node_id="mi-1", action=Action.REBOOT)
 RESULT = StepResult(step=Step.WAIT, node_id="mi-1", outcome=Outcome.DONE, reason="its turn", finished_at=NOW)
@@ -78,3 +79,18 @@ def test_a_place_names_its_incident_so_that_no_two_are_the_same() -> None:
 
     assert place_of(WAITS, incident) == "BUDGET#94#2026-03-01T03:00:00Z#inc-1"
     assert place_of(WAITS, replace(incident, incident_id="inc-2")) != place_of(WAITS, incident)
+
+
+def test_the_sweep_wakes_as_many_as_there_are_free_slots() -> None:
+    ports = memory_ports()
+    for number in range(10):
+        ports.nodes.save(node(f"mi-{number:017d}"))
+    for name in ("a", "b", "c"):
+        stands(ports, name)
+    ports.pools.claim("demo", "mi-00000000000000000", 3)
+    policy = with_policy(default_pool={"budget": {"max_nodes": 3, "max_percent": 100}})
+
+    assert wake_for_free_slots("demo", ports, policy) == ["a", "b"]
+    ports.pools.claim("demo", "mi-00000000000000001", 3)
+    ports.pools.claim("demo", "mi-00000000000000002", 3)
+    assert wake_for_free_slots("demo", ports, policy) == []

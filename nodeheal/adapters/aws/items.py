@@ -29,8 +29,8 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 
 def fields_of(value: object) -> dict[str, Any]:
     """A value's fields as plain JSON types; what is None is left out."""
-    plain = _adapter(type(value)).dump_python(value, mode="json")
-    return {name: field for name, field in plain.items() if field is not None}
+    dumped = _adapter(type(value)).dump_python(value, mode="json")
+    return {name: field for name, field in dumped.items() if field is not None}
 
 
 def to_item(values: Mapping[str, Any]) -> Item:
@@ -43,13 +43,17 @@ def to_item(values: Mapping[str, Any]) -> Item:
 
 def from_item(kind: type[T], item: Item) -> T:
     """The value that an item holds. Keys and index attributes that the value does not have are left aside."""
+    known = frozenset(getattr(kind, "__dataclass_fields__", ()))
+    loaded: T = _adapter(kind).validate_python(plain({name: item[name] for name in item.keys() & known}))
+    return loaded
+
+
+def plain(item: Item) -> dict[str, Any]:
+    """An item's values as they were before they became one."""
     from boto3.dynamodb.types import TypeDeserializer
 
     deserializer = TypeDeserializer()
-    known = frozenset(getattr(kind, "__dataclass_fields__", ()))
-    plain = {name: deserializer.deserialize(value) for name, value in item.items() if name in known}
-    loaded: T = _adapter(kind).validate_python(plain)
-    return loaded
+    return {name: deserializer.deserialize(value) for name, value in item.items()}
 
 
 def versioned(version: int) -> tuple[str, dict[str, Any]]:
@@ -116,6 +120,24 @@ class Table:
         with throttles_named("Query"):
             for page in pages:
                 yield from page["Items"]
+
+    def page_index(
+        self, index: str, pk: str, between: tuple[str, str], *, limit: int = 0, fields: tuple[str, ...]
+    ) -> list[Item]:
+        """The first `limit` (0: all) items of an index partition between two sort keys, only these fields of each."""
+        aliases = {"#pk": "gsi_pk", "#sk": "gsi_sk", **{f"#f{number}": name for number, name in enumerate(fields)}}
+        bounds = {":pk": pk, ":low": between[0], ":high": between[1]}
+        pages = self.client.get_paginator("query").paginate(
+            TableName=self.name,
+            IndexName=index,
+            KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
+            ProjectionExpression=", ".join(f"#f{number}" for number in range(len(fields))),
+            ExpressionAttributeNames=aliases,
+            ExpressionAttributeValues=to_item(bounds),
+            PaginationConfig={"MaxItems": limit} if limit else {},
+        )
+        with throttles_named("Query"):
+            return [item for page in pages for item in page["Items"]]
 
     def query_from(self, pk: str, prefix: str, since: str, *, limit: int, index: str = "") -> list[Item]:
         """The newest `limit` items of a partition (or index partition) whose sort key is `prefix` and `since` or later.

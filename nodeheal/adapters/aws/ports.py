@@ -12,6 +12,8 @@ from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, DynamoNodeStore, DynamoWaitStore
+from nodeheal.adapters.aws.watchlist import DynamoWatchlist
+from nodeheal.adapters.aws.witnesses import AwsWitnesses
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
 from nodeheal.ports import Ports
 
@@ -41,5 +43,7 @@ def aws_ports(
         commands=SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock),
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn),
         messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
+        watchlist=DynamoWatchlist(rows),
+        witnesses=AwsWitnesses(partial(make, "ecs"), partial(make, "ssm"), partial(make, "ec2"), clock),
         clock=clock,
     )

@@ -38,6 +38,12 @@ def _node_item(node: Node) -> Item:
     )
 
 
+def _know_pool(table: Table, node: Node) -> None:
+    """A pool is known before its first node is: a crash between leaves a pool without nodes, which nobody minds."""
+    if node.version == 0:
+        table.put(to_item({"pk": names.POOLS_PK, "sk": names.pool_pk(node.pool), "pool": node.pool}))
+
+
 class DynamoNodeStore:
     """NodeStore."""
 
@@ -50,6 +56,7 @@ class DynamoNodeStore:
 
     def save(self, node: Node) -> bool:
         condition, values = versioned(node.version)
+        _know_pool(self._table, node)
         return self._table.put(_node_item(node), condition, values)
 
     def in_pool(self, pool: str) -> Sequence[Node]:
@@ -90,6 +97,7 @@ class DynamoIncidentStore:
 
     def open(self, incident: Incident, node: Node) -> bool:
         condition, values = versioned(node.version)
+        _know_pool(self._table, node)
         node_put: dict[str, Any] = {"Item": _node_item(node), "ConditionExpression": condition}
         if values:
             node_put["ExpressionAttributeValues"] = to_item(values)

@@ -8,6 +8,7 @@ from nodeheal.adapters.memory.stores import (
     MemoryPoolStore,
     MemoryWaitStore,
 )
+from nodeheal.adapters.memory.watch import MemoryWatchlist, MemoryWitnesses
 from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
 from nodeheal.ports import Clock, Ports
 
@@ -15,9 +16,10 @@ from nodeheal.ports import Clock, Ports
 def memory_ports(clock: Clock) -> Ports:
     """Every port over dictionaries, telling the time by `clock`."""
     nodes = MemoryNodeStore()
+    incidents = MemoryIncidentStore(nodes)
     return Ports(
         nodes=nodes,
-        incidents=MemoryIncidentStore(nodes),
+        incidents=incidents,
         attempts=MemoryAttemptLedger(clock),
         pools=MemoryPoolStore(),
         waits=MemoryWaitStore(),
@@ -26,5 +28,7 @@ def memory_ports(clock: Clock) -> Ports:
         commands=MemoryNodeCommands(),
         workflows=MemoryWorkflows(),
         messenger=MemoryMessenger(),
+        watchlist=MemoryWatchlist(nodes, incidents),
+        witnesses=MemoryWitnesses(),
         clock=clock,
     )

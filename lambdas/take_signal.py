@@ -1,0 +1,54 @@
+"""take_signal: what AWS says about nodes, from the default bus. See nodeheal/services/take_signal.py."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import ValidationError
+
+from lambdas.composition import Event, explain, logger, policy, ports
+from nodeheal.contract import names
+from nodeheal.services.take_signal import take_signal
+from nodeheal.services.translate.auto_scaling import AutoScalingTerminateEvent, from_auto_scaling
+from nodeheal.services.translate.aws_health import AwsHealthEvent, from_aws_health
+from nodeheal.services.translate.cloudwatch_alarm import AlarmEvent, from_cloudwatch_alarm
+from nodeheal.services.translate.ec2_state import Ec2StateEvent, from_ec2_state
+from nodeheal.services.translate.ec2_warning import Ec2WarningEvent, from_ec2_warning
+from nodeheal.services.translate.ecs_health import EcsHealthEvent, from_ecs_health
+from nodeheal.services.translate.ecs_instance import EcsInstanceEvent, from_ecs_instance
+from nodeheal.services.translate.ecs_task_lost import EcsTaskLostEvent, from_ecs_task_lost
+from nodeheal.services.translate.foreign import Draft, ForeignEvent
+
+# Who reads which event.
+TRANSLATORS: dict[str, tuple[type[ForeignEvent], Callable[[Any], list[Draft]]]] = {
+    names.ALARM_STATE_CHANGE: (AlarmEvent, from_cloudwatch_alarm),
+    names.AUTO_SCALING_TERMINATE: (AutoScalingTerminateEvent, from_auto_scaling),
+    names.AWS_HEALTH: (AwsHealthEvent, from_aws_health),
+    names.EC2_REBALANCE: (Ec2WarningEvent, from_ec2_warning),
+    names.EC2_RESERVATION_WARNING: (Ec2WarningEvent, from_ec2_warning),
+    names.EC2_SPOT_WARNING: (Ec2WarningEvent, from_ec2_warning),
+    names.EC2_STATE_CHANGE: (Ec2StateEvent, from_ec2_state),
+    names.ECS_INSTANCE_HEALTH_CHANGE: (EcsHealthEvent, from_ecs_health),
+    names.ECS_INSTANCE_STATE_CHANGE: (EcsInstanceEvent, from_ecs_instance),
+    names.ECS_TASK_STATE_CHANGE: (EcsTaskLostEvent, from_ecs_task_lost),
+}
+
+
+def handler(event: Event, context: object) -> None:
+    """One EventBridge event. One that cannot be read, or that nobody reads, goes to quarantine with its reason."""
+    kind = str(event.get("detail-type"))
+    if kind not in TRANSLATORS:
+        return _quarantine(event, f"nobody reads events of the kind {kind!r}")
+    parse, translate = TRANSLATORS[kind]
+    try:
+        drafts = translate(parse.model_validate(event))
+    except ValidationError as error:
+        return _quarantine(event, f"{kind}: {explain(error)}")
+    for taken in take_signal(drafts, ports(), policy()) if drafts else ():
+        told = {"became": taken.became or "no node of ours", "node": taken.draft.instance_id, "kind": kind}
+        logger().info("signal taken", extra={**told, "event_id": event.get("id"), "code": taken.draft.code})
+
+
+def _quarantine(event: Event, why: str) -> None:
+    ports().messenger.quarantine(json.dumps(event), why)
+    logger().warning("event quarantined", extra={"why": why})

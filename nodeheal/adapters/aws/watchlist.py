@@ -1,0 +1,45 @@
+"""Watchlist over the table and its index. Keys are spelled in contract/names.py."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from nodeheal.adapters.aws.items import Table, fields_of, from_item, plain, to_item
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.silence import Glimpse
+from nodeheal.ports import Place
+
+# Sorts before whatever may follow in a key, and after the key itself.
+_NEXT = " "
+_END = "~"
+
+
+class DynamoWatchlist:
+    """Watchlist."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def pools(self) -> Sequence[str]:
+        return sorted(plain(item)["pool"] for item in self._table.query(names.POOLS_PK, names.pool_pk("")))
+
+    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
+        between = (f"{after}{_NEXT}" if after else "node#", f"node#{_END}")
+        fields = ("node_id", "last_seen", "state", names.INDEX_SORT_KEY)
+        items = self._table.page_index(names.INDEX, names.pool_pk(pool), between, limit=limit, fields=fields)
+        is_end = len(items) < limit
+        return [from_item(Glimpse, item) for item in items], "" if is_end else plain(items[-1])[names.INDEX_SORT_KEY]
+
+    def unstarted(self, pool: str, since: datetime, until: datetime) -> Sequence[tuple[str, str]]:
+        prefix = f"incident#{IncidentState.OPEN}#"
+        between = (f"{prefix}{since:%Y-%m-%dT%H:%M:%SZ}", f"{prefix}{until:%Y-%m-%dT%H:%M:%SZ}")
+        fields = ("incident_id", "node_id", "turn")
+        items = self._table.page_index(names.INDEX, names.pool_pk(pool), between, fields=fields)
+        return [(found["incident_id"], found["node_id"]) for found in map(plain, items) if found["turn"] == 0]
+
+    def place(self) -> Place:
+        item = self._table.get(names.SWEEP_PK, names.SWEEP_SK)
+        return from_item(Place, item) if item else Place()
+
+    def mark(self, place: Place) -> None:
+        self._table.put(to_item({"pk": names.SWEEP_PK, "sk": names.SWEEP_SK, **fields_of(place)}))

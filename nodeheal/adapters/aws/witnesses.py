@@ -1,0 +1,106 @@
+"""Witnesses on AWS: the ECS agent's connection, the SSM agent's ping, EC2's own view of the machine."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.domain.node import Node
+from nodeheal.domain.silence import STOPPED, TERMINATED, Answer
+from nodeheal.ports import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from types_boto3_ecs import ECSClient
+    from types_boto3_ssm import SSMClient
+
+# SSM's agent pings every five minutes. What it said longer ago says nothing about now.
+_PING = timedelta(minutes=5)
+_OFF = {"stopping": STOPPED, "stopped": STOPPED, "shutting-down": TERMINATED, "terminated": TERMINATED}
+_NO_SUCH_MACHINE = "InvalidInstanceID.NotFound"
+# Who does not know the node cannot tell: that is no reason to break off the look at all others.
+_NEVER_HEARD_OF_IT = {
+    "ClusterNotFoundException",
+    "InvalidInstanceID.Malformed",
+    "InvalidInstanceId",
+    "InvalidFilterValue",
+    "ValidationException",
+}
+
+
+def _as_far_as_known(witness: str, ask: "Callable[[Node], Answer]", node: Node) -> Answer:
+    from botocore.exceptions import ClientError
+
+    try:
+        return ask(node)
+    except ClientError as error:
+        if code_of(error) == _NO_SUCH_MACHINE:
+            return Answer(witness, is_up=False, text="no such machine any more", gone=TERMINATED)
+        if code_of(error) not in _NEVER_HEARD_OF_IT:
+            raise
+        return Answer(witness, None, f"does not know it ({code_of(error)})")
+
+
+class AwsWitnesses:
+    """Witnesses. Asked only about nodes that are silent already."""
+
+    def __init__(
+        self,
+        ecs: "Callable[[], ECSClient]",
+        ssm: "Callable[[], SSMClient]",
+        ec2: "Callable[[], Any]",
+        clock: Clock,
+    ) -> None:
+        self._ecs = ecs
+        self._ssm = ssm
+        self._ec2 = ec2
+        self._clock = clock
+
+    def ask(self, node: Node) -> Sequence[Answer]:
+        said = [_as_far_as_known("ECS", self._ask_ecs, node), _as_far_as_known("SSM", self._ask_ssm, node)]
+        if node.provider is Provider.ec2:
+            said.append(_as_far_as_known("EC2", self._ask_ec2, node))
+        return said
+
+    def _ask_ecs(self, node: Node) -> Answer:
+        of_node = f"ec2InstanceId == {node.instance_id}"
+        with throttles_named("ListContainerInstances"):
+            arns = self._ecs().list_container_instances(cluster=node.cluster, filter=of_node)["containerInstanceArns"]
+        if not arns:
+            return Answer("ECS", None, f"not registered in cluster {node.cluster}")
+        with throttles_named("DescribeContainerInstances"):
+            seen = self._ecs().describe_container_instances(cluster=node.cluster, containerInstances=arns[:1])
+        if not seen["containerInstances"]:
+            return Answer("ECS", None, "described no more")
+        is_connected = seen["containerInstances"][0]["agentConnected"]
+        return Answer("ECS", is_connected, "agent connected" if is_connected else "agent not connected")
+
+    def _ask_ssm(self, node: Node) -> Answer:
+        of_node = [{"Key": "InstanceIds", "Values": [node.instance_id]}]
+        with throttles_named("DescribeInstanceInformation"):
+            found = self._ssm().describe_instance_information(Filters=of_node)["InstanceInformationList"]  # type: ignore[arg-type]
+        if not found:
+            return Answer("SSM", None, "not registered")
+        ping, at = found[0].get("PingStatus"), found[0].get("LastPingDateTime")
+        if ping == "ConnectionLost":
+            is_hybrid = node.provider is Provider.hybrid
+            return Answer("SSM", is_up=False, text="connection lost", is_unreachable=is_hybrid)
+        is_recent = at is not None and self._clock() - at <= _PING
+        is_up = True if ping == "Online" and is_recent else None
+        return Answer("SSM", is_up, f"{ping}, last ping at {at:%H:%M:%S} UTC" if at else str(ping))
+
+    def _ask_ec2(self, node: Node) -> Answer:
+        with throttles_named("DescribeInstanceStatus"):
+            found = self._ec2().describe_instance_status(InstanceIds=[node.instance_id], IncludeAllInstances=True)
+        if not found["InstanceStatuses"]:
+            return Answer("EC2", None, "no status")
+        status = found["InstanceStatuses"][0]
+        state = status["InstanceState"]["Name"]
+        if state in _OFF:
+            return Answer("EC2", is_up=False, text=f"the machine is {state}", gone=_OFF[state])
+        checks = {"system": status["SystemStatus"]["Status"], "instance": status["InstanceStatus"]["Status"]}
+        text = ", ".join(f"{name} check {found}" for name, found in checks.items())
+        # That it answers on the network says nothing about what runs there: "ok" is no sign of life.
+        return Answer("EC2", False if "impaired" in checks.values() else None, text)

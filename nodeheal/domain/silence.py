@@ -1,0 +1,125 @@
+"""When a node is silent, and what others say about it then. Silence alone proves nothing."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pydantic import Field
+
+from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.vocabulary import NodeState, Verdict
+from nodeheal.domain.knobs import DAY, Breaker
+from nodeheal.domain.node import OUT_OF_SERVICE
+
+# A cut takes a moment to be heard from every node: their heartbeats are out of step by up to one interval.
+_QUIET_BEATS = 2
+# Out of service, or out for good: its incident, or a human, looks after it.
+_NOT_WATCHED = OUT_OF_SERVICE | {NodeState.RETIRED}
+
+# How a machine can be gone.
+STOPPED = "stopped"
+TERMINATED = "terminated"
+
+# Sub-codes of heartbeat/silent.
+CONFIRMED = "confirmed"
+UNREACHABLE = "confirmed/unreachable"
+
+
+class Silence(Frozen):
+    """When a node that gives no sign of life is looked at. Silence alone is told; what others confirm is acted on."""
+
+    enabled: bool = Field(default=True, description="false: nobody listens for silence")
+    heartbeat_seconds: int = Field(
+        default=60, gt=0, le=DAY, description="how often agents give a sign of life; as in their agent.json"
+    )
+    missed_heartbeats: int = Field(
+        default=5, ge=3, le=1_000, description="a node is silent when so many in a row are missing"
+    )
+
+    @property
+    def silent_seconds(self) -> int:
+        """How long a node says nothing before it is silent."""
+        return self.heartbeat_seconds * self.missed_heartbeats
+
+    @property
+    def quiet_seconds(self) -> int:
+        """How long before it counts among those that may have fallen silent together."""
+        return self.heartbeat_seconds * _QUIET_BEATS
+
+
+@dataclass(frozen=True)
+class Glimpse:
+    """What the sweep sees of a node at first; eventually consistent."""
+
+    node_id: str
+    last_seen: datetime
+    state: NodeState
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether its silence would be news."""
+        return self.state not in _NOT_WATCHED
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one witness says about a silent node. `is_up` None: it cannot tell."""
+
+    witness: str
+    is_up: bool | None
+    text: str
+    gone: str = ""  # STOPPED or TERMINATED, where there is no machine to be heard
+    is_unreachable: bool = False  # no command can reach it now
+
+
+@dataclass(frozen=True)
+class Silent:
+    """Who says nothing: each by itself, the newest silences first, and those that fell silent together, by wave."""
+
+    alone: tuple[Glimpse, ...]
+    waves: tuple[tuple[Glimpse, ...], ...]
+
+
+def is_silent(glimpse: Glimpse, rules: Silence, now: datetime) -> bool:
+    """Whether its silence is long enough to be looked at."""
+    return glimpse.is_watched and glimpse.last_seen <= now - timedelta(seconds=rules.silent_seconds)
+
+
+def find_silent(glimpses: Iterable[Glimpse], rules: Silence, breaker: Breaker, now: datetime) -> Silent:
+    """Tell the silent nodes apart: so many that stopped at about the same time have one cause, and it is not in them.
+
+    All of a pool at once is too many, however small the pool. An old silence is no part of a new wave.
+    """
+    watched = sorted((g for g in glimpses if g.is_watched), key=lambda g: (g.last_seen, g.node_id))
+    quiet = [g for g in watched if g.last_seen <= now - timedelta(seconds=rules.quiet_seconds)]
+    times, window = [g.last_seen for g in quiet], timedelta(seconds=breaker.window_seconds)
+    limit = min(breaker.limit(len(watched)), max(len(watched), 2))
+    alone: list[Glimpse] = []
+    together: list[Glimpse] = []
+    for one in quiet:
+        if is_silent(one, rules, now):
+            company = bisect_right(times, one.last_seen + window) - bisect_left(times, one.last_seen - window)
+            (together if company >= limit else alone).append(one)
+    return Silent(tuple(reversed(alone)), tuple(_waves(together, window)))
+
+
+def _waves(in_time: Sequence[Glimpse], gap: timedelta) -> Iterator[tuple[Glimpse, ...]]:
+    wave: list[Glimpse] = []
+    for one in in_time:
+        if wave and one.last_seen - wave[-1].last_seen > gap:
+            yield tuple(wave)
+            wave = []
+        wave.append(one)
+    if wave:
+        yield tuple(wave)
+
+
+def judge(answers: Sequence[Answer]) -> tuple[Verdict, str, str]:
+    """(verdict, sub-code, in words). One witness who has heard the node outweighs all who have not."""
+    told = "; ".join(f"{t.witness}: {t.text}" for t in answers) or "nobody else was asked"
+    up = [t.witness for t in answers if t.is_up]
+    down = [t for t in answers if t.is_up is False]
+    if up or not down:
+        return Verdict.UNKNOWN, "", told
+    return Verdict.FAILED, UNREACHABLE if any(t.is_unreachable for t in down) else CONFIRMED, told

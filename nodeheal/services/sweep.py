@@ -1,0 +1,99 @@
+"""Once a minute: hear who is silent, start what a crash kept from being started, wake who waits for a free slot."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.silence import Glimpse, find_silent
+from nodeheal.ports import Place, Ports
+from nodeheal.services.hear_silence import Heard, hear, tell_of_many
+from nodeheal.services.queue import wake_for_free_slots
+
+# What one run may do. A page of nodes costs one read of a megabyte, a node that is looked at some calls of ECS, SSM and
+# EC2, whose limits all of us share. What is left over, the next run goes on with.
+NODES_A_RUN = 20_000
+NODES_A_PAGE = 2_000
+LOOKS_A_RUN = 25
+RUN_SECONDS = 30
+# A workflow starts within a second of its incident. One that has not by then lost its start to a crash or a throttle.
+START_SECONDS = 60
+# An incident that is older is no news any more: nobody is to be isolated for a fault of yesterday.
+TOO_LATE_SECONDS = 86_400
+
+
+@dataclass
+class Swept:
+    """What a run did, for the log."""
+
+    nodes: int = 0
+    silent: int = 0
+    heard: list[Heard] = field(default_factory=list)
+    told_of_many: list[str] = field(default_factory=list)
+    restarted: list[str] = field(default_factory=list)
+    woken: list[str] = field(default_factory=list)
+    unfinished: str = ""
+
+
+def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
+    """One run. Safe to repeat, and to break off anywhere: the next one finds what was left."""
+    done, pools = Swept(), sorted({*ports.watchlist.pools(), *policy.pools})
+    for pool in pools:
+        done.restarted += _start_what_was_lost(pool, ports)
+        done.woken += wake_for_free_slots(pool, ports, policy)
+    if not policy.silence.enabled:
+        return done
+    stop_at = ports.clock() + timedelta(seconds=RUN_SECONDS)
+    try:
+        for pool, glimpses, place in _portions(pools, ports):
+            _listen(pool, glimpses, done, ports, policy)
+            ports.watchlist.mark(place)  # after the look: a run that breaks off here looks at the same nodes again
+            done.nodes += len(glimpses)
+            if done.nodes >= NODES_A_RUN or len(done.heard) >= LOOKS_A_RUN or ports.clock() >= stop_at:
+                break  # the next run begins with the next pool, so that no pool's dead nodes keep others from a look
+    except NotAccepted as error:
+        done.unfinished = str(error)  # "not now" from a service: the next run asks again
+    return done
+
+
+def _start_what_was_lost(pool: str, ports: Ports) -> list[str]:
+    """Start the workflow of incidents that have not begun. Where it runs already, starting it again does nothing."""
+    now = ports.clock()
+    since, until = now - timedelta(seconds=TOO_LATE_SECONDS), now - timedelta(seconds=START_SECONDS)
+    lost = ports.watchlist.unstarted(pool, since, until)
+    for incident_id, node_id in lost:
+        ports.workflows.start(incident_id, node_id)
+    return [incident_id for incident_id, _ in lost]
+
+
+def _portions(pools: list[str], ports: Ports) -> Iterator[tuple[str, list[Glimpse], Place]]:
+    """(pool, its nodes or as many as a run may take, where to go on), from where the last run ended, each pool once."""
+    place = ports.watchlist.place()
+    first = next((number for number, pool in enumerate(pools) if pool >= place.pool), 0)
+    after = place.after if pools and pools[first] == place.pool else ""
+    order = pools[first:] + pools[:first]
+    for number, pool in enumerate(order):
+        glimpses, after = _some_of(pool, after, ports)
+        following = order[(number + 1) % len(order)]
+        yield pool, glimpses, Place(pool, after) if after else Place(following)
+        after = ""
+
+
+def _some_of(pool: str, after: str, ports: Ports) -> tuple[list[Glimpse], str]:
+    found: list[Glimpse] = []
+    while len(found) < NODES_A_RUN:
+        page, after = ports.watchlist.glimpses(pool, after, NODES_A_PAGE)
+        found += page
+        if not after:
+            break
+    return found, after
+
+
+def _listen(pool: str, glimpses: list[Glimpse], done: Swept, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Look at those who are silent; where many fell silent together, at nobody."""
+    silent = find_silent(glimpses, policy.silence, policy.breaker, ports.clock())
+    done.silent += len(silent.alone) + sum(map(len, silent.waves))
+    done.told_of_many += [pool for wave in silent.waves if tell_of_many(pool, wave, ports)]
+    looks = LOOKS_A_RUN - len(done.heard)
+    done.heard += hear([one.node_id for one in silent.alone], looks, ports, policy)

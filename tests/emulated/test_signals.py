@@ -1,0 +1,123 @@
+"""What ECS says about a node reaches the deployed control plane, and the sweep has the rights that it needs."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.contract import names
+from sandbox.client import NodeHandle, Sandbox
+from tests.unit.foreign import recorded
+
+pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("signals")]
+
+WAIT_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("signals"), boot_seconds=0.5) as sandbox:
+        sandbox.deploy()
+        yield sandbox
+
+
+def until(found: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        if answer := found():
+            return answer
+        time.sleep(0.1)
+    raise AssertionError(f"after {WAIT_SECONDS:.0f} s there is no {what}")
+
+
+def key_of(node_id: str) -> dict[str, Any]:
+    return {"pk": {"S": names.node_pk(node_id)}, "sk": {"S": names.NODE_SK}}
+
+
+def stored(cloud: Sandbox, node_id: str) -> dict[str, Any]:
+    answer = cloud.client("dynamodb").get_item(TableName=names.TABLE, Key=key_of(node_id), ConsistentRead=True)
+    return dict(answer.get("Item", {}))
+
+
+def enrolled(cloud: Sandbox, pool: str) -> NodeHandle:
+    """A node that its agent has spoken for."""
+    node = cloud.add_node(pool)
+    until(lambda: stored(cloud, node.node_id), "node in the table")
+    return node
+
+
+def silenced(cloud: Sandbox, node: NodeHandle) -> None:
+    """The node as if it had last been heard an hour ago."""
+    cloud.client("dynamodb").update_item(
+        TableName=names.TABLE,
+        Key=key_of(node.node_id),
+        UpdateExpression="SET last_seen = :then ADD version :one",
+        ExpressionAttributeValues={
+            ":then": {"S": (datetime.now(UTC) - timedelta(hours=1)).isoformat()},
+            ":one": {"N": "1"},
+        },
+    )
+
+
+def run(cloud: Sandbox, function: str, event: dict[str, Any]) -> None:
+    """Run a deployed function once, with its own rights; it must not fail."""
+    answer = cloud.client("lambda").invoke(FunctionName=function, Payload=json.dumps(event).encode())
+    assert "FunctionError" not in answer, answer["Payload"].read()
+
+
+def events_of(cloud: Sandbox, incident_id: str) -> list[dict[str, Any]]:
+    entries = cloud.client("dynamodb").query(
+        TableName=names.TABLE,
+        KeyConditionExpression="pk = :pk AND begins_with(sk, :prefix)",
+        ExpressionAttributeValues={
+            ":pk": {"S": names.incident_pk(incident_id)},
+            ":prefix": {"S": f"{names.TIMELINE_PREFIX}event-"},
+        },
+    )
+    return [json.loads(item["data"]["S"]) for item in entries["Items"]]
+
+
+def test_what_ecs_says_about_a_node_is_heard_and_no_sign_of_life(cloud: Sandbox) -> None:
+    node = enrolled(cloud, "heard")
+    silenced(cloud, node)
+    before = stored(cloud, node.node_id)["last_seen"]
+
+    cloud.client("ecs").update_container_instances_state(
+        cluster=cloud.cluster, containerInstances=[node.container_instance_arn], status="DRAINING"
+    )
+
+    heard = until(lambda: stored(cloud, node.node_id).get("heard", {}).get("M"), "version that was heard")
+    [(topic, version)] = heard.items()
+    assert topic == f"ecs/instance#{node.container_instance_arn.rpartition('/')[2]}"
+    assert int(version["N"]) > 0
+    assert stored(cloud, node.node_id)["last_seen"] == before
+
+
+def test_a_sweep_hears_a_silent_node_and_asks_ecs_and_ssm_about_it(cloud: Sandbox) -> None:
+    node = enrolled(cloud, "silent")
+    silenced(cloud, node)
+
+    run(cloud, "nodeheal-sweep", {})
+
+    prefix = {":pk": {"S": names.pool_pk("silent")}, ":prefix": {"S": "incident#"}}
+    [incident] = cloud.client("dynamodb").query(
+        TableName=names.TABLE,
+        IndexName=names.INDEX,
+        KeyConditionExpression="gsi_pk = :pk AND begins_with(gsi_sk, :prefix)",
+        ExpressionAttributeValues=prefix,
+    )["Items"]
+    [event] = events_of(cloud, incident["incident_id"]["S"])
+    assert (event["code"], event["verdict"]) == (names.SILENT, "UNKNOWN")
+    assert "ECS: agent connected" in event["evidence"]
+    assert "SSM: Online" in event["evidence"]
+
+
+def test_a_signal_about_a_machine_that_is_no_node_writes_nothing(cloud: Sandbox) -> None:
+    event = recorded("ec2_state_terminated")
+
+    run(cloud, "nodeheal-take-signal", event)
+
+    assert stored(cloud, event["detail"]["instance-id"]) == {}

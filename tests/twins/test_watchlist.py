@@ -1,0 +1,110 @@
+"""What the sweep looks over, page by page: memory and DynamoDB over one specification."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from nodeheal.contract.vocabulary import Ending, IncidentState, NodeState
+from nodeheal.domain.incident import Incident, incident_id_of
+from nodeheal.domain.silence import Glimpse
+from nodeheal.ports import Place, Ports
+from tests.twins.test_stores import clock, ports
+from tests.unit.builders import NOW, node, xid
+
+__all__ = ["clock", "ports"]  # fixtures
+
+LATER = NOW + timedelta(minutes=1)
+
+
+def opened(ports: Ports, node_id: str, pool: str = "demo", seconds: int = 0) -> str:
+    event = xid(node_id=node_id, pool=pool)
+    at = NOW + timedelta(seconds=seconds)
+    incident = Incident(incident_id_of(event), node_id, pool, event, at, "policy-1")
+    assert ports.incidents.open(incident, node(node_id, pool=pool, open_incident=incident.incident_id))
+    return incident.incident_id
+
+
+def walked(ports: Ports, limit: int) -> list[str]:
+    """Every node of the pool, read in pages of this size."""
+    found: list[str] = []
+    after = ""
+    for _ in range(20):
+        page, after = ports.watchlist.glimpses("demo", after, limit)
+        assert len(page) <= limit
+        found += [glimpse.node_id for glimpse in page]
+        if not after:
+            return found
+    raise AssertionError("the pages have no end")
+
+
+def test_a_pool_is_known_from_its_first_node_on(ports: Ports) -> None:
+    assert list(ports.watchlist.pools()) == []
+    for node_id, pool in (("mi-1", "h100"), ("mi-2", "a100"), ("mi-3", "h100")):
+        ports.nodes.save(node(node_id, pool=pool))
+
+    assert list(ports.watchlist.pools()) == ["a100", "h100"]
+
+
+def test_a_pool_is_known_too_whose_first_node_came_with_a_fault(ports: Ports) -> None:
+    opened(ports, "mi-1", "h100")
+
+    assert list(ports.watchlist.pools()) == ["h100"]
+
+
+def test_a_glimpse_shows_when_the_node_was_last_heard_and_where_it_is_in_its_life(ports: Ports) -> None:
+    ports.nodes.save(node("mi-1", state=NodeState.PROBATION, last_seen=NOW))
+
+    assert ports.watchlist.glimpses("demo", "", 10) == ([Glimpse("mi-1", NOW, NodeState.PROBATION)], "")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])
+def test_pages_show_every_node_once(ports: Ports, limit: int) -> None:
+    states = [NodeState.HEALTHY, NodeState.SUSPECT, NodeState.HEALTHY, NodeState.ISOLATED, NodeState.PROBATION]
+    for number, state in enumerate(states):
+        ports.nodes.save(node(f"mi-{number}", state=state))
+    ports.nodes.save(node("mi-10"))  # another's name with more behind it
+    ports.nodes.save(node("mi-9", pool="other"))
+    opened(ports, "mi-8", "other")
+
+    assert sorted(walked(ports, limit)) == ["mi-0", "mi-1", "mi-10", "mi-2", "mi-3", "mi-4"]
+
+
+def test_a_pool_without_nodes_has_an_end_at_once(ports: Ports) -> None:
+    assert ports.watchlist.glimpses("empty", "", 10) == ([], "")
+
+
+def test_incidents_that_have_not_begun_are_found_the_oldest_first(ports: Ports) -> None:
+    second, first = opened(ports, "mi-1", seconds=30), opened(ports, "mi-2")
+    opened(ports, "mi-3", seconds=60)
+    opened(ports, "mi-4", "other")
+    opened(ports, "mi-5", seconds=-1)
+
+    assert list(ports.watchlist.unstarted("demo", NOW, LATER)) == [(first, "mi-2"), (second, "mi-1")]
+
+
+def test_an_incident_that_has_begun_or_ended_is_not_found(ports: Ports) -> None:
+    begun, ended = opened(ports, "mi-1"), opened(ports, "mi-2")
+    assert ports.incidents.advance(replace(ports.incidents.history(begun).incident, turn=1), [])
+    over = replace(ports.incidents.history(ended).incident, state=IncidentState.CLOSED, ending=Ending.OBSERVED_ONLY)
+    ports.incidents.finish(over)
+
+    assert list(ports.watchlist.unstarted("demo", NOW, LATER)) == []
+
+
+def test_a_look_begins_at_the_beginning_and_goes_on_where_the_last_one_ended(ports: Ports) -> None:
+    assert ports.watchlist.place() == Place()
+
+    for place in (Place("h100", "node#HEALTHY#mi-1"), Place("a100")):
+        ports.watchlist.mark(place)
+
+        assert ports.watchlist.place() == place
+
+
+def test_what_others_said_is_remembered_with_the_node(ports: Ports) -> None:
+    ports.nodes.save(node(heard={"ecs/instance": 14_801}))
+
+    stored = ports.nodes.get(node().node_id)
+
+    assert stored is not None
+    assert stored.heard == {"ecs/instance": 14_801}

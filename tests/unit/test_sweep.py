@@ -1,0 +1,409 @@
+"""The sweep over a world in memory: who is heard, who is asked, and who is left alone."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from nodeheal.contract.steps import DecideRequest, Decision
+from nodeheal.contract.vocabulary import NodeState, Provider, Step, Verdict
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.incident import Incident, incident_id_of
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.silence import STOPPED, TERMINATED, Answer, Silence
+from nodeheal.ports import Place, Ports
+from nodeheal.services import sweep as sweep_module
+from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.services.hear_silence import hear
+from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.sweep import Swept, sweep
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+
+LOST = Answer("ECS", is_up=False, text="agent not connected")
+HEARD = Answer("ECS", is_up=True, text="agent connected")
+A = "mi-0000000000000000a"
+
+
+class Cluster:
+    """A pool of twenty nodes that speak, and those that the test silences."""
+
+    def __init__(self, speaking: int = 20) -> None:
+        self.clock = FrozenClock()
+        self.ports: Ports = memory_ports(self.clock)
+        for number in range(speaking):
+            self.add(f"mi-speaking{number:02}", seconds_ago=10)
+
+    def add(self, node_id: str, seconds_ago: float = 301, **changes: object) -> Node:
+        last_seen = NOW - timedelta(seconds=seconds_ago)
+        added = node(node_id, **{"last_seen": last_seen, "booted_at": NOW - timedelta(days=1), **changes})
+        assert self.ports.nodes.save(added)
+        return added
+
+    def says(self, node_id: str, *said: Answer) -> None:
+        self.ports.witnesses.says[node_id] = said  # type: ignore[attr-defined]
+
+    def sweep(self, policy: RecoveryPolicy = ACT) -> Swept:
+        return sweep(self.ports, policy)
+
+    def node(self, node_id: str = A) -> Node:
+        found = self.ports.nodes.get(node_id)
+        assert found is not None
+        return found
+
+    @property
+    def asked(self) -> list[str]:
+        return list(self.ports.witnesses.asked)  # type: ignore[attr-defined]
+
+    @property
+    def incidents(self) -> list[Incident]:
+        return list(self.ports.incidents.incidents.values())  # type: ignore[attr-defined]
+
+    @property
+    def told(self) -> list[str]:
+        return [notification.subject for _, notification in self.ports.messenger.announced]  # type: ignore[attr-defined]
+
+    def decide(self, incident: Incident) -> Decision:
+        request = DecideRequest(incident_id=incident.incident_id, turn=0)
+        return decide_next_step(request, self.ports, ACT)
+
+    def runs_job(self, **statuses: str) -> None:
+        """A job with a rank on each of these nodes (their dashes as underscores)."""
+        ids = [name.replace("_", "-") for name in statuses]
+        tasks = tuple(
+            GangTask(node_id, rank, "boot-1", f"at-{node_id}", f"task-{rank}", statuses[node_id.replace("-", "_")])
+            for rank, node_id in enumerate(ids)
+        )
+        self.ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", len(ids), current_run=1))
+        self.ports.jobs.save_run(Run("llama", 1, NOW, "first", tasks))
+        self.ports.nodes.save(replace(self.node(), job_id="llama"))
+
+
+def test_silence_that_nobody_else_confirms_is_told_and_touches_nothing() -> None:
+    it = Cluster()
+    it.add(A)
+
+    it.sweep()
+
+    [incident] = it.incidents
+    assert (incident.node_id, incident.root.code, incident.root.verdict) == (A, "silent", Verdict.UNKNOWN)
+    assert it.decide(incident).step is Step.CLOSE
+
+
+def test_silence_that_another_witness_confirms_isolates_the_node() -> None:
+    it = Cluster()
+    it.add(A)
+    it.says(A, LOST)
+
+    it.sweep()
+
+    [incident] = it.incidents
+    assert (incident.root.subcode, incident.root.verdict) == ("confirmed", Verdict.FAILED)
+    assert "ECS: agent not connected" in incident.root.evidence
+    assert it.decide(incident).step is Step.ISOLATE
+
+
+def test_a_witness_who_hears_the_node_keeps_it_from_being_touched() -> None:
+    it = Cluster()
+    it.add(A)
+    it.says(A, replace(LOST, witness="SSM"), HEARD)
+
+    it.sweep()
+
+    assert it.decide(it.incidents[0]).step is Step.CLOSE
+
+
+def test_a_silence_that_is_confirmed_later_is_a_new_fault() -> None:
+    it = Cluster()
+    it.add(A)
+    it.sweep()
+    it.ports.nodes.save(replace(it.node(), open_incident=None))  # told, and closed
+    it.says(A, LOST)
+
+    it.sweep()
+
+    assert [incident.root.subcode for incident in it.incidents] == [None, "confirmed"]
+
+
+def test_the_same_silence_is_reported_once() -> None:
+    it = Cluster()
+    it.add(A)
+
+    outcomes = [heard.became for _ in range(3) for heard in it.sweep().heard]
+
+    assert outcomes == [Ingested.OPENED, Ingested.DUPLICATE, Ingested.DUPLICATE]
+    assert it.node().last_seen == NOW - timedelta(seconds=301)
+
+
+def test_a_node_that_was_heard_since_the_list_was_made_is_not_silent() -> None:
+    it = Cluster()
+    it.add(A)
+    listed = it.ports.watchlist.glimpses("demo", "", 100)
+    it.ports.nodes.save(replace(it.node(), last_seen=NOW))
+    it.ports.watchlist.glimpses = lambda *_: listed  # type: ignore[method-assign]
+
+    it.sweep()
+
+    assert (it.asked, it.incidents) == ([], [])
+
+
+@pytest.mark.parametrize("state", [NodeState.RECOVERING, NodeState.QUARANTINED, NodeState.RETIRED])
+def test_a_node_that_was_taken_out_of_service_meanwhile_is_not_asked_about(state: NodeState) -> None:
+    it = Cluster()
+    it.add(A)
+    listed = it.ports.watchlist.glimpses("demo", "", 100)
+    it.ports.nodes.save(replace(it.node(), state=state))
+    it.ports.watchlist.glimpses = lambda *_: listed  # type: ignore[method-assign]
+
+    assert it.sweep().heard == []
+
+
+def test_nobody_listens_where_the_policy_says_so() -> None:
+    it = Cluster()
+    it.add(A)
+
+    assert it.sweep(ACT.model_copy(update={"silence": Silence(enabled=False)})).silent == 0
+    assert it.incidents == []
+
+
+# The job -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_node_whose_job_goes_on_is_not_touched() -> None:
+    it = Cluster()
+    it.add(A)
+    it.says(A, LOST)
+    it.runs_job(mi_0000000000000000a="RUNNING", mi_speaking01="RUNNING")
+
+    it.sweep()
+
+    [incident] = it.incidents
+    assert (incident.root.verdict, incident.root.subcode) == (Verdict.UNKNOWN, None)
+    assert "the other 1 ranks of its job run" in incident.root.evidence
+
+
+def test_a_gang_that_broke_is_a_witness() -> None:
+    it = Cluster()
+    it.add(A)
+    it.runs_job(mi_0000000000000000a="RUNNING", mi_speaking01="STOPPED")
+
+    it.sweep()
+
+    assert it.incidents[0].root.subcode == "confirmed"
+
+
+def test_a_rank_whose_own_node_is_silent_vouches_for_nobody() -> None:
+    it = Cluster()
+    for one in (A, "mi-other"):
+        it.add(one)
+        it.says(one, LOST)
+    it.runs_job(mi_0000000000000000a="RUNNING", mi_other="RUNNING")
+
+    it.sweep()
+
+    assert {incident.root.subcode for incident in it.incidents} == {"confirmed"}
+
+
+def test_a_rank_that_ended_well_speaks_against_nobody() -> None:
+    it = Cluster()
+    it.add(A)
+    it.runs_job(mi_0000000000000000a="RUNNING", mi_speaking01="STOPPED")
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    it.ports.jobs.save_run(run.with_task(replace(run.tasks[1], exit_code=0)))
+
+    it.sweep()
+
+    assert it.incidents[0].root.subcode is None
+
+
+def test_a_gang_that_still_starts_or_a_rank_alone_cannot_tell() -> None:
+    for others in ({"mi_speaking01": "PENDING"}, {}):
+        it = Cluster()
+        it.add(A)
+        it.says(A, LOST)
+        it.runs_job(mi_0000000000000000a="RUNNING", **others)
+
+        it.sweep()
+
+        assert it.incidents[0].root.subcode == "confirmed"
+
+
+# Many at once --------------------------------------------------------------------------------------------------------
+
+
+def test_a_network_cut_of_ten_nodes_acts_on_nobody_and_is_told_once() -> None:
+    it = Cluster(speaking=90)
+    for number in range(10):
+        it.add(f"mi-cut{number}", seconds_ago=301 + 5 * number)
+        it.says(f"mi-cut{number}", LOST)
+
+    done = [it.sweep() for _ in range(2)]
+    it.ports.messenger.mark_sent(it.ports.messenger.announced[0][1])  # type: ignore[attr-defined]
+    done.append(it.sweep())
+
+    assert (it.asked, it.incidents) == ([], [])
+    assert [swept.told_of_many for swept in done] == [["demo"], ["demo"], []]
+    assert it.told[0] == "nodeheal: 10 nodes of pool demo fell silent together"
+    assert len({notification.key for _, notification in it.ports.messenger.announced}) == 1  # type: ignore[attr-defined]
+
+
+def test_ten_that_are_confirmed_one_by_one_still_trip_the_breaker() -> None:
+    it = Cluster(speaking=90)
+    lone = [it.add(f"mi-cut{number}") for number in range(10)]
+    for one in lone:
+        it.says(one.node_id, LOST)
+
+    hear([one.node_id for one in lone], 10, it.ports, ACT)
+
+    steps = [it.decide(incident) for incident in it.incidents]
+    assert len(steps) == 10
+    assert {decision.step for decision in steps} == {Step.WAIT}
+    assert len({decision.page_key for decision in steps}) == 1
+
+
+def test_all_are_recorded_before_the_first_is_acted_on() -> None:
+    it = Cluster()
+    for number in (1, 2):
+        it.add(f"mi-lone{number}")
+        it.says(f"mi-lone{number}", LOST)
+    recorded_at_start: list[int] = []
+    it.ports.workflows.start = lambda *_: recorded_at_start.append(  # type: ignore[method-assign]
+        len(it.ports.nodes.recorded)  # type: ignore[attr-defined]
+    )
+
+    it.sweep()
+
+    assert recorded_at_start == [2, 2]
+
+
+# Machines that are gone ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gone", "state"), [(TERMINATED, NodeState.RETIRED), (STOPPED, NodeState.HEALTHY)])
+def test_a_machine_that_is_gone_without_a_job_is_no_fault(gone: str, state: NodeState) -> None:
+    it = Cluster()
+    it.add(A, provider=Provider.ec2)
+    it.says(A, LOST, Answer("EC2", is_up=False, text=f"the machine is {gone}", gone=gone))
+
+    it.sweep()
+
+    assert (it.node().state, it.incidents) == (state, [])
+
+
+def test_a_machine_that_is_gone_with_a_job_is_a_fault() -> None:
+    it = Cluster()
+    it.add(A, provider=Provider.ec2)
+    it.says(A, Answer("EC2", is_up=False, text="the machine is terminated", gone=TERMINATED))
+    it.runs_job(mi_0000000000000000a="RUNNING", mi_speaking01="RUNNING")
+
+    it.sweep()
+
+    assert [(incident.root.code, incident.root.subcode) for incident in it.incidents] == [("instance_gone", TERMINATED)]
+
+
+# Bounded work --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_looks_at_so_many_and_the_next_pool_is_not_starved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_module, "LOOKS_A_RUN", 2)
+    it = Cluster()
+    for number in range(3):
+        it.add(f"mi-old{number}", seconds_ago=90_000 * (number + 1))
+    it.add("mi-other", pool="other")
+    it.add("mi-speaking", seconds_ago=10, pool="other")
+
+    runs = [[heard.node_id for heard in it.sweep().heard] for _ in range(2)]
+
+    assert runs == [["mi-old0", "mi-old1"], ["mi-other", "mi-old0"]]
+
+
+def test_a_run_reads_so_many_nodes_and_the_next_goes_on_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_module, "NODES_A_RUN", 8)
+    monkeypatch.setattr(sweep_module, "NODES_A_PAGE", 4)
+    it = Cluster(speaking=20)
+
+    runs = [it.sweep().nodes for _ in range(4)]
+
+    assert runs == [8, 8, 4, 8]
+
+
+def test_a_run_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Cluster()
+    it.add("mi-other", seconds_ago=10, pool="other")
+    glimpses = it.ports.watchlist.glimpses
+
+    def slow(*asked: object) -> object:
+        it.clock.advance(31)
+        return glimpses(*asked)  # type: ignore[arg-type]
+
+    it.ports.watchlist.glimpses = slow  # type: ignore[method-assign,assignment]
+
+    assert it.sweep().nodes == 20
+    assert it.ports.watchlist.place() == Place("other")
+
+
+def test_a_pool_that_is_gone_from_the_list_does_not_stop_the_round() -> None:
+    it = Cluster()
+    it.ports.watchlist.mark(Place("zzz", "node#HEALTHY#mi-1"))
+
+    assert it.sweep().nodes == 20
+
+
+def test_a_service_that_says_not_now_ends_the_run_and_the_next_one_asks_again() -> None:
+    it = Cluster()
+    it.add(A)
+    ask = it.ports.witnesses.ask
+
+    def throttled(_: Node) -> object:
+        raise NotAccepted("ListContainerInstances: ThrottlingException")
+
+    it.ports.witnesses.ask = throttled  # type: ignore[method-assign,assignment]
+
+    assert it.sweep().unfinished == "ListContainerInstances: ThrottlingException"
+    it.ports.witnesses.ask = ask  # type: ignore[method-assign]
+    assert [heard.node_id for heard in it.sweep().heard] == [A]
+
+
+# Lost starts ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_incident_whose_workflow_never_started_is_started() -> None:
+    it = Cluster()
+    ingest(xid(79, node_id="mi-speaking01"), it.ports, ACT)
+    started: list[str] = it.ports.workflows.started  # type: ignore[attr-defined]
+    started.clear()
+    it.clock.advance(61)
+
+    done = it.sweep()
+
+    assert done.restarted == started == [incident_id_of(xid(79, node_id="mi-speaking01"))]
+
+
+def test_a_fault_of_yesterday_isolates_nobody_today() -> None:
+    it = Cluster()
+    ingest(xid(79, node_id="mi-speaking01"), it.ports, ACT)
+    it.clock.advance(86_401)
+
+    assert it.sweep().restarted == []
+
+
+@pytest.mark.parametrize("why", ["it has just begun", "a decision was taken"])
+def test_an_incident_that_is_on_its_way_is_left_alone(why: str) -> None:
+    it = Cluster()
+    ingest(xid(79, node_id="mi-speaking01"), it.ports, ACT)
+    it.clock.advance(60)
+    if why == "a decision was taken":
+        it.clock.advance(3_600)
+        it.decide(it.incidents[0])
+
+    assert it.sweep().restarted == []
+
+
+def test_a_pool_that_only_the_policy_names_is_looked_at_too() -> None:
+    it = Cluster()
+    it.add(A, pool="named")
+    it.ports.watchlist.pools = lambda: []  # type: ignore[method-assign]
+
+    assert it.sweep(ACT.model_copy(update={"pools": {"named": ACT.default_pool}})).nodes == 1

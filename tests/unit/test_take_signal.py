@@ -1,0 +1,253 @@
+"""What becomes of what others say: an incident, a line of history, or nothing at all."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.steps import StepResult
+from nodeheal.contract.vocabulary import NodeState, Outcome, Step, Verdict
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.ports import Ports, Wait
+from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.reboot_node import BOOT
+from nodeheal.services.take_signal import health_event, take_signal
+from tests.unit.builders import ACT, NOW, memory_ports, xid
+from tests.unit.foreign import MACHINE, drafts, machine, recorded
+
+REGISTRATION = "ecs/instance#0123456789abcdef0123456789abcdef"
+
+
+def world(**changes: Any) -> Ports:
+    ports = memory_ports()
+    ports.nodes.save(machine(**changes))
+    return ports
+
+
+def take(ports: Ports, *events: dict[str, Any]) -> list[Ingested | None]:
+    return [taken.became for event in events for taken in take_signal(drafts(event), ports, ACT)]
+
+
+def known(ports: Ports) -> Node:
+    found = ports.nodes.get(MACHINE)
+    assert found is not None
+    return found
+
+
+def started(ports: Ports) -> list[str]:
+    return list(ports.workflows.started)  # type: ignore[attr-defined]
+
+
+def notes(ports: Ports) -> list[str]:
+    return [sighting.note for _, sighting in ports.nodes.recorded.values()]  # type: ignore[attr-defined]
+
+
+def with_job(ports: Ports) -> Ports:
+    ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", 1, current_run=1))
+    ports.jobs.save_run(
+        Run("llama", 1, NOW, "first", (GangTask(MACHINE, 0, "boot-1", "placement", "task", "RUNNING"),))
+    )
+    return ports
+
+
+def test_a_signal_becomes_an_event_of_the_node_on_its_current_boot() -> None:
+    [draft] = drafts(recorded("ec2_spot_warning"))
+
+    event = health_event(draft, machine(pool="h100", agent_version="0.3.0"))
+
+    assert (event.node_id, event.pool, event.boot_id, event.cluster) == (MACHINE, "h100", "boot-1", "training")
+    assert (event.source, event.verdict, event.observed_at) == ("aws.ec2", Verdict.FAILED, NOW)
+    assert not event.is_from_node
+
+
+def test_a_strong_signal_opens_an_incident_and_a_redelivery_changes_nothing() -> None:
+    ports = world()
+
+    assert take(ports, *[recorded("ec2_spot_warning")] * 2) == [Ingested.OPENED, Ingested.DUPLICATE]
+
+    assert len(started(ports)) == 1
+
+
+def test_a_machine_that_is_no_node_is_left_alone() -> None:
+    ports = memory_ports()
+
+    assert take(ports, recorded("ec2_state_terminated")) == [None]
+
+    assert (ports.nodes.get(MACHINE), started(ports)) == (None, [])
+
+
+@pytest.mark.parametrize(
+    "name", ["ec2_spot_warning", "ecs_instance_disconnected", "ecs_instance_connected", "alarm_ok"]
+)
+def test_what_others_say_is_no_sign_of_life(name: str) -> None:
+    long_ago = NOW - timedelta(hours=1)
+    ports = world(booted_at=long_ago, last_seen=long_ago, agent_version="0.3.0")
+
+    take(ports, recorded(name))
+
+    assert (known(ports).last_seen, known(ports).agent_version) == (long_ago, "0.3.0")
+
+
+def test_a_weak_signal_opens_nothing_and_is_history() -> None:
+    ports = world()
+
+    assert take(ports, recorded("ecs_instance_disconnected")) == [Ingested.HISTORY]
+
+    assert (started(ports), known(ports).open_incident) == ([], None)
+    assert notes(ports) == ["weak: it opens no incident by itself"]
+
+
+def test_a_weak_signal_joins_the_incident_that_is_open() -> None:
+    ports = world()
+    take(ports, recorded("ec2_spot_warning"))
+
+    assert take(ports, recorded("ecs_instance_disconnected")) == [Ingested.JOINED]
+
+
+def test_what_was_seen_before_the_node_came_up_is_history() -> None:
+    ports = world(boot_id="boot-2", past_boots=("boot-1",), booted_at=NOW)
+
+    assert take(ports, recorded("alarm_system")) == [Ingested.HISTORY]
+
+    assert started(ports) == []
+
+
+def test_what_was_seen_before_the_first_boot_is_history_too() -> None:
+    assert take(world(booted_at=NOW + timedelta(minutes=1)), recorded("ec2_spot_warning")) == [Ingested.HISTORY]
+
+
+# Order ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_older_version_after_a_newer_one_is_history() -> None:
+    ports = world()
+    take(ports, recorded("ec2_spot_warning"))  # an open incident, which a weak signal would join
+
+    became = take(ports, recorded("ecs_instance_connected"), recorded("ecs_instance_disconnected"))
+
+    assert became == [Ingested.SEEN, Ingested.HISTORY]
+    assert "something newer was heard from aws.ecs before" in notes(ports)
+
+
+def test_the_same_version_again_makes_up_for_what_a_crash_lost() -> None:
+    ports = world(heard={"ecs/CONTAINER_RUNTIME": drafts(recorded("ecs_health_runtime"))[0].version})
+
+    assert take(ports, recorded("ecs_health_runtime")) == [Ingested.OPENED]
+
+
+def test_one_check_that_is_newer_makes_no_other_check_history() -> None:
+    [check] = recorded("ecs_health_xid")["detail"]["healthChecks"]
+    later = {**check, "type": "DAEMON", "lastStatusChange": "2026-03-01T03:59:00Z"}
+    ports = world()
+    take(ports, recorded("ecs_health_daemon", healthChecks=[later]))
+
+    assert take(ports, recorded("ecs_health_xid")) == [Ingested.OPENED]
+
+
+def test_an_older_version_never_replaces_a_newer_one_written_meanwhile() -> None:
+    ports = world()
+    save = ports.nodes.save
+    lost: list[bool] = []
+
+    def race(node: Node) -> bool:
+        if not lost:
+            lost.append(save(replace(known(ports), heard={REGISTRATION: 14802})))
+        return save(node)
+
+    ports.nodes.save = race  # type: ignore[method-assign]
+
+    assert take(ports, recorded("ecs_instance_disconnected")) == [Ingested.HISTORY]
+    assert known(ports).heard == {REGISTRATION: 14802}
+
+
+def test_a_node_that_registers_anew_begins_to_count_anew() -> None:
+    ports = world(heard={"alarm/status": 7, "ecs/instance#of-the-registration-before": 90_000})
+    take(ports, recorded("ec2_spot_warning"))
+
+    assert take(ports, recorded("ecs_instance_disconnected")) == [Ingested.JOINED]
+    assert known(ports).heard == {"alarm/status": 7, REGISTRATION: 14801}
+
+
+def test_a_version_that_cannot_be_written_comes_back_later() -> None:
+    ports = world()
+    ports.nodes.save = lambda node: False  # type: ignore[method-assign]
+
+    with pytest.raises(NotAccepted, match="version 14801 is taken later"):
+        take(ports, recorded("ecs_instance_disconnected"))
+
+
+# A machine leaves ----------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_that_leaves_with_a_job_on_it_is_a_fault() -> None:
+    ports = with_job(world(job_id="llama"))
+
+    assert take(ports, recorded("ec2_state_terminated")) == [Ingested.OPENED]
+
+
+def test_a_machine_that_leaves_without_a_job_is_retired_and_no_fault() -> None:
+    ports = world()
+
+    assert take(ports, recorded("ec2_state_shutting_down"), recorded("ec2_state_terminated")) == [Ingested.HISTORY] * 2
+
+    assert (known(ports).state, started(ports)) == (NodeState.RETIRED, [])
+
+
+def test_a_machine_that_is_only_stopped_may_come_back() -> None:
+    ports = world()
+
+    take(ports, recorded("ec2_state_stopped"))
+
+    assert (known(ports).state, started(ports)) == (NodeState.HEALTHY, [])
+
+
+def test_a_machine_that_we_took_out_of_service_ourselves_leaves_without_a_fault() -> None:
+    ports = world()
+    fault = xid(79, node_id=MACHINE)
+    ingest(fault, ports, ACT)
+    ports.nodes.save(replace(known(ports), state=NodeState.RECOVERING))
+
+    assert take(ports, recorded("ec2_state_terminated")) == [Ingested.JOINED]
+
+    told = {event.code: event.verdict for event in ports.incidents.history(incident_id_of(fault)).events}
+    assert told == {"79": Verdict.FAILED, "instance_gone": Verdict.OK}
+
+
+def test_who_waits_for_a_reboot_learns_that_the_machine_is_gone() -> None:
+    ports = world(state=NodeState.RECOVERING)
+    wait_for_boot(ports)
+
+    take(ports, recorded("ec2_state_terminated"))
+
+    resumed = ports.workflows.resumed["token"]  # type: ignore[attr-defined]
+    assert (resumed.outcome, resumed.reason) == (Outcome.FAILED, "its machine was terminated")
+    assert ports.waits.get(BOOT, MACHINE) is None
+
+
+@pytest.mark.parametrize("name", ["ec2_state_stopped", "auto_scaling_terminate"])
+def test_a_machine_that_may_still_boot_ends_no_wait(name: str) -> None:
+    ports = world(state=NodeState.RECOVERING)
+    wait_for_boot(ports)
+
+    take(ports, recorded(name))
+
+    assert ports.waits.get(BOOT, MACHINE) is not None
+
+
+def test_a_stop_that_was_told_after_the_next_boot_says_nothing_of_it() -> None:
+    ports = with_job(world(job_id="llama", boot_id="boot-2", past_boots=("boot-1",), booted_at=NOW))
+    wait_for_boot(ports)
+
+    assert take(ports, recorded("ec2_state_terminated")) == [Ingested.HISTORY]
+
+    assert (known(ports).state, started(ports)) == (NodeState.HEALTHY, [])
+    assert ports.waits.get(BOOT, MACHINE) is not None
+
+
+def wait_for_boot(ports: Ports) -> None:
+    blank = StepResult(step=Step.REBOOT, node_id=MACHINE, outcome=Outcome.UNKNOWN, reason="not yet", finished_at=NOW)
+    ports.waits.save(Wait(BOOT, MACHINE, "token", "inc-1", NOW, result_json=blank.model_dump_json()))
