@@ -80,6 +80,12 @@ def test_old_silences_do_not_hide_a_new_one() -> None:
     assert numbers(found(seen(1, 301), *forgotten, *heard(30)).alone)[0] == 1
 
 
+def test_nodes_out_of_service_are_no_part_of_a_wave() -> None:
+    isolated = [seen(number, 301, NodeState.ISOLATED) for number in range(2, 10)]
+
+    assert numbers(found(seen(1, 301), *isolated, *heard(20)).alone) == [1]
+
+
 def test_two_waves_are_told_apart() -> None:
     waves = [seen(n, 400) for n in range(3)] + [seen(10 + n, 40_000) for n in range(3)]
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -193,6 +194,17 @@ def test_a_gang_that_broke_is_a_witness() -> None:
     assert it.incidents[0].root.subcode == "confirmed"
 
 
+def test_a_gang_says_nothing_of_a_node_whose_rank_has_ended() -> None:
+    it = Cluster()
+    it.add(A)
+    it.says(A, LOST)
+    it.runs_job(mi_0000000000000000a="STOPPED", mi_speaking01="RUNNING")
+
+    it.sweep()
+
+    assert it.incidents[0].root.subcode == "confirmed"
+
+
 def test_a_rank_whose_own_node_is_silent_vouches_for_nobody() -> None:
     it = Cluster()
     for one in (A, "mi-other"):
@@ -205,13 +217,14 @@ def test_a_rank_whose_own_node_is_silent_vouches_for_nobody() -> None:
     assert {incident.root.subcode for incident in it.incidents} == {"confirmed"}
 
 
-def test_a_rank_that_ended_well_speaks_against_nobody() -> None:
+@pytest.mark.parametrize("ended", [{"exit_code": 0}, {"exit_code": 137, "stop_reason": "UserInitiated: enough"}])
+def test_a_rank_that_ended_well_or_was_stopped_speaks_against_nobody(ended: dict[str, Any]) -> None:
     it = Cluster()
     it.add(A)
     it.runs_job(mi_0000000000000000a="RUNNING", mi_speaking01="STOPPED")
     run = it.ports.jobs.get_run("llama", 1)
     assert run is not None
-    it.ports.jobs.save_run(run.with_task(replace(run.tasks[1], exit_code=0)))
+    it.ports.jobs.save_run(run.with_task(replace(run.tasks[1], **ended)))
 
     it.sweep()
 
@@ -346,9 +359,16 @@ def test_a_run_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pool_that_is_gone_from_the_list_does_not_stop_the_round() -> None:
     it = Cluster()
-    it.ports.watchlist.mark(Place("zzz", "node#HEALTHY#mi-1"))
+    it.add("mi-other", seconds_ago=10, pool="other")
+    looked_at: list[tuple[object, ...]] = []
+    glimpses = it.ports.watchlist.glimpses
+    it.ports.watchlist.glimpses = lambda *asked: looked_at.append(asked[:2]) or glimpses(*asked)  # type: ignore
 
-    assert it.sweep().nodes == 20
+    for gone in ("gone", "zzz"):
+        it.ports.watchlist.mark(Place(gone, "node#SUSPECT#mi-1"))
+        assert it.sweep().nodes == 21
+
+    assert looked_at == [("other", ""), ("demo", ""), ("demo", ""), ("other", "")]
 
 
 def test_a_service_that_says_not_now_ends_the_run_and_the_next_one_asks_again() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
@@ -197,6 +197,22 @@ def test_a_machine_that_leaves_without_a_job_is_retired_and_no_fault() -> None:
     assert (known(ports).state, started(ports)) == (NodeState.RETIRED, [])
 
 
+def test_a_machine_that_leaves_after_its_job_is_done_is_no_fault() -> None:
+    ports = with_job(world(job_id="llama"))
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ports.jobs.save(replace(job, state=JobState.COMPLETED))
+
+    assert take(ports, recorded("ec2_state_terminated")) == [Ingested.HISTORY]
+
+
+def test_an_open_incident_learns_that_its_machine_has_left() -> None:
+    ports = world()
+    take(ports, recorded("aws_health_retirement"))
+
+    assert take(ports, recorded("ec2_state_terminated")) == [Ingested.JOINED]
+
+
 def test_a_machine_that_is_only_stopped_may_come_back() -> None:
     ports = world()
 
@@ -246,6 +262,14 @@ def test_a_stop_that_was_told_after_the_next_boot_says_nothing_of_it() -> None:
 
     assert (known(ports).state, started(ports)) == (NodeState.HEALTHY, [])
     assert ports.waits.get(BOOT, MACHINE) is not None
+
+
+def test_an_idle_node_that_came_up_again_is_told_apart_from_one_that_left() -> None:
+    ports = world(boot_id="boot-2", past_boots=("boot-1",), booted_at=NOW)
+
+    take(ports, recorded("ec2_state_stopped"))
+
+    assert notes(ports) == ["from before the node's current boot"]
 
 
 def wait_for_boot(ports: Ports) -> None:
