@@ -16,6 +16,9 @@ INCIDENT_ESCALATED = "Incident Escalated"
 
 ECS_TASK_STATE_CHANGE = "ECS Task State Change"
 SSM_INVOCATION_CHANGE = "EC2 Command Invocation Status-change Notification"
+GROUP_LAUNCHED = "EC2 Instance Launch Successful"
+GROUP_LAUNCH_FAILED = "EC2 Instance Launch Unsuccessful"
+MACHINE_STATE_CHANGE = "EC2 Instance State-change Notification"
 
 # SSM -----------------------------------------------------------------------------------------------------------------
 REBOOT_DOCUMENT = "nodeheal-reboot-node"
@@ -89,6 +92,11 @@ def pool_pk(pool: str) -> str:
 def job_pk(job_id: str) -> str:
     """Partition of one training job and its runs."""
     return f"job#{job_id}"
+
+
+def group_pk(group: str) -> str:
+    """Index partition of the waits for a machine of an Auto Scaling group."""
+    return f"group#{group}"
 
 
 def wait_pk(kind: str, key: str) -> str:

@@ -122,7 +122,9 @@ def test_without_incident_isolation_slot_and_attempt_nothing_is_replaced(missing
         it.ports.attempts.reserve(f"node#{A}", "of another incident", ACT.limits[Action.REPLACE])
     before = it.node()
 
-    assert replace_node(request, it.ports).outcome is Outcome.REFUSED
+    replace_node(request, it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.REFUSED
 
     assert (it.node(), it.node(C).open_incident) == (before, None)
 

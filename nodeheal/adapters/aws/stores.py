@@ -216,6 +216,9 @@ class DynamoWaitStore:
         values["outstanding"] = set(wait.outstanding)
         if not wait.outstanding:
             del values["outstanding"]  # DynamoDB has no empty sets
+        if wait.group:
+            values[names.INDEX_PARTITION_KEY] = names.group_pk(wait.group)
+            values[names.INDEX_SORT_KEY] = f"wait#{_sortable(wait.deadline_at)}#{wait.key}"
         expires = wait.deadline_at + timedelta(days=WAIT_GRACE_DAYS)
         self._table.put(to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())}))
 
@@ -236,3 +239,7 @@ class DynamoWaitStore:
     def drop(self, wait: Wait) -> None:
         pk = names.wait_pk(wait.kind, wait.key)
         self._table.delete(pk, names.WAIT_SK, "token_of = :token", {":token": wait.token})
+
+    def in_group(self, group: str) -> Sequence[Wait]:
+        items = self._table.query_index(names.INDEX, names.group_pk(group), "wait#")
+        return [from_item(Wait, item) for item in items]

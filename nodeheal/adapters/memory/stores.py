@@ -180,6 +180,10 @@ class MemoryWaitStore:
         if stored is not None and stored.token == wait.token:
             del self.waits[wait.kind, wait.key]
 
+    def in_group(self, group: str) -> Sequence[Wait]:
+        found = [wait for wait in self.waits.values() if group and wait.group == group]
+        return sorted(found, key=lambda wait: (wait.deadline_at, wait.key))
+
 
 @dataclass
 class MemoryJobStore:
