@@ -27,6 +27,8 @@ DIAGNOSTICS_DOCUMENT = "nodeheal-run-diagnostics"
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
 MANAGED_TAG_VALUE = "true"
+# Which replacement an instance was launched for: a call that is repeated finds what the first one launched.
+LAUNCH_TAG = "nodeheal:launched-for"
 
 # What the ECS agent sees as `startedBy`; ECS allows letters, digits, '-', '/', '_', 128 characters.
 STARTED_BY_PREFIX = "nodeheal"

@@ -286,3 +286,11 @@ def test_a_job_and_its_runs_come_back_as_they_were_saved(ports: Ports) -> None:
     assert ports.jobs.get_run("llama", 3) == replace(run, version=1)
     assert not ports.jobs.save_run(run)
     assert ports.jobs.get("other") is None
+
+
+def test_the_waits_of_a_group_are_found_the_most_urgent_first(ports: Ports) -> None:
+    for key, minutes, group in (("i-2", 20, "g"), ("i-1", 10, "g"), ("i-3", 5, "other"), ("i-4", 1, "")):
+        deadline = NOW + timedelta(minutes=minutes)
+        ports.waits.save(Wait("replacement", key, f"token-{key}", "inc-1", deadline, group=group))
+
+    assert [wait.key for wait in ports.waits.in_group("g")] == ["i-1", "i-2"]

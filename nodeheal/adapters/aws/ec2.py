@@ -65,17 +65,17 @@ class Ec2Machines:
             self._once("ec2").reboot_instances(InstanceIds=[node.instance_id])
 
     def launch(self, like: Machine, token: str, alternatives: Sequence[Alternative]) -> str:
-        tokens = [f"{token}-{number}" for number in range(len(alternatives))]
         # EC2 repeats its answer for a token. But the alternative that had no room then may have some now: look first.
-        launched = self._instances(Filters=[{"Name": "client-token", "Values": tokens}])
+        launched = self._instances(Filters=[{"Name": f"tag:{names.LAUNCH_TAG}", "Values": [token]}])
         alive = [instance["InstanceId"] for instance in launched if instance["State"]["Name"] not in _GOING]
         if alive:
             return str(alive[0])
         interfaces = self._interfaces_of(like)
         missing, reserved = [], []
-        for place, its_token in zip(alternatives, tokens, strict=True):
+        for number, place in enumerate(alternatives):
+            request = _request(like, token, place, interfaces) | {"ClientToken": f"{token}-{number}"}
             try:
-                return self._run(_request(like, its_token, place, interfaces))
+                return self._run(request)
             except NoCapacity as short:
                 missing.append(f"{place.instance_type} in {place.subnet}: {short}")
                 reserved.append(short.is_reservation)
@@ -165,13 +165,12 @@ def _machine(instance: Mapping[str, Any], **more: Any) -> Machine:
 def _request(like: Machine, token: str, place: Alternative, interfaces: list[dict[str, Any]]) -> dict[str, Any]:
     """RunInstances for one more machine like this one, there."""
     kept = {key: value for key, value in like.tags.items() if not key.startswith("aws:")}
-    tags = {**kept, names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
+    tags = {**kept, names.MANAGED_TAG: names.MANAGED_TAG_VALUE, names.LAUNCH_TAG: token}
     template = {"LaunchTemplateId": like.launch_template, "Version": like.launch_template_version or "$Default"}
     request: dict[str, Any] = {
         "LaunchTemplate": template,
         "MinCount": 1,
         "MaxCount": 1,
-        "ClientToken": token,
         "InstanceType": place.instance_type,
         "TagSpecifications": [
             {"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in sorted(tags.items())]}

@@ -43,7 +43,7 @@ class MemoryMachines:
             raise NoCapacity(f"no capacity for {tried}", is_reservation=bool(like.reservation))
         machine_id = f"i-{len(self.machines) + 1:017x}"
         kept = {key: value for key, value in like.tags.items() if not key.startswith("aws:")}
-        tags = {**kept, names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
+        tags = {**kept, names.MANAGED_TAG: names.MANAGED_TAG_VALUE, names.LAUNCH_TAG: token}
         self.machines[machine_id] = replace(
             like, machine_id=machine_id, subnet=free[0].subnet, instance_type=free[0].instance_type, tags=tags
         )
@@ -53,8 +53,10 @@ class MemoryMachines:
     def give_back(self, machine: Machine, how: GiveBack) -> None:
         if machine.group and machine.group not in self.groups:
             raise MachineRefused(f"Auto Scaling group {machine.group} does not exist")
+        if machine.machine_id not in self.machines:
+            raise MachineRefused(f"EC2 knows no instance {machine.machine_id}")
         self.given_back.append((machine.machine_id, how))
-        self.machines.pop(machine.machine_id, None)
+        del self.machines[machine.machine_id]
 
     def launches(self, group: str, since: datetime) -> Sequence[Launch]:
         if group not in self.groups:
