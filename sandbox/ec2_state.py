@@ -59,7 +59,7 @@ class Instance:
     reservation: Json = field(default_factory=dict)
     auto_recovery: str = "disabled"
     state: str = "pending"
-    launched_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    launched_at: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
 
     @property
     def is_gone(self) -> bool:

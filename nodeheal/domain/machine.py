@@ -45,6 +45,7 @@ class Machine:
     subnet: str = ""
     placement_group: str = ""
     reservation: str = ""  # id of the capacity reservation that it targets, or ARN of a group of them
+    launched_at: datetime | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     other_owner: Owner | None = None
     owner_detail: str = ""  # how that is known

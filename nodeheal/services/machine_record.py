@@ -1,6 +1,6 @@
 """What the broken machine was, kept in the incident: a later attempt may find it terminated."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pydantic import TypeAdapter
 
@@ -9,8 +9,6 @@ from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.machine import Machine
 from nodeheal.ports import Ports
 
-# EC2, the nodes and the functions each have a clock of their own.
-CLOCKS_DIFFER_BY = timedelta(seconds=60)
 _machines: TypeAdapter[Machine] = TypeAdapter(Machine)
 
 
@@ -31,9 +29,9 @@ def recorded_machine(request: StepRequest, ports: Ports) -> Machine | None:
 
 
 def replacing_since(request: StepRequest, ports: Ports) -> datetime | None:
-    """When the incident first came to replace it, by the slowest clock: what came up before is not its successor."""
+    """When the incident first came to replace it, by EC2's clock: what was launched before is not its successor."""
     found = _record(request, ports)
-    return found.at - CLOCKS_DIFFER_BY if found else None
+    return found.at.replace(microsecond=0) if found else None  # EC2 tells its times in whole seconds
 
 
 def _record(request: StepRequest, ports: Ports) -> TimelineEntry | None:

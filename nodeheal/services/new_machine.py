@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Outcome, Provider
-from nodeheal.domain.machine import Launch
+from nodeheal.domain.machine import Launch, Machine
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.machine_record import replacing_since
@@ -41,7 +41,7 @@ def welcome(node: Node, ports: Ports) -> None:
         return  # it has been here before, or is spoken for
     machine = ports.machines.describe(node.instance_id)
     for wait in ports.waits.in_group(machine.group) if machine is not None and machine.group else ():
-        if settle(wait, node, ports):
+        if _is_made_for(wait, machine, ports) and settle(wait, node, ports):
             return
 
 
@@ -78,7 +78,7 @@ def find_new_node(wait: Wait, ports: Ports) -> bool:
     pool = node_of(wait.key, ports).pool
     for node in ports.nodes.in_pool(pool):
         machine = ports.machines.describe(node.instance_id) if _may_be_new(node, wait, ports) else None
-        if machine is not None and machine.group == wait.group and settle(wait, node, ports):
+        if _is_made_for(wait, machine, ports) and settle(wait, node, ports):
             return True
     return False
 
@@ -120,11 +120,17 @@ def without_capacity(request: StepRequest, launch: Launch, ports: Ports) -> Step
 
 
 def _may_be_new(node: Node, wait: Wait, ports: Ports) -> bool:
-    """Whether the node has come up for the first time since the broken one was given up, and nobody has it."""
-    since = replacing_since(_request(wait), ports)
-    is_first_boot = not node.past_boots and since is not None and node.booted_at >= since
+    """Whether the node has come up for the first time, and nobody has it."""
     is_ours = node.open_incident == wait.incident_id
-    return is_first_boot and node.node_id != wait.key and (is_ours or node.is_available(ports.clock()))
+    return not node.past_boots and node.node_id != wait.key and (is_ours or node.is_available(ports.clock()))
+
+
+def _is_made_for(wait: Wait, machine: Machine | None, ports: Ports) -> bool:
+    """Whether the group made this machine since it was to replace the broken one: an idle sibling is no successor."""
+    since = replacing_since(_request(wait), ports)
+    if machine is None or machine.group != wait.group or since is None:
+        return False
+    return machine.launched_at is not None and machine.launched_at >= since
 
 
 def _request(wait: Wait) -> StepRequest:

@@ -160,8 +160,11 @@ def test_events_tell_of_every_change_and_may_come_twice_and_in_another_order(lab
 
     [name] = lab.sandbox.add_group("group-3", lab.sandbox.add_template(agent=IDLE), 1)
 
-    told = wait_for(lambda: len(seen := queue()) >= 6 and seen, seconds=15)
-    kinds = [event["detail-type"] for event in told if name in str(event["detail"])]
+    def of_ours() -> list[Json]:
+        return [event for event in queue() if name in str(event["detail"])]
+
+    told = wait_for(lambda: len(seen := of_ours()) >= 6 and seen)
+    kinds = [event["detail-type"] for event in told]
     assert kinds.count("EC2 Instance Launch Successful") == 2
     assert kinds.count("EC2 Instance State-change Notification") == 4
     [launched] = {

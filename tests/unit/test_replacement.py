@@ -90,7 +90,7 @@ class Pool:
 
     def group_makes(self, name: str = N) -> None:
         """The machine exists; nobody has been told."""
-        self.machines.machines[name] = replace(self.kind, machine_id=name)
+        self.machines.machines[name] = replace(self.kind, machine_id=name, launched_at=self.clock())
 
     def told_of_launch(self, name: str = N, at: datetime | None = None, failed: str = "") -> None:
         new_machine.on_group_launch(Launch(GROUP, at or self.clock(), name, failed), self.ports)
@@ -230,16 +230,16 @@ def test_a_node_that_is_not_new_or_not_free_is_not_taken(changes: dict[str, Any]
     assert pool.answer() is None
 
 
-def test_a_node_that_came_up_before_is_not_taken() -> None:
+def test_an_idle_sibling_that_the_group_made_before_is_not_taken() -> None:
     pool = Pool()
     pool.group_makes()
     pool.boots(N)
-    pool.clock.advance(3_600)
-    pool.replaces()
+    asked = pool.replaces()
 
     pool.told_of_launch(N)
 
     assert pool.answer() is None
+    assert look_once(asked, pool.ports).outcome is Outcome.TIMED_OUT
 
 
 def test_a_group_without_capacity_says_so_and_the_attempt_is_there_again() -> None:

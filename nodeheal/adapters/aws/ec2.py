@@ -157,6 +157,7 @@ def _machine(instance: Mapping[str, Any], **more: Any) -> Machine:
         subnet=instance.get("SubnetId", ""),
         placement_group=instance.get("Placement", {}).get("GroupName", ""),
         reservation=target.get("CapacityReservationId") or target.get("CapacityReservationResourceGroupArn") or "",
+        launched_at=instance.get("LaunchTime"),
         tags=tags,
         **more,
     )
