@@ -30,6 +30,12 @@ class Power(Protocol):
     def off(self, instance_id: str) -> None:
         """Gone for good."""
 
+    def down(self, instance_id: str) -> None:
+        """Off, until it is switched on."""
+
+    def up(self, instance_id: str) -> None:
+        """On again, as another boot."""
+
     def reboot(self, instance_id: str) -> None:
         """Down and up again."""
 
@@ -55,6 +61,8 @@ class Ec2:
             "DescribeInstanceTypes": self.describe_instance_types,
             "RunInstances": self.run_instances,
             "RebootInstances": self.reboot_instances,
+            "StartInstances": self.start_instances,
+            "StopInstances": self.stop_instances,
             "TerminateInstances": self.terminate_instances,
         }
 
@@ -146,6 +154,23 @@ class Ec2:
             if not instance.is_gone:
                 self._power.reboot(instance.instance_id)
         return {}
+
+    def stop_instances(self, caller: Caller, request: Json) -> Json:
+        """StopInstances."""
+        found = self._authorised(caller, "ec2:StopInstances", request)
+        return {"StoppingInstances": [self._switched(each, self._power.down, "stopped") for each in found]}
+
+    def start_instances(self, caller: Caller, request: Json) -> Json:
+        """StartInstances: another boot."""
+        found = self._authorised(caller, "ec2:StartInstances", request)
+        return {"StartingInstances": [self._switched(each, self._power.up, "running") for each in found]}
+
+    def _switched(self, instance: Instance, switch: Callable[[str], None], state: str) -> Json:
+        before = instance.state_now()
+        if not instance.is_gone and instance.state != state:
+            switch(instance.instance_id)
+            self._becomes(instance, state)
+        return {"InstanceId": instance.instance_id, "PreviousState": before, "CurrentState": instance.state_now()}
 
     def terminate_instances(self, caller: Caller, request: Json) -> Json:
         """TerminateInstances."""

@@ -70,6 +70,14 @@ class Fleet:
         if self.ecs is not None:
             self.ecs.deregister_node(instance_id)
 
+    def down(self, instance_id: str) -> None:
+        """Off, until it is switched on."""
+        self.find(instance_id).stop()
+
+    def up(self, instance_id: str) -> None:
+        """On again, in the background."""
+        threading.Thread(target=self.find(instance_id).power_on, name=f"{instance_id} on", daemon=True).start()
+
     def reboot(self, instance_id: str) -> None:
         """Down and up again, in the background."""
         node = self.nodes.get(instance_id)

@@ -126,6 +126,16 @@ class Node:
         finally:
             self._rebooting.release()
 
+    def stop(self) -> None:
+        """Go down and stay down, until `power_on`."""
+        self.go_down()
+        self.when_down()
+
+    def power_on(self) -> None:
+        """Come up as another boot."""
+        if not self._off.wait(self._boot_seconds):
+            self._boot()
+
     def go_down(self) -> None:
         """End every process of the node, as a power loss does."""
         with self._power:

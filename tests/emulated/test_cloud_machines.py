@@ -88,6 +88,18 @@ def test_a_node_may_never_come_back_from_its_reboot(lab: Lab, machines: Ec2Machi
     assert state(machines, name) == "running"  # EC2 sees no more of it than that
 
 
+def test_a_stopped_instance_starts_as_another_boot(lab: Lab, machines: Ec2Machines) -> None:
+    name, ec2 = up(lab, machines), lab.sandbox.client("ec2")
+    before = boot_id(lab, name)
+
+    ec2.stop_instances(InstanceIds=[name])
+    assert (state(machines, name), is_up(lab, name)) == ("stopped", False)
+    ec2.start_instances(InstanceIds=[name])
+
+    wait_for(lambda: is_up(lab, name))
+    assert (state(machines, name), boot_id(lab, name) != before) == ("running", True)
+
+
 def test_a_terminated_instance_leaves_cluster_and_ssm_and_its_tasks_are_over(lab: Lab, machines: Ec2Machines) -> None:
     name = up(lab, machines)
     ecs = lab.sandbox.client("ecs")
