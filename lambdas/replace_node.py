@@ -1,7 +1,7 @@
 """replace_node: see nodeheal/services/replace_node.py."""
 
-from lambdas.composition import ports, step
+from lambdas.composition import policy, ports, step
 from nodeheal.contract.steps import StepRequest
 from nodeheal.services.replace_node import replace_node
 
-handler = step(StepRequest, lambda request: replace_node(request, ports()))
+handler = step(StepRequest, lambda request: replace_node(request, ports(), policy()), reads_policy=True)

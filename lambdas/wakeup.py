@@ -10,8 +10,9 @@ from lambdas.composition import Event, explain, logger, ports
 from nodeheal.contract import names
 from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
 from nodeheal.ports import Ports
-from nodeheal.services import wakeup
+from nodeheal.services import new_machine, wakeup
 from nodeheal.services.translate.ecs_task import EcsTaskDetail, task_change
+from nodeheal.services.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
 from nodeheal.services.translate.ssm_command import SsmInvocationDetail
 
 
@@ -42,6 +43,12 @@ def _read(kind: object, detail: Event) -> Callable[[Ports], None]:
         case names.SSM_INVOCATION_CHANGE:
             invocation = SsmInvocationDetail.model_validate(detail)
             return partial(wakeup.on_command_failed, invocation.command_id) if invocation.has_failed else _nothing
+        case names.GROUP_LAUNCHED | names.GROUP_LAUNCH_FAILED:
+            launch = group_launch(GroupLaunchDetail.model_validate(detail), kind == names.GROUP_LAUNCH_FAILED)
+            return partial(new_machine.on_group_launch, launch)
+        case names.MACHINE_STATE_CHANGE:
+            state = MachineStateDetail.model_validate(detail)
+            return partial(new_machine.on_machine_gone, state.machine_id) if state.is_gone else _nothing
         case _:
             logger().warning("event of an unknown kind ignored", extra={"kind": kind})
             return _nothing

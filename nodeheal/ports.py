@@ -14,6 +14,7 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine
 from nodeheal.domain.node import Node
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.silence import Answer, Glimpse
@@ -122,7 +123,8 @@ class Wait:
     command_id: str = ""  # the SSM command behind it, where there is one
     twin: tuple[str, str] | None = None  # (kind, key) of a second wait with this token: one answer ends both
     result_json: str = ""  # the StepResult to resume with, where it is known before
-    line: tuple[str, str] | None = None  # (pool, place): stands in the pool's line for a slot, the smallest place first
+    line: tuple[str, str] | None = None  # (which line, place): stands in a line, the smallest place first
+    request_json: str = ""  # the StepRequest, where whoever resumes it must know more
 
 
 class WaitStore(Protocol):
@@ -140,8 +142,8 @@ class WaitStore(Protocol):
     def drop(self, wait: Wait) -> None:
         """Forget the wait, unless a newer one (another token) has taken its place."""
 
-    def in_line(self, pool: str) -> Sequence[Wait]:
-        """The waits that stand in the pool's line, in order of their places; eventually consistent."""
+    def in_line(self, line: str) -> Sequence[Wait]:
+        """The waits that stand in this line, in order of their places; eventually consistent."""
 
 
 class JobStore(Protocol):
@@ -198,6 +200,28 @@ class NodeCommands(Protocol):
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         """What became of the command."""
+
+
+class Machines(Protocol):
+    """Knows the machines behind EC2 nodes. What acts is sent once; `MachineRefused`: provably nothing was done."""
+
+    def describe(self, machine_id: str) -> Machine | None:
+        """The machine, and who else would repair it. None: it is gone, or on its way out."""
+
+    def reboot(self, node: Node) -> None:
+        """Ask for a reboot. Not bound to a boot: who repeats it reboots twice. Raises MachineRefused."""
+
+    def launch(self, like: Machine, token: str, alternatives: Sequence[Alternative]) -> str:
+        """One more machine like this one, at the first alternative that has room; its id. The same token launches once.
+
+        Raises NoCapacity, MachineRefused.
+        """
+
+    def give_back(self, machine: Machine, how: GiveBack) -> None:
+        """Give the machine up; its group, if it has one, makes another. Raises MachineRefused."""
+
+    def launches(self, group: str, since: datetime) -> Sequence[Launch]:
+        """What the group has done since then to get machines, oldest first. Raises MachineRefused for no such group."""
 
 
 class Workflows(Protocol):
@@ -275,6 +299,7 @@ class Ports:
     jobs: JobStore
     scheduler: Scheduler
     commands: NodeCommands
+    machines: Machines
     workflows: Workflows
     messenger: Messenger
     watchlist: Watchlist

@@ -23,6 +23,7 @@ from botocore.config import Config
 
 from nodeheal.contract import names
 from sandbox import deployment, processes
+from sandbox.machine_orders import MachineOrders
 from sandbox.mailbox import Mailbox
 
 Json = dict[str, Any]
@@ -48,7 +49,7 @@ class NodeHandle:
     container_instance_arn: str
 
 
-class Sandbox:
+class Sandbox(MachineOrders):
     """An embedded cloud with simulated nodes, for as long as the `with` block lasts.
 
     `port`: None picks a free one; a busy one is refused by name. `directory` is emptied by nobody: give a fresh one.

@@ -1,9 +1,7 @@
 """One sandbox: the emulator with our services in it, and the nodes. Import only with the emulator's environment set."""
 
-import hashlib
 import json
 import secrets
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,11 +9,17 @@ from ministack.core.responses import request_scope
 
 from nodeheal.contract import names
 from sandbox import patches, processes
+from sandbox.autoscaling import AutoScaling
 from sandbox.aws_json import AwsError, Json, JsonService
+from sandbox.aws_query import QueryService
+from sandbox.behaviour import Behaviour
+from sandbox.ec2 import Ec2
+from sandbox.ec2_state import Ec2State, Group, Template, new_id
 from sandbox.ecs import Ecs
 from sandbox.events import Event, EventPump
-from sandbox.iam import ACCOUNT, REGION, caller_of, hybrid_node_credentials
-from sandbox.node import AGENT, Faults, Node, NodeSpec
+from sandbox.fleet import Fleet, NodeKind, describe_node
+from sandbox.iam import ACCOUNT, REGION, caller_of
+from sandbox.node import Faults
 from sandbox.ssm import Ssm
 
 
@@ -23,15 +27,14 @@ class Cloud:
     """The nodes and the services that speak of them."""
 
     def __init__(self, directory: Path, endpoint_url: str, boot_seconds: float, sandbox_id: str) -> None:
-        self._directory = directory
-        self._endpoint_url = endpoint_url
-        self._boot_seconds = boot_seconds
-        self._sandbox_id = sandbox_id
-        self._nodes: dict[str, Node] = {}
-        self._node_tags: dict[str, dict[str, str]] = {}
-        pump = EventPump(_in_account(patches.event_sink()))
-        self._ecs = Ecs(self._nodes, pump.emit)
-        self._ssm = Ssm(self._nodes, self._node_tags, pump.emit)
+        self._behaviour = Behaviour()
+        self._fleet = Fleet(directory, endpoint_url, boot_seconds, sandbox_id, self._behaviour)
+        pump = EventPump(_in_account(patches.event_sink()), self._behaviour)
+        self._ecs = self._fleet.ecs = Ecs(self._fleet.nodes, pump.emit)
+        self._ssm = Ssm(self._fleet.nodes, self._fleet.tags, pump.emit, self._behaviour)
+        self._state = Ec2State()
+        self._ec2 = Ec2(self._state, self._fleet, self._behaviour, pump.emit)
+        self._scaling = AutoScaling(self._state, self._ec2, self._behaviour, pump.emit)
 
     def install(self) -> None:
         """Put our services into the emulator."""
@@ -41,8 +44,18 @@ class Cloud:
         ssm = JsonService(
             "ssm", self._ssm.operations(), lambda headers: caller_of("ssm", headers), "ValidationException"
         )
+        ec2 = QueryService(
+            "ec2", self._ec2.operations(), lambda headers: caller_of("ec2", headers), "UnauthorizedOperation"
+        )
+        scaling = QueryService(
+            "autoscaling",
+            self._scaling.operations(),
+            lambda headers: caller_of("autoscaling", headers),
+            "AccessDenied",
+        )
         patches.serve_ourselves(ecs, ssm)
-        patches.authorise_ourselves(ssm)
+        patches.serve_queries(ec2, scaling)
+        patches.authorise_ourselves(ssm, ec2, scaling)
         patches.take_loopback_for_tls()
         patches.provision_documents(self._ssm)
         patches.evaluate_timeouts()
@@ -54,36 +67,41 @@ class Cloud:
 
         `request`: pool, gpus, cluster; role_arn (None: no credentials), tags, agent (a command instead of the agent).
         """
-        node_id = f"mi-{secrets.token_hex(9)[:17]}"
-        directory = self._directory / "nodes" / node_id
-        directory.mkdir(parents=True)
-        spec = NodeSpec(
-            node_id=node_id,
-            pool=request["pool"],
-            cluster=request["cluster"],
-            gpus=request["gpus"],
-            address=self._address(),
-            endpoint_url=self._endpoint_url,
-            directory=directory,
-            sandbox_id=self._sandbox_id,
-        )
-        role = request.get("role_arn")
-        credentials = (lambda: hybrid_node_credentials(role, node_id)) if role else None
-        node = Node(spec, self._boot_seconds, request.get("agent") or AGENT, credentials)
-        node.when_down = lambda: self._ecs.agents.node_went_down(node_id)
-        node.when_up = lambda: self._ecs.agents.node_came_up(node_id)
-        self._nodes[node_id], self._node_tags[node_id] = node, request["tags"]
-        node.start()
-        instance = self._ecs.register_node(node_id, spec.cluster, spec.gpus, dict(request["tags"]))
-        return {**self._describe(node), "container_instance_arn": instance.arn}
+        node, container_instance = self._fleet.enrol(_kind(request))
+        return {**describe_node(node), "container_instance_arn": container_instance}
+
+    def add_template(self, request: Json) -> Json:
+        """A launch template whose instances are nodes of this kind. `request`: as add_node; name and data besides."""
+        made = Template(new_id("lt"), request["name"], request["data"], request["tags"])
+        self._state.templates[made.template_id] = made
+        self._fleet.kinds[made.template_id] = _kind(request)
+        return {"template_id": made.template_id}
+
+    def add_group(self, request: Json) -> Json:
+        """An Auto Scaling group that keeps `size` instances of a template. `request`: name, template_id, size, tags."""
+        template = self._state.template({"LaunchTemplateId": request["template_id"]})
+        group = Group(request["name"], template, "subnet-sandbox", request["size"], request["tags"])
+        self._scaling.add_group(group)
+        return {"members": list(group.members)}
+
+    def behave(self, request: Json) -> Json:
+        """Change how the cloud behaves; `stay_down`: a node that does not come back from its next reboot."""
+        stay_down = request.pop("stay_down", None)
+        if stay_down is not None:
+            self._fleet.find(stay_down).stays_down = True
+        try:
+            self._behaviour.change(request)
+        except TypeError as error:
+            raise AwsError("NoSuchBehaviour", str(error)) from error
+        return {}
 
     def nodes(self, request: Json) -> Json:
         """Every node as it is now."""
-        return {"nodes": [self._describe(node) for node in self._nodes.values()]}
+        return {"nodes": [describe_node(node) for node in list(self._fleet.nodes.values())]}
 
     def inject(self, request: Json) -> Json:
         """Break a node: its tools fail, its kernel says so, its tasks abort (kill_rank). When the line was written."""
-        node = self._node(request["node_id"])
+        node = self._fleet.find(request["node_id"])
         dcgm = request.get("dcgm", "fail")
         node.set_faults(Faults(dcgm=dcgm, persists=request["persists"], line=request["line"]))
         at = node.append_kernel_line(request["line"])
@@ -92,31 +110,19 @@ class Cloud:
 
     def close(self) -> None:
         """Switch every node off."""
-        for node in self._nodes.values():
-            node.power_off()
+        self._state.groups.clear()
+        self._fleet.close()
 
-    def _node(self, node_id: str) -> Node:
-        found = self._nodes.get(node_id)
-        if found is None:
-            raise AwsError("NoSuchNode", f"there is no node {node_id}", status=404)
-        return found
 
-    def _address(self) -> str:
-        """An address of the node's own where the loopback net has more than one: gangs of two sandboxes never meet."""
-        if sys.platform != "linux":
-            return "127.0.0.1"
-        digest = hashlib.sha256(f"{self._sandbox_id}/{len(self._nodes)}".encode()).digest()
-        return f"127.{1 + digest[0] % 254}.{digest[1]}.{1 + digest[2] % 254}"
-
-    def _describe(self, node: Node) -> Json:
-        return {
-            "node_id": node.spec.node_id,
-            "pool": node.spec.pool,
-            "address": node.spec.address,
-            "directory": str(node.directory),
-            "boot_id": node.boot_id,
-            "is_up": node.is_up,
-        }
+def _kind(request: Json) -> NodeKind:
+    return NodeKind(
+        pool=request["pool"],
+        cluster=request["cluster"],
+        gpus=request["gpus"],
+        tags=request["tags"],
+        role_arn=request.get("role_arn"),
+        agent=request.get("agent"),
+    )
 
 
 def managed_tags(pool: str) -> dict[str, str]:
@@ -144,6 +150,9 @@ class Control:
             "add_node": cloud.add_node,
             "nodes": cloud.nodes,
             "inject": cloud.inject,
+            "add_template": cloud.add_template,
+            "add_group": cloud.add_group,
+            "behave": cloud.behave,
         }
 
     def answer(self, path: str, secret: str, body: bytes) -> tuple[int, bytes]:

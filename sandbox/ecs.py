@@ -38,6 +38,15 @@ class Ecs:
             self.agents.tell_instance(made)
             return made
 
+    def deregister_node(self, node_id: str) -> None:
+        """What ECS does when an EC2 instance is terminated: its tasks are over, and it leaves the cluster."""
+        with self._lock:
+            self.agents.node_is_gone(node_id)
+            for found in [each for each in self._state.instances.values() if each.node_id == node_id]:
+                found.status = "INACTIVE"
+                self.agents.tell_instance(found)
+                del self._state.instances[found.arn]
+
     def tag_resource(self, caller: Caller, request: Json) -> Json:
         """TagResource."""
         tags = self._tags_of(request["resourceArn"])

@@ -73,6 +73,13 @@ class EcsAgents:
             for task in self._live_tasks_of(node_id):
                 self._stopped(task, KILLED if task.started_at else None)
 
+    def node_is_gone(self, node_id: str) -> None:
+        """The instance is terminated: ECS ends its tasks by itself."""
+        with self._lock:
+            for task in self._live_tasks_of(node_id):
+                task.stop_code, task.stopped_reason = "TerminationNotice", f"Host EC2 (instance {node_id}) terminated."
+                self._stopped(task, KILLED if task.started_at else None)
+
     def tell(self, task: Task, changed: bool = False) -> None:
         """Emit a task's state; a change counts its version up first."""
         with self._lock:

@@ -1,5 +1,6 @@
 """Events of our ECS and SSM, on the emulator's default bus under their real sources, in the order they happened."""
 
+import contextlib
 import json
 import logging
 import queue
@@ -8,6 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from sandbox.behaviour import Behaviour
+
+REORDER_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +33,9 @@ Emit = Callable[[Event], None]
 class EventPump:
     """Puts events on the bus from one thread: callers hold locks that a target may want."""
 
-    def __init__(self, put: Emit) -> None:
+    def __init__(self, put: Emit, behaviour: Behaviour | None = None) -> None:
         self._put = put
+        self._behaviour = behaviour or Behaviour()
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="events", daemon=True).start()
 
@@ -40,10 +46,21 @@ class EventPump:
     def _run(self) -> None:
         while True:
             event = self._queue.get()
-            try:
-                self._put(event)
-            except Exception:
-                logger.exception("an event was lost: %s %s", event.detail_type, event.detail)
+            for each in reversed(self._with_next(event)) if self._behaviour.reorder_events else (event,):
+                for _ in range(1 + self._behaviour.duplicate_events):
+                    self._put_one(each)
+
+    def _with_next(self, event: Event) -> list[Event]:
+        """The event and the one that comes after it, if one comes soon."""
+        with contextlib.suppress(queue.Empty):
+            return [event, self._queue.get(timeout=REORDER_SECONDS)]
+        return [event]
+
+    def _put_one(self, event: Event) -> None:
+        try:
+            self._put(event)
+        except Exception:
+            logger.exception("an event was lost: %s %s", event.detail_type, event.detail)
 
 
 def wire_time(moment: datetime) -> str:

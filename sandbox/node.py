@@ -37,6 +37,7 @@ class NodeSpec:
     endpoint_url: str
     directory: Path
     sandbox_id: str
+    provider: str = "hybrid"
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Node:
         self._rebooting = threading.Lock()
         self._booted_monotonic = time.monotonic()
         self.last_seen = datetime.now(UTC)
+        self.stays_down = False  # it will not come back from its next reboot
         self.when_down: Callable[[], None] = lambda: None
         self.when_up: Callable[[], None] = lambda: None
 
@@ -80,8 +82,9 @@ class Node:
 
     @property
     def boot_id(self) -> str:
-        """The current boot."""
-        return (self.directory / "boot_id").read_text().strip()
+        """The current boot; empty before the first one."""
+        path = self.directory / "boot_id"
+        return path.read_text().strip() if path.exists() else ""
 
     @property
     def is_up(self) -> bool:
@@ -103,6 +106,13 @@ class Node:
             threading.Thread(target=self._rotate_credentials, name=f"{self.spec.node_id} ssm keys", daemon=True).start()
         self._boot()
 
+    def start_after(self, seconds: float) -> bool:
+        """First boot, after this time. False: it was switched off for good before."""
+        if self._off.wait(seconds):
+            return False
+        self.start()
+        return True
+
     def reboot(self) -> None:
         """Go down with everything that runs here and come up as another boot. Returns once the node is up."""
         if not self._rebooting.acquire(blocking=False):
@@ -111,10 +121,20 @@ class Node:
         try:
             self.go_down()
             self.when_down()
-            if not self._off.wait(self._boot_seconds):
+            if not self._off.wait(self._boot_seconds) and not self.stays_down:
                 self._boot()
         finally:
             self._rebooting.release()
+
+    def stop(self) -> None:
+        """Go down and stay down, until `power_on`."""
+        self.go_down()
+        self.when_down()
+
+    def power_on(self) -> None:
+        """Come up as another boot."""
+        if not self._off.wait(self._boot_seconds):
+            self._boot()
 
     def go_down(self) -> None:
         """End every process of the node, as a power loss does."""
@@ -208,7 +228,7 @@ class Node:
             "node_id": self.spec.node_id,
             "cluster": self.spec.cluster,
             "pool": self.spec.pool,
-            "provider": "hybrid",
+            "provider": self.spec.provider,
             "region": REGION,
             "endpoint_url": self.spec.endpoint_url,
             "kernel_log": [{"kind": "file", "path": str(self.kernel_log)}],

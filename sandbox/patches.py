@@ -16,6 +16,7 @@ from ministack.services import appconfig, eventbridge, stepfunctions
 from ministack.services.cloudformation import provisioners
 
 from sandbox.aws_json import Json, JsonService, Response
+from sandbox.aws_query import QueryService
 from sandbox.events import Event
 from sandbox.ssm import Ssm
 
@@ -43,12 +44,30 @@ def serve_ourselves(ecs: JsonService, ssm: JsonService) -> None:
     app.SERVICE_HANDLERS["ssm"] = ssm_of_both
 
 
-def authorise_ourselves(ssm: JsonService) -> None:
+def serve_queries(*services: QueryService) -> None:
+    """EC2's instances and Auto Scaling's groups are ours: the emulator's boot nothing. The rest stays with it."""
+    for service in services:
+        theirs = _present(app.SERVICE_HANDLERS, service.name)
+        app.SERVICE_HANDLERS[service.name] = _of_both(service, theirs)
+
+
+def _of_both(service: QueryService, theirs: Any) -> Any:
+    async def handle(method: str, path: str, headers: Headers, body: bytes, query: Json) -> Response:
+        handler = service.handle if service.serves(body) else theirs
+        answer: Response = await handler(method, path, headers, body, query)
+        return answer
+
+    return handle
+
+
+def authorise_ourselves(ssm: JsonService, *queries: QueryService) -> None:
     """Our operations authorise against each real resource; the emulator, knowing none of them, only authenticates."""
     original = _attribute(iam_actions, "extract_iam_action")
 
     def action(service: str, method: str, path: str, headers: Headers, body: bytes, query: Json) -> str | None:
         if service == "ecs" or (service == "ssm" and ssm.serves(headers)):
+            return None
+        if any(service == ours.name and ours.serves(body) for ours in queries):
             return None
         found: str | None = original(service, method, path, headers, body, query)
         return found

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from sandbox.aws_json import AwsError, Caller, Json, Operation
+from sandbox.behaviour import Behaviour
 from sandbox.events import Emit, Event
 from sandbox.iam import ACCOUNT, REGION, resource_tags
 from sandbox.node import Node
@@ -28,7 +29,14 @@ DEFAULT_DELIVERY_SECONDS = 3600
 class Ssm:
     """The node operations. Everything else of SSM is left to the emulator."""
 
-    def __init__(self, nodes: Mapping[str, Node], node_tags: Mapping[str, dict[str, str]], emit: Emit) -> None:
+    def __init__(
+        self,
+        nodes: Mapping[str, Node],
+        node_tags: Mapping[str, dict[str, str]],
+        emit: Emit,
+        behaviour: Behaviour | None = None,
+    ) -> None:
+        self._behaviour = behaviour or Behaviour()
         self._nodes = nodes
         self._node_tags = node_tags
         self._emit = emit
@@ -110,7 +118,8 @@ class Ssm:
             self._commands[command.command_id] = command
         self._tell_command(command)
         for invocation in command.invocations:
-            arguments = (invocation, self._nodes[invocation.node_id], self._changed)
+            delay = self._behaviour.ssm_delay_seconds
+            arguments = (invocation, self._nodes[invocation.node_id], self._changed, delay)
             name = f"{invocation.node_id} ssm {invocation.command_id[:8]}"
             threading.Thread(target=carry_out, args=arguments, name=name, daemon=True).start()
         return {"Command": describe_command(command)}
@@ -168,7 +177,7 @@ class Ssm:
         caller.must_be_allowed("ssm:SendCommand", name, resource_tags(known.tags if known else {}))
         for target in targets:
             tags = self._node_tags.get(target, {})
-            resource = f"arn:aws:ssm:{REGION}:{ACCOUNT}:managed-instance/{target}"
+            resource = node_arn(target)
             context = resource_tags(tags) | resource_tags(tags, "ssm:resourceTag/")
             caller.must_be_allowed("ssm:SendCommand", resource, context)
 
@@ -186,7 +195,7 @@ class Ssm:
     def _changed(self, invocation: Invocation) -> None:
         with self._lock:
             command = self._commands[invocation.command_id]
-        where = f"arn:aws:ssm:{REGION}:{ACCOUNT}:managed-instance/{invocation.node_id}"
+        where = node_arn(invocation.node_id)
         detail = event_detail(command, invocation.status) | {"instance-id": invocation.node_id}
         self._emit(Event("aws.ssm", "EC2 Command Invocation Status-change Notification", (where,), detail))
         self._tell_command(command)
@@ -194,3 +203,9 @@ class Ssm:
     def _tell_command(self, command: Command) -> None:
         detail = event_detail(command, command.status)
         self._emit(Event("aws.ssm", "EC2 Command Status-change Notification", (), detail))
+
+
+def node_arn(node_id: str) -> str:
+    """A node as IAM knows it: EC2's own instances are EC2's."""
+    service, kind = ("ssm", "managed-instance") if node_id.startswith("mi-") else ("ec2", "instance")
+    return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{kind}/{node_id}"

@@ -45,8 +45,9 @@ class Invocation:
 Changed = Callable[[Invocation], None]
 
 
-def carry_out(invocation: Invocation, node: Node, changed: Changed) -> None:
+def carry_out(invocation: Invocation, node: Node, changed: Changed, delay_seconds: float = 0.0) -> None:
     """Deliver the command and see it through, reboots included. `changed` hears every change of status."""
+    time.sleep(delay_seconds)  # an agent that was hibernating comes late
     waited = (datetime.now(UTC) - invocation.requested_at).total_seconds()
     if not node.wait_until_up(max(0.0, invocation.delivery_seconds - waited)):
         _end(invocation, "TimedOut", "DeliveryTimedOut", changed)

@@ -109,7 +109,7 @@ def describe_node(node: Node) -> Json:
         "AgentVersion": "3.3.0.0",
         "PlatformType": "Linux",
         "PlatformName": "Simulated Linux",
-        "ResourceType": "ManagedInstance",
+        "ResourceType": "EC2Instance" if node.spec.provider == "ec2" else "ManagedInstance",
         "IPAddress": node.spec.address,
         "ComputerName": node.spec.node_id,
     }

@@ -82,7 +82,7 @@ def _slot_is_freed(story: Story) -> str:
 
 def _breaker_is_reset(story: Story) -> str:
     is_told = any(TRIPPED in subject for subject, _ in story.told.mails)
-    line = [wait for wait in story.ports.waits.in_line(story.script.pool) if wait.line]
+    line = story.ports.waits.in_line(names.pool_line(Awaited.BREAKER, story.script.pool))
     if not is_told or len(line) < story.script.breaks:
         return ""
     woken = reset_breaker(story.script.pool, "the rack has power again", story.ports)

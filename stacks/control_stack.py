@@ -15,7 +15,7 @@ from constructs import Construct
 from nodeheal.contract import names
 from stacks.approval_api import ApprovalApi
 from stacks.bundling import code_asset
-from stacks.functions import FUNCTIONS, FunctionSpec, pass_task_roles
+from stacks.functions import FUNCTIONS, FunctionSpec, pass_instance_roles, pass_task_roles
 from stacks.nag import accept, accept_wildcards
 from stacks.permission import CLUSTER, Permission
 from stacks.policy_store import VALIDATOR, alarm_on_refusals, seed_policy
@@ -115,6 +115,8 @@ class ControlStack(cdk.Stack):
         permissions = spec.every_permission
         if spec.stem == "launch_gang" and self._settings.task_role_arns:
             permissions = (*permissions, pass_task_roles(self._settings.task_role_arns))
+        if spec.stem == "replace_node" and self._settings.instance_role_arns:
+            permissions = (*permissions, pass_instance_roles(self._settings.instance_role_arns))
         role = iam.Role(
             self,
             f"{spec.class_name}Role",

@@ -3,6 +3,14 @@
 from dataclasses import dataclass
 
 from nodeheal.contract import names
+from stacks.machine_permissions import (
+    GIVE_UP_IN_GROUP,
+    LAUNCH_MACHINE,
+    REBOOT_MACHINE,
+    SEE_LAUNCHES,
+    SEE_MACHINES,
+    TERMINATE_MACHINE,
+)
 from stacks.permission import (
     ANNOUNCE,
     CONTAINER_INSTANCES,
@@ -79,7 +87,7 @@ FUNCTIONS = (
             RESUME,
         ),
     ),
-    FunctionSpec("wakeup", (RESUME, QUARANTINE), is_event_driven=True),
+    FunctionSpec("wakeup", (*SEE_MACHINES, RESUME, QUARANTINE), is_event_driven=True),
     FunctionSpec("take_signal", (START_RECOVERY, QUARANTINE, READ_POLICY, RESUME), is_event_driven=True),
     FunctionSpec(
         "sweep",
@@ -104,12 +112,21 @@ FUNCTIONS = (
         is_event_driven=True,
     ),
     FunctionSpec("decide_next_step", (READ_POLICY,), keep_warm=True),
-    FunctionSpec("isolate_node", (*_FIND, SWITCH_NODE, STOP_TASK, READ_POLICY, RESUME), keep_warm=True),
+    FunctionSpec("isolate_node", (*_FIND, *SEE_MACHINES, SWITCH_NODE, STOP_TASK, READ_POLICY, RESUME), keep_warm=True),
     FunctionSpec("reserve_attempt", keep_warm=True),
-    FunctionSpec("reboot_node", (*send_command("reboot a node", names.REBOOT_DOCUMENT), RESUME), keep_warm=True),
+    FunctionSpec(
+        "reboot_node", (*send_command("reboot a node", names.REBOOT_DOCUMENT), REBOOT_MACHINE, RESUME), keep_warm=True
+    ),
     FunctionSpec("run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), RESUME)),
-    FunctionSpec("replace_node"),
-    FunctionSpec("return_to_service", (*_FIND, SWITCH_NODE, READ_POLICY, RESUME)),
+    FunctionSpec(
+        "replace_node",
+        (*SEE_MACHINES, *LAUNCH_MACHINE, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
+        timeout_seconds=55,  # a launch that is refused takes seconds, and there may be several places to try
+    ),
+    FunctionSpec(
+        "return_to_service",
+        (*_FIND, SWITCH_NODE, *SEE_MACHINES, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
+    ),
     FunctionSpec("wait_for_news", (RESUME, ANNOUNCE)),
     FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE)),
     FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME)),
@@ -143,12 +160,24 @@ FUNCTIONS = (
             Permission(
                 "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
             ),
+            *SEE_MACHINES,
+            SEE_LAUNCHES,
         ),
     ),
     FunctionSpec("end_incident", (ANNOUNCE, READ_POLICY, RESUME)),
     FunctionSpec("validate_policy"),
     FunctionSpec("notify", (Permission("tell the operators", ("sns:Publish",), ("{topic}",)),), is_event_driven=True),
 )
+
+
+def pass_instance_roles(instance_role_arns: tuple[str, ...]) -> Permission:
+    """What replace_node needs besides where launch templates name an instance profile. Named in the settings."""
+    return Permission(
+        "give a new machine the role of the instance profile that its launch template names",
+        ("iam:PassRole",),
+        instance_role_arns,
+        {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+    )
 
 
 def pass_task_roles(task_role_arns: tuple[str, ...]) -> Permission:

@@ -40,8 +40,14 @@ _UNSAID = {
     "window_seconds": "how far back attempts are counted",
 }
 
-_TYPES: dict[object, str] = {str: "text", int: "whole number", float: "number", time: "time", type(None): "null"}
-_TYPES[bool] = "true or false"
+_TYPES: dict[object, str] = {
+    str: "text",
+    bool: "yes or no",
+    int: "whole number",
+    float: "number",
+    time: "time",
+    type(None): "null",
+}
 _INSIDE: dict[object, str] = {tuple: "[]", dict: ".*"}
 
 _BOUNDS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"), ("min_length", "length ≥"), ("max_length", "length ≤"))

@@ -65,6 +65,24 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
             ),
         ),
         Route(
+            "GroupLaunched",
+            "An Auto Scaling group has launched a machine, or could not: a replacement may wait for it",
+            "wakeup",
+            False,
+            events.EventPattern(
+                source=["aws.autoscaling"], detail_type=[names.GROUP_LAUNCHED, names.GROUP_LAUNCH_FAILED]
+            ),
+        ),
+        Route(
+            "MachineGone",
+            "An instance is terminated: its successor may wait for its place in a reservation",
+            "wakeup",
+            False,
+            events.EventPattern(
+                source=["aws.ec2"], detail_type=[names.MACHINE_STATE_CHANGE], detail={"state": ["terminated"]}
+            ),
+        ),
+        Route(
             "IncidentTold",
             "An incident ended, waits for capacity or a reset breaker, or asks for approval: tell the operators",
             "notify",

@@ -42,6 +42,9 @@ class Settings(BaseModel):
     alert_emails: tuple[Email, ...] = Field(default=(), description="who is told; each must confirm its subscription")
     log_retention_days: Literal[7, 30, 90, 180, 365] = Field(default=90, description="days that function logs are kept")
     task_role_arns: tuple[RoleArn, ...] = Field(default=(), description="task roles that a restarted job may be given")
+    instance_role_arns: tuple[RoleArn, ...] = Field(
+        default=(), description="roles of the instance profiles in launch templates that EC2 nodes are replaced from"
+    )
     account: str | None = Field(default=None, pattern=r"^\d{12}$", description="default: the deploying credentials'")
     region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="default: the CLI's")
 

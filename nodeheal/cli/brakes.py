@@ -8,6 +8,7 @@ from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.say import refuse, say, say_json
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Awaited
 from nodeheal.domain.knobs import LONGEST
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker
 
@@ -55,8 +56,9 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
     """Whether it is open, since when and why, and who waits for its reset."""
     with clearly():
         world = connect.ports(table)
-        found, line = world.pools.get(pool), world.waits.in_line(pool)
-    waiting = [wait.incident_id for wait in line if wait.line and wait.line[1].startswith("BREAKER#")]
+        found = world.pools.get(pool)
+        line = world.waits.in_line(names.pool_line(Awaited.BREAKER, pool))
+    waiting = [wait.incident_id for wait in line]
     if as_json:
         opened = found.breaker_opened_at.isoformat() if found.breaker_opened_at else None
         say_json({"pool": pool, "opened_at": opened, "why": found.breaker_why, "waiting": waiting})

@@ -37,6 +37,9 @@ AUTO_SCALING_TERMINATE = "EC2 Instance-terminate Lifecycle Action"
 AWS_HEALTH = "AWS Health Event"
 ALARM_STATE_CHANGE = "CloudWatch Alarm State Change"
 SSM_INVOCATION_CHANGE = "EC2 Command Invocation Status-change Notification"
+GROUP_LAUNCHED = "EC2 Instance Launch Successful"
+GROUP_LAUNCH_FAILED = "EC2 Instance Launch Unsuccessful"
+MACHINE_STATE_CHANGE = "EC2 Instance State-change Notification"
 
 # SSM -----------------------------------------------------------------------------------------------------------------
 REBOOT_DOCUMENT = "nodeheal-reboot-node"
@@ -45,6 +48,8 @@ DIAGNOSTICS_DOCUMENT = "nodeheal-run-diagnostics"
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
 MANAGED_TAG_VALUE = "true"
+# Which replacement an instance was launched for: a call that is repeated finds what the first one launched.
+LAUNCH_TAG = "nodeheal:launched-for"
 
 # What the ECS agent sees as `startedBy`; ECS allows letters, digits, '-', '/', '_', 128 characters.
 STARTED_BY_PREFIX = "nodeheal"
@@ -95,7 +100,7 @@ JOB_SK = "job"
 WAIT_SK = "wait"
 POOL_SK = "pool"
 SLOT_PREFIX = "slot#"
-LINE_PREFIX = "line#"
+LINE_PREFIX = "wait#"
 TIMELINE_PREFIX = "t#"
 FAULT_PREFIX = "f#"
 RUN_PREFIX = "run#"
@@ -119,6 +124,21 @@ def pool_pk(pool: str) -> str:
 def job_pk(job_id: str) -> str:
     """Partition of one training job and its runs."""
     return f"job#{job_id}"
+
+
+def line_pk(line: str) -> str:
+    """Index partition of the waits that stand in one line."""
+    return f"line#{line}"
+
+
+def pool_line(awaited: str, pool: str) -> str:
+    """The line of a pool for a slot of its budget, or for the reset of its breaker."""
+    return f"{awaited}/{pool}"
+
+
+def group_line(group: str) -> str:
+    """The line for the next machine of an Auto Scaling group."""
+    return f"group/{group}"
 
 
 def wait_pk(kind: str, key: str) -> str:

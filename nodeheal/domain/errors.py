@@ -13,5 +13,17 @@ class NotFound(NodehealError):
     """Something that must exist does not. Says what and where it was looked for."""
 
 
+class NoCapacity(NodehealError):
+    """The provider has no machine to give now, anywhere that was asked. Nothing was launched. Says what is missing."""
+
+    def __init__(self, missing: str, is_reservation: bool = False) -> None:
+        super().__init__(missing)
+        self.is_reservation = is_reservation  # the targeted reservation is full, and that is all
+
+
+class MachineRefused(NodehealError):
+    """The provider will not do this with this machine, and has not. Says why, in the provider's words."""
+
+
 class PlacementRefused(NodehealError):
     """The scheduler will not start a task where it was asked to. Says why, in the scheduler's words."""

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, NextRung, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, NextRung, Outcome, Step
 from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case
 from nodeheal.domain.diagnosis import Fault
@@ -111,11 +111,18 @@ def _until_stable(say: Spell, seen: Progress) -> Decision | None:
 
 
 def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
+    is_new = seen.has_new_machine
+    if is_new and seen.returned is None:
+        reason = f"{seen.replacement} has passed its diagnostics; it takes the broken node's place"
+        return say.step(Step.RETURN, reason, node_id=seen.replacement)
+    if is_new and seen.returned is not None and seen.returned.outcome is not Outcome.DONE:
+        told = f"{seen.told()}, but it is not in service: {seen.returned.reason}"
+        return say.hand_over(f"{case.fault.title}: {told}")
     unfinished = _bring_back(say, seen, case)
     if unfinished:
         return unfinished
     ended = _ended(say, seen, case.fault)
-    if say.history.surroundings.provider is Provider.hybrid:
+    if not is_new:
         return say.hand_over(f"{ended}; the broken node stays out of service until a human repairs or retires it")
     return say.close(Ending.RECOVERED, ended)
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from nodeheal.contract.health_event import Frozen, Word
 from nodeheal.contract.vocabulary import Action, Family, NextRung
 from nodeheal.domain.catalog import BUDGET_GROUPS
+from nodeheal.domain.replacement import Replacement
 
 HOUR = 3_600
 DAY = 24 * HOUR
@@ -107,7 +108,9 @@ class Deadlines(Frozen):
     diagnose_seconds: int = Field(
         default=1_200, gt=0, le=LONGEST, description="dcgmi diag -r 2 takes minutes on eight GPUs"
     )
-    replace_seconds: int = Field(default=900, gt=0, le=LONGEST, description="a swap to a warm spare takes seconds")
+    replace_seconds: int = Field(
+        default=1_800, gt=0, le=LONGEST, description="a swap takes seconds; a new GPU machine 5 to 20 minutes"
+    )
     restart_seconds: int = Field(default=600, gt=0, le=LONGEST, description="image pull included")
     quick_seconds: int = Field(default=60, gt=0, le=LONGEST, description="a step that waits for nothing")
     approval_seconds: int = Field(
@@ -142,6 +145,7 @@ class PoolPolicy(Frozen):
     diagnostics_level: int | None = Field(
         default=None, ge=1, le=4, description="dcgmi diag -r for this pool; empty: the document's"
     )
+    replacement: Replacement = Field(default_factory=Replacement)
 
     @model_validator(mode="after")
     def _modes_are_of_actions(self) -> Self:

@@ -60,6 +60,11 @@ class Progress:
         return self.tried[-1].result.replacement_node_id if self.tried else None
 
     @property
+    def has_new_machine(self) -> bool:
+        """Whether the replacement is a new machine of the provider, and not a spare of the pool."""
+        return bool(self.tried) and self.tried[-1].result.evidence.get("new_machine") == "true"
+
+    @property
     def awaits_proof(self) -> bool:
         """Whether the last rung went through and nobody has checked yet that it helped."""
         went = bool(self.tried) and self.tried[-1].result.outcome is Outcome.DONE
@@ -97,9 +102,9 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
     elif result.step is Step.ISOLATE:
         seen.isolation = result
         seen.restart = None  # what it stopped has to be brought back again
-    elif result.step is Step.REPLACE and "no_capacity" in result.evidence:
+    elif result.step is Step.REPLACE and ("no_capacity" in result.evidence or "wait_for" in result.evidence):
         seen.missing, seen.has_waited_for_capacity = result, False
-        seen.capacity_tries += 1
+        seen.capacity_tries += "no_capacity" in result.evidence
     elif result.step in (Step.REBOOT, Step.REPLACE):
         seen.tried.append(Rung(Action(result.step.value), result))
         seen.proof = None

@@ -1,8 +1,9 @@
 """Take a node out of service: no new work, and the gang that it holds up is stopped."""
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome
+from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.machine import SWITCH_OFF, Owner
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
@@ -18,6 +19,10 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     node = node_of(request.decision.node_id, ports)
     if node.open_incident != request.incident_id:
         _answer(request, ports, Outcome.REFUSED, f"it belongs to incident {node.open_incident or 'nobody'}")
+        return
+    theirs = _other_owner(node, ports, policy)
+    if theirs:
+        _answer(request, ports, Outcome.REFUSED, theirs)
         return
     try:
         ports.scheduler.placement(node)
@@ -36,6 +41,18 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     done = result_of(request, ports, Outcome.DONE, "drained, and its gang has stopped", evidence={"drained": "true"})
     stop_and_resume(request, ports, done)
+
+
+def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
+    """Who else repairs this node, and how to stop that; empty: nobody. Of hybrid nodes nobody could know."""
+    if node.provider is Provider.hybrid:
+        return ""
+    machine = ports.machines.describe(node.instance_id)
+    if machine is None or machine.other_owner in (None, *policy.pool(node.pool).replacement.accept_owners):
+        return ""  # of one that is gone, the scheduler has the last word
+    owner = Owner(str(machine.other_owner))
+    accept = f"or name {owner} in replacement.accept_owners of pool {node.pool}"
+    return f"{owner} repairs {node.node_id} as well ({machine.owner_detail}): {SWITCH_OFF[owner]}; {accept}"
 
 
 def _answer(

@@ -9,9 +9,10 @@ from nodeheal.domain.approval import Question
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.launch_gang import launch_id
+from nodeheal.services.look_at_replacement import look_at_replacement
 from nodeheal.services.reboot_node import BOOT
-from nodeheal.services.replace_node import claimed_spare, finish_swap
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
+from nodeheal.services.send_command import is_sent_to_machine
 from nodeheal.services.steps import entry_id, forget, node_of, result_of
 from nodeheal.services.stop_gang import current_run, may_write
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key
@@ -27,7 +28,7 @@ def look_once(request: StepRequest, ports: Ports) -> StepResult:
         Step.ISOLATE: _at_isolation,
         Step.REBOOT: _at_reboot,
         Step.DIAGNOSE: _at_diagnosis,
-        Step.REPLACE: _at_replacement,
+        Step.REPLACE: look_at_replacement,
         Step.RESTART_WORKLOAD: _at_restart,
         Step.WAIT: _at_wait,
     }
@@ -66,6 +67,11 @@ def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
         return result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
     if not wait.command_id:
         return result_of(request, ports, Outcome.UNKNOWN, "the reboot may have been sent; the node has not rebooted")
+    if is_sent_to_machine(wait):
+        machine = ports.machines.describe(node.instance_id)
+        forget(ports, wait)
+        why = f"no new boot id within {_seconds(request)}; EC2 says {machine.state if machine else 'that it is gone'}"
+        return result_of(request, ports, Outcome.TIMED_OUT, why)
     state = ports.commands.look(node, wait.command_id).state
     forget(ports, wait)  # after the look: one that is throttled is repeated, and must find what it looks for
     why = f"no new boot id within {_seconds(request)}; the reboot command is {state}"
@@ -107,14 +113,6 @@ def judged(verdict: Verdict, failed_tests: str) -> tuple[Outcome, str]:
     if verdict is Verdict.UNKNOWN:
         return Outcome.UNKNOWN, f"diagnostics gave no result{f' ({failed_tests})' if failed_tests else ''}"
     return Outcome.FAILED, f"diagnostics failed: {failed_tests or verdict}"
-
-
-def _at_replacement(request: StepRequest, ports: Ports) -> StepResult:
-    node = node_of(request.decision.node_id, ports)
-    spare = claimed_spare(node, request.incident_id, ports)
-    if spare is None:
-        return result_of(request, ports, Outcome.FAILED, "no spare was claimed")
-    return finish_swap(request, node, spare, ports)
 
 
 def _at_wait(request: StepRequest, ports: Ports) -> StepResult:

@@ -1,5 +1,6 @@
 """The line of a pool: incidents that wait for a slot of the disruption budget, or for a human to reset the breaker."""
 
+from nodeheal.contract.names import pool_line
 from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Awaited
 from nodeheal.domain.incident import Incident
@@ -15,7 +16,7 @@ _MOST_HARM = 99
 def place_of(decision: Decision, incident: Incident) -> str:
     """Where an incident stands: those that hold a job up first, then by what is to be done, then by age."""
     harm = (10 if incident.job_id else 0) + (HEIGHT[decision.action] if decision.action else 0)
-    return f"{decision.awaits}#{_MOST_HARM - harm:02d}#{incident.opened_at:%Y-%m-%dT%H:%M:%SZ}#{incident.incident_id}"
+    return f"{_MOST_HARM - harm:02d}#{incident.opened_at:%Y-%m-%dT%H:%M:%SZ}#{incident.incident_id}"
 
 
 def wake_queue(pool: str, ports: Ports) -> str | None:
@@ -39,7 +40,7 @@ def wake_all(pool: str, awaited: Awaited, ports: Ports) -> int:
 
 
 def _standing(pool: str, awaited: Awaited, ports: Ports) -> list[Wait]:
-    return [wait for wait in ports.waits.in_line(pool) if wait.line and wait.line[1].startswith(f"{awaited}#")]
+    return list(ports.waits.in_line(pool_line(awaited, pool)))
 
 
 def _wake(wait: Wait, ports: Ports) -> bool:

@@ -1,14 +1,15 @@
 """Give a proven node back: undo our isolation, free the budget slot, start its probation."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import NodeState, Outcome
-from nodeheal.domain.node import moved
+from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.queue import wake_queue
+from nodeheal.services.retire_broken import retire_broken
 from nodeheal.services.steps import node_of, result_of, save_node, tell
 
 
@@ -22,6 +23,9 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
         return result_of(request, ports, Outcome.REFUSED, f"boot {node.boot_id[:8]} has passed no diagnostics")
     if node.drained_by_us:
         ports.scheduler.activate(node)
+    broken = ports.incidents.history(request.incident_id).incident.node_id
+    if node.node_id != broken:
+        return _join(request, node, broken, proof.proof.finished_at, ports)
     back = moved(node, NodeState.PROBATION, request.decision.reason)
     until = ports.clock() + timedelta(seconds=policy.probation_seconds)
     save_node(
@@ -37,3 +41,13 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
     wake_queue(node.pool, ports)
     tell(request, ports, "returned", f"{node.node_id} is back in service, on probation until {until:%H:%M:%S} UTC")
     return result_of(request, ports, Outcome.DONE, "back in service", boot_id=node.boot_id)
+
+
+def _join(request: StepRequest, new: Node, broken_id: str, good_since: datetime, ports: Ports) -> StepResult:
+    """A new machine has shown that it is fit: it serves, and the one that it replaces is given back."""
+    save_node(ports, new, drained_by_us=False, good_since=good_since)
+    is_gone = retire_broken(broken_id, request, ports)
+    wake_queue(new.pool, ports)
+    tell(request, ports, "returned", f"{new.node_id} serves in the place of {broken_id}")
+    left = "" if is_gone else f"; {broken_id} could not be given back and stays for a human"
+    return result_of(request, ports, Outcome.DONE, f"{new.node_id} is in service{left}", boot_id=new.boot_id)

@@ -4,11 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Outcome
+from nodeheal.contract.vocabulary import Outcome, Provider
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.steps import result_of
 
 COMMAND = "command"
+_BY_EC2 = "EC2 RebootInstances"
 
 
 def send_once(wait: Wait, send: Callable[[], str], request: StepRequest, ports: Ports) -> str | None:
@@ -26,6 +29,34 @@ def send_once(wait: Wait, send: Callable[[], str], request: StepRequest, ports: 
     command_id = send()
     _keep(wait, command_id, request, ports)
     return command_id
+
+
+def send_reboot(wait: Wait, node: Node, request: StepRequest, ports: Ports) -> str | None:
+    """Ask for the reboot, by the way that the node's provider has. None: an earlier call has asked already."""
+    if node.provider is Provider.hybrid:
+        command_id = send_once(wait, lambda: ports.commands.reboot(node, expires_at=wait.deadline_at), request, ports)
+        return f"SSM command {command_id}" if command_id else None
+    return _reboot_machine(wait, node, ports)
+
+
+def is_sent_to_machine(wait: Wait) -> bool:
+    """Whether the reboot was asked of EC2, which gives no id to look at."""
+    return wait.command_id == _BY_EC2
+
+
+def _reboot_machine(wait: Wait, node: Node, ports: Ports) -> str | None:
+    """EC2 knows nothing of boots: asked twice, it reboots twice. So the intent is stored as if it had been done."""
+    known = ports.waits.get(wait.kind, wait.key)
+    asked = replace(wait, command_id=_BY_EC2)
+    ports.waits.save(asked)
+    if known is not None and is_sent_to_machine(known) and known.boot_id == wait.boot_id:
+        return None
+    try:
+        ports.machines.reboot(node)
+    except NotAccepted:
+        ports.waits.save(wait)  # provably not asked: the repeated call asks again
+        raise
+    return _BY_EC2
 
 
 def _keep(wait: Wait, command_id: str, request: StepRequest, ports: Ports) -> None:

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from nodeheal.contract.names import INCIDENT_WAITING
+from nodeheal.contract.names import INCIDENT_WAITING, pool_line
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Outcome
 from nodeheal.domain.incident import History
@@ -47,8 +47,8 @@ def wait_for_news(request: StepRequest, ports: Ports) -> None:
 
 
 def _line(request: StepRequest, ports: Ports) -> tuple[str, str]:
-    incident = ports.incidents.history(request.incident_id).incident
-    return incident.pool, place_of(request.decision, incident)
+    incident, awaited = ports.incidents.history(request.incident_id).incident, str(request.decision.awaits)
+    return pool_line(awaited, incident.pool), place_of(request.decision, incident)
 
 
 def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> bool:

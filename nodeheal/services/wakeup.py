@@ -12,6 +12,7 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.ingest import enrolled
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.look_once import judged
+from nodeheal.services.new_machine import welcome
 from nodeheal.services.reboot_node import BOOT
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
 from nodeheal.services.send_command import COMMAND
@@ -40,6 +41,7 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
         blank = StepResult.model_validate_json(wait.result_json)
         proof = {"outcome": Outcome.DONE, "reason": "back with a new boot id", "boot_id": event.boot_id}
         resume(ports, wait, _at(blank, ports, **proof))
+    welcome(booted, ports)
 
 
 def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:

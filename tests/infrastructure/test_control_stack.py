@@ -111,7 +111,16 @@ def test_health_events_are_queued(real: Templates) -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [names.NODE_BOOTED, names.DIAGNOSTICS_FINISHED, names.ECS_TASK_STATE_CHANGE, names.SSM_INVOCATION_CHANGE]
+    "event",
+    [
+        names.NODE_BOOTED,
+        names.DIAGNOSTICS_FINISHED,
+        names.ECS_TASK_STATE_CHANGE,
+        names.SSM_INVOCATION_CHANGE,
+        names.GROUP_LAUNCHED,
+        names.GROUP_LAUNCH_FAILED,
+        names.MACHINE_STATE_CHANGE,
+    ],
 )
 def test_what_a_workflow_may_wait_for_reaches_wakeup(real: Templates, event: str) -> None:
     assert rule(real, event, "WakeupFunction")

@@ -15,6 +15,10 @@ from tests.infrastructure.synthesis import Templates, synthesize
 
 # What can hurt a node, a task or a job.
 DESTRUCTIVE = {
+    "autoscaling:SetInstanceHealth",
+    "autoscaling:TerminateInstanceInAutoScalingGroup",
+    "ec2:RebootInstances",
+    "ec2:TerminateInstances",
     "ecs:StartTask",
     "ecs:StopTask",
     "ecs:UpdateContainerInstancesState",
@@ -24,11 +28,20 @@ DESTRUCTIVE = {
 WITHOUT_RESOURCE = {
     "ec2:DescribeInstanceStatus",
     "ssm:DescribeInstanceInformation",
+    "autoscaling:DescribeScalingActivities",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeInstances",
+    "ec2:DescribeLaunchTemplateVersions",
     "ssm:GetCommandInvocation",
     "states:SendTaskSuccess",
 }
 # One function a verb, or two where the step is two: whoever is added here needs a reason.
 MAY = {
+    "autoscaling:SetInstanceHealth": {"replace_node", "return_to_service"},
+    "autoscaling:TerminateInstanceInAutoScalingGroup": {"replace_node", "return_to_service"},
+    "ec2:RebootInstances": {"reboot_node"},
+    "ec2:RunInstances": {"replace_node"},
+    "ec2:TerminateInstances": {"replace_node", "return_to_service"},
     "ecs:StartTask": {"launch_gang"},
     "ecs:StopTask": {"isolate_node", "launch_gang", "stop_gang"},
     "ecs:UpdateContainerInstancesState": {"isolate_node", "return_to_service"},
@@ -90,7 +103,9 @@ def test_what_can_hurt_touches_only_what_the_operator_or_we_have_tagged(stem: st
     assert [value for _, value in tags] == [names.MANAGED_TAG_VALUE]
 
 
-@pytest.mark.parametrize(("stem", "permission"), [pair for pair in DESTRUCTIVE_ONES if pair not in COMMANDS])
+@pytest.mark.parametrize(
+    ("stem", "permission"), [(stem, p) for stem, p in DESTRUCTIVE_ONES if any(a.startswith("ecs:") for a in p.actions)]
+)
 def test_what_ecs_may_be_asked_to_change_is_in_our_cluster(stem: str, permission: Permission) -> None:
     assert permission.conditions["ArnEquals"]["ecs:cluster"].endswith(":cluster/{cluster}")
 
@@ -107,12 +122,25 @@ def test_a_verb_that_matters_belongs_to_few(action: str, stems: set[str]) -> Non
     assert {stem for stem, permission in EVERY_PERMISSION if action in permission.actions} == stems
 
 
-def test_roles_are_passed_only_where_the_operator_names_them(real: Templates) -> None:
+def test_machines_are_launched_from_tagged_templates_and_marked() -> None:
+    launching = {r: p.conditions for _, p in EVERY_PERMISSION if "ec2:RunInstances" in p.actions for r in p.resources}
+
+    tag, value = names.MANAGED_TAG, names.MANAGED_TAG_VALUE
+    by_kind = {resource.rpartition(":")[2].partition("/")[0]: conditions for resource, conditions in launching.items()}
+    assert by_kind.pop("launch-template") == {"StringEquals": {f"aws:ResourceTag/{tag}": value}}
+    assert by_kind.pop("instance") == {"StringEquals": {f"aws:RequestTag/{tag}": value}}
+    assert {key for conditions in by_kind.values() for key in conditions["ArnLike"]} == {"ec2:LaunchTemplate"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "service"), [("task_role_arns", "ecs-tasks.amazonaws.com"), ("instance_role_arns", "ec2.amazonaws.com")]
+)
+def test_roles_are_passed_only_where_the_operator_names_them(real: Templates, setting: str, service: str) -> None:
     role = "arn:aws:iam::111122223333:role/trainer"
 
-    named = synthesize({"nodeheal": {"task_role_arns": [role]}})
+    named = synthesize({"nodeheal": {setting: [role]}})
 
     assert "iam:PassRole" not in json.dumps(real.control)
     [passing] = [s for spec in FUNCTIONS for s in statements(named, spec) if "iam:PassRole" in as_list(s["Action"])]
     assert passing["Resource"] == role
-    assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}}
+    assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": service}}

@@ -35,6 +35,7 @@ def load(**context: Any) -> Any:
         ({"cluster": "two words"}, "nodeheal.cluster"),
         ({"log_retention_days": 31}, "nodeheal.log_retention_days"),
         ({"task_role_arns": ["trainer"]}, "nodeheal.task_role_arns.0"),
+        ({"instance_role_arns": ["node"]}, "nodeheal.instance_role_arns.0"),
         ({"account": "12"}, "nodeheal.account"),
         ({"region": "Frankfurt"}, "nodeheal.region"),
         ({"policy_file": "mine.json"}, "nodeheal policy apply FILE"),

@@ -55,6 +55,11 @@ class Story:
     def swapped(self) -> "Story":
         return self.then(Outcome.DONE, f"swapped for spare {SPARE}", boot_id="boot-9", replacement_node_id=SPARE)
 
+    def renewed(self) -> "Story":
+        evidence = {"new_machine": "true"}
+        why = f"swapped for new machine {SPARE}"
+        return self.then(Outcome.DONE, why, boot_id="boot-9", replacement_node_id=SPARE, evidence=evidence)
+
     def passed(self) -> "Story":
         return self.then(Outcome.DONE, "diagnostics passed")
 

@@ -82,10 +82,19 @@ def test_an_isolation_that_is_done_needs_no_further_evidence() -> None:
     assert Story(xid(79)).then(Outcome.DONE).next().step is Step.REBOOT
 
 
-def test_only_a_hybrid_node_is_left_to_a_human_after_its_swap() -> None:
-    story = Story(xid(74), job=None).isolated().swapped().passed()
+def test_a_new_machine_takes_the_broken_ones_place_and_only_a_spare_leaves_one_to_a_human() -> None:
+    spare = Story(xid(74), job=None).isolated().swapped().passed()
+    new = Story(xid(74), job=None).isolated().renewed().passed()
 
-    assert story.amid(provider=Provider.ec2).next().ending is Ending.RECOVERED
+    assert spare.next().ending is Ending.HANDED_TO_A_HUMAN
+    assert (new.next().step, new.next().node_id) == (Step.RETURN, SPARE)
+    assert new.then(Outcome.DONE, "it serves").next().ending is Ending.RECOVERED
+
+
+def test_a_new_machine_that_cannot_serve_is_for_a_human() -> None:
+    new = Story(xid(74), job=None).isolated().renewed().passed().then(Outcome.REFUSED, "it belongs to nobody")
+
+    assert new.next().ending is Ending.HANDED_TO_A_HUMAN
 
 
 def test_a_diagnosis_carries_the_level_of_the_policy_and_no_other_step_does() -> None:
@@ -122,7 +131,9 @@ def test_without_incident_isolation_slot_and_attempt_nothing_is_replaced(missing
         it.ports.attempts.reserve(f"node#{A}", "of another incident", ACT.limits[Action.REPLACE])
     before = it.node()
 
-    assert replace_node(request, it.ports).outcome is Outcome.REFUSED
+    replace_node(request, it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.REFUSED
 
     assert (it.node(), it.node(C).open_incident) == (before, None)
 

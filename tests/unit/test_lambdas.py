@@ -25,6 +25,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services import new_machine
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.request_action import request_action
@@ -149,6 +150,33 @@ def test_a_workflow_that_is_under_way_is_not_started_again(world: World) -> None
 
 
 # wakeup ---------------------------------------------------------------------------------------------------------------
+
+
+GROUP_EVENT = {"AutoScalingGroupName": "trainers", "StartTime": "2026-03-01T03:00:01.000Z", "StatusMessage": "full"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail", "heard"),
+    [
+        (names.GROUP_LAUNCHED, {**GROUP_EVENT, "EC2InstanceId": "i-1"}, ("i-1", "")),
+        (names.GROUP_LAUNCH_FAILED, GROUP_EVENT, ("", "full")),
+        (names.MACHINE_STATE_CHANGE, {"instance-id": "i-1", "state": "terminated"}, "i-1"),
+        (names.MACHINE_STATE_CHANGE, {"instance-id": "i-1", "state": "stopping"}, None),
+    ],
+)
+def test_what_becomes_of_machines_is_heard(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: str, detail: dict[str, Any], heard: Any
+) -> None:
+    world.serves(Incident())
+    told: list[Any] = []
+    monkeypatch.setattr(
+        new_machine, "on_group_launch", lambda launch, _: told.append((launch.machine_id, launch.failed))
+    )
+    monkeypatch.setattr(new_machine, "on_machine_gone", lambda machine_id, _: told.append(machine_id))
+
+    wake(kind, detail)
+
+    assert told == ([heard] if heard is not None else [])
 
 
 def test_an_answer_that_nobody_waits_for_changes_nothing(world: World) -> None:

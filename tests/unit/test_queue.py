@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+from nodeheal.contract.names import pool_line
 from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step
 from nodeheal.domain.incident import Incident
@@ -18,7 +19,7 @@ RESULT = StepResult(step=Step.WAIT, node_id="mi-1", outcome=Outcome.DONE, reason
 def stands(ports: Ports, name: str, decision: Decision = WAITS, minutes: int = 0, job: str | None = None) -> None:
     opened_at = NOW + timedelta(minutes=minutes)
     incident = Incident(name, "mi-1", "demo", xid(), opened_at, "policy-1", job_id=job)
-    line = ("demo", place_of(decision, incident))
+    line = (pool_line(str(decision.awaits), "demo"), place_of(decision, incident))
     ports.waits.save(Wait("news", name, f"token-{name}", name, NOW, result_json=RESULT.model_dump_json(), line=line))
 
 
@@ -56,7 +57,7 @@ def test_one_that_waits_no_more_does_not_keep_the_next_from_going() -> None:
     ports.workflows.expired.add("token-a")  # type: ignore[attr-defined]
 
     assert wake_queue("demo", ports) == "b"
-    assert list(ports.waits.in_line("demo")) == []
+    assert list(ports.waits.in_line("BUDGET/demo")) == []
 
 
 def test_a_free_slot_does_not_wake_those_who_wait_for_the_breaker() -> None:
@@ -77,7 +78,7 @@ def test_another_pools_line_is_not_this_ones() -> None:
 def test_a_place_names_its_incident_so_that_no_two_are_the_same() -> None:
     incident = Incident("inc-1", "mi-1", "demo", xid(), NOW, "policy-1")
 
-    assert place_of(WAITS, incident) == "BUDGET#94#2026-03-01T03:00:00Z#inc-1"
+    assert place_of(WAITS, incident) == "94#2026-03-01T03:00:00Z#inc-1"
     assert place_of(WAITS, replace(incident, incident_id="inc-2")) != place_of(WAITS, incident)
 
 

@@ -123,8 +123,8 @@ class Incident:
     def swap(self) -> StepResult:
         request = self.request()
         reserve_attempt(request, self.ports)
-        self.last = replace_node(request, self.ports)
-        return self.last
+        replace_node(request, self.ports, ACT)
+        return self.resumed()
 
     def give_back(self) -> StepResult:
         self.last = return_to_service(self.request(), self.ports, ACT)
@@ -540,9 +540,11 @@ def test_a_repeated_swap_finds_the_spare_that_it_claimed() -> None:
     it.isolate()
     request = it.request()
 
-    first, second = replace_node(request, it.ports), replace_node(request, it.ports)
+    replace_node(request, it.ports, ACT)
+    replace_node(request.model_copy(update={"task_token": "token-again"}), it.ports, ACT)
 
-    assert first.replacement_node_id == second.replacement_node_id == C
+    again = it.ports.workflows.resumed["token-again"]  # type: ignore[attr-defined]
+    assert it.resumed().replacement_node_id == again.replacement_node_id == C
     assert look_once(request, it.ports).replacement_node_id == C
 
 

@@ -23,7 +23,7 @@ ACTING = [
     ("restart_workload", "Stop gang"),
     ("restart_workload", "Launch gang"),
 ]
-WAITING = [(stem, name) for stem, name in ACTING if name != "Replace node"]
+WAITING = ACTING
 RESERVING = ["reboot_node", "replace_node", "restart_workload"]
 
 
@@ -40,7 +40,10 @@ def run(stem: str, **changed: Any) -> Walk:
     [
         ("reboot_node", ["Reserve attempt", "Attempt granted?", "Reboot node", "Reboot finished"]),
         ("run_diagnostics", ["Run diagnostics", "Diagnostics finished"]),
-        ("replace_node", ["Reserve attempt", "Attempt granted?", "Replace node", "Replacement finished"]),
+        (
+            "replace_node",
+            ["Reserve attempt", "Attempt granted?", "Replace node", "Launch now?", "Replacement finished"],
+        ),
         (
             "restart_workload",
             [

@@ -56,6 +56,11 @@ def code_of(error: "ClientError") -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
+def is_throttle(error: "ClientError") -> bool:
+    """Whether the service has said "not now"."""
+    return code_of(error) in _THROTTLES
+
+
 @contextmanager
 def throttles_named(call: str) -> Iterator[None]:
     """Turn a throttle into NotAccepted; let everything else through as it is."""
@@ -64,6 +69,6 @@ def throttles_named(call: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        if code_of(error) in _THROTTLES:
+        if is_throttle(error):
             raise NotAccepted(f"{call}: {code_of(error)}") from error
         raise

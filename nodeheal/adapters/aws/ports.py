@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from nodeheal.adapters.aws.calls import client, client_once
+from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.adapters.aws.ecs import EcsScheduler
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
@@ -41,6 +42,7 @@ def aws_ports(
         jobs=DynamoJobStore(rows),
         scheduler=EcsScheduler(partial(make, "ecs"), partial(make_once, "ecs")),
         commands=SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock),
+        machines=Ec2Machines(make, make_once),
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn),
         messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
         watchlist=DynamoWatchlist(rows),

@@ -226,7 +226,7 @@ class DynamoWaitStore:
         if not wait.outstanding:
             del values["outstanding"]  # DynamoDB has no empty sets
         if wait.line is not None:
-            values[names.INDEX_PARTITION_KEY] = names.pool_pk(wait.line[0])
+            values[names.INDEX_PARTITION_KEY] = names.line_pk(wait.line[0])
             values[names.INDEX_SORT_KEY] = f"{names.LINE_PREFIX}{wait.line[1]}"
         expires = wait.deadline_at + timedelta(days=WAIT_GRACE_DAYS)
         self._table.put(to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())}))
@@ -249,6 +249,6 @@ class DynamoWaitStore:
         pk = names.wait_pk(wait.kind, wait.key)
         self._table.delete(pk, names.WAIT_SK, "token_of = :token", {":token": wait.token})
 
-    def in_line(self, pool: str) -> Sequence[Wait]:
-        items = self._table.query_index(names.INDEX, names.pool_pk(pool), names.LINE_PREFIX)
+    def in_line(self, line: str) -> Sequence[Wait]:
+        items = self._table.query_index(names.INDEX, names.line_pk(line), names.LINE_PREFIX)
         return [from_item(Wait, item) for item in items]

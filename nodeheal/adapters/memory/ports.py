@@ -1,5 +1,6 @@
 """A whole world in memory."""
 
+from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.memory.stores import (
     MemoryAttemptLedger,
     MemoryIncidentStore,
@@ -26,6 +27,7 @@ def memory_ports(clock: Clock) -> Ports:
         jobs=MemoryJobStore(),
         scheduler=MemoryScheduler(),
         commands=MemoryNodeCommands(),
+        machines=MemoryMachines(),
         workflows=MemoryWorkflows(),
         messenger=MemoryMessenger(),
         watchlist=MemoryWatchlist(nodes, incidents),

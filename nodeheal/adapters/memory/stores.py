@@ -191,8 +191,8 @@ class MemoryWaitStore:
         if stored is not None and stored.token == wait.token:
             del self.waits[wait.kind, wait.key]
 
-    def in_line(self, pool: str) -> Sequence[Wait]:
-        standing = ((wait.line[1], wait) for wait in self.waits.values() if wait.line and wait.line[0] == pool)
+    def in_line(self, line: str) -> Sequence[Wait]:
+        standing = ((wait.line[1], wait) for wait in self.waits.values() if wait.line and wait.line[0] == line)
         return [wait for _, wait in sorted(standing, key=lambda pair: pair[0])]
 
 

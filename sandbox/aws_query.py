@@ -1,0 +1,145 @@
+"""The AWS query protocols (EC2's and the older one) for the operations that the sandbox serves itself.
+
+As in aws_json, requests and answers are shaped and checked by botocore's own service models.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qs
+from xml.sax.saxutils import escape
+
+from botocore.model import ListShape, Shape, StructureShape
+from botocore.validate import ParamValidator
+
+from sandbox.aws_json import AwsError, CallerOf, Json, Operation, Response, service_model
+
+Flat = Mapping[str, str]
+
+logger = logging.getLogger(__name__)
+
+
+class QueryService:
+    """Serves a set of operations of one AWS service; whether a request is for one of them, it says by itself."""
+
+    def __init__(self, name: str, operations: Mapping[str, Operation], caller_of: CallerOf, denied: str) -> None:
+        self.name = name
+        self._model = service_model(name)
+        self._operations = operations
+        self._caller_of = caller_of
+        self._denied = denied  # the error code with which this service says what IAM denied
+        self._is_ec2 = self._model.metadata["protocol"] == "ec2"
+
+    def serves(self, body: bytes) -> bool:
+        """Whether the operation that the request names is ours."""
+        return _flat(body).get("Action") in self._operations
+
+    async def handle(self, method: str, path: str, headers: dict[str, str], body: bytes, query: Json) -> Response:
+        """Answer one request. Runs in a thread: operations wait for locks and start processes."""
+        return await asyncio.to_thread(self.answer, headers, body)
+
+    def answer(self, headers: Mapping[str, str], body: bytes) -> Response:
+        """Answer one request."""
+        flat = _flat(body)
+        try:
+            return 200, {"Content-Type": "text/xml"}, self._call(flat, headers).encode()
+        except AwsError as error:
+            return error.status, {"Content-Type": "text/xml"}, self._refusal(error).encode()
+
+    def _call(self, flat: Flat, headers: Mapping[str, str]) -> str:
+        name = flat["Action"]
+        model = self._model.operation_model(name)
+        asked = model.input_shape
+        parameters = self._read(asked, flat, "") if asked else {}
+        report = ParamValidator().validate(parameters, asked) if asked else None
+        if report is not None and report.has_errors():
+            raise AwsError("InvalidParameterValue", report.generate_report())
+        result = self._operations[name](self._caller_of(headers), parameters)
+        shape = model.output_shape
+        report = ParamValidator().validate(result, shape) if shape else None
+        if report is not None and report.has_errors():
+            logger.error("our answer to %s breaks the model: %s", name, report.generate_report())
+            raise AwsError("InternalError", f"{name}: {report.generate_report()}", status=500)
+        return self._envelope(name, "".join(self._fields(shape, result)) if shape else "", model)
+
+    def _envelope(self, name: str, inner: str, model: Any) -> str:
+        number, space = uuid.uuid4(), self._model.metadata["xmlNamespace"]
+        if self._is_ec2:
+            return f'<{name}Response xmlns="{space}"><requestId>{number}</requestId>{inner}</{name}Response>'
+        wrapper = model.output_shape.serialization.get("resultWrapper") if model.output_shape else None
+        inner = f"<{wrapper}>{inner}</{wrapper}>" if wrapper else inner
+        told = f"<ResponseMetadata><RequestId>{number}</RequestId></ResponseMetadata>"
+        return f'<{name}Response xmlns="{space}">{inner}{told}</{name}Response>'
+
+    def _refusal(self, error: AwsError) -> str:
+        is_denied = error.code == "AccessDeniedException"
+        code = self._denied if is_denied else error.code
+        told = f"<Code>{escape(code)}</Code><Message>{escape(error.message)}</Message>"
+        if self._is_ec2:
+            return f"<Response><Errors><Error>{told}</Error></Errors><RequestID>{uuid.uuid4()}</RequestID></Response>"
+        return f"<ErrorResponse><Error><Type>Sender</Type>{told}</Error></ErrorResponse>"
+
+    # Requests: flat names to nested values
+
+    def _read(self, shape: Shape, flat: Flat, prefix: str) -> Any:
+        if isinstance(shape, StructureShape):
+            named = ((name, member, self._place(prefix, name, member)) for name, member in shape.members.items())
+            there = ((name, member, place) for name, member, place in named if _is_there(flat, place))
+            return {name: self._read(member, flat, place) for name, member, place in there}
+        if isinstance(shape, ListShape):
+            place = prefix if self._is_ec2 or shape.serialization.get("flattened") else f"{prefix}.member"
+            return [self._read(shape.member, flat, f"{place}.{n}") for n in _numbers(flat, place)]
+        return _value(shape, flat[prefix])
+
+    def _place(self, prefix: str, name: str, member: Shape) -> str:
+        spelled = member.serialization.get("name", name)
+        if self._is_ec2:
+            spelled = member.serialization.get("queryName") or spelled[0].upper() + spelled[1:]
+        return f"{prefix}.{spelled}" if prefix else spelled
+
+    # Answers: nested values to XML
+
+    def _fields(self, shape: Shape, values: Json) -> Iterator[str]:
+        if isinstance(shape, StructureShape):
+            for name, member in shape.members.items():
+                if values.get(name) is not None:
+                    tag = member.serialization.get("name", name)
+                    yield f"<{tag}>{self._xml(member, values[name])}</{tag}>"
+
+    def _xml(self, shape: Shape, value: Any) -> str:
+        if isinstance(shape, StructureShape):
+            return "".join(self._fields(shape, value))
+        if isinstance(shape, ListShape):
+            tag = shape.member.serialization.get("name", "item" if self._is_ec2 else "member")
+            return "".join(f"<{tag}>{self._xml(shape.member, each)}</{tag}>" for each in value)
+        if isinstance(value, datetime):
+            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return str(value).lower() if isinstance(value, bool) else escape(str(value))
+
+
+def _flat(body: bytes) -> Flat:
+    return {name: values[-1] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
+
+
+def _is_there(flat: Flat, place: str) -> bool:
+    return place in flat or any(name.startswith(f"{place}.") for name in flat)
+
+
+def _numbers(flat: Flat, place: str) -> list[int]:
+    found = {name[len(place) + 1 :].partition(".")[0] for name in flat if name.startswith(f"{place}.")}
+    return sorted(int(number) for number in found if number.isdigit())
+
+
+def _value(shape: Shape, text: str) -> Any:
+    match shape.type_name:
+        case "integer" | "long":
+            return int(text)
+        case "boolean":
+            return text == "true"
+        case "timestamp":
+            return datetime.fromisoformat(text)
+        case _:
+            return text

@@ -1,0 +1,30 @@
+"""How the simulated cloud misbehaves, from now on. By default it behaves."""
+
+from dataclasses import dataclass, replace
+
+ALWAYS = -1
+
+
+@dataclass
+class Behaviour:
+    """Switches, read at each use. `no_capacity`: how many launches fail (ALWAYS: all of them)."""
+
+    no_capacity: int = 0
+    no_capacity_code: str = "InsufficientInstanceCapacity"
+    launch_seconds: float = 0.0  # how much longer than a boot a new machine takes to come up
+    retry_seconds: float = 0.5  # how long a group waits after a launch that failed
+    ssm_delay_seconds: float = 0.0  # an SSM agent that was hibernating delivers late
+    duplicate_events: bool = False  # every AWS event comes twice
+    reorder_events: bool = False  # every two AWS events change places
+
+    def change(self, changes: dict[str, object]) -> None:
+        """Set what is named. Raises TypeError for what does not exist."""
+        changed = replace(self, **changes)  # type: ignore[arg-type]
+        self.__dict__.update(changed.__dict__)
+
+    def takes_capacity(self) -> bool:
+        """Whether the next machine can be had. Asking uses up one of the failures that were ordered."""
+        if self.no_capacity > 0:
+            self.no_capacity -= 1
+            return False
+        return self.no_capacity != ALWAYS

@@ -1,0 +1,136 @@
+"""What EC2 and Auto Scaling know: launch templates, instances and groups, and how they are described."""
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sandbox.aws_json import AwsError
+from sandbox.iam import ACCOUNT, REGION
+
+Json = dict[str, Any]
+GROUP_TAG = "aws:autoscaling:groupName"
+STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+GONE = ("shutting-down", "terminated")
+# Types that EC2 recovers by itself; those with GPUs and instance store are not among them.
+RECOVERABLE = ("p3.2xlarge", "g3s.xlarge", "inf1.xlarge")
+
+
+def new_id(prefix: str) -> str:
+    """An id of EC2's kind: the prefix and 17 hexadecimal digits."""
+    return f"{prefix}-{secrets.token_hex(9)[:17]}"
+
+
+def arn(kind: str, name: str) -> str:
+    """The ARN of an EC2 resource."""
+    return f"arn:aws:ec2:{REGION}:{ACCOUNT}:{kind}/{name}"
+
+
+def tags_to_list(tags: dict[str, str]) -> list[Json]:
+    """A mapping as EC2's list of tags."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def tags_from_list(tags: list[Json]) -> dict[str, str]:
+    """EC2's list of tags as a mapping."""
+    return {tag["Key"]: tag.get("Value", "") for tag in tags}
+
+
+@dataclass
+class Template:
+    """A launch template with its one version."""
+
+    template_id: str
+    name: str
+    data: Json
+    tags: dict[str, str]
+
+
+@dataclass
+class Instance:
+    """One instance."""
+
+    instance_id: str
+    instance_type: str
+    subnet: str
+    tags: dict[str, str]
+    client_token: str = ""
+    placement_group: str = ""
+    reservation: Json = field(default_factory=dict)
+    auto_recovery: str = "disabled"
+    state: str = "pending"
+    launched_at: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is terminated, or on its way."""
+        return self.state in GONE
+
+    @property
+    def group(self) -> str:
+        """The Auto Scaling group that keeps it."""
+        return self.tags.get(GROUP_TAG, "")
+
+    def state_now(self) -> Json:
+        """Its state as EC2 spells it."""
+        return {"Code": STATE_CODES[self.state], "Name": self.state}
+
+    def describe(self) -> Json:
+        """As DescribeInstances answers."""
+        placement = {"AvailabilityZone": f"{REGION}a", "Tenancy": "default", "GroupName": self.placement_group}
+        return {
+            "InstanceId": self.instance_id,
+            "InstanceType": self.instance_type,
+            "State": self.state_now(),
+            "SubnetId": self.subnet,
+            "ClientToken": self.client_token,
+            "LaunchTime": self.launched_at,
+            "Placement": placement,
+            "MaintenanceOptions": {"AutoRecovery": self.auto_recovery},
+            "Tags": tags_to_list(self.tags),
+            **({"CapacityReservationSpecification": self.reservation} if self.reservation else {}),
+        }
+
+
+@dataclass
+class Group:
+    """An Auto Scaling group that keeps its size."""
+
+    name: str
+    template: Template
+    subnet: str
+    desired: int
+    tags: dict[str, str]
+    members: dict[str, str] = field(default_factory=dict)  # instance id -> health status
+    activities: list[Json] = field(default_factory=list)  # newest first
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:sandbox:autoScalingGroupName/{self.name}"
+
+
+@dataclass
+class Ec2State:
+    """Everything."""
+
+    templates: dict[str, Template] = field(default_factory=dict)
+    instances: dict[str, Instance] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+
+    def template(self, wanted: Json) -> Template:
+        """The launch template that a specification names. Raises AwsError."""
+        name = wanted.get("LaunchTemplateId") or wanted.get("LaunchTemplateName")
+        found = next((each for each in self.templates.values() if name in (each.template_id, each.name)), None)
+        if found is None:
+            raise AwsError("InvalidLaunchTemplateId.NotFoundException", f"The launch template {name} does not exist.")
+        if wanted.get("Version", "$Default") not in ("1", "$Default", "$Latest"):
+            raise AwsError("InvalidLaunchTemplateId.VersionNotFound", f"{name} has no version {wanted['Version']}.")
+        return found
+
+    def instance(self, instance_id: str) -> Instance:
+        """The instance. Raises AwsError."""
+        found = self.instances.get(instance_id)
+        if found is None:
+            raise AwsError("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")
+        return found

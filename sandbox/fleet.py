@@ -1,0 +1,147 @@
+"""The simulated nodes of one sandbox, of both providers, and what joins them to SSM and ECS."""
+
+import hashlib
+import secrets
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox.aws_json import AwsError, Json
+from sandbox.behaviour import Behaviour
+from sandbox.ec2_state import Instance
+from sandbox.ecs import Ecs
+from sandbox.iam import hybrid_node_credentials
+from sandbox.node import AGENT, Node, NodeSpec
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """What nodes of one enrolment have in common."""
+
+    pool: str
+    cluster: str
+    gpus: int
+    tags: dict[str, str]
+    role_arn: str | None = None
+    agent: list[str] | None = None
+
+
+@dataclass
+class Fleet:
+    """Makes nodes, and switches those of EC2 on and off."""
+
+    directory: Path
+    endpoint_url: str
+    boot_seconds: float
+    sandbox_id: str
+    behaviour: Behaviour
+    nodes: dict[str, Node] = field(default_factory=dict)
+    tags: dict[str, dict[str, str]] = field(default_factory=dict)
+    kinds: dict[str, NodeKind] = field(default_factory=dict)  # of instances, by launch template
+    ecs: Ecs | None = None
+    _made: int = 0
+
+    def enrol(self, kind: NodeKind) -> tuple[Node, str]:
+        """A hybrid node that boots and joins SSM and ECS; its container instance."""
+        node = self._node(f"mi-{secrets.token_hex(9)[:17]}", kind, "hybrid")
+        node.start()
+        return node, self._join(node, kind)
+
+    def boot(self, instance: Instance, when_up: Callable[[], None]) -> None:
+        """The first boot of an EC2 instance. Its node is there at once, and comes up after the boot time."""
+        kind = self.kinds[instance.tags["aws:ec2launchtemplate:id"]]
+        node = self._node(instance.instance_id, kind, "ec2")
+        self.tags[instance.instance_id] = instance.tags
+
+        def come_up() -> None:
+            if node.start_after(self.boot_seconds + self.behaviour.launch_seconds):
+                self._join(node, kind)
+                when_up()
+
+        threading.Thread(target=come_up, name=f"{instance.instance_id} boot", daemon=True).start()
+
+    def off(self, instance_id: str) -> None:
+        """The instance is gone for good, and with it what ECS and SSM knew."""
+        node = self.nodes.pop(instance_id, None)
+        if node is not None:
+            node.power_off()
+        if self.ecs is not None:
+            self.ecs.deregister_node(instance_id)
+
+    def down(self, instance_id: str) -> None:
+        """Off, until it is switched on."""
+        self.find(instance_id).stop()
+
+    def up(self, instance_id: str) -> None:
+        """On again, in the background."""
+        threading.Thread(target=self.find(instance_id).power_on, name=f"{instance_id} on", daemon=True).start()
+
+    def reboot(self, instance_id: str) -> None:
+        """Down and up again, in the background."""
+        node = self.nodes.get(instance_id)
+        if node is not None:
+            threading.Thread(target=node.reboot, name=f"{instance_id} reboot", daemon=True).start()
+
+    def find(self, node_id: str) -> Node:
+        """The node. Raises AwsError."""
+        found = self.nodes.get(node_id)
+        if found is None:
+            raise AwsError("NoSuchNode", f"there is no node {node_id}", status=404)
+        return found
+
+    def close(self) -> None:
+        """Switch every node off."""
+        for node in list(self.nodes.values()):
+            node.power_off()
+
+    def _node(self, node_id: str, kind: NodeKind, provider: str) -> Node:
+        directory = self.directory / "nodes" / node_id
+        directory.mkdir(parents=True)
+        spec = NodeSpec(
+            node_id=node_id,
+            pool=kind.pool,
+            cluster=kind.cluster,
+            gpus=kind.gpus,
+            address=self._address(),
+            endpoint_url=self.endpoint_url,
+            directory=directory,
+            sandbox_id=self.sandbox_id,
+            provider=provider,
+        )
+        role = kind.role_arn
+        credentials = (lambda: hybrid_node_credentials(role, node_id)) if role else None
+        node = Node(spec, self.boot_seconds, kind.agent or AGENT, credentials)
+        if self.ecs is not None:
+            agents = self.ecs.agents
+            node.when_down = lambda: agents.node_went_down(node_id)
+            node.when_up = lambda: agents.node_came_up(node_id)
+        self.nodes[node_id], self.tags[node_id] = node, kind.tags
+        return node
+
+    def _join(self, node: Node, kind: NodeKind) -> str:
+        if self.ecs is None:
+            raise RuntimeError("the fleet has no ECS")
+        tags = dict(self.tags[node.spec.node_id])
+        return self.ecs.register_node(node.spec.node_id, kind.cluster, kind.gpus, tags).arn
+
+    def _address(self) -> str:
+        """An address of the node's own where the loopback net has more than one: gangs of two sandboxes never meet."""
+        self._made += 1
+        if sys.platform != "linux":
+            return "127.0.0.1"
+        digest = hashlib.sha256(f"{self.sandbox_id}/{self._made}".encode()).digest()
+        return f"127.{1 + digest[0] % 254}.{digest[1]}.{1 + digest[2] % 254}"
+
+
+def describe_node(node: Node) -> Json:
+    """A node as it is now."""
+    return {
+        "node_id": node.spec.node_id,
+        "pool": node.spec.pool,
+        "address": node.spec.address,
+        "directory": str(node.directory),
+        "boot_id": node.boot_id,
+        "is_up": node.is_up,
+    }

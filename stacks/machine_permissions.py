@@ -1,0 +1,75 @@
+"""What may be done with EC2 instances and Auto Scaling groups: only what the operator has tagged."""
+
+from nodeheal.contract import names
+from stacks.permission import MANAGED, Conditions, Permission
+
+EC2 = "arn:{partition}:ec2:{region}:{account}"
+INSTANCES = f"{EC2}:instance/*"
+TEMPLATES = f"{EC2}:launch-template/*"
+GROUPS = "arn:{partition}:autoscaling:{region}:{account}:autoScalingGroup:*:autoScalingGroupName/*"
+# What an instance is put together from, beside its launch template and its image, which may be anybody's.
+_PARTS = (
+    "capacity-reservation",
+    "key-pair",
+    "network-interface",
+    "placement-group",
+    "security-group",
+    "subnet",
+    "volume",
+)
+_IMAGES = ("arn:{partition}:ec2:{region}::image/*", "arn:{partition}:ec2:{region}::snapshot/*")
+
+MANAGED_RESOURCE: Conditions = {"StringEquals": MANAGED}
+MARKED: Conditions = {"StringEquals": {f"aws:RequestTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE}}
+
+SEE_MACHINES = (
+    Permission(
+        "see what an instance is, and who else would repair it; these calls take no resource",
+        ("ec2:DescribeInstanceTypes", "ec2:DescribeInstances"),
+        ("*",),
+    ),
+    Permission(
+        "see whether EKS repairs the nodes of a node group",
+        ("eks:DescribeNodegroup",),
+        ("arn:{partition}:eks:{region}:{account}:nodegroup/*",),
+    ),
+)
+SEE_LAUNCHES = Permission(
+    "see what a group has launched; the call takes no resource", ("autoscaling:DescribeScalingActivities",), ("*",)
+)
+REBOOT_MACHINE = Permission(
+    "reboot only instances that the operator enrolled", ("ec2:RebootInstances",), (INSTANCES,), MANAGED_RESOURCE
+)
+TERMINATE_MACHINE = Permission(
+    "give up only instances that the operator enrolled", ("ec2:TerminateInstances",), (INSTANCES,), MANAGED_RESOURCE
+)
+GIVE_UP_IN_GROUP = Permission(
+    "give up a machine of a group that the operator enrolled; the group makes another",
+    ("autoscaling:SetInstanceHealth", "autoscaling:TerminateInstanceInAutoScalingGroup"),
+    (GROUPS,),
+    MANAGED_RESOURCE,
+)
+# RunInstances asks for every resource that takes part, each for itself.
+LAUNCH_MACHINE = (
+    Permission(
+        "see where a launch template puts its instances; the call takes no resource",
+        ("ec2:DescribeLaunchTemplateVersions",),
+        ("*",),
+    ),
+    Permission(
+        "launch from templates that the operator enrolled", ("ec2:RunInstances",), (TEMPLATES,), MANAGED_RESOURCE
+    ),
+    Permission("launch instances that are marked as ours", ("ec2:RunInstances",), (INSTANCES,), MARKED),
+    Permission(
+        "give them what a template names, and nothing without a template",
+        ("ec2:RunInstances",),
+        (*(f"{EC2}:{part}/*" for part in _PARTS), *_IMAGES),
+        {"ArnLike": {"ec2:LaunchTemplate": TEMPLATES}},
+    ),
+    Permission(
+        "mark an instance as it is launched, and at no other time",
+        ("ec2:CreateTags",),
+        (INSTANCES,),
+        {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+    ),
+)

@@ -1,0 +1,156 @@
+"""EC2 nodes through the deployed workflow, with the deployed permissions: an instance is rebooted, replaced by its
+group, and replaced from its launch template. The agents are real; what boots is simulated."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.ports import aws_ports
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Ending, NodeState, Outcome, Step
+from nodeheal.domain.incident import History
+from nodeheal.domain.node import Node
+from nodeheal.ports import Ports
+from sandbox.client import NodeHandle, Sandbox
+from tests.emulated.test_stories import XID_73, XID_74
+
+pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("replacement")]
+
+WAIT_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("replacement"), boot_seconds=0.5) as sandbox:
+        sandbox.deploy()
+        yield sandbox
+
+
+@pytest.fixture
+def ports(cloud: Sandbox) -> Ports:
+    to = Destinations(cloud.outputs["BusName"], cloud.outputs["TopicArn"], cloud.outputs["QuarantineUrl"])
+    return aws_ports(cloud.outputs["TableName"], cloud.outputs["RecoverNodeArn"], to, cloud.client, cloud.client)
+
+
+def until(found: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        if answer := found():
+            return answer
+        time.sleep(0.2)
+    raise AssertionError(f"after {WAIT_SECONDS:.0f} s there is no {what}")
+
+
+def has_booted(ports: Ports, name: str) -> Node:
+    """The node, once its own agent has told of its boot."""
+
+    def seen() -> Node | None:
+        node = ports.nodes.get(name)
+        return node if node is not None and node.address else None
+
+    found: Node = until(seen, f"node {name}")
+    return found
+
+
+def breaks(cloud: Sandbox, ports: Ports, name: str, line: str) -> History:
+    """Break the node; how its incident ended."""
+    found = next(node for node in cloud.nodes() if node["node_id"] == name)
+    handle = NodeHandle(name, found["pool"], found["address"], found["directory"], "")
+    cloud.inject(handle, line, persists=False, kill_rank=False)
+    incident = until(lambda: (node := ports.nodes.get(name)) and node.open_incident, "incident")
+
+    def ended() -> History | None:
+        history = ports.incidents.history(incident)
+        return history if history.incident.ending is not None else None
+
+    history: History = until(ended, "ending")
+    return history
+
+
+def told(history: History) -> str:
+    return "\n".join(entry.text for entry in history.timeline)
+
+
+def replacement(history: History) -> tuple[Outcome, str | None]:
+    [turn] = [turn for turn in history.turns if turn.decision.step is Step.REPLACE]
+    assert turn.result is not None, told(history)
+    return turn.result.outcome, turn.result.replacement_node_id
+
+
+def test_an_instance_is_rebooted_by_ec2_and_proven_by_its_new_boot(cloud: Sandbox, ports: Ports) -> None:
+    name = cloud.add_machine(cloud.add_template("rebooted", data={"MaintenanceOptions": {"AutoRecovery": "disabled"}}))
+    before = has_booted(ports, name)
+
+    history = breaks(cloud, ports, name, XID_73)
+
+    assert history.incident.ending is Ending.RECOVERED, told(history)
+    after = ports.nodes.get(name)
+    assert after is not None
+    assert after.boot_id != before.boot_id
+    assert "EC2 RebootInstances" in told(history)
+
+
+@pytest.mark.parametrize("events", [{}, {"duplicate_events": True, "reorder_events": True}])
+def test_a_group_replaces_a_broken_instance(cloud: Sandbox, ports: Ports, events: dict[str, Any]) -> None:
+    pool = f"grouped{len(events)}"
+    members = cloud.add_group(pool, cloud.add_template(pool), 2)
+    for name in members:
+        has_booted(ports, name)
+    time.sleep(1.1)  # what is launched in the same second counts as new
+    cloud.behave(**events)
+
+    history = breaks(cloud, ports, members[0], XID_74)
+    cloud.behave(duplicate_events=False, reorder_events=False)
+
+    outcome, new = replacement(history)
+    assert outcome is Outcome.DONE, told(history)
+    assert new not in (None, *members)
+    assert history.incident.ending is Ending.RECOVERED, told(history)
+    broken = ports.nodes.get(members[0])
+    assert broken is not None
+    assert broken.state in (NodeState.QUARANTINED, NodeState.RETIRED)
+
+
+def test_a_group_without_capacity_is_told_with_the_groups_own_words(cloud: Sandbox, ports: Ports) -> None:
+    [name] = cloud.add_group("empty", cloud.add_template("empty"), 1)
+    has_booted(ports, name)
+    cloud.behave(no_capacity=-1)
+
+    history = breaks(cloud, ports, name, XID_74)
+    cloud.behave(no_capacity=0)
+
+    results = [turn.result for turn in history.turns if turn.decision.step is Step.REPLACE and turn.result]
+    assert results[0].outcome is Outcome.REFUSED, told(history)
+    assert "There is no p5.48xlarge" in results[0].evidence["no_capacity"]
+
+
+def test_a_new_machine_is_launched_from_the_template_before_the_broken_one_goes(cloud: Sandbox, ports: Ports) -> None:
+    template = cloud.add_template("alone")
+    name = cloud.add_machine(template)
+    has_booted(ports, name)
+
+    history = breaks(cloud, ports, name, XID_74)
+
+    outcome, new = replacement(history)
+    assert outcome is Outcome.DONE, told(history)
+    made = ports.machines.describe(str(new))
+    assert made is not None
+    assert (made.launch_template, made.tags[names.MANAGED_TAG]) == (template, names.MANAGED_TAG_VALUE)
+    story = told(history)
+    assert story.index("launched from") < story.index("stands in for")
+
+
+def test_an_instance_that_ec2_recovers_by_itself_is_left_to_it(cloud: Sandbox, ports: Ports) -> None:
+    name = cloud.add_machine(cloud.add_template("recovered", data={"InstanceType": "p3.2xlarge"}))
+    has_booted(ports, name)
+
+    history = breaks(cloud, ports, name, XID_73)
+
+    assert history.incident.ending is Ending.HANDED_TO_A_HUMAN
+    assert "ec2_auto_recovery" in told(history)
+    after = ports.nodes.get(name)
+    assert after is not None
+    assert after.state is NodeState.HEALTHY

@@ -1,0 +1,125 @@
+"""A node is rebooted once a turn, however often its function is called, and by the way that its provider has."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Outcome, Provider
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.machine import Machine
+from nodeheal.services.look_once import look_once
+from nodeheal.services.reboot_node import reboot_node
+from tests.unit.test_steps import A, Incident
+
+
+def isolated(provider: Provider) -> tuple[Incident, StepRequest]:
+    it = Incident()
+    it.isolate()
+    it.ports.nodes.save(replace(it.node(), provider=provider))
+    it.ports.machines.machines[A] = Machine(A)  # type: ignore[attr-defined]
+    return it, it.request()
+
+
+def again(request: StepRequest) -> StepRequest:
+    return request.model_copy(update={"task_token": "token-again"})
+
+
+def rebooted(it: Incident) -> int:
+    sent: Any = it.ports.commands
+    machines: Any = it.ports.machines
+    return len(sent.sent) + len(machines.rebooted)
+
+
+both = pytest.mark.parametrize("provider", list(Provider))
+
+
+@both
+def test_each_provider_has_its_own_way(provider: Provider) -> None:
+    it, request = isolated(provider)
+
+    reboot_node(request, it.ports)
+
+    assert it.ports.machines.rebooted == ([A] if provider is Provider.ec2 else [])  # type: ignore[attr-defined]
+    assert rebooted(it) == 1
+
+
+@both
+def test_a_call_that_is_repeated_when_the_node_is_back_reboots_nothing_and_knows_the_answer(provider: Provider) -> None:
+    it, request = isolated(provider)
+    reboot_node(request, it.ports)
+    it.boots("boot-2")
+
+    reboot_node(again(request), it.ports)
+
+    answer = it.ports.workflows.resumed["token-again"]  # type: ignore[attr-defined]
+    assert (answer.outcome, answer.boot_id) == (Outcome.DONE, "boot-2")
+    assert rebooted(it) == 1
+
+
+@both
+def test_a_call_that_is_repeated_before_the_node_is_back_waits_with_the_new_token(provider: Provider) -> None:
+    it, request = isolated(provider)
+    reboot_node(request, it.ports)
+
+    reboot_node(again(request), it.ports)
+    it.boots("boot-2")
+
+    assert it.ports.workflows.resumed["token-again"].outcome is Outcome.DONE  # type: ignore[attr-defined]
+    assert rebooted(it) == 1
+
+
+def test_a_reboot_whose_answer_was_lost_is_not_asked_of_ec2_again() -> None:
+    it, request = isolated(Provider.ec2)
+    machines: Any = it.ports.machines
+    reboot = machines.reboot
+
+    def is_lost(node: Any) -> None:
+        reboot(node)
+        raise TimeoutError("read timed out")
+
+    machines.reboot = is_lost
+    with pytest.raises(TimeoutError):
+        reboot_node(request, it.ports)
+
+    reboot_node(again(request), it.ports)
+
+    assert machines.rebooted == [A]
+
+
+def test_a_throttled_reboot_is_asked_again() -> None:
+    it, request = isolated(Provider.ec2)
+    machines: Any = it.ports.machines
+    reboot = machines.reboot
+
+    def throttled(node: Any) -> None:
+        machines.reboot = reboot
+        raise NotAccepted("RequestLimitExceeded")
+
+    machines.reboot = throttled
+    with pytest.raises(NotAccepted):
+        reboot_node(request, it.ports)
+
+    reboot_node(again(request), it.ports)
+
+    assert machines.rebooted == [A]
+
+
+def test_a_machine_that_is_gone_is_told_at_once() -> None:
+    it, request = isolated(Provider.ec2)
+    it.ports.machines.machines.clear()  # type: ignore[attr-defined]
+
+    reboot_node(request, it.ports)
+
+    assert (it.resumed().outcome, A in it.resumed().reason) == (Outcome.FAILED, True)
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def test_at_the_deadline_ec2_says_what_it_sees() -> None:
+    it, request = isolated(Provider.ec2)
+    reboot_node(request, it.ports)
+
+    seen = look_once(request, it.ports)
+
+    assert (seen.outcome, "running" in seen.reason) == (Outcome.TIMED_OUT, True)

@@ -1,0 +1,589 @@
+"""Replacing EC2 nodes: by their Auto Scaling group, or from their launch template. Events come as they like."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.health_event import NodeBooted
+from nodeheal.contract.steps import Decision, Reservation, StepRequest, StepResult
+from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, Step
+from nodeheal.domain.errors import MachineRefused, NotAccepted
+from nodeheal.domain.incident import Incident, incident_id_of
+from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
+from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Owner
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.replacement import InGroup, Replacement
+from nodeheal.services import new_machine, wakeup
+from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.look_once import look_once
+from nodeheal.services.replace_node import replace_node
+from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.retire_broken import retire_broken
+from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
+
+A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
+N, M = "i-0cccccccccccccccc", "i-0dddddddddddddddd"
+GROUP, TEMPLATE = "trainers", "lt-0123456789abcdef0"
+LIMIT = RecoveryPolicy().limits[Action.REPLACE]
+
+
+class Pool:
+    """Two broken EC2 nodes, isolated, each with an incident; by default in one group."""
+
+    def __init__(self, *, group: str = GROUP, template: str = "", **knobs: Any) -> None:
+        self.clock = FrozenClock()
+        self.ports = memory_ports(self.clock)
+        machines: Any = self.ports.machines
+        waits: Any = self.ports.waits
+        self.machines, self.waits = machines, waits
+        self.machines.groups.add(GROUP)
+        pool = PoolPolicy(
+            mode=Mode.act,
+            budget=Budget(max_nodes=2, max_percent=100),
+            replacement=Replacement(**{"max_nodes": 2, **knobs}),
+        )
+        self.policy = RecoveryPolicy(default_pool=pool)
+        self.kind = Machine(A, instance_type="p5.48xlarge", group=group, launch_template=template, subnet="subnet-1")
+        for name in (A, B):
+            self.machines.machines[name] = replace(self.kind, machine_id=name)
+            self._breaks(name)
+
+    def _breaks(self, name: str) -> None:
+        fault = xid(79, node_id=name, instance_id=name, event_id=name, provider=Provider.ec2)
+        broken = node(name, provider=Provider.ec2, state=NodeState.ISOLATED, open_incident=incident_id_of(fault))
+        self.ports.nodes.save(replace(broken, open_incident=None))
+        opened = Incident(incident_id_of(fault), name, "demo", fault, NOW, "policy")
+        assert self.ports.incidents.open(opened, replace(broken, version=1))
+        assert self.ports.pools.claim("demo", name, 2)
+
+    def node(self, name: str = A) -> Node:
+        found = self.ports.nodes.get(name)
+        assert found is not None
+        return found
+
+    def request(self, name: str = A, turn: int = 3, token: str = "") -> StepRequest:
+        reserve = (Reservation(scope=f"node#{name}", limit=LIMIT),)
+        decision = Decision(step=Step.REPLACE, reason="broken", node_id=name, reserve=reserve, deadline_seconds=900)
+        asked = StepRequest(
+            incident_id=self.incident(name), turn=turn, decision=decision, task_token=token or f"token-{name}-{turn}"
+        )
+        reserve_attempt(asked, self.ports)
+        return asked
+
+    def incident(self, name: str = A) -> str:
+        return incident_id_of(xid(79, node_id=name, instance_id=name, event_id=name))
+
+    def replaces(self, name: str = A, **changed: Any) -> StepRequest:
+        asked = self.request(name, **changed)
+        replace_node(asked, self.ports, self.policy)
+        return asked
+
+    def answer(self, name: str = A, turn: int = 3) -> StepResult | None:
+        found: StepResult | None = self.ports.workflows.resumed.get(f"token-{name}-{turn}")  # type: ignore[attr-defined]
+        return found
+
+    def spent(self, name: str = A) -> int:
+        return self.ports.attempts.spent(f"node#{name}", LIMIT)
+
+    def group_makes(self, name: str = N) -> None:
+        """The machine exists; nobody has been told."""
+        self.machines.machines[name] = replace(self.kind, machine_id=name, launched_at=self.clock())
+
+    def told_of_launch(self, name: str = N, at: datetime | None = None, failed: str = "") -> None:
+        new_machine.on_group_launch(Launch(GROUP, at or self.clock(), name, failed), self.ports)
+
+    def boots(self, name: str = N, boot_id: str = "boot-1") -> None:
+        self.clock.advance(60)
+        shared = xid().model_dump(include={"schema_version", "cluster", "pool", "agent_version"})
+        own = {"node_id": name, "instance_id": name, "boot_id": boot_id, "observed_at": self.clock()}
+        event = {**shared, **own, "provider": Provider.ec2, "event_id": f"{name}-{boot_id}", "booted_at": self.clock()}
+        wakeup.on_node_booted(NodeBooted(**event, address="127.0.0.1", accelerators=8), self.ports)
+
+    @property
+    def given_back(self) -> list[tuple[str, GiveBack]]:
+        found: list[tuple[str, GiveBack]] = self.machines.given_back
+        return found
+
+
+def outcome(answer: StepResult | None) -> Outcome:
+    assert answer is not None
+    return answer.outcome
+
+
+# In a group ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_group_makes_the_new_node_and_its_own_boot_resumes_the_workflow() -> None:
+    pool = Pool()
+
+    pool.replaces()
+    assert pool.given_back == [(A, GiveBack.TERMINATE)]
+    pool.group_makes()
+    pool.told_of_launch()
+    assert pool.answer() is None
+    pool.boots()
+
+    answer = pool.answer()
+    assert answer is not None
+    assert (answer.outcome, answer.replacement_node_id, answer.boot_id) == (Outcome.DONE, N, "boot-1")
+    assert pool.node(N).open_incident == pool.incident()
+    assert pool.node().state is NodeState.QUARANTINED
+    assert pool.waits.waits == {}
+
+
+def test_the_policy_may_leave_even_the_termination_to_the_group() -> None:
+    pool = Pool(in_group=InGroup.mark_unhealthy)
+
+    pool.replaces()
+
+    assert pool.given_back == [(A, GiveBack.MARK_UNHEALTHY)]
+
+
+def test_the_wait_is_stored_before_the_machine_is_given_up() -> None:
+    pool = Pool()
+    stored: list[Any] = []
+    pool.machines.give_back = lambda *_: stored.append(pool.ports.waits.get("replacement", A))
+
+    pool.replaces()
+
+    assert stored[0].token == f"token-{A}-3"
+
+
+@pytest.mark.parametrize("order", ["launch first", "boot first", "boot alone", "all twice"])
+def test_the_order_the_number_and_the_loss_of_events_do_not_matter(order: str) -> None:
+    pool = Pool()
+    pool.replaces()
+    pool.group_makes()
+
+    if order != "boot first":
+        pool.told_of_launch() if order != "boot alone" else None
+    pool.boots()
+    if order == "all twice":
+        pool.told_of_launch()
+        pool.boots()
+    if order == "boot first":
+        pool.told_of_launch()
+
+    assert outcome(pool.answer()) is Outcome.DONE
+    assert pool.node(N).open_incident == pool.incident()
+
+
+def test_a_boot_that_ec2_cannot_place_yet_is_settled_by_the_launch_event() -> None:
+    pool = Pool()
+    pool.replaces()
+    pool.boots()  # DescribeInstances lags: it knows no such instance
+    assert pool.answer() is None
+    pool.group_makes()
+
+    pool.told_of_launch()
+
+    assert outcome(pool.answer()) is Outcome.DONE
+
+
+def test_two_replacements_in_one_group_get_a_node_each() -> None:
+    pool = Pool()
+    pool.replaces(A), pool.replaces(B)
+    for name in (N, M):
+        pool.group_makes(name)
+        pool.told_of_launch(name)
+
+    pool.boots(N)
+    pool.told_of_launch(N)
+    pool.boots(N)
+    pool.boots(M)
+
+    taken = {answer.replacement_node_id for name in (A, B) if (answer := pool.answer(name))}
+    assert taken == {N, M}
+
+
+def test_a_replacement_never_takes_a_second_node() -> None:
+    pool = Pool()
+    pool.replaces()
+    wait = pool.ports.waits.get("replacement", A)
+    assert wait is not None
+    for name in (N, M):
+        pool.group_makes(name)
+    pool.boots(N)
+    pool.waits.save(wait)  # as if it had crashed before it forgot the wait
+
+    pool.boots(M)
+
+    assert pool.node(M).open_incident is None
+    assert pool.node(N).open_incident == pool.incident()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"past_boots": ("boot-0",)}, {"job_id": "llama"}, {"open_incident": "inc-other"}, {"state": NodeState.SUSPECT}],
+)
+def test_a_node_that_is_not_new_or_not_free_is_not_taken(changes: dict[str, Any]) -> None:
+    pool = Pool()
+    pool.group_makes()
+    pool.replaces()
+    pool.ports.nodes.save(node(N, provider=Provider.ec2, booted_at=NOW + timedelta(hours=1), **changes))
+
+    pool.told_of_launch()
+
+    assert pool.answer() is None
+
+
+def test_an_idle_sibling_that_the_group_made_before_is_not_taken() -> None:
+    pool = Pool()
+    pool.group_makes()
+    pool.boots(N)
+    asked = pool.replaces()
+
+    pool.told_of_launch(N)
+
+    assert pool.answer() is None
+    assert look_once(asked, pool.ports).outcome is Outcome.TIMED_OUT
+
+
+def test_a_group_without_capacity_says_so_and_the_attempt_is_there_again() -> None:
+    pool = Pool()
+    pool.replaces()
+
+    pool.told_of_launch("", failed="We currently do not have sufficient p5.48xlarge capacity")
+
+    answer = pool.answer()
+    assert answer is not None
+    assert (answer.outcome, answer.evidence) == (
+        Outcome.REFUSED,
+        {"no_capacity": "We currently do not have sufficient p5.48xlarge capacity"},
+    )
+    assert pool.spent() == 0
+
+
+def test_a_failure_from_before_the_replacement_says_nothing_about_it() -> None:
+    pool = Pool()
+    pool.replaces()
+
+    pool.told_of_launch("", at=NOW - timedelta(hours=1), failed="no capacity")
+
+    assert pool.answer() is None
+
+
+def test_the_next_attempt_finds_what_the_group_has_made_in_the_meantime_and_terminates_nothing() -> None:
+    pool = Pool()
+    pool.replaces()
+    pool.told_of_launch("", failed="no capacity")
+    pool.group_makes()
+    pool.boots()
+
+    pool.replaces(turn=5)
+
+    assert outcome(pool.answer(turn=5)) is Outcome.DONE
+    assert pool.given_back == [(A, GiveBack.TERMINATE)]
+
+
+@pytest.mark.parametrize("when", ["asked", "settled"])
+def test_a_call_that_is_repeated_gives_up_nothing_twice_and_its_own_token_counts(when: str) -> None:
+    pool = Pool()
+    pool.replaces()
+    pool.machines.machines[A] = pool.kind  # it takes its time to go
+    pool.group_makes()
+    if when == "settled":
+        pool.boots()
+
+    pool.replaces(token="token-again")
+    if when == "asked":
+        pool.boots()
+
+    assert pool.ports.workflows.resumed["token-again"].replacement_node_id == N  # type: ignore[attr-defined]
+    assert len(pool.given_back) == 1
+
+
+def test_a_throttled_call_is_made_again() -> None:
+    pool = Pool()
+    give_back = pool.machines.give_back
+
+    def throttled(*_: object) -> None:
+        pool.machines.give_back = give_back
+        raise NotAccepted("Throttling")
+
+    pool.machines.give_back = throttled
+    with pytest.raises(NotAccepted):
+        pool.replaces()
+
+    pool.replaces(token="token-again")
+
+    assert pool.given_back == [(A, GiveBack.TERMINATE)]
+
+
+def test_a_deleted_group_is_told_and_nothing_is_spent() -> None:
+    pool = Pool()
+    pool.machines.groups.clear()
+
+    pool.replaces()
+
+    answer = pool.answer()
+    assert answer is not None
+    assert answer.outcome is Outcome.REFUSED
+    assert "does not exist" in answer.reason
+    assert (pool.spent(), pool.waits.waits, list(pool.machines.machines)) == (0, {}, [A, B])
+
+
+# From a launch template ---------------------------------------------------------------------------------------------
+
+
+def test_the_new_machine_is_launched_first_and_the_broken_one_held() -> None:
+    pool = Pool(group="", template=TEMPLATE)
+
+    pool.replaces()
+    [new] = pool.machines.tokens.values()
+    assert (pool.answer(), pool.given_back) == (None, [])
+    pool.boots(new)
+
+    answer = pool.answer()
+    assert answer is not None
+    assert (answer.outcome, answer.replacement_node_id) == (Outcome.DONE, new)
+    assert A in pool.machines.machines
+
+
+def test_a_launch_that_is_repeated_launches_nothing_more() -> None:
+    pool = Pool(group="", template=TEMPLATE)
+    save = pool.waits.save
+
+    def crash(wait: Any) -> None:
+        if wait.command_id:
+            raise TimeoutError("the function died here")
+        save(wait)
+
+    pool.waits.save = crash
+    with pytest.raises(TimeoutError):
+        pool.replaces()
+    pool.waits.save = save
+
+    pool.replaces(token="token-again")
+    [new] = pool.machines.tokens.values()
+    pool.boots(new)
+
+    assert pool.ports.workflows.resumed["token-again"].replacement_node_id == new  # type: ignore[attr-defined]
+
+
+def test_without_capacity_the_alternatives_are_tried_in_order() -> None:
+    pool = Pool(group="", template=TEMPLATE, subnets=("subnet-2", "subnet-3"), instance_types=("p5en.48xlarge",))
+    pool.machines.full = {Alternative("subnet-1", "p5.48xlarge"), Alternative("subnet-2", "p5.48xlarge")}
+
+    pool.replaces()
+
+    [new] = pool.machines.tokens.values()
+    assert (pool.machines.machines[new].subnet, pool.machines.machines[new].instance_type) == (
+        "subnet-3",
+        "p5.48xlarge",
+    )
+
+
+def test_without_any_capacity_nothing_is_touched_and_nothing_spent() -> None:
+    pool = Pool(group="", template=TEMPLATE, subnets=("subnet-2",))
+    pool.machines.is_full = True
+
+    pool.replaces()
+
+    answer = pool.answer()
+    assert answer is not None
+    assert answer.outcome is Outcome.REFUSED
+    assert "p5.48xlarge in subnet-1, p5.48xlarge in subnet-2" in answer.evidence["no_capacity"]
+    assert (pool.spent(), pool.given_back, pool.waits.waits) == (0, [], {})
+    assert pool.ports.pools.holders("demo#replacements") == []
+
+
+def test_a_full_reservation_needs_the_broken_machine_to_go_first_and_says_so() -> None:
+    pool = Pool(group="", template=TEMPLATE)
+    pool.machines.machines[A] = replace(pool.kind, reservation="cr-1")
+    pool.machines.is_full = True
+
+    pool.replaces()
+
+    answer = pool.answer()
+    assert answer is not None
+    assert "terminate_first" in answer.reason
+    assert "no_capacity" not in answer.evidence  # to wait for it would be in vain
+
+
+def test_where_policy_says_so_the_broken_machine_goes_first() -> None:
+    pool = Pool(group="", template=TEMPLATE, terminate_first=True)
+
+    pool.replaces()
+    assert (pool.given_back, pool.machines.tokens) == ([(A, GiveBack.TERMINATE)], {})
+    new_machine.on_machine_gone(A, pool.ports)
+    answer = pool.answer()
+    assert answer is not None
+    assert answer.evidence == {"launch_now": "true"}
+    pool.machines.machines[A] = pool.kind  # EC2 says so for a while yet
+    pool.replaces(token="token-again")
+    [new] = pool.machines.tokens.values()
+    pool.boots(new)
+
+    assert pool.ports.workflows.resumed["token-again"].outcome is Outcome.DONE  # type: ignore[attr-defined]
+    assert len(pool.given_back) == 1
+
+
+def test_the_end_of_a_machine_that_nobody_waits_for_wakes_nobody() -> None:
+    pool = Pool(group="", template=TEMPLATE)
+    pool.replaces()
+
+    for machine_id in (A, "i-elsewhere"):
+        new_machine.on_machine_gone(machine_id, pool.ports)
+
+    assert pool.answer() is None
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [("template", "does not exist"), ("gone", "is gone"), ("nothing", "nothing to make another from")],
+)
+def test_what_cannot_be_replaced_is_refused_with_the_reason_and_unspent(broken: str, told: str) -> None:
+    pool = Pool(group="", template="" if broken == "nothing" else TEMPLATE)
+    pool.machines.templates_gone.add(TEMPLATE)
+    if broken == "gone":
+        pool.machines.machines.clear()
+
+    pool.replaces()
+
+    answer = pool.answer()
+    assert answer is not None
+    assert answer.outcome is Outcome.REFUSED
+    assert told in answer.reason
+    assert (pool.spent(), pool.waits.waits) == (0, {})
+
+
+# Spares and limits --------------------------------------------------------------------------------------------------
+
+
+def test_a_pool_with_warm_spares_may_prefer_them() -> None:
+    pool = Pool(prefer_spare=True)
+    pool.ports.nodes.save(node(N, provider=Provider.ec2))
+
+    pool.replaces(A), pool.replaces(B)
+
+    answer = pool.answer()
+    assert answer is not None
+    assert answer.replacement_node_id == N
+    assert pool.given_back == [(B, GiveBack.TERMINATE)]
+
+
+def test_more_replacements_than_the_pool_allows_are_refused_and_unspent() -> None:
+    pool = Pool(max_nodes=1)
+
+    pool.replaces(A), pool.replaces(B)
+
+    answer = pool.answer(B)
+    assert answer is not None
+    assert answer.evidence == {"wait_for": "replacements"}
+    assert (pool.spent(B), pool.given_back) == (0, [(A, GiveBack.TERMINATE)])
+
+
+def test_the_next_replacement_begins_when_the_last_is_over_or_has_crashed() -> None:
+    pool = Pool(max_nodes=1)
+    pool.replaces(A)
+    pool.waits.waits.clear()
+
+    pool.replaces(B)
+
+    assert pool.given_back == [(A, GiveBack.TERMINATE), (B, GiveBack.TERMINATE)]
+
+
+# Looking ------------------------------------------------------------------------------------------------------------
+
+
+def test_at_the_deadline_a_new_node_is_found_whose_events_were_lost() -> None:
+    pool = Pool()
+    asked = pool.replaces()
+    pool.boots()  # EC2 does not know it yet, and the launch event never comes
+    pool.group_makes()
+
+    seen = look_once(asked, pool.ports)
+
+    assert (seen.outcome, seen.replacement_node_id) == (Outcome.DONE, N)
+
+
+@pytest.mark.parametrize(
+    ("launch", "expected", "told"),
+    [
+        (None, Outcome.TIMED_OUT, "has launched nothing"),
+        (Launch(GROUP, NOW, N), Outcome.TIMED_OUT, f"has launched {N}"),
+        (Launch(GROUP, NOW, "", "no capacity"), Outcome.REFUSED, "could not launch"),
+    ],
+)
+def test_at_the_deadline_the_group_is_asked_what_it_did(launch: Launch | None, expected: Outcome, told: str) -> None:
+    pool = Pool()
+    asked = pool.replaces()
+    pool.machines.launched_by = [launch] if launch else []
+
+    seen = look_once(asked, pool.ports)
+
+    assert seen.outcome is expected
+    assert told in seen.reason
+    assert (pool.waits.waits, pool.ports.pools.holders("demo#replacements")) == ({}, [])
+
+
+def test_at_the_deadline_a_machine_that_was_launched_is_named() -> None:
+    pool = Pool(group="", template=TEMPLATE)
+    asked = pool.replaces()
+    [new] = pool.machines.tokens.values()
+
+    seen = look_once(asked, pool.ports)
+
+    assert (seen.outcome, seen.evidence) == (Outcome.TIMED_OUT, {"launched": new})
+
+
+# The broken one -----------------------------------------------------------------------------------------------------
+
+
+def test_when_the_new_node_is_proven_the_broken_machine_goes_and_its_slot_is_free() -> None:
+    pool = Pool(group="", template=TEMPLATE)
+    asked = pool.replaces()
+    [new] = pool.machines.tokens.values()
+    pool.boots(new)
+
+    assert [retire_broken(A, asked, pool.ports) for _ in range(2)] == [True, True]
+
+    assert pool.given_back == [(A, GiveBack.TERMINATE)]
+    assert (pool.node().state, pool.ports.pools.holders("demo")) == (NodeState.RETIRED, [B])
+
+
+def test_what_cannot_be_given_back_stays_quarantined_for_a_human() -> None:
+    pool = Pool(group="", template=TEMPLATE)
+    asked = pool.replaces()
+    [new] = pool.machines.tokens.values()
+    pool.boots(new)
+
+    def refuses(*_: object) -> None:
+        raise MachineRefused("OperationNotPermitted (termination protection)")
+
+    pool.machines.give_back = refuses
+
+    assert not retire_broken(A, asked, pool.ports)
+    assert pool.node().state is NodeState.QUARANTINED
+
+
+@pytest.mark.parametrize("changes", [{"provider": Provider.hybrid}, {"open_incident": "inc-other"}])
+def test_what_is_not_ours_to_give_back_is_kept(changes: dict[str, Any]) -> None:
+    pool = Pool(group="", template=TEMPLATE)
+    pool.ports.nodes.save(replace(pool.node(), **changes))
+
+    assert not retire_broken(A, pool.request(), pool.ports)
+    assert pool.given_back == []
+
+
+# One owner ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accepted", [(), (Owner.eks_node_repair,)])
+def test_a_node_that_somebody_else_repairs_is_left_alone_unless_policy_accepts_it(accepted: tuple[Owner, ...]) -> None:
+    pool = Pool(accept_owners=accepted)
+    owned = replace(pool.kind, other_owner=Owner.eks_node_repair, owner_detail="node group ng-1")
+    pool.machines.machines[A] = owned
+    asked = pool.request()
+
+    isolate_node(asked, pool.ports, pool.policy)
+
+    answer = pool.answer()
+    assert answer is not None
+    assert answer.outcome is (Outcome.DONE if accepted else Outcome.REFUSED)
+    assert pool.node().drained_by_us is bool(accepted)
+    assert accepted or "nodeRepairConfig" in answer.reason
