@@ -25,7 +25,7 @@ from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.stop_gang import stop_gang
 from tests.unit.builders import ACT, NOW, xid
-from tests.unit.test_decide import OBSERVE, Story
+from tests.unit.test_decide import OBSERVE, SPARE, Story
 from tests.unit.test_steps import LLAMA, A, B, C, Incident
 
 
