@@ -109,6 +109,7 @@ class Wait:
     command_id: str = ""  # the SSM command behind it, where there is one
     twin: tuple[str, str] | None = None  # (kind, key) of a second wait with this token: one answer ends both
     result_json: str = ""  # the StepResult to resume with, where it is known before
+    line: tuple[str, str] | None = None  # (pool, place): stands in the pool's line for a slot, the smallest place first
     group: str = ""  # the Auto Scaling group that is to make the machine that is waited for
     request_json: str = ""  # the StepRequest, where whoever resumes it must know more
 
@@ -128,8 +129,8 @@ class WaitStore(Protocol):
     def drop(self, wait: Wait) -> None:
         """Forget the wait, unless a newer one (another token) has taken its place."""
 
-    def in_group(self, group: str) -> Sequence[Wait]:
-        """The waits for a machine of this group, the most urgent first; eventually consistent."""
+    def in_line(self, pool: str) -> Sequence[Wait]:
+        """The waits that stand in the pool's line, in order of their places; eventually consistent."""
 
 
 class JobStore(Protocol):

@@ -71,6 +71,7 @@ INCIDENT_SK = "incident"
 JOB_SK = "job"
 WAIT_SK = "wait"
 SLOT_PREFIX = "slot#"
+LINE_PREFIX = "line#"
 TIMELINE_PREFIX = "t#"
 FAULT_PREFIX = "f#"
 RUN_PREFIX = "run#"
@@ -94,11 +95,6 @@ def pool_pk(pool: str) -> str:
 def job_pk(job_id: str) -> str:
     """Partition of one training job and its runs."""
     return f"job#{job_id}"
-
-
-def group_pk(group: str) -> str:
-    """Index partition of the waits for a machine of an Auto Scaling group."""
-    return f"group#{group}"
 
 
 def wait_pk(kind: str, key: str) -> str:

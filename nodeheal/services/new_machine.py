@@ -27,6 +27,11 @@ LAUNCH_NOW = "launch_now"  # evidence: the broken machine is gone, as was asked;
 _NO_NODE = ("", ASKED, TERMINATING, TERMINATED)
 
 
+def line_of(group: str) -> str:
+    """Where those stand who wait for a machine of this group."""
+    return f"group/{group}"
+
+
 def welcome(node: Node, ports: Ports) -> None:
     """A node has come up: if a replacement waits for it, or for any new node of its group, it is that one's."""
     if node.provider is not Provider.ec2:
@@ -40,7 +45,7 @@ def welcome(node: Node, ports: Ports) -> None:
     if node.past_boots or node.open_incident is not None:
         return  # it has been here before, or is spoken for
     machine = ports.machines.describe(node.instance_id)
-    for wait in ports.waits.in_group(machine.group) if machine is not None and machine.group else ():
+    for wait in ports.waits.in_line(line_of(machine.group)) if machine is not None and machine.group else ():
         if _is_made_for(wait, machine, ports) and settle(wait, node, ports):
             return
 
@@ -48,7 +53,7 @@ def welcome(node: Node, ports: Ports) -> None:
 def on_group_launch(launch: Launch, ports: Ports) -> None:
     """A group has launched a machine, or could not."""
     if launch.failed:
-        for wait in ports.waits.in_group(launch.group):
+        for wait in ports.waits.in_line(line_of(launch.group)):
             _tell_of_failure(wait, launch, ports)
         return
     node = ports.nodes.get(launch.machine_id)

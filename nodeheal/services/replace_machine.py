@@ -19,7 +19,7 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.replacement import InGroup, Replacement
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.machine_record import record_machine, recorded_machine
-from nodeheal.services.new_machine import ASKED, NEW_MACHINE, TERMINATED, TERMINATING, find_new_node, settled
+from nodeheal.services.new_machine import ASKED, NEW_MACHINE, TERMINATED, TERMINATING, find_new_node, line_of, settled
 from nodeheal.services.replacement_slots import REPLACEMENT, claim_slot, free_slot
 from nodeheal.services.reserve_attempt import refund_attempt
 from nodeheal.services.stand_in import stand_in_of
@@ -92,12 +92,14 @@ def _carries_on(request: StepRequest, node: Node, ports: Ports) -> bool:
 
 
 def _store_wait(request: StepRequest, node: Node, machine: Machine, ports: Ports) -> Wait:
+    deadline = ports.clock() + timedelta(seconds=request.decision.deadline_seconds)
     wait = Wait(
         REPLACEMENT,
         node.node_id,
         token_of(request),
         request.incident_id,
-        ports.clock() + timedelta(seconds=request.decision.deadline_seconds),
+        deadline,
+        line=(line_of(machine.group), f"{deadline:%Y-%m-%dT%H:%M:%SZ}#{node.node_id}") if machine.group else None,
         boot_id=node.boot_id,
         group=machine.group,
         request_json=request.model_dump_json(exclude={"task_token"}),
@@ -109,9 +111,7 @@ def _store_wait(request: StepRequest, node: Node, machine: Machine, ports: Ports
 def _save_with_twin(wait: Wait, ports: Ports) -> None:
     ports.waits.save(wait)
     if wait.twin is not None:
-        ports.waits.save(
-            replace(wait, kind=wait.twin[0], key=wait.twin[1], group="", twin=(wait.kind, wait.key), command_id="")
-        )
+        ports.waits.save(replace(wait, kind=wait.twin[0], key=wait.twin[1], twin=(wait.kind, wait.key), command_id=""))
 
 
 def _leave_to_group(request: StepRequest, wait: Wait, alive: Machine | None, ports: Ports, knobs: Replacement) -> None:

@@ -288,9 +288,8 @@ def test_a_job_and_its_runs_come_back_as_they_were_saved(ports: Ports) -> None:
     assert ports.jobs.get("other") is None
 
 
-def test_the_waits_of_a_group_are_found_the_most_urgent_first(ports: Ports) -> None:
-    for key, minutes, group in (("i-2", 20, "g"), ("i-1", 10, "g"), ("i-3", 5, "other"), ("i-4", 1, "")):
-        deadline = NOW + timedelta(minutes=minutes)
-        ports.waits.save(Wait("replacement", key, f"token-{key}", "inc-1", deadline, group=group))
+def test_a_line_is_in_order_of_its_places_and_has_only_those_who_stand_in_it(ports: Ports) -> None:
+    for key, line in (("a", ("demo", "2")), ("b", ("demo", "1")), ("c", ("other", "0")), ("d", None)):
+        ports.waits.save(Wait("news", key, "token", "inc-1", NOW, line=line))
 
-    assert [wait.key for wait in ports.waits.in_group("g")] == ["i-1", "i-2"]
+    assert [wait.key for wait in ports.waits.in_line("demo")] == ["b", "a"]

@@ -216,9 +216,9 @@ class DynamoWaitStore:
         values["outstanding"] = set(wait.outstanding)
         if not wait.outstanding:
             del values["outstanding"]  # DynamoDB has no empty sets
-        if wait.group:
-            values[names.INDEX_PARTITION_KEY] = names.group_pk(wait.group)
-            values[names.INDEX_SORT_KEY] = f"wait#{_sortable(wait.deadline_at)}#{wait.key}"
+        if wait.line is not None:
+            values[names.INDEX_PARTITION_KEY] = names.pool_pk(wait.line[0])
+            values[names.INDEX_SORT_KEY] = f"{names.LINE_PREFIX}{wait.line[1]}"
         expires = wait.deadline_at + timedelta(days=WAIT_GRACE_DAYS)
         self._table.put(to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())}))
 
@@ -240,6 +240,6 @@ class DynamoWaitStore:
         pk = names.wait_pk(wait.kind, wait.key)
         self._table.delete(pk, names.WAIT_SK, "token_of = :token", {":token": wait.token})
 
-    def in_group(self, group: str) -> Sequence[Wait]:
-        items = self._table.query_index(names.INDEX, names.group_pk(group), "wait#")
+    def in_line(self, pool: str) -> Sequence[Wait]:
+        items = self._table.query_index(names.INDEX, names.pool_pk(pool), names.LINE_PREFIX)
         return [from_item(Wait, item) for item in items]

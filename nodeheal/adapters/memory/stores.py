@@ -180,9 +180,9 @@ class MemoryWaitStore:
         if stored is not None and stored.token == wait.token:
             del self.waits[wait.kind, wait.key]
 
-    def in_group(self, group: str) -> Sequence[Wait]:
-        found = [wait for wait in self.waits.values() if group and wait.group == group]
-        return sorted(found, key=lambda wait: (wait.deadline_at, wait.key))
+    def in_line(self, pool: str) -> Sequence[Wait]:
+        standing = ((wait.line[1], wait) for wait in self.waits.values() if wait.line and wait.line[0] == pool)
+        return [wait for _, wait in sorted(standing, key=lambda pair: pair[0])]
 
 
 @dataclass
