@@ -29,11 +29,6 @@ LAUNCH_NOW = "launch_now"  # evidence: the broken machine is gone, as was asked;
 _NO_NODE = ("", ASKED, TERMINATING, TERMINATED)
 
 
-def line_of(group: str) -> str:
-    """Where those stand who wait for a machine of this group."""
-    return f"group/{group}"
-
-
 def welcome(node: Node, ports: Ports) -> None:
     """A node has come up: if a replacement waits for it, or for any new node of its group, it is that one's."""
     if node.provider is not Provider.ec2:
