@@ -14,6 +14,7 @@ from stacks.permission import (
     READ_POLICY,
     RESUME,
     SEE_NODE,
+    SIGN_UPLOADS,
     STATE,
     STOP_TASK,
     SWITCH_NODE,
@@ -61,6 +62,7 @@ class FunctionSpec:
 
 
 _FIND = (FIND_NODE, SEE_NODE)
+_ASK_FOR_CHECKPOINT = send_command("ask a gang for a checkpoint before it is stopped", names.CHECKPOINT_DOCUMENT)
 
 FUNCTIONS = (
     FunctionSpec(
@@ -79,14 +81,22 @@ FUNCTIONS = (
     ),
     FunctionSpec("wakeup", (RESUME, QUARANTINE), is_event_driven=True),
     FunctionSpec("decide_next_step", (READ_POLICY,), keep_warm=True),
-    FunctionSpec("isolate_node", (*_FIND, SWITCH_NODE, STOP_TASK, READ_POLICY, RESUME), keep_warm=True),
+    FunctionSpec(
+        "isolate_node",
+        (*_FIND, SWITCH_NODE, *_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME),
+        keep_warm=True,
+    ),
     FunctionSpec("reserve_attempt", keep_warm=True),
     FunctionSpec("reboot_node", (*send_command("reboot a node", names.REBOOT_DOCUMENT), RESUME), keep_warm=True),
     FunctionSpec("run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), RESUME)),
+    FunctionSpec(
+        "freeze_evidence",
+        (*send_command("save evidence", names.EVIDENCE_DOCUMENT), SIGN_UPLOADS, READ_POLICY, RESUME),
+    ),
     FunctionSpec("replace_node"),
     FunctionSpec("return_to_service", (*_FIND, SWITCH_NODE, READ_POLICY)),
     FunctionSpec("wait_for_news", (RESUME,)),
-    FunctionSpec("stop_gang", (STOP_TASK, RESUME)),
+    FunctionSpec("stop_gang", (*_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME)),
     FunctionSpec(
         "launch_gang",
         (

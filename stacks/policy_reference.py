@@ -28,6 +28,7 @@ UNITS = {
     "turns": "decisions",
     "repeats": "times",
     "level": "level",
+    "mb": "MiB",
     "limit": "attempts",
 }
 
@@ -38,7 +39,7 @@ _UNSAID = {
     "window_seconds": "how far back attempts are counted",
 }
 
-_TYPES: dict[object, str] = {str: "text", int: "whole number", float: "number", time: "time", type(None): "null"}
+_TYPES: dict[object, str] = {bool: "yes/no", str: "text", int: "whole number", float: "number", time: "time"}
 _INSIDE: dict[object, str] = {tuple: "[]", dict: ".*"}
 
 _BOUNDS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"), ("min_length", "length ≥"), ("max_length", "length ≤"))
@@ -221,7 +222,7 @@ def _type(annotation: object) -> str:
         return ", ".join(f"`{word.value}`" for word in annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
-    return _TYPES[annotation]
+    return "null" if annotation is type(None) else _TYPES[annotation]
 
 
 def _default(field: FieldInfo) -> str:

@@ -17,7 +17,7 @@ from stacks.settings import REPOSITORY
 
 DEFINITIONS = REPOSITORY / "state_machines"
 PARENT = "recover_node"
-CHILDREN = ("reboot_node", "replace_node", "restart_workload", "run_diagnostics")
+CHILDREN = ("freeze_evidence", "reboot_node", "replace_node", "restart_workload", "run_diagnostics")
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 # Step Functions keeps its right to write logs in one resource policy a Region; under this prefix it never grows full.
 _LOG_PREFIX = "/aws/vendedlogs/states"

@@ -20,6 +20,8 @@ from nodeheal.domain.catalog import find
 SCHEMA_VERSION = 1
 EVIDENCE_CHARACTERS = 8192
 ADDRESS_CHARACTERS = 255
+REASON_CHARACTERS = 1000
+EVIDENCE_ITEMS = 64  # health_event.EVIDENCE_ITEMS
 CUT_MARK = " … [cut]"
 
 
@@ -101,6 +103,31 @@ class DiagnosticsFinished(NodeFact):
     evidence: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class EvidenceFrozen(NodeFact):
+    """What was saved before anything was done to the node, and where it is."""
+
+    detail_type: ClassVar[str] = names.EVIDENCE_FROZEN
+
+    request_id: str
+    object_key: str | None = None
+    size_bytes: int = 0
+    items: int = 0
+    failed: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What became of the evidence that was asked for. No object_key: it is not in the bucket, and `reason` says why."""
+
+    object_key: str | None = None
+    size_bytes: int = 0
+    items: int = 0
+    failed: tuple[str, ...] = ()
+    reason: str = ""
+
+
 class _Header(TypedDict):
     event_id: str
     node_id: str
@@ -166,6 +193,18 @@ class Speaker:
             verdict=verdict,
             failed_tests=failed_tests,
             evidence=clip(evidence),
+        )
+
+    def froze(self, request_id: str, saved: Saved, at: datetime) -> EvidenceFrozen:
+        """What became of the evidence. Collecting it again answers the same request under the same id."""
+        return EvidenceFrozen(
+            **self._header("evidence", request_id, at=at),
+            request_id=request_id,
+            object_key=saved.object_key,
+            size_bytes=saved.size_bytes,
+            items=saved.items,
+            failed=saved.failed[:EVIDENCE_ITEMS],
+            reason=clip(saved.reason, REASON_CHARACTERS),
         )
 
     def _header(self, *fact: str, at: datetime) -> _Header:

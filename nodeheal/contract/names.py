@@ -11,6 +11,7 @@ CONTROL_SOURCE = "nodeheal.control"
 NODE_HEALTH_REPORTED = "Node Health Reported"
 NODE_BOOTED = "Node Booted"
 DIAGNOSTICS_FINISHED = "Diagnostics Finished"
+EVIDENCE_FROZEN = "Evidence Frozen"
 INCIDENT_CLOSED = "Incident Closed"
 INCIDENT_ESCALATED = "Incident Escalated"
 
@@ -20,6 +21,8 @@ SSM_INVOCATION_CHANGE = "EC2 Command Invocation Status-change Notification"
 # SSM -----------------------------------------------------------------------------------------------------------------
 REBOOT_DOCUMENT = "nodeheal-reboot-node"
 DIAGNOSTICS_DOCUMENT = "nodeheal-run-diagnostics"
+EVIDENCE_DOCUMENT = "nodeheal-freeze-evidence"
+CHECKPOINT_DOCUMENT = "nodeheal-checkpoint-now"
 
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
@@ -34,6 +37,7 @@ ENV_BUS = "NODEHEAL_BUS"
 ENV_TOPIC_ARN = "NODEHEAL_TOPIC_ARN"
 ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
+ENV_EVIDENCE_BUCKET = "NODEHEAL_EVIDENCE_BUCKET"
 ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, with "/" between them
 
 # The input of a scheduled ping that keeps a function warm; the handler answers it without doing anything.
@@ -49,6 +53,18 @@ POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
 METRICS = "nodeheal"
 METRIC_POLICY_REFUSED = "PolicyRefused"
+
+# The bucket ----------------------------------------------------------------------------------------------------------
+# Bucket names are one namespace for everybody: account and Region make this one ours.
+EVIDENCE_BUCKET = "nodeheal-evidence-{account}-{region}"
+EVIDENCE_PREFIX = "incidents/"
+EVIDENCE_TYPE = "application/gzip"
+
+
+def evidence_key(incident_id: str, request_id: str) -> str:
+    """Where the evidence that one request asks for is kept."""
+    return f"{EVIDENCE_PREFIX}{incident_id}/{request_id}.tar.gz"
+
 
 # The table -----------------------------------------------------------------------------------------------------------
 TABLE = "nodeheal"

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from nodeheal.contract.health_event import Frozen, NodeId, Word
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.knobs import (
     DAY,
     LONGEST,
@@ -82,6 +83,14 @@ class RecoveryPolicy(Frozen):
     )
     max_turns: int = Field(default=24, gt=3, le=1_000, description="decisions in one incident before a human is asked")
     deadlines: Deadlines = Field(default_factory=Deadlines)
+    evidence: Evidence = Field(default_factory=Evidence)
+    checkpoint_seconds: int = Field(
+        default=60,
+        ge=0,
+        le=LONGEST,
+        description="how long a request for a checkpoint holds, sent right before a gang is stopped; 0: none is sent."
+        " Nobody waits for it: the wait is the task's own grace, stopTimeout",
+    )
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import NodeState, Outcome, Step, Verdict
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import CommandStatus, Ports, Wait
+from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.launch_gang import launch_id
 from nodeheal.services.reboot_node import BOOT
@@ -23,6 +24,7 @@ def look_once(request: StepRequest, ports: Ports) -> StepResult:
     """What can be seen of a step whose answer did not come. UNKNOWN where nothing can be told."""
     look: dict[Step, Callable[[StepRequest, Ports], StepResult]] = {
         Step.ISOLATE: _at_isolation,
+        Step.FREEZE_EVIDENCE: _at_evidence,
         Step.REBOOT: _at_reboot,
         Step.DIAGNOSE: _at_diagnosis,
         Step.REPLACE: _at_replacement,
@@ -105,6 +107,31 @@ def judged(verdict: Verdict, failed_tests: str) -> tuple[Outcome, str]:
     if verdict is Verdict.UNKNOWN:
         return Outcome.UNKNOWN, f"diagnostics gave no result{f' ({failed_tests})' if failed_tests else ''}"
     return Outcome.FAILED, f"diagnostics failed: {failed_tests or verdict}"
+
+
+def _at_evidence(request: StepRequest, ports: Ports) -> StepResult:
+    """What is known of the evidence. It may still arrive: its place is told, so that a human can look there later."""
+    wait = ports.waits.get(EVIDENCE, request_id_of(request))
+    if wait is None:
+        return result_of(request, ports, Outcome.UNKNOWN, "no evidence was asked for")
+    node = node_of(request.decision.node_id, ports)
+    status = ports.commands.look(node, wait.command_id) if wait.command_id else CommandStatus("UNKNOWN")
+    forget(ports, wait)
+    blank = StepResult.model_validate_json(wait.result_json)
+    known = _read_saved(blank, status.output) if status.state == "SUCCEEDED" else None
+    why = f"no evidence within {_seconds(request)}; the command is {status.state}"
+    found = known or blank.model_copy(update={"outcome": Outcome.TIMED_OUT, "reason": why})
+    return found.model_copy(update={"finished_at": ports.clock()})
+
+
+def _read_saved(blank: StepResult, output: str) -> StepResult | None:
+    """The command's own output: one line of JSON that the agent prints beside the event that did not arrive."""
+    try:
+        saved = json.loads(output.strip().splitlines()[-1])
+        told = saved["object_key"], int(saved["size_bytes"]), int(saved["items"]), tuple(map(str, saved["failed"]))
+        return frozen(blank, *told, str(saved["reason"]))
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _at_replacement(request: StepRequest, ports: Ports) -> StepResult:

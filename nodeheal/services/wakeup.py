@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
+from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import JobState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import GangTask, Run
 from nodeheal.domain.node import BootView
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.ingest import enrolled
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.look_once import judged
@@ -51,6 +52,17 @@ def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
     outcome, reason = judged(event.verdict, ", ".join(event.failed_tests))
     evidence = {"diagnostics": event.evidence[:1000]} if event.evidence else {}
     resume(ports, wait, _at(blank, ports, outcome=outcome, reason=reason, evidence=evidence))
+
+
+def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
+    """Resume the step that asked for evidence, if it is this node's, of the boot that was asked."""
+    wait = ports.waits.get(EVIDENCE, event.request_id)
+    if wait is None or wait.boot_id != event.boot_id:
+        return
+    blank = StepResult.model_validate_json(wait.result_json)
+    if blank.node_id == event.node_id:
+        known = frozen(blank, event.object_key, event.size_bytes, event.items, event.failed, event.reason)
+        resume(ports, wait, _at(known, ports))
 
 
 def on_command_failed(command_id: str, ports: Ports) -> None:

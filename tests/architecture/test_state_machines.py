@@ -51,6 +51,7 @@ PAGE = "Page operators"
 COMMANDS = {
     "Close",
     "Decide",
+    "Freeze",
     "Hand",
     "Isolate",
     "Launch",

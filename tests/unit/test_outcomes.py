@@ -206,7 +206,7 @@ def test_a_rank_on_a_node_that_nobody_knows_may_still_write_and_one_without_a_ta
     run = it.ports.jobs.get_run("llama", 1)
     assert run is not None
     it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], task_id="")))
-    stop_gang(it.request(), it.ports)
+    stop_gang(it.request(), it.ports, ACT)
     it.ports.nodes.nodes.clear()  # type: ignore[attr-defined]
 
     assert may_write(run.tasks[0], it.ports)

@@ -10,6 +10,7 @@ from tests.workflows.steps import DEADLINE_SECONDS, request, result
 from tests.workflows.walker import TASK_TOKEN, TIMEOUT, Error, Sequence, Walk, walk
 
 FILES = {
+    "freeze_evidence": Step.FREEZE_EVIDENCE,
     "reboot_node": Step.REBOOT,
     "run_diagnostics": Step.DIAGNOSE,
     "replace_node": Step.REPLACE,
@@ -17,6 +18,7 @@ FILES = {
 }
 # The tasks that change something in the world, with what is walked when all goes well.
 ACTING = [
+    ("freeze_evidence", "Freeze evidence"),
     ("reboot_node", "Reboot node"),
     ("run_diagnostics", "Run diagnostics"),
     ("replace_node", "Replace node"),
@@ -39,6 +41,7 @@ def run(stem: str, **changed: Any) -> Walk:
     ("stem", "path"),
     [
         ("reboot_node", ["Reserve attempt", "Attempt granted?", "Reboot node", "Reboot finished"]),
+        ("freeze_evidence", ["Freeze evidence", "Evidence frozen"]),
         ("run_diagnostics", ["Run diagnostics", "Diagnostics finished"]),
         ("replace_node", ["Reserve attempt", "Attempt granted?", "Replace node", "Replacement finished"]),
         (

@@ -7,6 +7,7 @@ from typing import Any
 
 from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.ecs import EcsScheduler
+from nodeheal.adapters.aws.evidence import S3UploadSigner
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoDisruptionBudget
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
@@ -27,6 +28,7 @@ def aws_ports(
     to: Destinations,
     make: Callable[[str], Any] = client,
     make_once: Callable[[str], Any] = client_once,
+    evidence_bucket: str = "",
 ) -> Ports:
     """Ports over the AWS clients that `make` and `make_once` return; each is made when its port is first used."""
     rows = Table(make("dynamodb"), table)
@@ -41,5 +43,6 @@ def aws_ports(
         commands=SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock),
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn),
         messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
+        sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         clock=clock,
     )

@@ -1,5 +1,6 @@
 """A whole world in memory."""
 
+from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.stores import (
     MemoryAttemptLedger,
     MemoryDisruptionBudget,
@@ -26,5 +27,6 @@ def memory_ports(clock: Clock) -> Ports:
         commands=MemoryNodeCommands(),
         workflows=MemoryWorkflows(),
         messenger=MemoryMessenger(),
+        sign_upload=sign_upload,
         clock=clock,
     )
