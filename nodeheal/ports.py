@@ -12,7 +12,7 @@ from typing import Protocol
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
-from nodeheal.domain.evidence import Upload
+from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
@@ -183,7 +183,7 @@ class NodeCommands(Protocol):
     def reboot(self, node: Node, expires_at: datetime) -> str:
         """Ask for a reboot of exactly this boot; the command's id. Acceptance proves nothing."""
 
-    def diagnose(self, node: Node, level: int, request_id: str, expires_at: datetime) -> str:
+    def diagnose(self, node: Node, ask: Diagnosis, request_id: str, expires_at: datetime) -> str:
         """Ask for diagnostics; the command's id. The node answers with a Diagnostics Finished event."""
 
     def collect(

@@ -88,7 +88,9 @@ FUNCTIONS = (
     ),
     FunctionSpec("reserve_attempt", keep_warm=True),
     FunctionSpec("reboot_node", (*send_command("reboot a node", names.REBOOT_DOCUMENT), RESUME), keep_warm=True),
-    FunctionSpec("run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), RESUME)),
+    FunctionSpec(
+        "run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), READ_POLICY, RESUME)
+    ),
     FunctionSpec(
         "freeze_evidence",
         (*send_command("save evidence", names.EVIDENCE_DOCUMENT), SIGN_UPLOADS, READ_POLICY, RESUME),

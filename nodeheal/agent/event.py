@@ -7,20 +7,22 @@ because pydantic alone costs 10 MiB on every node.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar, TypedDict
 
 from nodeheal import __version__
 from nodeheal.contract import names
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.vocabulary import Action, Family, Provider, Verdict
+from nodeheal.contract.evidence.finding import Finding, Report
+from nodeheal.contract.evidence.measures import MEASURES
+from nodeheal.contract.vocabulary import Action, Check, Family, Provider, Verdict
 from nodeheal.domain.catalog import find
 
 SCHEMA_VERSION = 1
 EVIDENCE_CHARACTERS = 8192
 ADDRESS_CHARACTERS = 255
 REASON_CHARACTERS = 1000
+CHECK_CHARACTERS = 300  # health_event.REASON_CHARACTERS
 EVIDENCE_ITEMS = 64  # health_event.EVIDENCE_ITEMS
 CUT_MARK = " … [cut]"
 
@@ -91,6 +93,16 @@ class NodeBooted(NodeFact):
     accelerators: int
 
 
+@dataclass(frozen=True)
+class CheckResult:
+    """One part of a diagnosis, and how it went."""
+
+    check: Check
+    verdict: Verdict
+    reason: str = ""
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsFinished(NodeFact):
     """The answer to a diagnostics command."""
@@ -100,6 +112,8 @@ class DiagnosticsFinished(NodeFact):
     request_id: str
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    measured: Mapping[str, float] = field(default_factory=dict)
     evidence: str = ""
 
 
@@ -184,14 +198,16 @@ class Speaker:
         )
 
     def diagnosed(
-        self, request_id: str, verdict: Verdict, failed_tests: tuple[str, ...], evidence: str, at: datetime
+        self, request_id: str, report: Report, checks: tuple[CheckResult, ...], evidence: str, at: datetime
     ) -> DiagnosticsFinished:
         """The answer to the request; running the command again answers it again under the same id."""
         return DiagnosticsFinished(
             **self._header("diagnostics", request_id, at=at),
             request_id=request_id,
-            verdict=verdict,
-            failed_tests=failed_tests,
+            verdict=report.verdict,
+            failed_tests=report.failed_tests,
+            checks=tuple(replace(one, reason=clip(one.reason, CHECK_CHARACTERS)) for one in checks),
+            measured=dict(sorted(report.measured.items())[:MEASURES]),
             evidence=clip(evidence),
         )
 

@@ -76,7 +76,7 @@ def _save(
     return _upload(archive, ticket, sum(item.is_kept for item in items), failed, seconds_left())
 
 
-def _upload(archive: Path, ticket: Ticket, items: int, failed: "tuple[str, ...]", seconds: float) -> Saved:
+def _upload(archive: Path, ticket: Ticket, items: int, failed: tuple[str, ...], seconds: float) -> Saved:
     try:
         upload(archive, ticket, max(seconds, SHORTEST_UPLOAD_SECONDS))
     except (NotUploaded, OSError) as error:
@@ -85,7 +85,7 @@ def _upload(archive: Path, ticket: Ticket, items: int, failed: "tuple[str, ...]"
     return Saved(ticket.object_key, archive.stat().st_size, items, failed)
 
 
-def _about(order: EvidenceOrder, config: AgentConfig) -> "dict[str, object]":
+def _about(order: EvidenceOrder, config: AgentConfig) -> dict[str, object]:
     return {
         "schema_version": 1,
         "request_id": order.request_id,

@@ -41,6 +41,11 @@ def network() -> Iterator[str]:
     yield from _tree(SYSTEM / "class/infiniband", ("*/ports/*/*", "*/ports/*/hw_counters/*", "*/ports/*/counters/*"))
 
 
+def ports() -> Iterator[str]:
+    """The state of each port of each EFA or InfiniBand device, as `path: value`."""
+    yield from _tree(SYSTEM / "class/infiniband", ("*/ports/*/state",))
+
+
 def neuron() -> Iterator[str]:
     """The Neuron driver's tree, as `path: value`."""
     for root in ("devices/virtual/neuron_device", "class/neuron_device"):
@@ -53,16 +58,17 @@ def last_boot() -> Iterator[str]:
         yield from _tree(Path(folder), ("*", "*/*"))
 
 
-WHAT: "dict[str, Callable[[], Iterator[str]]]" = {
+WHAT: dict[str, Callable[[], Iterator[str]]] = {
     "processes": processes,
     "stuck": stuck,
     "network": network,
+    "ports": ports,
     "neuron": neuron,
     "last-boot": last_boot,
 }
 
 
-def _tree(root: Path, patterns: "tuple[str, ...]") -> Iterator[str]:
+def _tree(root: Path, patterns: tuple[str, ...]) -> Iterator[str]:
     seen = set()
     for pattern in patterns:
         for path in sorted(root.glob(pattern)):
@@ -71,12 +77,12 @@ def _tree(root: Path, patterns: "tuple[str, ...]") -> Iterator[str]:
                 yield f"{path}: {_text(path)}"
 
 
-def _fields(path: Path) -> "dict[str, str]":
+def _fields(path: Path) -> dict[str, str]:
     lines = (line.partition(":") for line in _text(path).splitlines())
     return {name: value.strip() for name, _, value in lines}
 
 
-def _held(folder: Path) -> "list[str]":
+def _held(folder: Path) -> list[str]:
     """The accelerator and network devices among its open files."""
     held = set()
     try:

@@ -15,12 +15,14 @@ from nodeheal.agent.checkpoint import CheckpointOrder, ask_for_checkpoint
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig, ConfigError
 from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.diagnose import DEADLINE_SECONDS, DiagnoseOrder, diagnose
+from nodeheal.agent.diagnose import CHECKS, DiagnoseOrder, diagnose
+from nodeheal.agent.diagnostics.dcgm import DEADLINE_SECONDS
 from nodeheal.agent.evidence import EvidenceOrder, freeze_evidence
 from nodeheal.agent.log import log_to_stderr
 from nodeheal.agent.loop import Agent
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
+from nodeheal.contract.vocabulary import Check
 
 EXIT_CANNOT_START = 2
 EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -59,7 +61,13 @@ def _diagnose(config: AgentConfig, arguments: argparse.Namespace) -> int:
     _end_well_when_terminated()
     clock = Clock()
     order = DiagnoseOrder(
-        arguments.level, arguments.request_id, arguments.boot_id, arguments.expires_at, arguments.deadline_seconds
+        arguments.level,
+        arguments.request_id,
+        arguments.boot_id,
+        arguments.expires_at,
+        arguments.deadline_seconds,
+        tuple(arguments.checks),
+        tuple(arguments.first),
     )
     return diagnose(order, config, _spool(config), _bus(config, clock), clock)
 
@@ -93,6 +101,17 @@ def _end_well_when_terminated() -> None:
 _COMMANDS = {"run": _run, "diagnose": _diagnose, "evidence": _evidence, "checkpoint": _checkpoint}
 
 
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name and name != "none"]
+
+
+def _checks(text: str) -> list[Check]:
+    wrong = [name for name in _names(text) if name not in list(CHECKS)]
+    if wrong or not _names(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: give some of {', '.join(CHECKS)}, with commas between")
+    return [Check(name) for name in _names(text)]
+
+
 def _spool(config: AgentConfig) -> Spool:
     return Spool(Path(config.state_dir), config.spool_mib)
 
@@ -116,11 +135,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_orders(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", parents: "list[Parser]") -> None:
+def _add_orders(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", parents: list[Parser]) -> None:
     order = commands.add_parser("diagnose", parents=parents, help="run diagnostics once and report the verdict")
     order.add_argument("--level", type=int, choices=sorted(DEADLINE_SECONDS), required=True)
     order.add_argument("--request-id", required=True, help="echoed in the report")
-    order.add_argument("--deadline-seconds", type=float, help="how long DCGM may take; default: by level")
+    order.add_argument("--deadline-seconds", type=float, help="how long each tool may take; default: by level")
+    order.add_argument("--checks", type=_checks, default=[Check.dcgm], help=f"of {','.join(CHECKS)}; default: dcgm")
+    order.add_argument("--first", type=_names, default=[], help="tests that failed before, to be rerun first: a,b")
     order = commands.add_parser("evidence", parents=parents, help="save what the node can tell of its fault")
     order.add_argument("--request-id", required=True, help="echoed in the report")
     order.add_argument("--upload", required=True, help="the ticket for the upload; -: from standard input")

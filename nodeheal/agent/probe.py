@@ -31,20 +31,22 @@ class Ran:
         return self.error.startswith("no answer")
 
 
-def run(command: Sequence[str], output: Path, seconds: float, limit_bytes: int) -> Ran:
+def run(command: Sequence[str], output: Path, seconds: float, limit_bytes: int, errors: Path | None = None) -> Ran:
     """Run the command with what it prints in `output`, at most so long and so much. Never raises, never hangs.
+
+    What it complains about goes to `errors`, if that is given.
 
     What it prints goes to a file and not through a pipe: a process that nobody can end must not hold us by one.
     """
     began = time.monotonic()
     try:
-        with output.open("wb") as file:
+        with output.open("wb") as file, (errors or output).open("ab") as complaints:
             process = subprocess.Popen(
                 list(command),
                 cwd=output.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
-                stderr=file,
+                stderr=complaints if errors else file,
                 start_new_session=True,  # its own group, so that its children end with it
             )
     except FileNotFoundError:

@@ -27,7 +27,7 @@ class Ticket:
     """Leave to write one object: where to, and the signed fields to send along."""
 
     url: str
-    fields: "dict[str, str]"
+    fields: dict[str, str]
 
     @property
     def object_key(self) -> str:
@@ -70,13 +70,13 @@ def upload(file: Path, ticket: Ticket, seconds: float) -> None:
         raise NotUploaded(f"{url.hostname} answered {response.status}: {' '.join(answer.split())[:500]}")
 
 
-def _connect(scheme: str, host: str, port: "int | None", seconds: float) -> http.client.HTTPConnection:
+def _connect(scheme: str, host: str, port: int | None, seconds: float) -> http.client.HTTPConnection:
     if scheme == "http":
         return http.client.HTTPConnection(host, port, timeout=seconds)
     return http.client.HTTPSConnection(host, port, timeout=seconds, context=ssl.create_default_context())
 
 
-def _send(connection: http.client.HTTPConnection, path: str, headers: "dict[str, str]", parts: "list[object]") -> None:
+def _send(connection: http.client.HTTPConnection, path: str, headers: dict[str, str], parts: list[object]) -> None:
     connection.putrequest("POST", path)
     for name, value in headers.items():
         connection.putheader(name, value)
@@ -89,7 +89,7 @@ def _send(connection: http.client.HTTPConnection, path: str, headers: "dict[str,
                 connection.send(block)
 
 
-def _form(fields: "dict[str, str]", name: str, boundary: str) -> "tuple[bytes, bytes]":
+def _form(fields: dict[str, str], name: str, boundary: str) -> tuple[bytes, bytes]:
     """What stands before the file and behind it. The file comes last: S3 ignores what follows it."""
     lines = []
     for key, value in fields.items():

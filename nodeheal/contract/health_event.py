@@ -9,12 +9,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
-from nodeheal.contract.vocabulary import Action, Family, Provider, Verdict
+from nodeheal.contract.evidence.measures import MEASURES
+from nodeheal.contract.vocabulary import Action, Check, Family, Provider, Verdict
 
 # instance id, managed-instance id, or a scheduler's own id with its Region and account in front.
 NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}$"
 LABELS = 16
 EVIDENCE_ITEMS = 64
+REASON_CHARACTERS = 300
 EVIDENCE_BYTES = 8192  # a kernel line is at most 1 KiB; a finding in JSON a few; an event may hold 256 KiB in all
 
 
@@ -86,12 +88,25 @@ class NodeBooted(NodeFact):
     accelerators: int = Field(ge=0, description="how many accelerators the node reports")
 
 
+class CheckResult(Frozen):
+    """One part of a diagnosis."""
+
+    check: Check
+    verdict: Verdict
+    reason: Annotated[str, Field(max_length=REASON_CHARACTERS)] = ""
+    seconds: float = Field(default=0.0, ge=0)
+
+
 class DiagnosticsFinished(NodeFact):
     """The answer to a diagnostics command."""
 
     request_id: Word = Field(description="echoed from the command: it names the wait that this resumes")
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
+    checks: tuple[CheckResult, ...] = Field(default=(), max_length=8, description="its parts, and how each went")
+    measured: Annotated[dict[Word, float], Field(max_length=MEASURES)] = Field(
+        default_factory=dict, description="numbers to compare with the last good run: bandwidths, temperatures"
+    )
     evidence: Annotated[str, Field(max_length=EVIDENCE_BYTES)] = ""
 
 

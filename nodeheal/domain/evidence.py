@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.vocabulary import Check
 
 MEBIBYTE = 1024 * 1024
 # A node that is about to be rebooted is given minutes for its last words, not hours.
@@ -20,6 +21,15 @@ class Upload:
     console_url: str
     ticket: str
     max_bytes: int
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a diagnosis is made of: how deep, which checks, and the tests that failed before, to be rerun first."""
+
+    level: int = 1
+    checks: tuple[Check, ...] = (Check.dcgm,)
+    first: tuple[str, ...] = ()
 
 
 class Evidence(Frozen):

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from nodeheal.contract.health_event import Frozen, Word
-from nodeheal.contract.vocabulary import Action, Family, NextRung
+from nodeheal.contract.vocabulary import Action, Check, Family, NextRung
 from nodeheal.domain.catalog import BUDGET_GROUPS
 
 HOUR = 3_600
@@ -132,6 +132,9 @@ class PoolPolicy(Frozen):
     maintenance: tuple[MaintenanceWindow, ...] = Field(default=(), description="times that belong to people")
     diagnostics_level: int | None = Field(
         default=None, ge=1, le=4, description="dcgmi diag -r for this pool; empty: the document's"
+    )
+    checks: tuple[Check, ...] = Field(
+        default=(Check.dcgm,), min_length=1, description="what proves a repair, in this order"
     )
 
     @model_validator(mode="after")

@@ -78,6 +78,12 @@ class RecoveryPolicy(Frozen):
         default=300, ge=0, le=LONGEST, description="seconds that such a fault is given after a boot or an agent upgrade"
     )
     diagnostics_level: int = Field(default=2, ge=1, le=4, description="dcgmi diag -r: 1 seconds, 2 minutes, 4 hours")
+    regression_percent: float = Field(
+        default=20.0,
+        gt=0,
+        le=100,
+        description="a bandwidth or temperature that is so much worse than in the node's last good run needs a human",
+    )
     probation_seconds: int = Field(
         default=3_600, ge=0, le=LONGEST, description="no new gang on a returned node for this long"
     )

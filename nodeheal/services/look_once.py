@@ -8,6 +8,7 @@ from nodeheal.contract.vocabulary import NodeState, Outcome, Step, Verdict
 from nodeheal.ports import CommandStatus, Ports, Wait
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.isolate_node import DRAINED
+from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import launch_id
 from nodeheal.services.reboot_node import BOOT
 from nodeheal.services.replace_node import claimed_spare, finish_swap
@@ -90,23 +91,13 @@ def _read_summary(request: StepRequest, ports: Ports, output: str, wait: Wait) -
     """The command's own output: one line of JSON that the agent prints beside the event that did not arrive."""
     try:
         summary = json.loads(output.strip().splitlines()[-1])
-        verdict, failed = Verdict(summary["verdict"]), ", ".join(summary["failed_tests"])
-    except (IndexError, KeyError, TypeError, ValueError):
+        verdict, failed = Verdict(summary["verdict"]), [str(test) for test in summary["failed_tests"]]
+        measured = {str(name): float(number) for name, number in summary.get("measured", {}).items()}
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         why = "the diagnostics' output cannot be read"
         return result_of(request, ports, Outcome.UNKNOWN, why, boot_id=wait.boot_id)
-    outcome, why = judged(verdict, failed)
-    return result_of(request, ports, outcome, why, boot_id=wait.boot_id)
-
-
-def judged(verdict: Verdict, failed_tests: str) -> tuple[Outcome, str]:
-    """What a diagnosis is worth. Only OK is a proof. DEGRADED (settings, not hardware) is for a human, not a swap."""
-    if verdict is Verdict.OK:
-        return Outcome.DONE, "diagnostics passed"
-    if verdict is Verdict.DEGRADED:
-        return Outcome.UNKNOWN, f"diagnostics found the node's settings wanting: {failed_tests or 'see its output'}"
-    if verdict is Verdict.UNKNOWN:
-        return Outcome.UNKNOWN, f"diagnostics gave no result{f' ({failed_tests})' if failed_tests else ''}"
-    return Outcome.FAILED, f"diagnostics failed: {failed_tests or verdict}"
+    found = judge(StepResult.model_validate_json(wait.result_json), verdict, failed, measured, ports)
+    return found.model_copy(update={"finished_at": ports.clock()})
 
 
 def _at_evidence(request: StepRequest, ports: Ports) -> StepResult:

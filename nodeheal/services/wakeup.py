@@ -11,8 +11,8 @@ from nodeheal.domain.node import BootView
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.ingest import enrolled
+from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
-from nodeheal.services.look_once import judged
 from nodeheal.services.reboot_node import BOOT
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
 from nodeheal.services.send_command import COMMAND
@@ -44,14 +44,16 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
 
 
 def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
-    """Resume the diagnosis that asked, if the node still has the boot that was to be diagnosed."""
+    """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed."""
     wait = ports.waits.get(DIAGNOSTICS, event.request_id)
     if wait is None or wait.boot_id != event.boot_id:
         return
     blank = StepResult.model_validate_json(wait.result_json)
-    outcome, reason = judged(event.verdict, ", ".join(event.failed_tests))
-    evidence = {"diagnostics": event.evidence[:1000]} if event.evidence else {}
-    resume(ports, wait, _at(blank, ports, outcome=outcome, reason=reason, evidence=evidence))
+    if blank.node_id != event.node_id:
+        return
+    found = judge(blank, event.verdict, event.failed_tests, event.measured, ports)
+    said = {"diagnostics": event.evidence[:1000]} if event.evidence else {}
+    resume(ports, wait, _at(found, ports, evidence={**found.evidence, **said}))
 
 
 def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:

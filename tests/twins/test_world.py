@@ -26,6 +26,7 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
+from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.ports import CommandStatus, NodeCommands, SignUpload
 from tests.unit.builders import NOW, FrozenClock, node
@@ -235,7 +236,7 @@ def test_a_node_that_takes_no_commands_is_not_found(deaf: NodeCommands, verb: st
     upload = sign_upload("incidents/a", 1_000, NOW)
     send: dict[str, Callable[[], object]] = {
         "reboot": lambda: deaf.reboot(node(), NOW),
-        "diagnose": lambda: deaf.diagnose(node(), 2, "inc-1-2", NOW),
+        "diagnose": lambda: deaf.diagnose(node(), Diagnosis(2), "inc-1-2", NOW),
         "collect": lambda: deaf.collect(node(), "inc-1-2", upload, NOW),
         "checkpoint": lambda: deaf.checkpoint([node()], "llama", NOW),
     }

@@ -194,7 +194,7 @@ def test_only_a_command_that_failed_ends_the_wait(world: World, status: str, is_
 def test_what_the_diagnostics_found_is_kept_as_evidence(world: World) -> None:
     it = world.serves(Incident())
     it.isolate(), it.reboot()
-    run_diagnostics(it.request(), it.ports)
+    run_diagnostics(it.request(), it.ports, ACT)
 
     found = {"request_id": f"{it.id}-{it.turn}", "verdict": "FAILED", "evidence": "x" * 8000}
     wake(names.DIAGNOSTICS_FINISHED, fact(it, "boot-2", **found))

@@ -58,7 +58,7 @@ def test_a_look_ends_the_wait() -> None:
     it.last = look_once(rebooting, it.ports)
     it.swap()
     diagnosing = it.request()
-    run_diagnostics(diagnosing, it.ports)
+    run_diagnostics(diagnosing, it.ports, ACT)
 
     look_once(diagnosing, it.ports)
 
@@ -72,7 +72,7 @@ def test_a_diagnosis_that_may_not_have_been_sent_has_timed_out_and_one_that_was_
     assert look_once(request, it.ports).outcome is Outcome.UNKNOWN
     it.ports.commands.diagnose = lambda *_, **__: (_ for _ in ()).throw(TimeoutError("read timed out"))  # type: ignore
     with pytest.raises(TimeoutError):
-        run_diagnostics(request, it.ports)
+        run_diagnostics(request, it.ports, ACT)
 
     assert look_once(request, it.ports).outcome is Outcome.TIMED_OUT
 

@@ -134,7 +134,7 @@ def test_a_throttled_look_can_be_repeated() -> None:
     it = Incident()
     it.isolate(), it.reboot()
     request = it.request()
-    run_diagnostics(request, it.ports)
+    run_diagnostics(request, it.ports, ACT)
     look, it.ports.commands.look = it.ports.commands.look, _throttled  # type: ignore
     with pytest.raises(NotAccepted):
         look_once(request, it.ports)

@@ -124,7 +124,7 @@ class FakeCluster:
         inner: dict[str, Any] = {
             "Reserve attempt": self._answers_at_once(reserve_attempt),
             "Reboot node": self._waits(reboot_node, self._boots),
-            "Run diagnostics": self._waits(run_diagnostics, self._diagnosed),
+            "Run diagnostics": self._waits(run_diagnostics, self._diagnosed, self.policy),
             "Replace node": self._answers_at_once(replace_node),
             "Stop gang": self._waits(stop_gang, self._gang_stops, self.policy),
             "Launch gang": self._waits(launch_gang, lambda _: self._gang_becomes("RUNNING"), self.policy),

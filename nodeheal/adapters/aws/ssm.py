@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import Upload
+from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.node import Node
 from nodeheal.ports import Clock, CommandStatus
 
@@ -42,8 +42,13 @@ class SsmNodeCommands:
     def reboot(self, node: Node, expires_at: datetime) -> str:
         return self._send(names.REBOOT_DOCUMENT, node, expires_at, {})
 
-    def diagnose(self, node: Node, level: int, request_id: str, expires_at: datetime) -> str:
-        extra = {"Level": [str(level)], "RequestId": [request_id]}
+    def diagnose(self, node: Node, ask: Diagnosis, request_id: str, expires_at: datetime) -> str:
+        extra = {
+            "Level": [str(ask.level)],
+            "RequestId": [request_id],
+            "Checks": [",".join(ask.checks)],
+            "First": [",".join(ask.first) or "none"],
+        }
         return self._send(names.DIAGNOSTICS_DOCUMENT, node, expires_at, extra)
 
     def collect(

@@ -7,7 +7,7 @@ from datetime import datetime
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import Upload
+from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.ports import CommandStatus
@@ -57,6 +57,7 @@ class MemoryNodeCommands:
 
     sent: list[tuple[str, str, str]] = field(default_factory=list)
     statuses: dict[str, CommandStatus] = field(default_factory=dict)
+    diagnoses: list[Diagnosis] = field(default_factory=list)
     checkpoints: list[tuple[str, list[str]]] = field(default_factory=list)
     uploads: list[Upload] = field(default_factory=list)
     unknown_nodes: set[str] = field(default_factory=set)
@@ -64,7 +65,8 @@ class MemoryNodeCommands:
     def reboot(self, node: Node, expires_at: datetime) -> str:
         return self._send("reboot", node)
 
-    def diagnose(self, node: Node, level: int, request_id: str, expires_at: datetime) -> str:
+    def diagnose(self, node: Node, ask: Diagnosis, request_id: str, expires_at: datetime) -> str:
+        self.diagnoses.append(ask)
         return self._send("diagnose", node)
 
     def collect(

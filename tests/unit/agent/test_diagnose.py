@@ -66,7 +66,13 @@ def test_a_verdict_is_printed_and_reported(diagnostics: Diagnostics, bus: FakeEv
 
     ended = diagnostics.run()
 
-    expected = {"verdict": "FAILED", "failed_tests": ["pcie"], "reason": "failed: pcie", "request_id": "inc-1/3"}
+    expected: dict[str, Any] = {
+        "verdict": "FAILED",
+        "failed_tests": ["pcie"],
+        "reason": "failed: pcie",
+        "request_id": "inc-1/3",
+    }
+    expected |= {"measured": {}}
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout) == expected
     [event] = reported(bus)
@@ -156,6 +162,7 @@ def test_the_ssm_document_runs_the_agent(diagnostics: Diagnostics, bus: FakeEven
     document = json.loads((REPOSITORY / "packaging" / "ssm" / "run-diagnostics.json").read_text())
     script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
     values = {"Level": "2", "RequestId": "inc-1/3", "BootId": "boot-1", "ExpiresAt": str(int(time.time()) + 60)}
+    values |= {"Checks": "dcgm", "First": "memory,pcie"}
     for name, value in values.items():
         script = script.replace("{{ " + name + " }}", value)
 
