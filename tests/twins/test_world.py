@@ -24,7 +24,7 @@ from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import Outcome, Step
+from nodeheal.contract.vocabulary import Check, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.job import GangTask, Job, Run
@@ -187,6 +187,21 @@ def test_a_command_that_ssm_does_not_know_is_unknown_and_any_other_error_is_a_su
     assert commands.look(node(), "0" * 36) == CommandStatus("UNKNOWN")
     with pytest.raises(ClientError, match="InternalServerError"):
         commands.look(node(), "0" * 36)
+
+
+@on_ssm
+def test_diagnostics_are_asked_for_with_what_failed_before(aws: Aws) -> None:
+    expires = NOW + timedelta(seconds=90)
+    given = {"RequestId": ["inc-1-2"], "Level": ["3"], "Checks": ["dcgm,efa"], "First": ["pcie,memory"]}
+    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
+    for first in (given["First"], ["none"]):
+        asked = {"DocumentName": names.DIAGNOSTICS_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 90}
+        parameters = {**limits, **given, "First": first}
+        aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": parameters})
+    commands = SsmNodeCommands(aws, aws, FrozenClock())
+
+    for failed in (("pcie", "memory"), ()):
+        commands.diagnose(node(), Diagnosis(3, (Check.dcgm, Check.efa), failed), "inc-1-2", expires)
 
 
 @on_ssm
