@@ -19,8 +19,8 @@ from nodeheal.agent.machine import accelerators
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.evidence.tool_report import worst_of
-from nodeheal.contract.vocabulary import Check
+from nodeheal.contract.evidence.tool_report import unknown, worst_of
+from nodeheal.contract.vocabulary import Check, Verdict
 
 CHECKS: dict[Check, Callable[[Bench], tuple[Report, Output]]] = {
     Check.dcgm: dcgm.check,
@@ -51,9 +51,7 @@ def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: Event
     if refusal:
         logger.error("diagnostics refused", extra={"why": refusal, "request": order.request_id})
         return EXIT_REFUSED
-    with tempfile.TemporaryDirectory(prefix="nodeheal-") as folder:
-        bench = Bench(Path(folder), order.level, accelerators(config), order.first, order.deadline_seconds)
-        parts = [_run(check, bench) for check in order.checks]
+    parts = _run_all(order, accelerators(config))
     found = _named_first(worst_of([part for part, _, _ in parts]), order.first)
     results = tuple(result for _, result, _ in parts)
     said = "\n".join(text for _, _, text in parts)
@@ -62,6 +60,18 @@ def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: Event
     report(event, spool, bus)
     sys.stdout.write(_summary(event, found.reason) + "\n")
     return EXIT_DONE
+
+
+def _run_all(order: DiagnoseOrder, expected: int) -> list[tuple[Report, CheckResult, str]]:
+    """Every check. A disk that takes no output is no fault of the accelerators: nobody can tell."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
+            bench = Bench(Path(folder), order.level, expected, order.first, order.deadline_seconds)
+            return [_run(check, bench) for check in order.checks]
+    except OSError as error:
+        return [
+            (unknown(f"the tools' output cannot be kept: {error}"), CheckResult(order.checks[0], Verdict.UNKNOWN), "")
+        ]
 
 
 def _run(check: Check, bench: Bench) -> tuple[Report, CheckResult, str]:

@@ -4,6 +4,8 @@ import json
 import logging
 import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ FOLDER = "evidence"
 # Of the time that is given, what packing and uploading may need: a slow link must not lose what has been collected.
 UPLOAD_SHARE = 0.4
 SHORTEST_UPLOAD_SECONDS = 1.0
+STALE_SECONDS = 3_600.0  # longer than any order may take
 
 logger = logging.getLogger(__name__)
 
@@ -47,33 +50,36 @@ def freeze_evidence(order: EvidenceOrder, config: AgentConfig, spool: Spool, bus
         return EXIT_REFUSED
     given = order.expires_at - clock.utc_now().timestamp()
     until = clock.monotonic() + given
-    folder = Path(config.state_dir) / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)  # what an earlier order left behind when it was killed
-    try:
-        saved = _save(order, config, folder, lambda: until - clock.monotonic(), given * UPLOAD_SHARE)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    saved = _save(order, config, lambda: until - clock.monotonic(), given * UPLOAD_SHARE)
     report(Speaker(config.identity, order.boot_id).froze(order.request_id, saved, clock.utc_now()), spool, bus)
     sys.stdout.write(json.dumps({**asdict(saved), "request_id": order.request_id}) + "\n")
     return EXIT_DONE
 
 
-def _save(
-    order: EvidenceOrder, config: AgentConfig, folder: Path, seconds_left: Callable[[], float], for_upload: float
-) -> Saved:
+def _save(order: EvidenceOrder, config: AgentConfig, seconds_left: Callable[[], float], for_upload: float) -> Saved:
     """What became of it. Whatever goes wrong on the way is an answer, not a crash: the recovery waits for one."""
     try:
         ticket = read_ticket(order.ticket)
-        files = folder / "files"
-        files.mkdir(parents=True)
-        wanted = list(exhibits(config, order.with_bug_report))
-        items = bundle.collect(wanted, files, lambda: seconds_left() - for_upload)
-        archive = folder / "evidence.tar.gz"
-        items = bundle.pack(items, _about(order, config), archive, order.max_bytes)
+        place = _workplace(Path(config.state_dir) / FOLDER)
+        with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
+            (files := Path(folder) / "files").mkdir()
+            wanted = list(exhibits(config, order.with_bug_report))
+            items = bundle.collect(wanted, files, lambda: seconds_left() - for_upload)
+            archive = Path(folder) / "evidence.tar.gz"
+            items = bundle.pack(items, _about(order, config), archive, order.max_bytes)
+            failed = tuple(item.exhibit.name for item in items if item.has_failed)
+            return _upload(archive, ticket, sum(item.is_kept for item in items), failed, seconds_left())
     except (BadTicket, OSError) as error:
         return Saved(reason=str(error))
-    failed = tuple(item.exhibit.name for item in items if item.has_failed)
-    return _upload(archive, ticket, sum(item.is_kept for item in items), failed, seconds_left())
+
+
+def _workplace(place: Path) -> Path:
+    """Where orders work, each in a folder of its own. What is left of those that were killed is removed."""
+    place.mkdir(parents=True, exist_ok=True)
+    for old in place.iterdir():
+        if old.stat().st_mtime < time.time() - STALE_SECONDS:
+            shutil.rmtree(old, ignore_errors=True)
+    return place
 
 
 def _upload(archive: Path, ticket: Ticket, items: int, failed: tuple[str, ...], seconds: float) -> Saved:

@@ -53,6 +53,8 @@ def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
         return
     found = judge(blank, event.verdict, event.failed_tests, event.measured, ports)
     said = {"diagnostics": event.evidence[:1000]} if event.evidence else {}
+    if event.checks:
+        said["checks"] = "; ".join(f"{one.check} {one.verdict} in {one.seconds:g} s" for one in event.checks)
     resume(ports, wait, _at(found, ports, evidence={**found.evidence, **said}))
 
 

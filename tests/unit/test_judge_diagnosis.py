@@ -119,6 +119,14 @@ def test_the_tests_that_failed_are_in_the_result() -> None:
     assert result.evidence["failed_tests"] == "pcie,memory"
 
 
+def test_how_each_check_went_is_in_the_result() -> None:
+    it = rebooted()
+
+    result = diagnosed(it, {}, checks=[{"check": "dcgm", "verdict": "OK", "seconds": 12.5}])
+
+    assert result.evidence["checks"] == "dcgm OK in 12.5 s"
+
+
 def test_another_nodes_answer_is_none() -> None:
     it = rebooted()
     run_diagnostics(it.request(), it.ports, ACT)

@@ -120,6 +120,33 @@ def test_a_diagnostic_that_hangs_has_failed_and_is_ended(diagnostics: Diagnostic
     eventually(lambda: not _is_running(child))
 
 
+def test_every_check_that_is_asked_for_must_pass_and_has_its_line(
+    diagnostics: Diagnostics, bus: FakeEventBridge
+) -> None:
+    diagnostics.prints(dcgm_4(pcie="Pass"))
+
+    diagnostics.run("boot-1", 60, "--checks", "dcgm,efa")
+
+    [event] = reported(bus)
+    assert [(one["check"], one["verdict"]) for one in event["checks"]] == [("dcgm", "OK"), ("efa", "UNKNOWN")]
+    assert event["verdict"] == "UNKNOWN"
+
+
+def test_what_failed_before_is_named_first(diagnostics: Diagnostics, bus: FakeEventBridge) -> None:
+    diagnostics.prints(dcgm_4(pcie="Fail", memory="Fail"))
+
+    diagnostics.run("boot-1", 60, "--first", "pcie")
+
+    assert [event["failed_tests"] for event in reported(bus)] == [["pcie", "memory"]]
+
+
+def test_an_unknown_check_is_refused_by_name(diagnostics: Diagnostics, bus: FakeEventBridge) -> None:
+    ended = diagnostics.run("boot-1", 60, "--checks", "dcgm,tarot")
+
+    assert ended.returncode == 2
+    assert "tarot" in ended.stderr
+
+
 @pytest.mark.parametrize(("boot_id", "expires_in"), [("another-boot", 60), ("boot-1", -1)])
 def test_a_stale_order_is_refused_and_not_answered(
     diagnostics: Diagnostics, bus: FakeEventBridge, boot_id: str, expires_in: float

@@ -244,11 +244,24 @@ def test_a_stale_order_is_refused_and_not_answered(
 
 
 def test_nothing_is_left_on_the_node(witness: Witness) -> None:
-    (witness.node.state_dir / "evidence" / "files").mkdir(parents=True)  # of an order that was killed
+    killed, running = (witness.node.state_dir / "evidence" / name for name in ("killed", "running"))
+    for folder in (killed, running):
+        folder.mkdir(parents=True)
+    os.utime(killed, (0, 0))
 
     witness.run()
 
-    assert not (witness.node.state_dir / "evidence").exists()
+    assert list((witness.node.state_dir / "evidence").iterdir()) == [running]
+
+
+def test_a_disk_that_cannot_be_written_is_an_answer(witness: Witness, bus: FakeEventBridge) -> None:
+    witness.node.state_dir.mkdir(exist_ok=True)
+    (witness.node.state_dir / "evidence").write_text("a file where a folder should be")
+
+    ended = witness.run()
+
+    assert ended.returncode == 0
+    assert "evidence" in reported(bus).reason
 
 
 @pytest.mark.parametrize("text", ["", "%%%", "e30", base64.urlsafe_b64encode(b'{"url": "file:///x", "fields": {}}')])
