@@ -245,7 +245,7 @@ class Listener:
     """
 
     def __init__(self, checkpoints: Checkpoints, request: Path | None) -> None:
-        self.latest: tuple[int, Vector] | None = None  # replaced as a whole, so that no half step is ever saved
+        self._latest: tuple[int, Vector] | None = None
         self._checkpoints = checkpoints
         self._request = request
         self._answered = self._asked()  # what an earlier run was asked is not for this one
@@ -255,6 +255,12 @@ class Listener:
         """Listen until the process ends."""
         signal.signal(signal.SIGTERM, lambda number, frame: self._ends.set())
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
+
+    def took(self, step: int, parameters: Vector, is_due: bool) -> None:
+        """A step is whole; it is saved now if a checkpoint is due, and whenever somebody asks."""
+        self._latest = (step, parameters)  # as a whole, so that no half step is ever saved
+        if is_due:
+            self._checkpoints.save(step, parameters)
 
     def _listen(self) -> None:
         while not self._ends.wait(LOOK_SECONDS):
@@ -266,9 +272,9 @@ class Listener:
         os._exit(TERMINATED)
 
     def _save(self, why: str) -> None:
-        if self.latest is not None:
-            logger.info("%s a checkpoint at step %s", why, self.latest[0])
-            self._checkpoints.save(*self.latest)
+        if self._latest is not None:
+            logger.info("%s a checkpoint at step %s", why, self._latest[0])
+            self._checkpoints.save(*self._latest)
 
     def _asked(self) -> float | None:
         """When the newest request was made, if it still holds."""
@@ -323,9 +329,7 @@ def train(options: Options) -> None:
         mean = gang.mean(np.concatenate([[loss], gradient]))
         parameters = parameters - LEARNING_RATE * mean[1:]
         if listener is not None:
-            listener.latest = (step, parameters)
-        if checkpoints is not None and (step % options.checkpoint_every == 0 or step == options.steps):
-            checkpoints.save(step, parameters)
+            listener.took(step, parameters, is_due=step % options.checkpoint_every == 0 or step == options.steps)
         note(step=step, loss=float(mean[0]))
         time.sleep(max(0.0, options.step_seconds - (time.monotonic() - began)))
     note(event="finished", step=options.steps)

@@ -4,7 +4,6 @@ import json
 import logging
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,7 +50,7 @@ def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: Event
     if refusal:
         logger.error("diagnostics refused", extra={"why": refusal, "request": order.request_id})
         return EXIT_REFUSED
-    parts = _run_all(order, accelerators(config))
+    parts = _run_all(order, accelerators(config), clock)
     found = _named_first(worst_of([part for part, _, _ in parts]), order.first)
     results = tuple(result for _, result, _ in parts)
     said = "\n".join(text for _, _, text in parts)
@@ -62,23 +61,22 @@ def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: Event
     return EXIT_DONE
 
 
-def _run_all(order: DiagnoseOrder, expected: int) -> list[tuple[Report, CheckResult, str]]:
+def _run_all(order: DiagnoseOrder, expected: int, clock: Clock) -> list[tuple[Report, CheckResult, str]]:
     """Every check. A disk that takes no output is no fault of the accelerators: nobody can tell."""
     try:
         with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
             bench = Bench(Path(folder), order.level, expected, order.first, order.deadline_seconds)
-            return [_run(check, bench) for check in order.checks]
+            return [_run(check, bench, clock) for check in order.checks]
     except OSError as error:
-        return [
-            (unknown(f"the tools' output cannot be kept: {error}"), CheckResult(order.checks[0], Verdict.UNKNOWN), "")
-        ]
+        nothing = unknown(f"the tools' output cannot be kept: {error}")
+        return [(nothing, CheckResult(order.checks[0], Verdict.UNKNOWN, nothing.reason), "")]
 
 
-def _run(check: Check, bench: Bench) -> tuple[Report, CheckResult, str]:
+def _run(check: Check, bench: Bench, clock: Clock) -> tuple[Report, CheckResult, str]:
     """One check, its line in the answer, and what its tool said."""
-    began = time.monotonic()
+    began = clock.monotonic()
     found, output = CHECKS[check](bench)
-    result = CheckResult(check, found.verdict, found.reason, round(time.monotonic() - began, 1))
+    result = CheckResult(check, found.verdict, found.reason, round(clock.monotonic() - began, 1))
     return found, result, f"{output.errors}{output.text}"
 
 

@@ -213,15 +213,8 @@ class Speaker:
 
     def froze(self, request_id: str, saved: Saved, at: datetime) -> EvidenceFrozen:
         """What became of the evidence. Collecting it again answers the same request under the same id."""
-        return EvidenceFrozen(
-            **self._header("evidence", request_id, at=at),
-            request_id=request_id,
-            object_key=saved.object_key,
-            size_bytes=saved.size_bytes,
-            items=saved.items,
-            failed=saved.failed[:EVIDENCE_ITEMS],
-            reason=clip(saved.reason, REASON_CHARACTERS),
-        )
+        bounded = replace(saved, failed=saved.failed[:EVIDENCE_ITEMS], reason=clip(saved.reason, REASON_CHARACTERS))
+        return EvidenceFrozen(**self._header("evidence", request_id, at=at), request_id=request_id, **asdict(bounded))
 
     def _header(self, *fact: str, at: datetime) -> _Header:
         who = self.identity

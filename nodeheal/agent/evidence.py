@@ -5,7 +5,6 @@ import logging
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -50,17 +49,19 @@ def freeze_evidence(order: EvidenceOrder, config: AgentConfig, spool: Spool, bus
         return EXIT_REFUSED
     given = order.expires_at - clock.utc_now().timestamp()
     until = clock.monotonic() + given
-    saved = _save(order, config, lambda: until - clock.monotonic(), given * UPLOAD_SHARE)
+    saved = _save(order, config, clock, lambda: until - clock.monotonic(), given * UPLOAD_SHARE)
     report(Speaker(config.identity, order.boot_id).froze(order.request_id, saved, clock.utc_now()), spool, bus)
     sys.stdout.write(json.dumps({**asdict(saved), "request_id": order.request_id}) + "\n")
     return EXIT_DONE
 
 
-def _save(order: EvidenceOrder, config: AgentConfig, seconds_left: Callable[[], float], for_upload: float) -> Saved:
+def _save(
+    order: EvidenceOrder, config: AgentConfig, clock: Clock, seconds_left: Callable[[], float], for_upload: float
+) -> Saved:
     """What became of it. Whatever goes wrong on the way is an answer, not a crash: the recovery waits for one."""
     try:
         ticket = read_ticket(order.ticket)
-        place = _workplace(Path(config.state_dir) / FOLDER)
+        place = _workplace(Path(config.state_dir) / FOLDER, clock.utc_now().timestamp())
         with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
             (files := Path(folder) / "files").mkdir()
             wanted = list(exhibits(config, order.with_bug_report))
@@ -73,11 +74,11 @@ def _save(order: EvidenceOrder, config: AgentConfig, seconds_left: Callable[[], 
         return Saved(reason=str(error))
 
 
-def _workplace(place: Path) -> Path:
+def _workplace(place: Path, now: float) -> Path:
     """Where orders work, each in a folder of its own. What is left of those that were killed is removed."""
     place.mkdir(parents=True, exist_ok=True)
     for old in place.iterdir():
-        if old.stat().st_mtime < time.time() - STALE_SECONDS:
+        if old.stat().st_mtime < now - STALE_SECONDS:
             shutil.rmtree(old, ignore_errors=True)
     return place
 

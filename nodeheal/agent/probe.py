@@ -40,15 +40,7 @@ def run(command: Sequence[str], output: Path, seconds: float, limit_bytes: int, 
     """
     began = time.monotonic()
     try:
-        with output.open("wb") as file, (errors or output).open("ab") as complaints:
-            process = subprocess.Popen(
-                list(command),
-                cwd=output.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=complaints if errors else file,
-                start_new_session=True,  # its own group, so that its children end with it
-            )
+        process = _start(command, output, errors)
     except FileNotFoundError:
         return Ran(error=NOT_INSTALLED)
     except OSError as error:
@@ -60,6 +52,19 @@ def run(command: Sequence[str], output: Path, seconds: float, limit_bytes: int, 
             _kill(process)
     took = round(time.monotonic() - began, 2)
     return Ran(took, process.returncode, _cut(output, limit_bytes), f"no answer within {seconds:g} s" * given_up)
+
+
+def _start(command: Sequence[str], output: Path, errors: Path | None) -> "subprocess.Popen[bytes]":
+    """Start it in its own group, so that its children end with it."""
+    with output.open("wb") as file, (errors or output).open("ab") as complaints:
+        return subprocess.Popen(
+            list(command),
+            cwd=output.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=complaints if errors else file,
+            start_new_session=True,
+        )
 
 
 def _wait(process: "subprocess.Popen[bytes]", output: Path, until: float, limit_bytes: int) -> bool:

@@ -1,7 +1,7 @@
 """Have a node save what it can tell of its fault, before anything is done to it that would wipe it out."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import StepRequest, StepResult
@@ -31,10 +31,14 @@ def freeze_evidence(request: StepRequest, ports: Ports, policy: RecoveryPolicy) 
         ports.workflows.resume(token, result_of(request, ports, Outcome.REFUSED, why_not))
         return
     seconds = min(policy.evidence.seconds, request.decision.deadline_seconds)
-    expires_at = ports.clock() + timedelta(seconds=seconds)
+    if _ask(node, request, ports, policy, ports.clock() + timedelta(seconds=seconds)):
+        tell(request, ports, "evidence-asked", f"{node.node_id} saves its state first, within {seconds} s")
+
+
+def _ask(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy, expires_at: datetime) -> bool:
+    """Give leave to upload, and send the command. False: it had been sent already, or there is nobody to send it to."""
     request_id = request_id_of(request)
-    key = evidence_key(request.incident_id, request_id)
-    upload = ports.sign_upload(key, policy.evidence.max_bytes, expires_at)
+    upload = ports.sign_upload(evidence_key(request.incident_id, request_id), policy.evidence.max_bytes, expires_at)
     wait = _wait(request, node, upload, ports)
 
     def send() -> str:
@@ -42,13 +46,12 @@ def freeze_evidence(request: StepRequest, ports: Ports, policy: RecoveryPolicy) 
         return ports.commands.collect(node, request_id, upload, expires_at, bug_report=bug_report)
 
     try:
-        sent = send_once(wait, send, request, ports)
+        return send_once(wait, send, request, ports) is not None
     except NotFound as gone:
         forget(ports, wait)
-        ports.workflows.resume(token, result_of(request, ports, Outcome.FAILED, f"nothing could be saved: {gone}"))
-        return
-    if sent is not None:
-        tell(request, ports, "evidence-asked", f"{node.node_id} saves its state first, within {seconds} s")
+        result = result_of(request, ports, Outcome.FAILED, f"nothing could be saved: {gone}")
+        ports.workflows.resume(wait.token, result)
+        return False
 
 
 def frozen(
