@@ -9,7 +9,8 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent, NodeBooted
+from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
+from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, JobState, Verdict
 from nodeheal.domain.incident import incident_id_of
@@ -20,6 +21,7 @@ from nodeheal.services import wakeup
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.escalate_incident import escalate_incident
+from nodeheal.services.freeze_evidence import freeze_evidence
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang, submit_job
@@ -111,6 +113,7 @@ class FakeCluster:
             **{
                 state: self._child(stem)
                 for state, stem in {
+                    "Freeze evidence": "freeze_evidence",
                     "Reboot node": "reboot_node",
                     "Run diagnostics": "run_diagnostics",
                     "Replace node": "replace_node",
@@ -123,6 +126,7 @@ class FakeCluster:
     def _child(self, stem: str) -> Callable[[Json], Any]:
         inner: dict[str, Any] = {
             "Reserve attempt": self._answers_at_once(reserve_attempt),
+            "Freeze evidence": self._waits(freeze_evidence, self._evidence_arrives, self.policy),
             "Reboot node": self._waits(reboot_node, self._boots),
             "Run diagnostics": self._waits(run_diagnostics, self._diagnosed, self.policy),
             "Replace node": self._answers_at_once(replace_node),
@@ -211,6 +215,15 @@ class FakeCluster:
             failed_tests=("memory",) if verdict is Verdict.FAILED else (),
         )
         wakeup.on_diagnostics_finished(event, self.ports)
+
+    def _evidence_arrives(self, request: StepRequest) -> None:
+        name, request_id = request.decision.node_id, f"{request.incident_id}-{request.turn}"
+        if name in self.hangs:
+            return
+        fact = self._fact(name, self.node(name).boot_id)
+        key = evidence_key(request.incident_id, request_id)
+        event = EvidenceFrozen(**fact, request_id=request_id, object_key=key, size_bytes=4_711, items=12)
+        wakeup.on_evidence_frozen(event, self.ports)
 
     def _fact(self, name: str, boot_id: str) -> dict[str, Any]:
         shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version"})
