@@ -72,6 +72,7 @@ def ports() -> Ports:
             topic_arn=os.environ.get(names.ENV_TOPIC_ARN, ""),
             quarantine_url=os.environ.get(names.ENV_QUARANTINE_URL, ""),
         ),
+        evidence_bucket=os.environ.get(names.ENV_EVIDENCE_BUCKET, ""),
     )
 
 

@@ -1,7 +1,7 @@
 """stop_gang: see nodeheal/services/stop_gang.py."""
 
-from lambdas.composition import ports, step
+from lambdas.composition import policy, ports, step
 from nodeheal.contract.steps import StepRequest
 from nodeheal.services.stop_gang import stop_gang
 
-handler = step(StepRequest, lambda request: stop_gang(request, ports()))
+handler = step(StepRequest, lambda request: stop_gang(request, ports(), policy()), reads_policy=True)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from lambdas.composition import Event, explain, logger, ports
 from nodeheal.contract import names
-from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
+from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.ports import Ports
 from nodeheal.services import new_machine, wakeup
 from nodeheal.services.translate.ecs_task import EcsTaskDetail, task_change
@@ -37,6 +37,8 @@ def _read(kind: object, detail: Event) -> Callable[[Ports], None]:
             return partial(wakeup.on_node_booted, NodeBooted.model_validate(detail))
         case names.DIAGNOSTICS_FINISHED:
             return partial(wakeup.on_diagnostics_finished, DiagnosticsFinished.model_validate(detail))
+        case names.EVIDENCE_FROZEN:
+            return partial(wakeup.on_evidence_frozen, EvidenceFrozen.model_validate(detail))
         case names.ECS_TASK_STATE_CHANGE:
             change = task_change(EcsTaskDetail.model_validate(detail))
             return partial(wakeup.on_task_change, change) if change is not None else _nothing

@@ -12,6 +12,7 @@ from typing import Protocol
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
+from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine
@@ -181,6 +182,10 @@ class Scheduler(Protocol):
         """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
 
 
+# Gives leave to upload to this key, at most so many bytes, until then. Nothing is written by asking.
+SignUpload = Callable[[str, int, datetime], Upload]
+
+
 @dataclass(frozen=True)
 class CommandStatus:
     """What became of a command on a node. `state`: PENDING, SUCCEEDED, FAILED, or UNKNOWN (nobody knows it)."""
@@ -190,13 +195,24 @@ class CommandStatus:
 
 
 class NodeCommands(Protocol):
-    """Makes nodes do things. Every command names the boot it is meant for and when it expires."""
+    """Makes nodes do things. Every command names the boot it is meant for and when it expires.
+
+    A node that the other side does not know (any more) is NotFound, and nothing was sent.
+    """
 
     def reboot(self, node: Node, expires_at: datetime) -> str:
         """Ask for a reboot of exactly this boot; the command's id. Acceptance proves nothing."""
 
-    def diagnose(self, node: Node, level: int, request_id: str, expires_at: datetime) -> str:
+    def diagnose(self, node: Node, ask: Diagnosis, request_id: str, expires_at: datetime) -> str:
         """Ask for diagnostics; the command's id. The node answers with a Diagnostics Finished event."""
+
+    def collect(
+        self, node: Node, request_id: str, upload: Upload, expires_at: datetime, *, bug_report: bool = False
+    ) -> str:
+        """Ask for evidence, to be uploaded by `expires_at`; the command's id. The node answers with Evidence Frozen."""
+
+    def checkpoint(self, nodes: Sequence[Node], job_id: str, expires_at: datetime) -> Sequence[str]:
+        """Ask the job's tasks on these nodes to write a checkpoint now; the commands' ids. Nobody answers."""
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         """What became of the command."""
@@ -304,4 +320,5 @@ class Ports:
     messenger: Messenger
     watchlist: Watchlist
     witnesses: Witnesses
+    sign_upload: SignUpload
     clock: Clock

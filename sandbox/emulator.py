@@ -87,6 +87,7 @@ async def _serve(directory: Path, port: int, boot_seconds: float) -> None:
     from ministack import app as ministack
 
     from sandbox.cloud import Cloud, Control, end_everything
+    from sandbox.s3_post import serve_posts
 
     sandbox_id = os.environ.get(ID_VARIABLE, f"sandbox-{os.getpid()}")
     cloud = Cloud(directory, f"http://127.0.0.1:{port}", boot_seconds, sandbox_id)
@@ -98,7 +99,7 @@ async def _serve(directory: Path, port: int, boot_seconds: float) -> None:
     config.graceful_timeout = 0.2
     config.errorlog = logging.getLogger("hypercorn.error")
     stop = _stop_event()
-    await serve(_with_control(ministack.app, control), config, shutdown_trigger=stop.wait)
+    await serve(_with_control(serve_posts(ministack.app), control), config, shutdown_trigger=stop.wait)
     await asyncio.to_thread(cloud.close)
     await asyncio.to_thread(end_everything, sandbox_id, os.getsid(0))
     logging.shutdown()

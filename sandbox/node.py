@@ -97,7 +97,7 @@ class Node:
 
     def start(self) -> None:
         """First boot, at once."""
-        for name in ("logs", "state", "tasks", "ssm"):
+        for name in ("logs", "state", "tasks", "ssm", "run"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         _write(self.directory / "agent.json", json.dumps(self._agent_config(), indent=2))
         self.set_faults(Faults())
@@ -175,6 +175,8 @@ class Node:
             "LANG": "C.UTF-8",
             processes.NODE_MARK: str(self.directory),
             processes.SANDBOX_MARK: self.spec.sandbox_id,
+            # On a real node a folder that the task definition mounts; here processes share the node's.
+            "NODEHEAL_CHECKPOINT_DIR": str(self.directory / "run"),
             "NODEHEAL_AGENT_CONFIG": str(self.directory / "agent.json"),
             "NODEHEAL_BOOT_ID_FILE": str(self.directory / "boot_id"),
             "AWS_SHARED_CREDENTIALS_FILE": str(self.directory / "credentials"),
@@ -234,6 +236,7 @@ class Node:
             "kernel_log": [{"kind": "file", "path": str(self.kernel_log)}],
             "boot_id_file": str(self.directory / "boot_id"),
             "state_dir": str(self.directory / "state"),
+            "checkpoint_dir": str(self.directory / "run"),
             "address": self.spec.address,
             "accelerators": self.spec.gpus,
         }

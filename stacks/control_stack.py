@@ -25,7 +25,12 @@ from stacks.stages import stack_options
 from stacks.state_stack import KEPT, StateStack
 from stacks.workflows import CHILDREN, PARENT, PARENT_PERMISSIONS, Workflow, build_workflow
 
-DOCUMENTS = {names.REBOOT_DOCUMENT: "reboot-node", names.DIAGNOSTICS_DOCUMENT: "run-diagnostics"}
+DOCUMENTS = {
+    names.REBOOT_DOCUMENT: "reboot-node",
+    names.DIAGNOSTICS_DOCUMENT: "run-diagnostics",
+    names.EVIDENCE_DOCUMENT: "freeze-evidence",
+    names.CHECKPOINT_DOCUMENT: "checkpoint-now",
+}
 EVENTS_A_BATCH = 10
 RETENTION = {
     7: logs.RetentionDays.ONE_WEEK,
@@ -134,6 +139,7 @@ class ControlStack(cdk.Stack):
             names.ENV_TOPIC_ARN: self._state.topic.topic_arn,
             names.ENV_RECOVER_NODE_ARN: self._places["recover_node"],
             names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,
+            names.ENV_EVIDENCE_BUCKET: self._state.evidence.bucket_name,
             names.ENV_POLICY: self._state.policy.ids,
             "POWERTOOLS_SERVICE_NAME": spec.stem,
         }

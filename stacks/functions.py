@@ -23,6 +23,7 @@ from stacks.permission import (
     READ_POLICY,
     RESUME,
     SEE_NODE,
+    SIGN_UPLOADS,
     START_RECOVERY,
     STATE,
     STOP_TASK,
@@ -71,6 +72,10 @@ class FunctionSpec:
 
 
 _FIND = (FIND_NODE, SEE_NODE)
+SEE_COMMAND = Permission(
+    "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
+)
+_ASK_FOR_CHECKPOINT = send_command("ask a gang for a checkpoint before it is stopped", names.CHECKPOINT_DOCUMENT)
 
 FUNCTIONS = (
     FunctionSpec(
@@ -111,13 +116,23 @@ FUNCTIONS = (
         timeout_seconds=55,  # a run begins with no further pool after 30 s
         is_event_driven=True,
     ),
-    FunctionSpec("decide_next_step", (READ_POLICY,), keep_warm=True),
-    FunctionSpec("isolate_node", (*_FIND, *SEE_MACHINES, SWITCH_NODE, STOP_TASK, READ_POLICY, RESUME), keep_warm=True),
+    FunctionSpec("decide_next_step", (READ_POLICY, SEE_COMMAND), keep_warm=True),
+    FunctionSpec(
+        "isolate_node",
+        (*_FIND, *SEE_MACHINES, SWITCH_NODE, *_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME),
+        keep_warm=True,
+    ),
     FunctionSpec("reserve_attempt", keep_warm=True),
     FunctionSpec(
         "reboot_node", (*send_command("reboot a node", names.REBOOT_DOCUMENT), REBOOT_MACHINE, RESUME), keep_warm=True
     ),
-    FunctionSpec("run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), RESUME)),
+    FunctionSpec(
+        "run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), READ_POLICY, RESUME)
+    ),
+    FunctionSpec(
+        "freeze_evidence",
+        (*send_command("save evidence", names.EVIDENCE_DOCUMENT), SIGN_UPLOADS, READ_POLICY, RESUME),
+    ),
     FunctionSpec(
         "replace_node",
         (*SEE_MACHINES, *LAUNCH_MACHINE, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
@@ -130,7 +145,7 @@ FUNCTIONS = (
     FunctionSpec("wait_for_news", (RESUME, ANNOUNCE)),
     FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE)),
     FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME)),
-    FunctionSpec("stop_gang", (STOP_TASK, RESUME)),
+    FunctionSpec("stop_gang", (*_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME)),
     FunctionSpec(
         "launch_gang",
         (
@@ -157,9 +172,7 @@ FUNCTIONS = (
     FunctionSpec(
         "look_once",
         (
-            Permission(
-                "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
-            ),
+            SEE_COMMAND,
             *SEE_MACHINES,
             SEE_LAUNCHES,
         ),

@@ -94,6 +94,11 @@ SWITCH_NODE = Permission(
     MANAGED_IN_CLUSTER,
 )
 STOP_TASK = Permission("stop only tasks that nodeheal started", ("ecs:StopTask",), (TASKS,), MANAGED_IN_CLUSTER)
+SIGN_UPLOADS = Permission(
+    "sign for a node's upload of evidence: what is signed can do no more than who signs",
+    ("s3:PutObject",),
+    ("arn:{partition}:s3:::" + names.EVIDENCE_BUCKET + "/" + names.EVIDENCE_PREFIX + "*",),
+)
 QUARANTINE = Permission("keep what cannot be read", ("sqs:SendMessage",), ("{quarantine}",))
 KEEP_FAILED = Permission("keep an event on which it failed three times", ("sqs:SendMessage",), ("{undelivered}",))
 ANNOUNCE = Permission("put what operators must know on the bus", ("events:PutEvents",), ("{bus}",))

@@ -30,6 +30,7 @@ UNITS = {
     "tries": "times",
     "heartbeats": "times",
     "level": "level",
+    "mb": "MiB",
     "limit": "attempts",
 }
 
@@ -231,7 +232,7 @@ def _type(annotation: object) -> str:
         return ", ".join(f"`{word.value}`" for word in annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
-    return _TYPES[annotation]
+    return "null" if annotation is type(None) else _TYPES[annotation]
 
 
 def _default(field: FieldInfo) -> str:

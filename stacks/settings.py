@@ -41,6 +41,9 @@ class Settings(BaseModel):
     cluster: str = Field(default="training", pattern=r"^[A-Za-z0-9_-]{1,255}$", description="the ECS cluster to heal")
     alert_emails: tuple[Email, ...] = Field(default=(), description="who is told; each must confirm its subscription")
     log_retention_days: Literal[7, 30, 90, 180, 365] = Field(default=90, description="days that function logs are kept")
+    evidence_retention_days: int = Field(
+        default=90, ge=1, le=3650, description="days that evidence of incidents is kept in its bucket"
+    )
     task_role_arns: tuple[RoleArn, ...] = Field(default=(), description="task roles that a restarted job may be given")
     instance_role_arns: tuple[RoleArn, ...] = Field(
         default=(), description="roles of the instance profiles in launch templates that EC2 nodes are replaced from"

@@ -5,6 +5,7 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
@@ -36,6 +37,7 @@ class StateStack(cdk.Stack):
         self.event_dlq = self._queue("EventDlq", "nodeheal-events-dead")
         self.event_queue = self._queue("EventQueue", "nodeheal-events", self.event_dlq)
         self.quarantine = self._queue("Quarantine", "nodeheal-quarantine")
+        self.evidence = self._evidence_bucket(settings)
         self._route_health_events()
         self._approval_key(settings)
         self.node_role = self._node_role(settings)
@@ -66,6 +68,27 @@ class StateStack(cdk.Stack):
             sort_key=_string(names.INDEX_SORT_KEY),
         )
         return table
+
+    def _evidence_bucket(self, settings: Settings) -> s3.Bucket:
+        """Where nodes put what they save of a fault. Nobody but the function that signs for them may write it."""
+        bucket = s3.Bucket(
+            self,
+            "Evidence",
+            bucket_name=names.EVIDENCE_BUCKET.format(account=cdk.Aws.ACCOUNT_ID, region=cdk.Aws.REGION),
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    expiration=cdk.Duration.days(settings.evidence_retention_days),
+                    abort_incomplete_multipart_upload_after=cdk.Duration.days(1),
+                )
+            ],
+            removal_policy=cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN,
+        )
+        accept(bucket, "AwsSolutions-S1", "an access log would need a bucket of its own; CloudTrail has data events")
+        return bucket
 
     def _topic(self, settings: Settings) -> sns.Topic:
         topic = sns.Topic(self, "Topic", topic_name="nodeheal-alerts", display_name="nodeheal", enforce_ssl=True)
@@ -152,6 +175,7 @@ class StateStack(cdk.Stack):
             "EventQueueUrl": self.event_queue.queue_url,
             "EventDlqUrl": self.event_dlq.queue_url,
             "QuarantineUrl": self.quarantine.queue_url,
+            "EvidenceBucketName": self.evidence.bucket_name,
         }
         for key, value in outputs.items():
             cdk.CfnOutput(self, key, value=value)

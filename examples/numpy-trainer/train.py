@@ -1,9 +1,11 @@
 """A small data-parallel training job: a two-layer network on synthetic data, gradients averaged over plain TCP.
 
 It behaves as a real job does where recovery is concerned: the same result however often it is interrupted, atomic
-checkpoints, a resume from the newest valid one, and an immediate end on SIGTERM. Python and NumPy are all it needs.
+checkpoints, a resume from the newest valid one, one more checkpoint when the node asks for it or the job is stopped,
+and a prompt end on SIGTERM. Python and NumPy are all it needs.
 
-Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, NODEHEAL_RUN, and TRAINER_* for the options.
+Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, NODEHEAL_JOB, NODEHEAL_RUN, NODEHEAL_CHECKPOINT_DIR, and
+TRAINER_* for the options.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -37,6 +40,8 @@ KEPT_CHECKPOINTS = 3
 JOIN_SECONDS = 60.0  # how long the ranks of a gang may take to find one another
 LOST_PEER_SECONDS = 600.0  # as NCCL: a rank without its peer hangs this long unless somebody stops it
 TERMINATED = 143
+REQUESTS_DIRECTORY = "/run/nodeheal/checkpoint"
+LOOK_SECONDS = 0.1  # how often rank 0 looks for a request
 HEADER = struct.Struct("!Q")
 HELLO = struct.Struct("!II")
 
@@ -55,6 +60,7 @@ class Options:
     world_size: int
     master: tuple[str, int]
     run: int
+    request: Path | None  # where this node's agent asks for a checkpoint
 
 
 class PeerLost(Exception):
@@ -185,10 +191,18 @@ class Checkpoints:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._lock = threading.Lock()
+        self._saved = -1
         directory.mkdir(parents=True, exist_ok=True)
 
     def save(self, step: int, parameters: Vector) -> None:
-        """Write one, then forget the oldest."""
+        """Write one, then forget the oldest. Whoever comes with a step that is saved already has nothing to do."""
+        with self._lock:
+            if step > self._saved:
+                self._write(step, parameters)
+                self._saved = step
+
+    def _write(self, step: int, parameters: Vector) -> None:
         buffer = io.BytesIO()
         np.savez(buffer, step=np.array(step), parameters=parameters)
         body = buffer.getvalue()
@@ -224,6 +238,53 @@ def _write_whole(path: Path, body: bytes) -> None:
     os.close(folder)
 
 
+class Listener:
+    """Rank 0's ear: it saves the last whole step at once when it is asked to, and before the job ends on SIGTERM.
+
+    On a thread of its own: the main one may hang in a collective operation just then, because a peer has died.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, request: Path | None) -> None:
+        self._latest: tuple[int, Vector] | None = None
+        self._checkpoints = checkpoints
+        self._request = request
+        self._answered = self._asked()  # what an earlier run was asked is not for this one
+        self._ends = threading.Event()
+
+    def start(self) -> None:
+        """Listen until the process ends."""
+        signal.signal(signal.SIGTERM, lambda number, frame: self._ends.set())
+        threading.Thread(target=self._listen, name="listener", daemon=True).start()
+
+    def took(self, step: int, parameters: Vector, is_due: bool) -> None:
+        """A step is whole; it is saved now if a checkpoint is due, and whenever somebody asks."""
+        self._latest = (step, parameters)  # as a whole, so that no half step is ever saved
+        if is_due:
+            self._checkpoints.save(step, parameters)
+
+    def _listen(self) -> None:
+        while not self._ends.wait(LOOK_SECONDS):
+            asked = self._asked()
+            if asked is not None and asked != self._answered:
+                self._save("asked for")
+                self._answered = asked
+        self._save("SIGTERM:")
+        os._exit(TERMINATED)
+
+    def _save(self, why: str) -> None:
+        if self._latest is not None:
+            logger.info("%s a checkpoint at step %s", why, self._latest[0])
+            self._checkpoints.save(*self._latest)
+
+    def _asked(self) -> float | None:
+        """When the newest request was made, if it still holds."""
+        try:
+            found = json.loads(self._request.read_text(encoding="utf-8")) if self._request else {}
+            return float(found["asked_at"]) if found["expires_at"] > time.time() else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
 class Progress:
     """One line of JSON for each step and each turn of events."""
 
@@ -249,6 +310,7 @@ def train(options: Options) -> None:
     """Train to the last step, from wherever the last run came to."""
     gang = Gang(options)
     checkpoints = Checkpoints(options.directory) if options.rank == 0 else None
+    listener = Listener(checkpoints, options.request) if checkpoints is not None else None
     note: Note = _keep_no_books
     state = np.concatenate([[0.0], parameters_at_start()])
     if checkpoints is not None:
@@ -259,13 +321,15 @@ def train(options: Options) -> None:
         note(event="resumed" if saved else "started", step=int(state[0]))
     state = gang.share(state)
     first, parameters = int(state[0]), state[1:].copy()
+    if listener is not None:
+        listener.start()
     for step in range(first + 1, options.steps + 1):
         began = time.monotonic()
         loss, gradient = loss_and_gradient(parameters, step, options.rank)
         mean = gang.mean(np.concatenate([[loss], gradient]))
-        parameters -= LEARNING_RATE * mean[1:]
-        if checkpoints is not None and (step % options.checkpoint_every == 0 or step == options.steps):
-            checkpoints.save(step, parameters)
+        parameters = parameters - LEARNING_RATE * mean[1:]
+        if listener is not None:
+            listener.took(step, parameters, is_due=step % options.checkpoint_every == 0 or step == options.steps)
         note(step=step, loss=float(mean[0]))
         time.sleep(max(0.0, options.step_seconds - (time.monotonic() - began)))
     note(event="finished", step=options.steps)
@@ -280,6 +344,7 @@ def options_from(arguments: list[str] | None, environment: "os._Environ[str]") -
     parser.add_argument("--step-seconds", type=float, default=float(get("TRAINER_STEP_SECONDS", "0")))
     parser.add_argument("--directory", type=Path, default=Path(get("TRAINER_DIRECTORY", "checkpoints")))
     given = parser.parse_args(arguments)
+    requests = Path(get("NODEHEAL_CHECKPOINT_DIR", REQUESTS_DIRECTORY))
     return Options(
         steps=given.steps,
         checkpoint_every=given.checkpoint_every,
@@ -289,12 +354,13 @@ def options_from(arguments: list[str] | None, environment: "os._Environ[str]") -
         world_size=int(get("WORLD_SIZE", "1")),
         master=(get("MASTER_ADDR", "127.0.0.1"), int(get("MASTER_PORT", "29500"))),
         run=int(get("NODEHEAL_RUN", "0")),
+        request=requests / f"{get('NODEHEAL_JOB')}.json" if get("NODEHEAL_JOB") else None,
     )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0 when done, 143 on SIGTERM, 1 when a peer was lost and nobody stopped us."""
-    # At once: a checkpoint is renamed into place or not there at all, so that nothing needs to be finished first.
+    # At once, but for rank 0 when it trains: a checkpoint is renamed into place or not there at all.
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(TERMINATED))
     options = options_from(arguments, os.environ)
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {options.rank} %(message)s")

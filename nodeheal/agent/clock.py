@@ -1,4 +1,4 @@
-"""The only place of the agent that reads a clock."""
+"""The only place of the agent that reads the time of day. A probe counts its own seconds."""
 
 import time
 from collections.abc import Callable

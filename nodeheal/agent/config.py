@@ -47,6 +47,7 @@ class AgentConfig:
     kernel_log: tuple[KernelLog, ...] = (KernelLog("kmsg", "/dev/kmsg"),)
     boot_id_file: str = "/proc/sys/kernel/random/boot_id"
     state_dir: str = "/var/lib/nodeheal"
+    checkpoint_dir: str = "/run/nodeheal/checkpoint"  # tasks that take part see it too; gone with the boot
     heartbeat_seconds: float = 60.0
     address: str | None = None
     accelerators: int | None = None
@@ -122,7 +123,7 @@ def _value(key: str, value: object) -> object:
 
 
 def _text(key: str, value: object) -> str:
-    limit = 4096 if key in ("endpoint_url", "boot_id_file", "state_dir") else _WORD_CHARACTERS
+    limit = 4096 if key in ("endpoint_url", "boot_id_file", "state_dir", "checkpoint_dir") else _WORD_CHARACTERS
     _checked(key, value, isinstance(value, str) and 0 < len(value) <= limit, f"text of 1 to {limit} characters")
     if key == "node_id":
         _checked(key, value, _NODE_ID.fullmatch(str(value)) is not None, "an instance id such as mi-0a1b2c3d4e5f67890")

@@ -1,29 +1,32 @@
-"""`nodeheal-agent diagnose`: runs DCGM's diagnostics once and reports the verdict."""
+"""`nodeheal-agent diagnose`: runs diagnostics once and reports the verdict."""
 
 import json
 import logging
-import os
-import signal
-import subprocess
 import sys
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from nodeheal.agent.bus import BusUnavailable, EventBus
+from nodeheal.agent.bus import EventBus
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.event import DiagnosticsFinished, Speaker
+from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
+from nodeheal.agent.diagnostics.bench import Bench, Output
+from nodeheal.agent.event import CheckResult, DiagnosticsFinished, Speaker
 from nodeheal.agent.machine import accelerators
-from nodeheal.agent.spool import Entry, Spool
-from nodeheal.contract.evidence.dcgm_diag import parse_diagnostic
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
+from nodeheal.agent.spool import Spool
 from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.vocabulary import Verdict
+from nodeheal.contract.evidence.tool_report import unknown, worst_of
+from nodeheal.contract.vocabulary import Check, Verdict
 
-EXIT_REPORTED = 0
-EXIT_REFUSED = 3
-# NVIDIA gives seconds, 2, 30 and 90 minutes for healthy nodes; a dead GPU makes DCGM wait for ever.
-DEADLINE_SECONDS = {1: 300.0, 2: 900.0, 3: 3600.0, 4: 10800.0}
-KILL_GRACE_SECONDS = 5.0
-OUTPUT_CHARACTERS = 4 * 1024 * 1024
+CHECKS: dict[Check, Callable[[Bench], tuple[Report, Output]]] = {
+    Check.dcgm: dcgm.check,
+    Check.neuron: neuron.check,
+    Check.efa: efa.check,
+    Check.stress: stress.check,
+}
 
 logger = logging.getLogger(__name__)
 
@@ -37,80 +40,60 @@ class DiagnoseOrder:
     boot_id: str
     expires_at: float
     deadline_seconds: float | None = None
+    checks: tuple[Check, ...] = (Check.dcgm,)
+    first: tuple[str, ...] = ()  # the tests that failed before
 
 
 def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
     """Run, report, and print one line of JSON; the exit code. A stale order is refused and nothing is reported."""
-    refusal = _refusal(order, config.boot_id(), clock)
+    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
     if refusal:
         logger.error("diagnostics refused", extra={"why": refusal, "request": order.request_id})
         return EXIT_REFUSED
-    expected = accelerators(config)
-    diagnosis, output = run_dcgmi(order.level, order.deadline_seconds or DEADLINE_SECONDS[order.level], expected)
-    event = Speaker(config.identity, order.boot_id).diagnosed(
-        order.request_id, diagnosis.verdict, diagnosis.failed_tests, f"{diagnosis.reason}\n{output}", clock.utc_now()
-    )
-    _report(event, spool, bus)
-    summary = {
-        "verdict": event.verdict,
-        "failed_tests": event.failed_tests,
-        "reason": diagnosis.reason,
-        "request_id": event.request_id,
-    }
-    sys.stdout.write(json.dumps(summary) + "\n")
-    return EXIT_REPORTED
+    parts = _run_all(order, accelerators(config), clock)
+    found = _named_first(worst_of([part for part, _, _ in parts]), order.first)
+    results = tuple(result for _, result, _ in parts)
+    said = "\n".join(text for _, _, text in parts)
+    speaker = Speaker(config.identity, order.boot_id)
+    event = speaker.diagnosed(order.request_id, found, results, f"{found.reason}\n{said}", clock.utc_now())
+    report(event, spool, bus)
+    sys.stdout.write(_summary(event, found.reason) + "\n")
+    return EXIT_DONE
 
 
-def run_dcgmi(level: int, deadline_seconds: float, expected: int) -> tuple[Report, str]:
-    """The verdict and what DCGM printed. A diagnostic that hangs has failed: only broken hardware makes it."""
-    command = ["dcgmi", "diag", "-r", str(level), "-j"]
+def _run_all(order: DiagnoseOrder, expected: int, clock: Clock) -> list[tuple[Report, CheckResult, str]]:
+    """Every check. A disk that takes no output is no fault of the accelerators: nobody can tell."""
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # its own group, so that its children end with it
-            text=True,
-            errors="replace",
-        )
+        with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
+            bench = Bench(Path(folder), order.level, expected, order.first, order.deadline_seconds)
+            return [_run(check, bench, clock) for check in order.checks]
     except OSError as error:
-        return Report(Verdict.UNKNOWN, reason=f"dcgmi cannot be run: {error.strerror}"), ""
-    try:
-        output, errors = process.communicate(timeout=deadline_seconds)
-    except subprocess.TimeoutExpired:
-        return Report(Verdict.FAILED, ("timeout",), reason=f"no answer within {deadline_seconds:g} s"), ""
-    finally:
-        if process.returncode is None:
-            _kill(process)
-    # The exit code says no more than the results: dcgmi also returns an error for mere warnings.
-    return parse_diagnostic(output[:OUTPUT_CHARACTERS], expected), errors + output
+        nothing = unknown(f"the tools' output cannot be kept: {error}")
+        return [(nothing, CheckResult(order.checks[0], Verdict.UNKNOWN, nothing.reason), "")]
 
 
-def _refusal(order: DiagnoseOrder, boot_id: str, clock: Clock) -> str | None:
-    if order.boot_id != boot_id:
-        return f"meant for boot {order.boot_id}, this is {boot_id}"
-    if clock.utc_now().timestamp() >= order.expires_at:
-        return "the order has expired"
-    return None
+def _run(check: Check, bench: Bench, clock: Clock) -> tuple[Report, CheckResult, str]:
+    """One check, its line in the answer, and what its tool said."""
+    began = clock.monotonic()
+    found, output = CHECKS[check](bench)
+    result = CheckResult(check, found.verdict, found.reason, round(clock.monotonic() - began, 1))
+    return found, result, f"{output.errors}{output.text}"
 
 
-def _report(event: DiagnosticsFinished, spool: Spool, bus: EventBus) -> None:
-    """Keep it, then try to deliver it; if that fails, the running agent does, now or after a restart."""
-    spool.put([event])
-    entry = Entry(event.event_id, event.detail_type, event.to_json(), event.observed_at.timestamp())
-    try:
-        receipt = bus.put([entry])
-    except BusUnavailable as error:
-        logger.error("the bus is out of reach; the agent will deliver the result", extra={"why": error})
-        return
-    spool.forget(receipt.accepted)
+def _named_first(found: Report, first: tuple[str, ...]) -> Report:
+    """What failed before and fails again is what a reader looks for."""
+    ordered = sorted(found.failed_tests, key=lambda test: test not in first)
+    return replace(found, failed_tests=tuple(ordered))
 
 
-def _kill(process: "subprocess.Popen[str]") -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=KILL_GRACE_SECONDS)
-    except (ProcessLookupError, subprocess.TimeoutExpired):
-        # Uninterruptible in the driver: nobody can end it, and waiting for it would hang us too.
-        logger.warning("dcgmi did not end", extra={"pid": process.pid})
+def _summary(event: DiagnosticsFinished, reason: str) -> str:
+    """What look_once reads if the event gets lost."""
+    return json.dumps(
+        {
+            "verdict": event.verdict,
+            "failed_tests": event.failed_tests,
+            "reason": reason,
+            "request_id": event.request_id,
+            "measured": dict(event.measured),
+        }
+    )

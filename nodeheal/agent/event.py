@@ -7,19 +7,23 @@ because pydantic alone costs 10 MiB on every node.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar, TypedDict
 
 from nodeheal import __version__
 from nodeheal.contract import names
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.vocabulary import Action, Family, Provider, Verdict
+from nodeheal.contract.evidence.finding import Finding, Report
+from nodeheal.contract.evidence.measures import MEASURES
+from nodeheal.contract.vocabulary import Action, Check, Family, Provider, Verdict
 from nodeheal.domain.catalog import find
 
 SCHEMA_VERSION = 1
 EVIDENCE_CHARACTERS = 8192
 ADDRESS_CHARACTERS = 255
+REASON_CHARACTERS = 1000
+CHECK_CHARACTERS = 300  # health_event.REASON_CHARACTERS
+EVIDENCE_ITEMS = 64  # health_event.EVIDENCE_ITEMS
 CUT_MARK = " … [cut]"
 
 
@@ -89,6 +93,16 @@ class NodeBooted(NodeFact):
     accelerators: int
 
 
+@dataclass(frozen=True)
+class CheckResult:
+    """One part of a diagnosis, and how it went."""
+
+    check: Check
+    verdict: Verdict
+    reason: str = ""
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsFinished(NodeFact):
     """The answer to a diagnostics command."""
@@ -98,7 +112,34 @@ class DiagnosticsFinished(NodeFact):
     request_id: str
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    measured: Mapping[str, float] = field(default_factory=dict)
     evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceFrozen(NodeFact):
+    """What was saved before anything was done to the node, and where it is."""
+
+    detail_type: ClassVar[str] = names.EVIDENCE_FROZEN
+
+    request_id: str
+    object_key: str | None = None
+    size_bytes: int = 0
+    items: int = 0
+    failed: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What became of the evidence that was asked for. No object_key: it is not in the bucket, and `reason` says why."""
+
+    object_key: str | None = None
+    size_bytes: int = 0
+    items: int = 0
+    failed: tuple[str, ...] = ()
+    reason: str = ""
 
 
 class _Header(TypedDict):
@@ -157,16 +198,23 @@ class Speaker:
         )
 
     def diagnosed(
-        self, request_id: str, verdict: Verdict, failed_tests: tuple[str, ...], evidence: str, at: datetime
+        self, request_id: str, report: Report, checks: tuple[CheckResult, ...], evidence: str, at: datetime
     ) -> DiagnosticsFinished:
         """The answer to the request; running the command again answers it again under the same id."""
         return DiagnosticsFinished(
             **self._header("diagnostics", request_id, at=at),
             request_id=request_id,
-            verdict=verdict,
-            failed_tests=failed_tests,
+            verdict=report.verdict,
+            failed_tests=report.failed_tests,
+            checks=tuple(replace(one, reason=clip(one.reason, CHECK_CHARACTERS)) for one in checks),
+            measured=dict(sorted(report.measured.items())[:MEASURES]),
             evidence=clip(evidence),
         )
+
+    def froze(self, request_id: str, saved: Saved, at: datetime) -> EvidenceFrozen:
+        """What became of the evidence. Collecting it again answers the same request under the same id."""
+        bounded = replace(saved, failed=saved.failed[:EVIDENCE_ITEMS], reason=clip(saved.reason, REASON_CHARACTERS))
+        return EvidenceFrozen(**self._header("evidence", request_id, at=at), request_id=request_id, **asdict(bounded))
 
     def _header(self, *fact: str, at: datetime) -> _Header:
         who = self.identity

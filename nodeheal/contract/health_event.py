@@ -9,12 +9,15 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
+from nodeheal.contract.evidence.measures import MEASURES
 from nodeheal.contract.names import OUTSIDE_SOURCES, SILENCES
-from nodeheal.contract.vocabulary import Action, Family, Provider, Verdict
+from nodeheal.contract.vocabulary import Action, Check, Family, Provider, Verdict
 
 # instance id, managed-instance id, or a scheduler's own id with its Region and account in front.
 NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}$"
 LABELS = 16
+EVIDENCE_ITEMS = 64
+REASON_CHARACTERS = 300
 EVIDENCE_BYTES = 8192  # a kernel line is at most 1 KiB; a finding in JSON a few; an event may hold 256 KiB in all
 
 
@@ -96,10 +99,38 @@ class NodeBooted(NodeFact):
     accelerators: int = Field(ge=0, description="how many accelerators the node reports")
 
 
+class CheckResult(Frozen):
+    """One part of a diagnosis."""
+
+    check: Check
+    verdict: Verdict
+    reason: Annotated[str, Field(max_length=REASON_CHARACTERS)] = ""
+    seconds: float = Field(default=0.0, ge=0)
+
+
 class DiagnosticsFinished(NodeFact):
     """The answer to a diagnostics command."""
 
     request_id: Word = Field(description="echoed from the command: it names the wait that this resumes")
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
+    checks: tuple[CheckResult, ...] = Field(default=(), max_length=8, description="its parts, and how each went")
+    measured: Annotated[dict[Word, float], Field(max_length=MEASURES)] = Field(
+        default_factory=dict, description="numbers to compare with the last good run: bandwidths, temperatures"
+    )
     evidence: Annotated[str, Field(max_length=EVIDENCE_BYTES)] = ""
+
+
+class EvidenceFrozen(NodeFact):
+    """What a node could save of its state before anything was done to it, and where it has put that."""
+
+    request_id: Word = Field(description="echoed from the command: it names the wait that this resumes")
+    object_key: Annotated[str, Field(max_length=1024)] | None = Field(
+        default=None, description="where in the evidence bucket it is; none: it could not be uploaded"
+    )
+    size_bytes: int = Field(default=0, ge=0, description="of the archive that was uploaded")
+    items: int = Field(default=0, ge=0, description="how many files of evidence it holds")
+    failed: tuple[Word, ...] = Field(
+        default=(), max_length=EVIDENCE_ITEMS, description="what could not be had whole: hung, cut off, left out"
+    )
+    reason: Annotated[str, Field(max_length=1000)] = Field(default="", description="why it was not uploaded")

@@ -13,6 +13,7 @@ OPERATOR_REQUEST = "operator_request"  # the code of such a request, in family h
 NODE_HEALTH_REPORTED = "Node Health Reported"
 NODE_BOOTED = "Node Booted"
 DIAGNOSTICS_FINISHED = "Diagnostics Finished"
+EVIDENCE_FROZEN = "Evidence Frozen"
 INCIDENT_CLOSED = "Incident Closed"
 INCIDENT_ESCALATED = "Incident Escalated"
 INCIDENT_WAITING = "Incident Waiting"
@@ -44,6 +45,8 @@ MACHINE_STATE_CHANGE = "EC2 Instance State-change Notification"
 # SSM -----------------------------------------------------------------------------------------------------------------
 REBOOT_DOCUMENT = "nodeheal-reboot-node"
 DIAGNOSTICS_DOCUMENT = "nodeheal-run-diagnostics"
+EVIDENCE_DOCUMENT = "nodeheal-freeze-evidence"
+CHECKPOINT_DOCUMENT = "nodeheal-checkpoint-now"
 
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
@@ -61,6 +64,7 @@ ENV_TOPIC_ARN = "NODEHEAL_TOPIC_ARN"
 ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
 ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
+ENV_EVIDENCE_BUCKET = "NODEHEAL_EVIDENCE_BUCKET"
 ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, with "/" between them
 
 # The input of a scheduled ping that keeps a function warm; the handler answers it without doing anything.
@@ -79,6 +83,18 @@ POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
 METRICS = "nodeheal"
 METRIC_POLICY_REFUSED = "PolicyRefused"
+
+# The bucket ----------------------------------------------------------------------------------------------------------
+# Bucket names are one namespace for everybody: account and Region make this one ours.
+EVIDENCE_BUCKET = "nodeheal-evidence-{account}-{region}"
+EVIDENCE_PREFIX = "incidents/"
+EVIDENCE_TYPE = "application/gzip"
+
+
+def evidence_key(incident_id: str, request_id: str) -> str:
+    """Where the evidence that one request asks for is kept."""
+    return f"{EVIDENCE_PREFIX}{incident_id}/{request_id}.tar.gz"
+
 
 # The table -----------------------------------------------------------------------------------------------------------
 TABLE = "nodeheal"

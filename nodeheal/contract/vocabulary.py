@@ -44,6 +44,15 @@ class Verdict(_Word):
     FAILED = "FAILED"
 
 
+class Check(_Word):
+    """What a diagnosis is made of."""
+
+    dcgm = "dcgm"
+    neuron = "neuron"
+    efa = "efa"
+    stress = "stress"
+
+
 class Provider(_Word):
     """Who can reboot and replace a node."""
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, NextRung, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, NextRung, Outcome, Step
 from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case
 from nodeheal.domain.diagnosis import Fault
@@ -60,6 +60,7 @@ def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
         return say.hand_over(f"{fault.title}: {told or 'isolated, as the catalog asks'}; nothing is left to try")
     rung = rungs[0]
     held = brakes.held_in_the_middle(say, seen, fault, rung) or _no_capacity(say, seen, fault, rung)
+    held = held or _evidence_first(say, seen, fault)
     if held is not None:
         return held
     if rung is Action.REPLACE and not seen.tried and seen.proof is None:
@@ -69,6 +70,15 @@ def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
             return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
     reason = f"{told}; next is {WITH_ARTICLE[rung]}" if told else f"{fault.title}: {fault.short_why}"
     return say.step(Step(rung.value), reason, rung)
+
+
+def _evidence_first(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+    """Once, before anything is done to the node. One that says nothing any more is not waited for."""
+    is_silent = fault.event.family is Family.heartbeat
+    if seen.evidence is not None or seen.tried or is_silent or not say.policy.evidence.enabled:
+        return None
+    why = "what the node can tell of its fault is saved first: afterwards it is gone"
+    return say.step(Step.FREEZE_EVIDENCE, why, deadline_seconds=say.policy.evidence.seconds)
 
 
 def _no_capacity(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Decision | None:

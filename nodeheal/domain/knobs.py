@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from nodeheal.contract.health_event import Frozen, Word
-from nodeheal.contract.vocabulary import Action, Family, NextRung
+from nodeheal.contract.vocabulary import Action, Check, Family, NextRung
 from nodeheal.domain.catalog import BUDGET_GROUPS
 from nodeheal.domain.replacement import Replacement
 
@@ -146,6 +146,9 @@ class PoolPolicy(Frozen):
         default=None, ge=1, le=4, description="dcgmi diag -r for this pool; empty: the document's"
     )
     replacement: Replacement = Field(default_factory=Replacement)
+    checks: tuple[Check, ...] = Field(
+        default=(Check.dcgm,), min_length=1, description="what proves a repair, in this order"
+    )
 
     @model_validator(mode="after")
     def _modes_are_of_actions(self) -> Self:

@@ -60,6 +60,7 @@ class Node:
     agent_version: str = ""
     agent_since: datetime | None = None  # when this version was first heard
     good_since: datetime | None = None  # when it last passed its diagnostics; what it reported before is history
+    good_run: dict[str, float] = field(default_factory=dict)  # what its last good diagnosis measured
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
     paused_until: datetime | None = None  # a human wants nothing touched until then
     paused_why: str = ""

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from nodeheal.contract.health_event import Frozen, NodeId, Word
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.knobs import (
     DAY,
     LONGEST,
@@ -87,11 +88,25 @@ class RecoveryPolicy(Frozen):
         le=LONGEST,
         description="a rebooted node must run this long without a fault before it is back in service",
     )
+    regression_percent: float = Field(
+        default=20.0,
+        gt=0,
+        le=100,
+        description="a bandwidth or temperature that is so much worse than in the node's last good run needs a human",
+    )
     probation_seconds: int = Field(
         default=3_600, ge=0, le=LONGEST, description="no new gang on a returned node for this long"
     )
     max_turns: int = Field(default=24, gt=3, le=1_000, description="decisions in one incident before a human is asked")
     deadlines: Deadlines = Field(default_factory=Deadlines)
+    evidence: Evidence = Field(default_factory=Evidence)
+    checkpoint_seconds: int = Field(
+        default=60,
+        ge=0,
+        le=LONGEST,
+        description="how long a request for a checkpoint holds, sent right before a gang is stopped; 0: none is sent."
+        " Nobody waits for it: the wait is the task's own grace, stopTimeout",
+    )
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -33,6 +33,7 @@ class Progress:
     isolation: StepResult | None = None
     tried: list[Rung] = field(default_factory=list)
     proof: StepResult | None = None  # of the node that is to carry the job
+    evidence: StepResult | None = None  # of what the node could tell before it was touched
     contradiction: str = ""  # a fault on the boot that the reboot led to
     returned: StepResult | None = None
     restart: StepResult | None = None
@@ -112,6 +113,8 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.proof = result
         if result.outcome is not Outcome.DONE and seen.tried:
             seen.tried[-1].disproven = result.reason
+    elif result.step is Step.FREEZE_EVIDENCE:
+        seen.evidence = result
     elif result.step is Step.RETURN:
         seen.returned = result
     elif result.step is Step.RESTART_WORKLOAD:

@@ -40,7 +40,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     _drain(node, ports)
     tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     done = result_of(request, ports, Outcome.DONE, "drained, and its gang has stopped", evidence={"drained": "true"})
-    stop_and_resume(request, ports, done)
+    stop_and_resume(request, ports, policy, done)
 
 
 def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.approval import Question
-from nodeheal.ports import Ports, Wait
+from nodeheal.ports import CommandStatus, Ports, Wait
+from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.isolate_node import DRAINED
+from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import launch_id
 from nodeheal.services.look_at_replacement import look_at_replacement
 from nodeheal.services.reboot_node import BOOT
@@ -26,6 +28,7 @@ def look_once(request: StepRequest, ports: Ports) -> StepResult:
     """What can be seen of a step whose answer did not come. UNKNOWN where nothing can be told."""
     look: dict[Step, Callable[[StepRequest, Ports], StepResult]] = {
         Step.ISOLATE: _at_isolation,
+        Step.FREEZE_EVIDENCE: _at_evidence,
         Step.REBOOT: _at_reboot,
         Step.DIAGNOSE: _at_diagnosis,
         Step.REPLACE: look_at_replacement,
@@ -96,23 +99,38 @@ def _read_summary(request: StepRequest, ports: Ports, output: str, wait: Wait) -
     """The command's own output: one line of JSON that the agent prints beside the event that did not arrive."""
     try:
         summary = json.loads(output.strip().splitlines()[-1])
-        verdict, failed = Verdict(summary["verdict"]), ", ".join(summary["failed_tests"])
-    except (IndexError, KeyError, TypeError, ValueError):
+        verdict, failed = Verdict(summary["verdict"]), [str(test) for test in summary["failed_tests"]]
+        measured = {str(name): float(number) for name, number in summary.get("measured", {}).items()}
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         why = "the diagnostics' output cannot be read"
         return result_of(request, ports, Outcome.UNKNOWN, why, boot_id=wait.boot_id)
-    outcome, why = judged(verdict, failed)
-    return result_of(request, ports, outcome, why, boot_id=wait.boot_id)
+    found = judge(StepResult.model_validate_json(wait.result_json), verdict, failed, measured, ports)
+    return found.model_copy(update={"finished_at": ports.clock()})
 
 
-def judged(verdict: Verdict, failed_tests: str) -> tuple[Outcome, str]:
-    """What a diagnosis is worth. Only OK is a proof. DEGRADED (settings, not hardware) is for a human, not a swap."""
-    if verdict is Verdict.OK:
-        return Outcome.DONE, "diagnostics passed"
-    if verdict is Verdict.DEGRADED:
-        return Outcome.UNKNOWN, f"diagnostics found the node's settings wanting: {failed_tests or 'see its output'}"
-    if verdict is Verdict.UNKNOWN:
-        return Outcome.UNKNOWN, f"diagnostics gave no result{f' ({failed_tests})' if failed_tests else ''}"
-    return Outcome.FAILED, f"diagnostics failed: {failed_tests or verdict}"
+def _at_evidence(request: StepRequest, ports: Ports) -> StepResult:
+    """What is known of the evidence. It may still arrive: its place is told, so that a human can look there later."""
+    wait = ports.waits.get(EVIDENCE, request_id_of(request))
+    if wait is None:
+        return result_of(request, ports, Outcome.UNKNOWN, "no evidence was asked for")
+    node = node_of(request.decision.node_id, ports)
+    status = ports.commands.look(node, wait.command_id) if wait.command_id else CommandStatus("UNKNOWN")
+    forget(ports, wait)
+    blank = StepResult.model_validate_json(wait.result_json)
+    known = _read_saved(blank, status.output) if status.state == "SUCCEEDED" else None
+    why = f"no evidence within {_seconds(request)}; the command is {status.state}"
+    found = known or blank.model_copy(update={"outcome": Outcome.TIMED_OUT, "reason": why})
+    return found.model_copy(update={"finished_at": ports.clock()})
+
+
+def _read_saved(blank: StepResult, output: str) -> StepResult | None:
+    """The command's own output: one line of JSON that the agent prints beside the event that did not arrive."""
+    try:
+        saved = json.loads(output.strip().splitlines()[-1])
+        told = saved["object_key"], int(saved["size_bytes"]), int(saved["items"]), tuple(map(str, saved["failed"]))
+        return frozen(blank, *told, str(saved["reason"]))
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _at_wait(request: StepRequest, ports: Ports) -> StepResult:

@@ -1,18 +1,24 @@
 """Have a node rerun its diagnostics, and let its own answer resume the workflow."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Outcome
+from nodeheal.contract.vocabulary import Outcome, Step
+from nodeheal.domain.evidence import Diagnosis
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.judge_diagnosis import FAILED_TESTS, TOLERANCE
 from nodeheal.services.send_command import send_once
 from nodeheal.services.steps import node_of, result_of, tell, token_of
 
 DIAGNOSTICS = "diagnostics"
+FIRST_TESTS = 5
+_TEST = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
-def run_diagnostics(request: StepRequest, ports: Ports) -> None:
+def run_diagnostics(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
     """Send the command once. The workflow resumes with what the node found on the boot that it has now."""
     token = token_of(request)
     node = node_of(request.decision.node_id, ports)
@@ -23,10 +29,13 @@ def run_diagnostics(request: StepRequest, ports: Ports) -> None:
     request_id = request_id_of(request)
     deadline = ports.clock() + timedelta(seconds=request.decision.deadline_seconds)
     wait = Wait(DIAGNOSTICS, request_id, token, request.incident_id, deadline, boot_id=node.boot_id)
-    wait = _with_template(wait, request, ports)
-    level = request.decision.diagnostics_level or 1
-    if send_once(wait, lambda: ports.commands.diagnose(node, level, request_id, deadline), request, ports) is not None:
-        tell(request, ports, "diagnostics-sent", f"dcgmi diag -r {level} started on {node.node_id}")
+    wait = _with_template(wait, request, ports, policy)
+    first = _failed_before(request, ports)
+    ask = Diagnosis(request.decision.diagnostics_level or 1, policy.pool(node.pool).checks, first)
+    if send_once(wait, lambda: ports.commands.diagnose(node, ask, request_id, deadline), request, ports) is not None:
+        again = f", {', '.join(first)} first" if first else ""
+        text = f"diagnostics at level {ask.level} ({', '.join(ask.checks)}) started on {node.node_id}{again}"
+        tell(request, ports, "diagnostics-sent", text)
 
 
 def request_id_of(request: StepRequest) -> str:
@@ -34,7 +43,18 @@ def request_id_of(request: StepRequest) -> str:
     return f"{request.incident_id}-{request.turn}"
 
 
-def _with_template(wait: Wait, request: StepRequest, ports: Ports) -> Wait:
-    """The wait with a result to fill in: whoever resumes it knows neither the step nor the node."""
-    blank = result_of(request, ports, Outcome.UNKNOWN, "no answer yet", boot_id=wait.boot_id)
+def _failed_before(request: StepRequest, ports: Ports) -> tuple[str, ...]:
+    """The tests that this node has failed in this incident: a repair is proven by them before anything else."""
+    turns = ports.incidents.history(request.incident_id).turns
+    results = [turn.result for turn in turns if turn.result is not None and turn.result.step is Step.DIAGNOSE]
+    own = [result for result in results if result.node_id == request.decision.node_id]
+    named = [test for result in own for test in result.evidence.get(FAILED_TESTS, "").split(",")]
+    # They come from a node, and go into a command.
+    return tuple(dict.fromkeys(test for test in named if _TEST.fullmatch(test)))[:FIRST_TESTS]
+
+
+def _with_template(wait: Wait, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> Wait:
+    """The wait with a result to fill in: whoever resumes it knows neither the step, nor the node, nor the policy."""
+    known = {TOLERANCE: str(policy.regression_percent)}
+    blank = result_of(request, ports, Outcome.UNKNOWN, "no answer yet", boot_id=wait.boot_id, evidence=known)
     return replace(wait, result_json=blank.model_dump_json())

@@ -5,7 +5,9 @@ from datetime import timedelta
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
 from nodeheal.services.steps import result_of, resume_if_complete, tell, token_of
 
 GANG_STOPPED = "gang_stopped"
@@ -16,17 +18,17 @@ def run_key(job_id: str, run: int) -> str:
     return f"{job_id}/{run}"
 
 
-def stop_gang(request: StepRequest, ports: Ports) -> None:
+def stop_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
     """Ask all ranks to end, each with its own grace. The workflow resumes with DONE when all have stopped."""
     _, run = current_run(request.decision.job_id, ports)
     if run is not None and is_newer_than_fault(run, request, ports):
         done = result_of(request, ports, Outcome.DONE, f"run {run.number} was launched after the fault")
         ports.workflows.resume(token_of(request), done)
         return
-    stop_and_resume(request, ports, result_of(request, ports, Outcome.DONE, "the gang has stopped"))
+    stop_and_resume(request, ports, policy, result_of(request, ports, Outcome.DONE, "the gang has stopped"))
 
 
-def stop_and_resume(request: StepRequest, ports: Ports, result: StepResult) -> None:
+def stop_and_resume(request: StepRequest, ports: Ports, policy: RecoveryPolicy, result: StepResult) -> None:
     """Stop the gang of the decision's job, then resume with `result`. Safe to repeat."""
     token = token_of(request)
     job, run = current_run(request.decision.job_id, ports)
@@ -44,6 +46,7 @@ def stop_and_resume(request: StepRequest, ports: Ports, result: StepResult) -> N
         result_json=result.model_dump_json(),
     )
     ports.waits.save(wait)
+    ask_for_checkpoint(job, alive, request, ports, policy)
     names = ", ".join(f"rank {task.rank} on {task.node_id}" for task in alive)
     tell(request, ports, "gang-stopping", f"stopping {job.job_id}, with its grace: {names}")
     for task in alive:

@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
+from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import JobState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import GangTask, Run
 from nodeheal.domain.node import BootView
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.ingest import enrolled
+from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
-from nodeheal.services.look_once import judged
 from nodeheal.services.new_machine import welcome
 from nodeheal.services.reboot_node import BOOT
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
@@ -45,14 +46,29 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
 
 
 def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
-    """Resume the diagnosis that asked, if the node still has the boot that was to be diagnosed."""
+    """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed."""
     wait = ports.waits.get(DIAGNOSTICS, event.request_id)
     if wait is None or wait.boot_id != event.boot_id:
         return
     blank = StepResult.model_validate_json(wait.result_json)
-    outcome, reason = judged(event.verdict, ", ".join(event.failed_tests))
-    evidence = {"diagnostics": event.evidence[:1000]} if event.evidence else {}
-    resume(ports, wait, _at(blank, ports, outcome=outcome, reason=reason, evidence=evidence))
+    if blank.node_id != event.node_id:
+        return
+    found = judge(blank, event.verdict, event.failed_tests, event.measured, ports)
+    said = {"diagnostics": event.evidence[:1000]} if event.evidence else {}
+    if event.checks:
+        said["checks"] = "; ".join(f"{one.check} {one.verdict} in {one.seconds:g} s" for one in event.checks)
+    resume(ports, wait, _at(found, ports, evidence={**found.evidence, **said}))
+
+
+def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
+    """Resume the step that asked for evidence, if it is this node's, of the boot that was asked."""
+    wait = ports.waits.get(EVIDENCE, event.request_id)
+    if wait is None or wait.boot_id != event.boot_id:
+        return
+    blank = StepResult.model_validate_json(wait.result_json)
+    if blank.node_id == event.node_id:
+        known = frozen(blank, event.object_key, event.size_bytes, event.items, event.failed, event.reason)
+        resume(ports, wait, _at(known, ports))
 
 
 def on_command_failed(command_id: str, ports: Ports) -> None:

@@ -50,6 +50,7 @@ PAGE = "Page operators"
 COMMANDS = {
     "Decide",
     "End",
+    "Freeze",
     "Hand",
     "Isolate",
     "Launch",
@@ -203,7 +204,7 @@ def test_the_parent_knows_each_step_by_a_word_of_the_vocabulary() -> None:
     asked = [rule["Condition"].split("'")[1] for rule in states_of(PARENT)["Which step?"]["Choices"]]
 
     assert [word for word in asked if asked.count(word) > 1] == ["WAIT", "WAIT"]  # the first is for approval
-    assert {Step(word) for word in asked} == set(Step) - {Step.FREEZE_EVIDENCE}
+    assert {Step(word) for word in asked} == set(Step)
 
 
 def test_the_parent_may_start_exactly_its_children() -> None:

@@ -115,6 +115,7 @@ def test_health_events_are_queued(real: Templates) -> None:
     [
         names.NODE_BOOTED,
         names.DIAGNOSTICS_FINISHED,
+        names.EVIDENCE_FROZEN,
         names.ECS_TASK_STATE_CHANGE,
         names.SSM_INVOCATION_CHANGE,
         names.GROUP_LAUNCHED,
@@ -142,7 +143,11 @@ def test_only_our_tasks_of_our_cluster_wake_anybody(real: Templates) -> None:
 def test_only_our_own_commands_wake_anybody(real: Templates) -> None:
     detail = rule(real, names.SSM_INVOCATION_CHANGE)["EventPattern"]["detail"]
 
-    assert set(detail["document-name"]) == {names.REBOOT_DOCUMENT, names.DIAGNOSTICS_DOCUMENT}
+    assert set(detail["document-name"]) == {
+        names.REBOOT_DOCUMENT,
+        names.DIAGNOSTICS_DOCUMENT,
+        names.EVIDENCE_DOCUMENT,
+    }
 
 
 def test_a_broken_recovery_pages_unless_it_has_paged_already(real: Templates) -> None:

@@ -46,7 +46,8 @@ MAY = {
     "ecs:StopTask": {"isolate_node", "launch_gang", "stop_gang"},
     "ecs:UpdateContainerInstancesState": {"isolate_node", "return_to_service"},
     "sns:Publish": {"notify"},
-    "ssm:SendCommand": {"reboot_node", "run_diagnostics"},
+    "s3:PutObject": {"freeze_evidence"},
+    "ssm:SendCommand": {"freeze_evidence", "isolate_node", "reboot_node", "run_diagnostics", "stop_gang"},
     "states:StartExecution": {"ingest", "sweep", "take_signal"},
 }
 TAG_KEYS = {f"{key}/{names.MANAGED_TAG}" for key in ("aws:ResourceTag", "aws:RequestTag", "ssm:resourceTag")}
@@ -112,7 +113,13 @@ def test_what_ecs_may_be_asked_to_change_is_in_our_cluster(stem: str, permission
 
 @pytest.mark.parametrize(("stem", "permission"), COMMANDS)
 def test_a_command_goes_to_one_document_or_to_tagged_nodes(stem: str, permission: Permission) -> None:
-    document = {"reboot_node": names.REBOOT_DOCUMENT, "run_diagnostics": names.DIAGNOSTICS_DOCUMENT}[stem]
+    document = {
+        "freeze_evidence": names.EVIDENCE_DOCUMENT,
+        "isolate_node": names.CHECKPOINT_DOCUMENT,
+        "reboot_node": names.REBOOT_DOCUMENT,
+        "run_diagnostics": names.DIAGNOSTICS_DOCUMENT,
+        "stop_gang": names.CHECKPOINT_DOCUMENT,
+    }[stem]
 
     assert permission.resources in {MANAGED_NODES, ("arn:{partition}:ssm:{region}:{account}:document/" + document,)}
 

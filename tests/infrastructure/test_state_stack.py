@@ -79,6 +79,7 @@ def test_the_outputs_have_the_names_that_tools_rely_on(real: Templates) -> None:
 
     assert state == {
         "BusName",
+        "EvidenceBucketName",
         "EventDlqUrl",
         "EventQueueUrl",
         "NodeRoleArn",

@@ -1,26 +1,34 @@
 """The adapters of the world: what they ask of ECS, SSM, Step Functions and SNS, and what the answers mean."""
 
-from collections.abc import Iterator
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.stub import ANY, Stubber
 
 from nodeheal.adapters.aws.ecs import EcsScheduler
+from nodeheal.adapters.aws.evidence import S3UploadSigner
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
+from nodeheal.adapters.memory.evidence import sign_upload
+from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import Outcome, Step
+from nodeheal.contract.vocabulary import Check, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
+from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.ports import CommandStatus
+from nodeheal.ports import CommandStatus, NodeCommands, SignUpload
 from tests.unit.builders import NOW, FrozenClock, node
 
 ARN = "arn:aws:ecs:us-east-1:111122223333:container-instance/training/0123456789abcdef"
@@ -179,6 +187,124 @@ def test_a_command_that_ssm_does_not_know_is_unknown_and_any_other_error_is_a_su
     assert commands.look(node(), "0" * 36) == CommandStatus("UNKNOWN")
     with pytest.raises(ClientError, match="InternalServerError"):
         commands.look(node(), "0" * 36)
+
+
+@on_ssm
+def test_diagnostics_are_asked_for_with_what_failed_before(aws: Aws) -> None:
+    expires = NOW + timedelta(seconds=90)
+    given = {"RequestId": ["inc-1-2"], "Level": ["3"], "Checks": ["dcgm,efa"], "First": ["pcie,memory"]}
+    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
+    for first in (given["First"], ["none"]):
+        asked = {"DocumentName": names.DIAGNOSTICS_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 90}
+        parameters = {**limits, **given, "First": first}
+        aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": parameters})
+    commands = SsmNodeCommands(aws, aws, FrozenClock())
+
+    for failed in (("pcie", "memory"), ()):
+        commands.diagnose(node(), Diagnosis(3, (Check.dcgm, Check.efa), failed), "inc-1-2", expires)
+
+
+@on_ssm
+def test_evidence_is_asked_for_with_the_leave_to_upload_it(aws: Aws) -> None:
+    expires = NOW + timedelta(seconds=90)
+    upload = sign_upload("incidents/inc-1/inc-1-2.tar.gz", 1_000, expires)
+    given = {"RequestId": ["inc-1-2"], "Upload": [upload.ticket], "MaxBytes": ["1000"], "BugReport": ["yes"]}
+    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
+    asked = {"DocumentName": names.EVIDENCE_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 90}
+    aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": {**limits, **given}})
+
+    sent = SsmNodeCommands(aws, aws, FrozenClock()).collect(node(), "inc-1-2", upload, expires, bug_report=True)
+
+    assert sent == "0" * 36
+
+
+@on_ssm
+def test_a_gang_is_asked_for_a_checkpoint_fifty_nodes_at_a_time(aws: Aws) -> None:
+    expires = NOW + timedelta(seconds=60)
+    gang = [node(f"mi-{number:017x}", boot_id=f"boot-{number}") for number in range(60)]
+    for some in (gang[:50], gang[50:]):
+        told = {"Job": ["llama"], "BootIds": [",".join(one.boot_id for one in some)]}
+        asked = {"DocumentName": names.CHECKPOINT_DOCUMENT, "InstanceIds": [one.node_id for one in some]}
+        parameters = {"ExpiresAt": [str(int(expires.timestamp()))], **told}
+        answer = {"Command": {"CommandId": f"{len(some):036d}"}}
+        aws.answers("send_command", answer, {**asked, "TimeoutSeconds": 60, "Parameters": parameters})
+
+    sent = SsmNodeCommands(aws, aws, FrozenClock()).checkpoint(gang, "llama", expires)
+
+    assert sent == [f"{50:036d}", f"{10:036d}"]
+
+
+@pytest.fixture(params=["memory", "ssm"])
+def deaf(request: pytest.FixtureRequest) -> Iterator[NodeCommands]:
+    """Commands of a world in which node A takes none."""
+    if request.param == "memory":
+        yield MemoryNodeCommands(unknown_nodes={A})
+        return
+    made = Aws("ssm")
+    with made.refuses("send_command", "InvalidInstanceId").stub:
+        yield SsmNodeCommands(made, made, FrozenClock())
+        made.stub.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize("verb", ["reboot", "diagnose", "collect", "checkpoint"])
+def test_a_node_that_takes_no_commands_is_not_found(deaf: NodeCommands, verb: str) -> None:
+    upload = sign_upload("incidents/a", 1_000, NOW)
+    send: dict[str, Callable[[], object]] = {
+        "reboot": lambda: deaf.reboot(node(), NOW),
+        "diagnose": lambda: deaf.diagnose(node(), Diagnosis(2), "inc-1-2", NOW),
+        "collect": lambda: deaf.collect(node(), "inc-1-2", upload, NOW),
+        "checkpoint": lambda: deaf.checkpoint([node()], "llama", NOW),
+    }
+
+    with pytest.raises(NotFound, match=A):
+        send[verb]()
+
+
+# S3 ------------------------------------------------------------------------------------------------------------------
+
+
+def signer(region: str, clock: FrozenClock) -> SignUpload:
+    config = Config(signature_version="s3v4", s3={"addressing_style": "virtual"})
+    made: Any = boto3.Session("test", "test", region_name=region).client("s3", config=config)
+    return S3UploadSigner(lambda: made, "evidence", clock)
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_leave_to_upload_says_where_the_object_goes_and_how_big_it_may_be(kind: str) -> None:
+    sign = sign_upload if kind == "memory" else signer("eu-central-1", FrozenClock())
+
+    leave = sign("incidents/inc-1/a.tar.gz", 1_000, NOW + timedelta(seconds=60))
+
+    assert (leave.key, leave.link) == ("incidents/inc-1/a.tar.gz", "s3://evidence/incidents/inc-1/a.tar.gz")
+    assert leave.max_bytes == 1_000
+    assert leave.console_url.startswith("https://")
+
+
+def test_what_is_signed_is_one_key_one_size_and_one_kind() -> None:
+    leave = signer("eu-central-1", FrozenClock())("incidents/inc-1/a.tar.gz", 1_000, NOW + timedelta(seconds=60))
+
+    post = json.loads(base64.urlsafe_b64decode(leave.ticket + "=="))
+    policy = json.loads(base64.b64decode(post["fields"]["policy"]))["conditions"]
+    assert post["url"] == "https://evidence.s3.eu-central-1.amazonaws.com/"
+    assert {"bucket": "evidence"} in policy
+    assert {"key": "incidents/inc-1/a.tar.gz"} in policy
+    assert ["content-length-range", 1, 1_000] in policy
+    assert post["fields"]["Content-Type"] == names.EVIDENCE_TYPE
+    assert re.fullmatch(r"[0-9A-Za-z_-]+", leave.ticket)  # as the SSM document demands
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("eu-central-1", "eu-central-1.console.aws.amazon.com"),
+        ("cn-north-1", "cn-north-1.console.amazonaws.cn"),
+        ("us-gov-west-1", "us-gov-west-1.console.amazonaws-us-gov.com"),
+    ],
+)
+def test_the_console_is_the_partitions_own(region: str, host: str) -> None:
+    leave = signer(region, FrozenClock())("incidents/a", 1_000, NOW + timedelta(seconds=60))
+
+    assert leave.console_url == f"https://{host}/s3/object/evidence?region={region}&prefix=incidents%2Fa"
 
 
 # Step Functions ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 from nodeheal.adapters.memory.ports import memory_ports as ports_of
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Provider, Verdict
+from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
@@ -15,6 +16,7 @@ NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
 ACT = RecoveryPolicy(
     default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=1, max_percent=100)),
     stable_seconds=0,  # time stands still in most tests
+    evidence=Evidence(enabled=False),  # a step of its own, with tests of its own
 )
 
 

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, Outcome, Step
+from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.pool import Pool
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story
@@ -290,3 +291,40 @@ def test_a_pool_says_since_when_it_is_tripped_and_stays_with_the_first_reason() 
 
     assert tripped.tripped("rack r8", NOW + timedelta(seconds=9)) == tripped
     assert replace(tripped.reset("", NOW), version=0) == Pool("demo", breaker_reset_at=NOW)
+
+
+# Evidence ------------------------------------------------------------------------------------------------------------
+
+SAVING = ACT.model_copy(update={"evidence": Evidence(seconds=77)})
+
+
+def test_what_a_node_can_tell_is_saved_once_before_it_is_touched() -> None:
+    story = Story(xid(79), policy=SAVING).isolated()
+
+    decision = story.next()
+
+    assert (decision.step, decision.deadline_seconds) == (Step.FREEZE_EVIDENCE, 77)
+    assert story.then(Outcome.DONE, "9 files saved").next().step is Step.REBOOT
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.UNKNOWN, Outcome.REFUSED])
+def test_evidence_that_cannot_be_had_is_not_asked_for_twice(outcome: Outcome) -> None:
+    story = Story(xid(79), policy=SAVING).isolated().then(outcome, "no answer")
+
+    assert story.next().step is Step.REBOOT
+    assert story.rebooted().failed().next().step is Step.REPLACE
+
+
+def test_nothing_is_saved_where_nothing_is_to_be_done_to_the_node() -> None:
+    assert Story(xid(79), policy=SAVING).next().step is Step.ISOLATE
+    assert Story(xid(31), policy=SAVING).next().step is Step.RESTART_WORKLOAD
+
+
+def test_a_node_that_has_fallen_silent_is_not_asked() -> None:
+    silent = xid(79, family=Family.heartbeat, code="silent", subcode="confirmed", source="nodeheal.sweep")
+
+    assert Story(silent, policy=SAVING).isolated().next().step is not Step.FREEZE_EVIDENCE
+
+
+def test_a_node_that_nobody_may_go_on_with_is_not_asked_either() -> None:
+    assert Story(xid(79), policy=SAVING).isolated().amid(pool=OPEN).next().awaits is Awaited.BREAKER

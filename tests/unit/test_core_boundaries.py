@@ -33,9 +33,10 @@ from nodeheal.ports import CommandStatus, Wait
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.judge_diagnosis import judged
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_around import is_running, look_around
-from nodeheal.services.look_once import judged, look_once
+from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
@@ -1057,7 +1058,7 @@ def _diagnosing(status: CommandStatus | None) -> StepResult:
         unsent: Any = None
         it.ports.commands.look = unsent  # type: ignore[method-assign]
         return look_once(request, it.ports)
-    run_diagnostics(request, it.ports)
+    run_diagnostics(request, it.ports, ACT)
     statuses = it.ports.commands.statuses  # type: ignore[attr-defined]
     statuses.update(dict.fromkeys(statuses, status))
     return look_once(request, it.ports)

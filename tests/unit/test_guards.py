@@ -152,7 +152,7 @@ def test_a_node_of_another_incident_is_neither_rebooted_nor_diagnosed_nor_return
     it.ports.nodes.save(replace(it.node(), open_incident="inc-other"))
 
     reboot_node(request, it.ports)
-    run_diagnostics(request, it.ports)
+    run_diagnostics(request, it.ports, ACT)
 
     assert return_to_service(request, it.ports, ACT).reason == "it belongs to incident inc-other"
     assert it.ports.commands.sent == []  # type: ignore[attr-defined]
@@ -193,7 +193,7 @@ def test_a_wait_that_another_incident_left_is_not_taken_for_a_sent_reboot() -> N
 @pytest.mark.parametrize("step", [isolate_node, reboot_node, run_diagnostics, launch_gang, stop_gang])
 def test_a_step_that_waits_is_never_without_a_token(step: Callable[..., None]) -> None:
     it = Incident()
-    more = [ACT] if step in (isolate_node, launch_gang) else []
+    more = [] if step is reboot_node else [ACT]
     if step is not isolate_node:
         it.isolate()
 

@@ -19,13 +19,14 @@ import lambdas.wakeup
 from lambdas import composition
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, Family, Verdict
+from nodeheal.contract.vocabulary import Action, Family, Step, Verdict
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services import new_machine
+from nodeheal.services.freeze_evidence import freeze_evidence
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.request_action import request_action
@@ -233,12 +234,26 @@ def test_only_a_command_that_failed_ends_the_wait(world: World, status: str, is_
 def test_what_the_diagnostics_found_is_kept_as_evidence(world: World) -> None:
     it = world.serves(Incident())
     it.isolate(), it.reboot()
-    run_diagnostics(it.request(), it.ports)
+    run_diagnostics(it.request(), it.ports, ACT)
 
     found = {"request_id": f"{it.id}-{it.turn}", "verdict": "FAILED", "evidence": "x" * 8000}
     wake(names.DIAGNOSTICS_FINISHED, fact(it, "boot-2", **found))
 
     assert it.resumed().evidence == {"diagnostics": "x" * 1000}
+
+
+def test_evidence_that_a_node_has_saved_resumes_the_step_that_asked_for_it(world: World) -> None:
+    it = world.serves(Incident())
+    it.isolate()
+    request = it.request()
+    freezing = request.decision.model_copy(update={"step": Step.FREEZE_EVIDENCE})
+    freeze_evidence(request.model_copy(update={"decision": freezing}), it.ports, RecoveryPolicy())
+
+    request_id = f"{it.id}-{it.turn}"
+    saved = {"request_id": request_id, "object_key": names.evidence_key(it.id, request_id), "size_bytes": 9, "items": 3}
+    wake(names.EVIDENCE_FROZEN, fact(it, "boot-1", **saved))
+
+    assert it.resumed().evidence["bytes"] == "9"
 
 
 def test_an_event_that_cannot_be_read_is_kept(world: World) -> None:

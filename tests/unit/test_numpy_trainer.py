@@ -16,6 +16,7 @@ import pytest
 TRAIN = Path(__file__).resolve().parents[2] / "examples" / "numpy-trainer" / "train.py"
 pytest.importorskip("numpy")
 
+JOB = "drill"
 Job = Callable[..., "list[subprocess.Popen[bytes]]"]
 
 
@@ -26,11 +27,12 @@ def start(tmp_path: Path) -> Iterator[Job]:
 
     def run(directory: Path, *, ranks: int = 2, run: int = 1, **options: object) -> "list[subprocess.Popen[bytes]]":
         gang = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        asked = {"NODEHEAL_JOB": JOB, "NODEHEAL_CHECKPOINT_DIR": str(directory)}
         arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         found = [
             subprocess.Popen(
                 [sys.executable, str(TRAIN), f"--directory={directory}", *arguments],
-                env={**os.environ, **gang, "RANK": str(rank), "NODEHEAL_RUN": str(run)},
+                env={**os.environ, **gang, **asked, "RANK": str(rank), "NODEHEAL_RUN": str(run)},
                 stderr=subprocess.DEVNULL,
             )
             for rank in range(ranks)
@@ -99,6 +101,61 @@ def test_a_rank_that_has_lost_its_peer_hangs_until_it_is_stopped(tmp_path: Path,
     assert second.poll() is None
     second.terminate()
     assert second.wait(10) == 143
+
+
+def test_a_checkpoint_that_is_asked_for_brings_the_resumed_step_up_to_the_fault(tmp_path: Path, start: Job) -> None:
+    first, second = start(tmp_path, steps=10_000, checkpoint_every=1000, step_seconds=0.01)
+    wait_for(lambda: len(losses_by_step(tmp_path)) > 30)
+    second.kill()  # from here on rank 0 hangs, as in a collective operation
+    second.wait(10)
+    time.sleep(0.2)
+    at_fault = max(losses_by_step(tmp_path))
+
+    ask(tmp_path, expires_in=60)
+
+    wait_for(lambda: whole_checkpoints(tmp_path) == [at_fault])
+    assert first.poll() is None  # it was asked, not stopped
+    first.kill()  # so that nothing is saved on the way out
+    first.wait(10)
+    again = start(tmp_path, run=2, steps=at_fault + 5, checkpoint_every=1000)
+    assert [rank.wait(60) for rank in again] == [0, 0]
+    assert ("resumed", at_fault) in events(tmp_path)
+
+
+def test_a_request_that_has_expired_or_was_for_an_earlier_run_is_not_answered(tmp_path: Path, start: Job) -> None:
+    ask(tmp_path, expires_in=60)
+    start(tmp_path, ranks=1, steps=10_000, checkpoint_every=9_999, step_seconds=0.01)
+    wait_for(lambda: len(losses_by_step(tmp_path)) > 10)
+
+    ask(tmp_path, expires_in=-1)
+    time.sleep(0.5)
+
+    assert whole_checkpoints(tmp_path) == []
+
+
+def test_a_job_that_is_stopped_saves_its_last_whole_step_first(tmp_path: Path, start: Job) -> None:
+    first, second = start(tmp_path, steps=10_000, checkpoint_every=1000, step_seconds=0.01)
+    wait_for(lambda: len(losses_by_step(tmp_path)) > 10)
+
+    for rank in (first, second):
+        rank.terminate()
+
+    assert [first.wait(10), second.wait(10)] == [143, 143]
+    [saved] = whole_checkpoints(tmp_path)
+    assert saved >= max(losses_by_step(tmp_path)) - 1  # a step may end between the checkpoint and the exit
+
+
+def ask(directory: Path, expires_in: float) -> None:
+    """As the agent of the node does."""
+    request = {"job_id": JOB, "asked_at": time.time(), "expires_at": time.time() + expires_in}
+    fresh = directory / f".{JOB}.new"
+    fresh.write_text(json.dumps(request))
+    fresh.replace(directory / f"{JOB}.json")
+
+
+def whole_checkpoints(directory: Path) -> list[int]:
+    """The steps of the checkpoints that are whole."""
+    return sorted(int(path.stem.removeprefix("step-")) for path in directory.glob("step-*.sha256"))
 
 
 def lines(directory: Path) -> list[dict[str, Any]]:

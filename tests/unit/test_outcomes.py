@@ -57,7 +57,7 @@ def test_a_look_ends_the_wait() -> None:
     it.last = look_once(rebooting, it.ports)
     it.swap()
     diagnosing = it.request()
-    run_diagnostics(diagnosing, it.ports)
+    run_diagnostics(diagnosing, it.ports, ACT)
 
     look_once(diagnosing, it.ports)
 
@@ -71,7 +71,7 @@ def test_a_diagnosis_that_may_not_have_been_sent_has_timed_out_and_one_that_was_
     assert look_once(request, it.ports).outcome is Outcome.UNKNOWN
     it.ports.commands.diagnose = lambda *_, **__: (_ for _ in ()).throw(TimeoutError("read timed out"))  # type: ignore
     with pytest.raises(TimeoutError):
-        run_diagnostics(request, it.ports)
+        run_diagnostics(request, it.ports, ACT)
 
     assert look_once(request, it.ports).outcome is Outcome.TIMED_OUT
 
@@ -205,7 +205,7 @@ def test_a_rank_on_a_node_that_nobody_knows_may_still_write_and_one_without_a_ta
     run = it.ports.jobs.get_run("llama", 1)
     assert run is not None
     it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], task_id="")))
-    stop_gang(it.request(), it.ports)
+    stop_gang(it.request(), it.ports, ACT)
     it.ports.nodes.nodes.clear()  # type: ignore[attr-defined]
 
     assert may_write(run.tasks[0], it.ports)

@@ -31,7 +31,7 @@ def healed(code: int = 79) -> Incident:
 def restarted_for_an_application_fault() -> Incident:
     it = Incident(31)
     request = it.request()
-    stop_gang(request, it.ports)
+    stop_gang(request, it.ports, ACT)
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=143)
     it.clock.advance(1)
@@ -104,7 +104,7 @@ def test_a_copy_that_arrives_beside_the_first_delivery_makes_up_for_its_lost_sta
 def test_a_gang_that_would_not_stop_is_not_taken_for_a_restarted_one() -> None:
     it = Incident(31)
     request = it.request()
-    stop_gang(request, it.ports)
+    stop_gang(request, it.ports, ACT)
 
     assert look_once(request, it.ports).outcome is not Outcome.DONE
 
@@ -114,14 +114,14 @@ def test_one_application_fault_on_two_nodes_is_one_restart() -> None:
     on_b = xid(31, node_id=B, instance_id=B, event_id="on-b")
     ingest(on_b, it.ports, ACT)
     request = it.request()
-    stop_gang(request, it.ports)
+    stop_gang(request, it.ports, ACT)
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=143)
     it.clock.advance(1)
     launch_gang(request.model_copy(update={"task_token": "launch"}), it.ports, ACT)
 
     of_b = StepRequest(incident_id=incident_id_of(on_b), turn=1, decision=request.decision, task_token="b")
-    stop_gang(of_b, it.ports)
+    stop_gang(of_b, it.ports, ACT)
     launch_gang(of_b.model_copy(update={"task_token": "b2"}), it.ports, ACT)
 
     assert "task-llama-2-0" not in it.ports.scheduler.stopped  # type: ignore[attr-defined]
@@ -133,7 +133,7 @@ def test_a_throttled_look_can_be_repeated() -> None:
     it = Incident()
     it.isolate(), it.reboot()
     request = it.request()
-    run_diagnostics(request, it.ports)
+    run_diagnostics(request, it.ports, ACT)
     look, it.ports.commands.look = it.ports.commands.look, _throttled  # type: ignore
     with pytest.raises(NotAccepted):
         look_once(request, it.ports)
@@ -219,7 +219,7 @@ def test_the_end_of_another_task_does_not_end_a_wait() -> None:
     from_before = it.ports.jobs.get_run("llama", 1)
     assert from_before is not None
     launch = it.request()
-    stop_gang(launch, it.ports)
+    stop_gang(launch, it.ports, ACT)
 
     task = from_before.tasks[1]
     wakeup.on_task_change(TaskChange("llama", 1, "another-task", task.placement, "STOPPED", 0, ""), it.ports)

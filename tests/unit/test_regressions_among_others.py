@@ -290,7 +290,7 @@ def test_a_later_fault_of_an_incident_is_not_taken_for_one_before_the_relaunch()
 
     again = it.request()
     assert again.decision.step is Step.RESTART_WORKLOAD
-    stop_gang(again, it.ports)
+    stop_gang(again, it.ports, ACT)
 
     assert it.is_waiting()  # for the ranks of run 2 to stop
 

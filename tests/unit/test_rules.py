@@ -64,10 +64,10 @@ def test_what_is_done_is_told_as_it_happens_and_at_the_level_that_was_decided() 
     request = it.request()
     level_3 = request.decision.model_copy(update={"diagnostics_level": 3})
 
-    run_diagnostics(request.model_copy(update={"decision": level_3}), it.ports)
+    run_diagnostics(request.model_copy(update={"decision": level_3}), it.ports, ACT)
 
     told = [entry.text for entry in it.ports.incidents.history(it.id).timeline if entry.kind == "progress"]
-    assert f"dcgmi diag -r 3 started on {A}" in told
+    assert f"diagnostics at level 3 (dcgm) started on {A}" in told
 
 
 @pytest.mark.parametrize("what", ["launch", "event"])

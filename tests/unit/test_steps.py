@@ -116,7 +116,7 @@ class Incident:
         return self.resumed()
 
     def diagnose(self, verdict: Verdict = Verdict.OK, boot_id: str = "boot-2", name: str = A) -> StepResult:
-        run_diagnostics(self.request(), self.ports)
+        run_diagnostics(self.request(), self.ports, ACT)
         self.diagnosed(verdict, boot_id, name)
         return self.resumed()
 
@@ -421,7 +421,7 @@ def test_a_reboot_that_may_have_been_sent_is_unknown() -> None:
 def test_a_diagnosis_of_an_older_boot_is_no_answer() -> None:
     it = Incident()
     it.isolate(), it.reboot()
-    run_diagnostics(it.request(), it.ports)
+    run_diagnostics(it.request(), it.ports, ACT)
 
     it.diagnosed(Verdict.OK, boot_id="boot-1")
     assert it.is_waiting()
@@ -461,7 +461,7 @@ def test_at_the_deadline_of_a_diagnosis_its_output_decides(state: str, output: s
     it = Incident()
     it.isolate(), it.reboot()
     request = it.request()
-    run_diagnostics(request, it.ports)
+    run_diagnostics(request, it.ports, ACT)
     it.ports.commands.statuses["command-2"] = CommandStatus(state, output)  # type: ignore[attr-defined]
 
     assert look_once(request, it.ports).outcome is outcome
@@ -473,7 +473,7 @@ def test_a_node_that_is_not_ours_is_not_diagnosed() -> None:
     request = it.request()
     it.ports.nodes.save(replace(it.node(), open_incident=None))
 
-    run_diagnostics(request, it.ports)
+    run_diagnostics(request, it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent, NodeBooted
+from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
+from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, JobState, Verdict
 from nodeheal.domain.approval import Links
@@ -20,6 +21,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
+from nodeheal.services.freeze_evidence import freeze_evidence
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang, submit_job
@@ -106,6 +108,7 @@ class FakeCluster:
             "Open incident": {},
             "Decide next step": self._decide,
             "Isolate node": self._waits(isolate_node, self._gang_stops, self.policy),
+            "Freeze evidence": self._waits(freeze_evidence, self._evidence_arrives, self.policy),
             "Wait for approval": self._waits(wait_for_approval, lambda request: self.on_question(request), LINKS),
             "Wait for news": self._waits(wait_for_news, lambda _: self.on_wait()),
             "Return to service": self._answers_at_once(return_to_service, self.policy),
@@ -128,9 +131,9 @@ class FakeCluster:
         inner: dict[str, Any] = {
             "Reserve attempt": self._answers_at_once(reserve_attempt),
             "Reboot node": self._waits(reboot_node, self._boots),
-            "Run diagnostics": self._waits(run_diagnostics, self._diagnosed),
+            "Run diagnostics": self._waits(run_diagnostics, self._diagnosed, self.policy),
             "Replace node": self._waits(replace_node, lambda _: None, self.policy),
-            "Stop gang": self._waits(stop_gang, self._gang_stops),
+            "Stop gang": self._waits(stop_gang, self._gang_stops, self.policy),
             "Launch gang": self._waits(launch_gang, lambda _: self._gang_becomes("RUNNING"), self.policy),
             "Look once": self._answers_at_once(look_once),
         }
@@ -218,6 +221,15 @@ class FakeCluster:
             failed_tests=("memory",) if verdict is Verdict.FAILED else (),
         )
         wakeup.on_diagnostics_finished(event, self.ports)
+
+    def _evidence_arrives(self, request: StepRequest) -> None:
+        name, request_id = request.decision.node_id, f"{request.incident_id}-{request.turn}"
+        if name in self.hangs:
+            return
+        fact = self._fact(name, self.node(name).boot_id)
+        key = evidence_key(request.incident_id, request_id)
+        event = EvidenceFrozen(**fact, request_id=request_id, object_key=key, size_bytes=4_711, items=12)
+        wakeup.on_evidence_frozen(event, self.ports)
 
     def _fact(self, name: str, boot_id: str) -> dict[str, Any]:
         shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version"})

@@ -48,6 +48,9 @@ def _client(service: str, attempts: int) -> Any:
 
     # Timeouts well under a function's own.
     config = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": attempts})
+    if service == "s3":
+        # What is signed for somebody else names the Region's own endpoint, and is not of the old kind.
+        config = config.merge(Config(signature_version="s3v4", s3={"addressing_style": "virtual"}))
     return boto3.client(service, config=config)  # type: ignore[call-overload]
 
 

@@ -1,6 +1,7 @@
 """Values to DynamoDB items and back, and the conditional writes that all stores share."""
 
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
@@ -38,7 +39,16 @@ def to_item(values: Mapping[str, Any]) -> Item:
     from boto3.dynamodb.types import TypeSerializer
 
     serializer = TypeSerializer()
-    return {name: serializer.serialize(value) for name, value in values.items()}
+    return {name: serializer.serialize(_exact(value)) for name, value in values.items()}
+
+
+def _exact(value: Any) -> Any:
+    """DynamoDB's numbers are decimal: a float is written as it is spelled."""
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    if isinstance(value, dict):
+        return {name: _exact(inner) for name, inner in value.items()}
+    return [_exact(inner) for inner in value] if isinstance(value, list) else value
 
 
 def from_item(kind: type[T], item: Item) -> T:

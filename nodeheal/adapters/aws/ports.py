@@ -8,6 +8,7 @@ from typing import Any
 from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.adapters.aws.ecs import EcsScheduler
+from nodeheal.adapters.aws.evidence import S3UploadSigner
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
@@ -30,6 +31,7 @@ def aws_ports(
     to: Destinations,
     make: Callable[[str], Any] = client,
     make_once: Callable[[str], Any] = client_once,
+    evidence_bucket: str = "",
 ) -> Ports:
     """Ports over the AWS clients that `make` and `make_once` return; each is made when its port is first used."""
     rows = Table(make("dynamodb"), table)
@@ -47,5 +49,6 @@ def aws_ports(
         messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
         watchlist=DynamoWatchlist(rows),
         witnesses=AwsWitnesses(partial(make, "ecs"), partial(make, "ssm"), partial(make, "ec2"), clock),
+        sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         clock=clock,
     )

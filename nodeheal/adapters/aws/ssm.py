@@ -3,11 +3,14 @@
 Every command names the boot that it is meant for and when it expires; the node checks both.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.node import Node
 from nodeheal.ports import Clock, CommandStatus
 
@@ -25,6 +28,7 @@ _STATES = {
 }
 # SSM accepts no shorter delivery timeout than this.
 _SHORTEST_DELIVERY_SECONDS = 30
+_NODES_A_COMMAND = 50  # SendCommand names no more
 
 
 class SsmNodeCommands:
@@ -38,9 +42,33 @@ class SsmNodeCommands:
     def reboot(self, node: Node, expires_at: datetime) -> str:
         return self._send(names.REBOOT_DOCUMENT, node, expires_at, {})
 
-    def diagnose(self, node: Node, level: int, request_id: str, expires_at: datetime) -> str:
-        extra = {"Level": [str(level)], "RequestId": [request_id]}
+    def diagnose(self, node: Node, ask: Diagnosis, request_id: str, expires_at: datetime) -> str:
+        extra = {
+            "Level": [str(ask.level)],
+            "RequestId": [request_id],
+            "Checks": [",".join(ask.checks)],
+            "First": [",".join(ask.first) or "none"],
+        }
         return self._send(names.DIAGNOSTICS_DOCUMENT, node, expires_at, extra)
+
+    def collect(
+        self, node: Node, request_id: str, upload: Upload, expires_at: datetime, *, bug_report: bool = False
+    ) -> str:
+        extra = {
+            "RequestId": [request_id],
+            "Upload": [upload.ticket],
+            "MaxBytes": [str(upload.max_bytes)],
+            "BugReport": ["yes" if bug_report else "no"],
+        }
+        return self._send(names.EVIDENCE_DOCUMENT, node, expires_at, extra)
+
+    def checkpoint(self, nodes: Sequence[Node], job_id: str, expires_at: datetime) -> Sequence[str]:
+        sent = []
+        for first in range(0, len(nodes), _NODES_A_COMMAND):
+            some = nodes[first : first + _NODES_A_COMMAND]
+            boots = {"BootIds": [",".join(node.boot_id for node in some)], "Job": [job_id]}
+            sent.append(self._send_to(names.CHECKPOINT_DOCUMENT, some, expires_at, boots))
+        return sent
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         from botocore.exceptions import ClientError
@@ -55,12 +83,25 @@ class SsmNodeCommands:
         return CommandStatus(_STATES.get(seen["Status"], "FAILED"), seen.get("StandardOutputContent", ""))
 
     def _send(self, document: str, node: Node, expires_at: datetime, extra: dict[str, list[str]]) -> str:
+        return self._send_to(document, [node], expires_at, {"BootId": [node.boot_id], **extra})
+
+    def _send_to(
+        self, document: str, nodes: Sequence[Node], expires_at: datetime, parameters: dict[str, list[str]]
+    ) -> str:
+        from botocore.exceptions import ClientError
+
         left = int((expires_at - self._clock()).total_seconds())
-        with throttles_named("SendCommand"):
-            answer = self._once().send_command(
-                DocumentName=document,
-                InstanceIds=[node.instance_id],
-                TimeoutSeconds=max(left, _SHORTEST_DELIVERY_SECONDS),
-                Parameters={"BootId": [node.boot_id], "ExpiresAt": [str(int(expires_at.timestamp()))], **extra},
-            )
+        try:
+            with throttles_named("SendCommand"):
+                answer = self._once().send_command(
+                    DocumentName=document,
+                    InstanceIds=[node.instance_id for node in nodes],
+                    TimeoutSeconds=max(left, _SHORTEST_DELIVERY_SECONDS),
+                    Parameters={"ExpiresAt": [str(int(expires_at.timestamp()))], **parameters},
+                )
+        except ClientError as error:
+            if code_of(error) != "InvalidInstanceId":
+                raise
+            known = ", ".join(node.instance_id for node in nodes)
+            raise NotFound(f"SSM takes no command for {known}: not registered, or not connected") from error
         return answer["Command"]["CommandId"]

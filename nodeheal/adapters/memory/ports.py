@@ -1,5 +1,6 @@
 """A whole world in memory."""
 
+from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.memory.stores import (
     MemoryAttemptLedger,
@@ -32,5 +33,6 @@ def memory_ports(clock: Clock) -> Ports:
         messenger=MemoryMessenger(),
         watchlist=MemoryWatchlist(nodes, incidents),
         witnesses=MemoryWitnesses(),
+        sign_upload=sign_upload,
         clock=clock,
     )

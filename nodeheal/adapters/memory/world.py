@@ -1,11 +1,13 @@
 """The outside world in memory: a scheduler, node commands, workflows and messages that remember what was asked."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.ports import CommandStatus
@@ -48,21 +50,46 @@ class MemoryScheduler:
 
 @dataclass
 class MemoryNodeCommands:
-    """NodeCommands. `sent` lists (verb, node, boot) in order; `statuses` says what became of each command."""
+    """NodeCommands. `sent` lists (verb, node, boot) in order; `statuses` says what became of each command.
+
+    `checkpoints` lists (job, nodes asked) apart: they are requests to tasks, and nobody waits for them.
+    """
 
     sent: list[tuple[str, str, str]] = field(default_factory=list)
     statuses: dict[str, CommandStatus] = field(default_factory=dict)
+    diagnoses: list[Diagnosis] = field(default_factory=list)
+    checkpoints: list[tuple[str, list[str]]] = field(default_factory=list)
+    uploads: list[Upload] = field(default_factory=list)
+    unknown_nodes: set[str] = field(default_factory=set)
 
     def reboot(self, node: Node, expires_at: datetime) -> str:
         return self._send("reboot", node)
 
-    def diagnose(self, node: Node, level: int, request_id: str, expires_at: datetime) -> str:
+    def diagnose(self, node: Node, ask: Diagnosis, request_id: str, expires_at: datetime) -> str:
+        self.diagnoses.append(ask)
         return self._send("diagnose", node)
+
+    def collect(
+        self, node: Node, request_id: str, upload: Upload, expires_at: datetime, *, bug_report: bool = False
+    ) -> str:
+        self.uploads.append(upload)
+        return self._send("collect", node)
+
+    def checkpoint(self, nodes: Sequence[Node], job_id: str, expires_at: datetime) -> Sequence[str]:
+        self._must_know(*nodes)
+        self.checkpoints.append((job_id, [node.node_id for node in nodes]))
+        return [f"checkpoint-{len(self.checkpoints)}"]
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         return self.statuses.get(command_id, CommandStatus("UNKNOWN"))
 
+    def _must_know(self, *nodes: Node) -> None:
+        gone = [node.node_id for node in nodes if node.node_id in self.unknown_nodes]
+        if gone:
+            raise NotFound(f"{', '.join(gone)} takes no commands: not registered with SSM")
+
     def _send(self, verb: str, node: Node) -> str:
+        self._must_know(node)
         self.sent.append((verb, node.node_id, node.boot_id))
         command_id = f"command-{len(self.sent)}"
         self.statuses[command_id] = CommandStatus("PENDING")

@@ -1,5 +1,6 @@
 """What a parser found, before it becomes an event or an answer to an operator."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeheal.contract.vocabulary import Family, Verdict
@@ -26,3 +27,4 @@ class Report:
     failed_components: tuple[str, ...] = ()  # GPU-…, 0000:b9:00.0, "GPU 3", neuron0, rdmap0s6 as the tool names them
     findings: tuple[Finding, ...] = field(default=())
     reason: str = ""
+    measured: Mapping[str, float] = field(default_factory=dict)  # by name; see measures

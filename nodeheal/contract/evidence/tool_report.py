@@ -61,6 +61,23 @@ def sum_up(faults: Iterable[Fault], healthy: str, doubt: str = "", unproven: str
     )
 
 
+def worst_of(reports: Sequence[Report]) -> Report:
+    """One report from several: as bad as the worst of them, with what each had to say. None at all is UNKNOWN."""
+    if not reports:
+        return unknown("nothing was checked")
+    measured: dict[str, float] = {}
+    for report in reports:
+        measured |= report.measured
+    return Report(
+        max((report.verdict for report in reports), key=_GRAVITY.index),
+        tuple(dict.fromkeys(test for report in reports for test in report.failed_tests)),
+        tuple(dict.fromkeys(name for report in reports for name in report.failed_components)),
+        tuple(finding for report in reports for finding in report.findings),
+        "; ".join(report.reason for report in reports if report.reason),
+        measured,
+    )
+
+
 def unknown(reason: str) -> Report:
     """Nothing can be said."""
     return Report(Verdict.UNKNOWN, reason=reason)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent, NodeBooted
+from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -14,6 +14,7 @@ EVENTS: "dict[str, type[BaseModel]]" = {
     "health_event": HealthEvent,
     "node_booted": NodeBooted,
     "diagnostics_finished": DiagnosticsFinished,
+    "evidence_frozen": EvidenceFrozen,
 }
 
 

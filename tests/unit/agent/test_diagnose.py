@@ -66,7 +66,13 @@ def test_a_verdict_is_printed_and_reported(diagnostics: Diagnostics, bus: FakeEv
 
     ended = diagnostics.run()
 
-    expected = {"verdict": "FAILED", "failed_tests": ["pcie"], "reason": "failed: pcie", "request_id": "inc-1/3"}
+    expected: dict[str, Any] = {
+        "verdict": "FAILED",
+        "failed_tests": ["pcie"],
+        "reason": "failed: pcie",
+        "request_id": "inc-1/3",
+    }
+    expected |= {"measured": {}}
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout) == expected
     [event] = reported(bus)
@@ -114,6 +120,33 @@ def test_a_diagnostic_that_hangs_has_failed_and_is_ended(diagnostics: Diagnostic
     eventually(lambda: not _is_running(child))
 
 
+def test_every_check_that_is_asked_for_must_pass_and_has_its_line(
+    diagnostics: Diagnostics, bus: FakeEventBridge
+) -> None:
+    diagnostics.prints(dcgm_4(pcie="Pass"))
+
+    diagnostics.run("boot-1", 60, "--checks", "dcgm,efa")
+
+    [event] = reported(bus)
+    assert [(one["check"], one["verdict"]) for one in event["checks"]] == [("dcgm", "OK"), ("efa", "UNKNOWN")]
+    assert event["verdict"] == "UNKNOWN"
+
+
+def test_what_failed_before_is_named_first(diagnostics: Diagnostics, bus: FakeEventBridge) -> None:
+    diagnostics.prints(dcgm_4(pcie="Fail", memory="Fail"))
+
+    diagnostics.run("boot-1", 60, "--first", "pcie")
+
+    assert [event["failed_tests"] for event in reported(bus)] == [["pcie", "memory"]]
+
+
+def test_an_unknown_check_is_refused_by_name(diagnostics: Diagnostics, bus: FakeEventBridge) -> None:
+    ended = diagnostics.run("boot-1", 60, "--checks", "dcgm,tarot")
+
+    assert ended.returncode == 2
+    assert "tarot" in ended.stderr
+
+
 @pytest.mark.parametrize(("boot_id", "expires_in"), [("another-boot", 60), ("boot-1", -1)])
 def test_a_stale_order_is_refused_and_not_answered(
     diagnostics: Diagnostics, bus: FakeEventBridge, boot_id: str, expires_in: float
@@ -156,6 +189,7 @@ def test_the_ssm_document_runs_the_agent(diagnostics: Diagnostics, bus: FakeEven
     document = json.loads((REPOSITORY / "packaging" / "ssm" / "run-diagnostics.json").read_text())
     script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
     values = {"Level": "2", "RequestId": "inc-1/3", "BootId": "boot-1", "ExpiresAt": str(int(time.time()) + 60)}
+    values |= {"Checks": "dcgm", "First": "memory,pcie"}
     for name, value in values.items():
         script = script.replace("{{ " + name + " }}", value)
 

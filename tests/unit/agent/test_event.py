@@ -7,8 +7,8 @@ import pytest
 
 from nodeheal.agent import event as said
 from nodeheal.contract import health_event as contract
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.evidence.finding import Finding, Report
+from nodeheal.contract.vocabulary import Check, Family, Verdict
 from tests.unit.agent.fakes import IDENTITY, START, XID_79
 
 SPEAKER = said.Speaker(IDENTITY, "boot-1")
@@ -19,7 +19,7 @@ def found(position: str = "7:120", evidence: str = XID_79) -> said.HealthEvent:
     return SPEAKER.found(FINDING, source="kernel_log", position=position, at=START, evidence=evidence)
 
 
-@pytest.mark.parametrize("name", ["HealthEvent", "NodeBooted", "DiagnosticsFinished"])
+@pytest.mark.parametrize("name", ["HealthEvent", "NodeBooted", "DiagnosticsFinished", "EvidenceFrozen"])
 def test_the_agent_and_the_contract_name_the_same_fields(name: str) -> None:
     model: type[contract.Frozen] = getattr(contract, name)
 
@@ -62,11 +62,15 @@ def test_a_finding_carries_its_sub_code_and_what_the_node_shares_with_others() -
 def test_every_other_event_is_valid_too() -> None:
     contract.HealthEvent.model_validate_json(SPEAKER.alive(START).to_json())
     contract.NodeBooted.model_validate_json(SPEAKER.booted(START, "10.0.0.7" * 99, 8, START).to_json())
-    diagnosed = SPEAKER.diagnosed("incident/3", Verdict.FAILED, ("pcie",), "{" * 20_000, START)
+    many = {f"number_{number}": 1.0 for number in range(100)}
+    report = Report(Verdict.FAILED, ("pcie",), measured=many)
+    part = said.CheckResult(Check.dcgm, Verdict.FAILED, "x" * 9_999, 1.5)
+    diagnosed = SPEAKER.diagnosed("incident/3", report, (part,), "{" * 20_000, START)
 
     received = contract.DiagnosticsFinished.model_validate_json(diagnosed.to_json())
 
     assert received.failed_tests == ("pcie",)
+    assert (received.checks[0].check, len(received.measured)) == (Check.dcgm, 64)
 
 
 def test_long_evidence_is_cut_and_says_so() -> None:

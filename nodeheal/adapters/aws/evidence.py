@@ -1,0 +1,45 @@
+"""Leave to upload evidence: an S3 POST policy, signed with the function's own right to write the bucket.
+
+A node needs no right in S3. The policy names the key, the bound on the size and the expiry; S3 checks all three.
+"""
+
+import base64
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from nodeheal.contract import names
+from nodeheal.domain.evidence import Upload
+from nodeheal.ports import Clock
+
+_CONSOLES = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
+
+
+class S3UploadSigner:
+    """SignUpload."""
+
+    def __init__(self, client: Callable[[], Any], bucket: str, clock: Clock) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._clock = clock
+
+    def __call__(self, key: str, max_bytes: int, expires_at: datetime) -> Upload:
+        seconds = max(1, int((expires_at - self._clock()).total_seconds()))
+        kind = {"Content-Type": names.EVIDENCE_TYPE}
+        post = self._client().generate_presigned_post(
+            Bucket=self._bucket,
+            Key=key,
+            Fields=kind,
+            Conditions=[["content-length-range", 1, max_bytes], kind],
+            ExpiresIn=seconds,
+        )
+        ticket = base64.urlsafe_b64encode(json.dumps(post, separators=(",", ":")).encode()).decode().rstrip("=")
+        return Upload(key, f"s3://{self._bucket}/{key}", self._console_url(key), ticket, max_bytes)
+
+    def _console_url(self, key: str) -> str:
+        meta = self._client().meta
+        host = _CONSOLES.get(meta.partition, "console.aws.amazon.com")
+        where = f"region={meta.region_name}&prefix={quote(key, safe='')}"
+        return f"https://{meta.region_name}.{host}/s3/object/{self._bucket}?{where}"

@@ -1,0 +1,47 @@
+"""`nodeheal-agent checkpoint`: tells the training tasks of this node that now is the time to write a checkpoint.
+
+The signal is a file, in a folder that tasks see too: `<job>.json`, replaced as a whole. No process has to be found or
+signalled, so a task that does not take part is never killed by it. docs/agent.md describes what a task does with it.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, why_refuse
+
+# Tasks run as any user; they read, and only we write.
+FOLDER_MODE, FILE_MODE = 0o755, 0o644
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CheckpointOrder:
+    """Which job is to write a checkpoint, on which boots, and until when it is worth anything."""
+
+    job_id: str
+    boot_ids: Sequence[str]
+    expires_at: float
+
+
+def ask_for_checkpoint(order: CheckpointOrder, config: AgentConfig, clock: Clock) -> int:
+    """Leave the request where the job's tasks look for it; the exit code. A stale order is refused."""
+    refusal = why_refuse(order.boot_ids, order.expires_at, config.boot_id(), clock)
+    if refusal:
+        logger.error("checkpoint request refused", extra={"why": refusal, "job": order.job_id})
+        return EXIT_REFUSED
+    asked = {"job_id": order.job_id, "asked_at": clock.utc_now().timestamp(), "expires_at": order.expires_at}
+    folder = Path(config.checkpoint_dir)
+    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    fresh = folder / f".{order.job_id}.new"
+    fresh.write_text(json.dumps(asked), encoding="utf-8")
+    fresh.chmod(FILE_MODE)
+    fresh.replace(folder / f"{order.job_id}.json")
+    sys.stdout.write(json.dumps(asked) + "\n")
+    return EXIT_DONE

@@ -1,0 +1,34 @@
+"""DCGM's own diagnostics of NVIDIA GPUs."""
+
+from dataclasses import replace
+
+from nodeheal.agent.diagnostics.bench import Bench, Output
+from nodeheal.contract.evidence.dcgm_diag import parse_diagnostic
+from nodeheal.contract.evidence.finding import Report
+from nodeheal.contract.evidence.measures import dcgm_bandwidths
+from nodeheal.contract.vocabulary import Verdict
+
+# NVIDIA gives seconds, 2, 30 and 90 minutes for healthy nodes; a dead GPU makes DCGM wait for ever.
+DEADLINE_SECONDS = {1: 300.0, 2: 900.0, 3: 3600.0, 4: 10800.0}
+# Tests that dcgmi runs by name, as its results name them.
+RUN_BY_NAME = (
+    *("context_create", "diagnostic", "eud", "memory", "memory_bandwidth", "memtest", "nvbandwidth"),
+    *("pcie", "pulse_test", "targeted_power", "targeted_stress"),
+)
+
+
+def check(bench: Bench) -> tuple[Report, Output]:
+    """What failed before is rerun alone first: where it fails again, the rest need not be waited for."""
+    again = ",".join(test for test in bench.first if test in RUN_BY_NAME)
+    if again:
+        report, output = _run(bench, again)
+        if report.verdict is Verdict.FAILED:
+            return replace(report, reason=f"{report.reason} (again)"), output
+    return _run(bench, str(bench.level))
+
+
+def _run(bench: Bench, what: str) -> tuple[Report, Output]:
+    output = bench.run(["dcgmi", "diag", "-r", what, "-j"], DEADLINE_SECONDS[bench.level])
+    # The exit code says no more than the results: dcgmi also returns an error for mere warnings.
+    report = output.no_answer("dcgmi") or parse_diagnostic(output.text, bench.accelerators)
+    return replace(report, measured=dcgm_bandwidths(output.text)), output

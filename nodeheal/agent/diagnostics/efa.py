@@ -1,0 +1,19 @@
+"""EFA: does libfabric offer it, is there a device, are its ports active. Error counters outlive boots: no proof."""
+
+import sys
+
+from nodeheal.agent.diagnostics.bench import Bench, Output
+from nodeheal.contract.evidence.efa_tools import parse_efa
+from nodeheal.contract.evidence.finding import Report
+from nodeheal.contract.evidence.tool_report import worst_of
+
+SECONDS = 60.0
+
+
+def check(bench: Bench) -> tuple[Report, Output]:
+    """Both, and what the kernel says of its ports."""
+    provided = bench.run(["fi_info", "-p", "efa"], SECONDS)
+    reports = [provided.no_answer("fi_info") or parse_efa(provided.text + provided.errors)]
+    ports = bench.run([sys.executable, "-m", "nodeheal.agent.gather", "ports"], SECONDS)
+    reports.append(ports.no_answer("the ports") or parse_efa(ports.text))
+    return worst_of(reports), ports

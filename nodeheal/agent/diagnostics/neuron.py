@@ -1,0 +1,39 @@
+"""Trainium and Inferentia: are all devices there, have their counters seen errors, do their cores reach one another."""
+
+import sys
+from dataclasses import replace
+
+from nodeheal.agent.diagnostics.bench import Bench, Output
+from nodeheal.contract.evidence.finding import Report
+from nodeheal.contract.evidence.measures import collective_bandwidth
+from nodeheal.contract.evidence.neuron_tools import parse_neuron
+from nodeheal.contract.evidence.tool_report import unknown, worst_of
+from nodeheal.contract.vocabulary import Verdict
+
+LIST_SECONDS, COUNTERS_SECONDS, COLLECTIVE_SECONDS = 60.0, 60.0, 600.0
+COLLECTIVE_LEVEL = 2  # it compiles and runs a program: not for a run of seconds
+
+
+def check(bench: Bench) -> tuple[Report, Output]:
+    """All of it, and what the last tool that was run said."""
+    listed = bench.run(["neuron-ls", "--json-output"], LIST_SECONDS)
+    reports = [listed.no_answer("neuron-ls") or parse_neuron(listed.text, bench.accelerators)]
+    counters = bench.run([sys.executable, "-m", "nodeheal.agent.gather", "neuron"], COUNTERS_SECONDS)
+    reports.append(counters.no_answer("the counters") or parse_neuron(counters.text, bench.accelerators))
+    if bench.level < COLLECTIVE_LEVEL:
+        return worst_of(reports), counters
+    collective = bench.run(["nccom-test", "-r", "2", "allr"], COLLECTIVE_SECONDS)
+    if collective.is_installed:
+        reports.append(_read_collective(collective))
+    return worst_of(reports), collective
+
+
+def _read_collective(output: Output) -> Report:
+    """A bandwidth is the proof. An end without one may be the cores' or the tool's own: nobody can tell."""
+    silent = output.no_answer("nccom-test")
+    if silent is not None:
+        return silent
+    measured = collective_bandwidth(output.text)
+    if not measured or output.ran.exit_code != 0:
+        return unknown(f"nccom-test ended with {output.ran.exit_code} and no bandwidth")
+    return replace(Report(Verdict.OK, reason="an all-reduce went through"), measured=measured)

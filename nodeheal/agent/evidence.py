@@ -1,0 +1,104 @@
+"""`nodeheal-agent evidence`: saves what a node can still tell of its fault, before anything is done to it."""
+
+import json
+import logging
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nodeheal import __version__
+from nodeheal.agent import bundle
+from nodeheal.agent.bus import EventBus
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.event import Saved, Speaker
+from nodeheal.agent.exhibits import exhibits
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
+from nodeheal.agent.spool import Spool
+from nodeheal.agent.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
+
+FOLDER = "evidence"
+# Of the time that is given, what packing and uploading may need: a slow link must not lose what has been collected.
+UPLOAD_SHARE = 0.4
+SHORTEST_UPLOAD_SECONDS = 1.0
+STALE_SECONDS = 3_600.0  # longer than any order may take
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EvidenceOrder:
+    """What was asked, of which boot, until when, and where it goes."""
+
+    request_id: str
+    boot_id: str
+    expires_at: float
+    ticket: str
+    max_bytes: int
+    with_bug_report: bool = False
+
+
+def freeze_evidence(order: EvidenceOrder, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
+    """Collect, pack, upload, report, and print one line of JSON; the exit code. A stale order is refused."""
+    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
+    if refusal:
+        logger.error("evidence refused", extra={"why": refusal, "request": order.request_id})
+        return EXIT_REFUSED
+    given = order.expires_at - clock.utc_now().timestamp()
+    until = clock.monotonic() + given
+    saved = _save(order, config, clock, lambda: until - clock.monotonic(), given * UPLOAD_SHARE)
+    report(Speaker(config.identity, order.boot_id).froze(order.request_id, saved, clock.utc_now()), spool, bus)
+    sys.stdout.write(json.dumps({**asdict(saved), "request_id": order.request_id}) + "\n")
+    return EXIT_DONE
+
+
+def _save(
+    order: EvidenceOrder, config: AgentConfig, clock: Clock, seconds_left: Callable[[], float], for_upload: float
+) -> Saved:
+    """What became of it. Whatever goes wrong on the way is an answer, not a crash: the recovery waits for one."""
+    try:
+        ticket = read_ticket(order.ticket)
+        place = _workplace(Path(config.state_dir) / FOLDER, clock.utc_now().timestamp())
+        with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
+            (files := Path(folder) / "files").mkdir()
+            wanted = list(exhibits(config, order.with_bug_report))
+            items = bundle.collect(wanted, files, lambda: seconds_left() - for_upload)
+            archive = Path(folder) / "evidence.tar.gz"
+            items = bundle.pack(items, _about(order, config), archive, order.max_bytes)
+            failed = tuple(item.exhibit.name for item in items if item.has_failed)
+            return _upload(archive, ticket, sum(item.is_kept for item in items), failed, seconds_left())
+    except (BadTicket, OSError) as error:
+        return Saved(reason=str(error))
+
+
+def _workplace(place: Path, now: float) -> Path:
+    """Where orders work, each in a folder of its own. What is left of those that were killed is removed."""
+    place.mkdir(parents=True, exist_ok=True)
+    for old in place.iterdir():
+        if old.stat().st_mtime < now - STALE_SECONDS:
+            shutil.rmtree(old, ignore_errors=True)
+    return place
+
+
+def _upload(archive: Path, ticket: Ticket, items: int, failed: tuple[str, ...], seconds: float) -> Saved:
+    try:
+        upload(archive, ticket, max(seconds, SHORTEST_UPLOAD_SECONDS))
+    except (NotUploaded, OSError) as error:
+        logger.error("the evidence was not uploaded", extra={"why": error})
+        return Saved(None, 0, items, failed, str(error))
+    return Saved(ticket.object_key, archive.stat().st_size, items, failed)
+
+
+def _about(order: EvidenceOrder, config: AgentConfig) -> dict[str, object]:
+    return {
+        "schema_version": 1,
+        "request_id": order.request_id,
+        "node_id": config.node_id,
+        "pool": config.pool,
+        "boot_id": order.boot_id,
+        "agent_version": __version__,
+        "agent_config": asdict(config),
+    }

@@ -1,0 +1,114 @@
+"""`python -m nodeheal.agent.gather WHAT`: reads what no tool prints, from /proc and /sys.
+
+A process of its own: reading a counter of a dead device can hang for ever. Arguments and environments of processes are
+left out, since people put secrets there.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+PROC = Path("/proc")
+SYSTEM = Path("/sys")
+DEVICES = ("/dev/nvidia", "/dev/neuron", "/dev/infiniband")
+LARGEST_FILE = 64 * 1024
+LAST_BOOT = ("/sys/fs/pstore", "/var/lib/systemd/pstore", "/var/crash")
+
+
+def processes() -> Iterator[str]:
+    """One line for each process: pid, parent, state, user, what it waits in, its name, the devices that it holds."""
+    yield "pid\tparent\tstate\tuid\twaits_in\tname\tholds"
+    for folder in sorted(PROC.glob("[0-9]*"), key=lambda path: int(path.name)):
+        status = _fields(folder / "status")
+        if status:
+            user = status.get("Uid", "").split()[:1]
+            told = (folder.name, status.get("PPid", ""), status.get("State", ""), *user, _text(folder / "wchan"))
+            yield "\t".join((*told, status.get("Name", ""), ",".join(_held(folder))))
+
+
+def stuck() -> Iterator[str]:
+    """The kernel stacks of processes in uninterruptible sleep: what a dead device makes of those that use it."""
+    for folder in PROC.glob("[0-9]*"):
+        status = _fields(folder / "status")
+        if status.get("State", "").startswith("D"):
+            yield f"== {folder.name} {status.get('Name', '')}"
+            yield _text(folder / "stack") or "(no stack: needs root)"
+
+
+def network() -> Iterator[str]:
+    """Counters and states of network, EFA and InfiniBand devices, as `path: value`."""
+    yield _text(PROC / "net/dev")
+    yield from _tree(SYSTEM / "class/infiniband", ("*/ports/*/*", "*/ports/*/hw_counters/*", "*/ports/*/counters/*"))
+
+
+def ports() -> Iterator[str]:
+    """The state of each port of each EFA or InfiniBand device, as `path: value`."""
+    yield from _tree(SYSTEM / "class/infiniband", ("*/ports/*/state",))
+
+
+def neuron() -> Iterator[str]:
+    """The Neuron driver's tree, as `path: value`."""
+    for root in ("devices/virtual/neuron_device", "class/neuron_device"):
+        yield from _tree(SYSTEM / root, ("neuron*/**/*",))
+
+
+def last_boot() -> Iterator[str]:
+    """What the kernel saved of its last moments, where the platform lets it."""
+    for folder in LAST_BOOT:
+        yield from _tree(Path(folder), ("*", "*/*"))
+
+
+WHAT: dict[str, Callable[[], Iterator[str]]] = {
+    "processes": processes,
+    "stuck": stuck,
+    "network": network,
+    "ports": ports,
+    "neuron": neuron,
+    "last-boot": last_boot,
+}
+
+
+def _tree(root: Path, patterns: tuple[str, ...]) -> Iterator[str]:
+    seen = set()
+    for pattern in patterns:
+        for path in sorted(root.glob(pattern)):
+            if path not in seen and path.is_file():
+                seen.add(path)
+                yield f"{path}: {_text(path)}"
+
+
+def _fields(path: Path) -> dict[str, str]:
+    lines = (line.partition(":") for line in _text(path).splitlines())
+    return {name: value.strip() for name, _, value in lines}
+
+
+def _held(folder: Path) -> list[str]:
+    """The accelerator and network devices among its open files."""
+    held = set()
+    try:
+        for link in (folder / "fd").iterdir():
+            target = str(link.readlink())
+            if target.startswith(DEVICES):
+                held.add(target)
+    except OSError:
+        pass  # it has ended, or is not ours to look into
+    return sorted(held)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(LARGEST_FILE).decode("utf-8", "replace").strip()
+    except OSError as error:
+        return f"({error.strerror})" if path.is_relative_to(SYSTEM) else ""
+
+
+def main(what: str) -> None:
+    """Print it, line by line, so that what hangs comes after what has been read."""
+    for line in WHAT[what]():
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

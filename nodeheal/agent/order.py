@@ -1,0 +1,35 @@
+"""What every order that reaches a node as a command has in common: whom it is meant for, and how it is answered."""
+
+import logging
+from collections.abc import Collection
+
+from nodeheal.agent.bus import BusUnavailable, EventBus
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.event import NodeFact
+from nodeheal.agent.spool import Entry, Spool
+
+EXIT_DONE = 0
+EXIT_REFUSED = 3
+
+logger = logging.getLogger(__name__)
+
+
+def why_refuse(meant_for: Collection[str], expires_at: float, boot_id: str, clock: Clock) -> str | None:
+    """Why an order for these boots must not be carried out on this one now; None where it may be."""
+    if boot_id not in meant_for:
+        return f"meant for boot {', '.join(meant_for)}, this is {boot_id}"
+    if clock.utc_now().timestamp() >= expires_at:
+        return "the order has expired"
+    return None
+
+
+def report(event: NodeFact, spool: Spool, bus: EventBus) -> None:
+    """Keep the answer, then try to deliver it; if that fails, the running agent does, now or after a restart."""
+    spool.put([event])
+    entry = Entry(event.event_id, event.detail_type, event.to_json(), event.observed_at.timestamp())
+    try:
+        receipt = bus.put([entry])
+    except BusUnavailable as error:
+        logger.error("the bus is out of reach; the agent will deliver the result", extra={"why": error})
+        return
+    spool.forget(receipt.accepted)

@@ -1,0 +1,92 @@
+"""Runs one command in a process of its own: bounded in time and in output, whatever the hardware does to it."""
+
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+KILL_GRACE_SECONDS = 2.0
+POLL_SECONDS = 0.05
+NOT_INSTALLED = "not installed"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command went. `error` is empty where it ran to its end."""
+
+    seconds: float = 0.0
+    exit_code: int | None = None
+    is_truncated: bool = False
+    error: str = ""
+
+    @property
+    def has_hung(self) -> bool:
+        """Whether it was given up at its deadline."""
+        return self.error.startswith("no answer")
+
+
+def run(command: Sequence[str], output: Path, seconds: float, limit_bytes: int, errors: Path | None = None) -> Ran:
+    """Run the command with what it prints in `output`, at most so long and so much. Never raises, never hangs.
+
+    What it complains about goes to `errors`, if that is given.
+
+    What it prints goes to a file and not through a pipe: a process that nobody can end must not hold us by one.
+    """
+    began = time.monotonic()
+    try:
+        process = _start(command, output, errors)
+    except FileNotFoundError:
+        return Ran(error=NOT_INSTALLED)
+    except OSError as error:
+        return Ran(error=f"cannot be run: {error.strerror}")
+    try:
+        given_up = _wait(process, output, began + seconds, limit_bytes)
+    finally:
+        if process.poll() is None:
+            _kill(process)
+    took = round(time.monotonic() - began, 2)
+    return Ran(took, process.returncode, _cut(output, limit_bytes), f"no answer within {seconds:g} s" * given_up)
+
+
+def _start(command: Sequence[str], output: Path, errors: Path | None) -> "subprocess.Popen[bytes]":
+    """Start it in its own group, so that its children end with it."""
+    with output.open("wb") as file, (errors or output).open("ab") as complaints:
+        return subprocess.Popen(
+            list(command),
+            cwd=output.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=complaints if errors else file,
+            start_new_session=True,
+        )
+
+
+def _wait(process: "subprocess.Popen[bytes]", output: Path, until: float, limit_bytes: int) -> bool:
+    """Wait for its end, its deadline or too much output; whether it was the deadline."""
+    while process.poll() is None and output.stat().st_size <= limit_bytes:
+        if time.monotonic() >= until:
+            return True
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def _cut(output: Path, limit_bytes: int) -> bool:
+    if output.stat().st_size <= limit_bytes:
+        return False
+    os.truncate(output, limit_bytes)
+    return True
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """End it with its children. One that waits in the driver cannot be ended; it is left behind, and said to be."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=KILL_GRACE_SECONDS)
+    except (ProcessLookupError, subprocess.TimeoutExpired):
+        logger.warning("a probe did not end", extra={"command": process.args, "pid": process.pid})

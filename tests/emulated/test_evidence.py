@@ -1,0 +1,231 @@
+"""Evidence and checkpoint requests, for real: the deployed workflow, SSM, a node's own agent, S3, IAM enforced."""
+
+import io
+import json
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.ports import aws_ports
+from nodeheal.agent.upload import NotUploaded, read_ticket, upload
+from nodeheal.contract import names
+from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.vocabulary import Outcome, Step
+from nodeheal.domain.incident import Incident
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.steps import node_of, save_node
+from sandbox.client import NodeHandle, Sandbox
+from tests.unit.builders import xid
+
+pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("evidence")]
+
+WAIT_SECONDS = 60.0
+DEADLINE_SECONDS = 40
+# No fault: what heals the node by itself is not what is tested here.
+LAST_WORDS = "2026-11-21T05:50:31.123456+00:00 gpu-7 kernel: [  123.456789] something odd was seen"
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("evidence"), boot_seconds=0.5) as sandbox:
+        sandbox.deploy()
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def ports(cloud: Sandbox) -> Ports:
+    """The deployed state, as the functions see it, for what a test puts there and reads."""
+    to = Destinations(cloud.outputs["BusName"], cloud.outputs["TopicArn"], cloud.outputs["QuarantineUrl"])
+    bucket = cloud.outputs["EvidenceBucketName"]
+    table, arn = cloud.outputs["TableName"], cloud.outputs["RecoverNodeArn"]
+    return aws_ports(table, arn, to, partial(client_of, cloud), cloud.client, evidence_bucket=bucket)
+
+
+def client_of(cloud: Sandbox, service: str) -> Any:
+    """A client as the functions make theirs: S3 signs in the new way only if it is told to."""
+    if service != "s3":
+        return cloud.client(service)
+    root: Any = boto3.Session("test", "test", region_name="us-east-1")
+    return root.client("s3", endpoint_url=cloud.endpoint_url, config=Config(signature_version="s3v4"))
+
+
+@pytest.fixture
+def node(cloud: Sandbox, ports: Ports) -> NodeHandle:
+    """A node whose agent has reported."""
+    handle = cloud.add_node("evidence")
+    until(lambda: ports.nodes.get(handle.node_id), "report of the agent")
+    return handle
+
+
+def until(found: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        if answer := found():
+            return answer
+        time.sleep(0.1)
+    raise AssertionError(f"after {WAIT_SECONDS:.0f} s there is no {what}")
+
+
+def opened(node: NodeHandle, ports: Ports) -> str:
+    """An incident on the node, as ingest opens it; no workflow of its own runs."""
+    return str(until(lambda: _open(node, ports), "node that nobody else writes"))
+
+
+def _open(node: NodeHandle, ports: Ports) -> str:
+    known = ports.nodes.get(node.node_id)
+    assert known is not None
+    root = xid(79, node_id=node.node_id, instance_id=node.node_id, boot_id=known.boot_id, observed_at=datetime.now(UTC))
+    incident_id = f"inc-{node.node_id}"
+    incident = Incident(incident_id, node.node_id, known.pool, root, ports.clock(), RecoveryPolicy().version)
+    return incident_id if ports.incidents.open(incident, replace(known, open_incident=incident_id)) else ""
+
+
+def freeze(cloud: Sandbox, incident_id: str, node: NodeHandle, seconds: int = DEADLINE_SECONDS) -> StepResult:
+    """Run the workflow to its end."""
+    decision = Decision(
+        step=Step.FREEZE_EVIDENCE, reason="before the reboot", node_id=node.node_id, deadline_seconds=seconds
+    )
+    request = StepRequest(incident_id=incident_id, turn=1, decision=decision)
+    workflows = cloud.client("stepfunctions")
+    machine = cloud.outputs["RecoverNodeArn"].replace("recover-node", "freeze-evidence")
+    given = json.dumps({"request": request.model_dump(mode="json")})
+    started = workflows.start_execution(stateMachineArn=machine, name=f"freeze-{incident_id}", input=given)
+    arn = started["executionArn"]
+    until(lambda: workflows.describe_execution(executionArn=arn)["status"] != "RUNNING", "end of the workflow")
+    ended = workflows.describe_execution(executionArn=arn)
+    assert ended["status"] == "SUCCEEDED", ended
+    return StepResult.model_validate_json(ended["output"])
+
+
+def archive_at(cloud: Sandbox, link: str) -> tarfile.TarFile:
+    bucket, _, key = link.removeprefix("s3://").partition("/")
+    body = cloud.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    return tarfile.open(fileobj=io.BytesIO(body))
+
+
+def content(archive: tarfile.TarFile, name: str) -> str:
+    file = archive.extractfile(name)
+    assert file is not None
+    return file.read().decode()
+
+
+def test_what_a_broken_node_can_tell_is_in_the_bucket_before_it_is_touched(
+    cloud: Sandbox, ports: Ports, node: NodeHandle
+) -> None:
+    incident_id = opened(node, ports)
+    breaks(node, "fail")
+    with (node.directory / "kernel.log").open("a") as log:
+        log.write(f"{LAST_WORDS}\n")
+
+    result = freeze(cloud, incident_id, node)
+
+    assert result.outcome is Outcome.DONE, result
+    assert result.evidence["link"].endswith(f"/incidents/{incident_id}/{incident_id}-1.tar.gz")
+    archive = archive_at(cloud, result.evidence["link"])
+    manifest = json.loads(content(archive, "manifest.json"))
+    assert int(result.evidence["bytes"]) > 0
+    assert manifest["node_id"] == node.node_id
+    assert LAST_WORDS in content(archive, "kernel-log-0.txt")
+    assert "<attached_gpus>1<" in content(archive, "nvidia-smi.xml")
+    assert '"Failure"' in content(archive, "dcgm-health.json")
+    assert not [item for item in manifest["items"] if item["error"] not in ("", "not installed")]
+    # The leave to upload is in none of it.
+    assert not [name for name in archive.getnames() if "x-amz-signature" in content(archive, name)]
+
+
+def test_a_tool_that_hangs_holds_nothing_up_and_is_named(cloud: Sandbox, ports: Ports, node: NodeHandle) -> None:
+    incident_id = opened(node, ports)
+    breaks(node, "hang")
+
+    result = freeze(cloud, incident_id, node, seconds=20)
+
+    assert result.outcome is Outcome.DONE, result
+    assert "nvidia-smi.xml" in result.reason
+    manifest = json.loads(content(archive_at(cloud, result.evidence["link"]), "manifest.json"))
+    [hung] = [item for item in manifest["items"] if item["name"] == "nvidia-smi.xml"]
+    assert hung["error"].startswith("no answer within")
+
+
+def breaks(node: NodeHandle, how: str) -> None:
+    """From now on the fake tools find the node broken (fail), or answer no more (hang)."""
+    faults = node.directory / "faults.json"
+    faults.write_text(json.dumps({**json.loads(faults.read_text()), "dcgm": how}))
+
+
+def test_a_node_that_ssm_does_not_know_is_an_answer_and_not_a_crash(
+    cloud: Sandbox, ports: Ports, node: NodeHandle
+) -> None:
+    incident_id = opened(node, ports)
+    save_node(ports, node_of(node.node_id, ports), instance_id="mi-" + "0" * 17)
+
+    result = freeze(cloud, incident_id, node)
+
+    assert result.outcome in (Outcome.FAILED, Outcome.TIMED_OUT), result
+
+
+def test_the_leave_to_upload_is_for_one_key_one_size_and_one_time(cloud: Sandbox, ports: Ports, tmp_path: Any) -> None:
+    expires_at = ports.clock() + timedelta(seconds=60)
+    file = tmp_path / "evidence.tar.gz"
+    file.write_bytes(b"x" * 1000)
+    good = read_ticket(ports.sign_upload("incidents/a/1.tar.gz", 1000, expires_at).ticket)
+    upload(file, good, 10)
+
+    elsewhere = replace(good, fields={**good.fields, "key": "incidents/b/1.tar.gz"})
+    with pytest.raises(NotUploaded, match=r"403.*Policy Condition failed"):
+        upload(file, elsewhere, 10)
+    file.write_bytes(b"x" * 1001)
+    with pytest.raises(NotUploaded, match=r"400.*EntityTooLarge"):
+        upload(file, good, 10)
+    forged = replace(good, fields={**good.fields, "x-amz-signature": "0" * 64})
+    with pytest.raises(NotUploaded, match=r"403.*SignatureDoesNotMatch"):
+        upload(file, forged, 10)
+    old = read_ticket(ports.sign_upload("incidents/a/2.tar.gz", 2000, ports.clock()).ticket)
+    time.sleep(1.5)
+    with pytest.raises(NotUploaded, match=r"403.*expired"):
+        upload(file, old, 10)
+
+
+def test_a_nodes_own_role_can_neither_write_nor_read_the_bucket(cloud: Sandbox) -> None:
+    keys = cloud.client("sts").assume_role(RoleArn=cloud.outputs["NodeRoleArn"], RoleSessionName="a-node")[
+        "Credentials"
+    ]
+    session = boto3.Session(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], "us-east-1")
+    s3: Any = session.client("s3", endpoint_url=cloud.endpoint_url)
+    bucket = cloud.outputs["EvidenceBucketName"]
+
+    with pytest.raises(ClientError, match=r"(?i)denied|not authorized"):
+        s3.put_object(Bucket=bucket, Key="incidents/x", Body=b"mine")
+    with pytest.raises(ClientError, match=r"(?i)denied|not authorized"):
+        s3.list_objects_v2(Bucket=bucket)
+
+
+def test_a_request_for_a_checkpoint_reaches_every_node_of_the_gang_in_one_command(
+    cloud: Sandbox, ports: Ports, node: NodeHandle
+) -> None:
+    other = cloud.add_node("evidence")
+    until(lambda: ports.nodes.get(other.node_id), "report of the other agent")
+    nodes = [known for handle in (node, other) if (known := ports.nodes.get(handle.node_id))]
+
+    sent = ports.commands.checkpoint(nodes, "llama", ports.clock() + timedelta(seconds=60))
+
+    assert len(sent) == 1
+    for handle in (node, other):
+        asked = handle.directory / "run" / "llama.json"
+        until(asked.exists, "request")
+        assert json.loads(asked.read_text())["job_id"] == "llama"
+
+
+def test_every_document_that_is_used_here_is_deployed(cloud: Sandbox) -> None:
+    for name in (names.EVIDENCE_DOCUMENT, names.CHECKPOINT_DOCUMENT):
+        assert cloud.client("ssm").get_document(Name=name)["Status"] == "Active"

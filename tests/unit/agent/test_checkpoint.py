@@ -1,0 +1,69 @@
+"""`nodeheal-agent checkpoint`: the file that a job's tasks look for."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.unit.agent.fakes import NodeFolder
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def requests(node: NodeFolder) -> Path:
+    """Where the node leaves its requests."""
+    folder = node.directory / "run" / "checkpoint"
+    node.config_file.write_text(json.dumps(node.config() | {"checkpoint_dir": str(folder)}))
+    return folder
+
+
+def ask(node: NodeFolder, boots: str = "boot-0,boot-1", expires_in: float = 60) -> "subprocess.CompletedProcess[str]":
+    """As the SSM document asks."""
+    agent = node.directory / "nodeheal-agent"
+    agent.write_text(f'#!/bin/sh\nexec {sys.executable} -m nodeheal.agent.main "$@"\n')
+    agent.chmod(0o755)
+    document = json.loads((REPOSITORY / "packaging" / "ssm" / "checkpoint-now.json").read_text())
+    script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
+    values = {"Job": "llama", "BootIds": boots, "ExpiresAt": str(int(time.time() + expires_in))}
+    assert sorted(document["parameters"]) == sorted(values)
+    for name, value in values.items():
+        script = script.replace("{{ " + name + " }}", value)
+    return subprocess.run(
+        ["sh", "-c", script],
+        env={**node.environment(), "PATH": f"{node.directory}:{os.defpath}"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_request_is_a_file_that_every_user_can_read(node: NodeFolder, requests: Path) -> None:
+    ended = ask(node)
+
+    assert ended.returncode == 0, ended.stderr
+    request = requests / "llama.json"
+    assert json.loads(request.read_text())["expires_at"] > time.time()
+    assert request.stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in requests.iterdir()] == ["llama.json"]
+
+
+def test_a_second_request_takes_the_place_of_the_first(node: NodeFolder, requests: Path) -> None:
+    ask(node)
+    first = json.loads((requests / "llama.json").read_text())["asked_at"]
+    ask(node)
+
+    assert json.loads((requests / "llama.json").read_text())["asked_at"] > first
+
+
+@pytest.mark.parametrize(("boots", "expires_in"), [("boot-0,boot-2", 60), ("boot-1", -1)])
+def test_a_stale_request_is_refused(node: NodeFolder, requests: Path, boots: str, expires_in: float) -> None:
+    ended = ask(node, boots, expires_in)
+
+    assert ended.returncode == 3
+    assert not requests.exists()

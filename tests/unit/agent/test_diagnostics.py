@@ -1,0 +1,193 @@
+"""What a node's diagnostics run, and what the answers of the tools come to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nodeheal.agent import probe
+from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
+from nodeheal.agent.diagnostics.bench import Bench, Output
+from nodeheal.contract.vocabulary import Verdict
+from tests.unit.evidence.test_dcgm_diag import dcgm_4
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "tools"
+ABSENT = probe.Ran(error=probe.NOT_INSTALLED)
+HUNG = probe.Ran(seconds=9.0, exit_code=-9, error="no answer within 9 s")
+NCCOM = """\
+     size(B)    count(elems)     type    time(us)    algbw(GB/s)    busbw(GB/s)
+    33554432        33554432    uint8         768          40.69          40.69
+Avg bus bandwidth:      40.6901GB/s
+"""
+PORTS = "/sys/class/infiniband/rdmap16s27/ports/1/state: 4: ACTIVE\n"
+HEAT = """\
+stress-ng: info:  [4711] cpu:
+stress-ng: info:  [4711]         x86_pkg_temp   71.25 C (344.40 K)
+stress-ng: info:  [4711]               acpitz   16.80 C (289.95 K)
+"""
+
+
+@dataclass(frozen=True)
+class FakeBench(Bench):
+    """A bench whose tools answer what a test wants, by the last words of their command; others are not installed."""
+
+    answers: dict[str, Output] = field(default_factory=dict)
+    ran: list[str] = field(default_factory=list)
+
+    def run(self, command: Sequence[str], seconds: float) -> Output:
+        self.ran.append(" ".join(command))
+        found = [answer for words, answer in self.answers.items() if words in self.ran[-1].replace("-", "_")]
+        return found[0] if found else Output("", "", ABSENT)
+
+
+def says(text: str, exit_code: int = 0) -> Output:
+    return Output(text, "", probe.Ran(1.0, exit_code))
+
+
+def bench(level: int = 2, accelerators: int = 2, first: tuple[str, ...] = (), **answers: Output) -> FakeBench:
+    return FakeBench(Path("unused"), level, accelerators, first, answers=answers)
+
+
+def golden(name: str) -> str:
+    return (GOLDEN / name).read_text()
+
+
+# DCGM ---------------------------------------------------------------------------------------------------------------
+
+
+def test_what_failed_before_is_rerun_alone_and_first() -> None:
+    made = bench(first=("pcie", "software", "rm_rf"), dcgmi=says(dcgm_4(pcie="Pass")))
+
+    report, _ = dcgm.check(made)
+
+    assert made.ran == ["dcgmi diag -r pcie -j", "dcgmi diag -r 2 -j"]
+    assert report.verdict is Verdict.OK
+
+
+def test_what_fails_again_is_enough() -> None:
+    made = bench(first=("pcie",), dcgmi=says(dcgm_4(pcie="Fail")))
+
+    report, _ = dcgm.check(made)
+
+    assert made.ran == ["dcgmi diag -r pcie -j"]
+    assert (report.verdict, report.failed_tests) == (Verdict.FAILED, ("pcie",))
+    assert report.reason.endswith("(again)")
+
+
+def test_the_slowest_gpus_bandwidth_is_what_is_measured() -> None:
+    told = (
+        dcgm_4(pcie="Pass")
+        + '"info": "GPU 0 GPU to Host bandwidth:\\t\\t24.02 GB/s, GPU 1 GPU to Host bandwidth:  13.5 GB/s"'
+    )
+
+    report, _ = dcgm.check(bench(dcgmi=says(told)))
+
+    assert report.measured == {"pcie_gpu_to_host_gb_per_s": 13.5}
+
+
+# Neuron -------------------------------------------------------------------------------------------------------------
+
+
+def healthy_neuron(**more: Output) -> FakeBench:
+    listed, tree = golden("neuron_ls_healthy.json"), golden("neuron_sysfs_healthy.txt")
+    made = bench(accelerators=0)
+    made.answers.update({"neuron_ls": says(listed), "gather neuron": says(tree), **more})
+    return made
+
+
+def test_a_list_that_was_not_told_how_many_to_expect_proves_nothing() -> None:
+    report, _ = neuron.check(healthy_neuron(nccom_test=says(NCCOM)))
+
+    assert report.verdict is Verdict.UNKNOWN
+    assert report.measured == {"neuron_all_reduce_gb_per_s": 40.6901}
+
+
+def test_neuron_counters_that_have_seen_errors_fail_the_node() -> None:
+    report, _ = neuron.check(healthy_neuron(**{"gather neuron": says(golden("neuron_sysfs_sick.txt"))}))
+
+    assert report.verdict is Verdict.FAILED
+    assert report.failed_tests
+
+
+@pytest.mark.parametrize(
+    ("collective", "verdict"),
+    [(HUNG, Verdict.FAILED), (probe.Ran(1.0, 1), Verdict.UNKNOWN), (probe.Ran(1.0, 0), Verdict.UNKNOWN)],
+)
+def test_a_collective_that_gives_no_bandwidth_is_no_proof_and_one_that_hangs_has_failed(
+    collective: probe.Ran, verdict: Verdict
+) -> None:
+    report, _ = neuron.check(healthy_neuron(nccom_test=Output("", "", collective)))
+
+    assert report.verdict is verdict
+
+
+def test_no_program_is_run_at_the_level_of_seconds() -> None:
+    made = bench(level=1, neuron_ls=says(golden("neuron_ls_healthy.json")))
+
+    neuron.check(made)
+
+    assert not [command for command in made.ran if "nccom" in command]
+
+
+# EFA ----------------------------------------------------------------------------------------------------------------
+
+
+def test_efa_needs_its_provider_and_an_active_port() -> None:
+    report, _ = efa.check(bench(fi_info=says(golden("efa_fi_info_healthy.txt")), gather=says(PORTS)))
+
+    assert report.verdict is Verdict.OK, report.reason
+
+
+@pytest.mark.parametrize(
+    ("provider", "ports", "verdict"),
+    [
+        ("efa_fi_info_none_sick.txt", PORTS, Verdict.FAILED),
+        ("efa_fi_info_healthy.txt", PORTS.replace("4: ACTIVE", "1: DOWN"), Verdict.FAILED),
+        ("efa_fi_info_healthy.txt", "", Verdict.UNKNOWN),
+    ],
+)
+def test_efa_without_one_of_them_is_not_healthy(provider: str, ports: str, verdict: Verdict) -> None:
+    report, _ = efa.check(bench(fi_info=says(golden(provider)), gather=says(ports)))
+
+    assert report.verdict is verdict
+
+
+# Stress -------------------------------------------------------------------------------------------------------------
+
+
+def test_load_that_checks_out_is_healthy_and_tells_its_heat() -> None:
+    made = bench(stress_ng=says(HEAT))
+
+    report, _ = stress.check(made)
+
+    assert (report.verdict, report.measured) == (Verdict.OK, {"hottest_zone_celsius": 71.25})
+    assert "--verify" in made.ran[0]
+    assert "--timeout 60s" in made.ran[0]
+
+
+@pytest.mark.parametrize(("code", "verdict"), [(2, Verdict.FAILED), (1, Verdict.UNKNOWN), (3, Verdict.UNKNOWN)])
+def test_only_a_stressor_that_failed_is_the_hosts_fault(code: int, verdict: Verdict) -> None:
+    report, _ = stress.check(bench(stress_ng=says("stress-ng: fail:  [4711] cpu: wrong sum", code)))
+
+    assert report.verdict is verdict
+
+
+# All of them --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check", [dcgm.check, neuron.check, efa.check, stress.check])
+def test_a_node_without_the_tools_is_not_healthy(check: object) -> None:
+    report, _ = check(bench())  # type: ignore[operator]
+
+    assert report.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("check", [dcgm.check, neuron.check, efa.check, stress.check])
+def test_a_tool_that_hangs_has_failed(check: object) -> None:
+    hung = Output("", "", HUNG)
+    made = bench(dcgmi=hung, neuron_ls=hung, fi_info=hung, stress_ng=hung)
+
+    report, _ = check(made)  # type: ignore[operator]
+
+    assert (report.verdict, report.failed_tests) == (Verdict.FAILED, ("timeout",))

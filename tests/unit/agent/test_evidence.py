@@ -1,0 +1,299 @@
+"""`nodeheal-agent evidence`, run as the SSM document runs it, with tools that answer what a test wants."""
+
+import base64
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeheal.agent import probe
+from nodeheal.agent.upload import BadTicket, read_ticket
+from nodeheal.contract.health_event import EvidenceFrozen
+from tests.unit.agent.fakes import XID_79, FakeEventBridge, NodeFolder, kernel_line
+
+REPOSITORY = Path(__file__).parents[3]
+KEY = "incidents/inc-1/inc-1-2.tar.gz"
+MIB = 1024 * 1024
+
+
+@dataclass
+class FakeBucket:
+    """S3's POST on loopback: it keeps what it is sent, and answers with `status`."""
+
+    status: int = 204
+    forms: list[dict[str, bytes]] = field(default_factory=list)
+
+    def start(self) -> None:
+        bucket = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                bucket.forms.append(parts(body, self.headers["Content-Type"]))
+                self.send_response(bucket.status)
+                self.end_headers()
+                self.wfile.write(b"<Error><Code>AccessDenied</Code></Error>" if bucket.status >= 300 else b"")
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Quiet."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def ticket(self) -> str:
+        post = {"url": f"http://127.0.0.1:{self.server.server_port}/evidence", "fields": {"key": KEY, "policy": "p"}}
+        return base64.urlsafe_b64encode(json.dumps(post).encode()).decode().rstrip("=")
+
+    def archive(self) -> tarfile.TarFile:
+        return tarfile.open(fileobj=io.BytesIO(self.forms[-1]["file"]))
+
+    def manifest(self) -> dict[str, Any]:
+        file = self.archive().extractfile("manifest.json")
+        assert file is not None
+        read: dict[str, Any] = json.loads(file.read())
+        return read
+
+    def item(self, name: str) -> dict[str, Any]:
+        [found] = [item for item in self.manifest()["items"] if item["name"] == name]
+        return dict(found)
+
+
+def parts(body: bytes, kind: str) -> dict[str, bytes]:
+    found = {}
+    for part in body.split(b"--" + kind.partition("boundary=")[2].encode())[1:-1]:
+        head, _, value = part.partition(b"\r\n\r\n")
+        found[head.split(b'name="')[1].split(b'"')[0].decode()] = value.removesuffix(b"\r\n")
+    return found
+
+
+@dataclass
+class Witness:
+    """One node with tools, and where its evidence goes."""
+
+    node: NodeFolder
+    bucket: FakeBucket
+
+    def __post_init__(self) -> None:
+        self.tools = self.node.directory / "tools"
+        self.tools.mkdir()
+
+    def has(self, name: str, script: str) -> None:
+        path = self.tools / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def run(
+        self, *more: str, boot_id: str = "boot-1", seconds: float = 20, ticket: str | None = None
+    ) -> "subprocess.CompletedProcess[str]":
+        order = ["--request-id", "inc-1-2", "--boot-id", boot_id, "--expires-at", str(time.time() + seconds)]
+        return subprocess.run(
+            [sys.executable, "-m", "nodeheal.agent.main", "evidence", *order, "--upload", "-", *more],
+            env={**self.node.environment(), "PATH": f"{self.tools}:{os.defpath}"},
+            input=ticket or self.bucket.ticket,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.fixture
+def bucket() -> Iterator[FakeBucket]:
+    made = FakeBucket()
+    made.start()
+    yield made
+    made.server.shutdown()
+
+
+@pytest.fixture
+def witness(node: NodeFolder, bucket: FakeBucket) -> Witness:
+    return Witness(node, bucket)
+
+
+def reported(bus: FakeEventBridge) -> EvidenceFrozen:
+    [event] = bus.details("Evidence Frozen")
+    return EvidenceFrozen.model_validate(event)
+
+
+def test_what_the_node_can_tell_is_uploaded_under_the_one_key_and_reported(
+    witness: Witness, bucket: FakeBucket, bus: FakeEventBridge
+) -> None:
+    witness.node.logs(kernel_line(XID_79))
+    witness.has("nvidia-smi", "echo '<nvidia_smi_log/>'")
+
+    ended = witness.run()
+
+    assert ended.returncode == 0, ended.stderr
+    event = reported(bus)
+    assert (event.request_id, event.boot_id, event.object_key) == ("inc-1-2", "boot-1", KEY)
+    assert event.size_bytes == len(bucket.forms[0]["file"])
+    assert list(bucket.forms[0])[-1] == "file"  # S3 takes no notice of what comes behind it
+    names = bucket.archive().getnames()
+    assert {"manifest.json", "kernel-log-0.txt", "nvidia-smi.xml", "processes.txt", "mounts.txt"} <= set(names)
+    assert event.items == len(names) - 1
+    assert json.loads(ended.stdout)["object_key"] == KEY
+
+
+def test_the_ticket_is_in_no_process_list_and_in_no_archive(witness: Witness, bucket: FakeBucket) -> None:
+    witness.has("nvidia-smi", "ps axo args")
+
+    witness.run()
+
+    archive = bucket.archive()
+    texts = [file.read() for name in archive.getnames() if (file := archive.extractfile(name))]
+    assert any(b"nodeheal.agent.main evidence" in text for text in texts)
+    assert not any(bucket.ticket.encode() in text for text in texts)
+
+
+def test_a_tool_that_hangs_is_given_up_and_named(witness: Witness, bucket: FakeBucket, bus: FakeEventBridge) -> None:
+    witness.has("dcgmi", "sleep 300")
+
+    ended = witness.run(seconds=5)
+
+    assert ended.returncode == 0, ended.stderr
+    assert bucket.item("dcgm-health.json")["error"].startswith("no answer within")
+    assert {"dcgm-health.json", "dcgm-fields.txt"} <= set(reported(bus).failed)
+
+
+def test_a_tool_that_talks_for_ever_is_cut_off_and_says_so(
+    witness: Witness, bucket: FakeBucket, bus: FakeEventBridge
+) -> None:
+    witness.has("dmesg", "exit 0")
+    witness.has("nvidia-smi", 'case "$1" in nvlink) exec cat /dev/zero;; esac')
+
+    witness.run()
+
+    item = bucket.item("nvlink-errors.txt")
+    assert (item["truncated"], item["bytes"]) == (True, 2 * MIB)
+    assert "nvlink-errors.txt" in reported(bus).failed
+
+
+def test_an_archive_that_gets_too_big_goes_without_its_biggest_files(
+    witness: Witness, bucket: FakeBucket, bus: FakeEventBridge
+) -> None:
+    witness.has("nvidia-smi", "head -c 1000000 /dev/urandom")
+
+    witness.run("--max-bytes", "200000")
+
+    assert len(bucket.forms[0]["file"]) <= 200_000
+    assert bucket.item("nvidia-smi.xml")["error"] == "left out: no room in the archive"
+    assert "nvidia-smi.xml" not in bucket.archive().getnames()
+    assert "nvidia-smi.xml" in reported(bus).failed
+
+
+def test_a_tool_that_is_not_there_is_no_failure(witness: Witness, bucket: FakeBucket, bus: FakeEventBridge) -> None:
+    witness.run()
+
+    assert bucket.item("neuron-ls.json")["error"] == "not installed"
+    assert "neuron-ls.json" not in reported(bus).failed
+
+
+def test_the_bug_report_is_made_only_where_it_is_asked_for(witness: Witness, bucket: FakeBucket) -> None:
+    witness.has("nvidia-bug-report.sh", "echo hello > nvidia-bug-report.log.gz")
+
+    witness.run()
+    before = bucket.archive().getnames()
+    witness.run("--bug-report", "yes")
+
+    assert "nvidia-bug-report.log.gz" not in before
+    assert "nvidia-bug-report.log.gz" in bucket.archive().getnames()
+
+
+def test_a_bucket_that_refuses_is_reported_with_its_own_words(
+    witness: Witness, bucket: FakeBucket, bus: FakeEventBridge
+) -> None:
+    bucket.status = 403
+
+    ended = witness.run()
+
+    event = reported(bus)
+    assert ended.returncode == 0
+    assert (event.object_key, event.size_bytes) == (None, 0)
+    assert "403" in event.reason
+    assert "AccessDenied" in event.reason
+
+
+def test_a_ticket_that_cannot_be_read_is_reported(witness: Witness, bus: FakeEventBridge) -> None:
+    ended = witness.run(ticket="no-ticket-at-all")
+
+    assert ended.returncode == 0
+    assert "ticket" in reported(bus).reason
+
+
+@pytest.mark.parametrize("stale", [{"boot_id": "another"}, {"seconds": -1}])
+def test_a_stale_order_is_refused_and_not_answered(
+    witness: Witness, bucket: FakeBucket, bus: FakeEventBridge, stale: dict[str, Any]
+) -> None:
+    ended = witness.run(**stale)
+
+    assert ended.returncode == 3
+    assert bus.details("Evidence Frozen") == []
+    assert bucket.forms == []
+
+
+def test_nothing_is_left_on_the_node(witness: Witness) -> None:
+    killed, running = (witness.node.state_dir / "evidence" / name for name in ("killed", "running"))
+    for folder in (killed, running):
+        folder.mkdir(parents=True)
+    os.utime(killed, (0, 0))
+
+    witness.run()
+
+    assert list((witness.node.state_dir / "evidence").iterdir()) == [running]
+
+
+def test_a_disk_that_cannot_be_written_is_an_answer(witness: Witness, bus: FakeEventBridge) -> None:
+    witness.node.state_dir.mkdir(exist_ok=True)
+    (witness.node.state_dir / "evidence").write_text("a file where a folder should be")
+
+    ended = witness.run()
+
+    assert ended.returncode == 0
+    assert "evidence" in reported(bus).reason
+
+
+@pytest.mark.parametrize("text", ["", "%%%", "e30", base64.urlsafe_b64encode(b'{"url": "file:///x", "fields": {}}')])
+def test_only_a_ticket_for_a_bucket_is_a_ticket(text: Any) -> None:
+    with pytest.raises(BadTicket):
+        read_ticket(text if isinstance(text, str) else text.decode())
+
+
+def test_a_probe_that_cannot_be_run_says_why(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_text("")
+
+    assert probe.run([str(tmp_path / "tool")], tmp_path / "out", 1, 10).error == "cannot be run: Permission denied"
+
+
+def test_the_ssm_document_runs_the_agent(witness: Witness, bus: FakeEventBridge) -> None:
+    witness.has("nodeheal-agent", f'exec {sys.executable} -m nodeheal.agent.main "$@"')
+    document = json.loads((REPOSITORY / "packaging" / "ssm" / "freeze-evidence.json").read_text())
+    script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
+    values = {"RequestId": "inc-1-2", "BootId": "boot-1", "ExpiresAt": str(int(time.time()) + 20)}
+    values |= {"Upload": witness.bucket.ticket, "MaxBytes": str(MIB), "BugReport": "no"}
+    for name, value in values.items():
+        script = script.replace("{{ " + name + " }}", value)
+
+    ended = subprocess.run(
+        ["sh", "-c", script],
+        env={**witness.node.environment(), "PATH": f"{witness.tools}:{os.defpath}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert reported(bus).object_key == KEY
+    assert sorted(document["parameters"]) == sorted(values)

@@ -1,0 +1,226 @@
+"""Evidence before the first destructive step: asked for once, and never waited for long."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.health_event import EvidenceFrozen
+from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.vocabulary import Outcome, Step
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import CommandStatus
+from nodeheal.services import wakeup
+from nodeheal.services.freeze_evidence import freeze_evidence
+from nodeheal.services.look_once import look_once
+from tests.unit import builders
+from tests.unit.test_steps import A, B, Incident
+
+COMMAND = "command-1"
+
+ACT = builders.ACT.model_copy(update={"evidence": Evidence()})
+
+
+class Freezing(Incident):
+    """An isolated node whose evidence is wanted next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.isolate()
+        asked = self.request()
+        decision = asked.decision.model_copy(update={"step": Step.FREEZE_EVIDENCE, "deadline_seconds": 120})
+        self.asked = asked.model_copy(update={"decision": decision})
+
+    @property
+    def key(self) -> str:
+        return f"incidents/{self.id}/{self.id}-{self.turn}.tar.gz"
+
+    def freeze(self, policy: RecoveryPolicy = ACT, **changes: Any) -> StepRequest:
+        request = self.asked.model_copy(update=changes)
+        freeze_evidence(request, self.ports, policy)
+        return request
+
+    def answers(self, name: str = A, boot_id: str = "boot-1", **saved: Any) -> None:
+        told = {"object_key": self.key, "size_bytes": 4_711, "items": 12, **saved}
+        event = EvidenceFrozen(**self._fact(boot_id, name), request_id=f"{self.id}-{self.turn}", **told)
+        wakeup.on_evidence_frozen(event, self.ports)
+
+    @property
+    def commands(self) -> Any:
+        return self.ports.commands
+
+
+def test_the_node_is_asked_for_one_upload_within_the_time_that_policy_gives() -> None:
+    it = Freezing()
+
+    it.freeze(RecoveryPolicy(evidence=Evidence(seconds=30, max_mb=2)))
+
+    assert it.commands.sent == [("collect", A, "boot-1")]
+    [upload] = it.commands.uploads
+    assert (upload.key, upload.max_bytes) == (it.key, 2 * 1024 * 1024)
+    assert upload.ticket.endswith((it.clock() + timedelta(seconds=30)).isoformat())
+
+
+def test_the_time_of_the_decision_bounds_the_time_of_the_policy() -> None:
+    it = Freezing()
+
+    it.freeze(RecoveryPolicy(evidence=Evidence(seconds=600)))
+
+    [upload] = it.commands.uploads
+    assert upload.ticket.endswith((it.clock() + timedelta(seconds=120)).isoformat())
+
+
+def test_the_nodes_own_answer_resumes_with_where_the_evidence_is() -> None:
+    it = Freezing()
+    it.freeze()
+
+    it.answers(failed=("nvidia-smi.xml",))
+
+    result = it.resumed()
+    assert (result.step, result.outcome) == (Step.FREEZE_EVIDENCE, Outcome.DONE)
+    assert result.evidence == {
+        "link": f"s3://evidence/{it.key}",
+        "console": f"https://console/evidence/{it.key}",
+        "bytes": "4711",
+    }
+    assert result.reason == f"12 files saved at s3://evidence/{it.key}; not whole: nvidia-smi.xml"
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("forged", [{"name": B}, {"boot_id": "boot-2"}])
+def test_an_answer_of_another_node_or_boot_is_none(forged: dict[str, Any]) -> None:
+    it = Freezing()
+    it.freeze()
+
+    it.answers(**forged)
+
+    assert it.is_waiting()
+
+
+def test_a_place_that_nobody_gave_leave_for_is_not_believed() -> None:
+    it = Freezing()
+    it.freeze()
+
+    it.answers(object_key="incidents/other/1.tar.gz")
+
+    assert it.resumed().outcome is Outcome.FAILED
+    assert it.resumed().evidence == {}
+
+
+def test_evidence_that_could_not_be_uploaded_is_a_failure_that_says_why() -> None:
+    it = Freezing()
+    it.freeze()
+
+    it.answers(object_key=None, reason="s3 answered 403")
+
+    assert it.resumed().outcome is Outcome.FAILED
+    assert "s3 answered 403" in it.resumed().reason
+
+
+def test_a_node_that_takes_no_commands_holds_nothing_up() -> None:
+    it = Freezing()
+    it.commands.unknown_nodes.add(A)
+
+    it.freeze()
+
+    assert it.resumed().outcome is Outcome.FAILED
+    assert "not registered" in it.resumed().reason
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def test_a_command_that_fails_on_the_node_ends_the_wait_at_once() -> None:
+    it = Freezing()
+    it.freeze()
+
+    wakeup.on_command_failed(COMMAND, it.ports)
+
+    assert it.resumed().outcome is Outcome.FAILED
+
+
+def test_it_is_sent_once_however_often_it_is_asked_for_and_waits_with_the_newest_token() -> None:
+    it = Freezing()
+    it.freeze()
+    it.freeze(task_token="token-of-the-retry")
+
+    it.answers()
+
+    assert len(it.commands.sent) == 1
+    assert "token-of-the-retry" in it.ports.workflows.resumed  # type: ignore[attr-defined]
+
+
+def test_a_throttled_command_is_sent_by_the_retry() -> None:
+    it = Freezing()
+    collect = it.commands.collect
+    it.commands.collect = throttled
+    with pytest.raises(NotAccepted):
+        it.freeze()
+    it.commands.collect = collect
+
+    it.freeze()
+
+    assert it.commands.sent == [("collect", A, "boot-1")]
+
+
+def throttled(*_: object, **__: object) -> str:
+    raise NotAccepted("SendCommand: ThrottlingException")
+
+
+@pytest.mark.parametrize("why", ["off", "not ours", "unknown"])
+def test_what_may_not_be_asked_is_refused_and_nothing_is_sent(why: str) -> None:
+    it = Freezing()
+    policy = RecoveryPolicy(evidence=Evidence(enabled=False)) if why == "off" else ACT
+    if why == "not ours":
+        it.ports.nodes.save(replace(it.node(), open_incident="inc-other"))
+    if why == "unknown":
+        del it.ports.nodes.nodes[A]  # type: ignore[attr-defined]
+
+    it.freeze(policy)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert it.commands.sent == []
+
+
+# At the deadline ----------------------------------------------------------------------------------------------------
+
+
+def look(it: Freezing, request: StepRequest, state: str, output: str = "") -> StepResult:
+    it.commands.statuses[COMMAND] = CommandStatus(state, output)
+    return look_once(request, it.ports)
+
+
+def printed(it: Freezing, **changes: Any) -> str:
+    saved = {"object_key": it.key, "size_bytes": 9, "items": 3, "failed": [], "reason": "", **changes}
+    return f"noise\n{json.dumps(saved)}\n"
+
+
+def test_an_answer_whose_event_was_lost_is_read_from_the_commands_output() -> None:
+    it = Freezing()
+    request = it.freeze()
+
+    result = look(it, request, "SUCCEEDED", printed(it))
+
+    assert (result.outcome, result.evidence["bytes"]) == (Outcome.DONE, "9")
+
+
+@pytest.mark.parametrize(
+    ("state", "output"), [("PENDING", ""), ("UNKNOWN", ""), ("SUCCEEDED", ""), ("SUCCEEDED", '{"object_key": 1}')]
+)
+def test_silence_is_a_timeout_that_tells_where_the_evidence_may_still_arrive(state: str, output: str) -> None:
+    it = Freezing()
+    request = it.freeze()
+
+    result = look(it, request, state, output)
+
+    assert result.outcome is Outcome.TIMED_OUT
+    assert result.evidence["link"] == f"s3://evidence/{it.key}"
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def test_what_was_never_asked_is_unknown() -> None:
+    it = Freezing()
+
+    assert look_once(it.asked, it.ports).outcome is Outcome.UNKNOWN

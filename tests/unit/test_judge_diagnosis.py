@@ -1,0 +1,149 @@
+"""What a diagnosis is made of, and what its answer is worth beside the node's last good run."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.health_event import DiagnosticsFinished
+from nodeheal.contract.steps import StepResult
+from nodeheal.contract.vocabulary import Check, Outcome, Verdict
+from nodeheal.domain.evidence import Diagnosis
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import CommandStatus
+from nodeheal.services import wakeup
+from nodeheal.services.look_once import look_once
+from nodeheal.services.run_diagnostics import run_diagnostics
+from tests.unit.builders import ACT
+from tests.unit.test_steps import A, B, Incident
+
+BUS = "neuron_all_reduce_gb_per_s"
+
+
+def diagnosed(it: Incident, measured: dict[str, float], name: str = A, **changes: Any) -> StepResult:
+    run_diagnostics(it.request(), it.ports, ACT)
+    answer(it, measured, name, **changes)
+    return it.resumed()
+
+
+def answer(it: Incident, measured: dict[str, float], name: str = A, **changes: Any) -> None:
+    told = {"request_id": f"{it.id}-{it.turn}", "verdict": Verdict.OK, "measured": measured, **changes}
+    wakeup.on_diagnostics_finished(DiagnosticsFinished(**it._fact("boot-2", name), **told), it.ports)
+
+
+def rebooted() -> Incident:
+    it = Incident()
+    it.isolate(), it.reboot()
+    return it
+
+
+def test_a_pool_says_what_proves_a_repair() -> None:
+    it = rebooted()
+    document = {**ACT.model_dump(), "default_pool": {"mode": "act", "checks": ["efa", "neuron"]}}
+
+    run_diagnostics(it.request(), it.ports, RecoveryPolicy.model_validate(document))
+
+    [asked] = it.ports.commands.diagnoses  # type: ignore[attr-defined]
+    assert asked == Diagnosis(2, (Check.efa, Check.neuron))
+
+
+def test_what_this_node_failed_before_is_rerun_first() -> None:
+    it = rebooted()
+    it.diagnose(Verdict.FAILED)
+    failed = {"failed_tests": "pcie,Robert'); DROP TABLE,memory", "diagnostics": "…"}
+    it.last = it.last.model_copy(update={"evidence": failed}) if it.last else None
+    request = it.request()
+    again = request.decision.model_copy(update={"node_id": A})
+
+    run_diagnostics(request.model_copy(update={"decision": again}), it.ports, ACT)
+
+    assert it.ports.commands.diagnoses[-1].first == ("pcie", "memory")  # type: ignore[attr-defined]
+
+
+def test_what_another_node_failed_is_not() -> None:
+    it = rebooted()
+    it.diagnose(Verdict.FAILED)
+    it.last = it.last.model_copy(update={"evidence": {"failed_tests": "pcie"}}) if it.last else None
+    request = it.request()
+    other = request.decision.model_copy(update={"node_id": B})
+    it.ports.nodes.save(replace(it.node(B), open_incident=it.id))
+
+    run_diagnostics(request.model_copy(update={"decision": other}), it.ports, ACT)
+
+    assert it.ports.commands.diagnoses[-1].first == ()  # type: ignore[attr-defined]
+
+
+def test_a_good_run_is_kept_for_the_next_one() -> None:
+    it = rebooted()
+
+    result = diagnosed(it, {BUS: 40.7})
+
+    assert result.outcome is Outcome.DONE
+    assert it.node().good_run == {BUS: 40.7}
+
+
+def test_a_node_that_passes_but_has_become_worse_is_for_a_human() -> None:
+    it = rebooted()
+    it.ports.nodes.save(replace(it.node(), good_run={BUS: 40.0}))
+
+    result = diagnosed(it, {BUS: 30.0})
+
+    assert result.outcome is Outcome.UNKNOWN
+    assert result.reason == f"diagnostics passed, but {BUS} is 30, 25 % worse than 40 in its last good run"
+    assert it.node().good_run == {BUS: 40.0}
+
+
+@pytest.mark.parametrize("measured", [{BUS: 33.0}, {"another_celsius": 99.0}, {}])
+def test_noise_and_what_cannot_be_compared_hold_nobody_up(measured: dict[str, float]) -> None:
+    it = rebooted()
+    it.ports.nodes.save(replace(it.node(), good_run={BUS: 40.0}))
+
+    assert diagnosed(it, measured).outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("verdict", [Verdict.FAILED, Verdict.UNKNOWN, Verdict.DEGRADED])
+def test_a_run_that_was_not_good_is_not_what_the_next_one_is_measured_by(verdict: Verdict) -> None:
+    it = rebooted()
+
+    diagnosed(it, {BUS: 1.0}, verdict=verdict)
+
+    assert it.node().good_run == {}
+
+
+def test_the_tests_that_failed_are_in_the_result() -> None:
+    it = rebooted()
+
+    result = diagnosed(it, {}, verdict=Verdict.FAILED, failed_tests=("pcie", "memory"))
+
+    assert result.evidence["failed_tests"] == "pcie,memory"
+
+
+def test_how_each_check_went_is_in_the_result() -> None:
+    it = rebooted()
+
+    result = diagnosed(it, {}, checks=[{"check": "dcgm", "verdict": "OK", "seconds": 12.5}])
+
+    assert result.evidence["checks"] == "dcgm OK in 12.5 s"
+
+
+def test_another_nodes_answer_is_none() -> None:
+    it = rebooted()
+    run_diagnostics(it.request(), it.ports, ACT)
+
+    answer(it, {}, name=B)
+
+    assert it.is_waiting()
+
+
+def test_an_answer_whose_event_was_lost_is_compared_as_well() -> None:
+    it = rebooted()
+    it.ports.nodes.save(replace(it.node(), good_run={BUS: 40.0}))
+    request = it.request()
+    run_diagnostics(request, it.ports, ACT)
+    printed = json.dumps({"verdict": "OK", "failed_tests": [], "measured": {BUS: 30.0}})
+    it.ports.commands.statuses["command-2"] = CommandStatus("SUCCEEDED", printed)  # type: ignore[attr-defined]
+
+    result = look_once(request, it.ports)
+
+    assert (result.outcome, "25 % worse" in result.reason) == (Outcome.UNKNOWN, True)
