@@ -2,7 +2,7 @@
 
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Ending, NodeState
+from nodeheal.contract.vocabulary import Ending, NodeState, Outcome, Step
 from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
 from nodeheal.domain.progress import Progress
@@ -50,9 +50,21 @@ def facts_of(history: History, decided: Decision) -> list[str]:
         f"Node       {incident.node_id} (pool {incident.pool})",
         f"Fault      {decided.fault}" + (f" on {incident.root.component}" if incident.root.component else ""),
         f"Evidence   {incident.root.evidence}",
+        *_saved(history),
         f"Job        {incident.job_id or 'none of ours'}",
         f"Why        {decided.why}",
     ]
+
+
+def _saved(history: History) -> list[str]:
+    """Where the node's own evidence is, for whoever opens a case with the vendor."""
+    results = [turn.result for turn in history.turns if turn.result is not None]
+    told = []
+    for result in results:
+        if result.step is Step.FREEZE_EVIDENCE and "link" in result.evidence:
+            late = "" if result.outcome is Outcome.DONE else " (not seen to arrive in time; look there)"
+            told += [f"Saved      {result.evidence['link']}{late}", f"           {result.evidence.get('console', '')}"]
+    return told
 
 
 def _needed(history: History, seen: Progress, ending: Ending, node: Node) -> list[str]:

@@ -1,11 +1,17 @@
 """The email that somebody reads at night."""
 
+from dataclasses import replace
+
+import pytest
+
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.vocabulary import Ending, NodeState, Outcome
+from nodeheal.contract.steps import StepResult
+from nodeheal.contract.vocabulary import Ending, NodeState, Outcome, Step
+from nodeheal.domain.incident import Turn
 from nodeheal.domain.node import Node
 from nodeheal.domain.progress import read_progress
 from nodeheal.services.compose import compose
-from tests.unit.builders import node, xid
+from tests.unit.builders import NOW, node, xid
 from tests.unit.test_decide import Story
 
 HUMAN = Ending.HANDED_TO_A_HUMAN
@@ -74,3 +80,25 @@ def test_the_same_ending_has_the_same_key_and_another_incident_another() -> None
     other = mail_of(Story(xid(79, event_id="other")), HUMAN, node())
 
     assert first.key == again.key != other.key
+
+
+@pytest.mark.parametrize(("outcome", "doubt"), [(Outcome.DONE, False), (Outcome.TIMED_OUT, True)])
+def test_where_the_evidence_is_stands_in_the_email(outcome: Outcome, doubt: bool) -> None:
+    story = Story(xid(79)).isolated()
+    decision = story.next().model_copy(update={"step": Step.FREEZE_EVIDENCE})
+    where = {"link": "s3://evidence/a.tar.gz", "console": "https://console/a"}
+    result = StepResult(
+        step=Step.FREEZE_EVIDENCE,
+        node_id=decision.node_id,
+        outcome=outcome,
+        reason="saved",
+        finished_at=NOW,
+        evidence=where,
+    )
+    history = replace(story.history, turns=(*story.history.turns, Turn(decision, result)))
+
+    mail = compose(history, read_progress(history, story.policy), decision, node())
+
+    assert "Saved      s3://evidence/a.tar.gz" in mail.body
+    assert "https://console/a" in mail.body
+    assert ("not seen to arrive" in mail.body) is doubt
