@@ -14,6 +14,7 @@ from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.reserve_attempt import refund_attempt
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, resume_if_complete, save_node, tell, token_of
 from nodeheal.services.stop_gang import current_run, is_newer_than_fault, may_write, run_key
 
@@ -57,6 +58,7 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
         unfit = [(node, why) for node in nodes if (why := _why_unfit(node, request, ports, policy))]
         if unfit:
             why = "; ".join(why for _, why in unfit)
+            refund_attempt(request, ports)  # nothing was started
             _refuse(request, ports, why, _left_to([node for node, _ in unfit], ports))
             return
         last = _record_run(job, nodes, launch_id(request), ports)

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.vocabulary import Ending, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Ending, Outcome, Step
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.services.ingest import ingest
 from nodeheal.services.launch_gang import LEFT_TO, launch_gang
+from nodeheal.services.reserve_attempt import reserve_attempt
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_steps import B, Incident
@@ -30,6 +31,16 @@ def test_the_job_is_left_to_the_incident_that_still_heals_one_of_its_nodes() -> 
 
     assert it.resumed().outcome is Outcome.REFUSED
     assert it.resumed().evidence == {LEFT_TO: incident_id_of(OTHER)}
+
+
+def test_a_restart_that_is_left_to_another_spends_no_attempt() -> None:
+    it = healed()
+    request = it.request()
+    reserve_attempt(request, it.ports)
+
+    launch_gang(request, it.ports, ACT)
+
+    assert it.ports.attempts.spent("job#llama", ACT.limits[Action.RESTART_WORKLOAD]) == 0
 
 
 def test_what_leaves_the_job_to_another_has_recovered_and_says_who_brings_it_back() -> None:
