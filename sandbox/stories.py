@@ -10,7 +10,7 @@ from nodeheal.contract.vocabulary import Awaited, Ending, Family, NodeState, Pro
 from nodeheal.domain.node import Node
 from nodeheal.services.brakes import pause_pool, reset_breaker
 from nodeheal.services.release_node import release_node
-from sandbox.story import Expected, Move, Script, Story
+from sandbox.story import SUBJECTS, Expected, Move, Script, Story
 
 FALLEN = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
 CAREFUL = "careful"  # the pool of sandbox/policy.json that asks first
@@ -20,7 +20,8 @@ BROKEN_LINK = (
     "NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
 )
 ECC = "NVRM: Xid (PCI:0000:b9:00): 48, pid=<unknown>, name=<unknown>, An uncorrectable double bit error (DBE)"
-RECOVERED, HUMAN, OBSERVED = "[nodeheal] recovered", "[nodeheal] needs a human", "[nodeheal] observed only"
+RECOVERED, HUMAN = SUBJECTS[Ending.RECOVERED], SUBJECTS[Ending.HANDED_TO_A_HUMAN]
+OBSERVED = SUBJECTS[Ending.OBSERVED_ONLY]
 QUESTION, TRIPPED, NO_CAPACITY = "[nodeheal] approve?", "[nodeheal] breaker open", "[nodeheal] no capacity"
 STALE = timedelta(hours=1)
 

@@ -36,6 +36,14 @@ POLL_SECONDS = 0.05
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "numpy-trainer"
 
 
+# How the email of each ending begins.
+SUBJECTS = {
+    Ending.RECOVERED: "[nodeheal] recovered",
+    Ending.HANDED_TO_A_HUMAN: "[nodeheal] needs a human",
+    Ending.OBSERVED_ONLY: "[nodeheal] observed only",
+}
+
+
 class StoryError(Exception):
     """The story cannot go on; says at which point, and where to look."""
 
@@ -109,7 +117,7 @@ class Script:
         if self.expects is not None:
             return self.expects
         ending, finishes, restarts = self._by_the_catalog
-        return Expected(ending, finishes, restarts, (f"[nodeheal] {ending.replace('_', ' ').lower()[:5]}",))
+        return Expected(ending, finishes, restarts, (SUBJECTS[ending],))
 
     @property
     def _by_the_catalog(self) -> tuple[Ending, bool, bool]:
