@@ -11,6 +11,9 @@ from nodeheal.domain.ladder import WITH_ARTICLE, next_rungs
 from nodeheal.domain.progress import Progress
 from nodeheal.domain.spell import Spell
 
+# The node ends its work in the time that the policy gives; its answer takes a moment more.
+TO_BE_HEARD_SECONDS = 15
+
 
 def heal(say: Spell, seen: Progress, case: Case) -> Decision:
     """Isolate, then climb the ladder until something is proven, then bring the job back."""
@@ -78,7 +81,7 @@ def _evidence_first(say: Spell, seen: Progress, fault: Fault) -> Decision | None
     if seen.evidence is not None or seen.tried or is_silent or not say.policy.evidence.enabled:
         return None
     why = "what the node can tell of its fault is saved first: afterwards it is gone"
-    return say.step(Step.FREEZE_EVIDENCE, why, deadline_seconds=say.policy.evidence.seconds)
+    return say.step(Step.FREEZE_EVIDENCE, why, deadline_seconds=say.policy.evidence.seconds + TO_BE_HEARD_SECONDS)
 
 
 def _no_capacity(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Decision | None:

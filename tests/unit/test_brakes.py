@@ -7,6 +7,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, Outcome, Step
 from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.heal import TO_BE_HEARD_SECONDS
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.surroundings import Sighting
 from tests.unit.builders import ACT, NOW, xid
@@ -304,7 +305,7 @@ def test_what_a_node_can_tell_is_saved_once_before_it_is_touched() -> None:
 
     decision = story.next()
 
-    assert (decision.step, decision.deadline_seconds) == (Step.FREEZE_EVIDENCE, 77)
+    assert (decision.step, decision.deadline_seconds) == (Step.FREEZE_EVIDENCE, 77 + TO_BE_HEARD_SECONDS)
     assert story.then(Outcome.DONE, "9 files saved").next().step is Step.REBOOT
 
 
