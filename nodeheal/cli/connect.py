@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from nodeheal.adapters.aws import console
 from nodeheal.adapters.aws.calls import client
 from nodeheal.adapters.aws.console import execution_arn
+from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.adapters.aws.ports import aws_ports
@@ -43,6 +44,11 @@ def clearly() -> Iterator[None]:
 def ports(table: str) -> Ports:
     """The real world, through the table and with the caller's credentials."""
     return aws_ports(table, "", Destinations(names.BUS, "", ""))
+
+
+def marks() -> AwsMarks:
+    """The tags that let nodeheal act."""
+    return AwsMarks(client)
 
 
 def policy() -> RecoveryPolicy:
