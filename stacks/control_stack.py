@@ -30,6 +30,7 @@ DOCUMENTS = {
     names.DIAGNOSTICS_DOCUMENT: "run-diagnostics",
     names.EVIDENCE_DOCUMENT: "freeze-evidence",
     names.CHECKPOINT_DOCUMENT: "checkpoint-now",
+    names.INJECT_DOCUMENT: "inject-fault",
 }
 EVENTS_A_BATCH = 10
 RETENTION = {

@@ -5,18 +5,20 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodeheal.adapters.aws import console
-from nodeheal.adapters.aws.calls import client
+from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.console import execution_arn
+from nodeheal.adapters.aws.drills import SsmDrills
 from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
-from nodeheal.adapters.aws.ports import aws_ports
+from nodeheal.adapters.aws.ports import aws_ports, clock
 from nodeheal.cli.say import refuse
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
@@ -49,6 +51,11 @@ def ports(table: str) -> Ports:
 def marks() -> AwsMarks:
     """The tags that let nodeheal act."""
     return AwsMarks(client)
+
+
+def drills() -> SsmDrills:
+    """What makes nodes pretend a fault."""
+    return SsmDrills(partial(client_once, "ssm"), clock)
 
 
 def policy() -> RecoveryPolicy:

@@ -32,44 +32,44 @@ class Cloud:
     def of(self, name: str) -> dict[str, str]:
         return self.tags.setdefault(name, {"Name": "theirs"})
 
-    def describe_instance_information(self, *, Filters: list[Json]) -> Json:  # noqa: N803
+    def describe_instance_information(self, *, Filters: list[Json]) -> Json:
         [name] = Filters[0]["Values"]
         return {"InstanceInformationList": [] if f"SSM {name}" in self.unknown else [{"InstanceId": name}]}
 
-    def list_tags_for_resource(self, *, ResourceType: str, ResourceId: str) -> Json:  # noqa: N803
+    def list_tags_for_resource(self, *, ResourceType: str, ResourceId: str) -> Json:
         return {"TagList": upper(self.of(ResourceId))}
 
-    def add_tags_to_resource(self, *, ResourceType: str, ResourceId: str, Tags: list[Json]) -> None:  # noqa: N803
+    def add_tags_to_resource(self, *, ResourceType: str, ResourceId: str, Tags: list[Json]) -> None:
         self.of(ResourceId).update({tag["Key"]: tag["Value"] for tag in Tags})
 
-    def remove_tags_from_resource(self, *, ResourceType: str, ResourceId: str, TagKeys: list[str]) -> None:  # noqa: N803
+    def remove_tags_from_resource(self, *, ResourceType: str, ResourceId: str, TagKeys: list[str]) -> None:
         drop(self.of(ResourceId), TagKeys)
 
-    def describe_instances(self, *, InstanceIds: list[str]) -> Json:  # noqa: N803
+    def describe_instances(self, *, InstanceIds: list[str]) -> Json:
         [name] = InstanceIds
         if f"EC2 {name}" in self.unknown:
             raise ClientError({"Error": {"Code": "InvalidInstanceID.NotFound"}}, "DescribeInstances")
         machine = {"InstanceId": name, "State": {"Name": self.state}, "Tags": upper(self.of(name))}
         return {"Reservations": [{"Instances": [machine]}]}
 
-    def create_tags(self, *, Resources: list[str], Tags: list[Json]) -> None:  # noqa: N803
+    def create_tags(self, *, Resources: list[str], Tags: list[Json]) -> None:
         self.of(Resources[0]).update({tag["Key"]: tag["Value"] for tag in Tags})
 
-    def delete_tags(self, *, Resources: list[str], Tags: list[Json]) -> None:  # noqa: N803
+    def delete_tags(self, *, Resources: list[str], Tags: list[Json]) -> None:
         drop(self.of(Resources[0]), [tag["Key"] for tag in Tags])
 
     def list_container_instances(self, *, cluster: str, filter: str) -> Json:
         name = filter.removeprefix("ec2InstanceId == ")
         return {"containerInstanceArns": [] if f"ECS {name}" in self.unknown else [f"arn/{cluster}/{name}"]}
 
-    def describe_container_instances(self, *, cluster: str, containerInstances: list[str], include: list[str]) -> Json:  # noqa: N803
+    def describe_container_instances(self, *, cluster: str, containerInstances: list[str], include: list[str]) -> Json:
         tags = self.of(containerInstances[0]) if "TAGS" in include else {}
         return {"containerInstances": [{"tags": [{"key": k, "value": v} for k, v in tags.items()]}]}
 
-    def tag_resource(self, *, resourceArn: str, tags: list[Json]) -> None:  # noqa: N803
+    def tag_resource(self, *, resourceArn: str, tags: list[Json]) -> None:
         self.of(resourceArn).update({tag["key"]: tag["value"] for tag in tags})
 
-    def untag_resource(self, *, resourceArn: str, tagKeys: list[str]) -> None:  # noqa: N803
+    def untag_resource(self, *, resourceArn: str, tagKeys: list[str]) -> None:
         drop(self.of(resourceArn), tagKeys)
 
 
