@@ -29,8 +29,10 @@ def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView
     """The node as it is now, measured by this policy. Raises NotFound."""
     node = node_of(node_id, ports)
     holders = ports.pools.holders(node.pool)
-    counted = {action: limit for action, limit in policy.limits.items() if action is not Action.RESTART_WORKLOAD}
-    left = {a: max(0, lim.limit - ports.attempts.spent(node_scope(node_id), lim)) for a, lim in counted.items()}
+    left: dict[Action, int] = {}
+    for action, limit in policy.limits.items():
+        if action is not Action.RESTART_WORKLOAD:  # counted for the job, not for the node
+            left[action] = max(0, limit.limit - ports.attempts.spent(node_scope(node_id), limit))
     slots = policy.pool(node.pool).budget.slots(len(ports.nodes.in_pool(node.pool)))
     return NodeView(node, _since(node, ports), left, node_id in holders, len(holders), slots)
 

@@ -150,15 +150,15 @@ def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports
     retired = ada.does("nodes", "retire", handle.node_id, "--why", "sold")
 
     assert "took the mark off" in retired
-    assert is_denied_by_tags(cloud, handle)
+    assert carries_no_mark(cloud, handle)
     assert "RETIRED" in ada.does("nodes", "list", "drilled")
 
 
-def is_denied_by_tags(cloud: Sandbox, handle: NodeHandle) -> bool:
+def carries_no_mark(cloud: Sandbox, handle: NodeHandle) -> bool:
     """Whether neither SSM nor ECS carries the mark."""
     managed = cloud.client("ssm").list_tags_for_resource(ResourceType="ManagedInstance", ResourceId=handle.node_id)
     container = cloud.client("ecs").list_tags_for_resource(resourceArn=handle.container_instance_arn)
-    return managed["TagList"] == [] and container["tags"] == []
+    return not managed["TagList"] and not container["tags"]
 
 
 def test_a_question_is_answered(cloud: Sandbox, ports: Ports, ada: Operator) -> None:
@@ -169,11 +169,12 @@ def test_a_question_is_answered(cloud: Sandbox, ports: Ports, ada: Operator) -> 
         "incident that waits",
     )
 
-    said = ada.does("approve", waiting[0]["incident"], "--why", "go on")
+    # The incident is written before the question is: between the two there is nothing to answer yet.
+    approve = ("approve", waiting[0]["incident"], "--why", "go on")
+    said = until(lambda: (done := ada.types(*approve)).returncode == 0 and done.stdout, "question")
 
     assert "approved by" in said
-    again = ada.types("approve", waiting[0]["incident"], "--why", "go on")
-    assert again.returncode == 1
+    assert ada.types(*approve).returncode == 1
 
 
 def test_a_pool_and_a_node_are_paused_and_a_repaired_node_goes_back_to_work(
@@ -197,6 +198,16 @@ def test_a_pool_and_a_node_are_paused_and_a_repaired_node_goes_back_to_work(
     assert seen["status"] == "ACTIVE"
 
 
+def test_a_reboot_is_asked_for(cloud: Sandbox, ports: Ports, ada: Operator) -> None:
+    handle = reported(cloud, ports, "rebooted")
+    before = node_of(handle.node_id, ports).boot_id
+
+    said = ada.does("nodes", "reboot", handle.node_id, "--why", "new kernel")
+
+    assert "asked for; it is incident inc-" in said
+    until(lambda: node_of(handle.node_id, ports).boot_id != before, "new boot")
+
+
 def test_a_policy_is_shown(ada: Operator) -> None:
     assert '"drills": true' in ada.does("policy", "show")
 
@@ -206,12 +217,14 @@ def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, ad
     ecs, ssm = ada.client("ecs"), ada.client("ssm")
     task = f"arn:aws:ecs:us-east-1:000000000000:task/{cloud.cluster}/{'0' * 32}"
     theirs = [{"Key": "Owner", "Value": "ada"}]
+    forged = {"Source": names.AGENT_SOURCE, "DetailType": names.NODE_HEALTH_REPORTED, "Detail": "{}"}
 
     assert is_denied(lambda: ecs.stop_task(cluster=cloud.cluster, task=task))
     assert is_denied(lambda: ssm.send_command(DocumentName=names.REBOOT_DOCUMENT, InstanceIds=[handle.node_id]))
     assert is_denied(
         lambda: ssm.add_tags_to_resource(ResourceType="ManagedInstance", ResourceId=handle.node_id, Tags=theirs)
     )
+    assert is_denied(lambda: ada.client("events").put_events(Entries=[{**forged, "EventBusName": names.BUS}]))
     assert is_denied(lambda: ada.client("dynamodb").scan(TableName=cloud.outputs["TableName"]))
     assert is_denied(
         lambda: ada.client("stepfunctions").start_execution(stateMachineArn=cloud.outputs["RecoverNodeArn"])

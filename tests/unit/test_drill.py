@@ -1,4 +1,4 @@
-"""`nodeheal inject`: only where the pool is marked for drills, only on a node that is well, only what reads as a fault."""
+"""`nodeheal inject`: where the pool is marked for drills, on a node that is well, and only what reads as a fault."""
 
 import base64
 from dataclasses import replace

@@ -109,7 +109,7 @@ def test_a_node_that_a_registry_does_not_know_is_refused_before_anything_is_mark
 
 
 def test_a_node_whose_agent_has_never_reported_is_refused_by_name(ports: Ports, marks: MemoryMarks) -> None:
-    with pytest.raises(NotFound, match="mi-unknown .* has its agent ever reported"):
+    with pytest.raises(NotFound, match=r"mi-unknown .* has its agent ever reported"):
         enroll_node("mi-unknown", SAID, ports, marks)
 
 
