@@ -142,6 +142,9 @@ class PoolPolicy(Frozen):
     )
     budget: Budget = Field(default_factory=Budget)
     maintenance: tuple[MaintenanceWindow, ...] = Field(default=(), description="times that belong to people")
+    drills: bool = Field(
+        default=False, description="`nodeheal inject` may break nodes of this pool on purpose, for a drill"
+    )
     diagnostics_level: int | None = Field(
         default=None, ge=1, le=4, description="dcgmi diag -r for this pool; empty: the document's"
     )

@@ -23,7 +23,13 @@ LEFT_TO = "left_to"  # evidence of a refusal: the incident that will bring the j
 
 
 def submit_job(job: Job, nodes: Sequence[Node], ports: Ports, policy: RecoveryPolicy | None = None) -> Run:
-    """Record a new job and start its first run. Raises ValueError if it exists, PlacementRefused as `launch` does."""
+    """Record a new job and start its first run. Raises PlacementRefused as `launch` does.
+
+    Raises ValueError if it exists, or if a node is kept as a spare: those are for jobs that run already.
+    """
+    spares = [node.node_id for node in nodes if node.is_spare]
+    if spares:
+        raise ValueError(f"job {job.job_id} cannot begin on {', '.join(spares)}: kept as a spare")
     if not ports.jobs.save(job):
         raise ValueError(f"job {job.job_id} exists already")
     run = _record_run(replace(job, version=1), nodes, "submitted", ports)
