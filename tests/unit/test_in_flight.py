@@ -8,10 +8,9 @@ tests/golden/in_flight holds what each release left behind. At a release, and at
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -32,6 +31,10 @@ from stacks.functions import FUNCTIONS
 from stacks.workflows import CHILDREN, PARENT, Workflow
 from tests.unit.builders import FrozenClock, memory_ports, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "in_flight"
 RELEASES = sorted(GOLDEN.glob("*.json"))
