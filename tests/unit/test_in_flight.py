@@ -8,7 +8,6 @@ tests/golden/in_flight holds what each release left behind. At a release, and at
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,13 +68,13 @@ def left_behind() -> Json:
     job = cluster.ports.jobs.get("llama")
     assert job is not None
     runs = [cluster.ports.jobs.get_run("llama", number + 1) for number in range(job.current_run)]
-    values: dict[str, Sequence[object]] = {
+    values: dict[str, list[object]] = {
         "incident": [history.incident],
         "entry": list(history.timeline),
         "node": [cluster.node()],
-        "wait": waits.saved,
+        "wait": [*waits.saved],
         "job": [job],
-        "run": runs,
+        "run": [*runs],
         "pool": [Pool("demo")],
     }
     return {
