@@ -1,12 +1,12 @@
 """Links into the AWS console, in whichever partition the account is."""
 
-_CONSOLES = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
+CONSOLES = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
 _COMMERCIAL = "console.aws.amazon.com"
 
 
 def console_host(partition: str, region: str) -> str:
     """The Region's own console."""
-    return f"{region}.{_CONSOLES.get(partition, _COMMERCIAL)}"
+    return f"{region}.{CONSOLES.get(partition, _COMMERCIAL)}"
 
 
 def execution_arn(caller_arn: str, region: str, workflow: str, name: str) -> str:
