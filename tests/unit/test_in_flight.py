@@ -10,7 +10,7 @@ tests/golden/in_flight holds what each release left behind. At a release, and at
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -31,10 +31,6 @@ from stacks.functions import FUNCTIONS
 from stacks.workflows import CHILDREN, PARENT, Workflow
 from tests.unit.builders import FrozenClock, memory_ports, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "in_flight"
 RELEASES = sorted(GOLDEN.glob("*.json"))
