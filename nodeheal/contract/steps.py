@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from nodeheal.contract.health_event import Frozen, NodeId, UtcTime
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Step
 
 
 class AttemptLimit(Frozen):
@@ -40,6 +40,8 @@ class Decision(Frozen):
     page_key: str | None = Field(default=None, description="pages with the same key are one page")
     diagnostics_level: int | None = Field(default=None, ge=1, le=4)
     ending: Ending | None = Field(default=None, description="for CLOSE and ESCALATE")
+    escalation: Escalation | None = Field(default=None, description="for ESCALATE: why a human is needed")
+    pool: str = Field(default="", description="the pool of the incident")
     events_seen: int = Field(default=0, ge=0, description="how many events of the incident it was decided on")
 
 

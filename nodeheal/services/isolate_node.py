@@ -6,6 +6,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.machine import SWITCH_OFF, Owner
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import OTHER_OWNER
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of, result_of, save_node, tell, token_of
 from nodeheal.services.stop_gang import stop_and_resume
@@ -22,7 +23,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         return
     theirs = _other_owner(node, ports, policy)
     if theirs:
-        _answer(request, ports, Outcome.REFUSED, theirs)
+        _answer(request, ports, Outcome.REFUSED, theirs, {OTHER_OWNER: "true"})
         return
     try:
         ports.scheduler.placement(node)
