@@ -73,6 +73,7 @@ def ports() -> Ports:
             quarantine_url=os.environ.get(names.ENV_QUARANTINE_URL, ""),
         ),
         evidence_bucket=os.environ.get(names.ENV_EVIDENCE_BUCKET, ""),
+        runbooks=os.environ.get(names.ENV_RUNBOOKS, ""),
     )
 
 

@@ -141,6 +141,7 @@ class ControlStack(cdk.Stack):
             names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,
             names.ENV_EVIDENCE_BUCKET: self._state.evidence.bucket_name,
             names.ENV_POLICY: self._state.policy.ids,
+            names.ENV_RUNBOOKS: self._settings.runbook_base_url,
             "POWERTOOLS_SERVICE_NAME": spec.stem,
         }
 

@@ -157,6 +157,15 @@ class Ending(_Word):
     HANDED_TO_A_HUMAN = "HANDED_TO_A_HUMAN"
 
 
+class Phase(_Word):
+    """What an email is about: whoever subscribes may choose."""
+
+    ASKS = "ASKS"  # a human must answer
+    WAITS = "WAITS"  # the incident waits for something that people can hasten
+    ENDED = "ENDED"  # the incident is over
+    NEWS = "NEWS"  # of many nodes, and no one incident's
+
+
 class Escalation(_Word):
     """Why a human is needed. Each word has a runbook of its name, in docs/runbooks."""
 

@@ -140,11 +140,12 @@ def test_every_word_that_an_incident_may_end_with_has_its_story() -> None:
 
 
 def test_every_hand_over_of_the_core_says_its_word() -> None:
-    said = []
-    for path in Path(domain.__path__[0]).glob("*.py"):
-        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "say.hand_over":
-                said.append(ast.unparse(call.args[0]))
+    said = [
+        ast.unparse(call.args[0])
+        for path in Path(domain.__path__[0]).glob("*.py")
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "say.hand_over"
+    ]
 
     assert len(said) > 20
     assert {word.split("(")[0] for word in said if not word.startswith("Escalation.")} == {

@@ -12,9 +12,8 @@ from urllib.parse import quote
 
 from nodeheal.contract import names
 from nodeheal.domain.evidence import Upload
+from nodeheal.domain.reading import console_of
 from nodeheal.ports import Clock
-
-_CONSOLES = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
 
 
 class S3UploadSigner:
@@ -40,6 +39,5 @@ class S3UploadSigner:
 
     def _console_url(self, key: str) -> str:
         meta = self._client().meta
-        host = _CONSOLES.get(meta.partition, "console.aws.amazon.com")
         where = f"region={meta.region_name}&prefix={quote(key, safe='')}"
-        return f"https://{meta.region_name}.{host}/s3/object/{self._bucket}?{where}"
+        return f"{console_of(meta.partition, meta.region_name)}/s3/object/{self._bucket}?{where}"
