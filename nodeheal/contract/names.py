@@ -82,8 +82,7 @@ POLICY_APPLICATION = "nodeheal"
 POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
-METRICS = "nodeheal"
-METRIC_POLICY_REFUSED = "PolicyRefused"
+METRICS_NAMESPACE = "nodeheal"
 
 # The bucket ----------------------------------------------------------------------------------------------------------
 # Bucket names are one namespace for everybody: account and Region make this one ours.
