@@ -13,6 +13,8 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Escalation
+from nodeheal.domain.reading import Reading
 from stacks.alarms import Parts, build_alarms
 from stacks.approval_api import ApprovalApi
 from stacks.bundling import code_asset
@@ -204,7 +206,8 @@ class ControlStack(cdk.Stack):
         connect_routes(self, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
         keep_warm(self, self.functions, dead)
         sweep_regularly(self, self.functions["sweep"], dead)
-        page_on_broken_workflows(self, self.workflows[PARENT].state_machine_arn, self._state.topic, dead)
+        runbook = Reading(runbooks=self._settings.runbook_base_url).runbook(Escalation.RECOVERY_BROKE)
+        page_on_broken_workflows(self, self.workflows[PARENT].state_machine_arn, self._state.topic, dead, runbook)
 
     def _watched_parts(self) -> Parts:
         state = self._state
