@@ -4,7 +4,7 @@ An adapter raises `NotAccepted` where the other side provably did not take a cal
 surprise and is raised as it comes: the caller must then look before it acts again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -12,6 +12,7 @@ from typing import Protocol
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
+from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
@@ -287,8 +288,12 @@ class Watchlist(Protocol):
     def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
         """The pool's next nodes (`after` empty: its first ones), and where it goes on (empty: that was its end)."""
 
-    def unstarted(self, pool: str, since: datetime, until: datetime) -> Sequence[tuple[str, str]]:
-        """(incident id, node id) of incidents opened between the two, to the second, and not decided on yet."""
+    def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
+        """The pool's incidents in this state that were opened between the two, to the second, oldest first.
+
+        Read page by page, as they are taken: who stops early has read no more. One that changes its state meanwhile may
+        be seen in both states, or in neither.
+        """
 
     def place(self) -> Place:
         """Where the last look ended."""

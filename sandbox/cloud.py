@@ -56,6 +56,7 @@ class Cloud:
         patches.serve_ourselves(ecs, ssm)
         patches.serve_queries(ec2, scaling)
         patches.authorise_ourselves(ssm, ec2, scaling)
+        patches.know_event_sources()
         patches.take_loopback_for_tls()
         patches.provision_documents(self._ssm)
         patches.evaluate_timeouts()

@@ -239,6 +239,7 @@ class Node:
             "checkpoint_dir": str(self.directory / "run"),
             "address": self.spec.address,
             "accelerators": self.spec.gpus,
+            "drills": True,
         }
 
     def _rotate_credentials(self) -> None:

@@ -75,6 +75,24 @@ def authorise_ourselves(ssm: JsonService, *queries: QueryService) -> None:
     iam_actions.extract_iam_action = action
 
 
+def know_event_sources() -> None:
+    """events:source and events:detail-type, the condition keys of PutEvents: the emulator has neither."""
+    original = _attribute(iam_actions, "request_tag_context")
+
+    def context(service: str, action: str, body: bytes, parameters: Json) -> Json:
+        found: Json = original(service, action, body, parameters)
+        if action != "events:PutEvents":
+            return found
+        entries = json.loads(body or b"{}").get("Entries", [])
+        for key, field in (("events:source", "Source"), ("events:detail-type", "DetailType")):
+            said = {str(entry.get(field)) for entry in entries}
+            # AWS asks for each entry; here all of a call are asked for at once, and several are nobody's.
+            found[key] = said.pop() if len(said) == 1 else "several"
+        return found
+
+    iam_actions.request_tag_context = context
+
+
 def take_loopback_for_tls() -> None:
     """Every request counts as sent over TLS (aws:SecureTransport): policies that demand it are deployed as they are."""
     original = _attribute(app, "pin_request_origin")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from sandbox.aws_json import AwsError, Caller, Json, Operation
 from sandbox.behaviour import Behaviour
 from sandbox.events import Emit, Event
-from sandbox.iam import ACCOUNT, REGION, resource_tags
+from sandbox.iam import ACCOUNT, resource_tags
 from sandbox.node import Node
 from sandbox.ssm_agent import Invocation, carry_out
 from sandbox.ssm_commands import (
@@ -21,6 +21,7 @@ from sandbox.ssm_commands import (
     summarise_invocation,
 )
 from sandbox.ssm_documents import Document, document_arn, parse_document
+from sandbox.ssm_tags import NodeTags, node_arn
 
 TARGET_LIMIT = 50
 DEFAULT_DELIVERY_SECONDS = 3600
@@ -39,6 +40,7 @@ class Ssm:
         self._behaviour = behaviour or Behaviour()
         self._nodes = nodes
         self._node_tags = node_tags
+        self.tags = NodeTags(nodes, node_tags)
         self._emit = emit
         self._lock = threading.RLock()
         self._commands: dict[str, Command] = {}
@@ -56,6 +58,9 @@ class Ssm:
             "ListCommands": self.list_commands,
             "ListCommandInvocations": self.list_command_invocations,
             "DescribeInstanceInformation": self.describe_instance_information,
+            "AddTagsToResource": self.tags.add_tags_to_resource,
+            "RemoveTagsFromResource": self.tags.remove_tags_from_resource,
+            "ListTagsForResource": self.tags.list_tags_for_resource,
         }
 
     def put_document(self, name: str, content: str | Json, tags: dict[str, str]) -> Document:
@@ -203,9 +208,3 @@ class Ssm:
     def _tell_command(self, command: Command) -> None:
         detail = event_detail(command, command.status)
         self._emit(Event("aws.ssm", "EC2 Command Status-change Notification", (), detail))
-
-
-def node_arn(node_id: str) -> str:
-    """A node as IAM knows it: EC2's own instances are EC2's."""
-    service, kind = ("ssm", "managed-instance") if node_id.startswith("mi-") else ("ec2", "instance")
-    return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{kind}/{node_id}"

@@ -10,13 +10,19 @@ from nodeheal.contract.vocabulary import Awaited, Ending, Family, NodeState, Pro
 from nodeheal.domain.node import Node
 from nodeheal.services.brakes import pause_pool, reset_breaker
 from nodeheal.services.release_node import release_node
-from sandbox.story import Expected, Move, Script, Story
+from sandbox.story import SUBJECTS, Expected, Move, Script, Story
 
 FALLEN = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
 CAREFUL = "careful"  # the pool of sandbox/policy.json that asks first
 HOLDER = "mi-00000000000000000"  # a node that is out of service already, in the story of the full budget
-RECOVERED, HUMAN, OBSERVED = "[nodeheal] recovered", "[nodeheal] needs a human", "[nodeheal] observed only"
-QUESTION, TRIPPED = "[nodeheal] approve?", "[nodeheal] breaker open"
+BROKEN_LINK = (
+    "NVRM: Xid (PCI:0000:b9:00): 74, pid=<unknown>, name=<unknown>, "
+    "NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
+)
+ECC = "NVRM: Xid (PCI:0000:b9:00): 48, pid=<unknown>, name=<unknown>, An uncorrectable double bit error (DBE)"
+RECOVERED, HUMAN = SUBJECTS[Ending.RECOVERED], SUBJECTS[Ending.HANDED_TO_A_HUMAN]
+OBSERVED = SUBJECTS[Ending.OBSERVED_ONLY]
+QUESTION, TRIPPED, NO_CAPACITY = "[nodeheal] approve?", "[nodeheal] breaker open", "[nodeheal] no capacity"
 STALE = timedelta(hours=1)
 
 
@@ -30,6 +36,29 @@ class Named:
 
 def _fallen(**changes: object) -> Script:
     return replace(Script(FALLEN, Family.xid, "79"), **changes)  # type: ignore[arg-type]
+
+
+def _link(**changes: object) -> Script:
+    return replace(Script(BROKEN_LINK, Family.xid, "74"), **changes)  # type: ignore[arg-type]
+
+
+def _will_not_come_back(story: Story) -> str:
+    victim = story.victim
+    story.sandbox.behave(stay_down=victim)
+    return f"{victim} will go down at its next reboot and stay down"
+
+
+def _nothing_to_be_had(story: Story) -> str:
+    story.sandbox.behave(no_capacity=-1)
+    return "EC2 has no such machine to give, whoever asks"
+
+
+def _second_fault(story: Story) -> str:
+    """Another fault of the same node, while the first one is being dealt with."""
+    if story.told.incident is None:
+        return ""
+    story.break_again(ECC)
+    return f"{story.victim} reports another fault: {ECC.partition('Xid')[2]}"
 
 
 def _answers(word: str) -> Move:
@@ -142,6 +171,28 @@ _HUMAN = Ending.HANDED_TO_A_HUMAN
 STORIES: dict[str, Named] = {
     "fixed-by-reboot": Named("a GPU falls off the bus; one reboot brings it back", _fallen()),
     "fixed-by-replacement": Named("the reboot does not help; a warm spare takes over", _fallen(persists=True)),
+    "replaced-by-group": Named(
+        "a broken NVLink on EC2: the Auto Scaling group makes a new machine, which is proven first",
+        _link(provider="group", nodes=2, pool="grouped", expects=_expects(Ending.RECOVERED, True, True, RECOVERED)),
+    ),
+    "replaced-from-template": Named(
+        "a broken NVLink on EC2: a new machine is launched first, and the broken one given back when it is proven",
+        _link(provider="template", nodes=2, pool="alone", expects=_expects(Ending.RECOVERED, True, True, RECOVERED)),
+    ),
+    "no-capacity": Named(
+        "EC2 has no machine to give: nodeheal waits, tries again, and says what is missing",
+        _link(
+            provider="template",
+            nodes=2,
+            pool="alone",
+            prepares=(_nothing_to_be_had,),
+            expects=_expects(_HUMAN, False, False, NO_CAPACITY, HUMAN),
+        ),
+    ),
+    "never-returns": Named(
+        "the node does not come back from its reboot; a warm spare takes over",
+        _fallen(prepares=(_will_not_come_back,), expects=_expects(_HUMAN, True, True, HUMAN)),
+    ),
     "approval-given": Named(
         "the pool asks first; a human clicks Approve in the email",
         _fallen(
@@ -181,6 +232,14 @@ STORIES: dict[str, Named] = {
             moves=(_breaker_is_reset,),
             expects=_expects(Ending.OBSERVED_ONLY, True, False, TRIPPED, OBSERVED),
         ),
+    ),
+    "two-faults": Named(
+        "one node reports two faults: one incident, one recovery, one email",
+        _fallen(moves=(_second_fault,), expects=_expects(Ending.RECOVERED, True, True, RECOVERED)),
+    ),
+    "two-nodes": Named(
+        "two nodes of one job fail: one after the other is healed, and the last one brings the job back",
+        _fallen(breaks=2, expects=_expects(Ending.RECOVERED, True, True, RECOVERED, RECOVERED)),
     ),
     "paused": Named(
         "an operator has paused the pool; nodeheal only tells",

@@ -36,6 +36,14 @@ POLL_SECONDS = 0.05
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "numpy-trainer"
 
 
+# How the email of each ending begins.
+SUBJECTS = {
+    Ending.RECOVERED: "[nodeheal] recovered",
+    Ending.HANDED_TO_A_HUMAN: "[nodeheal] needs a human",
+    Ending.OBSERVED_ONLY: "[nodeheal] observed only",
+}
+
+
 class StoryError(Exception):
     """The story cannot go on; says at which point, and where to look."""
 
@@ -72,6 +80,7 @@ class Script:
     checkpoint_every: int = 20
     subcode: str | None = None
     pool: str = "demo"
+    provider: str = "hybrid"  # or "group" (EC2 in an Auto Scaling group), "template" (EC2 from a launch template)
     expects: Expected | None = None  # where the catalog alone does not say it
     breaks: int = 1  # so many nodes show the fault line, beginning with the gang's second
     kills: bool | None = None  # whether ranks die of it; None: as the catalog's action suggests
@@ -108,7 +117,7 @@ class Script:
         if self.expects is not None:
             return self.expects
         ending, finishes, restarts = self._by_the_catalog
-        return Expected(ending, finishes, restarts, (f"[nodeheal] {ending.replace('_', ' ').lower()[:5]}",))
+        return Expected(ending, finishes, restarts, (SUBJECTS[ending],))
 
     @property
     def _by_the_catalog(self) -> tuple[Ending, bool, bool]:
@@ -180,11 +189,29 @@ class Story:
         self._watch()
         return self.told
 
+    @property
+    def victim(self) -> str:
+        """The node that is to break: the gang's second."""
+        return self._handles[1].node_id
+
     def _boot_nodes(self) -> None:
-        self._handles = [self.sandbox.add_node(self.script.pool) for _ in range(self.script.nodes)]
+        self._handles = self._made_nodes()
         self.sandbox.fire_schedules()  # what keeps functions warm comes every five minutes; a demo does not wait
         self._await(lambda: len(self._nodes()) == self.script.nodes, READY_SECONDS, "all agents have reported")
-        self._say(f"{self.script.nodes} ECS Anywhere nodes are up, each with its agent")
+        kind = "ECS Anywhere nodes" if self.script.provider == "hybrid" else f"EC2 nodes ({self.script.provider})"
+        self._say(f"{self.script.nodes} {kind} are up, each with its agent")
+
+    def _made_nodes(self) -> list[NodeHandle]:
+        pool, count = self.script.pool, self.script.nodes
+        if self.script.provider == "hybrid":
+            return [self.sandbox.add_node(pool) for _ in range(count)]
+        template = self.sandbox.add_template(pool)
+        if self.script.provider == "group":
+            names_of = self.sandbox.add_group(pool, template, count)
+        else:
+            names_of = [self.sandbox.add_machine(template) for _ in range(count)]
+        known = {node["node_id"]: node for node in self.sandbox.nodes()}
+        return [NodeHandle(name, pool, known[name]["address"], Path(known[name]["directory"]), "") for name in names_of]
 
     def _nodes(self) -> list[Node]:
         return [node for node in self.ports.nodes.in_pool(self.script.pool) if node.address]
@@ -238,8 +265,12 @@ class Story:
         told.step_at_fault = told.training.read().step_at(told.fault_at)
         self._line(told.fault_at, "fault", f"{victim.node_id}'s kernel log: {self.script.fault_line}")
 
-    def _inject(self, handle: NodeHandle) -> float:
-        line, script = self.script.fault_line, self.script
+    def break_again(self, line: str) -> None:
+        """Another fault of the node that is broken already."""
+        self._inject(self._handles[1], line)
+
+    def _inject(self, handle: NodeHandle, line: str = "") -> float:
+        line, script = line or self.script.fault_line, self.script
         return self.sandbox.inject(handle, line, persists=script.persists, kill_rank=script.kills_rank)
 
     def _watch(self) -> None:

@@ -21,6 +21,7 @@ from stacks.bundling import code_asset
 from stacks.dashboard import build_dashboard
 from stacks.functions import FUNCTIONS, FunctionSpec, pass_instance_roles, pass_task_roles
 from stacks.nag import accept, accept_wildcards
+from stacks.operator import OperatorPolicy
 from stacks.permission import CLUSTER, Permission
 from stacks.policy_store import VALIDATOR, seed_policy
 from stacks.rules import connect_routes, keep_warm, page_on_broken_workflows, sweep_regularly
@@ -34,6 +35,7 @@ DOCUMENTS = {
     names.DIAGNOSTICS_DOCUMENT: "run-diagnostics",
     names.EVIDENCE_DOCUMENT: "freeze-evidence",
     names.CHECKPOINT_DOCUMENT: "checkpoint-now",
+    names.INJECT_DOCUMENT: "inject-fault",
 }
 EVENTS_A_BATCH = 10
 RETENTION = {
@@ -68,6 +70,7 @@ class ControlStack(cdk.Stack):
         build_dashboard(self, parts, build_alarms(self, parts, state.topic))
         for name, stem in DOCUMENTS.items():
             self._document(name, stem)
+        OperatorPolicy(self, self._places)
         cdk.CfnOutput(self, "RecoverNodeArn", value=self.workflows[PARENT].state_machine_arn)
 
     def _deployed_places(self) -> dict[str, str]:
@@ -84,6 +87,7 @@ class ControlStack(cdk.Stack):
             "events": state.event_queue.queue_arn,
             "quarantine": state.quarantine.queue_arn,
             "policy": state.policy.resource,
+            "policy_application": state.policy.application.ref,
             "undelivered": self._undelivered.queue_arn,
             # Spelled, not referred to: the workflow refers to its functions, and one of them starts it.
             "recover_node": (

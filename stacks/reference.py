@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeheal.contract import names
-from stacks import fault_reference, policy_reference
+from stacks import fault_reference, operator, policy_reference
 from stacks.functions import FUNCTIONS, pass_task_roles
 from stacks.permission import Permission, own_log
 from stacks.settings import REPOSITORY
@@ -48,8 +48,25 @@ def _iam() -> str:
     lines += ["", f"## The workflow {PARENT}", "", *_table(PARENT_PERMISSIONS)]
     lines += ["", "Every workflow may invoke exactly the functions that its file names, and deliver its own log.", ""]
     lines += ["## The nodes", "", *_table((_SPEAK,))]
-    lines += ["", "And `AmazonSSMManagedInstanceCore`, which the SSM agent needs.", ""]
+    lines += ["", "And `AmazonSSMManagedInstanceCore`, which the SSM agent needs.", "", *_operators()]
     return "\n".join(lines)
+
+
+def _operators() -> Iterator[str]:
+    """The managed policy, and which command needs which part of it."""
+    numbers = {permission.why: number for number, permission in enumerate(operator.every_permission(), start=1)}
+    yield from ("## Operators", "")
+    yield f"The managed policy `{operator.POLICY_NAME}` is attached to nobody by us. It holds what the commands need."
+    yield from (
+        "",
+        *_table(operator.every_permission()),
+        "",
+        "| command | needs, by line of the table above |",
+        "|---|---|",
+    )
+    for command, permissions in operator.COMMANDS.items():
+        yield f"| `nodeheal {command}` | {', '.join(str(numbers[p.why]) for p in permissions)} |"
+    yield ""
 
 
 _SPEAK = Permission("report what the node sees", ("events:PutEvents",), ("{bus}",))

@@ -51,7 +51,7 @@ class AgentConfig:
     heartbeat_seconds: float = 60.0
     address: str | None = None
     accelerators: int | None = None
-    trust_injected: bool = False  # drills: believe user-space lines in /dev/kmsg
+    drills: bool = False  # take injected faults, which carry names.DRILL_MARK, for real ones
     spool_mib: int = 64
     product: str | None = None  # the accelerator, e.g. H100: some faults mean another thing on another product
     labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
@@ -107,7 +107,7 @@ def _value(key: str, value: object) -> object:
         return _kernel_logs(value)
     if key == "provider":
         return _provider(value)
-    if key == "trust_injected":
+    if key == "drills":
         return _checked(key, value, isinstance(value, bool), "true or false")
     if key == "heartbeat_seconds":
         return _checked(key, value, _is_number(value) and 0 < float(value) <= 3600, "seconds, over 0, at most 3600")  # type: ignore[arg-type]

@@ -32,9 +32,7 @@ class Agent:
         boot_id = config.boot_id()
         identity = machine.identity(config)
         self._speaker = Speaker(identity, boot_id)
-        self._kernel_log = KernelLogCheck(
-            config.kernel_log, identity, boot_id, clock, spool.state(), config.trust_injected
-        )
+        self._kernel_log = KernelLogCheck(config.kernel_log, identity, boot_id, clock, spool.state(), config.drills)
         self._started = clock.monotonic()
         self._has_announced = False
         self._next_heartbeat = self._started

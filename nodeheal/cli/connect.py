@@ -5,18 +5,25 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodeheal.adapters.aws.calls import client
+from nodeheal.adapters.aws import console
+from nodeheal.adapters.aws.calls import client, client_once
+from nodeheal.adapters.aws.console import execution_arn
+from nodeheal.adapters.aws.drills import SsmDrills
+from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.messenger import Destinations
-from nodeheal.adapters.aws.ports import aws_ports
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.adapters.aws.ports import aws_ports, clock
 from nodeheal.cli.say import refuse
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.errors import NodehealError
+from nodeheal.domain.policy import RecoveryPolicy, parse_policy
 from nodeheal.ports import Ports
 
 Table = Annotated[str, typer.Option(help="the state table")]
@@ -39,6 +46,28 @@ def clearly() -> Iterator[None]:
 def ports(table: str) -> Ports:
     """The real world, through the table and with the caller's credentials."""
     return aws_ports(table, "", Destinations(names.BUS, "", ""))
+
+
+def marks() -> AwsMarks:
+    """The tags that let nodeheal act."""
+    return AwsMarks(client)
+
+
+def drills() -> SsmDrills:
+    """What makes nodes pretend a fault."""
+    return SsmDrills(partial(client_once, "ssm"), clock)
+
+
+def policy() -> RecoveryPolicy:
+    """The policy document that is in force."""
+    return parse_policy(PolicyDocuments(client("appconfig")).in_force().text)
+
+
+def execution_url(incident_id: str) -> str:
+    """Where the console shows the incident's workflow, in the account and Region of the caller."""
+    sts = client("sts")
+    arn = execution_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name, names.RECOVERY_WORKFLOW, incident_id)
+    return console.execution_url(arn)
 
 
 def on_record(why: str) -> str:

@@ -3,7 +3,7 @@
 import typer
 
 from nodeheal import __version__
-from nodeheal.cli import approvals, brakes, nodes, parse, policy
+from nodeheal.cli import approvals, brakes, drill, incidents, nodes, parse, policy
 from nodeheal.cli.classify import classify
 from nodeheal.cli.explain import explain
 from nodeheal.cli.replay import replay
@@ -23,12 +23,14 @@ app.command()(classify)
 app.command()(replay)
 app.command()(approvals.approve)
 app.command()(approvals.refuse)
+app.command()(drill.inject)
 app.command()(brakes.pause)
 app.command()(brakes.unpause)
 app.add_typer(brakes.breaker, name="breaker")
 app.add_typer(parse.app, name="parse")
 app.add_typer(policy.app, name="policy")
 app.add_typer(nodes.app, name="nodes")
+app.add_typer(incidents.app, name="incidents")
 
 
 def main() -> None:

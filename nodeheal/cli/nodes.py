@@ -1,30 +1,39 @@
 """`nodeheal nodes`: see the nodes of a pool, and give back what nodeheal has taken out of service."""
 
-import json
-import sys
+from collections import Counter
 from typing import Annotated
 
 import typer
 
 from nodeheal.cli import connect
-from nodeheal.cli.connect import Table, Why, clearly
-from nodeheal.cli.say import say
+from nodeheal.cli.connect import AsJson, Table, Why, clearly
+from nodeheal.cli.node_view import as_json_of, as_text
+from nodeheal.cli.say import refuse, say, say_json, say_table
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Action
+from nodeheal.contract.vocabulary import Action, NodeState, Provider
+from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.incident import incident_id_of
+from nodeheal.services.enroll_node import enroll_node
+from nodeheal.services.look_at_node import look_at_node
 from nodeheal.services.release_node import release_node
 from nodeheal.services.request_action import request_action
+from nodeheal.services.retire_node import retire_node
 
 app = typer.Typer(
     no_args_is_help=True, help="The nodes, in your AWS account (credentials and Region as for the AWS CLI)."
 )
 
 
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="its id: i-… or mi-…")]
+NO_JOB = "none"
+
+
 @app.command("list")
 def list_nodes(
     pool: Annotated[str, typer.Argument(help="the pool")],
+    state: Annotated[list[NodeState] | None, typer.Option(case_sensitive=False, help="may stand twice")] = None,
     table: Table = names.TABLE,
-    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Every node of a pool: its state and why, its job, its open incident."""
     with clearly():
@@ -33,49 +42,102 @@ def list_nodes(
         {
             "node": node.node_id,
             "state": node.state.value,
+            "spare": node.is_spare,
             "job": node.job_id,
             "incident": node.open_incident,
             "last_seen": node.last_seen.isoformat(timespec="seconds"),
             "reason": node.state_reason,
         }
         for node in nodes
+        if not state or node.state in state
     ]
     if as_json:
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        say_json(rows)
+    elif not nodes:
+        say(f"no node of pool {pool} has reported yet")
+    else:
+        _say_nodes(rows)
+
+
+def _say_nodes(rows: list[dict[str, str | bool | None]]) -> None:
+    head = ("NODE", "STATE", "SPARE", "JOB", "INCIDENT", "LAST SEEN", "WHY")
+    keys = ("node", "state", "spare", "job", "incident", "last_seen", "reason")
+    words: dict[str | bool | None, str] = {None: "-", False: "-", True: "spare"}
+    say_table(head, [[words.get(row[key], str(row[key])) for key in keys] for row in rows])
+    counts = Counter(str(row["state"]) for row in rows)
+    told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
+    say(f"{len(rows)} nodes: {told}")
+
+
+@app.command()
+def show(node: NodeName, table: Table = names.TABLE, as_json: AsJson = False) -> None:
+    """One node: where it is in its life, why and since when, and what nodeheal may still do with it."""
+    with clearly():
+        view = look_at_node(node, connect.ports(table), connect.policy())
+    if as_json:
+        say_json(as_json_of(view))
         return
-    for row in rows:
-        told = f"{row['node']}  {row['state']:<11}  job {row['job'] or '-'}  incident {row['incident'] or '-'}"
-        sys.stdout.write(f"{told}  seen {row['last_seen']}  {row['reason']}\n")
-    if not rows:
-        sys.stdout.write(f"no node of pool {pool} has reported yet\n")
+    for line in as_text(view, connect.ports(table).clock()):
+        say(line)
 
 
 @app.command()
-def release(node: str, why: Why, table: Table = names.TABLE) -> None:
+def enroll(
+    node: NodeName,
+    pool: Annotated[str, typer.Option(help="the pool, as its agent says it")],
+    why: Why,
+    provider: Annotated[Provider | None, typer.Option(help="checked against what its agent says")] = None,
+    spare: Annotated[bool, typer.Option("--spare/--no-spare", help="kept free, to stand in for another node")] = False,
+    accelerators: Annotated[
+        int | None, typer.Option(min=0, help="how many it has, where its agent cannot tell")
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="`none`: what the record says of a job is over")] = None,
+    table: Table = names.TABLE,
+) -> None:
+    """Let nodeheal act on a node: set the tags that IAM asks for. Saying it again changes what it said before."""
+    if job not in (None, NO_JOB):
+        refuse(f"--job {job}: only `{NO_JOB}` can be said; jobs are recorded where they are started")
+    said = Enrolment(pool, connect.on_record(why), provider, spare, accelerators, job == NO_JOB)
+    with clearly():
+        recorded, done = enroll_node(node, said, connect.ports(table), connect.marks())
+    for line in done:
+        say(line)
+    what = "a spare" if recorded.is_spare else "a node"
+    say(f"{node} is enrolled as {what} of pool {pool}" + ("" if done else "; it was so already"))
+
+
+@app.command()
+def release(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
     """Put a node that nodeheal took out of service back to work: it is repaired."""
-    _free(node, why, table, retire=False)
+    with clearly():
+        freed = release_node(node, why, connect.ports(table))
+    say(f"{node} is {freed.state} now")
 
 
 @app.command()
-def retire(node: str, why: Why, table: Table = names.TABLE) -> None:
-    """Give a node up for good, and its slot of the disruption budget back to the pool."""
-    _free(node, why, table, retire=True)
+def retire(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
+    """Give a node up for good: its slot of the disruption budget is free, and nodeheal may not act on it any more."""
+    with clearly():
+        gone, done = retire_node(node, why, connect.ports(table), connect.marks())
+    for line in done:
+        say(line)
+    say(f"{node} is {gone.state} now")
 
 
 @app.command()
-def isolate(node: str, why: Why, table: Table = names.TABLE) -> None:
+def isolate(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
     """Take a node out of service: drained, its gang stopped, until somebody gives it back."""
     _ask(node, Action.ISOLATE, why, table)
 
 
 @app.command()
-def reboot(node: str, why: Why, table: Table = names.TABLE) -> None:
+def reboot(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
     """Isolate, reboot, prove and return a node, as a recovery does."""
     _ask(node, Action.REBOOT, why, table)
 
 
 @app.command()
-def replace(node: str, why: Why, table: Table = names.TABLE) -> None:
+def replace(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
     """Put another node in its place, as a recovery does."""
     _ask(node, Action.REPLACE, why, table)
 
@@ -86,9 +148,3 @@ def _ask(node: str, action: Action, why: str, table: str) -> None:
         event = request_action(node, action, reason, connect.ports(table))
         connect.put_request(event)
     say(f"asked for; it is incident {incident_id_of(event)}: `nodeheal incidents show {incident_id_of(event)}`")
-
-
-def _free(node: str, why: str, table: str, *, retire: bool) -> None:
-    with clearly():
-        freed = release_node(node, why, connect.ports(table), retire=retire)
-    sys.stdout.write(f"{node} is {freed.state} now\n")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Never
 
@@ -18,6 +19,15 @@ def say(text: str) -> None:
     """For people. What a node has said may hold anything: nothing of it reaches the terminal as a command."""
     clean = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
     sys.stdout.write(f"{clean}\n")
+
+
+def say_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """For people: columns as wide as their widest cell, the last one as long as it is. A cell is one line."""
+    cells = [[" ".join(cell.split()) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
+    for row in cells:
+        fixed = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
+        say("  ".join([*fixed, row[-1]]).rstrip())
 
 
 def say_json(value: object) -> None:

@@ -47,6 +47,13 @@ REBOOT_DOCUMENT = "nodeheal-reboot-node"
 DIAGNOSTICS_DOCUMENT = "nodeheal-run-diagnostics"
 EVIDENCE_DOCUMENT = "nodeheal-freeze-evidence"
 CHECKPOINT_DOCUMENT = "nodeheal-checkpoint-now"
+INJECT_DOCUMENT = "nodeheal-inject-fault"  # for drills; no function may send it
+
+# The workflow of an incident; its executions are named after their incidents.
+RECOVERY_WORKFLOW = "nodeheal-recover-node"
+
+# Stands in every line that a drill injects, so that nobody takes what follows for the real thing.
+DRILL_MARK = "nodeheal-drill"
 
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"

@@ -27,3 +27,7 @@ class MachineRefused(NodehealError):
 
 class PlacementRefused(NodehealError):
     """The scheduler will not start a task where it was asked to. Says why, in the scheduler's words."""
+
+
+class HalfDone(NodehealError):
+    """Some of what was asked is done and the rest is not. Says which; asking again goes on from there."""

@@ -12,6 +12,9 @@ from nodeheal.domain.ladder import WITH_ARTICLE, next_rungs
 from nodeheal.domain.progress import OTHER_OWNER, Progress
 from nodeheal.domain.spell import Spell
 
+# The node ends its work in the time that the policy gives; its answer takes a moment more.
+TO_BE_HEARD_SECONDS = 15
+
 
 def heal(say: Spell, seen: Progress, case: Case) -> Decision:
     """Isolate, then climb the ladder until something is proven, then bring the job back."""
@@ -88,7 +91,7 @@ def _evidence_first(say: Spell, seen: Progress, fault: Fault) -> Decision | None
     if seen.evidence is not None or seen.tried or is_silent or not say.policy.evidence.enabled:
         return None
     why = "what the node can tell of its fault is saved first: afterwards it is gone"
-    return say.step(Step.FREEZE_EVIDENCE, why, deadline_seconds=say.policy.evidence.seconds)
+    return say.step(Step.FREEZE_EVIDENCE, why, deadline_seconds=say.policy.evidence.seconds + TO_BE_HEARD_SECONDS)
 
 
 def _no_capacity(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Decision | None:
@@ -157,6 +160,8 @@ def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
     killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in case.beside) and seen.restart is None
     if case.fault.next_rung is NextRung.job_end and not killed_the_job:
         return None  # its job had ended by itself before anything was touched
+    if seen.restart and seen.job_is_left_to:
+        return None
     if seen.restart:
         failed = f"{seen.told()}, but the job could not be restarted: {seen.restart.reason}"
         return say.hand_over(Escalation.JOB_NOT_RESTARTED, failed)
@@ -170,4 +175,6 @@ def _ended(say: Spell, seen: Progress, fault: Fault) -> str:
     proof = seen.proof.reason if seen.proof else ""
     job = "no job of ours was running here" if say.job_id is None else "its job had ended before"
     job = seen.restart.reason if seen.restart else job
+    if seen.job_is_left_to:
+        job = f"{say.job_id} is brought back by {seen.job_is_left_to}, which heals another of its nodes"
     return f"{fault.title}: {'; '.join(filter(None, [seen.told(), proof, job]))}"

@@ -142,6 +142,9 @@ class PoolPolicy(Frozen):
     )
     budget: Budget = Field(default_factory=Budget)
     maintenance: tuple[MaintenanceWindow, ...] = Field(default=(), description="times that belong to people")
+    drills: bool = Field(
+        default=False, description="`nodeheal inject` may break nodes of this pool on purpose, for a drill"
+    )
     diagnostics_level: int | None = Field(
         default=None, ge=1, le=4, description="dcgmi diag -r for this pool; empty: the document's"
     )
@@ -229,6 +232,15 @@ class Breaker(Frozen):
     max_nodes: int = Field(default=10, ge=2, description="so many nodes always trip it")
     percent: float = Field(default=10.0, gt=0, le=100, description="of the pool's nodes, between those two")
     window_seconds: int = Field(default=600, gt=0, le=LONGEST, description="seconds in which failing nodes are counted")
+    departures: tuple[Fault, ...] = Field(
+        default=(
+            "host/instance_gone",
+            "host/reservation_interruption",
+            "host/scheduled_event",
+            "host/spot_interruption",
+        ),
+        description="faults that never trip it: the provider takes nodes away, many at once, and says so",
+    )
     stale_seconds: int = Field(
         default=600,
         ge=0,

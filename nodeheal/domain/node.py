@@ -64,6 +64,7 @@ class Node:
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
     paused_until: datetime | None = None  # a human wants nothing touched until then
     paused_why: str = ""
+    is_spare: bool = False  # an operator keeps it free, to stand in for another node
     # what others say about it -> the newest version heard; an older one that comes later is history
     heard: dict[str, int] = field(default_factory=dict)
     version: int = 0
@@ -108,7 +109,7 @@ class Node:
         return replace(self, recoveries=(past, *others)[:RECOVERIES_REMEMBERED])
 
     def is_available(self, now: datetime) -> bool:
-        """Whether a gang may be placed here: in service, out of probation, no open incident, no job."""
+        """Whether it could take another node's place: in service, out of probation, no open incident, no job."""
         in_service = self.state is NodeState.HEALTHY or self.is_past_probation(now)
         return in_service and self.open_incident is None and self.job_id is None
 

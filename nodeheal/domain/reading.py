@@ -7,9 +7,15 @@ from nodeheal.contract.vocabulary import Escalation
 _CONSOLES = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
 
 
-def console_of(partition: str, region: str) -> str:
-    """The address of the AWS console of a Region."""
-    return f"https://{region}.{_CONSOLES.get(partition, 'console.aws.amazon.com')}"
+def console_host(partition: str, region: str) -> str:
+    """The Region's own console."""
+    return f"{region}.{_CONSOLES.get(partition, 'console.aws.amazon.com')}"
+
+
+def execution_url(arn: str) -> str:
+    """Where the console shows this execution."""
+    _, partition, _, region, *_ = arn.split(":")
+    return f"https://{console_host(partition, region)}/states/home?region={region}#/v2/executions/details/{arn}"
 
 
 def runbook_file(code: Escalation) -> str:
@@ -33,9 +39,7 @@ class Reading:
         """The address of the incident's execution in the Step Functions console; empty: it is not known."""
         if not self.workflow_arn:
             return ""
-        _, partition, _, region, *_ = self.workflow_arn.split(":")
-        arn = f"{self.workflow_arn.replace(':stateMachine:', ':execution:')}:{incident_id}"
-        return f"{console_of(partition, region)}/states/home?region={region}#/v2/executions/details/{arn}"
+        return execution_url(f"{self.workflow_arn.replace(':stateMachine:', ':execution:')}:{incident_id}")
 
 
 NOWHERE = Reading()

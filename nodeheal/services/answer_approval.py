@@ -34,9 +34,11 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
     is_first = ports.incidents.append(question.incident_id, entry)
     first = _recorded(question, ports.incidents.history(question.incident_id)) or entry
     # Also for a later answer: the first one may have been recorded by a call that died before it could resume.
-    _resume_with(wait, first, ports)
-    if is_first:
+    was_waiting = _resume_with(wait, first, ports)
+    if is_first and was_waiting:
         return Answered(True, said)
+    if is_first:
+        return _refuse(question, answer, who, "the workflow had given up waiting a moment before", ports)
     return _refuse(question, answer, who, f"it was answered before: {first.text}", ports)
 
 
@@ -49,11 +51,12 @@ def open_question(incident_id: str, ports: Ports) -> Question:
     return question
 
 
-def _resume_with(wait: Wait, first: TimelineEntry, ports: Ports) -> None:
+def _resume_with(wait: Wait, first: TimelineEntry, ports: Ports) -> bool:
+    """False: the workflow waits no more."""
     outcome = Outcome.DONE if first.data == Answer.approve.value else Outcome.REFUSED
     blank = StepResult.model_validate_json(wait.result_json)
     known = {"outcome": outcome, "reason": first.text, "finished_at": ports.clock()}
-    resume(ports, wait, blank.model_copy(update=known))
+    return resume(ports, wait, blank.model_copy(update=known))
 
 
 def _too_late(question: Question, answer: Answer, who: str, ports: Ports) -> Answered:

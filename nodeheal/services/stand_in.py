@@ -21,8 +21,11 @@ def claimed_spare(broken: Node, incident_id: str, ports: Ports) -> Node | None:
 
 
 def claim_spare(broken: Node, incident_id: str, ports: Ports) -> Node | None:
-    """A warm spare of the pool, claimed for the incident. None: there is none."""
-    for seen in ports.nodes.in_pool(broken.pool):
+    """A free node of the pool, claimed for the incident: if there is one, a node that is kept as a spare.
+
+    None: there is none.
+    """
+    for seen in sorted(ports.nodes.in_pool(broken.pool), key=lambda node: not node.is_spare):
         node = ports.nodes.get(seen.node_id)  # the list lags; the claim is made on what is stored
         usable = node is not None and node.node_id != broken.node_id and node.is_available(ports.clock())
         if node is not None and usable and ports.nodes.save(replace(node, open_incident=incident_id)):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import Glimpse, find_silent
@@ -64,10 +65,10 @@ def _start_what_was_lost(pool: str, ports: Ports) -> list[str]:
     """Start the workflow of incidents that have not begun. Where it runs already, starting it again does nothing."""
     now = ports.clock()
     since, until = now - timedelta(seconds=TOO_LATE_SECONDS), now - timedelta(seconds=START_SECONDS)
-    lost = ports.watchlist.unstarted(pool, since, until)
-    for incident_id, node_id in lost:
-        ports.workflows.start(incident_id, node_id)
-    return [incident_id for incident_id, _ in lost]
+    lost = [one for one in ports.watchlist.incidents(pool, IncidentState.OPEN, since, until) if one.turn == 0]
+    for incident in lost:
+        ports.workflows.start(incident.incident_id, incident.node_id)
+    return [incident.incident_id for incident in lost]
 
 
 def _portions(pools: list[str], ports: Ports) -> Iterator[tuple[str, list[Glimpse], Place]]:

@@ -10,6 +10,7 @@ import pytest
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
+from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import Ending, NodeState, Outcome, Step
 from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
@@ -35,6 +36,12 @@ def ports(cloud: Sandbox) -> Ports:
     return aws_ports(cloud.outputs["TableName"], cloud.outputs["RecoverNodeArn"], to, cloud.client, cloud.client)
 
 
+@pytest.fixture(autouse=True)
+def behaves_again(cloud: Sandbox) -> Iterator[None]:
+    yield
+    cloud.behave(no_capacity=0, duplicate_events=False, reorder_events=False)
+
+
 def until(found: Callable[[], Any], what: str) -> Any:
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
@@ -57,10 +64,7 @@ def has_booted(ports: Ports, name: str) -> Node:
 
 def breaks(cloud: Sandbox, ports: Ports, name: str, line: str) -> History:
     """Break the node; how its incident ended."""
-    found = next(node for node in cloud.nodes() if node["node_id"] == name)
-    handle = NodeHandle(name, found["pool"], found["address"], found["directory"], "")
-    cloud.inject(handle, line, persists=False, kill_rank=False)
-    incident = until(lambda: (node := ports.nodes.get(name)) and node.open_incident, "incident")
+    incident = opens(cloud, ports, name, line)
 
     def ended() -> History | None:
         history = ports.incidents.history(incident)
@@ -68,6 +72,14 @@ def breaks(cloud: Sandbox, ports: Ports, name: str, line: str) -> History:
 
     history: History = until(ended, "ending")
     return history
+
+
+def opens(cloud: Sandbox, ports: Ports, name: str, line: str) -> str:
+    """Break the node; its incident."""
+    found = next(node for node in cloud.nodes() if node["node_id"] == name)
+    handle = NodeHandle(name, found["pool"], found["address"], found["directory"], "")
+    cloud.inject(handle, line, persists=False, kill_rank=False)
+    return str(until(lambda: (node := ports.nodes.get(name)) and node.open_incident, "incident"))
 
 
 def told(history: History) -> str:
@@ -103,7 +115,6 @@ def test_a_group_replaces_a_broken_instance(cloud: Sandbox, ports: Ports, events
     cloud.behave(**events)
 
     history = breaks(cloud, ports, members[0], XID_74)
-    cloud.behave(duplicate_events=False, reorder_events=False)
 
     outcome, new = replacement(history)
     assert outcome is Outcome.DONE, told(history)
@@ -119,12 +130,15 @@ def test_a_group_without_capacity_is_told_with_the_groups_own_words(cloud: Sandb
     has_booted(ports, name)
     cloud.behave(no_capacity=-1)
 
-    history = breaks(cloud, ports, name, XID_74)
-    cloud.behave(no_capacity=0)
+    incident = opens(cloud, ports, name, XID_74)
 
-    results = [turn.result for turn in history.turns if turn.decision.step is Step.REPLACE and turn.result]
-    assert results[0].outcome is Outcome.REFUSED, told(history)
-    assert "There is no p5.48xlarge" in results[0].evidence["no_capacity"]
+    def refusals() -> list[StepResult]:
+        turns = ports.incidents.history(incident).turns
+        return [turn.result for turn in turns if turn.decision.step is Step.REPLACE and turn.result]
+
+    refusal = until(refusals, "answer")[0]
+    assert refusal.outcome is Outcome.REFUSED
+    assert "There is no p5.48xlarge" in refusal.evidence["no_capacity"]
 
 
 def test_a_new_machine_is_launched_from_the_template_before_the_broken_one_goes(cloud: Sandbox, ports: Ports) -> None:

@@ -25,6 +25,10 @@ def opened(ports: Ports, node_id: str, pool: str = "demo", seconds: int = 0) -> 
     return incident.incident_id
 
 
+def listed(ports: Ports, state: IncidentState) -> list[tuple[str, int]]:
+    return [(found.incident_id, found.turn) for found in ports.watchlist.incidents("demo", state, NOW, LATER)]
+
+
 def walked(ports: Ports, limit: int) -> list[str]:
     """Every node of the pool, read in pages of this size."""
     found: list[str] = []
@@ -74,22 +78,44 @@ def test_a_pool_without_nodes_has_an_end_at_once(ports: Ports) -> None:
     assert ports.watchlist.glimpses("empty", "", 10) == ([], "")
 
 
-def test_incidents_that_have_not_begun_are_found_the_oldest_first(ports: Ports) -> None:
+def test_incidents_of_a_time_are_found_the_oldest_first(ports: Ports) -> None:
     second, first = opened(ports, "mi-1", seconds=30), opened(ports, "mi-2")
     opened(ports, "mi-3", seconds=60)
     opened(ports, "mi-4", "other")
     opened(ports, "mi-5", seconds=-1)
 
-    assert list(ports.watchlist.unstarted("demo", NOW, LATER)) == [(first, "mi-2"), (second, "mi-1")]
+    assert listed(ports, IncidentState.OPEN) == [(first, 0), (second, 0)]
 
 
-def test_an_incident_that_has_begun_or_ended_is_not_found(ports: Ports) -> None:
+def test_an_incident_is_found_in_the_state_that_it_is_in(ports: Ports) -> None:
     begun, ended = opened(ports, "mi-1"), opened(ports, "mi-2")
-    assert ports.incidents.advance(replace(ports.incidents.history(begun).incident, turn=1), [])
+    assert ports.incidents.advance(
+        replace(ports.incidents.history(begun).incident, turn=1, state=IncidentState.WAITING), []
+    )
     over = replace(ports.incidents.history(ended).incident, state=IncidentState.CLOSED, ending=Ending.OBSERVED_ONLY)
     ports.incidents.finish(over)
 
-    assert list(ports.watchlist.unstarted("demo", NOW, LATER)) == []
+    assert listed(ports, IncidentState.OPEN) == []
+    assert listed(ports, IncidentState.WAITING) == [(begun, 1)]
+    assert listed(ports, IncidentState.CLOSED) == [(ended, 0)]
+
+
+def test_a_listed_incident_is_whole(ports: Ports) -> None:
+    incident_id = opened(ports, "mi-1")
+
+    [found] = ports.watchlist.incidents("demo", IncidentState.OPEN, NOW, LATER)
+
+    assert found == ports.incidents.history(incident_id).incident
+
+
+def test_a_list_longer_than_a_page_is_whole(ports: Ports) -> None:
+    evidence = "x" * 8_000  # so many of these are more than the megabyte that one answer holds
+    for number in range(150):
+        event = xid(node_id=f"mi-{number}", evidence=evidence)
+        incident = Incident(incident_id_of(event), event.node_id, "demo", event, NOW, "policy-1")
+        assert ports.incidents.open(incident, node(event.node_id, open_incident=incident.incident_id))
+
+    assert len(listed(ports, IncidentState.OPEN)) == 150
 
 
 def test_a_look_begins_at_the_beginning_and_goes_on_where_the_last_one_ended(ports: Ports) -> None:

@@ -184,6 +184,16 @@ def test_an_answer_after_the_deadline_is_refused_and_on_record() -> None:
     assert it.told() == ["an answer of ada (approve) was refused: the time to answer is over"]
 
 
+def test_an_answer_that_comes_as_the_workflow_gives_up_is_not_taken_for_one() -> None:
+    it = Asked()
+    it.ports.workflows.expired.add(f"token-{it.turn}")  # type: ignore[attr-defined]
+
+    taken, why = it.answer(Answer.approve)
+
+    assert (taken, why) == (False, "the workflow had given up waiting a moment before")
+    assert it.told()[-1].startswith("an answer of ada (approve) was refused")
+
+
 def test_an_incident_that_asks_nothing_says_so() -> None:
     it = Asked()
     it.answer(Answer.approve)

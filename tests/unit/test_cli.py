@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nodeheal import __version__
+from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Family, NodeState
@@ -24,6 +25,7 @@ NODE = node().node_id
 def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
     world = memory_ports()
     monkeypatch.setattr(connect, "ports", lambda table: world)
+    monkeypatch.setattr(connect, "marks", MemoryMarks)
     return world
 
 

@@ -13,7 +13,7 @@ from nodeheal.domain.approval import Answer
 from nodeheal.domain.incident import Turn, event_entry
 from nodeheal.domain.node import Node
 from nodeheal.domain.progress import read_progress
-from nodeheal.domain.reading import Reading, console_of
+from nodeheal.domain.reading import Reading, console_host
 from nodeheal.services.compose import compose, fit_subject
 from nodeheal.services.compose_waiting import compose_question, compose_waiting
 from nodeheal.services.layout import WIDTH, plain
@@ -210,7 +210,7 @@ def test_what_is_not_known_is_not_told() -> None:
     ],
 )
 def test_every_partition_has_a_console_of_its_own(partition: str, host: str) -> None:
-    assert console_of(partition, "r") == host
+    assert f"https://{console_host(partition, 'r')}" == host
     assert (
         Reading(ARN.replace("arn:aws:", f"arn:{partition}:").replace("eu-west-1", "r")).execution("i").startswith(host)
     )

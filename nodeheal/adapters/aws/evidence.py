@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from nodeheal.adapters.aws.console import console_host
 from nodeheal.contract import names
 from nodeheal.domain.evidence import Upload
-from nodeheal.domain.reading import console_of
 from nodeheal.ports import Clock
 
 
@@ -40,4 +40,4 @@ class S3UploadSigner:
     def _console_url(self, key: str) -> str:
         meta = self._client().meta
         where = f"region={meta.region_name}&prefix={quote(key, safe='')}"
-        return f"{console_of(meta.partition, meta.region_name)}/s3/object/{self._bucket}?{where}"
+        return f"https://{console_host(meta.partition, meta.region_name)}/s3/object/{self._bucket}?{where}"

@@ -131,10 +131,22 @@ class Table:
             for page in pages:
                 yield from page["Items"]
 
+    def between(self, index: str, pk: str, bounds: tuple[str, str]) -> Iterator[Item]:
+        """The items of an index partition between two sort keys, in order; a page is read when it is reached."""
+        pages = self.client.get_paginator("query").paginate(
+            TableName=self.name,
+            IndexName=index,
+            KeyConditionExpression="gsi_pk = :pk AND gsi_sk BETWEEN :low AND :high",
+            ExpressionAttributeValues=to_item({":pk": pk, ":low": bounds[0], ":high": bounds[1]}),
+        )
+        with throttles_named("Query"):
+            for page in pages:
+                yield from page["Items"]
+
     def page_index(
-        self, index: str, pk: str, between: tuple[str, str], *, limit: int = 0, fields: tuple[str, ...]
+        self, index: str, pk: str, between: tuple[str, str], *, limit: int, fields: tuple[str, ...]
     ) -> list[Item]:
-        """The first `limit` (0: all) items of an index partition between two sort keys, only these fields of each."""
+        """The first `limit` items of an index partition between two sort keys, only these fields of each."""
         aliases = {"#pk": "gsi_pk", "#sk": "gsi_sk", **{f"#f{number}": name for number, name in enumerate(fields)}}
         bounds = {":pk": pk, ":low": between[0], ":high": between[1]}
         pages = self.client.get_paginator("query").paginate(
@@ -144,7 +156,7 @@ class Table:
             ProjectionExpression=", ".join(f"#f{number}" for number in range(len(fields))),
             ExpressionAttributeNames=aliases,
             ExpressionAttributeValues=to_item(bounds),
-            PaginationConfig={"MaxItems": limit} if limit else {},
+            PaginationConfig={"MaxItems": limit},
         )
         with throttles_named("Query"):
             return [item for page in pages for item in page["Items"]]

@@ -1,11 +1,12 @@
 """Watchlist over the table and its index. Keys are spelled in contract/names.py."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from nodeheal.adapters.aws.items import Table, fields_of, from_item, plain, to_item
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.incident import Incident
 from nodeheal.domain.silence import Glimpse
 from nodeheal.ports import Place
 
@@ -30,12 +31,11 @@ class DynamoWatchlist:
         is_end = len(items) < limit
         return [from_item(Glimpse, item) for item in items], "" if is_end else plain(items[-1])[names.INDEX_SORT_KEY]
 
-    def unstarted(self, pool: str, since: datetime, until: datetime) -> Sequence[tuple[str, str]]:
-        prefix = f"incident#{IncidentState.OPEN}#"
+    def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
+        prefix = f"incident#{state}#"
         between = (f"{prefix}{since:%Y-%m-%dT%H:%M:%SZ}", f"{prefix}{until:%Y-%m-%dT%H:%M:%SZ}")
-        fields = ("incident_id", "node_id", "turn")
-        items = self._table.page_index(names.INDEX, names.pool_pk(pool), between, fields=fields)
-        return [(found["incident_id"], found["node_id"]) for found in map(plain, items) if found["turn"] == 0]
+        for item in self._table.between(names.INDEX, names.pool_pk(pool), between):
+            yield from_item(Incident, item)
 
     def place(self) -> Place:
         item = self._table.get(names.SWEEP_PK, names.SWEEP_SK)

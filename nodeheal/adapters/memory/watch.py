@@ -1,11 +1,12 @@
 """What the sweep looks over, in memory: the stores' own dictionaries, and witnesses who say what they are told to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodeheal.adapters.memory.stores import MemoryIncidentStore, MemoryNodeStore
 from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.incident import Incident
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import Answer, Glimpse
 from nodeheal.ports import Place
@@ -16,7 +17,7 @@ class MemoryWatchlist:
     """Watchlist."""
 
     nodes: MemoryNodeStore
-    incidents: MemoryIncidentStore
+    incident_store: MemoryIncidentStore
     marked: Place = field(default_factory=Place)
 
     def pools(self) -> Sequence[str]:
@@ -28,14 +29,10 @@ class MemoryWatchlist:
         found = [Glimpse(here[key].node_id, here[key].last_seen, here[key].state) for key in keys]
         return found, keys[-1] if len(keys) == limit else ""
 
-    def unstarted(self, pool: str, since: datetime, until: datetime) -> Sequence[tuple[str, str]]:
-        lost = [
-            incident
-            for incident in self.incidents.incidents.values()
-            if incident.pool == pool and incident.state is IncidentState.OPEN and incident.turn == 0
-        ]
-        in_time = sorted(lost, key=lambda incident: (incident.opened_at, incident.incident_id))
-        return [(i.incident_id, i.node_id) for i in in_time if since <= i.opened_at < until]
+    def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
+        found = [i for i in self.incident_store.incidents.values() if (i.pool, i.state) == (pool, state)]
+        in_time = sorted(found, key=lambda incident: (incident.opened_at, incident.incident_id))
+        return (incident for incident in in_time if since <= incident.opened_at < until)
 
     def place(self) -> Place:
         return self.marked

@@ -12,6 +12,7 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent, Identity, Speaker, clip
 from nodeheal.contract.evidence.kernel_line import finding_in_record, parse_syslog_line
+from nodeheal.contract.names import DRILL_MARK
 
 SOURCE = "kernel_log"
 _FOLDED = "kernel_log.folded"
@@ -36,12 +37,13 @@ class _Log(Protocol):
 class _FileLog:
     descriptor: int | None = None
 
-    def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None) -> None:
+    def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, takes_drills: bool) -> None:
         # A log that is not there at the start is a misspelt one: silence from it would look like health.
         with Path(path).open("rb"):
             pass
         self.key = _key("file", path)
         self._boot_id = boot_id
+        self._takes_drills = takes_drills
         self._tail = FileTail(Path(path), boot_id, cursor)
         self.cursor, self.close = self._tail.cursor, self._tail.close
 
@@ -50,24 +52,25 @@ class _FileLog:
             return
         for line in self._tail.read(now):
             finding = parse_syslog_line(line.content)
-            if finding is not None:
+            is_refused = DRILL_MARK.encode() in line.content and not self._takes_drills
+            if finding is not None and not is_refused:
                 boot_id = self._tail.history_boot_id if line.is_history else self._boot_id
                 text = clip(line.content.decode("utf-8", "replace"))
                 yield Sighting(finding, boot_id, line.position, text, seen_at)
 
 
 class _KmsgLog:
-    def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, trust_injected: bool) -> None:
+    def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, takes_drills: bool) -> None:
         self.key = _key("kmsg", path)
         self._boot_id = boot_id
-        self._trust_injected = trust_injected
+        self._takes_drills = takes_drills
         self._reader = KmsgReader(path, boot_id, cursor)
         self.descriptor: int | None = self._reader.descriptor
         self.cursor, self.close = self._reader.cursor, self._reader.close
 
     def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
         for record in self._reader.read():
-            finding = finding_in_record(record, self._trust_injected)
+            finding = finding_in_record(record, self._takes_drills)
             if finding is not None:
                 yield Sighting(finding, self._boot_id, str(record.sequence), clip(record.text), seen_at)
 
@@ -86,13 +89,13 @@ class KernelLogCheck:
         boot_id: str,
         clock: Clock,
         saved: dict[str, object],
-        trust_injected: bool = False,
+        takes_drills: bool = False,
     ) -> None:
         """`saved`: the state of the last run, empty at the first start ever. Raises OSError if a log is unreadable."""
         self._identity = identity
         self._clock = clock
         self._repeats = Repeats()
-        self._logs = [_open(log, boot_id, saved.get(_key(log.kind, log.path)), trust_injected) for log in logs]
+        self._logs = [_open(log, boot_id, saved.get(_key(log.kind, log.path)), takes_drills) for log in logs]
         # The minute of what was folded before a restart is not known any more: it is reported now.
         self._leftover = load(saved.get(_FOLDED, []))  # type: ignore[arg-type]  # as state() wrote it
 
@@ -140,8 +143,8 @@ def _key(kind: str, path: str) -> str:
     return f"kernel_log.{kind}.{path}"
 
 
-def _open(log: KernelLog, boot_id: str, cursor: object, trust_injected: bool) -> _Log:
+def _open(log: KernelLog, boot_id: str, cursor: object, takes_drills: bool) -> _Log:
     known = cursor if isinstance(cursor, dict) else None
     if log.kind == "kmsg":
-        return _KmsgLog(log.path, boot_id, known, trust_injected)
-    return _FileLog(log.path, boot_id, known)
+        return _KmsgLog(log.path, boot_id, known, takes_drills)
+    return _FileLog(log.path, boot_id, known, takes_drills)

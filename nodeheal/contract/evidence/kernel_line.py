@@ -19,6 +19,7 @@ from nodeheal.contract.evidence.kernel_nic import parse_nic
 from nodeheal.contract.evidence.kernel_nvrm import parse_nvrm
 from nodeheal.contract.evidence.kernel_pcie import parse_pcie
 from nodeheal.contract.evidence.kernel_xid import parse_sxid, parse_xid
+from nodeheal.contract.names import DRILL_MARK
 
 # A kernel record is at most 1 KiB, a syslog line at most 8; what is longer is cut before any pattern sees it.
 LINE_CHARACTERS = 8192
@@ -82,7 +83,10 @@ def parse_kmsg_record(record: bytes) -> KmsgRecord | None:
     return KmsgRecord(int(match["prefix"]) >> 3, int(match["sequence"]), text)
 
 
-def finding_in_record(record: KmsgRecord, trust_injected: bool = False) -> Finding | None:
-    """The fault that a record reports. Facility 0 is the kernel's alone; user space is believed only in a drill."""
-    trusted = {KERNEL_FACILITY, USER_FACILITY} if trust_injected else {KERNEL_FACILITY}
-    return parse_message(record.text) if record.facility in trusted else None
+def finding_in_record(record: KmsgRecord, takes_drills: bool = False) -> Finding | None:
+    """The fault that a record reports. Facility 0 is the kernel's alone.
+
+    User space is believed only where drills are taken, and only what says that it is one.
+    """
+    is_drill = takes_drills and record.facility == USER_FACILITY and DRILL_MARK in record.text
+    return parse_message(record.text) if record.facility == KERNEL_FACILITY or is_drill else None

@@ -68,7 +68,7 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
         ("heartbeat_seconds", "60"),
         ("accelerators", -1),
         ("accelerators", 1.5),
-        ("trust_injected", "yes"),
+        ("drills", "yes"),
         ("spool_mib", 0),
         ("region", None),
         ("product", ""),

@@ -8,6 +8,7 @@ from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent
+from nodeheal.contract.names import DRILL_MARK
 from tests.unit.agent.fakes import BANNER, IDENTITY, XID_79, FakeTime, NodeFolder, kernel_line, xid
 
 
@@ -145,3 +146,15 @@ def test_a_log_file_that_is_not_there_at_the_start_is_named(node: NodeFolder, ti
 
     with pytest.raises(FileNotFoundError, match=r"kernel\.log"):
         check_on(node, time)
+
+
+@pytest.mark.parametrize(("takes_drills", "codes"), [(False, ["31"]), (True, ["79", "31"])])
+def test_a_drill_is_a_fault_only_where_drills_are_taken(
+    node: NodeFolder, time: FakeTime, takes_drills: bool, codes: list[str]
+) -> None:
+    logs = [KernelLog("file", str(node.kernel_log))]
+    check = KernelLogCheck(logs, IDENTITY, "boot-1", time.clock(), {}, takes_drills)
+    node.logs(kernel_line(f"{XID_79} {DRILL_MARK}"))
+    node.logs(xid(31))
+
+    assert [event.code for event in check.poll()] == codes

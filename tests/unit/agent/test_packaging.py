@@ -11,7 +11,9 @@ PACKAGING = Path(__file__).parents[3] / "packaging"
 UNIT = PACKAGING / "systemd" / "nodeheal-agent.service"
 
 
-@pytest.mark.parametrize("name", ["checkpoint-now", "freeze-evidence", "reboot-node", "run-diagnostics"])
+@pytest.mark.parametrize(
+    "name", ["checkpoint-now", "freeze-evidence", "inject-fault", "reboot-node", "run-diagnostics"]
+)
 def test_every_parameter_of_a_document_is_held_to_what_a_shell_can_take(name: str) -> None:
     document = json.loads((PACKAGING / "ssm" / f"{name}.json").read_text())
 

@@ -13,6 +13,7 @@ from nodeheal.contract.evidence.kernel_line import (
     parse_message,
     parse_syslog_line,
 )
+from nodeheal.contract.names import DRILL_MARK
 from tests.unit.agent.fakes import BANNER, XID_79, kernel_line
 
 
@@ -71,19 +72,22 @@ def test_the_kernels_own_record_is_a_finding() -> None:
     assert finding_in_record(record) == parse_message(XID_79)
 
 
-def test_a_record_from_user_space_is_believed_only_in_a_drill() -> None:
-    record = parse_kmsg_record(f"11,4711,123456789,-;{XID_79}\n".encode())
+def test_a_record_from_user_space_is_believed_only_in_a_drill_that_says_so() -> None:
+    drill = parse_kmsg_record(f"11,4711,123456789,-;{XID_79} {DRILL_MARK}\n".encode())
+    forged = parse_kmsg_record(f"11,4711,123456789,-;{XID_79}\n".encode())
 
-    assert record is not None
-    assert finding_in_record(record) is None
-    assert finding_in_record(record, trust_injected=True) == parse_message(XID_79)
+    assert drill is not None
+    assert forged is not None
+    assert finding_in_record(drill) is None
+    assert finding_in_record(drill, takes_drills=True) == parse_message(f"{XID_79} {DRILL_MARK}")
+    assert finding_in_record(forged, takes_drills=True) is None
 
 
 def test_a_daemons_record_is_not_believed_even_in_a_drill() -> None:
-    record = parse_kmsg_record(f"27,4711,123456789,-;{XID_79}\n".encode())
+    record = parse_kmsg_record(f"27,4711,123456789,-;{XID_79} {DRILL_MARK}\n".encode())
 
     assert record is not None
-    assert finding_in_record(record, trust_injected=True) is None
+    assert finding_in_record(record, takes_drills=True) is None
 
 
 @given(st.binary())

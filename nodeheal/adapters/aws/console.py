@@ -1,0 +1,11 @@
+"""Links into the AWS console, in whichever partition the account is."""
+
+from nodeheal.domain.reading import console_host, execution_url
+
+__all__ = ["console_host", "execution_arn", "execution_url"]
+
+
+def execution_arn(caller_arn: str, region: str, workflow: str, name: str) -> str:
+    """The execution of a workflow in the account and partition of the caller, whose ARN this is."""
+    _, partition, _, _, account, *_ = caller_arn.split(":")
+    return f"arn:{partition}:states:{region}:{account}:execution:{workflow}:{name}"

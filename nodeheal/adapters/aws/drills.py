@@ -1,0 +1,47 @@
+"""Drills through an SSM document of their own: no function may send it."""
+
+import base64
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from nodeheal.adapters.aws.calls import code_of
+from nodeheal.contract import names
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.node import Node
+from nodeheal.ports import Clock
+
+# SSM accepts no shorter delivery timeout.
+_SHORTEST_DELIVERY_SECONDS = 30
+_COMMENT_CHARACTERS = 100
+
+
+class SsmDrills:
+    """Drills. `once` sends a call a single time: SendCommand has no token, and a drill is not to be doubled."""
+
+    def __init__(self, once: Callable[[], Any], clock: Clock) -> None:
+        self._once = once
+        self._clock = clock
+
+    def inject(self, node: Node, line: str, why: str, seconds: int) -> str:
+        from botocore.exceptions import ClientError
+
+        expires_at = self._clock() + timedelta(seconds=seconds)
+        encoded = base64.urlsafe_b64encode(line.encode()).decode().rstrip("=")
+        try:
+            answer = self._once().send_command(
+                DocumentName=names.INJECT_DOCUMENT,
+                InstanceIds=[node.instance_id],
+                TimeoutSeconds=max(seconds, _SHORTEST_DELIVERY_SECONDS),
+                Comment=f"drill, {why}"[:_COMMENT_CHARACTERS],
+                Parameters={
+                    "BootId": [node.boot_id],
+                    "ExpiresAt": [str(int(expires_at.timestamp()))],
+                    "Line": [encoded],
+                },
+            )
+        except ClientError as error:
+            if code_of(error) != "InvalidInstanceId":
+                raise
+            raise NotFound(f"SSM takes no command for {node.instance_id}: not registered, or not connected") from error
+        return str(answer["Command"]["CommandId"])

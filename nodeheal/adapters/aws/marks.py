@@ -1,0 +1,81 @@
+"""Marks as tags: of the SSM managed node or the EC2 instance, and of the ECS container instance."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from nodeheal.adapters.aws.calls import code_of
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.domain.enrolment import Mark, Registry
+from nodeheal.domain.node import Node
+
+_UNKNOWN_MACHINE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
+_GONE = ("shutting-down", "terminated")
+_UPPER = [{"Key": names.MANAGED_TAG, "Value": names.MANAGED_TAG_VALUE}]
+_LOWER = [{"key": names.MANAGED_TAG, "value": names.MANAGED_TAG_VALUE}]
+
+
+class AwsMarks:
+    """Marks. `make`: a client of a service, by name."""
+
+    def __init__(self, make: Callable[[str], Any]) -> None:
+        self._make = make
+
+    def of(self, node: Node) -> Sequence[Mark]:
+        machine = self._instance(node) if node.provider is Provider.ec2 else self._managed_node(node)
+        return (machine, self._container_instance(node))
+
+    def put(self, node: Node, mark: Mark) -> None:
+        if mark.registry is Registry.SSM:
+            where = {"ResourceType": "ManagedInstance", "ResourceId": mark.name}
+            self._make("ssm").add_tags_to_resource(**where, Tags=_UPPER)
+        elif mark.registry is Registry.EC2:
+            self._make("ec2").create_tags(Resources=[mark.name], Tags=_UPPER)
+        else:
+            self._make("ecs").tag_resource(resourceArn=mark.name, tags=_LOWER)
+
+    def take(self, node: Node, mark: Mark) -> None:
+        if mark.registry is Registry.SSM:
+            where = {"ResourceType": "ManagedInstance", "ResourceId": mark.name}
+            self._make("ssm").remove_tags_from_resource(**where, TagKeys=[names.MANAGED_TAG])
+        elif mark.registry is Registry.EC2:
+            self._make("ec2").delete_tags(Resources=[mark.name], Tags=[{"Key": names.MANAGED_TAG}])
+        else:
+            self._make("ecs").untag_resource(resourceArn=mark.name, tagKeys=[names.MANAGED_TAG])
+
+    def _managed_node(self, node: Node) -> Mark:
+        ssm, name = self._make("ssm"), node.instance_id
+        known = ssm.describe_instance_information(Filters=[{"Key": "InstanceIds", "Values": [name]}])
+        if not known["InstanceInformationList"]:
+            return Mark(Registry.SSM)
+        tags = ssm.list_tags_for_resource(ResourceType="ManagedInstance", ResourceId=name)["TagList"]
+        return Mark(Registry.SSM, name, _is_set({tag["Key"]: tag["Value"] for tag in tags}))
+
+    def _instance(self, node: Node) -> Mark:
+        from botocore.exceptions import ClientError
+
+        try:
+            found = self._make("ec2").describe_instances(InstanceIds=[node.instance_id])["Reservations"]
+        except ClientError as error:
+            if code_of(error) in _UNKNOWN_MACHINE:
+                return Mark(Registry.EC2)
+            raise
+        machine = found[0]["Instances"][0]
+        if machine["State"]["Name"] in _GONE:
+            return Mark(Registry.EC2)
+        tags = {tag["Key"]: tag["Value"] for tag in machine.get("Tags", [])}
+        return Mark(Registry.EC2, node.instance_id, _is_set(tags))
+
+    def _container_instance(self, node: Node) -> Mark:
+        ecs = self._make("ecs")
+        arns = ecs.list_container_instances(cluster=node.cluster, filter=f"ec2InstanceId == {node.instance_id}")
+        if not arns["containerInstanceArns"]:
+            return Mark(Registry.ECS)
+        arn = arns["containerInstanceArns"][0]
+        seen = ecs.describe_container_instances(cluster=node.cluster, containerInstances=[arn], include=["TAGS"])
+        tags = {tag["key"]: tag["value"] for each in seen["containerInstances"] for tag in each.get("tags", [])}
+        return Mark(Registry.ECS, arn, _is_set(tags))
+
+
+def _is_set(tags: Mapping[str, str]) -> bool:
+    return tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE

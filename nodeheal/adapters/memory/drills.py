@@ -1,0 +1,20 @@
+"""Drills in memory."""
+
+from dataclasses import dataclass, field
+
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.node import Node
+
+
+@dataclass
+class MemoryDrills:
+    """Drills. `injected` lists (node, boot, line) in order."""
+
+    injected: list[tuple[str, str, str]] = field(default_factory=list)
+    unknown_nodes: set[str] = field(default_factory=set)
+
+    def inject(self, node: Node, line: str, why: str, seconds: int) -> str:
+        if node.node_id in self.unknown_nodes:
+            raise NotFound(f"{node.node_id} takes no commands: not registered with SSM")
+        self.injected.append((node.node_id, node.boot_id, line))
+        return f"drill-{len(self.injected)}"

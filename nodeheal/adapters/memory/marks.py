@@ -1,0 +1,36 @@
+"""Marks in memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nodeheal.domain.enrolment import Mark, Registry, registries_of
+from nodeheal.domain.node import Node
+
+
+@dataclass
+class MemoryMarks:
+    """Marks. Every registry knows every node, except those in `unknown`; `broken` ones take no change."""
+
+    marked: set[tuple[Registry, str]] = field(default_factory=set)
+    unknown: set[tuple[Registry, str]] = field(default_factory=set)
+    broken: set[Registry] = field(default_factory=set)
+
+    def of(self, node: Node) -> Sequence[Mark]:
+        return [self._mark(registry, node.node_id) for registry in registries_of(node.provider)]
+
+    def put(self, node: Node, mark: Mark) -> None:
+        self._must_work(mark)
+        self.marked.add((mark.registry, node.node_id))
+
+    def take(self, node: Node, mark: Mark) -> None:
+        self._must_work(mark)
+        self.marked.discard((mark.registry, node.node_id))
+
+    def _must_work(self, mark: Mark) -> None:
+        if mark.registry in self.broken:
+            raise OSError("the line is dead")
+
+    def _mark(self, registry: Registry, node_id: str) -> Mark:
+        if (registry, node_id) in self.unknown:
+            return Mark(registry)
+        return Mark(registry, f"{registry.name}/{node_id}", (registry, node_id) in self.marked)

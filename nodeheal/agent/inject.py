@@ -1,0 +1,75 @@
+"""`nodeheal-agent inject`: a drill. Writes one fault where this node's agent reads the kernel's words.
+
+Only where the configuration says `drills`, and only a line that says that it is one: what follows is real.
+"""
+
+import base64
+import binascii
+import json
+import logging
+import platform
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import AgentConfig, KernelLog
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, why_refuse
+from nodeheal.contract.names import DRILL_MARK
+
+# A record of the kernel's is at most 1 KiB.
+LINE_CHARACTERS = 800
+# The level of an error. The kernel itself puts what user space writes into the facility of user space.
+_KMSG_LEVEL = "<3>"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class InjectOrder:
+    """Which line, for which boot, and until when."""
+
+    line_base64: str
+    boot_id: str
+    expires_at: float
+
+
+def inject(order: InjectOrder, config: AgentConfig, clock: Clock) -> int:
+    """Write the line; the exit code. Refused where the order is stale, or this node takes no drills."""
+    line = _decoded(order.line_base64)
+    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock) or _why_not(line, config)
+    if refusal:
+        logger.error("drill refused", extra={"why": refusal})
+        return EXIT_REFUSED
+    log = config.kernel_log[0]
+    _write(log, line, clock)
+    sys.stdout.write(json.dumps({"injected": line, "log": log.path}) + "\n")
+    return EXIT_DONE
+
+
+def _decoded(text: str) -> str:
+    """The line; empty where it is none."""
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _why_not(line: str, config: AgentConfig) -> str | None:
+    if not config.drills:
+        return "this node takes no drills; its configuration must say `drills`"
+    if not line or len(line) > LINE_CHARACTERS or not line.isprintable():
+        return f"the line is not one of 1 to {LINE_CHARACTERS} printable ASCII characters"
+    return None if DRILL_MARK in line else f"the line does not say that it is a drill: {DRILL_MARK}"
+
+
+def _write(log: KernelLog, line: str, clock: Clock) -> None:
+    if log.kind == "kmsg":
+        # One write is one record; a buffered file could make two of it.
+        with Path(log.path).open("wb", buffering=0) as device:
+            device.write(f"{_KMSG_LEVEL}{line}\n".encode())
+        return
+    stamp = clock.utc_now().isoformat(timespec="microseconds")
+    with Path(log.path).open("a", encoding="ascii") as file:
+        file.write(f"{stamp} {platform.node() or 'node'} kernel: [{time.monotonic():12.6f}] {line}\n")

@@ -1,0 +1,163 @@
+"""`nodeheal incidents`: what happened, why, how long it took, and what it adds up to."""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from pydantic import TypeAdapter
+
+from nodeheal.cli import connect
+from nodeheal.cli.approvals import IncidentId
+from nodeheal.cli.connect import AsJson, Table, clearly
+from nodeheal.cli.report import as_markdown
+from nodeheal.cli.say import say, say_json, say_table
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.incident import Incident
+from nodeheal.domain.review import Review, how_it_stands, title_of
+from nodeheal.domain.tally import Tally, add_up
+from nodeheal.ports import Ports
+from nodeheal.services.review_incidents import list_incidents, review_incident
+
+app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and how it ended.")
+
+PoolOption = Annotated[str | None, typer.Option(help="one pool; without it, every pool that ever had a node")]
+Since = Annotated[str, typer.Option(help="opened within: 90s, 30m, 2h or 7d")]
+_reviews: TypeAdapter[Review] = TypeAdapter(Review)
+_tallies: TypeAdapter[Tally] = TypeAdapter(Tally)
+
+
+class Format(StrEnum):
+    """How an export is written."""
+
+    markdown = "markdown"
+    json = "json"
+
+
+@app.command("list")
+def list_all(
+    pool: PoolOption = None,
+    state: Annotated[list[IncidentState] | None, typer.Option(case_sensitive=False, help="may stand twice")] = None,
+    since: Since = "7d",
+    table: Table = names.TABLE,
+    as_json: AsJson = False,
+) -> None:
+    """Incidents, the newest first."""
+    with clearly():
+        found = _found(connect.ports(table), pool, since, state)
+    if as_json:
+        say_json([_row(incident) for incident in found])
+    elif not found:
+        say(f"no incident within {since}")
+    else:
+        head = ("INCIDENT", "OPENED (UTC)", "NODE", "POOL", "JOB", "HOW IT STANDS", "FAULT")
+        say_table(head, [_cells(incident) for incident in found])
+        say(f"{len(found)} incidents within {since}")
+
+
+@app.command()
+def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = False) -> None:
+    """The story of one incident: each decision with its reason, each part with its time, what it cost."""
+    with clearly():
+        review = review_incident(incident, connect.ports(table))
+        console = connect.execution_url(incident)
+    if as_json:
+        say_json({**_reviews.dump_python(review, mode="json"), "execution": console})
+        return
+    for line in _story(review, console):
+        say(line)
+
+
+@app.command()
+def export(
+    pool: PoolOption = None,
+    since: Since = "30d",
+    form: Annotated[Format, typer.Option("--format", help="for people or for programs")] = Format.markdown,
+    table: Table = names.TABLE,
+) -> None:
+    """Every incident of a time, with times to recovery, causes, endings and repeat offenders."""
+    with clearly():
+        world = connect.ports(table)
+        reviews = [review_incident(found.incident_id, world) for found in _found(world, pool, since, None)]
+    tally = add_up(reviews)
+    if form is Format.json:
+        told = [_reviews.dump_python(review, mode="json") for review in reviews]
+        say_json({"since": since, "pool": pool, "tally": _tallies.dump_python(tally, mode="json"), "incidents": told})
+        return
+    for line in as_markdown(reviews, tally, f"{f'Pool {pool}' if pool else 'All pools'}, last {since}"):
+        say(line)
+
+
+def _found(world: Ports, pool: str | None, since: str, states: list[IncidentState] | None) -> list[Incident]:
+    pools = [pool] if pool else list(world.watchlist.pools())
+    begin = world.clock() - timedelta(seconds=connect.seconds_of(since))
+    return list_incidents(world, pools, states or list(IncidentState), begin)
+
+
+def _row(incident: Incident) -> dict[str, str | None]:
+    return {
+        "incident": incident.incident_id,
+        "state": incident.state.value,
+        "ending": incident.ending.value if incident.ending else None,
+        "opened_at": incident.opened_at.isoformat(),
+        "closed_at": incident.closed_at.isoformat() if incident.closed_at else None,
+        "node": incident.node_id,
+        "pool": incident.pool,
+        "job": incident.job_id,
+        "fault": title_of(incident.root),
+        "summary": incident.summary,
+    }
+
+
+def _cells(incident: Incident) -> tuple[str, ...]:
+    opened = f"{incident.opened_at:%Y-%m-%d %H:%M:%S}"
+    where = (incident.node_id, incident.pool, incident.job_id or "-")
+    return (incident.incident_id, opened, *where, how_it_stands(incident), title_of(incident.root))
+
+
+def _story(review: Review, console: str) -> list[str]:
+    """The review for people, a paragraph for each question."""
+    drill = ["This is a drill.", ""] if review.is_drill else []
+    component = f" on {review.component}" if review.component else ""
+    serial = f", serial {review.serial}" if review.serial else ""
+    return [
+        review.subject,
+        "",
+        *drill,
+        f"Incident   {review.incident_id} ({review.state.value})",
+        f"Node       {review.node_id} (pool {review.pool})",
+        f"Fault      {review.fault}{component}{serial}",
+        f"Job        {review.job_id or 'none of ours'}",
+        f"Begun      {review.fault_at:%Y-%m-%d %H:%M:%S} UTC",
+        f"Ended      {f'{review.closed_at:%Y-%m-%d %H:%M:%S} UTC' if review.closed_at else 'not yet'}",
+        f"Summary    {review.summary or '-'}",
+        f"Answered   {'; '.join(review.answers) or 'nothing was asked'}",
+        f"Attempts   {'; '.join(review.attempts) or 'none reserved'}",
+        f"Evidence   {'  '.join(review.evidence) or 'none saved'}",
+        f"Lost       {review.lost_accelerator_hours:.2f} accelerator-hours",
+        f"Workflow   {console}",
+        f"Fault page {review.fault_page}",
+        *_parts(review),
+    ]
+
+
+def _parts(review: Review) -> list[str]:
+    phases = [f"  {seconds:9.1f}  {name}" for name, seconds in review.phase_seconds.items()]
+    taken = [
+        f"  {(one.at - review.fault_at).total_seconds():9.1f}  {one.step}: {one.reason} (policy {one.policy_version})"
+        + (f"\n             {one.outcome}: {one.result}" if one.outcome else "")
+        for one in review.decisions
+    ]
+    story = [f"  {line.seconds:9.1f}  {line.text}" for line in review.timeline]
+    return [
+        "",
+        "How long each part took, in seconds:",
+        *phases,
+        "",
+        "What was decided, in seconds after the fault:",
+        *(taken or ["  nothing yet"]),
+        "",
+        "What happened, in seconds after the fault:",
+        *story,
+    ]

@@ -1,0 +1,78 @@
+"""One node, as `nodeheal nodes show` tells of it."""
+
+from datetime import datetime
+
+from nodeheal.domain.node import Node
+from nodeheal.services.look_at_node import NodeView
+
+
+def as_text(view: NodeView, now: datetime) -> list[str]:
+    """For people, a line for each question."""
+    node = view.node
+    paused, probation = (at if at and at > now else None for at in (node.paused_until, node.probation_until))
+    left = ", ".join(f"{count} {action}" for action, count in view.attempts_left.items())
+    return [
+        f"Node         {node.node_id}" + (", kept as a spare" if node.is_spare else ""),
+        f"Pool         {node.pool} ({node.provider}, cluster {node.cluster})",
+        f"State        {node.state} since {_at(view.since)}: {node.state_reason or 'no reason on record'}",
+        f"Probation    {f'until {_at(probation)}' if probation else 'no'}",
+        f"Boot         {node.boot_id} since {_at(node.booted_at)}",
+        f"Agent        {node.agent_version or '-'}, last seen {_at(node.last_seen)}",
+        f"Accelerators {node.accelerators or 'nobody has said how many'}",
+        f"Job          {node.job_id or '-'}",
+        f"Incident     {node.open_incident or '-'}",
+        f"Attempts     left now: {left}",
+        f"Budget       {'holds' if view.has_slot else 'holds no'} slot; {view.slots_held} of {view.slots} are taken",
+        f"Drained      {'by nodeheal' if node.drained_by_us else 'not by nodeheal'}",
+        f"Pause        {f'until {_at(paused)} ({node.paused_why})' if paused else 'no'}",
+        f"Diagnostics  {_diagnostics(node)}",
+        f"Recoveries   {', '.join(f'{past.incident_id} ({_at(past.opened_at)})' for past in node.recoveries) or '-'}",
+    ]
+
+
+def as_json_of(view: NodeView) -> dict[str, object]:
+    """For programs."""
+    node = view.node
+    return {
+        "node": node.node_id,
+        "pool": node.pool,
+        "provider": node.provider.value,
+        "cluster": node.cluster,
+        "spare": node.is_spare,
+        "state": node.state.value,
+        "reason": node.state_reason,
+        "since": _iso(view.since),
+        "probation_until": _iso(node.probation_until),
+        "boot": node.boot_id,
+        "booted_at": _iso(node.booted_at),
+        "agent": node.agent_version,
+        "last_seen": _iso(node.last_seen),
+        "accelerators": node.accelerators,
+        "job": node.job_id,
+        "incident": node.open_incident,
+        "attempts_left": {action.value: count for action, count in view.attempts_left.items()},
+        "has_slot": view.has_slot,
+        "slots_held": view.slots_held,
+        "slots": view.slots,
+        "drained_by_us": node.drained_by_us,
+        "paused_until": _iso(node.paused_until),
+        "paused_why": node.paused_why,
+        "good_since": _iso(node.good_since),
+        "good_run": node.good_run,
+        "recoveries": [{"incident": past.incident_id, "opened_at": _iso(past.opened_at)} for past in node.recoveries],
+    }
+
+
+def _diagnostics(node: Node) -> str:
+    if node.good_since is None:
+        return "none passed that nodeheal knows of"
+    measured = ", ".join(f"{name} {value:g}" for name, value in sorted(node.good_run.items()))
+    return f"good since {_at(node.good_since)}" + (f": {measured}" if measured else "")
+
+
+def _at(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "-"
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat(timespec="seconds") if at else None

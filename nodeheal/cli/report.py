@@ -1,0 +1,70 @@
+"""Incidents as a Markdown page. What nodes said is text in it, and never a heading, a link or a tag."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from nodeheal.domain.review import Review
+from nodeheal.domain.tally import Tally
+
+# Whatever gives text a meaning in GitHub's Markdown; ':' and '@' would make links of addresses, 'www.' of itself.
+_MEANS_SOMETHING = re.compile(r"([\\`*_\[\]<>|~#&@:!(){}])")
+
+
+def plain(text: str) -> str:
+    """The text on one line, without a meaning of its own."""
+    visible = "".join(c if c.isprintable() else " " for c in text)
+    return _MEANS_SOMETHING.sub(r"\\\1", " ".join(visible.split())).replace("www.", "www\\.")
+
+
+def as_markdown(reviews: Sequence[Review], tally: Tally, title: str) -> list[str]:
+    """The page, line by line."""
+    took = tally.time_to_recover
+    numbers = [
+        ("incidents", str(tally.incidents)),
+        ("drills, counted in nothing else", str(tally.drills)),
+        ("recovered by nodeheal alone", str(took.incidents if took else 0)),
+        ("time to recover: mean", f"{took.mean:.1f} s" if took else "-"),
+        ("time to recover: median", f"{took.median:.1f} s" if took else "-"),
+        ("time to recover: 90 % within", f"{took.p90:.1f} s" if took else "-"),
+        ("accelerator-hours lost", f"{tally.lost_accelerator_hours:.2f}"),
+    ]
+    return [
+        f"# Incidents: {plain(title)}",
+        "",
+        *_table(("what", "how much"), numbers),
+        *_counts("Causes", tally.by_cause),
+        *_counts("Endings", tally.by_ending),
+        *_counts("Accelerators that came again, by serial", tally.accelerators_again),
+        *_counts("Nodes that came again", tally.nodes_again),
+        "",
+        "## Every incident",
+        "",
+        *_table(("opened, UTC", "incident", "node", "job", "fault", "how it stands", "seconds", "why"), _rows(reviews)),
+    ]
+
+
+def _rows(reviews: Sequence[Review]) -> list[tuple[str, ...]]:
+    return [
+        (
+            f"{review.opened_at:%Y-%m-%d %H:%M}",
+            review.incident_id,
+            review.node_id,
+            review.job_id or "-",
+            review.fault + (" (drill)" if review.is_drill else ""),
+            (review.ending or review.state).value,
+            f"{review.seconds_to_recover:.1f}" if review.seconds_to_recover is not None else "-",
+            review.summary or "-",
+        )
+        for review in reviews
+    ]
+
+
+def _counts(title: str, counts: Mapping[str, int]) -> list[str]:
+    if not counts:
+        return ["", f"## {title}", "", "None."]
+    return ["", f"## {title}", "", *_table(("which", "incidents"), [(name, str(n)) for name, n in counts.items()])]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *([plain(cell) for cell in row] for row in rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]

@@ -1,0 +1,82 @@
+"""Let nodeheal act on a node: set the mark wherever it is asked for, and write down what the operator says of it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.enrolment import Enrolment, Mark
+from nodeheal.domain.errors import HalfDone, NotFound
+from nodeheal.domain.node import Node
+from nodeheal.ports import Ports
+from nodeheal.services.steps import node_of, save_node
+
+
+class Marks(Protocol):
+    """Knows where a node carries the mark. Only operators change it: no function is handed this port."""
+
+    def of(self, node: Node) -> Sequence[Mark]:
+        """The mark in every registry that must carry it, as it is now."""
+
+    def put(self, node: Node, mark: Mark) -> None:
+        """Set it. Setting it again changes nothing."""
+
+    def take(self, node: Node, mark: Mark) -> None:
+        """Take it away. Taking it again changes nothing."""
+
+
+def enroll_node(node_id: str, said: Enrolment, ports: Ports, marks: Marks) -> tuple[Node, tuple[str, ...]]:
+    """The node as recorded, and what was done for it. Safe to repeat: what is there already is left alone.
+
+    The marks come first: a record without them would be a promise that IAM does not keep. Raises NotFound for a node
+    that its agent, or a registry, does not know; ValueError where what is said cannot be; HalfDone where it broke off.
+    """
+    node = node_of(node_id, ports)
+    _must_fit(node, said)
+    found = marks.of(node)
+    unknown = [mark.registry.value for mark in found if not mark.name]
+    if unknown:
+        raise NotFound(
+            f"{node_id} is no {' and no '.join(unknown)} that this account and Region know; nothing was done"
+        )
+    done = change_marks([mark for mark in found if not mark.is_set], lambda mark: marks.put(node, mark), "marked")
+    changes = _changes(node, said)
+    if changes:
+        node = save_node(ports, node, **changes)
+    told = [f"recorded {name.removeprefix('is_').replace('_', ' ')}" for name in changes if name != "state_reason"]
+    return node, (*done, *told)
+
+
+def change_marks(wanted: Iterable[Mark], change: Callable[[Mark], None], verb: str) -> list[str]:
+    """Change them one by one; what was done, in words. Raises HalfDone, which says how far it came."""
+    done: list[str] = []
+    for mark in wanted:
+        try:
+            change(mark)
+        except Exception as error:  # whatever went wrong, the operator must know what is done already
+            told = ", ".join(done) or "nothing yet"
+            raise HalfDone(f"{mark}: {error}; done: {told}; the same command goes on from there") from error
+        done.append(f"{verb} {mark}")
+    return done
+
+
+def _must_fit(node: Node, said: Enrolment) -> None:
+    if node.state is NodeState.RETIRED:
+        raise ValueError(f"{node.node_id} is retired; a machine that comes back registers anew, under another id")
+    if said.pool != node.pool:
+        raise ValueError(f"{node.node_id} says that it is of pool {node.pool}, not {said.pool}: see its agent.json")
+    if said.provider not in (None, node.provider):
+        raise ValueError(f"{node.node_id} says that it is {node.provider}, not {said.provider}: see its agent.json")
+    if said.is_spare and node.job_id and not said.has_no_job:
+        raise ValueError(f"{node.node_id} runs {node.job_id}: a spare has no job (--job none, if that is over)")
+
+
+def _changes(node: Node, said: Enrolment) -> dict[str, object]:
+    """What the record does not say yet."""
+    wanted: dict[str, object] = {"is_spare": said.is_spare}
+    if said.accelerators is not None:
+        wanted["accelerators"] = said.accelerators
+    if said.has_no_job:
+        wanted["job_id"] = None
+    if node.state is NodeState.HEALTHY:
+        wanted["state_reason"] = f"enrolled by {said.why}"
+    return {name: value for name, value in wanted.items() if getattr(node, name) != value}

@@ -1,0 +1,57 @@
+"""A drill: have a healthy node report a fault that it does not have. What follows is no rehearsal: it is recovered."""
+
+from typing import Protocol
+
+from nodeheal.contract.evidence.kernel_line import parse_message
+from nodeheal.contract.names import DRILL_MARK
+from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.steps import node_of
+
+# As long as an operator may look at the terminal. A drill that comes later would come as a surprise.
+DRILL_SECONDS = 60
+LINE_CHARACTERS = 800  # as the agent bounds it
+
+
+class Drills(Protocol):
+    """Has nodes pretend faults. Only operators do: no function is handed this port."""
+
+    def inject(self, node: Node, line: str, why: str, seconds: int) -> str:
+        """Have this boot of the node write the line into its kernel log, within so many seconds; the command's id.
+
+        Raises NotFound where the node takes no commands.
+        """
+
+
+def drill_line(xid: int | None, line: str | None) -> str:
+    """The line to inject, which says that it is a drill. Raises ValueError for what would not be read as a fault."""
+    if (xid is None) == (line is None):
+        raise ValueError("give either --xid or --line")
+    text = line if line is not None else f"NVRM: Xid (PCI:0000:b9:00): {xid}, pid=<unknown>, name=<unknown>,"
+    marked = text if DRILL_MARK in text else f"{text} {DRILL_MARK}"
+    if not marked.isascii() or not marked.isprintable() or len(marked) > LINE_CHARACTERS:
+        raise ValueError(
+            f"--line: give one line of at most {LINE_CHARACTERS - len(DRILL_MARK) - 1} printable characters"
+        )
+    if parse_message(marked) is None:
+        raise ValueError(f"--line: nodeheal reads no fault in {text!r}; try it with `nodeheal classify`")
+    return marked
+
+
+def inject_fault(
+    node_id: str, line: str, why: str, ports: Ports, policy: RecoveryPolicy, drills: Drills
+) -> tuple[Node, str]:
+    """Ask the node for it; the node, and the command's id. Not repeated by itself: each call is a drill of its own.
+
+    Raises NotFound for an unknown node, ValueError for one that is not to be broken now.
+    """
+    node = node_of(node_id, ports)
+    if not policy.pool(node.pool).drills:
+        raise ValueError(f"pool {node.pool} is not marked for drills: the policy must say `drills` for it")
+    if node.open_incident is not None:
+        raise ValueError(f"{node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
+    if node.state not in (NodeState.HEALTHY, NodeState.PROBATION):
+        raise ValueError(f"{node_id} is {node.state}: a drill needs a node that is well")
+    return node, drills.inject(node, line, why, DRILL_SECONDS)

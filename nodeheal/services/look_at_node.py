@@ -1,0 +1,53 @@
+"""Everything that an operator may want to know of one node, read together."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodeheal.contract.vocabulary import Action, NodeState
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.surroundings import node_scope
+from nodeheal.ports import Ports
+from nodeheal.services.isolate_node import DRAINED
+from nodeheal.services.steps import node_of
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node with what surrounds it. `since`: None where nobody has written down when the state began."""
+
+    node: Node
+    since: datetime | None
+    attempts_left: dict[Action, int]
+    has_slot: bool
+    slots_held: int
+    slots: int
+
+
+def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
+    """The node as it is now, measured by this policy. Raises NotFound."""
+    node = node_of(node_id, ports)
+    holders = ports.pools.holders(node.pool)
+    left: dict[Action, int] = {}
+    for action, limit in policy.limits.items():
+        if action is not Action.RESTART_WORKLOAD:  # counted for the job, not for the node
+            left[action] = max(0, limit.limit - ports.attempts.spent(node_scope(node_id), limit))
+    slots = policy.pool(node.pool).budget.slots(len(ports.nodes.in_pool(node.pool)))
+    return NodeView(node, _since(node, ports), left, node_id in holders, len(holders), slots)
+
+
+def _since(node: Node, ports: Ports) -> datetime | None:
+    """When the state began. The incident that isolated a node knows; a proven node has its proof."""
+    if node.state in (NodeState.HEALTHY, NodeState.PROBATION):
+        return node.good_since
+    if node.open_incident is None:
+        return None
+    try:
+        history = ports.incidents.history(node.open_incident)
+    except NotFound:
+        return None
+    if node.state not in OUT_OF_SERVICE:
+        return history.incident.opened_at
+    drained = [entry.at for entry in history.timeline if entry.entry_id.startswith(f"{DRAINED}-")]
+    return drained[-1] if drained else None

@@ -1,0 +1,59 @@
+"""Find incidents and read them back, for whoever reviews them."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.incident import History, Incident
+from nodeheal.domain.job import Run
+from nodeheal.domain.review import Accelerators, Review, read_back
+from nodeheal.ports import Ports
+
+# Clocks differ a little: one that was opened by another machine just now is listed as well.
+_SKEW = timedelta(minutes=5)
+_RUNS_LOOKED_AT = 20
+
+
+def list_incidents(
+    ports: Ports, pools: Sequence[str], states: Sequence[IncidentState], since: datetime
+) -> list[Incident]:
+    """The incidents of these pools in these states that were opened since, newest first, each once."""
+    until = ports.clock() + _SKEW
+    # In the order of an incident's life: one that moves on while we look is kept as it was seen last.
+    in_order = [state for state in IncidentState if state in states]
+    found = {
+        incident.incident_id: incident
+        for pool in pools
+        for state in in_order
+        for incident in ports.watchlist.incidents(pool, state, since, until)
+    }
+    return sorted(found.values(), key=lambda incident: (incident.opened_at, incident.incident_id), reverse=True)
+
+
+def review_incident(incident_id: str, ports: Ports) -> Review:
+    """The story of one incident. Raises NotFound."""
+    history = ports.incidents.history(incident_id)
+    return read_back(history, _accelerators(history, ports), ports.clock())
+
+
+def _accelerators(history: History, ports: Ports) -> Accelerators:
+    node_id = history.incident.node_id
+    run = _run_at(history.incident, ports)
+    others = {task.node_id for task in run.tasks} - {node_id} if run else set()
+    return Accelerators(_count(node_id, ports), sum(_count(other, ports) for other in others))
+
+
+def _count(node_id: str, ports: Ports) -> int:
+    node = ports.nodes.get(node_id)
+    return node.accelerators if node else 0
+
+
+def _run_at(incident: Incident, ports: Ports) -> Run | None:
+    """The run of the job that the fault struck: the newest that had begun by then."""
+    job = ports.jobs.get(incident.job_id) if incident.job_id else None
+    newest = job.current_run if job else 0
+    for number in range(newest, max(0, newest - _RUNS_LOOKED_AT), -1):
+        run = ports.jobs.get_run(str(incident.job_id), number)
+        if run is not None and run.started_at <= incident.opened_at:
+            return run
+    return None

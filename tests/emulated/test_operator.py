@@ -1,0 +1,231 @@
+"""An operator with the deployed policy and nothing else: every command works, and nothing past them does."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.ports import aws_ports
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import NodeState
+from nodeheal.ports import Ports
+from nodeheal.services.steps import node_of, save_node
+from sandbox.client import NodeHandle, Sandbox
+
+pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("operator")]
+
+REPOSITORY = Path(__file__).parents[2]
+WAIT_SECONDS = 60.0
+XID_79 = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A person at a terminal, with credentials of a role that has the managed policy."""
+
+    sandbox: Sandbox
+    keys: dict[str, str]
+
+    def types(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run `nodeheal`."""
+        command = [sys.executable, "-c", "from nodeheal.cli.main import main; main()", *words]
+        environment = {**self.sandbox.environment(), **self.keys, "PYTHONPATH": str(REPOSITORY), "USER": "ada"}
+        return subprocess.run(
+            command, env=environment, cwd=os.sep, capture_output=True, text=True, timeout=90, check=False
+        )
+
+    def does(self, *words: str) -> str:
+        """Run `nodeheal`, which must work; what it says."""
+        done = self.types(*words)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    def client(self, service: str) -> Any:
+        """The same credentials, without `nodeheal` in between."""
+        return boto3.client(
+            service,  # type: ignore[call-overload]
+            endpoint_url=self.sandbox.endpoint_url,
+            region_name="us-east-1",
+            aws_access_key_id=self.keys["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=self.keys["AWS_SECRET_ACCESS_KEY"],
+            aws_session_token=self.keys["AWS_SESSION_TOKEN"],
+        )
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("operator"), boot_seconds=0.5) as sandbox:
+        sandbox.deploy()
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def ada(cloud: Sandbox) -> Operator:
+    anybody = {"Effect": "Allow", "Principal": {"AWS": "000000000000"}, "Action": "sts:AssumeRole"}
+    trust = json.dumps({"Version": "2012-10-17", "Statement": [anybody]})
+    role = cloud.client("iam").create_role(RoleName="ada", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+    cloud.client("iam").attach_role_policy(RoleName="ada", PolicyArn=cloud.outputs["OperatorPolicyArn"])
+    found = cloud.client("sts").assume_role(RoleArn=role, RoleSessionName="ada")["Credentials"]
+    keys = {
+        "AWS_ACCESS_KEY_ID": found["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": found["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": found["SessionToken"],
+    }
+    return Operator(cloud, keys)
+
+
+@pytest.fixture(scope="module")
+def ports(cloud: Sandbox) -> Ports:
+    """The deployed state, for what a test puts there."""
+    to = Destinations(cloud.outputs["BusName"], cloud.outputs["TopicArn"], cloud.outputs["QuarantineUrl"])
+    table, arn = cloud.outputs["TableName"], cloud.outputs["RecoverNodeArn"]
+    return aws_ports(table, arn, to, partial(client_of, cloud), cloud.client)
+
+
+def client_of(cloud: Sandbox, service: str) -> Any:
+    return cloud.client(service)
+
+
+def until(found: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        if answer := found():
+            return answer
+        time.sleep(0.2)
+    raise AssertionError(f"after {WAIT_SECONDS:.0f} s there is no {what}")
+
+
+def reported(cloud: Sandbox, ports: Ports, pool: str, **more: Any) -> NodeHandle:
+    """A node whose agent has reported."""
+    handle = cloud.add_node(pool, **more)
+    until(lambda: ports.nodes.get(handle.node_id), "report of the agent")
+    return handle
+
+
+def is_denied(call: Callable[[], Any]) -> bool:
+    try:
+        call()
+    except ClientError as error:
+        assert error.response["Error"]["Code"] in ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation"), (
+            error
+        )
+        return True
+    return False
+
+
+def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports, ada: Operator) -> None:
+    handle = reported(cloud, ports, "drilled", tags={})
+    refused = ada.types("inject", handle.node_id, "--xid", "79", "--why", "before it is enrolled")
+    assert "AccessDenied" in refused.stderr
+
+    enrolled = ada.does("nodes", "enroll", handle.node_id, "--pool", "drilled", "--why", "new")
+    again = ada.does("nodes", "enroll", handle.node_id, "--pool", "drilled", "--why", "new")
+    injected = ada.does("inject", handle.node_id, "--xid", "79", "--why", "fire drill")
+
+    assert "marked SSM managed node" in enrolled
+    assert "it was so already" in again
+    assert names.DRILL_MARK in injected
+    list_them = ("incidents", "list", "--pool", "drilled", "--json")
+    ended = until(
+        lambda: [one for one in json.loads(ada.does(*list_them)) if one["ending"]], "end of the drill's incident"
+    )
+    told = json.loads(ada.does("incidents", "show", ended[0]["incident"], "--json"))
+    assert (told["is_drill"], told["ending"]) == (True, "RECOVERED")
+    assert {"isolated", "rebooted", "diagnosed", "returned"} <= told["phase_seconds"].keys()
+    assert f"states:us-east-1:000000000000:execution:nodeheal-recover-node:{ended[0]['incident']}" in told["execution"]
+    assert '"drills": 1' in ada.does("incidents", "export", "--pool", "drilled", "--format", "json")
+    assert "1 REPLACE" in ada.does("nodes", "show", handle.node_id)
+
+    retired = ada.does("nodes", "retire", handle.node_id, "--why", "sold")
+
+    assert "took the mark off" in retired
+    assert carries_no_mark(cloud, handle)
+    assert "RETIRED" in ada.does("nodes", "list", "drilled")
+
+
+def carries_no_mark(cloud: Sandbox, handle: NodeHandle) -> bool:
+    """Whether neither SSM nor ECS carries the mark."""
+    managed = cloud.client("ssm").list_tags_for_resource(ResourceType="ManagedInstance", ResourceId=handle.node_id)
+    container = cloud.client("ecs").list_tags_for_resource(resourceArn=handle.container_instance_arn)
+    return not managed["TagList"] and not container["tags"]
+
+
+def test_a_question_is_answered(cloud: Sandbox, ports: Ports, ada: Operator) -> None:
+    handle = reported(cloud, ports, "careful")
+    cloud.inject(handle, XID_79, persists=False, kill_rank=False)
+    waiting = until(
+        lambda: json.loads(ada.does("incidents", "list", "--pool", "careful", "--state", "waiting", "--json")),
+        "incident that waits",
+    )
+
+    # The incident is written before the question is: between the two there is nothing to answer yet.
+    approve = ("approve", waiting[0]["incident"], "--why", "go on")
+    said = until(lambda: (done := ada.types(*approve)).returncode == 0 and done.stdout, "question")
+
+    assert "approved by" in said
+    assert ada.types(*approve).returncode == 1
+
+
+def test_a_pool_and_a_node_are_paused_and_a_repaired_node_goes_back_to_work(
+    cloud: Sandbox, ports: Ports, ada: Operator
+) -> None:
+    handle = reported(cloud, ports, "repaired")
+    where = {"cluster": cloud.cluster, "containerInstances": [handle.container_instance_arn]}
+    cloud.client("ecs").update_container_instances_state(**where, status="DRAINING")
+    out = {"state": NodeState.QUARANTINED, "state_reason": "test", "drained_by_us": True}
+    save_node(ports, node_of(handle.node_id, ports), **out)
+
+    paused = ada.does("pause", handle.node_id, "--for", "2h", "--why", "new riser")
+    ada.does("pause", "repaired", "--for", "30m", "--why", "new switch")
+    ada.does("unpause", "repaired")
+    ada.does("breaker", "show", "repaired")
+    released = ada.does("nodes", "release", handle.node_id, "--why", "board exchanged")
+
+    assert "is paused until" in paused
+    assert "is HEALTHY now" in released
+    seen = cloud.client("ecs").describe_container_instances(**where)["containerInstances"][0]
+    assert seen["status"] == "ACTIVE"
+
+
+def test_a_reboot_is_asked_for(cloud: Sandbox, ports: Ports, ada: Operator) -> None:
+    handle = reported(cloud, ports, "rebooted")
+    before = node_of(handle.node_id, ports).boot_id
+
+    said = ada.does("nodes", "reboot", handle.node_id, "--why", "new kernel")
+
+    assert "asked for; it is incident inc-" in said
+    until(lambda: node_of(handle.node_id, ports).boot_id != before, "new boot")
+
+
+def test_a_policy_is_shown(ada: Operator) -> None:
+    assert '"drills": true' in ada.does("policy", "show")
+
+
+def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, ada: Operator) -> None:
+    handle = reported(cloud, ports, "guarded")
+    ecs, ssm = ada.client("ecs"), ada.client("ssm")
+    task = f"arn:aws:ecs:us-east-1:000000000000:task/{cloud.cluster}/{'0' * 32}"
+    theirs = [{"Key": "Owner", "Value": "ada"}]
+    forged = {"Source": names.AGENT_SOURCE, "DetailType": names.NODE_HEALTH_REPORTED, "Detail": "{}"}
+
+    assert is_denied(lambda: ecs.stop_task(cluster=cloud.cluster, task=task))
+    assert is_denied(lambda: ssm.send_command(DocumentName=names.REBOOT_DOCUMENT, InstanceIds=[handle.node_id]))
+    assert is_denied(
+        lambda: ssm.add_tags_to_resource(ResourceType="ManagedInstance", ResourceId=handle.node_id, Tags=theirs)
+    )
+    assert is_denied(lambda: ada.client("events").put_events(Entries=[{**forged, "EventBusName": names.BUS}]))
+    assert is_denied(lambda: ada.client("dynamodb").scan(TableName=cloud.outputs["TableName"]))
+    assert is_denied(
+        lambda: ada.client("stepfunctions").start_execution(stateMachineArn=cloud.outputs["RecoverNodeArn"])
+    )

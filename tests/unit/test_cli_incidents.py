@@ -1,0 +1,161 @@
+"""`nodeheal incidents`: list, show, export."""
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from nodeheal.adapters.aws.console import execution_arn, execution_url
+from nodeheal.cli import connect
+from nodeheal.cli.main import app
+from nodeheal.cli.report import plain
+from nodeheal.contract import names
+from nodeheal.services.steps import save_node
+from stacks.workflows import PARENT, Workflow
+from tests.unit.builders import NOW, xid
+from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
+
+RUN = CliRunner()
+CALLER = "arn:aws-us-gov:sts::111122223333:assumed-role/ops/ada"
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """A pool in which one recovery has gone through."""
+    it = FakeCluster()
+    save_node(it.ports, it.node(), accelerators=8)
+    monkeypatch.setattr(connect, "ports", lambda table: it.ports)
+    monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
+    it.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
+    return it
+
+
+def run(*words: str) -> Any:
+    answer = RUN.invoke(app, ["incidents", *words])
+    assert answer.exception is None or isinstance(answer.exception, SystemExit), answer.exception
+    return answer
+
+
+def listed(*words: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run("list", "--json", *words).output)
+    return found
+
+
+def test_a_list_says_where_what_and_how_it_ended(cluster: FakeCluster) -> None:
+    [found] = listed()
+
+    said = run("list").output
+    assert (found["node"], found["pool"], found["ending"], found["state"]) == (BROKEN, "demo", "RECOVERED", "CLOSED")
+    assert found["incident"] in said
+    assert "recovered" in said
+    assert said.endswith("1 incidents within 7d\n")
+
+
+def test_a_list_is_narrowed_by_pool_state_and_time(cluster: FakeCluster) -> None:
+    assert listed("--pool", "other") == []
+    assert listed("--state", "open", "--state", "waiting") == []
+    assert len(listed("--state", "closed")) == 1
+    cluster.clock.advance(3_600)
+    assert listed("--since", "30m") == []
+    assert run("list", "--since", "30m").output == "no incident within 30m\n"
+
+
+def test_the_newest_comes_first(cluster: FakeCluster) -> None:
+    cluster.clock.advance(90_000)
+    cluster.reports(xid(999, node_id=PEER, instance_id=PEER, event_id="later", observed_at=cluster.clock()))
+
+    assert [found["node"] for found in listed()] == [PEER, BROKEN]
+
+
+@pytest.mark.parametrize("words", [("--since", "soon"), ("--state", "lost")])
+def test_what_is_no_time_or_state_is_refused_by_name(cluster: FakeCluster, words: tuple[str, str]) -> None:
+    said = RUN.invoke(app, ["incidents", "list", *words])
+
+    assert (said.exit_code, words[1] in said.output) == (2, True)
+
+
+def test_a_story_is_shown_whole(cluster: FakeCluster) -> None:
+    [found] = listed()
+
+    said = run("show", found["incident"]).output
+
+    assert said.startswith(f"recovered: {BROKEN}, ")
+    for part in ("REBOOT: ", "attempt reserved: 1 of 1", "(policy ", "DONE: ", "diagnosed", "accelerator-hours"):
+        assert part in said
+    assert f"Workflow   https://console.example/{found['incident']}" in said
+
+
+def test_a_story_for_programs_has_the_same(cluster: FakeCluster) -> None:
+    [found] = listed()
+
+    told = json.loads(run("show", found["incident"], "--json").output)
+
+    assert told["subject"].startswith("recovered: ")
+    assert told["phase_seconds"].keys() >= {"detected", "isolated", "rebooted", "diagnosed", "returned"}
+    assert told["execution"].endswith(found["incident"])
+    assert told["fault_at"].startswith(NOW.strftime("%Y-%m-%dT%H:%M:%S"))
+
+
+def test_an_unknown_incident_is_named(cluster: FakeCluster) -> None:
+    said = run("show", "inc-unknown")
+
+    assert (said.exit_code, "inc-unknown" in said.output) == (1, True)
+
+
+def test_what_a_node_says_reaches_no_terminal_and_no_page_as_more_than_text(cluster: FakeCluster) -> None:
+    cluster.clock.advance(90_000)
+    evil = "\x1b[2J](http://evil.example)<img src=x>\n# owned"
+    event = xid(node_id=PEER, instance_id=PEER, event_id="evil", code=evil, observed_at=cluster.clock())
+    cluster.reports(event)
+
+    page = run("export", "--since", "1h").output
+
+    assert "\x1b" not in run("list").output + page
+    assert "\n# owned" not in page
+    assert "](http" not in page
+    assert "<img" not in page.replace("\\<img", "")
+
+
+def test_an_export_adds_up(cluster: FakeCluster) -> None:
+    page = run("export", "--pool", "demo").output
+    told = json.loads(run("export", "--format", "json").output)
+
+    assert page.startswith("# Incidents: Pool demo, last 30d\n")
+    assert "| RECOVERED | 1 |" in page
+    assert told["tally"]["by_ending"] == {"RECOVERED": 1}
+    assert told["tally"]["time_to_recover"]["incidents"] == 1
+    assert [one["node_id"] for one in told["incidents"]] == [BROKEN]
+
+
+def test_a_node_that_waits_for_a_human_is_lost_by_the_hour(cluster: FakeCluster) -> None:
+    cluster.clock.advance(90_000)
+    again = {"event_id": "b", "boot_id": cluster.node().boot_id, "observed_at": cluster.clock()}
+    cluster.hangs = {BROKEN}
+    cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN, **again))
+    newest = listed()[0]["incident"]
+    before = json.loads(run("show", newest, "--json").output)
+
+    cluster.clock.advance(3_600)
+
+    after = json.loads(run("show", newest, "--json").output)
+    assert before["ending"] == "HANDED_TO_A_HUMAN"
+    assert after["lost_accelerator_hours"] - before["lost_accelerator_hours"] == pytest.approx(8)
+
+
+def test_the_console_is_the_partitions_own() -> None:
+    arn = execution_arn(CALLER, "us-gov-west-1", names.RECOVERY_WORKFLOW, "inc-1")
+
+    assert arn == "arn:aws-us-gov:states:us-gov-west-1:111122223333:execution:nodeheal-recover-node:inc-1"
+    assert execution_url(arn) == (
+        "https://us-gov-west-1.console.amazonaws-us-gov.com/states/home?region=us-gov-west-1"
+        f"#/v2/executions/details/{arn}"
+    )
+
+
+def test_the_workflow_is_called_what_links_call_it() -> None:
+    assert Workflow(PARENT).deployed_name == names.RECOVERY_WORKFLOW
+
+
+def test_plain_text_means_nothing() -> None:
+    assert plain("a | b\r\n`c` [d](e)") == r"a \| b \`c\` \[d\]\(e\)"

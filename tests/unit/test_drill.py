@@ -1,0 +1,151 @@
+"""`nodeheal inject`: where the pool is marked for drills, on a node that is well, and only what reads as a fault."""
+
+import base64
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from nodeheal.adapters.aws.drills import SsmDrills
+from nodeheal.adapters.memory.drills import MemoryDrills
+from nodeheal.adapters.memory.world import MemoryNodeCommands
+from nodeheal.cli import connect, drill
+from nodeheal.cli.main import app
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import CommandStatus, Ports
+from nodeheal.services.inject_fault import drill_line, inject_fault
+from nodeheal.services.steps import node_of, save_node
+from tests.twins.test_world import Aws
+from tests.unit.builders import NOW, memory_ports, node
+
+NODE = node().node_id
+DRILLED = RecoveryPolicy.model_validate({"pools": {"demo": {"drills": True}}})
+XID_79 = f"NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, {names.DRILL_MARK}"
+
+
+@pytest.fixture
+def drills(monkeypatch: pytest.MonkeyPatch) -> MemoryDrills:
+    it = MemoryDrills()
+    monkeypatch.setattr(connect, "drills", lambda: it)
+    monkeypatch.setattr(connect, "policy", lambda: DRILLED)
+    monkeypatch.setattr(drill, "DRILL_SECONDS", 0)
+    return it
+
+
+@pytest.fixture
+def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
+    commands = MemoryNodeCommands(statuses={"drill-1": CommandStatus("SUCCEEDED")})
+    world = replace(memory_ports(), commands=commands)
+    world.nodes.save(node())
+    monkeypatch.setattr(connect, "ports", lambda table: world)
+    return world
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, ["inject", *words])
+
+
+def test_a_drill_says_what_was_injected_and_where_to_look(ports: Ports, drills: MemoryDrills) -> None:
+    said = run(NODE, "--xid", "79", "--why", "fire drill")
+
+    assert said.exit_code == 0, said.output
+    assert drills.injected == [(NODE, "boot-1", XID_79)]
+    assert XID_79 in said.output
+    assert "nodeheal incidents list --pool demo" in said.output
+
+
+@pytest.mark.parametrize("state", ["FAILED", "PENDING", "UNKNOWN"])
+def test_a_node_that_takes_no_drill_is_said_to(ports: Ports, drills: MemoryDrills, state: str) -> None:
+    assert isinstance(ports.commands, MemoryNodeCommands)
+    ports.commands.statuses["drill-1"] = CommandStatus(state)
+
+    said = run(NODE, "--xid", "79", "--why", "fire drill")
+
+    assert (said.exit_code, f"has not taken the drill ({state})" in said.output) == (1, True)
+
+
+def test_a_pool_that_is_not_marked_is_left_alone(ports: Ports, drills: MemoryDrills) -> None:
+    with pytest.raises(ValueError, match="pool demo is not marked for drills"):
+        inject_fault(NODE, XID_79, "ada: drill", ports, RecoveryPolicy(), drills)
+
+    assert drills.injected == []
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"open_incident": "inc-7"}, "inc-7"),
+        ({"state": NodeState.QUARANTINED}, "QUARANTINED"),
+        ({"state": NodeState.SUSPECT}, "SUSPECT"),
+    ],
+)
+def test_a_node_that_is_not_well_is_left_alone(
+    ports: Ports, drills: MemoryDrills, record: dict[str, Any], why: str
+) -> None:
+    save_node(ports, node_of(NODE, ports), **record)
+
+    with pytest.raises(ValueError, match=why):
+        inject_fault(NODE, XID_79, "ada: drill", ports, DRILLED, drills)
+
+    assert drills.injected == []
+
+
+def test_an_unknown_node_is_named(ports: Ports, drills: MemoryDrills) -> None:
+    assert "mi-unknown" in run("mi-unknown", "--xid", "79", "--why", "x").output
+
+
+@pytest.mark.parametrize(
+    ("xid", "line", "why"),
+    [
+        (None, None, "either --xid or --line"),
+        (79, "NVRM: Xid", "either --xid or --line"),
+        (None, "usb 1-1: new device", "reads no fault in"),
+        (None, "NVRM: Xid (PCI:0000:b9:00): 79\nNVRM: Xid", "printable"),
+        (None, f"NVRM: Xid (PCI:0000:b9:00): 79, {'x' * 800}", "at most"),
+    ],
+)
+def test_what_reads_as_no_fault_is_refused(xid: int | None, line: str | None, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        drill_line(xid, line)
+
+
+def test_every_line_says_that_it_is_a_drill() -> None:
+    assert drill_line(79, None) == XID_79
+    assert drill_line(None, XID_79) == XID_79
+
+
+def test_ssm_is_asked_for_this_boot_for_a_minute_with_the_reason() -> None:
+    ssm = Aws("ssm")
+    asked = {
+        "DocumentName": names.INJECT_DOCUMENT,
+        "InstanceIds": [NODE],
+        "TimeoutSeconds": 60,
+        "Comment": "drill, ada: fire drill",
+        "Parameters": {
+            "BootId": ["boot-1"],
+            "ExpiresAt": [str(int((NOW + timedelta(seconds=60)).timestamp()))],
+            "Line": [base64.urlsafe_b64encode(XID_79.encode()).decode().rstrip("=")],
+        },
+    }
+    ssm.answers("send_command", {"Command": {"CommandId": "11111111-2222-3333-4444-555555555555"}}, asked)
+    ssm.stub.activate()
+
+    sent = SsmDrills(ssm, lambda: NOW).inject(node(), XID_79, "ada: fire drill", 60)
+
+    assert sent.startswith("11111111")
+
+
+@pytest.mark.parametrize("side", ["memory", "aws"])
+def test_a_node_that_takes_no_commands_is_not_found(side: str) -> None:
+    ssm = Aws("ssm")
+    ssm.stub.add_client_error("send_command", "InvalidInstanceId")
+    ssm.stub.activate()
+    drills = MemoryDrills(unknown_nodes={NODE}) if side == "memory" else SsmDrills(ssm, lambda: NOW)
+
+    with pytest.raises(NotFound, match=NODE):
+        drills.inject(node(), XID_79, "ada: drill", 60)

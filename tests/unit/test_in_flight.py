@@ -1,0 +1,195 @@
+"""What a release has written, and the names under which it is called, the next release reads and answers to.
+
+An execution that runs while nodeheal is upgraded keeps its own state machine and calls the new functions by their old
+names; its incident, its waits and its job are in the table as the old functions wrote them.
+
+tests/golden/in_flight holds what each release left behind. At a release, and at no other time:
+`python -m tests.unit.test_in_flight` adds its own file.
+"""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from nodeheal import __version__
+from nodeheal.adapters.aws.items import fields_of, from_item, to_item
+from nodeheal.adapters.memory.stores import MemoryWaitStore
+from nodeheal.contract import names
+from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
+from nodeheal.domain.decide import decide
+from nodeheal.domain.incident import History, Incident, TimelineEntry, Turn, read_history
+from nodeheal.domain.job import Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import parse_policy
+from nodeheal.domain.pool import Pool
+from nodeheal.ports import Wait
+from nodeheal.services.decide_next_step import decide_next_step
+from stacks.functions import FUNCTIONS
+from stacks.workflows import CHILDREN, PARENT, Workflow
+from tests.unit.builders import FrozenClock, memory_ports, xid
+from tests.workflows.fake_cluster import BROKEN, FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "in_flight"
+RELEASES = sorted(GOLDEN.glob("*.json"))
+POLICY = '{"default_pool": {"mode": "act", "budget": {"max_percent": 100}}, "stable_seconds": 0}'
+KINDS: dict[str, type[object]] = {
+    "incident": Incident,
+    "entry": TimelineEntry,
+    "node": Node,
+    "wait": Wait,
+    "job": Job,
+    "run": Run,
+    "pool": Pool,
+}
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass
+class EveryWait(MemoryWaitStore):
+    """Keeps what was ever saved."""
+
+    saved: list[Wait] = field(default_factory=list)
+
+    def save(self, wait: Wait) -> None:
+        self.saved.append(wait)
+        super().save(wait)
+
+
+def left_behind() -> Json:
+    """What a recovery leaves in the table, and every name that something else knows."""
+    cluster, waits = FakeCluster(parse_policy(POLICY)), EveryWait()
+    cluster.ports = replace(cluster.ports, waits=waits)
+    cluster.reports(xid(79, node_id=BROKEN, instance_id=BROKEN))
+    history = cluster.ports.incidents.history(cluster.incident_id)
+    job = cluster.ports.jobs.get("llama")
+    assert job is not None
+    runs = [cluster.ports.jobs.get_run("llama", number + 1) for number in range(job.current_run)]
+    values: dict[str, Sequence[object]] = {
+        "incident": [history.incident],
+        "entry": list(history.timeline),
+        "node": [cluster.node()],
+        "wait": waits.saved,
+        "job": [job],
+        "run": runs,
+        "pool": [Pool("demo")],
+    }
+    return {
+        "policy": POLICY,
+        "names": spelled(),
+        "items": {kind: [plain(one) for one in found] for kind, found in values.items()},
+    }
+
+
+def plain(value: object) -> Json:
+    """As DynamoDB keeps it; a set has no order."""
+    found: Json = json.loads(json.dumps(fields_of(value)))
+    return {name: sorted(one) if name == "outstanding" else one for name, one in found.items()}
+
+
+def spelled() -> list[str]:
+    """Every name that running executions, nodes, tables and people hold on to."""
+    # Environment variables are told to a function with its code: nobody else holds on to them.
+    told = {name: value for name, value in vars(names).items() if name.isupper() and not name.startswith("ENV_")}
+    constants = {value for value in told.values() if isinstance(value, str)}
+    functions = {spec.deployed_name for spec in FUNCTIONS}
+    workflows = {Workflow(stem).deployed_name for stem in (PARENT, *CHILDREN)}
+    keys = {names.node_pk("n"), names.incident_pk("i"), names.pool_pk("p"), names.job_pk("j"), names.run_sk(1)}
+    keys |= {names.wait_pk("k", "w"), names.attempts_sk("g"), names.line_pk("l"), names.started_by("j", 1)}
+    return sorted(constants | functions | workflows | keys)
+
+
+@pytest.fixture(params=RELEASES, ids=lambda path: path.stem)
+def release(request: pytest.FixtureRequest) -> Json:
+    found: Json = json.loads(request.param.read_text("utf-8"))
+    return found
+
+
+def read(kind: type[T], items: list[Json]) -> list[T]:
+    return [from_item(kind, to_item(item)) for item in items]
+
+
+def story(release: Json) -> History:
+    [incident] = read(Incident, release["items"]["incident"])
+    return read_history(incident, read(TimelineEntry, release["items"]["entry"]))
+
+
+def test_there_is_a_release_to_read() -> None:
+    assert RELEASES
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_item_is_read_and_says_what_it_said(release: Json, kind: str) -> None:
+    items = release["items"][kind]
+
+    for item, value in zip(items, read(KINDS[kind], items), strict=True):
+        again = plain(value)
+        assert {name: again.get(name) for name in item} == item
+
+
+def test_a_wait_carries_a_result_and_a_request_that_are_read(release: Json) -> None:
+    waits = read(Wait, release["items"]["wait"])
+
+    assert waits
+    for wait in waits:
+        if wait.result_json:
+            StepResult.model_validate_json(wait.result_json)
+        if wait.request_json:
+            StepRequest.model_validate_json(wait.request_json)
+
+
+def test_a_decision_that_is_on_its_way_to_its_step_is_read_by_the_step(release: Json) -> None:
+    """The running state machine hands the stored decision to a function of the new release."""
+    history = story(release)
+
+    for number, turn in enumerate(history.turns):
+        request = {
+            "incident_id": history.incident.incident_id,
+            "turn": number,
+            "decision": json.loads(turn.decision.model_dump_json()),
+            "task_token": "token",
+        }
+        assert StepRequest.model_validate(request).decision == turn.decision
+
+
+def test_an_incident_goes_on_from_wherever_the_upgrade_found_it(release: Json) -> None:
+    history, policy = story(release), parse_policy(release["policy"])
+    steps = [turn.decision.step for turn in history.turns]
+
+    went_on = []
+    for turns in range(len(steps)):
+        told = tuple(Turn(turn.decision, turn.result) for turn in history.turns[:turns])
+        now = told[-1].result.finished_at if told and told[-1].result else history.incident.opened_at
+        went_on.append(decide(replace(history, turns=told), policy, now).step)
+
+    assert went_on == steps
+
+
+def test_what_was_decided_before_the_upgrade_is_answered_the_same_after_it(release: Json) -> None:
+    history, policy = story(release), parse_policy(release["policy"])
+    ports = memory_ports(FrozenClock(history.incident.opened_at))
+    [node] = read(Node, release["items"]["node"])
+    assert ports.incidents.open(history.incident, replace(node, version=0))
+    for entry in history.timeline:
+        ports.incidents.append(history.incident.incident_id, entry)
+
+    for number, turn in enumerate(history.turns):
+        request = DecideRequest(incident_id=history.incident.incident_id, turn=number)
+        assert decide_next_step(request, ports, policy) == turn.decision
+
+
+def test_no_name_that_others_hold_on_to_is_gone(release: Json) -> None:
+    assert set(release["names"]) - set(spelled()) == set()
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    path = GOLDEN / f"{__version__}.json"
+    path.write_text(json.dumps(left_behind(), indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,0 +1,82 @@
+"""Every branch of every state machine is walked: each way out of each state, choices, catches and defaults."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.vocabulary import Awaited, Ending, Outcome, Step
+from stacks.workflows import CHILDREN, PARENT
+from tests.workflows.steps import INCIDENT, NODE, decision, request, result
+from tests.workflows.walker import TIMEOUT, Error, Sequence, Walk, load, walk
+
+Edge = tuple[str, str]
+ENDINGS = [decision(Step.CLOSE, ending) for ending in (*Ending, None)]
+WAITS = [decision(Step.WAIT) | {"awaits": awaited.value} for awaited in Awaited]
+ACTS = [decision(step) for step in Step if step not in (Step.WAIT, Step.CLOSE, Step.ESCALATE)]
+UNKNOWN_STEP = decision(Step.REBOOT) | {"step": "DANCE"}
+BROKEN = Error("Runtime.ImportModuleError")
+LAUNCH_NOW = result(Step.REPLACE, Outcome.UNKNOWN) | {"evidence": {"launch_now": "true"}}
+DONE, REFUSED = result(Step.REBOOT), result(Step.REBOOT, Outcome.REFUSED)
+TASKS_OF_PARENT = [name for name, state in load(PARENT)["States"].items() if state["Type"] == "Task"]
+
+
+def edges_of(stem: str) -> set[Edge]:
+    """Every way out of every state."""
+    found: set[Edge] = set()
+    for name, state in load(stem)["States"].items():
+        rules = [*state.get("Choices", []), *state.get("Catch", []), state]
+        found |= {(name, rule["Next"]) for rule in rules if "Next" in rule}
+        found |= {(name, state["Default"])} if "Default" in state else set()
+    return found
+
+
+def walked(walks: Iterator[Walk]) -> set[Edge]:
+    return {edge for one in walks for edge in zip(one.path, one.path[1:], strict=False)}
+
+
+def walks_of_parent() -> Iterator[Walk]:
+    """Each decision, answered in each way; then each ending; and each task broken."""
+    ends = decision(Step.CLOSE, Ending.RECOVERED)
+    well: dict[str, Any] = dict.fromkeys(TASKS_OF_PARENT, DONE)
+    given = {"incident_id": INCIDENT, "node_id": NODE}
+    for first, answer in product([*ACTS, *WAITS, UNKNOWN_STEP], [DONE, TIMEOUT, BROKEN]):
+        acting = {name: answer for name in TASKS_OF_PARENT if name in ACTING}
+        yield walk(PARENT, given, {**well, **acting, "Decide next step": Sequence([first, ends])})
+    for ending in ENDINGS:
+        yield walk(PARENT, given, {**well, "Decide next step": Sequence([ending])})
+    for broken in TASKS_OF_PARENT:
+        also = {"Open incident": BROKEN} if broken in ("Page operators", "Hand incident over") else {}
+        yield walk(PARENT, given, {**well, "Decide next step": Sequence([ends]), **also, broken: BROKEN})
+
+
+ACTING = {
+    "Isolate node",
+    "Freeze evidence",
+    "Wait for approval",
+    "Wait for news",
+    "Reboot node",
+    "Run diagnostics",
+    "Replace node",
+    "Return to service",
+    "Restart workload",
+}
+
+
+def walks_of_child(stem: str) -> Iterator[Walk]:
+    """Every combination of answers of its tasks."""
+    tasks = [name for name, state in load(stem)["States"].items() if state["Type"] == "Task"]
+    for answers in product([DONE, REFUSED, LAUNCH_NOW, BROKEN], repeat=len(tasks)):
+        given = {name: Sequence([answer, DONE, DONE]) for name, answer in zip(tasks, answers, strict=True)}
+        broken = {name: BROKEN for name, answer in zip(tasks, answers, strict=True) if answer is BROKEN}
+        yield walk(stem, request(Step.REBOOT), {**given, **broken})
+
+
+def test_every_branch_of_the_parent_is_walked() -> None:
+    assert edges_of(PARENT) - walked(walks_of_parent()) == set()
+
+
+@pytest.mark.parametrize("stem", CHILDREN)
+def test_every_branch_of_a_child_is_walked(stem: str) -> None:
+    assert edges_of(stem) - walked(walks_of_child(stem)) == set()
