@@ -1,5 +1,6 @@
 """The email that somebody reads at night."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from nodeheal.services.compose_waiting import compose_question, compose_waiting
 from nodeheal.services.layout import WIDTH, plain
 from tests.unit.builders import NOW, node, xid
 from tests.unit.test_decide import Story
+from tests.unit.test_runbooks import must_parse
 
 HUMAN = Ending.HANDED_TO_A_HUMAN
 ARN = "arn:aws:states:eu-west-1:111122223333:stateMachine:nodeheal-recover-node"
@@ -191,6 +193,21 @@ def test_an_email_leads_to_its_execution_and_its_runbook() -> None:
     assert f"\nExecution  {console}{arn}\n" in mail.body
     assert "\nRunbook    https://wiki.example/runbooks/unknown-fault.md\n" in mail.body
     assert f"\nIncident   nodeheal incidents show {story.history.incident.incident_id}\n" in mail.body
+
+
+def test_every_command_in_an_email_exists_and_is_whole() -> None:
+    story = Story(xid(79)).isolated().rebooted().failed().then(Outcome.REFUSED, "no healthy spare")
+    mails = [
+        mail_of(story, HUMAN, node(state=NodeState.QUARANTINED)),
+        question(Story(xid(79))),
+        waiting(Story(xid(79)), Awaited.BREAKER),
+    ]
+
+    commands = [found for mail in mails for found in re.findall(r"\bnodeheal ((?:\S+ )*\S+)$", mail.body, re.MULTILINE)]
+
+    assert {command.split()[0] for command in commands} >= {"nodes", "incidents", "approve", "refuse", "breaker"}
+    for command in commands:
+        must_parse(command.split())
 
 
 def test_what_is_not_known_is_not_told() -> None:
