@@ -5,9 +5,11 @@ A GET only shows a page, since mail scanners follow links. What a person sends f
 
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
-from lambdas.composition import Event, links, logger, ports
+from lambdas.composition import Event, emit, links, logger, ports
+from nodeheal.contract import metrics
 from nodeheal.domain.approval import LinkRefused
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.measures import Measure
 from nodeheal.services import approval_page
 from nodeheal.services.answer_approval import answer_approval
 
@@ -42,6 +44,8 @@ def _answer(request: APIGatewayProxyEventV2) -> tuple[int, str]:
     by = f"{who} (link, from {_from(request)})"
     answered = answer_approval(question, answer, by, why, ports())
     logger().info("approval answered", extra={"incident": question.incident_id, "taken": answered.is_taken, "by": by})
+    if answered.is_taken:
+        emit(lambda: [Measure(metrics.APPROVALS_ANSWERED, at=(answer.value,))])
     return (200 if answered.is_taken else 409), approval_page.outcome(answered)
 
 

@@ -1,7 +1,7 @@
 """Where services meet adapters. Nothing here happens at import: everything is made at first use, once a process."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,13 +15,15 @@ from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.policy_reader import PolicyReader
 from nodeheal.adapters.aws.ports import aws_ports
-from nodeheal.contract import names
+from nodeheal.contract import metrics, names
 from nodeheal.domain.approval import Links
+from nodeheal.domain.measures import Measure
 from nodeheal.domain.policy import RecoveryPolicy, complaints_of
 from nodeheal.ports import Ports
 
 Event = dict[str, Any]
 Request = TypeVar("Request", bound=BaseModel)
+Answer = TypeVar("Answer", bound=BaseModel | None)
 _SECRET_SECONDS = 3_600
 
 
@@ -50,8 +52,27 @@ def policy_reader() -> PolicyReader:
 
 def _policy_refused(why: str) -> None:
     logger().error("the deployed policy is not the one in force", extra={"why": why})
-    with single_metric(names.METRIC_POLICY_REFUSED, MetricUnit.Count, 1, namespace=names.METRICS):
-        pass
+    emit(lambda: [Measure(metrics.POLICY_REFUSED)])
+
+
+def emit(measured: Callable[[], Iterable[Measure]]) -> None:
+    """Write measures to the log, where CloudWatch finds them. Whatever goes wrong with them harms nothing else."""
+    try:
+        for measure in measured():
+            metric, unit = measure.metric, MetricUnit[measure.metric.unit]
+            with single_metric(metric.name, unit, measure.value, namespace=names.METRICS_NAMESPACE) as written:
+                written.service = ""  # no dimension of Powertools' own: an alarm must name every dimension there is
+                for name, value in measure.dimensions.items():
+                    written.add_dimension(name, value)
+    except Exception:
+        logger().exception("a metric was lost")
+
+
+def quarantine(function: str, body: str, why: str) -> None:
+    """Keep a message that cannot be read, say so in the log, and count it."""
+    ports().messenger.quarantine(body, why)
+    logger().warning("event quarantined", extra={"why": why})
+    emit(lambda: [Measure(metrics.MESSAGES_QUARANTINED, at=(function,))])
 
 
 @cache
@@ -73,11 +94,16 @@ def ports() -> Ports:
             quarantine_url=os.environ.get(names.ENV_QUARANTINE_URL, ""),
         ),
         evidence_bucket=os.environ.get(names.ENV_EVIDENCE_BUCKET, ""),
+        runbooks=os.environ.get(names.ENV_RUNBOOKS, ""),
     )
 
 
 def step(
-    parse: type[Request], serve: Callable[[Request], BaseModel | None], *, reads_policy: bool = False
+    parse: type[Request],
+    serve: Callable[[Request], Answer],
+    *,
+    reads_policy: bool = False,
+    measure: Callable[[Request, Answer], Iterable[Measure]] = lambda request, answer: (),
 ) -> Callable[[Event, object], Event | None]:
     """A handler: parse the request, call one service, dump what it answers. A keep-warm ping loads everything else."""
 
@@ -90,6 +116,7 @@ def step(
         request = parse.model_validate(event)
         logger().info("step asked", extra={"request": request.model_dump(mode="json", exclude={"task_token"})})
         answer = serve(request)
+        emit(lambda: measure(request, answer))
         if answer is None:
             return None
         dumped = answer.model_dump(mode="json")

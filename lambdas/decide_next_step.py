@@ -2,6 +2,12 @@
 
 from lambdas.composition import policy, ports, step
 from nodeheal.contract.steps import DecideRequest
+from nodeheal.domain.measures import of_decision
 from nodeheal.services.decide_next_step import decide_next_step
 
-handler = step(DecideRequest, lambda request: decide_next_step(request, ports(), policy()), reads_policy=True)
+handler = step(
+    DecideRequest,
+    lambda request: decide_next_step(request, ports(), policy()),
+    reads_policy=True,
+    measure=of_decision,
+)

@@ -2,6 +2,12 @@
 
 from lambdas.composition import policy, ports, step
 from nodeheal.contract.steps import StepRequest
+from nodeheal.domain.measures import of_ending
 from nodeheal.services.end_incident import end_incident
 
-handler = step(StepRequest, lambda request: end_incident(request, ports(), policy()), reads_policy=True)
+handler = step(
+    StepRequest,
+    lambda request: end_incident(request, ports(), policy()),
+    reads_policy=True,
+    measure=lambda request, _: of_ending(ports().incidents.history(request.incident_id), request.decision),
+)

@@ -4,9 +4,10 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from pydantic import BaseModel, ValidationError
 
-from lambdas.composition import Event, explain, logger, policy, ports
+from lambdas.composition import Event, emit, explain, logger, policy, ports, quarantine
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.domain.measures import of_fault
 from nodeheal.services.ingest import ingest
 
 
@@ -36,10 +37,9 @@ def _take(record: SQSRecord) -> None:
             raise Impostor(f"{health_event.node_id} speaks as an operator from {envelope.source}")
     except (ValidationError, Impostor) as error:
         why = explain(error) if isinstance(error, ValidationError) else str(error)
-        ports().messenger.quarantine(record.body, why)
-        logger().warning("event quarantined", extra={"why": why})
-        return
+        return quarantine("ingest", record.body, why)
     became = ingest(health_event, ports(), policy())
+    emit(lambda: of_fault(health_event.family, health_event.verdict))
     logger().info(
         "event ingested",
         extra={"became": became, "event_id": health_event.event_id, "node": health_event.node_id},

@@ -1,7 +1,8 @@
 """notify: an announced notification, from the bus to the people. See nodeheal/services/notify.py."""
 
-from lambdas.composition import Event, logger, ports
+from lambdas.composition import Event, emit, logger, ports
 from nodeheal.contract.notification import Notification
+from nodeheal.domain.measures import of_notification
 from nodeheal.services.notify import notify
 
 
@@ -9,4 +10,5 @@ def handler(event: Event, context: object) -> None:
     """One EventBridge event whose detail is a Notification."""
     notification = Notification.model_validate(event["detail"])
     is_sent = notify(notification, ports())
+    emit(lambda: of_notification(notification, is_sent=is_sent))
     logger().info("notification sent" if is_sent else "notification folded", extra={"key": notification.key})

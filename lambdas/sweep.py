@@ -2,10 +2,13 @@
 
 from dataclasses import asdict
 
-from lambdas.composition import Event, logger, policy, ports
+from lambdas.composition import Event, emit, logger, policy, ports
+from nodeheal.services.measure_pools import measure_pools
 from nodeheal.services.sweep import sweep
 
 
 def handler(event: Event, context: object) -> None:
     """One run over what there is to look over."""
-    logger().info("swept", extra={"swept": asdict(sweep(ports(), policy()))})
+    done = sweep(ports(), policy())
+    logger().info("swept", extra={"swept": asdict(done)})
+    emit(lambda: measure_pools(done.counted, ports(), policy()))

@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
-from lambdas.composition import Event, explain, logger, policy, ports
+from lambdas.composition import Event, emit, explain, logger, policy, ports, quarantine
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Verdict
+from nodeheal.domain.measures import of_fault
 from nodeheal.services.take_signal import take_signal
 from nodeheal.services.translate.auto_scaling import AutoScalingTerminateEvent, from_auto_scaling
 from nodeheal.services.translate.aws_health import AwsHealthEvent, from_aws_health
@@ -38,17 +41,14 @@ def handler(event: Event, context: object) -> None:
     """One EventBridge event. One that cannot be read, or that nobody reads, goes to quarantine with its reason."""
     kind = str(event.get("detail-type"))
     if kind not in TRANSLATORS:
-        return _quarantine(event, f"nobody reads events of the kind {kind!r}")
+        return quarantine("take_signal", json.dumps(event), f"nobody reads events of the kind {kind!r}")
     parse, translate = TRANSLATORS[kind]
     try:
         drafts = translate(parse.model_validate(event))
     except ValidationError as error:
-        return _quarantine(event, f"{kind}: {explain(error)}")
+        return quarantine("take_signal", json.dumps(event), f"{kind}: {explain(error)}")
     for taken in take_signal(drafts, ports(), policy()) if drafts else ():
         told = {"became": taken.became or "no node of ours", "node": taken.draft.instance_id, "kind": kind}
+        if taken.became is not None:
+            emit(partial(of_fault, taken.draft.family, taken.draft.verdict or Verdict.UNKNOWN))
         logger().info("signal taken", extra={**told, "event_id": event.get("id"), "code": taken.draft.code})
-
-
-def _quarantine(event: Event, why: str) -> None:
-    ports().messenger.quarantine(json.dumps(event), why)
-    logger().warning("event quarantined", extra={"why": why})

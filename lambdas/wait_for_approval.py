@@ -1,7 +1,13 @@
 """wait_for_approval: see nodeheal/services/wait_for_approval.py."""
 
 from lambdas.composition import links, ports, step
+from nodeheal.contract import metrics
 from nodeheal.contract.steps import StepRequest
+from nodeheal.domain.measures import Measure
 from nodeheal.services.wait_for_approval import wait_for_approval
 
-handler = step(StepRequest, lambda request: wait_for_approval(request, ports(), links()))
+handler = step(
+    StepRequest,
+    lambda request: wait_for_approval(request, ports(), links()),
+    measure=lambda request, _: [Measure(metrics.APPROVALS_ASKED)],
+)

@@ -6,7 +6,7 @@ from functools import partial
 
 from pydantic import ValidationError
 
-from lambdas.composition import Event, explain, logger, ports
+from lambdas.composition import Event, explain, logger, ports, quarantine
 from nodeheal.contract import names
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.ports import Ports
@@ -23,10 +23,7 @@ def handler(event: Event, context: object) -> None:
     try:
         act = _read(kind, detail)
     except ValidationError as error:
-        why = explain(error)
-        ports().messenger.quarantine(json.dumps(event), f"{kind}: {why}")
-        logger().warning("event quarantined", extra={"why": why})
-        return
+        return quarantine("wakeup", json.dumps(event), f"{kind}: {explain(error)}")
     act(ports())
 
 

@@ -19,6 +19,7 @@ from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine
 from nodeheal.domain.node import Node
 from nodeheal.domain.pool import Pool
+from nodeheal.domain.reading import NOWHERE, Reading
 from nodeheal.domain.silence import Answer, Glimpse
 from nodeheal.domain.surroundings import Sighting
 
@@ -327,3 +328,4 @@ class Ports:
     witnesses: Witnesses
     sign_upload: SignUpload
     clock: Clock
+    reading: Reading = NOWHERE

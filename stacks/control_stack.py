@@ -13,13 +13,17 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Escalation
+from nodeheal.domain.reading import Reading
+from stacks.alarms import Parts, build_alarms
 from stacks.approval_api import ApprovalApi
 from stacks.bundling import code_asset
+from stacks.dashboard import build_dashboard
 from stacks.functions import FUNCTIONS, FunctionSpec, pass_instance_roles, pass_task_roles
 from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
 from stacks.permission import CLUSTER, Permission
-from stacks.policy_store import VALIDATOR, alarm_on_refusals, seed_policy
+from stacks.policy_store import VALIDATOR, seed_policy
 from stacks.rules import connect_routes, keep_warm, page_on_broken_workflows, sweep_regularly
 from stacks.settings import REPOSITORY, Settings
 from stacks.stages import stack_options
@@ -62,7 +66,8 @@ class ControlStack(cdk.Stack):
         self._rules()
         validator = self.functions[VALIDATOR]
         seed_policy(self, state.policy, validator, settings)
-        alarm_on_refusals(self, validator, state.topic)
+        parts = self._watched_parts()
+        build_dashboard(self, parts, build_alarms(self, parts, state.topic))
         for name, stem in DOCUMENTS.items():
             self._document(name, stem)
         OperatorPolicy(self, self._places)
@@ -145,6 +150,7 @@ class ControlStack(cdk.Stack):
             names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,
             names.ENV_EVIDENCE_BUCKET: self._state.evidence.bucket_name,
             names.ENV_POLICY: self._state.policy.ids,
+            names.ENV_RUNBOOKS: self._settings.runbook_base_url,
             "POWERTOOLS_SERVICE_NAME": spec.stem,
         }
 
@@ -204,7 +210,18 @@ class ControlStack(cdk.Stack):
         connect_routes(self, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
         keep_warm(self, self.functions, dead)
         sweep_regularly(self, self.functions["sweep"], dead)
-        page_on_broken_workflows(self, self.workflows[PARENT].state_machine_arn, self._state.topic, dead)
+        runbook = Reading(runbooks=self._settings.runbook_base_url).runbook(Escalation.RECOVERY_BROKE)
+        page_on_broken_workflows(self, self.workflows[PARENT].state_machine_arn, self._state.topic, dead, runbook)
+
+    def _watched_parts(self) -> Parts:
+        state = self._state
+        return Parts(
+            functions={stem: function.function_name for stem, function in self.functions.items()},
+            event_queue=state.event_queue.queue_name,
+            dead_queues={"Events": state.event_dlq.queue_name, "Undelivered": self._undelivered.queue_name},
+            quarantine=state.quarantine.queue_name,
+            recovery_arn=self.workflows[PARENT].state_machine_arn,
+        )
 
     def _document(self, name: str, stem: str) -> None:
         content = json.loads((REPOSITORY / "packaging" / "ssm" / f"{stem}.json").read_text(encoding="utf-8"))

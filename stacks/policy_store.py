@@ -1,11 +1,8 @@
-"""The policy document's home: AppConfig, with a validator, a first version, and alarms for what is refused."""
+"""The policy document's home: AppConfig, with a validator and a first version."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_appconfig as appconfig
-from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from nodeheal.contract import names
@@ -15,7 +12,6 @@ VALIDATOR = "validate_policy"
 # What a new deployment starts with: every pool only observed. Never edit it: CloudFormation would deploy the edit over
 # the document that operators have applied since.
 FIRST_POLICY = '{"default_pool": {"mode": "observe"}}'
-_ALARM_PERIOD = cdk.Duration.minutes(1)
 
 
 class PolicyStore(Construct):
@@ -101,35 +97,3 @@ def seed_policy(scope: Construct, store: PolicyStore, validator: lambda_.Functio
     deployment.add_resource_dependency(allowed)
     for kept in (version, deployment):
         _keep(kept, settings)
-
-
-def alarm_on_refusals(scope: Construct, validator: lambda_.Function, topic: sns.ITopic) -> None:
-    """A document that was refused at the door, and one that a function cannot use although it is deployed."""
-    refused = {
-        "PolicyRefused": (
-            validator.metric_errors(period=_ALARM_PERIOD, statistic="Sum"),
-            "A policy document was refused; the one before it stays in force. `nodeheal policy check FILE` says why.",
-        ),
-        "PolicyUnusable": (
-            cloudwatch.Metric(
-                namespace=names.METRICS,
-                metric_name=names.METRIC_POLICY_REFUSED,
-                period=_ALARM_PERIOD,
-                statistic="Sum",
-            ),
-            "The deployed policy cannot be read or is not valid; the last good one stays in force.",
-        ),
-    }
-    for name, (metric, description) in refused.items():
-        alarm = cloudwatch.Alarm(
-            scope,
-            f"{name}Alarm",
-            alarm_name=f"nodeheal-{name}",
-            alarm_description=description,
-            metric=metric,
-            threshold=1,
-            evaluation_periods=1,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-        )
-        alarm.add_alarm_action(actions.SnsAction(topic))

@@ -144,7 +144,9 @@ def sweep_regularly(scope: Construct, sweep: lambda_.IFunction, dead: sqs.IQueue
     )
 
 
-def page_on_broken_workflows(scope: Construct, workflow_arn: str, topic: sns.ITopic, dead: sqs.IQueue) -> None:
+def page_on_broken_workflows(
+    scope: Construct, workflow_arn: str, topic: sns.ITopic, dead: sqs.IQueue, runbook: str
+) -> None:
     """Page when a recovery ends in any way that has not paged from within."""
     ended: dict[str, Any] = {
         "stateMachineArn": [workflow_arn],
@@ -158,7 +160,8 @@ def page_on_broken_workflows(scope: Construct, workflow_arn: str, topic: sns.ITo
         "and nobody has been told by it.\n"
         f"Execution: {events.EventField.from_path('$.detail.executionArn')}\n"
         "The node may be out of service and its job stopped. Look at the execution's last state in the Step "
-        "Functions console, then finish by hand what it had begun."
+        "Functions console, then finish by hand what it had begun.\n"
+        f"Runbook: {runbook}"
     )
     events.Rule(
         scope,

@@ -48,6 +48,11 @@ class Settings(BaseModel):
     instance_role_arns: tuple[RoleArn, ...] = Field(
         default=(), description="roles of the instance profiles in launch templates that EC2 nodes are replaced from"
     )
+    runbook_base_url: str = Field(
+        default="docs/runbooks",
+        pattern=r"^[!-~]{0,200}$",
+        description="where emails say that the runbooks stand: your wiki's address, or a path; empty: the file's name",
+    )
     account: str | None = Field(default=None, pattern=r"^\d{12}$", description="default: the deploying credentials'")
     region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$", description="default: the CLI's")
 

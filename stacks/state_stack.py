@@ -13,6 +13,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from nodeheal.contract import names
+from stacks.alarms import ALARM_PREFIX
 from stacks.functions import FUNCTIONS
 from stacks.nag import accept
 from stacks.policy_store import VALIDATOR, PolicyStore
@@ -94,6 +95,16 @@ class StateStack(cdk.Stack):
         topic = sns.Topic(self, "Topic", topic_name="nodeheal-alerts", display_name="nodeheal", enforce_ssl=True)
         for email in settings.alert_emails:
             topic.add_subscription(subscriptions.EmailSubscription(email))
+        # A topic with a policy of its own has lost the default one, which lets the account's alarms speak.
+        alarms = f"arn:{cdk.Aws.PARTITION}:cloudwatch:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:alarm:{ALARM_PREFIX}*"
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                conditions={"ArnLike": {"aws:SourceArn": alarms}},
+            )
+        )
         return topic
 
     def _queue(self, construct_id: str, name: str, dead: sqs.Queue | None = None) -> sqs.Queue:

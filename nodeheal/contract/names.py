@@ -72,6 +72,7 @@ ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
 ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
 ENV_EVIDENCE_BUCKET = "NODEHEAL_EVIDENCE_BUCKET"
+ENV_RUNBOOKS = "NODEHEAL_RUNBOOKS"  # where docs/runbooks is found, for the emails
 ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, with "/" between them
 
 # The input of a scheduled ping that keeps a function warm; the handler answers it without doing anything.
@@ -88,8 +89,7 @@ POLICY_APPLICATION = "nodeheal"
 POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
-METRICS = "nodeheal"
-METRIC_POLICY_REFUSED = "PolicyRefused"
+METRICS_NAMESPACE = "nodeheal"
 
 # The bucket ----------------------------------------------------------------------------------------------------------
 # Bucket names are one namespace for everybody: account and Region make this one ours.

@@ -1,9 +1,24 @@
 """What the workflow and its functions say to one another."""
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from nodeheal.contract.health_event import Frozen, NodeId, UtcTime
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Step
+
+# What crosses a state machine stays small enough to be read in its console: these texts are cut, and end with dots.
+# All of a state's input or output is at most 32 KiB then (AWS takes 256), in any alphabet.
+REASON_CHARACTERS, FAULT_CHARACTERS, EVIDENCE_CHARACTERS = 1_500, 300, 1_000
+
+
+def _at_most(characters: int) -> AfterValidator:
+    return AfterValidator(lambda text: text if len(text) <= characters else f"{text[: characters - 4]} ...")
+
+
+Reason = Annotated[str, _at_most(REASON_CHARACTERS)]
+FaultTitle = Annotated[str, _at_most(FAULT_CHARACTERS)]
+Shown = Annotated[str, _at_most(EVIDENCE_CHARACTERS)]
 
 
 class AttemptLimit(Frozen):
@@ -25,14 +40,14 @@ class Decision(Frozen):
     """The next step of an incident, and why. The reason ends up in the log, the incident and the email."""
 
     step: Step
-    reason: str = Field(min_length=1)
+    reason: Reason = Field(min_length=1)
     node_id: NodeId = Field(description="the node that the step is about: the broken one, or its spare")
     action: Action | None = Field(default=None, description="the rung of the ladder that this step climbs")
     job_id: str | None = None
     deadline_seconds: int = Field(default=60, gt=0, description="how long the workflow waits for the step")
     reserve: tuple[Reservation, ...] = Field(default=(), description="what a destructive step must reserve first: all")
-    fault: str = Field(default="", description="the fault that it is about, in words")
-    why: str = Field(default="", description="what the catalog or the policy says about that fault")
+    fault: FaultTitle = Field(default="", description="the fault that it is about, in words")
+    why: Reason = Field(default="", description="what the catalog or the policy says about that fault")
     policy_version: str = Field(default="", description="content hash of the policy that it was decided by")
     fault_at: UtcTime | None = Field(default=None, description="when that fault was last seen")
     is_held_back: bool = Field(default=False, description="mode, maintenance or opt-out kept nodeheal from acting")
@@ -40,6 +55,8 @@ class Decision(Frozen):
     page_key: str | None = Field(default=None, description="pages with the same key are one page")
     diagnostics_level: int | None = Field(default=None, ge=1, le=4)
     ending: Ending | None = Field(default=None, description="for CLOSE and ESCALATE")
+    escalation: Escalation | None = Field(default=None, description="for ESCALATE: why a human is needed")
+    pool: str = Field(default="", description="the pool of the incident")
     events_seen: int = Field(default=0, ge=0, description="how many events of the incident it was decided on")
 
 
@@ -58,11 +75,12 @@ class StepResult(Frozen):
     step: Step
     node_id: NodeId
     outcome: Outcome
-    reason: str
+    reason: Reason
     finished_at: UtcTime
     boot_id: str | None = Field(default=None, description="the boot that a reboot or a diagnosis is about")
     replacement_node_id: str | None = None
-    evidence: dict[str, str] = Field(default_factory=dict)
+    evidence: dict[str, Shown] = Field(default_factory=dict)
+    summary: str = Field(default="", description="the same in one line, for the console; state machines write it")
 
 
 class DecideRequest(Frozen):

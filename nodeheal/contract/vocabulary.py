@@ -157,6 +157,51 @@ class Ending(_Word):
     HANDED_TO_A_HUMAN = "HANDED_TO_A_HUMAN"
 
 
+class Phase(_Word):
+    """What an email is about: whoever subscribes may choose."""
+
+    ASKS = "ASKS"  # a human must answer
+    WAITS = "WAITS"  # the incident waits for something that people can hasten
+    ENDED = "ENDED"  # the incident is over
+    NEWS = "NEWS"  # of many nodes, and no one incident's
+
+
+class Escalation(_Word):
+    """Why a human is needed. Each word has a runbook of its name, in docs/runbooks."""
+
+    # What an incident ends with
+    UNKNOWN_FAULT = "UNKNOWN_FAULT"  # the catalog does not know the fault
+    ASKS_FOR_A_HUMAN = "ASKS_FOR_A_HUMAN"  # catalog, policy or doubt want a human for it
+    RULES_CHANGED = "RULES_CHANGED"  # catalog or policy changed while the node was isolated
+    JOB_OUTLASTS_THE_WAIT = "JOB_OUTLASTS_THE_WAIT"  # what was to be done after the job is still to be done
+    NEVER_SETTLED = "NEVER_SETTLED"  # a node that came up says nothing any more
+    OTHER_OWNER = "OTHER_OWNER"  # somebody else repairs the node by himself
+    NOT_ISOLATED = "NOT_ISOLATED"  # the node could not be taken out of service
+    BUDGET_FULL = "BUDGET_FULL"  # no slot became free in time
+    HELD_IN_THE_MIDDLE = "HELD_IN_THE_MIDDLE"  # a pause, a mode or maintenance stopped a recovery under way
+    APPROVAL_REFUSED = "APPROVAL_REFUSED"
+    APPROVAL_IGNORED = "APPROVAL_IGNORED"  # nobody answered in time
+    BREAKER_OVERDUE = "BREAKER_OVERDUE"  # nobody reset the breaker in time
+    NEVER_RETURNED = "NEVER_RETURNED"  # not seen to come back from its reboot, or in its place
+    DIAGNOSTICS_FAILED = "DIAGNOSTICS_FAILED"
+    DIAGNOSTICS_UNCLEAR = "DIAGNOSTICS_UNCLEAR"  # they prove nothing either way
+    ATTEMPTS_SPENT = "ATTEMPTS_SPENT"  # the ledger allows no further attempt
+    LADDER_ENDED = "LADDER_ENDED"  # all was tried, and the fault is still there
+    LEMON = "LEMON"  # recovered too often
+    ISOLATED_AS_ASKED = "ISOLATED_AS_ASKED"  # an isolation is all that was asked for
+    NO_CAPACITY = "NO_CAPACITY"  # no other node could be had
+    FAILED_AFTER_RETURN = "FAILED_AFTER_RETURN"  # the fault came again when it was back already
+    NOT_BACK_IN_SERVICE = "NOT_BACK_IN_SERVICE"  # healed, and it takes no work
+    BROKEN_NODE_LEFT = "BROKEN_NODE_LEFT"  # a spare has its job; the broken node waits for repair
+    JOB_NOT_RESTARTED = "JOB_NOT_RESTARTED"
+    TOO_MANY_DECISIONS = "TOO_MANY_DECISIONS"  # the recovery went round in circles
+    # What people are told before an end, or outside of incidents
+    APPROVAL_WANTED = "APPROVAL_WANTED"
+    BREAKER_OPEN = "BREAKER_OPEN"
+    NODES_SILENT = "NODES_SILENT"  # so many at once that none is touched for it
+    RECOVERY_BROKE = "RECOVERY_BROKE"  # the workflow itself broke
+
+
 class JobState(_Word):
     """Where a training job is in its life."""
 

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Outcome
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome
 from nodeheal.domain import correlate
 from nodeheal.domain.case import Case, read_case
 from nodeheal.domain.correlate import CommonCause
@@ -49,7 +49,9 @@ def held_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
     if not held:
         return None
     if seen.restart is not None:
-        return say.hand_over(f"{fault.title}: {held} since the recovery began; nothing more is done")
+        return say.hand_over(
+            Escalation.HELD_IN_THE_MIDDLE, f"{fault.title}: {held} since the recovery began; nothing more is done"
+        )
     told = f"{fault.title}: {held}; in act mode nodeheal would {would}"
     cause = correlate.common_cause(fault, say.history, say.policy)  # a storm that is only observed is one email, too
     return say.close(Ending.OBSERVED_ONLY, told, is_held_back=True, page_key=cause.key if cause else None)
@@ -62,7 +64,8 @@ def held_in_the_middle(say: Spell, seen: Progress, fault: Fault, rung: Action) -
     if not held and mode_of(say, fault, rung) is Mode.observe:
         held = f"pool {pool} is in observe mode for {WITH_ARTICLE[rung]}"
     if held:
-        return say.hand_over(f"{fault.title}: {held}; the node stays isolated and nothing more is done")
+        told = f"{fault.title}: {held}; the node stays isolated and nothing more is done"
+        return say.hand_over(Escalation.HELD_IN_THE_MIDDLE, told)
     return breaker(say, seen, fault) or approval(say, seen, fault, rung)
 
 
@@ -80,8 +83,9 @@ def approval(say: Spell, seen: Progress, fault: Fault, action: Action) -> Decisi
     if answer.outcome is Outcome.DONE:
         return None
     if answer.outcome is Outcome.REFUSED:
-        return say.hand_over(f"{fault.title}: nodeheal would {would}, but {answer.reason}")
-    return say.hand_over(f"{fault.title}: nodeheal would {would}, but nobody has approved it; silence is no yes")
+        return say.hand_over(Escalation.APPROVAL_REFUSED, f"{fault.title}: nodeheal would {would}, but {answer.reason}")
+    ignored = f"{fault.title}: nodeheal would {would}, but nobody has approved it; silence is no yes"
+    return say.hand_over(Escalation.APPROVAL_IGNORED, ignored)
 
 
 def breaker(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
@@ -95,7 +99,7 @@ def breaker(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
     waited = seen.waited.get(Awaited.BREAKER)
     if waited is not None and waited.outcome is Outcome.TIMED_OUT:
         told = f"{fault.title}: {text}; nobody has reset the breaker in time, so this is a human's"
-        return say.hand_over(told, page_key=f"{key}/overdue")
+        return say.hand_over(Escalation.BREAKER_OVERDUE, told, page_key=f"{key}/overdue")
     isolated = "; this one stays isolated" if seen.is_isolated else ""
     told = f"{fault.title}: {text}. The cause is not in the nodes: none is touched until a human resets the breaker"
     told += isolated

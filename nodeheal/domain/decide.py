@@ -4,10 +4,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Step, Verdict
 from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case, read_case, without_gravest
 from nodeheal.domain.diagnosis import Fault
+from nodeheal.domain.escalation import why_asked
 from nodeheal.domain.heal import heal
 from nodeheal.domain.incident import History
 from nodeheal.domain.ladder import WITH_ARTICLE
@@ -22,19 +23,23 @@ def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
     seen = read_progress(history, policy)
     say = Spell(history, policy, case, now)
     if len(history.turns) >= policy.max_turns:
-        return say.hand_over(f"{policy.max_turns} decisions did not end this incident; a human must look")
+        return say.hand_over(
+            Escalation.TOO_MANY_DECISIONS, f"{policy.max_turns} decisions did not end this incident; a human must look"
+        )
     if seen.isolation is None:
         return _before_anything_is_touched(say, seen, case)
     if case.fault.action is Action.RESTART_WORKLOAD and seen.restart is None:
         # It was isolated for something graver that has been put right in the catalog or the policy since.
-        return say.hand_over(f"{case.fault.title}: the node is isolated, and nothing asks for that any more")
+        return say.hand_over(
+            Escalation.RULES_CHANGED, f"{case.fault.title}: the node is isolated, and nothing asks for that any more"
+        )
     return heal(say, seen, case)
 
 
 def _before_anything_is_touched(say: Spell, seen: Progress, case: Case) -> Decision:
     fault = case.fault
     if fault.action is Action.ESCALATE:
-        return say.hand_over(f"{fault.title}{_beside(case)}: {fault.short_why}")
+        return say.hand_over(why_asked(fault), f"{fault.title}{_beside(case)}: {fault.short_why}")
     if fault.action is Action.OBSERVE:
         return _let_it_be(say, seen, case)
     held = brakes.out_of_date(say, seen, case) or brakes.held_back(say, seen, fault)
@@ -73,7 +78,10 @@ def _wait_for_job(say: Spell, seen: Progress, fault: Fault) -> Decision:
         return held
     waited = seen.waited.get(Awaited.JOB_END)
     if waited is not None and waited.outcome is Outcome.TIMED_OUT:
-        return say.hand_over(f"{fault.title}: the job has not ended in time; a {wanted.lower()} is due when it has")
+        return say.hand_over(
+            Escalation.JOB_OUTLASTS_THE_WAIT,
+            f"{fault.title}: the job has not ended in time; a {wanted.lower()} is due when it has",
+        )
     why = f"{fault.short_why} Waiting for the job to end; then {WITH_ARTICLE[wanted]}."
     return say.wait(Awaited.JOB_END, f"{fault.title}: {why}", say.policy.deadlines.job_end_seconds)
 
@@ -118,7 +126,10 @@ def _settle(say: Spell, seen: Progress, case: Case) -> Decision | None:
         left = int((settled_at - say.now).total_seconds()) + say.policy.deadlines.quick_seconds
         why = f"{fault.title}: the node has just come up; it is given {say.policy.settle_seconds} s to settle"
         return say.wait(Awaited.SETTLED, why, left)
-    return say.hand_over(f"{fault.title}: since it should have settled nothing was reported; silence is not health")
+    return say.hand_over(
+        Escalation.NEVER_SETTLED,
+        f"{fault.title}: since it should have settled nothing was reported; silence is not health",
+    )
 
 
 def _restart_only(say: Spell, seen: Progress, case: Case) -> Decision:
@@ -140,11 +151,14 @@ def _restart_only(say: Spell, seen: Progress, case: Case) -> Decision:
         reason = f"{fault.title}: {fault.short_why}{many}"
         return asked or say.step(Step.RESTART_WORKLOAD, reason, Action.RESTART_WORKLOAD)
     if seen.restart.outcome is not Outcome.DONE:
-        return say.hand_over(f"{fault.title}: the job could not be restarted: {seen.restart.reason}")
+        return say.hand_over(
+            Escalation.JOB_NOT_RESTARTED, f"{fault.title}: the job could not be restarted: {seen.restart.reason}"
+        )
     pending = next((other for other in case.beside if other.waits_for_job), None)
     if pending is not None:
         return _wait_for_job(say, seen, pending)
     if case.has_riddle:
-        riddle = next(fault.title for fault in case.beside if fault.action is Action.ESCALATE)
-        return say.hand_over(f"{fault.title}: {seen.restart.reason}; but {riddle} beside it needs a human")
+        riddle = next(fault for fault in case.beside if fault.action is Action.ESCALATE)
+        told = f"{fault.title}: {seen.restart.reason}; but {riddle.title} beside it needs a human"
+        return say.hand_over(why_asked(riddle), told)
     return say.close(Ending.RECOVERED, f"{fault.title}: {seen.restart.reason}")

@@ -3,12 +3,13 @@
 from datetime import timedelta
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, NextRung, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, NextRung, Outcome, Step
 from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case
 from nodeheal.domain.diagnosis import Fault
+from nodeheal.domain.escalation import why_ended
 from nodeheal.domain.ladder import WITH_ARTICLE, next_rungs
-from nodeheal.domain.progress import Progress
+from nodeheal.domain.progress import OTHER_OWNER, Progress
 from nodeheal.domain.spell import Spell
 
 # The node ends its work in the time that the policy gives; its answer takes a moment more.
@@ -23,9 +24,13 @@ def heal(say: Spell, seen: Progress, case: Case) -> Decision:
     if seen.awaits_proof:
         return _prove(say, seen)
     if seen.returned is not None and seen.contradiction:
-        return say.hand_over(f"{fault.title}: {seen.contradiction}, when it was back in service already")
+        return say.hand_over(
+            Escalation.FAILED_AFTER_RETURN, f"{fault.title}: {seen.contradiction}, when it was back in service already"
+        )
     if seen.proof is not None and seen.proof.outcome is Outcome.UNKNOWN:
-        return say.hand_over(f"{fault.title}: the diagnostics prove nothing: {seen.proof.reason}")
+        return say.hand_over(
+            Escalation.DIAGNOSTICS_UNCLEAR, f"{fault.title}: the diagnostics prove nothing: {seen.proof.reason}"
+        )
     if not seen.is_proven:
         return _climb(say, seen, fault)
     if seen.replacement:
@@ -40,9 +45,13 @@ def _not_isolated(say: Spell, seen: Progress, fault: Fault) -> Decision:
     opened_at, allowed = say.history.incident.opened_at, say.policy.deadlines.budget_seconds
     left = allowed - int((say.now - opened_at).total_seconds())
     if seen.isolation.evidence.get("wait_for") != Awaited.BUDGET:
-        return say.hand_over(f"{fault.title}: the node was not isolated: {seen.isolation.reason}")
+        is_theirs = OTHER_OWNER in seen.isolation.evidence
+        code = Escalation.OTHER_OWNER if is_theirs else Escalation.NOT_ISOLATED
+        return say.hand_over(code, f"{fault.title}: the node was not isolated: {seen.isolation.reason}")
     if left <= 0 or (waited is not None and waited.outcome is Outcome.TIMED_OUT):
-        return say.hand_over(f"{fault.title}: no slot was free in {allowed / 3600:g} h: {seen.isolation.reason}")
+        return say.hand_over(
+            Escalation.BUDGET_FULL, f"{fault.title}: no slot was free in {allowed / 3600:g} h: {seen.isolation.reason}"
+        )
     told = f"{fault.title}: {seen.isolation.reason}. Waiting in line for a slot"
     return say.wait(Awaited.BUDGET, told, left, fault.action)
 
@@ -60,7 +69,8 @@ def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
     rungs, notes = next_rungs(fault, seen, say)
     told = "; ".join(filter(None, [seen.told(), *notes]))
     if not rungs:
-        return say.hand_over(f"{fault.title}: {told or 'isolated, as the catalog asks'}; nothing is left to try")
+        ended = f"{fault.title}: {told or 'isolated, as the catalog asks'}; nothing is left to try"
+        return say.hand_over(why_ended(fault, seen, say), ended)
     rung = rungs[0]
     held = brakes.held_in_the_middle(say, seen, fault, rung) or _no_capacity(say, seen, fault, rung)
     held = held or _evidence_first(say, seen, fault)
@@ -92,7 +102,7 @@ def _no_capacity(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Deci
     rules, tried = say.policy.capacity, seen.capacity_tries
     told = f"{fault.title}: no replacement could be had ({missing.reason})"
     if tried >= rules.tries:
-        return say.hand_over(f"{told}, tried {tried} times; the broken node is held, isolated")
+        return say.hand_over(Escalation.NO_CAPACITY, f"{told}, tried {tried} times; the broken node is held, isolated")
     reason = f"{told}; try {tried} of {rules.tries}, the broken node is held"
     return say.wait(Awaited.CAPACITY, reason, rules.wait_before(tried), rung)
 
@@ -106,7 +116,9 @@ def _after_repair(say: Spell, seen: Progress, case: Case) -> Decision:
         proof = "proven by a new boot id and passed diagnostics" if seen.tried else "it passed its diagnostics"
         return say.step(Step.RETURN, f"{proof}; back to service, on probation")
     if seen.returned.outcome is not Outcome.DONE:
-        return say.hand_over(f"{fault.title}: healed, but not back in service: {seen.returned.reason}")
+        return say.hand_over(
+            Escalation.NOT_BACK_IN_SERVICE, f"{fault.title}: healed, but not back in service: {seen.returned.reason}"
+        )
     return _bring_back(say, seen, case) or say.close(Ending.RECOVERED, _ended(say, seen, fault))
 
 
@@ -130,13 +142,14 @@ def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
         return say.step(Step.RETURN, reason, node_id=seen.replacement)
     if is_new and seen.returned is not None and seen.returned.outcome is not Outcome.DONE:
         told = f"{seen.told()}, but it is not in service: {seen.returned.reason}"
-        return say.hand_over(f"{case.fault.title}: {told}")
+        return say.hand_over(Escalation.NOT_BACK_IN_SERVICE, f"{case.fault.title}: {told}")
     unfinished = _bring_back(say, seen, case)
     if unfinished:
         return unfinished
     ended = _ended(say, seen, case.fault)
     if not is_new:
-        return say.hand_over(f"{ended}; the broken node stays out of service until a human repairs or retires it")
+        left = f"{ended}; the broken node stays out of service until a human repairs or retires it"
+        return say.hand_over(Escalation.BROKEN_NODE_LEFT, left)
     return say.close(Ending.RECOVERED, ended)
 
 
@@ -150,7 +163,8 @@ def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
     if seen.restart and seen.job_is_left_to:
         return None
     if seen.restart:
-        return say.hand_over(f"{seen.told()}, but the job could not be restarted: {seen.restart.reason}")
+        failed = f"{seen.told()}, but the job could not be restarted: {seen.restart.reason}"
+        return say.hand_over(Escalation.JOB_NOT_RESTARTED, failed)
     where = f"with {seen.replacement} in place of the broken node" if seen.replacement else "on the same nodes"
     return say.step(
         Step.RESTART_WORKLOAD, f"restart the whole gang from its last checkpoint, {where}", Action.RESTART_WORKLOAD

@@ -8,6 +8,8 @@ from nodeheal.domain.diagnosis import diagnose
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
 
+OTHER_OWNER = "other_owner"  # of a refused isolation, in its evidence: who repairs the node as well
+
 
 @dataclass
 class Rung:

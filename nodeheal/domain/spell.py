@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.contract.steps import Decision, Reservation
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Step
 from nodeheal.domain.case import Case
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
@@ -68,10 +68,11 @@ class Spell:
             step=Step.CLOSE, ending=ending, reason=reason, is_held_back=is_held_back, page_key=page_key
         )
 
-    def hand_over(self, reason: str, page_key: str | None = None) -> Decision:
-        """End it with a human."""
-        ending = Ending.HANDED_TO_A_HUMAN
-        return self._decision(step=Step.ESCALATE, ending=ending, reason=reason, page_key=page_key)
+    def hand_over(self, code: Escalation, reason: str, page_key: str | None = None) -> Decision:
+        """End it with a human. `code` names the runbook."""
+        return self._decision(
+            step=Step.ESCALATE, ending=Ending.HANDED_TO_A_HUMAN, escalation=code, reason=reason, page_key=page_key
+        )
 
     def reservations(self, action: Action) -> tuple[Reservation, ...]:
         """What an attempt of this action is counted for: the job, or the node and the accelerator that is broken."""
@@ -88,6 +89,7 @@ class Spell:
         known: dict[str, object] = {
             "node_id": self.history.incident.node_id,
             "job_id": self.job_id,
+            "pool": self.history.incident.pool,
             "events_seen": len(self.history.events),
             "deadline_seconds": self.policy.deadlines.quick_seconds,
             "fault": self.case.fault.title,

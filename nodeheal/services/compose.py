@@ -1,58 +1,92 @@
 """Write the email that an operator reads at night: what happened, why, what was tried, what is needed."""
 
+from collections.abc import Sequence
+
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Ending, NodeState, Outcome, Step
+from nodeheal.contract.vocabulary import Ending, Escalation, NodeState, Outcome, Phase, Step
 from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
 from nodeheal.domain.progress import Progress
+from nodeheal.domain.reading import NOWHERE, Reading
+from nodeheal.services.layout import command, field, link, paragraph, plain, quoted
 
 _WORDS = {
     Ending.RECOVERED: "recovered",
     Ending.OBSERVED_ONLY: "observed only",
     Ending.HANDED_TO_A_HUMAN: "needs a human",
 }
+# Of a long story, its beginning and its end are told.
+_FIRST_LINES, _LAST_LINES = 10, 30
 
 
-def compose(history: History, seen: Progress, decided: Decision, node: Node) -> Notification:
+def compose(
+    history: History, seen: Progress, decided: Decision, node: Node, reading: Reading = NOWHERE
+) -> Notification:
     """One email for one ending of one incident. Sending it twice is folded by its key."""
     incident, ending = history.incident, decided.ending or Ending.HANDED_TO_A_HUMAN
+    is_human = ending is Ending.HANDED_TO_A_HUMAN
     is_down = " is down" if seen.has_stopped_job else ""
     job = f", {incident.job_id}{is_down}" if incident.job_id else ""
-    subject = f"[nodeheal] {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}"
-    return Notification(
+    return letter(
+        history,
+        subject=f"[nodeheal] {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}",
         key=decided.page_key or f"{incident.incident_id}/{ending}",
+        parts=[_head(history, seen, decided), _needed(history, seen, ending, node), told_by(history, decided, reading)],
+        severity="PAGE" if is_human else "INFO",
+        escalation=decided.escalation,
+    )
+
+
+def letter(
+    history: History,
+    subject: str,
+    key: str,
+    parts: Sequence[Sequence[str]],
+    severity: str,
+    phase: Phase = Phase.ENDED,
+    escalation: Escalation | None = None,
+) -> Notification:
+    """An email about an incident: its parts with a blank line between, then the story so far."""
+    incident = history.incident
+    return Notification(
+        key=key,
         subject=fit_subject(subject),
-        body="\n".join(
-            [*_head(history, seen, decided), "", *_needed(history, seen, ending, node), "", *story_of(history)]
-        ),
-        severity="PAGE" if ending is Ending.HANDED_TO_A_HUMAN else "INFO",
+        body="\n\n".join("\n".join(part) for part in [*parts, _story_of(history)]),
+        severity=severity,
         pool=incident.pool,
+        phase=phase,
+        node_id=incident.node_id,
+        family=incident.root.family,
+        escalation=escalation,
     )
 
 
 def fit_subject(subject: str) -> str:
     """SNS takes printable ASCII only, on one line."""
-    plain = " ".join(subject.encode("ascii", "replace").decode().split())
-    return plain if len(plain) <= SUBJECT_CHARACTERS else plain[: SUBJECT_CHARACTERS - 3] + "..."
+    printable = "".join(c if c.isprintable() else " " for c in subject)
+    line = " ".join(printable.encode("ascii", "replace").decode().split())
+    return line if len(line) <= SUBJECT_CHARACTERS else line[: SUBJECT_CHARACTERS - 3] + "..."
 
 
 def _head(history: History, seen: Progress, decided: Decision) -> list[str]:
     tried = "; ".join(filter(None, [seen.told(), seen.restart.reason if seen.restart else ""]))
-    answers = [f"Answered   {answer.reason}" for answer in seen.approvals.values()]
-    return [decided.reason, "", *facts_of(history, decided), f"Tried      {tried or 'nothing'}", *answers]
+    answers = [line for answer in seen.approvals.values() for line in field("Answered", answer.reason)]
+    facts = facts_of(history, decided)
+    return [*paragraph(decided.reason), "", *facts, *field("Tried", tried or "nothing"), *answers]
 
 
 def facts_of(history: History, decided: Decision) -> list[str]:
     """What every email says of an incident: where, what, with whose job, and why that is taken so."""
     incident = history.incident
+    on = f" on {incident.root.component}" if incident.root.component else ""
     return [
-        f"Node       {incident.node_id} (pool {incident.pool})",
-        f"Fault      {decided.fault}" + (f" on {incident.root.component}" if incident.root.component else ""),
-        f"Evidence   {incident.root.evidence}",
+        *field("Node", f"{incident.node_id} (pool {incident.pool})"),
+        *field("Fault", f"{decided.fault}{on}"),
+        *quoted("Evidence", incident.root.evidence),
         *_saved(history),
-        f"Job        {incident.job_id or 'none of ours'}",
-        f"Why        {decided.why}",
+        *field("Job", incident.job_id or "none of ours"),
+        *field("Why", decided.why),
     ]
 
 
@@ -63,39 +97,50 @@ def _saved(history: History) -> list[str]:
     for result in results:
         if result.step is Step.FREEZE_EVIDENCE and "link" in result.evidence:
             late = "" if result.outcome is Outcome.DONE else " (not seen to arrive in time; look there)"
-            told += [f"Saved      {result.evidence['link']}{late}", f"           {result.evidence.get('console', '')}"]
+            told += [link("Saved", f"{result.evidence['link']}{late}"), link("", result.evidence.get("console", ""))]
     return told
 
 
 def _needed(history: History, seen: Progress, ending: Ending, node: Node) -> list[str]:
     incident = history.incident
     if ending is Ending.RECOVERED:
-        return ["Needed     nothing."]
+        return field("Needed", "nothing.")
     if ending is Ending.OBSERVED_ONLY:
-        return ["Needed     nothing now; nodeheal has touched nothing."]
+        return field("Needed", "nothing now; nodeheal has touched nothing.")
     needed = []
     if node.state is NodeState.QUARANTINED:
+        out = f"{node.node_id} is out of service and stays so, and keeps its slot of the disruption budget"
         needed += [
-            f"Needed     {node.node_id} is out of service and stays so, and keeps its slot of the disruption budget of",
-            f"           pool {incident.pool}. Repair it, or retire it, and say so with one of:",
-            f"             nodeheal nodes release {node.node_id} --why ...",
-            f"             nodeheal nodes retire {node.node_id} --why ...",
+            *field("Needed", f"{out} of pool {incident.pool}. Repair it, or retire it, and say so with one of:"),
+            command(f"nodeheal nodes release {node.node_id} --why ..."),
+            command(f"nodeheal nodes retire {node.node_id} --why ..."),
         ]
     if seen.has_stopped_job and incident.job_id:
-        needed.append(f"Needed     {incident.job_id} is stopped. Start it again when it has enough healthy nodes.")
-    return needed or [f"Needed     look at {node.node_id}; nodeheal has left it and its job as they were."]
+        needed += field("Needed", f"{incident.job_id} is stopped. Start it again when it has enough healthy nodes.")
+    return needed or field("Needed", f"look at {node.node_id}; nodeheal has left it and its job as they were.")
 
 
-def story_of(history: History) -> list[str]:
-    """What happened so far, and where to read more."""
-    incident = history.incident
-    start = incident.root.observed_at
-    told = (entry for entry in history.timeline if entry.kind != "progress")
-    story = [f"  {(entry.at - start).total_seconds():8.1f}  {entry.text}" for entry in told]
+def told_by(history: History, decided: Decision, reading: Reading, code: Escalation | None = None) -> list[str]:
+    """Where to read more."""
+    incident, code = history.incident, code or decided.escalation
+    execution = reading.execution(incident.incident_id)
     return [
-        "What happened, in seconds after the fault:",
-        *story,
-        "",
-        f"Incident   {incident.incident_id}",
-        f"Policy     {incident.policy_version}",
+        *([link("Runbook", reading.runbook(code))] if code else []),
+        link("Incident", f"nodeheal incidents show {incident.incident_id}"),
+        *([link("Execution", execution)] if execution else []),
+        link("Policy", incident.policy_version),
     ]
+
+
+def _story_of(history: History) -> list[str]:
+    """What happened so far."""
+    start = history.incident.root.observed_at
+    entries = [entry for entry in history.timeline if entry.kind != "progress"]
+    left_out = len(entries) - _FIRST_LINES - _LAST_LINES
+    story = [
+        paragraph(plain(entry.text, 400), f"  {(entry.at - start).total_seconds():8.1f}  ", " " * 12)
+        for entry in entries
+    ]
+    if left_out > 0:
+        story[_FIRST_LINES:-_LAST_LINES] = [[f"  ({left_out} more lines: the incident has them all)"]]
+    return ["What happened, in seconds after the fault:", *(line for lines in story for line in lines)]

@@ -5,59 +5,63 @@ from datetime import datetime
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Awaited
+from nodeheal.contract.vocabulary import Awaited, Escalation, Phase
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.incident import History
-from nodeheal.services.compose import facts_of, fit_subject, story_of
+from nodeheal.domain.reading import NOWHERE, Reading
+from nodeheal.services.compose import facts_of, letter, told_by
+from nodeheal.services.layout import command, field, link, paragraph
 
 
 def compose_question(
-    history: History, request: StepRequest, addresses: Mapping[Answer, str], due: datetime
+    history: History,
+    request: StepRequest,
+    addresses: Mapping[Answer, str],
+    due: datetime,
+    reading: Reading = NOWHERE,
 ) -> Notification:
     """The question, with a link for each answer. The page behind a link asks once more: scanners follow links."""
-    incident, decision = history.incident, request.decision
+    incident, decision, code = history.incident, request.decision, Escalation.APPROVAL_WANTED
     job = f", {incident.job_id}" if incident.job_id else ""
-    body = [
-        decision.reason,
-        "",
-        *facts_of(history, decision),
-        "",
-        f"Needed     your answer by {due:%Y-%m-%d %H:%M:%S} UTC. Silence is no: then it is handed to a human.",
-        "",
-        "Approve    " + addresses[Answer.approve],
-        "",
-        "Refuse     " + addresses[Answer.refuse],
-        "",
-        f"Or         nodeheal approve {incident.incident_id} --why ...",
-        f"           nodeheal refuse {incident.incident_id} --why ...",
-        "",
-        *story_of(history),
-    ]
-    return Notification(
+    silence = f"your answer by {due:%Y-%m-%d %H:%M:%S} UTC. Silence is no: then it is handed to a human."
+    links = [link("Approve", addresses[Answer.approve]), "", link("Refuse", addresses[Answer.refuse])]
+    commands = [command(f"nodeheal {answer} {incident.incident_id} --why ...") for answer in Answer]
+    return letter(
+        history,
+        subject=f"[nodeheal] approve? {incident.node_id}{job}: {decision.fault}",
         key=f"{incident.incident_id}/approval/{request.turn}",
-        subject=fit_subject(f"[nodeheal] approve? {incident.node_id}{job}: {decision.fault}"),
-        body="\n".join(body),
+        parts=[
+            [*paragraph(decision.reason), "", *facts_of(history, decision)],
+            [*field("Needed", silence), "", *links, "", *field("Or", "one of:"), *commands],
+            told_by(history, decision, reading, code),
+        ],
         severity="PAGE",
-        pool=incident.pool,
+        phase=Phase.ASKS,
+        escalation=code,
     )
 
 
-def compose_waiting(history: History, decision: Decision) -> Notification | None:
+def compose_waiting(history: History, decision: Decision, reading: Reading = NOWHERE) -> Notification | None:
     """What people must know of a wait. None where it is nothing to them."""
-    incident = history.incident
+    incident, pool = history.incident, history.incident.pool
     if decision.awaits is Awaited.BREAKER:
-        reset = f"nodeheal breaker reset {incident.pool} --why ..."
-        needed = f"Needed     find what they have in common and put it right, then: {reset}"
-        subject = f"[nodeheal] breaker open: pool {incident.pool} is not touched until a human resets it"
+        code = Escalation.BREAKER_OPEN
+        find = field("Needed", "find what they have in common and put it right, then:")
+        needed = [*find, command(f"nodeheal breaker reset {pool} --why ...")]
+        subject = f"[nodeheal] breaker open: pool {pool} is not touched until a human resets it"
     elif decision.awaits is Awaited.CAPACITY:
-        needed = f"Needed     capacity: {decision.reason}"
+        code = Escalation.NO_CAPACITY
+        needed = field("Needed", f"capacity: {decision.reason}")
         subject = f"[nodeheal] no capacity: {incident.node_id} waits for a replacement"
     else:
         return None
-    return Notification(
+    facts = [*paragraph(decision.reason), "", *facts_of(history, decision)]
+    return letter(
+        history,
+        subject=subject,
         key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
-        subject=fit_subject(subject),
-        body="\n".join([decision.reason, "", *facts_of(history, decision), "", needed, "", *story_of(history)]),
+        parts=[facts, needed, told_by(history, decision, reading, code)],
         severity="PAGE",
-        pool=incident.pool,
+        phase=Phase.WAITS,
+        escalation=code,
     )

@@ -44,7 +44,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     node = _let_go(closed.node_id, history, seen, request.decision, ports, policy)
     _wake_who_waits_for_the_job(closed, ports)
     detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
-    ports.messenger.announce(detail_type, compose(history, seen, request.decision, node))
+    ports.messenger.announce(detail_type, compose(history, seen, request.decision, node, ports.reading))
     return result_of(request, ports, Outcome.DONE, request.decision.reason)
 
 

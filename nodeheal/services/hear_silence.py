@@ -9,12 +9,13 @@ from itertools import islice
 from nodeheal.contract import names
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
-from nodeheal.contract.vocabulary import Family
+from nodeheal.contract.vocabulary import Escalation, Family, Phase
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import Answer, Glimpse, is_silent, judge
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.layout import link
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.take_signal import take_draft
 from nodeheal.services.translate.ec2_state import INSTANCE_GONE
@@ -64,13 +65,18 @@ def tell_of_many(pool: str, company: Sequence[Glimpse], ports: Ports) -> bool:
         "",
         *nodes[:_NODES_TOLD],
         *([f"and {len(nodes) - _NODES_TOLD} more"] if len(nodes) > _NODES_TOLD else []),
+        "",
+        link("Runbook", ports.reading.runbook(Escalation.NODES_SILENT)),
     ]
     told = Notification(
         key=f"silence/{pool}/{began:%Y-%m-%dT%H}",
-        subject=f"nodeheal: {many}"[:SUBJECT_CHARACTERS],
+        subject=f"[nodeheal] {many}"[:SUBJECT_CHARACTERS],
         body="\n".join(body),
         severity="PAGE",
         pool=pool,
+        phase=Phase.NEWS,
+        family=Family.heartbeat,
+        escalation=Escalation.NODES_SILENT,
     )
     if ports.messenger.was_sent(told):
         return False

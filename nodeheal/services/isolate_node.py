@@ -1,11 +1,14 @@
 """Take a node out of service: no new work, and the gang that it holds up is stopped."""
 
-from nodeheal.contract.steps import StepRequest
+from collections.abc import Sequence
+
+from nodeheal.contract.steps import EVIDENCE_CHARACTERS, StepRequest
 from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.machine import SWITCH_OFF, Owner
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import OTHER_OWNER
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of, result_of, save_node, tell, token_of
 from nodeheal.services.stop_gang import stop_and_resume
@@ -22,7 +25,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         return
     theirs = _other_owner(node, ports, policy)
     if theirs:
-        _answer(request, ports, Outcome.REFUSED, theirs)
+        _answer(request, ports, Outcome.REFUSED, theirs, {OTHER_OWNER: "true"})
         return
     try:
         ports.scheduler.placement(node)
@@ -32,7 +35,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     isolated = moved(node, NodeState.ISOLATED, request.decision.reason)  # may raise: before anything is taken
     slots = policy.pool(node.pool).budget.slots(len(ports.nodes.in_pool(node.pool)))
     if not ports.pools.claim(node.pool, node.node_id, slots):
-        held = ", ".join(ports.pools.holders(node.pool))
+        held = _names_that_fit(ports.pools.holders(node.pool))
         full = f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({held})"
         _answer(request, ports, Outcome.REFUSED, full, {"wait_for": Awaited.BUDGET.value, HELD: held})
         return
@@ -41,6 +44,17 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     done = result_of(request, ports, Outcome.DONE, "drained, and its gang has stopped", evidence={"drained": "true"})
     stop_and_resume(request, ports, policy, done)
+
+
+def _names_that_fit(names: Sequence[str]) -> str:
+    """As many whole names as evidence may hold: whoever waits compares them with those that hold slots later."""
+    told = ""
+    for name in names:
+        longer = f"{told}, {name}" if told else name
+        if len(longer) > EVIDENCE_CHARACTERS:
+            break
+        told = longer
+    return told
 
 
 def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:

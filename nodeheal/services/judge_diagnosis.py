@@ -19,7 +19,7 @@ def judge(
 
     Judging the same answer twice gives the same result.
     """
-    outcome, reason = judged(verdict, ", ".join(failed))
+    outcome, reason = judged(verdict, ", ".join(failed)[:800])
     node = ports.nodes.get(blank.node_id)
     if outcome is Outcome.DONE and node is not None and measured:
         worse = regressions(measured, node.good_run, float(blank.evidence.get(TOLERANCE, "100")))

@@ -69,7 +69,8 @@ def resume(ports: Ports, wait: Wait, result: StepResult) -> bool:
 
     False: nobody waited with this token any more.
     """
-    was_waiting = ports.workflows.resume(wait.token, result)
+    fitting = StepResult.model_validate(result.model_dump())  # a copy with other words is not held to the bounds
+    was_waiting = ports.workflows.resume(wait.token, fitting)
     forget(ports, wait)
     return was_waiting
 

@@ -35,6 +35,7 @@ class Swept:
     restarted: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
     unfinished: str = ""
+    counted: dict[str, int] = field(default_factory=dict)  # the nodes of each pool that was looked over whole
 
 
 def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
@@ -45,12 +46,14 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
         done.woken += wake_for_free_slots(pool, ports, policy)
     if not policy.silence.enabled:
         return done
-    stop_at = ports.clock() + timedelta(seconds=RUN_SECONDS)
+    stop_at, begun = ports.clock() + timedelta(seconds=RUN_SECONDS), ports.watchlist.place()
     try:
         for pool, glimpses, place in _portions(pools, ports):
             _listen(pool, glimpses, done, ports, policy)
             ports.watchlist.mark(place)  # after the look: a run that breaks off here looks at the same nodes again
             done.nodes += len(glimpses)
+            if not place.after and (pool != begun.pool or not begun.after):
+                done.counted[pool] = len(glimpses)
             if done.nodes >= NODES_A_RUN or len(done.heard) >= LOOKS_A_RUN or ports.clock() >= stop_at:
                 break  # the next run begins with the next pool, so that no pool's dead nodes keep others from a look
     except NotAccepted as error:

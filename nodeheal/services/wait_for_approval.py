@@ -30,7 +30,8 @@ def wait_for_approval(request: StepRequest, ports: Ports, links: Links) -> None:
     tell(request, ports, "asked", f"a human is asked; the answer is due by {deadline:%Y-%m-%d %H:%M:%S} UTC")
     addresses = {answer: links.link(question, answer, deadline) for answer in Answer}
     history = ports.incidents.history(request.incident_id)
-    ports.messenger.announce(APPROVAL_REQUESTED, compose_question(history, request, addresses, deadline))
+    told = compose_question(history, request, addresses, deadline, ports.reading)
+    ports.messenger.announce(APPROVAL_REQUESTED, told)
 
 
 def approval_key(question: Question) -> str:

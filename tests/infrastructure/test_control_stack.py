@@ -159,6 +159,7 @@ def test_a_broken_recovery_pages_unless_it_has_paged_already(real: Templates) ->
         {"status": ["FAILED"], "error": [{"anything-but": [names.ERROR_ALREADY_PAGED]}]},
     ]
     assert "Topic" in json.dumps(broken["Targets"][0]["Arn"])
+    assert "Runbook: docs/runbooks/recovery-broke.md" in json.dumps(broken["Targets"][0]["InputTransformer"])
 
 
 def test_what_stands_between_a_fault_and_the_resumed_job_is_kept_warm(real: Templates) -> None:

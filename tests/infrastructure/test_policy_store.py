@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from nodeheal.contract import names
+from nodeheal.contract import metrics, names
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.policy import RecoveryPolicy
 from stacks.policy_store import FIRST_POLICY
@@ -60,6 +60,6 @@ def test_a_refused_document_and_an_unusable_one_ring(real: Templates) -> None:
 
     assert {(alarm["Namespace"], alarm["MetricName"]) for alarm in alarms} >= {
         ("AWS/Lambda", "Errors"),
-        (names.METRICS, names.METRIC_POLICY_REFUSED),
+        (names.METRICS_NAMESPACE, metrics.POLICY_REFUSED.name),
     }
     assert all(alarm["AlarmActions"] for alarm in alarms)

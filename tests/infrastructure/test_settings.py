@@ -36,6 +36,7 @@ def load(**context: Any) -> Any:
         ({"log_retention_days": 31}, "nodeheal.log_retention_days"),
         ({"task_role_arns": ["trainer"]}, "nodeheal.task_role_arns.0"),
         ({"instance_role_arns": ["node"]}, "nodeheal.instance_role_arns.0"),
+        ({"runbook_base_url": "our wiki"}, "nodeheal.runbook_base_url"),
         ({"account": "12"}, "nodeheal.account"),
         ({"region": "Frankfurt"}, "nodeheal.region"),
         ({"policy_file": "mine.json"}, "nodeheal policy apply FILE"),

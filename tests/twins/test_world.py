@@ -24,7 +24,7 @@ from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import Check, Outcome, Step
+from nodeheal.contract.vocabulary import Check, Escalation, Family, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.job import GangTask, Job, Run
@@ -347,12 +347,17 @@ def messenger(**clients: Aws) -> AwsMessenger:
 
 @pytest.mark.parametrize("aws", ["sns"], indirect=True)
 def test_an_email_has_its_subject_and_can_be_filtered(aws: Aws) -> None:
-    told = {"severity": "INFO", "pool": "demo"}
+    told = {"severity": "PAGE", "pool": "demo", "phase": "ENDED", "node": A, "family": "xid", "escalation": "LEMON"}
     attributes = {name: {"DataType": "String", "StringValue": value} for name, value in told.items()}
     asked = {"TopicArn": "arn:t", "Subject": "recovered", "Message": "all is well", "MessageAttributes": attributes}
     aws.answers("publish", {"MessageId": "m"}, asked)
 
-    messenger(sns=aws).send(TOLD)
+    more = {"severity": "PAGE", "node_id": A, "family": Family.xid, "escalation": Escalation.LEMON}
+    messenger(sns=aws).send(TOLD.model_copy(update=more))
+
+
+def test_what_is_not_known_of_an_email_is_no_attribute_of_it() -> None:
+    assert TOLD.attributes == {"severity": "INFO", "pool": "demo", "phase": "ENDED"}  # SNS refuses an empty value
 
 
 @pytest.mark.parametrize("aws", ["events"], indirect=True)

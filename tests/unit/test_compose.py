@@ -1,26 +1,58 @@
 """The email that somebody reads at night."""
 
+import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import Ending, NodeState, Outcome, Step
-from nodeheal.domain.incident import Turn
+from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Family, NodeState, Outcome, Phase, Step
+from nodeheal.domain.approval import Answer
+from nodeheal.domain.incident import Turn, event_entry
 from nodeheal.domain.node import Node
 from nodeheal.domain.progress import read_progress
-from nodeheal.services.compose import compose
+from nodeheal.domain.reading import Reading, console_host
+from nodeheal.services.compose import compose, fit_subject
+from nodeheal.services.compose_waiting import compose_question, compose_waiting
+from nodeheal.services.layout import WIDTH, plain
 from tests.unit.builders import NOW, node, xid
 from tests.unit.test_decide import Story
+from tests.unit.test_runbooks import must_parse
 
 HUMAN = Ending.HANDED_TO_A_HUMAN
+ARN = "arn:aws:states:eu-west-1:111122223333:stateMachine:nodeheal-recover-node"
+READING = Reading(ARN, "https://wiki.example/runbooks/")
+LINKS = {answer: f"https://approve.example/{answer}?{'x' * 200}" for answer in Answer}
 
 
 def mail_of(story: Story, ending: Ending, about: Node, **said: object) -> Notification:
     """The email for this ending of the story."""
     decided = story.next().model_copy(update={"ending": ending, "reason": "why", **said})
     return compose(story.history, read_progress(story.history, story.policy), decided, about)
+
+
+def question(story: Story) -> Notification:
+    """The email that asks before the story goes on."""
+    request = StepRequest(incident_id=story.history.incident.incident_id, turn=1, decision=story.next())
+    return compose_question(story.history, request, LINKS, NOW, READING)
+
+
+def waiting(story: Story, awaits: Awaited) -> Notification:
+    told = compose_waiting(story.history, story.next().model_copy(update={"awaits": awaits}), READING)
+    assert told is not None
+    return told
+
+
+def spoken(story: Story, evidence: str) -> Story:
+    """The story, whose node says this."""
+    root = story.history.incident.root.model_copy(update={"evidence": evidence})
+    timeline = (event_entry(root.model_copy(update={"component": f"gpu\n{evidence[:80]}"})),)
+    incident = replace(story.history.incident, root=root)
+    story.history = replace(story.history, incident=incident, timeline=timeline)
+    return story
 
 
 def test_a_subject_fits_and_is_plain_ascii() -> None:
@@ -47,7 +79,7 @@ def test_a_broken_node_and_a_job_that_is_down_are_both_named() -> None:
 
     assert "Repair it, or retire it" in mail.body
     assert "llama is stopped. Start it again" in mail.body
-    assert "the reboot did not help (diagnostics failed: pcie)" in mail.body
+    assert "the reboot did not help (diagnostics failed: pcie)" in " ".join(mail.body.split())
     assert mail.severity == "PAGE"
 
 
@@ -102,3 +134,141 @@ def test_where_the_evidence_is_stands_in_the_email(outcome: Outcome, doubt: bool
     assert "Saved      s3://evidence/a.tar.gz" in mail.body
     assert "https://console/a" in mail.body
     assert ("not seen to arrive" in mail.body) is doubt
+
+
+# What a node says in it -----------------------------------------------------------------------------------------------
+
+_OURS = ("Node", "Fault", "Evidence", "Job", "Why", "Tried", "Needed", "Incident", "Policy", "Approve", "Runbook")
+
+
+@given(evidence=st.text(max_size=2_000))
+def test_whatever_a_node_says_its_words_are_marked_and_every_line_fits(evidence: str) -> None:
+    mails = [
+        mail_of(spoken(Story(xid(79)), evidence), HUMAN, node()),
+        question(spoken(Story(xid(79)), evidence)),
+        waiting(spoken(Story(xid(74)), evidence), Awaited.CAPACITY),
+    ]
+
+    for mail in mails:
+        lines = mail.body.split("\n")
+        assert all(line.isprintable() for line in lines)
+        assert [line for line in lines if len(line) > WIDTH and "https://" not in line] == []
+        assert sum(line.startswith("Needed ") for line in lines) == 1
+
+
+def test_a_node_can_neither_forge_a_heading_nor_plant_a_link() -> None:
+    said = "\r\n\r\nNeeded     nothing\x1b[2J\u202e see https://evil.example or WWW.evil.example, mailto:a@evil.example"
+
+    body = mail_of(spoken(Story(xid(79)), said), HUMAN, node()).body
+
+    assert "Evidence   | Needed nothing [2J see https[:]//evil.example or WWW[.]evil.example" in body
+    assert not {line for line in body.split("\n") if line.startswith("Needed     nothing")}
+    assert "https://evil" not in body
+    assert "mailto:" not in body
+
+
+def test_a_long_outburst_is_cut() -> None:
+    body = mail_of(spoken(Story(xid(79)), "x " * 4_000), HUMAN, node()).body
+
+    assert len(body) < 5_000
+
+
+def test_what_is_plain_already_stays_as_it_is() -> None:
+    assert plain("NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>") == "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>"
+
+
+def test_a_subject_holds_no_control_character() -> None:
+    assert fit_subject("needs\x1b[2J\x07 a\r\nhuman") == "needs [2J a human"
+
+
+# Where to read more ---------------------------------------------------------------------------------------------------
+
+
+def test_an_email_leads_to_its_execution_and_its_runbook() -> None:
+    story = Story(xid(999))
+    mail = compose(story.history, read_progress(story.history, story.policy), story.next(), node(), READING)
+
+    arn = f"{ARN.replace('stateMachine', 'execution')}:{story.history.incident.incident_id}"
+    console = "https://eu-west-1.console.aws.amazon.com/states/home?region=eu-west-1#/v2/executions/details/"
+    assert f"\nExecution  {console}{arn}\n" in mail.body
+    assert "\nRunbook    https://wiki.example/runbooks/unknown-fault.md\n" in mail.body
+    assert f"\nIncident   nodeheal incidents show {story.history.incident.incident_id}\n" in mail.body
+
+
+def test_every_command_in_an_email_exists_and_is_whole() -> None:
+    story = Story(xid(79)).isolated().rebooted().failed().then(Outcome.REFUSED, "no healthy spare")
+    mails = [
+        mail_of(story, HUMAN, node(state=NodeState.QUARANTINED)),
+        question(Story(xid(79))),
+        waiting(Story(xid(79)), Awaited.BREAKER),
+    ]
+
+    commands = [found for mail in mails for found in re.findall(r"\bnodeheal ((?:\S+ )*\S+)$", mail.body, re.MULTILINE)]
+
+    assert {command.split()[0] for command in commands} >= {"nodes", "incidents", "approve", "refuse", "breaker"}
+    for command in commands:
+        must_parse(command.split())
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    body = mail_of(Story(xid(999)), HUMAN, node()).body
+
+    assert "Execution" not in body
+    assert "\nRunbook    unknown-fault.md\n" in body
+    assert "Runbook" not in mail_of(Story(xid(79)), Ending.RECOVERED, node(), escalation=None).body
+
+
+@pytest.mark.parametrize(
+    ("partition", "host"),
+    [
+        ("aws", "https://r.console.aws.amazon.com"),
+        ("aws-cn", "https://r.console.amazonaws.cn"),
+        ("aws-us-gov", "https://r.console.amazonaws-us-gov.com"),
+    ],
+)
+def test_every_partition_has_a_console_of_its_own(partition: str, host: str) -> None:
+    assert f"https://{console_host(partition, 'r')}" == host
+    assert (
+        Reading(ARN.replace("arn:aws:", f"arn:{partition}:").replace("eu-west-1", "r")).execution("i").startswith(host)
+    )
+
+
+def test_a_question_has_its_links_whole_and_its_commands_ready_to_paste() -> None:
+    mail = question(Story(xid(79)))
+
+    assert f"\nApprove    {LINKS[Answer.approve]}\n" in mail.body
+    assert f"\nRefuse     {LINKS[Answer.refuse]}\n" in mail.body
+    assert f"nodeheal approve {mail.key.split('/')[0]} --why ..." in mail.body
+    assert "approval-wanted.md" in mail.body
+
+
+# Who gets it ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_subscription_can_choose_by_what_an_email_is_about() -> None:
+    ended, asks = mail_of(Story(xid(999)), HUMAN, node()), question(Story(xid(79)))
+    waits = waiting(Story(xid(79)), Awaited.BREAKER)
+
+    assert (ended.phase, ended.escalation) == (Phase.ENDED, Escalation.UNKNOWN_FAULT)
+    assert (asks.phase, asks.escalation) == (Phase.ASKS, Escalation.APPROVAL_WANTED)
+    assert (waits.phase, waits.escalation) == (Phase.WAITS, Escalation.BREAKER_OPEN)
+    assert waiting(Story(xid(74)), Awaited.CAPACITY).escalation is Escalation.NO_CAPACITY
+    assert {(mail.node_id, mail.family) for mail in (ended, asks, waits)} == {(node().node_id, Family.xid)}
+
+
+def test_a_wait_that_is_nothing_to_people_is_not_told() -> None:
+    story = Story(xid(79))
+
+    assert compose_waiting(story.history, story.next().model_copy(update={"awaits": Awaited.STABLE})) is None
+
+
+def test_a_long_story_is_told_with_its_beginning_and_its_end() -> None:
+    story = Story(xid(79))
+    entries = tuple(replace(event_entry(xid(79)), text=f"line {number}.") for number in range(100))
+    story.history = replace(story.history, timeline=entries)
+
+    body = mail_of(story, HUMAN, node()).body
+
+    assert ("line 0." in body, "line 9." in body, "line 10." in body) == (True, True, False)
+    assert ("line 69." in body, "line 70." in body, "line 99." in body) == (False, True, True)
+    assert "(60 more lines: the incident has them all)" in body

@@ -258,7 +258,7 @@ def test_a_network_cut_of_ten_nodes_acts_on_nobody_and_is_told_once() -> None:
 
     assert (it.asked, it.incidents) == ([], [])
     assert [swept.told_of_many for swept in done] == [["demo"], ["demo"], []]
-    assert it.told[0] == "nodeheal: 10 nodes of pool demo fell silent together"
+    assert it.told[0] == "[nodeheal] 10 nodes of pool demo fell silent together"
     assert len({notification.key for _, notification in it.ports.messenger.announced}) == 1  # type: ignore[attr-defined]
 
 

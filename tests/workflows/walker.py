@@ -49,6 +49,7 @@ class Walk:
     path: list[str] = field(default_factory=list)
     asked: list[tuple[str, Json]] = field(default_factory=list)
     deadlines: dict[str, float] = field(default_factory=dict)
+    outputs: list[tuple[str, Json]] = field(default_factory=list)  # of each task that went well, and of the end
     output: Json = None
     error: str | None = None
 
@@ -102,6 +103,7 @@ class _Walker:
 
     def _succeed(self, name: str, state: Json) -> None:
         self._seen.output = self._value
+        self._seen.outputs.append((name, self._value))
 
     def _fail(self, name: str, state: Json) -> None:
         self._seen.error = self._evaluate(state["Error"])
@@ -122,6 +124,7 @@ class _Walker:
                     continue
                 return self._caught(state, failed)
             self._leave(state, result=result)
+            self._seen.outputs.append((name, self._value))
             return str(state["Next"])
 
     def _call(self, name: str, state: Json) -> Json:

@@ -71,8 +71,8 @@ class AwsMessenger:
                 Subject=notification.subject,
                 Message=notification.body,
                 MessageAttributes={
-                    "severity": {"DataType": "String", "StringValue": notification.severity},
-                    "pool": {"DataType": "String", "StringValue": notification.pool},
+                    name: {"DataType": "String", "StringValue": value}
+                    for name, value in notification.attributes.items()
                 },
             )
 

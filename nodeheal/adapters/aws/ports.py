@@ -17,6 +17,7 @@ from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, Dy
 from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.adapters.aws.witnesses import AwsWitnesses
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
+from nodeheal.domain.reading import Reading
 from nodeheal.ports import Ports
 
 
@@ -32,6 +33,7 @@ def aws_ports(
     make: Callable[[str], Any] = client,
     make_once: Callable[[str], Any] = client_once,
     evidence_bucket: str = "",
+    runbooks: str = "",
 ) -> Ports:
     """Ports over the AWS clients that `make` and `make_once` return; each is made when its port is first used."""
     rows = Table(make("dynamodb"), table)
@@ -51,4 +53,5 @@ def aws_ports(
         witnesses=AwsWitnesses(partial(make, "ecs"), partial(make, "ssm"), partial(make, "ec2"), clock),
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         clock=clock,
+        reading=Reading(recover_node_arn, runbooks),
     )

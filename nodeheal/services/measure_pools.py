@@ -1,0 +1,23 @@
+"""How the pools stand: slots of their budgets, lines for them, breakers. A few reads for each pool, once a minute."""
+
+from collections.abc import Mapping
+
+from nodeheal.contract import metrics
+from nodeheal.contract.names import pool_line
+from nodeheal.contract.vocabulary import Awaited
+from nodeheal.domain.measures import Measure
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+
+
+def measure_pools(counted: Mapping[str, int], ports: Ports, policy: RecoveryPolicy) -> list[Measure]:
+    """The measures of every pool. `counted`: how many nodes a pool has, where that is known; its limit needs that."""
+    measures, standing, is_open = [], 0, 0
+    for pool in ports.watchlist.pools():
+        measures.append(Measure(metrics.SLOTS_HELD, len(ports.pools.holders(pool)), (pool,)))
+        if pool in counted:
+            slots = policy.pool(pool).budget.slots(counted[pool])
+            measures.append(Measure(metrics.SLOTS_LIMIT, slots, (pool,)))
+        standing += len(ports.waits.in_line(pool_line(Awaited.BUDGET, pool)))
+        is_open += ports.pools.get(pool).is_tripped
+    return [*measures, Measure(metrics.IN_LINE, standing), Measure(metrics.BREAKERS_OPEN, is_open)]

@@ -1,0 +1,117 @@
+"""The alarms and the dashboard: they watch what is really emitted, and somebody hears them."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from nodeheal.contract import metrics, names
+from nodeheal.contract.metrics import METRICS
+from nodeheal.contract.vocabulary import Escalation
+from stacks.alarms import ALARM_PREFIX, ours
+from stacks.dashboard import DASHBOARD
+from stacks.functions import FUNCTIONS
+from tests.infrastructure.synthesis import Templates
+
+EMITTED = {metric.name: metric for metric in METRICS}
+
+
+def alarms(templates: Templates) -> dict[str, Any]:
+    """Every alarm's properties, by its name without the prefix."""
+    found = [resource["Properties"] for _, resource in templates.of_type("AWS::CloudWatch::Alarm")]
+    return {alarm["AlarmName"].removeprefix(ALARM_PREFIX): alarm for alarm in found}
+
+
+def page(templates: Templates) -> tuple[str, str]:
+    """(name, body as JSON with <token> for what only the deployment knows) of the dashboard."""
+    [(_, dashboard)] = templates.of_type("AWS::CloudWatch::Dashboard")
+    parts = dashboard["Properties"]["DashboardBody"]["Fn::Join"][1]
+    return dashboard["Properties"]["DashboardName"], "".join(p if isinstance(p, str) else "<token>" for p in parts)
+
+
+def test_every_metric_of_ours_that_is_watched_is_emitted_with_these_dimensions(real: Templates) -> None:
+    watched = [alarm for alarm in alarms(real).values() if alarm["Namespace"] == names.METRICS_NAMESPACE]
+
+    assert len(watched) >= 3
+    for alarm in watched:
+        given = {dimension["Name"] for dimension in alarm.get("Dimensions", [])}
+        assert given == set(EMITTED[alarm["MetricName"]].dimensions), alarm["MetricName"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DeadEvents",
+        "DeadUndelivered",
+        "Quarantine",
+        "EventsLate",
+        "IngestErrors",
+        "Throttled",
+        "SweepGone",
+        "RecoveriesBreak",
+        "BudgetFull",
+        "BreakerOpen",
+        "PolicyRefused",
+        "PolicyUnusable",
+    ],
+)
+def test_what_may_keep_help_from_coming_is_watched_and_told(real: Templates, name: str) -> None:
+    alarm = alarms(real)[name]
+
+    assert "Topic" in json.dumps(alarm["AlarmActions"])
+    assert alarm["AlarmDescription"]
+
+
+def test_every_function_that_fails_again_and_again_rings(real: Templates) -> None:
+    watched = [name for name, alarm in alarms(real).items() if alarm["MetricName"] == "Errors"]
+
+    assert len(watched) == len(FUNCTIONS)  # the validator's is the refused policy
+
+
+def test_a_sweep_that_no_longer_runs_sends_nothing_and_rings(real: Templates) -> None:
+    gone = alarms(real)["SweepGone"]
+
+    assert (gone["TreatMissingData"], gone["ComparisonOperator"]) == ("breaching", "LessThanThreshold")
+    assert {alarm["TreatMissingData"] for name, alarm in alarms(real).items() if name != "SweepGone"} == {
+        "notBreaching"
+    }
+
+
+def test_the_topic_takes_what_our_alarms_say_and_no_other_accounts(real: Templates) -> None:
+    [(_, policy)] = real.of_type("AWS::SNS::TopicPolicy")
+    statements = policy["Properties"]["PolicyDocument"]["Statement"]
+
+    [allowed] = [s for s in statements if "cloudwatch" in json.dumps(s.get("Principal"))]
+
+    assert (allowed["Effect"], allowed["Action"]) == ("Allow", "sns:Publish")
+    assert f":alarm:{ALARM_PREFIX}*" in json.dumps(allowed["Condition"]["ArnLike"]["aws:SourceArn"])
+    assert "AWS::AccountId" in json.dumps(allowed["Condition"])
+
+
+def test_an_alarm_cannot_be_made_for_a_metric_at_the_wrong_dimensions() -> None:
+    with pytest.raises(ValueError, match="HandedOver is measured by"):
+        ours(metrics.HANDED_OVER)
+
+
+def test_the_dashboard_shows_only_what_is_emitted(real: Templates) -> None:
+    name, body = page(real)
+    shown = [
+        (found[1], {**dict(zip(found[2:-1:2], found[3:-1:2], strict=False))})
+        for widget in json.loads(body)["widgets"]
+        for found in widget["properties"].get("metrics", [])
+        if found[0] == names.METRICS_NAMESPACE
+    ]
+    searched = re.findall(r"SEARCH\('\{nodeheal,([^}]*)\} MetricName=..?\"(\w+)", body)
+
+    assert name == DASHBOARD
+    assert len(shown) > 20
+    assert {metric: set(at) for metric, at in shown if set(at) != set(EMITTED[metric].dimensions)} == {}
+    assert searched
+    assert [m for dimensions, m in searched if tuple(dimensions.split(",")) != EMITTED[m].dimensions] == []
+
+
+def test_every_reason_to_need_a_human_has_its_line_on_the_dashboard(real: Templates) -> None:
+    _, body = page(real)
+
+    assert [code for code in Escalation if f'"{code}"' not in body] == []

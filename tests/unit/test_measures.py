@@ -1,0 +1,245 @@
+"""What is measured of a decision, an ending, a pool; and that it reaches the log as CloudWatch reads it."""
+
+import json
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import lambdas.end_incident
+import lambdas.ingest
+import lambdas.notify
+import lambdas.sweep
+from lambdas import composition
+from nodeheal.contract import metrics, names
+from nodeheal.contract.metrics import METRICS, SECONDS
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.steps import DecideRequest, StepRequest
+from nodeheal.contract.vocabulary import Awaited, Escalation, Family, Outcome, Verdict
+from nodeheal.domain.incident import History
+from nodeheal.domain.measures import Measure, of_decision, of_ending, of_fault, of_notification, of_reservation
+from nodeheal.ports import Wait
+from nodeheal.services.measure_pools import measure_pools
+from nodeheal.services.sweep import sweep
+from stacks.settings import REPOSITORY
+from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.test_decide import Story
+from tests.unit.test_lambdas import World, batch, on_bus, world
+from tests.unit.test_steps import Incident
+
+__all__ = ["world"]  # the fixture
+
+TOLD = Notification(key="k", subject="s", body="b", severity="PAGE", pool="demo")
+
+
+def values(measures: list[Measure]) -> dict[str, float]:
+    """Each measure's value by its metric and where it was measured."""
+    return {"/".join((measure.metric.name, *measure.at)): measure.value for measure in measures}
+
+
+def written(out: str) -> list[dict[str, Any]]:
+    """What CloudWatch would read from the log."""
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return [line for line in lines if "_aws" in line]
+
+
+# A fault, a decision --------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_counts_by_family_and_verdict_and_a_sign_of_life_does_not() -> None:
+    assert values(of_fault(Family.xid, Verdict.FAILED)) == {"FaultsReported/xid/FAILED": 1}
+    assert of_fault(Family.heartbeat, Verdict.OK) == []
+
+
+def test_the_first_decision_opens_the_incident_and_the_next_says_how_the_step_went() -> None:
+    story = Story(xid(79))
+    first = of_decision(DecideRequest(incident_id="i", turn=0), story.next())
+    result = story.isolated().history.turns[0].result
+    then = of_decision(DecideRequest(incident_id="i", turn=1, result=result), story.next())
+
+    assert values(first) == {"DecisionsTaken/ISOLATE": 1, "IncidentsOpened/demo": 1}
+    assert values(then) == {"DecisionsTaken/REBOOT": 1, "StepsEnded/ISOLATE/DONE": 1}
+
+
+def test_silence_after_a_question_is_counted() -> None:
+    ignored = Story(xid(999)).next().model_copy(update={"escalation": Escalation.APPROVAL_IGNORED})
+
+    assert values(of_decision(DecideRequest(incident_id="i", turn=3), ignored))["ApprovalsLate"] == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "name"), [(Outcome.DONE, "AttemptsSpent/REBOOT"), (Outcome.REFUSED, "AttemptsRefused/REBOOT")]
+)
+def test_an_attempt_is_spent_or_refused(outcome: Outcome, name: str) -> None:
+    story = Story(xid(79)).isolated()
+    request = StepRequest(incident_id="i", turn=2, decision=story.next())
+    result = story.then(outcome).history.turns[-1].result
+    assert result is not None
+
+    assert values(of_reservation(request, result)) == {name: 1}
+
+
+# An ending ------------------------------------------------------------------------------------------------------------
+
+
+def after(history: History, **seconds: float) -> History:
+    """The history, its steps finished so long after the fault."""
+    turns = []
+    for turn in history.turns:
+        at = NOW + timedelta(seconds=seconds[turn.decision.step.value])
+        assert turn.result is not None
+        turns.append(replace(turn, result=turn.result.model_copy(update={"finished_at": at})))
+    return replace(history, turns=tuple(turns))
+
+
+def test_a_recovery_has_four_durations() -> None:
+    story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.DONE, "llama runs again")
+    told = after(story.history, ISOLATE=2, REBOOT=200, DIAGNOSE=260, RETURN=261, RESTART_WORKLOAD=300)
+
+    assert values(of_ending(told, story.next())) == {
+        "IncidentsEnded/demo/RECOVERED": 1,
+        "FaultToIsolated/demo": 2,
+        "IsolatedToProven/demo": 258,
+        "FaultToReturned/demo": 261,
+        "FaultToJobRunning/demo": 300,
+    }
+
+
+def test_what_was_not_done_took_no_time_and_a_fast_clock_makes_it_not_negative() -> None:
+    story = Story(xid(79)).isolated().rebooted().then(Outcome.UNKNOWN)
+    told = after(story.history, ISOLATE=-3, REBOOT=200, DIAGNOSE=260)
+
+    assert values(of_ending(told, story.next())) == {
+        "IncidentsEnded/demo/HANDED_TO_A_HUMAN": 1,
+        "HandedOver/DIAGNOSTICS_UNCLEAR": 1,
+        "FaultToIsolated/demo": 0,
+    }
+
+
+def test_an_email_is_sent_or_folded() -> None:
+    assert values(of_notification(TOLD, is_sent=True)) == {"NotificationsSent/PAGE": 1}
+    assert values(of_notification(TOLD, is_sent=False)) == {"NotificationsFolded": 1}
+
+
+# Pools ----------------------------------------------------------------------------------------------------------------
+
+
+def test_pools_are_measured_with_their_slots_their_line_and_their_breaker() -> None:
+    ports = memory_ports()
+    for name in ("mi-1", "mi-2"):
+        ports.nodes.save(node(name))
+    ports.pools.claim("demo", "mi-1", 1)
+    ports.pools.save(ports.pools.get("demo").tripped("a bad rack", NOW))
+    line = (names.pool_line(Awaited.BUDGET, "demo"), "90#a")
+    ports.waits.save(Wait("news", "inc-1", "token", "inc-1", NOW, line=line))
+
+    found = values(measure_pools(sweep(ports, ACT).counted, ports, ACT))
+
+    expected = {"BudgetSlotsHeld/demo": 1, "BudgetSlotsLimit/demo": 1, "IncidentsInLine": 1, "BreakersOpen": 1}
+    assert found == expected
+
+
+def test_the_limit_of_a_pool_that_was_not_looked_over_whole_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = memory_ports()
+    for number in range(4):
+        ports.nodes.save(node(f"mi-{number}"))
+    monkeypatch.setattr("nodeheal.services.sweep.NODES_A_RUN", 2)
+    monkeypatch.setattr("nodeheal.services.sweep.NODES_A_PAGE", 2)
+
+    begun, ended = sweep(ports, ACT).counted, sweep(ports, ACT).counted
+
+    assert (begun, ended) == ({}, {})
+    assert "BudgetSlotsLimit/demo" not in values(measure_pools(ended, ports, ACT))
+
+
+# On the way to CloudWatch ---------------------------------------------------------------------------------------------
+
+
+def test_a_measure_says_where_it_was_taken() -> None:
+    with pytest.raises(ValueError, match="FaultsReported is measured by"):
+        Measure(metrics.FAULTS_REPORTED, at=("xid",))
+    with pytest.raises(ValueError, match="IncidentsOpened is measured by"):
+        Measure(metrics.INCIDENTS_OPENED, at=("",))
+
+
+def test_a_metric_has_exactly_its_own_dimensions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "sweep")  # Powertools would make a dimension of it
+
+    composition.emit(lambda: [Measure(metrics.POLICY_REFUSED), Measure(metrics.STEPS_ENDED, at=("REBOOT", "DONE"))])
+
+    told = [line["_aws"]["CloudWatchMetrics"][0] for line in written(capsys.readouterr().out)]
+    assert [(one["Namespace"], one["Dimensions"]) for one in told] == [
+        (names.METRICS_NAMESPACE, [[]]),
+        (names.METRICS_NAMESPACE, [["Step", "Outcome"]]),
+    ]
+
+
+def test_a_metric_that_cannot_be_had_harms_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> list[Measure]:
+        raise RuntimeError("throttled")
+
+    composition.emit(broken)
+
+    assert written(capsys.readouterr().out) == []
+
+
+def test_the_functions_measure_what_they_do(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    it = world.serves(Incident(999))
+    request = it.request()
+
+    lambdas.end_incident.handler(request.model_dump(mode="json"), None)
+    lambdas.ingest.handler(batch("{", on_bus(xid(48))), None)
+    lambdas.notify.handler({"detail": TOLD.model_dump(mode="json")}, None)
+    lambdas.notify.handler({"detail": TOLD.model_dump(mode="json")}, None)
+    lambdas.sweep.handler({}, None)
+
+    told = {line["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Name"] for line in written(capsys.readouterr().out)}
+    assert told >= {
+        "MessagesQuarantined",
+        "FaultsReported",
+        "IncidentsEnded",
+        "HandedOver",
+        "NotificationsSent",
+        "NotificationsFolded",
+        "BreakersOpen",
+    }
+
+
+def test_every_metric_is_emitted_somewhere() -> None:
+    constants = {metric: name for name, metric in vars(metrics).items() if metric in METRICS and name.isupper()}
+    code = [path.read_text("utf-8") for part in ("lambdas", "nodeheal") for path in (REPOSITORY / part).rglob("*.py")]
+
+    assert [name for name in constants.values() if not any(f"metrics.{name}" in text for text in code)] == []
+
+
+def test_every_metric_is_explained_with_its_dimensions() -> None:
+    page = (REPOSITORY / "docs" / "metrics.md").read_text("utf-8")
+    told = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", page, re.MULTILINE))
+
+    assert set(told) == {metric.name for metric in METRICS}
+    for metric in METRICS:
+        assert tuple(re.findall(r"\w+", told[metric.name])) == metric.dimensions, metric.name
+
+
+def test_only_durations_are_in_seconds() -> None:
+    assert {metric.name.split("To")[0] for metric in METRICS if metric.unit == SECONDS} == {"Fault", "Isolated"}
+
+
+def test_no_dimension_grows_with_the_fleet() -> None:
+    assert {name for metric in METRICS for name in metric.dimensions} <= {
+        "Action",
+        "Answer",
+        "Ending",
+        "Escalation",
+        "Family",
+        "Function",
+        "Outcome",
+        "Pool",
+        "Severity",
+        "Step",
+        "Verdict",
+    }

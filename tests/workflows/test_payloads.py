@@ -1,0 +1,119 @@
+"""What a human sees in the console: a line for each state, and nothing too large to be read."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.health_event import EVIDENCE_BYTES
+from nodeheal.contract.steps import EVIDENCE_CHARACTERS, REASON_CHARACTERS, Decision, StepResult
+from nodeheal.contract.vocabulary import Ending, NodeState, Outcome, Step
+from nodeheal.services.isolate_node import HELD, isolate_node
+from nodeheal.services.wait_for_news import wait_for_news
+from tests.unit.builders import ACT, node, xid
+from tests.unit.test_decide import Story
+from tests.unit.test_steps import Incident
+from tests.workflows.steps import INCIDENT, decision, request, result
+from tests.workflows.test_recover_node import CLOSE, STEPS, recover
+from tests.workflows.walker import Walk, walk
+
+KIB = 1024
+AT_MOST = 32 * KIB
+WIDE = "\N{GRINNING FACE}"  # four bytes in UTF-8
+LONGEST_NODE = "i-" + "0" * 126
+FACTS = 4  # no step shows more: link, console, bytes; wait_for and who holds the slots
+CHILDREN = {
+    "reboot_node": (Step.REBOOT, ["Reserve attempt", "Reboot node", "Look once"]),
+    "replace_node": (Step.REPLACE, ["Reserve attempt", "Replace node", "Look once"]),
+    "run_diagnostics": (Step.DIAGNOSE, ["Run diagnostics", "Look once"]),
+    "restart_workload": (Step.RESTART_WORKLOAD, ["Stop gang", "Reserve attempt", "Launch gang", "Look once"]),
+}
+
+
+def size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode())
+
+
+def largest_decision(step: Step = Step.ISOLATE) -> dict[str, Any]:
+    """What the core decides when a node shows two hundred faults with the longest names there may be."""
+    root = xid(79, node_id=LONGEST_NODE, evidence="x" * EVIDENCE_BYTES, component="c" * 128, pool=WIDE * 128)
+    story = Story(root, job="j" * 255)
+    for number in range(200):
+        code = f"{number:03}{WIDE * 125}"
+        story.reports(xid(79, node_id=LONGEST_NODE, event_id=f"e{number}", code=code, pool=WIDE * 128))
+    decided = story.next()
+    assert len(decided.reason) == REASON_CHARACTERS  # it was cut
+    longest = {"why": WIDE * 9_000, "fault": WIDE * 9_000, "reason": WIDE * 9_000}
+    return Decision.model_validate({**decided.model_dump(), **longest, "step": step}).model_dump(mode="json")
+
+
+def largest_result(step: Step) -> dict[str, Any]:
+    shown = {f"fact{number}": WIDE * 9_000 for number in range(FACTS)}
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    found = StepResult(
+        step=step, node_id=LONGEST_NODE, outcome=Outcome.DONE, reason=WIDE * 9_000, finished_at=at, evidence=shown
+    )
+    return found.model_dump(mode="json")
+
+
+def must_be_readable(seen: Walk) -> None:
+    assert seen.outputs
+    for name, arguments in seen.asked:
+        assert size(arguments) <= AT_MOST, name
+    for name, output in seen.outputs:
+        assert size(output) <= AT_MOST, name
+        assert output["summary"], name
+        assert "\n" not in output["summary"], name
+        assert len(output["summary"]) <= 200, name
+
+
+def test_the_largest_incident_is_readable_in_every_state() -> None:
+    answers = {name.replace(" ", "_"): largest_result(step) for step, name in STEPS.items()}
+
+    must_be_readable(recover([*(largest_decision(step) for step in STEPS), CLOSE], **answers))
+
+
+@pytest.mark.parametrize(("stem", "tasks"), CHILDREN.items())
+def test_a_childs_largest_answer_is_readable_in_every_state(stem: str, tasks: tuple[Step, list[str]]) -> None:
+    step, names = tasks
+    given = {"request": {**request(step)["request"], "decision": largest_decision(step)}}
+
+    seen = walk(stem, given, {name: largest_result(step) for name in names})
+
+    assert StepResult.model_validate(seen.output).outcome is Outcome.DONE
+    must_be_readable(seen)
+
+
+def test_a_reason_of_several_lines_is_one_line_in_the_console() -> None:
+    torn = {**result(Step.ISOLATE), "reason": "drained,\nand its gang\nhas stopped"}
+
+    seen = recover([decision(Step.ISOLATE), decision(Step.WAIT), {**CLOSE, "reason": "all\nwell"}], Isolate_node=torn)
+
+    told = dict(seen.outputs)
+    assert told["Isolate node"]["summary"] == "ISOLATE DONE: drained, and its gang has stopped"
+    assert told["Recovered"] == {"summary": "all well", "incident_id": INCIDENT, "ending": Ending.RECOVERED}
+    must_be_readable(seen)
+
+
+def test_a_recovery_that_breaks_says_so_in_a_line_too() -> None:
+    seen = recover([{"step": "DANCE", "reason": "why not"}])
+
+    assert seen.end == "Recovery broke"
+    must_be_readable(seen)
+
+
+def test_whoever_holds_the_slots_is_named_whole_however_many_they_are() -> None:
+    it = Incident()
+    holders = [f"i-{number:0126}" for number in range(40)]
+    for name in holders:
+        it.ports.nodes.save(node(name, state=NodeState.QUARANTINED))
+        it.ports.pools.claim("demo", name, 40)
+    isolate_node(it.request(), it.ports, ACT)
+
+    told = it.resumed().evidence[HELD]
+    wait_for_news(it.request(), it.ports)
+
+    assert len(told) <= EVIDENCE_CHARACTERS
+    assert set(told.split(", ")) <= set(holders)
+    assert it.is_waiting()  # a name that was cut would look like a slot that is free
