@@ -163,22 +163,30 @@ class JobStore(Protocol):
         """Write the run if its version is still the stored one (0: if it does not exist)."""
 
 
+@dataclass(frozen=True)
+class Seat:
+    """A node as its scheduler knows it: by which name, and whether it takes new work."""
+
+    placement: str
+    is_on: bool
+
+
 class Scheduler(Protocol):
     """Places training tasks on nodes: ECS today."""
 
-    def placement(self, node: Node) -> str:
-        """The scheduler's own name of the node. Raises NotFound."""
+    def look(self, node: Node) -> Seat:
+        """Where the node is now. Raises NotFound."""
 
-    def drain(self, node: Node) -> bool:
-        """Take no new work here. False: it was so already, and not by us."""
+    def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
+        """Take new work here, or none; while there is none, say there for whoever looks which incident it is for.
 
-    def activate(self, node: Node) -> None:
-        """Take work here again."""
+        Switching again changes nothing. Raises NotFound.
+        """
 
     def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         """Start one rank where `task` says; its id. A rank that is there already is not started again."""
 
-    def stop(self, job: Job, task_id: str, reason: str) -> None:
+    def stop(self, cluster: str, task_id: str, reason: str) -> None:
         """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
 
 

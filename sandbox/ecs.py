@@ -26,7 +26,7 @@ class Ecs:
         """What is served, by operation name."""
         instances = InstanceOperations(self._state, self.agents).operations()
         tasks = TaskOperations(self._state, self.agents).operations()
-        served = [*instances, *tasks, self.tag_resource, self.list_tags_for_resource]
+        served = [*instances, *tasks, self.tag_resource, self.untag_resource, self.list_tags_for_resource]
         return {_operation_name(operation): self._locked(operation) for operation in served}
 
     def register_node(self, node_id: str, cluster: str, gpus: int, tags: dict[str, str]) -> ContainerInstance:
@@ -54,6 +54,15 @@ class Ecs:
         asked = resource_tags(tags) | resource_tags(added, "aws:RequestTag/") | {"aws:TagKeys": list(added)}
         caller.must_be_allowed("ecs:TagResource", request["resourceArn"], asked)
         tags.update(added)
+        return {}
+
+    def untag_resource(self, caller: Caller, request: Json) -> Json:
+        """UntagResource. A tag that is not there is no error."""
+        tags = self._tags_of(request["resourceArn"])
+        asked = resource_tags(tags) | {"aws:TagKeys": list(request["tagKeys"])}
+        caller.must_be_allowed("ecs:UntagResource", request["resourceArn"], asked)
+        for key in request["tagKeys"]:
+            tags.pop(key, None)
         return {}
 
     def list_tags_for_resource(self, caller: Caller, request: Json) -> Json:

@@ -71,7 +71,6 @@ class FunctionSpec:
         return f"nodeheal-{self.stem.replace('_', '-')}"
 
 
-_FIND = (FIND_NODE, SEE_NODE)
 SEE_COMMAND = Permission(
     "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
 )
@@ -97,7 +96,8 @@ FUNCTIONS = (
     FunctionSpec(
         "sweep",
         (
-            *_FIND,
+            FIND_NODE,
+            SEE_NODE,
             Permission(
                 "see whether the SSM agent of a silent node answers; the call takes no resource",
                 ("ssm:DescribeInstanceInformation",),
@@ -119,7 +119,7 @@ FUNCTIONS = (
     FunctionSpec("decide_next_step", (READ_POLICY, SEE_COMMAND), keep_warm=True),
     FunctionSpec(
         "isolate_node",
-        (*_FIND, *SEE_MACHINES, SWITCH_NODE, *_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME),
+        (FIND_NODE, *SEE_MACHINES, *SWITCH_NODE, *_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME),
         keep_warm=True,
     ),
     FunctionSpec("reserve_attempt", keep_warm=True),
@@ -140,7 +140,7 @@ FUNCTIONS = (
     ),
     FunctionSpec(
         "return_to_service",
-        (*_FIND, SWITCH_NODE, *SEE_MACHINES, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
+        (FIND_NODE, *SWITCH_NODE, *SEE_MACHINES, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
     ),
     FunctionSpec("wait_for_news", (RESUME, ANNOUNCE)),
     FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE)),
@@ -149,7 +149,7 @@ FUNCTIONS = (
     FunctionSpec(
         "launch_gang",
         (
-            *_FIND,
+            FIND_NODE,
             Permission(
                 "start a rank on a node of the cluster, marked as ours",
                 ("ecs:StartTask",),

@@ -87,11 +87,19 @@ SEE_NODE = Permission(
     (CONTAINER_INSTANCES,),
     IN_CLUSTER,
 )
-SWITCH_NODE = Permission(
-    "take a node that the operator enrolled out of service, or back in",
-    ("ecs:UpdateContainerInstancesState",),
-    (CONTAINER_INSTANCES,),
-    MANAGED_IN_CLUSTER,
+SWITCH_NODE = (
+    Permission(
+        "take a node that the operator enrolled out of service, or back in",
+        ("ecs:UpdateContainerInstancesState",),
+        (CONTAINER_INSTANCES,),
+        MANAGED_IN_CLUSTER,
+    ),
+    Permission(
+        "say on a node that the operator enrolled which incident holds it, in this one tag, and take that off again",
+        ("ecs:TagResource", "ecs:UntagResource"),
+        (CONTAINER_INSTANCES,),
+        {"StringEquals": MANAGED, "ForAllValues:StringEquals": {"aws:TagKeys": names.ISOLATED_TAG}},
+    ),
 )
 STOP_TASK = Permission("stop only tasks that nodeheal started", ("ecs:StopTask",), (TASKS,), MANAGED_IN_CLUSTER)
 SIGN_UPLOADS = Permission(

@@ -51,6 +51,8 @@ CHECKPOINT_DOCUMENT = "nodeheal-checkpoint-now"
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
 MANAGED_TAG_VALUE = "true"
+# On the container instance of an isolated node: the incident that holds it. For people; nothing is decided by it.
+ISOLATED_TAG = "nodeheal:isolated-by"
 # Which replacement an instance was launched for: a call that is repeated finds what the first one launched.
 LAUNCH_TAG = "nodeheal:launched-for"
 
