@@ -19,6 +19,7 @@ BROKEN_LINK = (
     "NVRM: Xid (PCI:0000:b9:00): 74, pid=<unknown>, name=<unknown>, "
     "NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
 )
+ECC = "NVRM: Xid (PCI:0000:b9:00): 48, pid=<unknown>, name=<unknown>, An uncorrectable double bit error (DBE)"
 RECOVERED, HUMAN, OBSERVED = "[nodeheal] recovered", "[nodeheal] needs a human", "[nodeheal] observed only"
 QUESTION, TRIPPED, NO_CAPACITY = "[nodeheal] approve?", "[nodeheal] breaker open", "[nodeheal] no capacity"
 STALE = timedelta(hours=1)
@@ -49,6 +50,14 @@ def _will_not_come_back(story: Story) -> str:
 def _nothing_to_be_had(story: Story) -> str:
     story.sandbox.behave(no_capacity=-1)
     return "EC2 has no such machine to give, whoever asks"
+
+
+def _second_fault(story: Story) -> str:
+    """Another fault of the same node, while the first one is being dealt with."""
+    if story.told.incident is None:
+        return ""
+    story.break_again(ECC)
+    return f"{story.victim} reports another fault: {ECC.partition('Xid')[2]}"
 
 
 def _answers(word: str) -> Move:
@@ -222,6 +231,14 @@ STORIES: dict[str, Named] = {
             moves=(_breaker_is_reset,),
             expects=_expects(Ending.OBSERVED_ONLY, True, False, TRIPPED, OBSERVED),
         ),
+    ),
+    "two-faults": Named(
+        "one node reports two faults: one incident, one recovery, one email",
+        _fallen(moves=(_second_fault,), expects=_expects(Ending.RECOVERED, True, True, RECOVERED)),
+    ),
+    "two-nodes": Named(
+        "two nodes of one job fail: one after the other is healed, and the last one brings the job back",
+        _fallen(breaks=2, expects=_expects(Ending.RECOVERED, True, True, RECOVERED, RECOVERED)),
     ),
     "paused": Named(
         "an operator has paused the pool; nodeheal only tells",

@@ -258,8 +258,12 @@ class Story:
         told.step_at_fault = told.training.read().step_at(told.fault_at)
         self._line(told.fault_at, "fault", f"{victim.node_id}'s kernel log: {self.script.fault_line}")
 
-    def _inject(self, handle: NodeHandle) -> float:
-        line, script = self.script.fault_line, self.script
+    def break_again(self, line: str) -> None:
+        """Another fault of the node that is broken already."""
+        self._inject(self._handles[1], line)
+
+    def _inject(self, handle: NodeHandle, line: str = "") -> float:
+        line, script = line or self.script.fault_line, self.script
         return self.sandbox.inject(handle, line, persists=script.persists, kill_rank=script.kills_rank)
 
     def _watch(self) -> None:

@@ -36,21 +36,11 @@ def _of_ecs(cluster_arn: str) -> tuple[Route, ...]:
         "startedBy": [{"exists": False}, {"anything-but": {"prefix": f"{names.STARTED_BY_PREFIX}/"}}],
         "stoppedReason": [{"prefix": "Host EC2 (instance "}],
     }
+    connection = "The ECS agent of a node was connected or disconnected: normal by itself, and a witness of silence"
+    health = "ECS's own checks on a node failed, or pass again"
     return (
-        _route(
-            "NodeConnected",
-            "The ECS agent of a node was connected or disconnected: normal by itself, and a witness of silence",
-            "aws.ecs",
-            (names.ECS_INSTANCE_STATE_CHANGE,),
-            ours,
-        ),
-        _route(
-            "NodeHealthChanged",
-            "ECS's own checks on a node failed, or pass again",
-            "aws.ecs",
-            (names.ECS_INSTANCE_HEALTH_CHANGE,),
-            ours,
-        ),
+        _route("NodeConnected", connection, "aws.ecs", (names.ECS_INSTANCE_STATE_CHANGE,), ours),
+        _route("NodeHealthChanged", health, "aws.ecs", (names.ECS_INSTANCE_HEALTH_CHANGE,), ours),
         _route("TaskLost", "A task ended because its node is gone", "aws.ecs", (names.ECS_TASK_STATE_CHANGE,), lost),
     )
 

@@ -160,7 +160,7 @@ class CommonCause:
 
 def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> CommonCause | None:
     """What so many failing nodes have in common that the breaker trips; None: it does not."""
-    if fault.is_by_hand:
+    if fault.is_by_hand or fault.key in policy.breaker.departures:
         return None
     limit = policy.breaker.limit(history.surroundings.pool_nodes)
     event, reset_at = fault.event, history.surroundings.pool.breaker_reset_at
@@ -169,9 +169,10 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
     for s in _within(history, event.observed_at, policy.breaker.window_seconds):
         if reset_at is not None and s.at <= reset_at:
             continue  # a human has looked at it
-        is_fault = s.code != OPERATOR_REQUEST and _height(s, event.pool, policy) >= HEIGHT[Action.ISOLATE]
-        if is_fault:
-            failing.setdefault(s.node_id, (f"{s.family.value}/{s.code}", dict(s.labels)))
+        key = f"{s.family.value}/{s.code}"
+        is_asked_for = s.code == OPERATOR_REQUEST or key in policy.breaker.departures
+        if not is_asked_for and _height(s, event.pool, policy) >= HEIGHT[Action.ISOLATE]:
+            failing.setdefault(s.node_id, (key, dict(s.labels)))
             began = min(began, s.at)
     if len(failing) < limit:
         return None

@@ -144,6 +144,8 @@ def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
     killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in case.beside) and seen.restart is None
     if case.fault.next_rung is NextRung.job_end and not killed_the_job:
         return None  # its job had ended by itself before anything was touched
+    if seen.restart and seen.job_is_left_to:
+        return None
     if seen.restart:
         return say.hand_over(f"{seen.told()}, but the job could not be restarted: {seen.restart.reason}")
     where = f"with {seen.replacement} in place of the broken node" if seen.replacement else "on the same nodes"
@@ -156,4 +158,6 @@ def _ended(say: Spell, seen: Progress, fault: Fault) -> str:
     proof = seen.proof.reason if seen.proof else ""
     job = "no job of ours was running here" if say.job_id is None else "its job had ended before"
     job = seen.restart.reason if seen.restart else job
+    if seen.job_is_left_to:
+        job = f"{say.job_id} is brought back by {seen.job_is_left_to}, which heals another of its nodes"
     return f"{fault.title}: {'; '.join(filter(None, [seen.told(), proof, job]))}"

@@ -229,6 +229,15 @@ class Breaker(Frozen):
     max_nodes: int = Field(default=10, ge=2, description="so many nodes always trip it")
     percent: float = Field(default=10.0, gt=0, le=100, description="of the pool's nodes, between those two")
     window_seconds: int = Field(default=600, gt=0, le=LONGEST, description="seconds in which failing nodes are counted")
+    departures: tuple[Fault, ...] = Field(
+        default=(
+            "host/instance_gone",
+            "host/reservation_interruption",
+            "host/scheduled_event",
+            "host/spot_interruption",
+        ),
+        description="faults that never trip it: the provider takes nodes away, many at once, and says so",
+    )
     stale_seconds: int = Field(
         default=600,
         ge=0,

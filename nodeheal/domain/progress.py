@@ -77,9 +77,14 @@ class Progress:
         return self.proof is not None and self.proof.outcome is Outcome.DONE and not self.contradiction
 
     @property
+    def job_is_left_to(self) -> str:
+        """The incident that brings the job back instead of this one; empty: this one does."""
+        return self.restart.evidence.get("left_to", "") if self.restart is not None else ""
+
+    @property
     def has_stopped_job(self) -> bool:
         """Whether the job was stopped for this recovery and has not been brought back."""
-        is_back = self.restart is not None and self.restart.outcome is Outcome.DONE
+        is_back = self.restart is not None and (self.restart.outcome is Outcome.DONE or bool(self.job_is_left_to))
         return (self.is_isolated or self.restart is not None) and not is_back and not self.job_is_over
 
     def told(self) -> str:

@@ -18,6 +18,7 @@ from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, resume_if_co
 from nodeheal.services.stop_gang import current_run, is_newer_than_fault, may_write, run_key
 
 GANG_RUNNING = "gang_running"
+LEFT_TO = "left_to"  # evidence of a refusal: the incident that will bring the job back
 
 
 def submit_job(job: Job, nodes: Sequence[Node], ports: Ports, policy: RecoveryPolicy | None = None) -> Run:
@@ -53,9 +54,10 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
             _refuse(request, ports, f"{', '.join(alive)} of run {last.number} may still be writing checkpoints")
             return
         nodes = _nodes_for(request, last, ports, policy)
-        unfit = [why for node in nodes if (why := _why_unfit(node, request, ports, policy))]
+        unfit = [(node, why) for node in nodes if (why := _why_unfit(node, request, ports, policy))]
         if unfit:
-            _refuse(request, ports, "; ".join(unfit))
+            why = "; ".join(why for _, why in unfit)
+            _refuse(request, ports, why, _left_to([node for node, _ in unfit], ports))
             return
         last = _record_run(job, nodes, launch_id(request), ports)
         job = replace(job, current_run=last.number)
@@ -81,8 +83,17 @@ def launch_id(request: StepRequest) -> str:
     return f"{request.incident_id}/{request.turn}"
 
 
-def _refuse(request: StepRequest, ports: Ports, why: str) -> None:
-    ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why))
+def _refuse(request: StepRequest, ports: Ports, why: str, evidence: dict[str, str] | None = None) -> None:
+    ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why, evidence=evidence))
+
+
+def _left_to(unfit: Sequence[Node], ports: Ports) -> dict[str, str]:
+    """Who brings the job back instead: the last of its nodes to be healed. Nothing, where one of them has nobody."""
+    incidents = [node.open_incident for node in unfit]
+    heads = [ports.incidents.history(name).incident for name in incidents if name is not None]
+    if len(heads) < len(unfit) or any(head.ending is not None or head.job_id is None for head in heads):
+        return {}
+    return {LEFT_TO: heads[-1].incident_id}
 
 
 def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
@@ -92,6 +103,8 @@ def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryP
     if node.open_incident in (None, request.incident_id):
         return ""
     fault = read_case(ports.incidents.history(str(node.open_incident)), policy).fault
+    if node.good_since is not None and node.good_since >= fault.alike[-1].observed_at:
+        return ""  # it has passed its diagnostics since, and is back already
     # What lets a job finish first lets it start again first, too.
     is_in_the_way = fault.touches_the_node and fault.next_rung is not NextRung.job_end
     return f"{node.node_id} has {fault.title}" if is_in_the_way else ""

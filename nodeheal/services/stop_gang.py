@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import Outcome
+from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.policy import RecoveryPolicy
@@ -77,9 +77,11 @@ def current_run(job_id: str | None, ports: Ports) -> tuple[Job | None, Run | Non
 
 
 def may_write(task: GangTask, ports: Ports) -> bool:
-    """Whether this rank can still be writing: it has not been seen to stop, and its node has not rebooted since."""
+    """Whether this rank can still be writing: it has not been seen to stop, and its node has neither rebooted since
+    nor been given up for good."""
     node = ports.nodes.get(task.node_id)
-    return not task.has_stopped and (node is None or node.boot_id == task.boot_id)
+    is_same_boot = node is None or (node.boot_id == task.boot_id and node.state is not NodeState.RETIRED)
+    return not task.has_stopped and is_same_boot
 
 
 def _enter(run: Run, incident_id: str, ports: Ports) -> None:

@@ -8,6 +8,7 @@ import pytest
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, Outcome, Step
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.pool import Pool
+from nodeheal.domain.surroundings import Sighting
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import crowd, with_policy
@@ -328,3 +329,24 @@ def test_a_node_that_has_fallen_silent_is_not_asked() -> None:
 
 def test_a_node_that_nobody_may_go_on_with_is_not_asked_either() -> None:
     assert Story(xid(79), policy=SAVING).isolated().amid(pool=OPEN).next().awaits is Awaited.BREAKER
+
+
+# What trips no breaker -----------------------------------------------------------------------------------------------
+
+
+def gone(name: str, code: str) -> Sighting:
+    return Sighting(f"e-{name}", name, NOW, Family.host, code)
+
+
+def test_spot_nodes_that_are_taken_back_together_trip_nothing() -> None:
+    others = tuple(gone(f"mi-spot-{n}", "spot_interruption") for n in range(12))
+    spot = xid(79, family=Family.host, code="spot_interruption", source="aws.ec2")
+
+    assert Story(spot).amid(sightings=others, pool_nodes=12).next().step is Step.ISOLATE
+    assert Story(xid(79)).amid(sightings=others, pool_nodes=12).next().step is Step.ISOLATE
+
+
+def test_nodes_that_operators_ask_about_trip_nothing() -> None:
+    others = tuple(gone(f"mi-hand-{n}", "operator_request") for n in range(12))
+
+    assert Story(xid(79)).amid(sightings=others, pool_nodes=12).next().step is Step.ISOLATE

@@ -1,0 +1,60 @@
+"""Two nodes of one job fail: both are healed, and the last of them brings the job back."""
+
+from dataclasses import replace
+
+from nodeheal.contract.vocabulary import Ending, Outcome, Step
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.services.ingest import ingest
+from nodeheal.services.launch_gang import LEFT_TO, launch_gang
+from tests.unit.builders import ACT, xid
+from tests.unit.test_decide import Story
+from tests.unit.test_steps import B, Incident
+
+OTHER = xid(79, node_id=B, instance_id=B, event_id="on-b")
+
+
+def healed() -> Incident:
+    """The incident on A, healed and about to restart the job, while B has one of its own."""
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    ingest(OTHER, it.ports, ACT)
+    return it
+
+
+def test_the_job_is_left_to_the_incident_that_still_heals_one_of_its_nodes() -> None:
+    it = healed()
+    request = it.request()
+    assert request.decision.step is Step.RESTART_WORKLOAD
+
+    launch_gang(request, it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert it.resumed().evidence == {LEFT_TO: incident_id_of(OTHER)}
+
+
+def test_what_leaves_the_job_to_another_has_recovered_and_says_who_brings_it_back() -> None:
+    story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE)
+    story = story.then(Outcome.REFUSED, "mi-b has XID 79", evidence={"left_to": "inc-7"})
+
+    assert story.next().ending is Ending.RECOVERED
+    assert "llama is brought back by inc-7" in story.next().reason
+
+
+def test_a_node_that_has_passed_its_diagnostics_since_is_fit_for_the_gang() -> None:
+    it = healed()
+    it.ports.nodes.save(replace(it.node(B), good_since=it.clock()))
+
+    launch_gang(it.request(), it.ports, ACT)
+
+    assert it.is_waiting()  # for the ranks, which have been started
+
+
+def test_a_node_that_only_a_human_has_leaves_the_job_to_nobody() -> None:
+    it = healed()
+    incident = it.ports.incidents.history(incident_id_of(OTHER)).incident
+    it.ports.incidents.finish(replace(incident, ending=Ending.HANDED_TO_A_HUMAN))
+
+    launch_gang(it.request(), it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert it.resumed().evidence == {}
