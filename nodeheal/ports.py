@@ -13,6 +13,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
 from nodeheal.domain.evidence import Diagnosis, Upload
+from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine
@@ -190,6 +191,25 @@ class Scheduler(Protocol):
         """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
 
 
+class Guests(Protocol):
+    """Knows the tasks of others on a node: those that nobody else would start again."""
+
+    def on(self, node: Node, seat: Seat) -> Sequence[Guest]:
+        """The guests that run there."""
+
+    def stop(self, node: Node, guest: Guest, reason: str) -> bool:
+        """Ask it to end, with the grace that its definition gives. False: it had ended otherwise, or is not known.
+
+        Asked again with the same reason, it answers the same.
+        """
+
+    def start(self, node: Node, seat: Seat, guest: Guest) -> str:
+        """Start its successor there; the successor's id. One that was started before is not started again.
+
+        Raises PlacementRefused.
+        """
+
+
 # Gives leave to upload to this key, at most so many bytes, until then. Nothing is written by asking.
 SignUpload = Callable[[str, int, datetime], Upload]
 
@@ -322,6 +342,7 @@ class Ports:
     waits: WaitStore
     jobs: JobStore
     scheduler: Scheduler
+    guests: Guests
     commands: NodeCommands
     machines: Machines
     workflows: Workflows

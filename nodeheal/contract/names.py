@@ -58,6 +58,8 @@ LAUNCH_TAG = "nodeheal:launched-for"
 
 # What the ECS agent sees as `startedBy`; ECS allows letters, digits, '-', '/', '_', 128 characters.
 STARTED_BY_PREFIX = "nodeheal"
+# The same for a task of others that was stopped for a recovery and started again: none of ours, so it begins otherwise.
+GUEST_PREFIX = "nodeheal-guest"
 
 # Environment of the functions ----------------------------------------------------------------------------------------
 ENV_TABLE = "NODEHEAL_TABLE"

@@ -9,6 +9,7 @@ from nodeheal.domain.machine import SWITCH_OFF, Owner
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Seat
+from nodeheal.services.guests import set_guests_aside
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, tell, token_of
 from nodeheal.services.stop_gang import stop_and_resume
 
@@ -40,7 +41,9 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         return
     _switch_off(node, seat, request, ports)
     tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
-    done = result_of(request, ports, Outcome.DONE, "drained, and its gang has stopped", evidence={"drained": "true"})
+    guests = set_guests_aside(request, node, seat, ports, policy)
+    why = f"drained, and its gang has stopped{guests}"
+    done = result_of(request, ports, Outcome.DONE, why, evidence={"drained": "true"})
     stop_and_resume(request, ports, policy, done)
 
 
