@@ -14,6 +14,7 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.evidence import Diagnosis, Upload
+from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine
@@ -165,23 +166,50 @@ class JobStore(Protocol):
         """Write the run if its version is still the stored one (0: if it does not exist)."""
 
 
+@dataclass(frozen=True)
+class Seat:
+    """A node as its scheduler knows it: by which name, and whether it takes new work."""
+
+    placement: str
+    is_on: bool
+
+
 class Scheduler(Protocol):
     """Places training tasks on nodes: ECS today."""
 
-    def placement(self, node: Node) -> str:
-        """The scheduler's own name of the node. Raises NotFound."""
+    def look(self, node: Node) -> Seat:
+        """Where the node is now. Raises NotFound."""
 
-    def drain(self, node: Node) -> bool:
-        """Take no new work here. False: it was so already, and not by us."""
+    def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
+        """Take new work here, or none; while there is none, say there for whoever looks which incident it is for.
 
-    def activate(self, node: Node) -> None:
-        """Take work here again."""
+        Switching again changes nothing. Raises NotFound.
+        """
 
     def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         """Start one rank where `task` says; its id. A rank that is there already is not started again."""
 
-    def stop(self, job: Job, task_id: str, reason: str) -> None:
+    def stop(self, cluster: str, task_id: str, reason: str) -> None:
         """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
+
+
+class Guests(Protocol):
+    """Knows the tasks of others on a node: those that nobody else would start again."""
+
+    def on(self, node: Node, seat: Seat) -> Sequence[Guest]:
+        """The guests that run there."""
+
+    def stop(self, node: Node, guest: Guest, reason: str) -> bool:
+        """Ask it to end, with the grace that its definition gives. False: it had ended otherwise, or is not known.
+
+        Asked again with the same reason, it answers the same.
+        """
+
+    def start(self, node: Node, seat: Seat, guest: Guest) -> str:
+        """Start its successor there; the successor's id. One that was started before is not started again.
+
+        Raises PlacementRefused.
+        """
 
 
 # Gives leave to upload to this key, at most so many bytes, until then. Nothing is written by asking.
@@ -320,6 +348,7 @@ class Ports:
     waits: WaitStore
     jobs: JobStore
     scheduler: Scheduler
+    guests: Guests
     commands: NodeCommands
     machines: Machines
     workflows: Workflows

@@ -6,7 +6,8 @@ deployed control plane.
 
 import json
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -351,22 +352,26 @@ class Story:
 
 
 def executions(sandbox: Sandbox) -> list[dict[str, Any]]:
-    """Every execution in order of its start: name, state machine, status and the states that it went through."""
+    """Every execution in order of its start: name, machine, status, the states it went through, what it is billed."""
     client = sandbox.client("stepfunctions")
     found = []
     for machine in client.list_state_machines()["stateMachines"]:
         for run in client.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]:
-            events = client.get_paginator("get_execution_history").paginate(executionArn=run["executionArn"])
-            path = [
-                event["stateEnteredEventDetails"]["name"]
-                for page in events
-                for event in page["events"]
-                if "stateEnteredEventDetails" in event
-            ]
-            found.append(
-                (
-                    run["startDate"],
-                    {"name": run["name"], "machine": machine["name"], "status": run["status"], "path": path},
-                )
-            )
+            pages = client.get_paginator("get_execution_history").paginate(executionArn=run["executionArn"])
+            events = [event for page in pages for event in page["events"]]
+            told = {
+                "name": run["name"],
+                "machine": machine["name"],
+                "status": run["status"],
+                "path": [e["stateEnteredEventDetails"]["name"] for e in events if "stateEnteredEventDetails" in e],
+                "transitions": _billed_transitions(events),
+            }
+            found.append((run["startDate"], told))
     return [run for _, run in sorted(found, key=lambda pair: pair[0])]
+
+
+def _billed_transitions(events: Sequence[Mapping[str, Any]]) -> int:
+    """Every state entered, and every retry: a task that is scheduled without its state being entered again."""
+    kinds = Counter(event["type"] for event in events)
+    entered = sum(times for kind, times in kinds.items() if kind.endswith("StateEntered"))
+    return entered + max(0, kinds["TaskScheduled"] - kinds["TaskStateEntered"])

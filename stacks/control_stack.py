@@ -127,7 +127,7 @@ class ControlStack(cdk.Stack):
 
     def _role(self, spec: FunctionSpec) -> iam.Role:
         permissions = spec.every_permission
-        if spec.stem == "launch_gang" and self._settings.task_role_arns:
+        if spec.stem in ("launch_gang", "end_incident") and self._settings.task_role_arns:
             permissions = (*permissions, pass_task_roles(self._settings.task_role_arns))
         if spec.stem == "replace_node" and self._settings.instance_role_arns:
             permissions = (*permissions, pass_instance_roles(self._settings.instance_role_arns))

@@ -13,23 +13,21 @@ from stacks.machine_permissions import (
 )
 from stacks.permission import (
     ANNOUNCE,
-    CONTAINER_INSTANCES,
     FIND_NODE,
-    IN_CLUSTER,
     KEEP_FAILED,
-    MARKED_IN_CLUSTER,
     QUARANTINE,
     READ_APPROVAL_KEY,
     READ_POLICY,
     RESUME,
     SEE_NODE,
+    SEE_TASKS,
+    SEE_TASKS_ON_NODE,
     SIGN_UPLOADS,
     START_RECOVERY,
+    START_TASK,
     STATE,
     STOP_TASK,
     SWITCH_NODE,
-    TASK_DEFINITIONS,
-    TASKS,
     Permission,
     own_log,
     send_command,
@@ -71,10 +69,10 @@ class FunctionSpec:
         return f"nodeheal-{self.stem.replace('_', '-')}"
 
 
-_FIND = (FIND_NODE, SEE_NODE)
 SEE_COMMAND = Permission(
     "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
 )
+_SEE_GUESTS = (SEE_TASKS_ON_NODE, SEE_TASKS)
 _ASK_FOR_CHECKPOINT = send_command("ask a gang for a checkpoint before it is stopped", names.CHECKPOINT_DOCUMENT)
 
 FUNCTIONS = (
@@ -97,7 +95,8 @@ FUNCTIONS = (
     FunctionSpec(
         "sweep",
         (
-            *_FIND,
+            FIND_NODE,
+            SEE_NODE,
             Permission(
                 "see whether the SSM agent of a silent node answers; the call takes no resource",
                 ("ssm:DescribeInstanceInformation",),
@@ -119,7 +118,7 @@ FUNCTIONS = (
     FunctionSpec("decide_next_step", (READ_POLICY, SEE_COMMAND), keep_warm=True),
     FunctionSpec(
         "isolate_node",
-        (*_FIND, *SEE_MACHINES, SWITCH_NODE, *_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME),
+        (FIND_NODE, *SEE_MACHINES, *SWITCH_NODE, *_SEE_GUESTS, *_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME),
         keep_warm=True,
     ),
     FunctionSpec("reserve_attempt", keep_warm=True),
@@ -140,7 +139,7 @@ FUNCTIONS = (
     ),
     FunctionSpec(
         "return_to_service",
-        (*_FIND, SWITCH_NODE, *SEE_MACHINES, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
+        (FIND_NODE, *SWITCH_NODE, *SEE_MACHINES, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
     ),
     FunctionSpec("wait_for_news", (RESUME, ANNOUNCE)),
     FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE)),
@@ -149,20 +148,8 @@ FUNCTIONS = (
     FunctionSpec(
         "launch_gang",
         (
-            *_FIND,
-            Permission(
-                "start a rank on a node of the cluster, marked as ours",
-                ("ecs:StartTask",),
-                (TASK_DEFINITIONS,),
-                MARKED_IN_CLUSTER,
-            ),
-            Permission(
-                "mark a task as it is started, and at no other time",
-                ("ecs:TagResource",),
-                (TASKS,),
-                {"StringEquals": {"ecs:CreateAction": "StartTask"}},
-            ),
-            Permission("see which ranks are there already", ("ecs:ListTasks",), (CONTAINER_INSTANCES,), IN_CLUSTER),
+            FIND_NODE,
+            *START_TASK,
             STOP_TASK,
             READ_POLICY,
             RESUME,
@@ -177,7 +164,7 @@ FUNCTIONS = (
             SEE_LAUNCHES,
         ),
     ),
-    FunctionSpec("end_incident", (ANNOUNCE, READ_POLICY, RESUME)),
+    FunctionSpec("end_incident", (FIND_NODE, *START_TASK, ANNOUNCE, READ_POLICY, RESUME)),
     FunctionSpec("validate_policy"),
     FunctionSpec("notify", (Permission("tell the operators", ("sns:Publish",), ("{topic}",)),), is_event_driven=True),
 )
@@ -194,9 +181,9 @@ def pass_instance_roles(instance_role_arns: tuple[str, ...]) -> Permission:
 
 
 def pass_task_roles(task_role_arns: tuple[str, ...]) -> Permission:
-    """What launch_gang needs besides where jobs have task roles. Named in the settings, one by one."""
+    """What starts tasks needs besides where they have task roles. Named in the settings, one by one."""
     return Permission(
-        "give a restarted rank the task role that its definition names",
+        "give a restarted task the task role that its definition names",
         ("iam:PassRole",),
         task_role_arns,
         {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}},

@@ -124,7 +124,7 @@ COMMANDS: Mapping[str, tuple[Permission, ...]] = {
     "nodes list": (READ,),
     "nodes show": (READ, *_POLICY),
     "nodes enroll": (READ, WRITE, *_ENROL),
-    "nodes release": (*_DECIDE, FIND_NODE, SWITCH_NODE),
+    "nodes release": (*_DECIDE, FIND_NODE, *SWITCH_NODE),
     "nodes retire": (*_DECIDE, *_ENROL),
     "nodes isolate": (READ, ASK),
     "nodes reboot": (READ, ASK),

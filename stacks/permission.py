@@ -87,13 +87,43 @@ SEE_NODE = Permission(
     (CONTAINER_INSTANCES,),
     IN_CLUSTER,
 )
-SWITCH_NODE = Permission(
-    "take a node that the operator enrolled out of service, or back in",
-    ("ecs:UpdateContainerInstancesState",),
-    (CONTAINER_INSTANCES,),
+SWITCH_NODE = (
+    Permission(
+        "take a node that the operator enrolled out of service, or back in",
+        ("ecs:UpdateContainerInstancesState",),
+        (CONTAINER_INSTANCES,),
+        MANAGED_IN_CLUSTER,
+    ),
+    Permission(
+        "say on a node that the operator enrolled which incident holds it, in this one tag, and take that off again",
+        ("ecs:TagResource", "ecs:UntagResource"),
+        (CONTAINER_INSTANCES,),
+        {"StringEquals": MANAGED, "ForAllValues:StringEquals": {"aws:TagKeys": names.ISOLATED_TAG}},
+    ),
+)
+STOP_TASK = Permission(
+    "stop only tasks that nodeheal started, or whose owner has tagged them so",
+    ("ecs:StopTask",),
+    (TASKS,),
     MANAGED_IN_CLUSTER,
 )
-STOP_TASK = Permission("stop only tasks that nodeheal started", ("ecs:StopTask",), (TASKS,), MANAGED_IN_CLUSTER)
+SEE_TASKS_ON_NODE = Permission("see which tasks are on a node", ("ecs:ListTasks",), (CONTAINER_INSTANCES,), IN_CLUSTER)
+SEE_TASKS = Permission("see whose a task on a node is", ("ecs:DescribeTasks",), (TASKS,), IN_CLUSTER)
+START_TASK = (
+    Permission(
+        "start a task on a node of the cluster, marked as ours to stop",
+        ("ecs:StartTask",),
+        (TASK_DEFINITIONS,),
+        MARKED_IN_CLUSTER,
+    ),
+    Permission(
+        "mark a task as it is started, and at no other time",
+        ("ecs:TagResource",),
+        (TASKS,),
+        {"StringEquals": {"ecs:CreateAction": "StartTask"}},
+    ),
+    SEE_TASKS_ON_NODE,
+)
 SIGN_UPLOADS = Permission(
     "sign for a node's upload of evidence: what is signed can do no more than who signs",
     ("s3:PutObject",),

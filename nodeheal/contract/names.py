@@ -58,11 +58,15 @@ DRILL_MARK = "nodeheal-drill"
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
 MANAGED_TAG_VALUE = "true"
+# On the container instance of an isolated node: the incident that holds it. For people; nothing is decided by it.
+ISOLATED_TAG = "nodeheal:isolated-by"
 # Which replacement an instance was launched for: a call that is repeated finds what the first one launched.
 LAUNCH_TAG = "nodeheal:launched-for"
 
 # What the ECS agent sees as `startedBy`; ECS allows letters, digits, '-', '/', '_', 128 characters.
 STARTED_BY_PREFIX = "nodeheal"
+# The same for a task of others that was stopped for a recovery and started again: none of ours, so it begins otherwise.
+GUEST_PREFIX = "nodeheal-guest"
 
 # Environment of the functions ----------------------------------------------------------------------------------------
 ENV_TABLE = "NODEHEAL_TABLE"

@@ -42,6 +42,7 @@ class Run:
     started_at: datetime
     why: str
     tasks: tuple[GangTask, ...]
+    end_awaited_by: tuple[str, ...] = ()  # incidents whose workflows wait until every rank has stopped
     version: int = 0
 
     @property

@@ -149,6 +149,11 @@ class PoolPolicy(Frozen):
         default=None, ge=1, le=4, description="dcgmi diag -r for this pool; empty: the document's"
     )
     replacement: Replacement = Field(default_factory=Replacement)
+    stops_other_tasks: bool = Field(
+        default=False,
+        description="stop tasks of others (no service's) on a node that is isolated, where they carry the tag "
+        "nodeheal:managed, and start them again when a node is back; false: they are named and left to run",
+    )
     checks: tuple[Check, ...] = Field(
         default=(Check.dcgm,), min_length=1, description="what proves a repair, in this order"
     )

@@ -14,6 +14,7 @@ from nodeheal.domain.progress import Progress, read_progress
 from nodeheal.domain.surroundings import PastRecovery
 from nodeheal.ports import Ports
 from nodeheal.services.compose import compose
+from nodeheal.services.guests import bring_guests_back
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.wait_for_news import bring_news
@@ -29,23 +30,23 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     is_handed_over = ending is Ending.HANDED_TO_A_HUMAN
     state = IncidentState.ESCALATED if is_handed_over else IncidentState.CLOSED
     history = ports.incidents.history(request.incident_id)
-    closed = replace(
-        history.incident, state=state, ending=ending, summary=request.decision.reason, closed_at=ports.clock()
-    )
+    seen = read_progress(history, policy)
+    decided = request.decision
+    decided = decided.model_copy(update={"reason": decided.reason + bring_guests_back(request, history, seen, ports)})
+    closed = replace(history.incident, state=state, ending=ending, summary=decided.reason, closed_at=ports.clock())
     if history.incident.ending is None:
         ports.incidents.finish(closed)
     # From the history, and not from the pool's list, which lags: a spare that is forgotten is never free again.
     spares = {turn.result.replacement_node_id for turn in history.turns if turn.result} - {None, closed.node_id}
-    seen = read_progress(history, policy)
     job = ports.jobs.get(closed.job_id) if closed.job_id else None
     seen.job_is_over = job is not None and job.state is JobState.COMPLETED
     for spare in spares:
-        _let_go(str(spare), history, seen, request.decision, ports, policy)
-    node = _let_go(closed.node_id, history, seen, request.decision, ports, policy)
+        _let_go(str(spare), history, seen, decided, ports, policy)
+    node = _let_go(closed.node_id, history, seen, decided, ports, policy)
     _wake_who_waits_for_the_job(closed, ports)
     detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
-    ports.messenger.announce(detail_type, compose(history, seen, request.decision, node, ports.reading))
-    return result_of(request, ports, Outcome.DONE, request.decision.reason)
+    ports.messenger.announce(detail_type, compose(history, seen, decided, node, ports.reading))
+    return result_of(request, ports, Outcome.DONE, decided.reason)
 
 
 def _wake_who_waits_for_the_job(incident: Incident, ports: Ports) -> None:

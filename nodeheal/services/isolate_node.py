@@ -1,16 +1,18 @@
 """Take a node out of service: no new work, and the gang that it holds up is stopped."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nodeheal.contract.steps import EVIDENCE_CHARACTERS, StepRequest
 from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Provider
-from nodeheal.domain.errors import NotFound
+from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.machine import SWITCH_OFF, Owner
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import OTHER_OWNER
-from nodeheal.ports import Ports
-from nodeheal.services.steps import node_of, result_of, save_node, tell, token_of
+from nodeheal.ports import Ports, Seat
+from nodeheal.services.guests import set_guests_aside
+from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, tell, token_of
 from nodeheal.services.stop_gang import stop_and_resume
 
 DRAINED = "isolated"
@@ -28,21 +30,22 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         _answer(request, ports, Outcome.REFUSED, theirs, {OTHER_OWNER: "true"})
         return
     try:
-        ports.scheduler.placement(node)
+        seat = ports.scheduler.look(node)
     except NotFound as gone:  # found out before anything is marked, so that nothing stays isolated by accident
         _answer(request, ports, Outcome.FAILED, str(gone))
         return
-    isolated = moved(node, NodeState.ISOLATED, request.decision.reason)  # may raise: before anything is taken
+    moved(node, NodeState.ISOLATED, request.decision.reason)  # may raise: before anything is taken
     slots = policy.pool(node.pool).budget.slots(len(ports.nodes.in_pool(node.pool)))
     if not ports.pools.claim(node.pool, node.node_id, slots):
         held = _names_that_fit(ports.pools.holders(node.pool))
         full = f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({held})"
         _answer(request, ports, Outcome.REFUSED, full, {"wait_for": Awaited.BUDGET.value, HELD: held})
         return
-    save_node(ports, node, state=isolated.state, state_reason=isolated.state_reason)
-    _drain(node, ports)
+    _switch_off(node, seat, request, ports)
     tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
-    done = result_of(request, ports, Outcome.DONE, "drained, and its gang has stopped", evidence={"drained": "true"})
+    guests = set_guests_aside(request, node, seat, ports, policy)
+    why = f"drained, and its gang has stopped{guests}"
+    done = result_of(request, ports, Outcome.DONE, why, evidence={"drained": "true"})
     stop_and_resume(request, ports, policy, done)
 
 
@@ -75,12 +78,25 @@ def _answer(
     ports.workflows.resume(token_of(request), result_of(request, ports, outcome, why, evidence=evidence))
 
 
-def _drain(node: Node, ports: Ports) -> None:
-    """Drain, and remember whether it was us, so that only what we did is undone.
+def _switch_off(node: Node, seat: Seat, request: StepRequest, ports: Ports) -> None:
+    """Switch the node off, unless somebody else has done so: only what we did is undone at its return.
 
-    The intent is written first: a crash after the call must not leave a node draining for ever.
+    What was seen before is written before, over the very node that was read before the look. A repeated call sees a
+    node that is off, and knows from the record by whom. Nobody can tell whose switch came first where an operator's
+    falls between the look and ours: ECS has no conditional one.
     """
-    save_node(ports, node, drained_by_us=True)
-    was_active = ports.scheduler.drain(node)
-    if not was_active and not node.drained_by_us:
-        save_node(ports, node, drained_by_us=False)
+    for _ in range(SAVE_TRIES):
+        isolated = moved(node, NodeState.ISOLATED, request.decision.reason)
+        marked = replace(isolated, drained_by_us=node.drained_by_us or seat.is_on)
+        if ports.nodes.save(marked):
+            if marked.drained_by_us:
+                ports.scheduler.switch(marked, seat, is_on=False, isolated_by=request.incident_id)
+            return
+        node = node_of(node.node_id, ports)
+        seat = ports.scheduler.look(node)
+    raise NotAccepted(f"{node.node_id} is being written by others; it is isolated later")
+
+
+def switch_on(node: Node, ports: Ports) -> None:
+    """Undo the isolation. The caller forgets it afterwards, so that a crash between is made up for by a repeat."""
+    ports.scheduler.switch(node, ports.scheduler.look(node), is_on=True, isolated_by="")

@@ -130,7 +130,8 @@ def _record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
     """Write the run, then point the job and its nodes at it: what is started is always on record first."""
     number = job.current_run + 1
     tasks = tuple(
-        GangTask(node.node_id, rank, node.boot_id, ports.scheduler.placement(node)) for rank, node in enumerate(nodes)
+        GangTask(node.node_id, rank, node.boot_id, ports.scheduler.look(node).placement)
+        for rank, node in enumerate(nodes)
     )
     run = Run(job.job_id, number, ports.clock(), why, tasks)
     known = ports.jobs.get_run(job.job_id, number)
@@ -188,7 +189,7 @@ def _start(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> None:
             started.append(ports.scheduler.start(job, run, task, environment))
         except PlacementRefused:
             for task_id in started:
-                ports.scheduler.stop(job, task_id, f"nodeheal: rank {task.rank} of the gang was refused")
+                ports.scheduler.stop(job.cluster, task_id, f"nodeheal: rank {task.rank} of the gang was refused")
             raise
         _note_task_id(run, task.rank, started[-1], ports)
 

@@ -7,6 +7,7 @@ from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
+from nodeheal.services.isolate_node import switch_on
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.steps import node_of
 
@@ -20,7 +21,7 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
     if node.state not in OUT_OF_SERVICE:
         raise ValueError(f"{node_id} is {node.state}: nodeheal has not taken it out of service")
     if not retire and node.drained_by_us:
-        ports.scheduler.activate(node)
+        switch_on(node, ports)
     quarantined = moved(node, NodeState.QUARANTINED, why)
     freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why)
     if not ports.nodes.save(

@@ -8,6 +8,7 @@ from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports
+from nodeheal.services.isolate_node import switch_on
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.retire_broken import retire_broken
 from nodeheal.services.steps import node_of, result_of, save_node, tell
@@ -22,7 +23,7 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
     if not proof.is_proven or proof.proof is None or proof.proof.boot_id != node.boot_id:
         return result_of(request, ports, Outcome.REFUSED, f"boot {node.boot_id[:8]} has passed no diagnostics")
     if node.drained_by_us:
-        ports.scheduler.activate(node)
+        switch_on(node, ports)
     broken = ports.incidents.history(request.incident_id).incident.node_id
     if node.node_id != broken:
         return _join(request, node, broken, proof.proof.finished_at, ports)

@@ -1,14 +1,16 @@
 """Stop every task of a job's run, and resume the workflow when the last one is gone."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import NodeState, Outcome
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
-from nodeheal.services.steps import result_of, resume_if_complete, tell, token_of
+from nodeheal.services.steps import SAVE_TRIES, result_of, resume_if_complete, tell, token_of
 
 GANG_STOPPED = "gang_stopped"
 
@@ -16,6 +18,11 @@ GANG_STOPPED = "gang_stopped"
 def run_key(job_id: str, run: int) -> str:
     """How a wait names one run of a job."""
     return f"{job_id}/{run}"
+
+
+def stop_key(job_id: str, run: int, incident_id: str) -> str:
+    """How the wait of one incident for a run's end is named: two incidents on one gang wait side by side."""
+    return f"{run_key(job_id, run)}/{incident_id}"
 
 
 def stop_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -38,7 +45,7 @@ def stop_and_resume(request: StepRequest, ports: Ports, policy: RecoveryPolicy, 
         return
     wait = Wait(
         kind=GANG_STOPPED,
-        key=run_key(job.job_id, run.number),
+        key=stop_key(job.job_id, run.number, request.incident_id),
         token=token,
         incident_id=request.incident_id,
         deadline_at=ports.clock() + timedelta(seconds=request.decision.deadline_seconds),
@@ -46,12 +53,13 @@ def stop_and_resume(request: StepRequest, ports: Ports, policy: RecoveryPolicy, 
         result_json=result.model_dump_json(),
     )
     ports.waits.save(wait)
+    _enter(run, request.incident_id, ports)
     ask_for_checkpoint(job, alive, request, ports, policy)
     names = ", ".join(f"rank {task.rank} on {task.node_id}" for task in alive)
     tell(request, ports, "gang-stopping", f"stopping {job.job_id}, with its grace: {names}")
     for task in alive:
         if task.task_id:
-            ports.scheduler.stop(job, task.task_id, f"nodeheal: recovery {request.incident_id}")
+            ports.scheduler.stop(job.cluster, task.task_id, f"nodeheal: recovery {request.incident_id}")
     _strike_what_stopped_meanwhile(wait, job, run.number, ports)
 
 
@@ -74,6 +82,20 @@ def may_write(task: GangTask, ports: Ports) -> bool:
     node = ports.nodes.get(task.node_id)
     is_same_boot = node is None or (node.boot_id == task.boot_id and node.state is not NodeState.RETIRED)
     return not task.has_stopped and is_same_boot
+
+
+def _enter(run: Run, incident_id: str, ports: Ports) -> None:
+    """Put the incident on the run's list of who waits for its end: the events of its tasks are handed to these.
+
+    The run is written over what is stored: a task's end is recorded either before, and seen below, or after, by a
+    writer who then sees the list.
+    """
+    for _ in range(SAVE_TRIES):
+        stored = ports.jobs.get_run(run.job_id, run.number) or run
+        listed = replace(stored, end_awaited_by=(*stored.end_awaited_by, incident_id))
+        if incident_id in stored.end_awaited_by or ports.jobs.save_run(listed):
+            return
+    raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others; it is stopped later")
 
 
 def _strike_what_stopped_meanwhile(wait: Wait, job: Job, number: int, ports: Ports) -> None:

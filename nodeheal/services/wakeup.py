@@ -18,7 +18,7 @@ from nodeheal.services.reboot_node import BOOT
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
 from nodeheal.services.send_command import COMMAND
 from nodeheal.services.steps import SAVE_TRIES, resume, resume_if_complete, save_node
-from nodeheal.services.stop_gang import GANG_STOPPED, run_key
+from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wait_for_news import bring_news
 
@@ -90,7 +90,9 @@ def on_task_change(change: TaskChange, ports: Ports) -> None:
         resume_if_complete(ports, ports.waits.strike(GANG_RUNNING, key, change.placement))
     if change.status == "STOPPED":
         _tell_launch_of_a_death(change, key, ports)
-        resume_if_complete(ports, ports.waits.strike(GANG_STOPPED, key, change.placement))
+        for incident_id in run.end_awaited_by:
+            stopping = stop_key(change.job_id, change.run, incident_id)
+            resume_if_complete(ports, ports.waits.strike(GANG_STOPPED, stopping, change.placement))
         _settle_job(run, ports)
         _tell_who_waits_for_the_end(run, ports)
 

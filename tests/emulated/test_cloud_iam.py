@@ -155,6 +155,24 @@ def test_a_task_role_must_be_passed(lab: Lab) -> None:
     assert not is_denied(start(healer))
 
 
+def test_only_the_tag_that_says_which_incident_holds_a_node_may_be_set_and_taken_off(lab: Lab) -> None:
+    own_tag = {**TAGGED_RESOURCE, "ForAllValues:StringEquals": {"aws:TagKeys": names.ISOLATED_TAG}}
+    verbs = ("ecs:TagResource", "ecs:UntagResource")
+    healer = lab.as_role("tag-healer", [allow(verb, "*:container-instance/lab/*", own_tag) for verb in verbs], "ecs")
+
+    def tag(node: NodeHandle, key: str) -> Callable[[], Any]:
+        return lambda: healer.tag_resource(
+            resourceArn=node.container_instance_arn, tags=[{"key": key, "value": "inc-1"}]
+        )
+
+    assert is_denied(tag(lab.stranger, names.ISOLATED_TAG))
+    assert is_denied(tag(lab.enrolled, names.MANAGED_TAG))
+    assert not is_denied(tag(lab.enrolled, names.ISOLATED_TAG))
+    where = lab.enrolled.container_instance_arn
+    assert is_denied(lambda: healer.untag_resource(resourceArn=where, tagKeys=[names.MANAGED_TAG]))
+    assert not is_denied(lambda: healer.untag_resource(resourceArn=where, tagKeys=[names.ISOLATED_TAG]))
+
+
 def test_reading_needs_a_grant_too(lab: Lab) -> None:
     nobody = lab.as_role("read-nobody", [], "ecs")
     reader = lab.as_role("read-reader", [allow("ecs:ListContainerInstances", "*:cluster/lab")], "ecs")

@@ -19,7 +19,7 @@ from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.policy import RecoveryPolicy
-from tests.twins.test_stores import _dynamo_ports
+from tests.twins.test_stores import dynamo_ports
 from tests.unit.builders import FrozenClock
 
 BROKEN = '{"default_pool": {"mode": "destroy"}}'
@@ -87,7 +87,7 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
         monkeypatch.setenv(name, "test")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     with mock_aws():
-        _dynamo_ports(FrozenClock())
+        dynamo_ports(FrozenClock())
         yield Functions(CountingTable(boto3.client("dynamodb", region_name="us-east-1"), "state"))
 
 

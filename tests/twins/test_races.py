@@ -21,7 +21,7 @@ from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.ports import Wait
-from tests.twins.test_stores import _dynamo_ports, _incident
+from tests.twins.test_stores import _incident, dynamo_ports
 from tests.unit.builders import NOW, FrozenClock, node, xid
 
 CLOCK = FrozenClock()
@@ -56,7 +56,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[LateTable]:
         monkeypatch.setenv(name, "test")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     with mock_aws():
-        _dynamo_ports(CLOCK)
+        dynamo_ports(CLOCK)
         yield LateTable(boto3.client("dynamodb", region_name="us-east-1"), "state")
 
 

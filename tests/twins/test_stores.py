@@ -25,8 +25,8 @@ from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 REBOOTS = AttemptLimit(group=Action.REBOOT, limit=2, window_seconds=3600)
 
 
-def _dynamo_ports(clock: FrozenClock) -> Ports:
-    client = boto3.client("dynamodb", region_name="us-east-1")
+def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
+    client = boto3.client("dynamodb", region_name=region)
     keys = ("pk", "sk", names.INDEX_PARTITION_KEY, names.INDEX_SORT_KEY)
     client.create_table(
         TableName="state",
@@ -71,7 +71,7 @@ def ports(request: pytest.FixtureRequest, clock: FrozenClock, monkeypatch: pytes
         monkeypatch.setenv(name, "test")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     with mock_aws():
-        yield _dynamo_ports(clock)
+        yield dynamo_ports(clock)
 
 
 def _incident(**changes: object) -> Incident:

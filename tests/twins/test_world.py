@@ -28,7 +28,7 @@ from nodeheal.contract.vocabulary import Check, Escalation, Family, Outcome, Ste
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.ports import CommandStatus, NodeCommands, SignUpload
+from nodeheal.ports import CommandStatus, NodeCommands, Seat, SignUpload
 from tests.unit.builders import NOW, FrozenClock, node
 
 ARN = "arn:aws:ecs:us-east-1:111122223333:container-instance/training/0123456789abcdef"
@@ -76,9 +76,9 @@ on_ssm = pytest.mark.parametrize("aws", ["ssm"], indirect=True)
 on_workflows = pytest.mark.parametrize("aws", ["stepfunctions"], indirect=True)
 
 
-def registered(aws: Aws) -> Aws:
-    asked = {"cluster": "training", "filter": f"ec2InstanceId == {A}"}
-    return aws.answers("list_container_instances", {"containerInstanceArns": [ARN]}, asked)
+def registered(aws: Aws, status: str, arns: list[str]) -> Aws:
+    asked = {"cluster": "training", "filter": f"ec2InstanceId == {A}", **({"status": status} if status else {})}
+    return aws.answers("list_container_instances", {"containerInstanceArns": arns}, asked)
 
 
 # ECS -----------------------------------------------------------------------------------------------------------------
@@ -86,37 +86,43 @@ def registered(aws: Aws) -> Aws:
 
 @on_ecs
 def test_a_node_that_is_not_registered_is_not_found(aws: Aws) -> None:
-    aws.answers("list_container_instances", {"containerInstanceArns": []})
+    registered(aws, "ACTIVE", []), registered(aws, "", [])
 
     with pytest.raises(NotFound, match=f"{A} is not registered in ECS cluster training"):
-        EcsScheduler(aws, aws).placement(node())
+        EcsScheduler(aws, aws).look(node())
 
 
 @on_ecs
-def test_an_active_node_is_drained_and_one_that_drains_already_is_left_alone(aws: Aws) -> None:
+def test_a_node_in_service_is_found_by_one_call_and_one_that_drains_by_two(aws: Aws) -> None:
+    registered(aws, "ACTIVE", [ARN])
+    registered(aws, "ACTIVE", []), registered(aws, "", [ARN])
+
+    seats = [EcsScheduler(aws, aws).look(node()) for _ in range(2)]
+
+    assert seats == [Seat(ARN, is_on=True), Seat(ARN, is_on=False)]
+
+
+@on_ecs
+def test_a_node_is_switched_off_for_an_incident_that_is_named_there_and_on_again(aws: Aws) -> None:
     asked = {"cluster": "training", "containerInstances": [ARN]}
-    registered(aws).answers("describe_container_instances", {"containerInstances": [{"status": "ACTIVE"}]}, asked)
     aws.answers("update_container_instances_state", {"failures": []}, {**asked, "status": "DRAINING"})
-    registered(aws).answers("describe_container_instances", {"containerInstances": [{"status": "DRAINING"}]}, asked)
+    tag = {"key": "nodeheal:isolated-by", "value": "inc-1"}
+    aws.answers("tag_resource", {}, {"resourceArn": ARN, "tags": [tag]})
+    aws.answers("update_container_instances_state", {"failures": []}, {**asked, "status": "ACTIVE"})
+    aws.answers("untag_resource", {}, {"resourceArn": ARN, "tagKeys": ["nodeheal:isolated-by"]})
 
-    assert [EcsScheduler(aws, aws).drain(node()), EcsScheduler(aws, aws).drain(node())] == [True, False]
+    scheduler = EcsScheduler(aws, aws)
 
-
-@on_ecs
-def test_an_active_node_takes_work_again(aws: Aws) -> None:
-    asked = {"cluster": "training", "containerInstances": [ARN], "status": "ACTIVE"}
-    registered(aws).answers("update_container_instances_state", {"failures": []}, asked)
-
-    EcsScheduler(aws, aws).activate(node())
+    scheduler.switch(node(), Seat(ARN, is_on=True), is_on=False, isolated_by="inc-1")
+    scheduler.switch(node(), Seat(ARN, is_on=False), is_on=True, isolated_by="")
 
 
 @on_ecs
-def test_a_node_that_ecs_describes_no_more_is_still_drained_and_a_failure_is_told(aws: Aws) -> None:
-    registered(aws).answers("describe_container_instances", {"containerInstances": []})
+def test_a_node_that_ecs_knows_no_more_is_not_found_and_not_tagged(aws: Aws) -> None:
     aws.answers("update_container_instances_state", {"failures": [{"arn": ARN, "reason": "MISSING"}]})
 
     with pytest.raises(NotFound, match="MISSING"):
-        EcsScheduler(aws, aws).drain(node())
+        EcsScheduler(aws, aws).switch(node(), Seat(ARN, is_on=True), is_on=False, isolated_by="inc-1")
 
 
 @on_ecs
@@ -146,11 +152,11 @@ def test_a_task_that_ecs_has_forgotten_is_stopped_and_any_other_error_is_a_surpr
     aws.refuses("stop_task", "InvalidParameterException").refuses("stop_task", "ClusterNotFoundException")
     aws.refuses("stop_task", "ThrottlingException")
 
-    EcsScheduler(aws, aws).stop(LLAMA, TASK, "recovery")
+    EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
     with pytest.raises(ClientError, match="ClusterNotFound"):
-        EcsScheduler(aws, aws).stop(LLAMA, TASK, "recovery")
+        EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
     with pytest.raises(NotAccepted, match="StopTask: ThrottlingException"):
-        EcsScheduler(aws, aws).stop(LLAMA, TASK, "recovery")
+        EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
 
 
 # SSM -----------------------------------------------------------------------------------------------------------------

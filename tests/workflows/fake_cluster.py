@@ -4,6 +4,7 @@ A wait is resumed as soon as the step has been sent, by what the node or the sch
 it, its deadline passes.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from nodeheal.ports import Ports
 
 Json = dict[str, Any]
+MakePorts = Callable[[FrozenClock], "Ports"]
 BROKEN, PEER, SPARE = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 
 
@@ -51,10 +53,12 @@ LINKS = Links("https://approve.example/approval", b"key")
 class FakeCluster:
     """A job on two nodes and a spare. Attributes say how the world behaves from now on."""
 
-    def __init__(self, policy: RecoveryPolicy = ACT, spare: bool = True) -> None:
+    def __init__(self, policy: RecoveryPolicy = ACT, spare: bool = True, make_ports: MakePorts = memory_ports) -> None:
         self.clock = FrozenClock()
         self.policy = policy
-        self.ports: Ports = memory_ports(self.clock)
+        self.ports: Ports = make_ports(self.clock)
+        self.walked: list[Walk] = []  # every execution, the children before their parent
+        self.heard: Counter[str] = Counter()  # events that came, by who sends them
         self.node_returns = True
         self.diagnoses: dict[str, Verdict] = {}  # by node; OK where nothing is said; a node in `hangs` never answers
         self.hangs: set[str] = set()
@@ -78,11 +82,11 @@ class FakeCluster:
 
     def reports(self, event: HealthEvent) -> Walk:
         """The event arrives, and the incident that it opens is walked to its end."""
-        ingest(event, self.ports, self.policy)
+        self._ingest(event)
         self.incident_id = incident_id_of(event)
         for more in self.before_walk:
-            ingest(more, self.ports, self.policy)
-        return walk("recover_node", {"incident_id": self.incident_id}, self._answers())
+            self._ingest(more)
+        return self._walk("recover_node", {"incident_id": self.incident_id}, self._answers())
 
     @property
     def job_nodes(self) -> list[str]:
@@ -140,10 +144,19 @@ class FakeCluster:
         inner.update({state[6:]: error for state, error in self.breaks.items() if state.startswith("child ")})
 
         def run(arguments: Json) -> Any:
-            done = walk(stem, arguments["Input"], inner)
+            done = self._walk(stem, arguments["Input"], inner)
             return done.output if done.error is None else Error("States.TaskFailed", done.error)
 
         return run
+
+    def _ingest(self, event: HealthEvent) -> None:
+        self.heard["fault"] += 1
+        ingest(event, self.ports, self.policy)
+
+    def _walk(self, stem: str, given: Json, answers: Json) -> Walk:
+        done = walk(stem, given, answers)
+        self.walked.append(done)
+        return done
 
     def _gang_finishes(self) -> None:
         """The job runs to its end by itself."""
@@ -195,6 +208,7 @@ class FakeCluster:
         for task in run.tasks if run else ():
             if not (status == "STOPPED" and task.node_id in self.deaf):
                 change = TaskChange("llama", run.number, task.task_id, task.placement, status, exit_code, "")  # type: ignore[union-attr]
+                self.heard["task"] += 1
                 wakeup.on_task_change(change, self.ports)
 
     def _boots(self, request: StepRequest) -> None:
@@ -204,9 +218,10 @@ class FakeCluster:
         self.clock.advance(60)
         fact = self._fact(request.decision.node_id, "boot-2")
         booted = NodeBooted(**fact, booted_at=self.clock(), address="127.0.0.1", accelerators=8)
+        self.heard["node"] += 1
         wakeup.on_node_booted(booted, self.ports)
         for event in self.after_reboot:
-            ingest(replace_time(event, self.clock), self.ports, self.policy)
+            self._ingest(replace_time(event, self.clock))
 
     def _diagnosed(self, request: StepRequest) -> None:
         name = request.decision.node_id
@@ -220,6 +235,7 @@ class FakeCluster:
             verdict=verdict,
             failed_tests=("memory",) if verdict is Verdict.FAILED else (),
         )
+        self.heard["node"] += 1
         wakeup.on_diagnostics_finished(event, self.ports)
 
     def _evidence_arrives(self, request: StepRequest) -> None:
@@ -229,6 +245,8 @@ class FakeCluster:
         fact = self._fact(name, self.node(name).boot_id)
         key = evidence_key(request.incident_id, request_id)
         event = EvidenceFrozen(**fact, request_id=request_id, object_key=key, size_bytes=4_711, items=12)
+        self.heard["node"] += 1
+        self.heard["upload"] += 1
         wakeup.on_evidence_frozen(event, self.ports)
 
     def _fact(self, name: str, boot_id: str) -> dict[str, Any]:

@@ -1,17 +1,19 @@
 """Scheduler on ECS: container instances are nodes, standalone tasks are ranks."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
+from nodeheal.ports import Seat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from types_boto3_ecs import ECSClient
+    from types_boto3_ecs.type_defs import TagTypeDef
 
 
 class EcsScheduler:
@@ -21,26 +23,37 @@ class EcsScheduler:
         self._client = client
         self._once = once
 
-    def placement(self, node: Node) -> str:
+    def look(self, node: Node) -> Seat:
+        # Asked by status, so that a node in service, which is nearly every one, costs one call and no description.
+        for status in ("ACTIVE", ""):
+            found = self._listed(node, status)
+            if found:
+                return Seat(found[0], status == "ACTIVE")
+        raise NotFound(f"{node.instance_id} is not registered in ECS cluster {node.cluster}")
+
+    def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
+        with throttles_named("UpdateContainerInstancesState"):
+            answer = self._client().update_container_instances_state(
+                cluster=node.cluster,
+                containerInstances=[seat.placement],
+                status="ACTIVE" if is_on else "DRAINING",
+            )
+        if answer["failures"]:
+            raise NotFound(f"{node.instance_id} in cluster {node.cluster}: {answer['failures'][0].get('reason')}")
+        if is_on:
+            with throttles_named("UntagResource"):
+                self._client().untag_resource(resourceArn=seat.placement, tagKeys=[names.ISOLATED_TAG])
+            return
+        tag: TagTypeDef = {"key": names.ISOLATED_TAG, "value": isolated_by}
+        with throttles_named("TagResource"):
+            self._client().tag_resource(resourceArn=seat.placement, tags=[tag])
+
+    def _listed(self, node: Node, status: str) -> list[str]:
+        only: dict[str, Any] = {"status": status} if status else {}
         with throttles_named("ListContainerInstances"):
-            found = self._client().list_container_instances(
-                cluster=node.cluster, filter=f"ec2InstanceId == {node.instance_id}"
+            return self._client().list_container_instances(
+                cluster=node.cluster, filter=f"ec2InstanceId == {node.instance_id}", **only
             )["containerInstanceArns"]
-        if not found:
-            raise NotFound(f"{node.instance_id} is not registered in ECS cluster {node.cluster}")
-        return found[0]
-
-    def drain(self, node: Node) -> bool:
-        arn = self.placement(node)
-        with throttles_named("DescribeContainerInstances"):
-            seen = self._client().describe_container_instances(cluster=node.cluster, containerInstances=[arn])
-        if seen["containerInstances"] and seen["containerInstances"][0]["status"] == "DRAINING":
-            return False
-        self._set_status(node, arn, "DRAINING")
-        return True
-
-    def activate(self, node: Node) -> None:
-        self._set_status(node, self.placement(node), "ACTIVE")
 
     def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         # StartTask takes no client token: a call that is repeated after a crash must find what the first one started.
@@ -73,23 +86,13 @@ class EcsScheduler:
             raise PlacementRefused(f"ECS would not start rank {task.rank} on {task.node_id}: {why}")
         return answer["tasks"][0]["taskArn"]
 
-    def stop(self, job: Job, task_id: str, reason: str) -> None:
+    def stop(self, cluster: str, task_id: str, reason: str) -> None:
         from botocore.exceptions import ClientError
 
         try:
             with throttles_named("StopTask"):
-                self._client().stop_task(cluster=job.cluster, task=task_id, reason=reason)
+                self._client().stop_task(cluster=cluster, task=task_id, reason=reason)
         except ClientError as error:
             # ECS forgets a stopped task after about an hour.
             if code_of(error) != "InvalidParameterException":
                 raise
-
-    def _set_status(self, node: Node, arn: str, status: str) -> None:
-        with throttles_named("UpdateContainerInstancesState"):
-            answer = self._client().update_container_instances_state(
-                cluster=node.cluster,
-                containerInstances=[arn],
-                status=status,  # type: ignore[arg-type]
-            )
-        if answer["failures"]:
-            raise NotFound(f"{node.instance_id} in cluster {node.cluster}: {answer['failures'][0].get('reason')}")

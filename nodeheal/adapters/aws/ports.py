@@ -8,6 +8,7 @@ from typing import Any
 from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.adapters.aws.ecs import EcsScheduler
+from nodeheal.adapters.aws.ecs_guests import EcsGuests
 from nodeheal.adapters.aws.evidence import S3UploadSigner
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
@@ -45,6 +46,7 @@ def aws_ports(
         waits=DynamoWaitStore(rows),
         jobs=DynamoJobStore(rows),
         scheduler=EcsScheduler(partial(make, "ecs"), partial(make_once, "ecs")),
+        guests=EcsGuests(partial(make, "ecs"), partial(make_once, "ecs")),
         commands=SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock),
         machines=Ec2Machines(make, make_once),
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn),

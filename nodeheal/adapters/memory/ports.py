@@ -1,6 +1,7 @@
 """A whole world in memory."""
 
 from nodeheal.adapters.memory.evidence import sign_upload
+from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.memory.stores import (
     MemoryAttemptLedger,
@@ -27,6 +28,7 @@ def memory_ports(clock: Clock) -> Ports:
         waits=MemoryWaitStore(),
         jobs=MemoryJobStore(),
         scheduler=MemoryScheduler(),
+        guests=MemoryGuests(),
         commands=MemoryNodeCommands(),
         machines=MemoryMachines(),
         workflows=MemoryWorkflows(),

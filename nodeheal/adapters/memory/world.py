@@ -10,33 +10,36 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
-from nodeheal.ports import CommandStatus
+from nodeheal.ports import CommandStatus, Seat
 
 
 @dataclass
 class MemoryScheduler:
-    """Scheduler. `draining` holds the nodes that take no new work; `tasks` every rank ever started."""
+    """Scheduler. `draining` holds the nodes that take no new work; `tasks` every rank ever started.
+
+    `isolated_by` names the incident for which a node was switched off.
+    """
 
     draining: set[str] = field(default_factory=set)
+    isolated_by: dict[str, str] = field(default_factory=dict)
     tasks: dict[str, GangTask] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
     unknown_nodes: set[str] = field(default_factory=set)
 
-    def placement(self, node: Node) -> str:
+    def look(self, node: Node) -> Seat:
         if node.node_id in self.unknown_nodes:
             raise NotFound(f"{node.node_id} is not in cluster {node.cluster}")
-        return f"placement-of-{node.node_id}"
+        return Seat(f"placement-of-{node.node_id}", node.node_id not in self.draining)
 
-    def drain(self, node: Node) -> bool:
-        self.placement(node)
-        was_active = node.node_id not in self.draining
-        self.draining.add(node.node_id)
-        return was_active
-
-    def activate(self, node: Node) -> None:
-        self.placement(node)
-        self.draining.discard(node.node_id)
+    def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
+        self.look(node)
+        if is_on:
+            self.draining.discard(node.node_id)
+            self.isolated_by.pop(node.node_id, None)
+        else:
+            self.draining.add(node.node_id)
+            self.isolated_by[node.node_id] = isolated_by
 
     def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         task_id = f"task-{job.job_id}-{run.number}-{task.rank}"
@@ -44,7 +47,7 @@ class MemoryScheduler:
         self.environments.setdefault(task_id, environment)
         return task_id
 
-    def stop(self, job: Job, task_id: str, reason: str) -> None:
+    def stop(self, cluster: str, task_id: str, reason: str) -> None:
         self.stopped.setdefault(task_id, reason)
 
 

@@ -1,0 +1,115 @@
+"""How fast many nodes that fail together are taken out of service: `python -m bench.isolation [NODES]`.
+
+The embedded cloud with the deployed control plane, simulated container instances without agents, and the faults put on
+the bus directly. Two runs, each in a cloud of its own: with the breaker raised, until every node drains; and at the
+breaker's defaults, where it must open and page once. The emulator, its functions (a process each) and this share the
+machine's cores.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.contract import names
+from sandbox.client import NodeHandle, Sandbox
+from tests.unit.builders import xid
+
+POOL = "storm"
+IDLE = ["sleep", "3600"]
+ENTRIES_A_CALL = 10
+GIVE_UP_SECONDS = 180.0
+QUIET_SECONDS = 15.0  # so long nothing more happens before the emails are counted
+BUDGET = {"max_nodes": 1_000, "max_percent": 100}
+RAISED = {"min_nodes": 1_000, "max_nodes": 1_000}
+
+
+def main() -> None:
+    """Print the measurements as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("nodes", type=int, nargs="?", default=100)
+    nodes = parser.parse_args().nodes
+    measured = {
+        "nodes": nodes,
+        "cores": os.cpu_count(),
+        "breaker_raised": _measure(nodes, {"breaker": RAISED}),
+        "breaker_at_its_defaults": _measure(nodes, {}),
+    }
+    sys.stdout.write(json.dumps(measured, indent=2) + "\n")
+
+
+def _measure(count: int, knobs: dict[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as directory, Sandbox(Path(directory) / "cloud", boot_seconds=0.1) as cloud:
+        cloud.deploy()
+        cloud.subscribe_mailbox()
+        document = {"default_pool": {"mode": "act", "budget": BUDGET}, "evidence": {"enabled": False}, **knobs}
+        PolicyDocuments(cloud.client("appconfig")).apply(json.dumps(document), "a storm is measured")
+        nodes = [cloud.add_node(pool=POOL, agent=IDLE) for _ in range(count)]
+        cloud.fire_schedules()  # what is kept warm is warm when a fault comes
+        time.sleep(QUIET_SECONDS)
+        sys.stderr.write(f"{count} nodes are there; their faults are put\n")
+        put_at = _put(cloud, nodes)
+        isolated = _isolated(cloud, nodes, put_at, wait_for_all="breaker" in knobs)
+        time.sleep(QUIET_SECONDS)
+        return {**_spread(isolated), "isolated": len(isolated), "emails": [subject for subject, _ in cloud.mails()]}
+
+
+def _put(cloud: Sandbox, nodes: list[NodeHandle]) -> float:
+    """Put a fault of every node on the bus; when the first was put."""
+    entries = [
+        {
+            "Source": names.AGENT_SOURCE,
+            "DetailType": names.NODE_HEALTH_REPORTED,
+            "Detail": _fault(node, cloud.cluster),
+            "EventBusName": cloud.outputs["BusName"],
+        }
+        for node in nodes
+    ]
+    put_at = time.time()
+    for first in range(0, len(entries), ENTRIES_A_CALL):
+        cloud.client("events").put_events(Entries=entries[first : first + ENTRIES_A_CALL])
+    return put_at
+
+
+def _fault(node: NodeHandle, cluster: str) -> str:
+    who = {"node_id": node.node_id, "instance_id": node.node_id, "pool": POOL, "cluster": cluster}
+    event = xid(79, **who, event_id=uuid.uuid4().hex, observed_at=datetime.now(UTC))
+    return event.model_dump_json()
+
+
+def _isolated(cloud: Sandbox, nodes: list[NodeHandle], put_at: float, *, wait_for_all: bool) -> list[float]:
+    """Seconds after which each node was seen to drain, in order. To about a tenth of a second."""
+    ours = {node.container_instance_arn for node in nodes}
+    seen: dict[str, float] = {}
+    give_up = put_at + (GIVE_UP_SECONDS if wait_for_all else 2 * QUIET_SECONDS)
+    while len(seen) < len(nodes) and time.time() < give_up:
+        for arn in ours & set(_draining(cloud)):
+            seen.setdefault(arn, time.time() - put_at)
+        time.sleep(0.1)
+    return sorted(seen.values())
+
+
+def _draining(cloud: Sandbox) -> Iterator[str]:
+    pages = cloud.client("ecs").get_paginator("list_container_instances")
+    for page in pages.paginate(cluster=cloud.cluster, status="DRAINING"):
+        yield from page["containerInstanceArns"]
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    if len(seconds) < 2:
+        return {}
+    tenths = statistics.quantiles(seconds, n=10, method="inclusive")
+    return {"p50_s": round(tenths[4], 1), "p90_s": round(tenths[8], 1), "max_s": round(seconds[-1], 1)}
+
+
+if __name__ == "__main__":
+    main()

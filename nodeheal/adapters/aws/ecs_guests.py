@@ -1,0 +1,110 @@
+"""Guests on ECS: the standalone tasks of others on a container instance."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.contract import names
+from nodeheal.domain.errors import PlacementRefused
+from nodeheal.domain.guest import Guest
+from nodeheal.domain.node import Node
+from nodeheal.ports import Seat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from types_boto3_ecs import ECSClient
+
+DESCRIBED_AT_ONCE = 100
+# How ECS spells what belongs to a service, a daemon's included: it looks after those by itself.
+_SERVICE_MARKS = ("ecs-svc/", "service:")
+# The group that a task has by default; ECS gives it again by itself.
+_DEFAULT_GROUP = "family:"
+_RESERVED_TAGS = "aws:"
+
+
+class EcsGuests:
+    """Guests. Clients are made when first needed; `once` sends a call that acts a single time."""
+
+    def __init__(self, client: "Callable[[], ECSClient]", once: "Callable[[], ECSClient]") -> None:
+        self._client = client
+        self._once = once
+
+    def on(self, node: Node, seat: Seat) -> "Sequence[Guest]":
+        with throttles_named("ListTasks"):
+            pages = self._client().get_paginator("list_tasks")
+            here = pages.paginate(cluster=node.cluster, containerInstance=seat.placement)
+            tasks = [arn for page in here for arn in page["taskArns"]]
+        found = []
+        for first in range(0, len(tasks), DESCRIBED_AT_ONCE):
+            with throttles_named("DescribeTasks"):
+                described = self._client().describe_tasks(
+                    cluster=node.cluster, tasks=tasks[first : first + DESCRIBED_AT_ONCE], include=["TAGS"]
+                )
+            found += [_guest(task) for task in described["tasks"] if _is_guest(task)]
+        return found
+
+    def stop(self, node: Node, guest: Guest, reason: str) -> bool:
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("StopTask"):
+                answer = self._client().stop_task(cluster=node.cluster, task=guest.task_id, reason=reason)
+        except ClientError as error:
+            if code_of(error) != "InvalidParameterException":  # ECS forgets a stopped task after about an hour
+                raise
+            return False
+        # A task that had ended before has its own end's reason, and a call that is repeated finds the first one's.
+        return reason in answer["task"].get("stoppedReason", reason)
+
+    def start(self, node: Node, seat: Seat, guest: Guest) -> str:
+        already = self._successor(node, seat, guest)
+        if already:
+            return already
+        group = {} if guest.group.startswith(_DEFAULT_GROUP) or not guest.group else {"group": guest.group}
+        tags = [{"key": k, "value": v} for k, v in sorted(guest.tags.items()) if not k.startswith(_RESERVED_TAGS)]
+        request: dict[str, Any] = {"overrides": json.loads(guest.overrides or "{}"), "tags": tags, **group}
+        with throttles_named("StartTask"):
+            answer = self._once().start_task(
+                cluster=node.cluster,
+                taskDefinition=guest.definition,
+                containerInstances=[seat.placement],
+                startedBy=guest.mark,
+                **request,
+            )
+        if answer["failures"]:
+            failure = answer["failures"][0]
+            raise PlacementRefused(" ".join(filter(None, [failure.get("reason"), failure.get("detail")])))
+        return answer["tasks"][0]["taskArn"]
+
+    def _successor(self, node: Node, seat: Seat, guest: Guest) -> str:
+        """What a call before has started, whether it still runs or has ended since. StartTask takes no token."""
+        for status in ("RUNNING", "STOPPED"):
+            with throttles_named("ListTasks"):
+                found = self._client().list_tasks(
+                    cluster=node.cluster,
+                    containerInstance=seat.placement,
+                    startedBy=guest.mark,
+                    desiredStatus=status,
+                )["taskArns"]
+            if found:
+                return found[0]
+        return ""
+
+
+def _is_guest(task: "Mapping[str, Any]") -> bool:
+    started_by, group = task.get("startedBy", ""), task.get("group", "")
+    is_of_service = started_by.startswith(_SERVICE_MARKS) or group.startswith(_SERVICE_MARKS)
+    return not is_of_service and names.parse_started_by(started_by) is None
+
+
+def _guest(task: "Mapping[str, Any]") -> Guest:
+    return Guest(
+        task_id=task["taskArn"],
+        definition=task["taskDefinitionArn"],
+        started_by=task.get("startedBy", ""),
+        group=task.get("group", ""),
+        launch_type=task.get("launchType", ""),
+        overrides=json.dumps(task.get("overrides", {}), sort_keys=True),
+        tags={tag["key"]: tag["value"] for tag in task.get("tags", [])},
+    )

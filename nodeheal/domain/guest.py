@@ -1,0 +1,85 @@
+"""A guest: a task on a node that nodeheal did not start, and that nobody else would start again."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter
+
+from nodeheal.contract import names
+from nodeheal.domain.incident import TimelineEntry
+
+# How the lines of a timeline about guests are named; the task's id follows.
+SEEN, STOPPED, STARTED = "guest-seen-", "guest-stopped-", "guest-started-"
+_YES = "yes"
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What is needed to start the task again. `overrides` is JSON, as the scheduler gave it and takes it."""
+
+    task_id: str
+    definition: str
+    started_by: str = ""
+    group: str = ""
+    launch_type: str = ""
+    overrides: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def may_be_stopped(self) -> bool:
+        """Whether who started it has said so, by the tag that says "nodeheal may act on this"."""
+        return self.tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE
+
+    @property
+    def mark(self) -> str:
+        """How its successor is known: there is one, whatever is repeated."""
+        return f"{names.GUEST_PREFIX}/{self.short_id}"
+
+    @property
+    def short_id(self) -> str:
+        """The end of the task's id, which is unique by itself."""
+        return self.task_id.rsplit("/", 1)[-1]
+
+    def __str__(self) -> str:
+        by = f", started by {self.started_by}" if self.started_by else ""
+        return f"{self.definition.rsplit('/', 1)[-1]} ({self.short_id}{by})"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What a timeline tells of one guest that was to be stopped."""
+
+    guest: Guest
+    by_us: bool | None  # None: the stop was not answered yet
+    successor: str | None  # the task that was started in its place; empty: its start was refused
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether it is still to be started again. One that ended by itself is not."""
+        return self.by_us is True and self.successor is None
+
+
+def stopped_guests(timeline: Iterable[TimelineEntry]) -> list[Stopped]:
+    """The guests that an incident set out to stop, in order."""
+    told = {entry.entry_id: entry.data for entry in timeline}
+    guests = [_LOADED.validate_json(data) for name, data in told.items() if name.startswith(SEEN) and data]
+    return [_read(guest, told) for guest in guests]
+
+
+def dumped(guest: Guest) -> str:
+    """The guest as a timeline keeps it."""
+    return _LOADED.dump_json(guest).decode()
+
+
+def answered(by_us: bool) -> str:
+    """The answer to a stop as a timeline keeps it."""
+    return _YES if by_us else "no"
+
+
+def _read(guest: Guest, told: Mapping[str, str]) -> Stopped:
+    answer = told.get(f"{STOPPED}{guest.short_id}")
+    by_us = None if answer is None else answer == _YES
+    return Stopped(guest, by_us, told.get(f"{STARTED}{guest.short_id}"))
+
+
+_LOADED: TypeAdapter[Guest] = TypeAdapter(Guest)

@@ -1,0 +1,98 @@
+"""Tasks on a node that are none of ours: named when the node is isolated, and where the pool says so stopped and
+brought back, once, when there is a node in service again.
+
+The incident's timeline is the record: a line before each stop, one with its answer, one for what was started instead.
+Services are left alone: ECS places their tasks elsewhere by itself once a node drains.
+"""
+
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.errors import NotFound, PlacementRefused
+from nodeheal.domain.guest import SEEN, STARTED, STOPPED, Guest, answered, dumped, stopped_guests
+from nodeheal.domain.incident import History, TimelineEntry
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import Progress
+from nodeheal.ports import Ports, Seat
+
+
+def set_guests_aside(request: StepRequest, node: Node, seat: Seat, ports: Ports, policy: RecoveryPolicy) -> str:
+    """Stop the guests that may be stopped, and name all of them; a clause for the result, empty without guests.
+
+    Safe to repeat: what a call before has stopped is gone from the node, and known from the record.
+    """
+    wants_stop = policy.pool(node.pool).stops_other_tasks
+    there = ports.guests.on(node, seat)
+    left = [guest for guest in there if not (wants_stop and guest.may_be_stopped)]
+    for guest in there:
+        _note(request, f"{SEEN}{guest.short_id}", _first_words(guest, guest in left), ports, _data(guest, left))
+    stopped = []
+    for known in stopped_guests(ports.incidents.history(request.incident_id).timeline):
+        by_us = known.by_us
+        if by_us is None:
+            by_us = ports.guests.stop(node, known.guest, reason_of(request))
+            word = "stopped" if by_us else "had ended by itself, or is not known any more"
+            _note(request, f"{STOPPED}{known.guest.short_id}", f"task {known.guest} {word}", ports, answered(by_us))
+        stopped += [known.guest] if by_us else []
+    return _clause("stopped, to be started again", stopped) + _clause("left to run", left)
+
+
+def bring_guests_back(request: StepRequest, history: History, seen: Progress, ports: Ports) -> str:
+    """Start each guest that was stopped, and no other, once, where there is a node for it; a sentence for the ending.
+
+    A claim is not needed: a start is looked for under the guest's own mark before it is made.
+    """
+    known = stopped_guests(history.timeline)
+    owed = [each.guest for each in known if each.is_owed]
+    home = _home(history, seen, ports) if owed else None
+    if owed and home is None:
+        return f" These tasks were stopped, and no node is in service to start them on: {_named(owed)}."
+    refused = [each.guest for each in known if each.successor == ""]
+    if home is not None:
+        refused += [guest for guest in owed if not _start(request, guest, home, ports)]
+    return f" These tasks were stopped and could not be started again: {_named(refused)}." if refused else ""
+
+
+def reason_of(request: StepRequest) -> str:
+    """Why a guest is stopped, as its task's stop reason says."""
+    return f"nodeheal: recovery {request.incident_id}"
+
+
+def _start(request: StepRequest, guest: Guest, home: Node, ports: Ports) -> bool:
+    try:
+        successor = ports.guests.start(home, ports.scheduler.look(home), guest)
+        text = f"task {guest} was started again on {home.node_id}"
+    except (PlacementRefused, NotFound) as refusal:
+        successor, text = "", f"task {guest} could not be started again on {home.node_id}: {refusal}"
+    _note(request, f"{STARTED}{guest.short_id}", text, ports, successor)
+    return bool(successor)
+
+
+def _home(history: History, seen: Progress, ports: Ports) -> Node | None:
+    """Where the guests belong now: the node that they were on, else the one that has taken its place."""
+    for name in (history.incident.node_id, seen.replacement if seen.is_proven else None):
+        node = ports.nodes.get(name) if name else None
+        if node is not None and node.state not in {*OUT_OF_SERVICE, NodeState.RETIRED}:
+            return node
+    return None
+
+
+def _note(request: StepRequest, entry_id: str, text: str, ports: Ports, data: str) -> None:
+    ports.incidents.append(request.incident_id, TimelineEntry(ports.clock(), "progress", entry_id, text, data))
+
+
+def _first_words(guest: Guest, is_left: bool) -> str:
+    return f"task {guest} {'is left to run' if is_left else 'is stopped, to be started again'}"
+
+
+def _data(guest: Guest, left: list[Guest]) -> str:
+    """Only what is to be stopped is on the record with all that its start needs."""
+    return "" if guest in left else dumped(guest)
+
+
+def _clause(what: str, guests: list[Guest]) -> str:
+    return f"; {what}: {_named(guests)}" if guests else ""
+
+
+def _named(guests: list[Guest]) -> str:
+    return ", ".join(map(str, guests))

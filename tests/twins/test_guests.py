@@ -1,0 +1,116 @@
+"""Guests on ECS, as the adapter asks for them; the twin in memory answers the same questions."""
+
+import json
+from typing import Any
+
+import pytest
+
+from nodeheal.adapters.aws.ecs_guests import EcsGuests
+from nodeheal.adapters.memory.guests import MemoryGuests
+from nodeheal.contract import names
+from nodeheal.domain.errors import PlacementRefused
+from nodeheal.domain.guest import Guest, dumped, stopped_guests
+from nodeheal.domain.incident import TimelineEntry
+from nodeheal.ports import Seat
+from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
+from tests.unit.builders import NOW, node
+
+SEAT = Seat(ARN, is_on=True)
+OVERRIDES = {"containerOverrides": [{"name": "main", "command": ["--shard", "7"]}]}
+ASKED_FOR = json.dumps(OVERRIDES, sort_keys=True)
+TAGS = {"team": "eval", names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
+GUEST = Guest(TASK, "arn:aws:ecs:task-definition/eval:3", "cron", "nightly", "EXTERNAL", ASKED_FOR, TAGS)
+
+
+def described(**changes: Any) -> dict[str, Any]:
+    task = {
+        "taskArn": TASK,
+        "taskDefinitionArn": GUEST.definition,
+        "startedBy": "cron",
+        "group": "nightly",
+        "launchType": "EXTERNAL",
+        "overrides": OVERRIDES,
+        "tags": [{"key": key, "value": value} for key, value in TAGS.items()],
+    }
+    return {**task, **changes}
+
+
+@on_ecs
+def test_a_guest_is_who_belongs_to_no_service_and_is_none_of_our_ranks(aws: Aws) -> None:  # noqa: F811
+    others = [
+        described(startedBy="ecs-svc/0123456789"),
+        described(group="service:node-exporter"),
+        described(startedBy=names.started_by("llama", 2)),
+    ]
+    aws.answers("list_tasks", {"taskArns": [TASK]}, {"cluster": "training", "containerInstance": ARN})
+    asked = {"cluster": "training", "tasks": [TASK], "include": ["TAGS"]}
+    aws.answers("describe_tasks", {"tasks": [described(), *others]}, asked)
+
+    assert EcsGuests(aws, aws).on(node(), SEAT) == [GUEST]
+
+
+@on_ecs
+def test_a_successor_of_a_guest_is_a_guest(aws: Aws) -> None:  # noqa: F811
+    aws.answers("list_tasks", {"taskArns": [TASK]})
+    aws.answers("describe_tasks", {"tasks": [described(startedBy=GUEST.mark)]})
+
+    assert len(EcsGuests(aws, aws).on(node(), SEAT)) == 1
+
+
+@on_ecs
+def test_a_stop_tells_whether_it_was_ours(aws: Aws) -> None:  # noqa: F811
+    asked = {"cluster": "training", "task": TASK, "reason": "nodeheal: recovery inc-1"}
+    aws.answers("stop_task", {"task": {"stoppedReason": "nodeheal: recovery inc-1"}}, asked)
+    aws.answers("stop_task", {"task": {"stoppedReason": "Essential container in task exited"}}, asked)
+    aws.refuses("stop_task", "InvalidParameterException")
+
+    guests = EcsGuests(aws, aws)
+
+    assert [guests.stop(node(), GUEST, "nodeheal: recovery inc-1") for _ in range(3)] == [True, False, False]
+
+
+@on_ecs
+def test_a_successor_is_started_as_the_guest_was_and_marked(aws: Aws) -> None:  # noqa: F811
+    look = {"cluster": "training", "containerInstance": ARN, "startedBy": GUEST.mark}
+    for status in ("RUNNING", "STOPPED"):
+        aws.answers("list_tasks", {"taskArns": []}, {**look, "desiredStatus": status})
+    started = {"cluster": "training", "taskDefinition": GUEST.definition, "containerInstances": [ARN]}
+    tags = [{"key": key, "value": value} for key, value in sorted(TAGS.items())]
+    more = {"startedBy": GUEST.mark, "overrides": OVERRIDES, "group": "nightly", "tags": tags}
+    aws.answers("start_task", {"tasks": [{"taskArn": "new"}], "failures": []}, {**started, **more})
+
+    assert EcsGuests(aws, aws).start(node(), SEAT, GUEST) == "new"
+
+
+@on_ecs
+def test_a_successor_that_has_ended_already_is_not_started_again(aws: Aws) -> None:  # noqa: F811
+    aws.answers("list_tasks", {"taskArns": []}).answers("list_tasks", {"taskArns": ["new"]})
+
+    assert EcsGuests(aws, aws).start(node(), SEAT, GUEST) == "new"
+
+
+@on_ecs
+def test_a_refused_start_is_told_in_the_words_of_ecs(aws: Aws) -> None:  # noqa: F811
+    aws.answers("list_tasks", {"taskArns": []}).answers("list_tasks", {"taskArns": []})
+    aws.answers("start_task", {"tasks": [], "failures": [{"reason": "RESOURCE:GPU"}]})
+
+    with pytest.raises(PlacementRefused, match="RESOURCE:GPU"):
+        EcsGuests(aws, aws).start(node(), SEAT, GUEST)
+
+
+def test_the_twin_stops_and_starts_once_as_well() -> None:
+    guests = MemoryGuests(running={TASK: (node().node_id, GUEST)})
+
+    assert guests.on(node(), SEAT) == [GUEST]
+    assert [guests.stop(node(), GUEST, "ours"), guests.stop(node(), GUEST, "ours")] == [True, True]
+    assert guests.start(node(), SEAT, GUEST) == guests.start(node(), SEAT, GUEST)
+    assert len(guests.started) == 1
+
+
+def test_a_guest_is_read_from_the_record_as_it_was_written() -> None:
+    entry = TimelineEntry(NOW, "progress", f"guest-seen-{GUEST.short_id}", "is stopped", dumped(GUEST))
+
+    (known,) = stopped_guests([entry])
+
+    assert known.guest == GUEST
+    assert (known.by_us, known.is_owed) == (None, False)

@@ -1,0 +1,141 @@
+"""Tasks of others on a node: named, or stopped and started again once. Nothing is started that we did not stop."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeheal.adapters.memory.guests import MemoryGuests
+from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
+from nodeheal.contract.vocabulary import Verdict
+from nodeheal.domain.guest import Guest
+from nodeheal.domain.knobs import PoolPolicy
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.services.end_incident import end_incident
+from nodeheal.services.isolate_node import isolate_node
+from tests.unit.builders import ACT, xid
+from tests.unit.test_isolation import CALLS_AT_MOST, Crash, crashing
+from tests.unit.test_steps import Incident
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+
+STOPS = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})})
+EVALUATION = Guest("arn:task/training/1111", "nightly-eval:3", "cron", tags={MANAGED_TAG: MANAGED_TAG_VALUE})
+STRANGER = Guest("arn:task/training/2222", "notebook:1", "somebody")
+
+
+def guests_of(it: Incident | FakeCluster) -> MemoryGuests:
+    assert isinstance(it.ports.guests, MemoryGuests)
+    return it.ports.guests
+
+
+def cluster_with_guests(policy: RecoveryPolicy = STOPS) -> FakeCluster:
+    cluster = FakeCluster(policy)
+    guests_of(cluster).running = {guest.task_id: (BROKEN, guest) for guest in (EVALUATION, STRANGER)}
+    guests_of(cluster).running["elsewhere"] = (PEER, Guest("elsewhere", "other:1"))
+    return cluster
+
+
+def email_of(cluster: FakeCluster) -> str:
+    """As one line: an email is wrapped for a phone."""
+    return " ".join(cluster.ports.messenger.announced[-1][1].body.split())  # type: ignore[attr-defined]
+
+
+def test_by_default_the_tasks_of_others_are_named_and_left_to_run() -> None:
+    cluster = cluster_with_guests(ACT)
+
+    cluster.reports(xid(79))
+
+    assert not PoolPolicy().stops_other_tasks
+    assert set(guests_of(cluster).running) == {EVALUATION.task_id, STRANGER.task_id, "elsewhere"}
+    assert "left to run: nightly-eval:3 (1111, started by cron), notebook:1 (2222" in email_of(cluster)
+    assert guests_of(cluster).started == []
+
+
+def test_where_the_pool_says_so_a_task_whose_owner_agrees_is_stopped_and_started_again_on_its_node() -> None:
+    cluster = cluster_with_guests()
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Recovered"
+    assert set(guests_of(cluster).running) == {STRANGER.task_id, "elsewhere"}
+    assert guests_of(cluster).started == [(BROKEN, EVALUATION)]
+    assert "stopped, to be started again: nightly-eval:3" in email_of(cluster)
+
+
+def test_after_a_swap_it_is_started_on_the_spare() -> None:
+    cluster = cluster_with_guests()
+    cluster.diagnoses[BROKEN] = Verdict.FAILED
+
+    cluster.reports(xid(79))
+
+    assert guests_of(cluster).started == [(SPARE, EVALUATION)]
+
+
+def test_where_no_node_is_left_it_is_named_in_the_ending() -> None:
+    cluster = cluster_with_guests()
+    cluster.diagnoses = {BROKEN: Verdict.FAILED, SPARE: Verdict.FAILED}
+
+    cluster.reports(xid(79))
+
+    assert guests_of(cluster).started == []
+    assert "no node is in service to start them on: nightly-eval:3 (1111, started by cron)" in email_of(cluster)
+
+
+def test_one_whose_start_is_refused_is_named_in_the_ending_and_tried_once() -> None:
+    cluster = cluster_with_guests()
+    guests_of(cluster).refuses = "RESOURCE:GPU"
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Recovered"
+    assert "could not be started again: nightly-eval:3 (1111, started by cron)" in email_of(cluster)
+
+
+def test_one_that_ended_by_itself_before_it_could_be_stopped_is_not_started() -> None:
+    cluster = cluster_with_guests()
+    guests = guests_of(cluster)
+    on = guests.on
+
+    def ends_just_now(*where: object) -> object:
+        found = on(*where)  # type: ignore[arg-type]
+        guests.running.pop(EVALUATION.task_id, None)
+        guests.ended.setdefault(EVALUATION.task_id, "Essential container in task exited")
+        return found
+
+    guests.on = ends_just_now  # type: ignore[assignment, method-assign]
+
+    cluster.reports(xid(79))
+
+    assert guests.started == []
+
+
+@pytest.mark.parametrize("crash_after", range(1, CALLS_AT_MOST))
+def test_wherever_isolation_and_ending_crash_it_is_stopped_once_and_started_once(crash_after: int) -> None:
+    it = Incident(policy=STOPS)
+    guests_of(it).running = {EVALUATION.task_id: (it.node().node_id, EVALUATION)}
+    isolation = it.request()
+    ports, _ = crashing(it.ports, crash_after)
+    try:
+        isolate_node(isolation, ports, STOPS)
+    except Crash:
+        isolate_node(isolation, it.ports, STOPS)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+    it.resumed(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()
+
+    ending = it.request()
+    ports, _ = crashing(it.ports, crash_after)
+    try:
+        end_incident(ending, ports, STOPS)
+    except Crash:
+        end_incident(ending, it.ports, STOPS)
+
+    assert guests_of(it).started == [(it.node().node_id, EVALUATION)]
+    assert guests_of(it).running == {}
+
+
+def test_the_same_guest_under_another_mark_would_be_another_successor() -> None:
+    """The mark is the task's own: two guests of one definition are two successors."""
+    twin = replace(EVALUATION, task_id="arn:task/training/3333")
+
+    assert EVALUATION.mark != twin.mark
+    assert len(EVALUATION.mark) < 128

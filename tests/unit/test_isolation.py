@@ -1,0 +1,186 @@
+"""Isolation is exact: a crash between any two calls is made up for by a repeat, and only what we did is undone."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import NodeState, Outcome
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.ports import Ports
+from nodeheal.services.ingest import ingest
+from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.return_to_service import return_to_service
+from nodeheal.services.stop_gang import stop_gang
+from tests.unit.builders import ACT, xid
+from tests.unit.test_steps import A, B, Incident
+
+# More calls than any of these steps makes: what is longer would not be crashed at its end.
+CALLS_AT_MOST = 60
+
+
+class Crash(BaseException):
+    """The function is killed here: no service can catch that."""
+
+
+class CrashingPort:
+    """A port whose n-th call, counted over all ports, is made and its answer lost."""
+
+    def __init__(self, port: Any, calls: "Calls") -> None:
+        self._port, self._calls = port, calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._port, name)
+        if not callable(found):
+            return found
+
+        def call(*args: object, **kwargs: object) -> object:
+            answer = found(*args, **kwargs)
+            self._calls.made(name)
+            return answer
+
+        return call
+
+
+class Calls:
+    """Counts calls and crashes after one of them."""
+
+    def __init__(self, crash_after: int) -> None:
+        self.names: list[str] = []
+        self._crash_after = crash_after
+
+    def made(self, name: str) -> None:
+        self.names.append(name)
+        if len(self.names) == self._crash_after:
+            raise Crash(name)
+
+
+def crashing(ports: Ports, crash_after: int) -> tuple[Ports, Calls]:
+    calls = Calls(crash_after)
+    wrapped: dict[str, Any] = {
+        f.name: CrashingPort(getattr(ports, f.name), calls) for f in fields(ports) if f.name != "clock"
+    }
+    return replace(ports, **wrapped), calls
+
+
+def with_every_crash(make: Callable[[], Incident], step: Callable[[Incident, Ports], None]) -> list[Incident]:
+    """The step on a fresh world each, crashed after its first call, its second, and so on, and then repeated."""
+    ended = []
+    for crash_after in range(1, CALLS_AT_MOST):
+        it = make()
+        ports, calls = crashing(it.ports, crash_after)
+        try:
+            step(it, ports)
+        except Crash:
+            step(it, it.ports)
+            ended.append(it)
+            continue
+        assert len(calls.names) < crash_after
+        return ended
+    raise AssertionError(f"more than {CALLS_AT_MOST} calls")
+
+
+def isolation(it: Incident, ports: Ports) -> None:
+    it.asked = getattr(it, "asked", None) or it.request()  # type: ignore[attr-defined]
+    isolate_node(it.asked, ports, ACT)  # type: ignore[attr-defined]
+
+
+def drained_by_an_operator() -> Incident:
+    it = Incident()
+    it.ports.scheduler.draining.add(A)  # type: ignore[attr-defined]
+    return it
+
+
+def to_be_returned() -> Incident:
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose()
+    it.asked = it.request()  # type: ignore[attr-defined]
+    return it
+
+
+def the_return(it: Incident, ports: Ports) -> None:
+    it.last = return_to_service(it.asked, ports, ACT)  # type: ignore[attr-defined]
+
+
+def test_an_isolation_that_crashes_anywhere_ends_as_if_it_had_not() -> None:
+    worlds = with_every_crash(Incident, isolation)
+
+    assert len(worlds) > 10
+    for it in worlds:
+        assert (it.node().state, it.node().drained_by_us) == (NodeState.ISOLATED, True)
+        assert it.ports.scheduler.isolated_by == {A: it.id}  # type: ignore[attr-defined]
+        assert list(it.ports.pools.holders("demo")) == [A]
+        assert set(it.ports.scheduler.stopped) == {"task-llama-1-0", "task-llama-1-1"}  # type: ignore[attr-defined]
+
+
+def test_an_operators_drain_stays_theirs_wherever_the_isolation_crashes() -> None:
+    worlds = with_every_crash(drained_by_an_operator, isolation)
+
+    assert len(worlds) > 10
+    for it in worlds:
+        assert (it.node().state, it.node().drained_by_us) == (NodeState.ISOLATED, False)
+        assert it.ports.scheduler.isolated_by == {}  # type: ignore[attr-defined]
+
+
+def test_a_return_that_crashes_anywhere_undoes_the_isolation_whole() -> None:
+    worlds = with_every_crash(to_be_returned, the_return)
+
+    assert len(worlds) > 5
+    for it in worlds:
+        assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
+        assert it.ports.scheduler.isolated_by == {}  # type: ignore[attr-defined]
+        assert (it.node().state, it.node().drained_by_us) == (NodeState.PROBATION, False)
+        assert list(it.ports.pools.holders("demo")) == []
+
+
+def test_a_drain_of_our_own_from_an_earlier_incident_is_still_ours() -> None:
+    it = Incident()
+    it.ports.scheduler.draining.add(A)  # type: ignore[attr-defined]
+    it.ports.nodes.save(replace(it.node(), drained_by_us=True))
+
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+
+    assert it.ports.scheduler.draining == set()  # type: ignore[attr-defined]
+
+
+def test_an_operators_drain_that_comes_while_the_node_is_written_by_others_is_seen() -> None:
+    """The save loses a race; the look is made again, and what it sees then counts."""
+    it = Incident()
+    save = it.ports.nodes.save
+
+    def lose_once(node: Any) -> bool:
+        it.ports.nodes.save = save  # type: ignore[method-assign]
+        it.ports.scheduler.draining.add(A)  # type: ignore[attr-defined]
+        return False
+
+    it.ports.nodes.save = lose_once  # type: ignore[method-assign]
+
+    isolate_node(it.request(), it.ports, ACT)
+
+    assert not it.node().drained_by_us
+
+
+def test_two_incidents_on_one_gang_are_both_resumed_when_it_has_stopped() -> None:
+    it = Incident()
+    on_b = xid(79, node_id=B, instance_id=B, event_id="on-b")
+    ingest(on_b, it.ports, ACT)
+    first = it.request()
+    of_b = StepRequest(incident_id=incident_id_of(on_b), turn=1, decision=first.decision, task_token="b")
+    isolate_node(first, it.ports, ACT)
+    stop_gang(of_b, it.ports, ACT)
+
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+
+    assert it.resumed().outcome is Outcome.DONE
+    assert it.ports.workflows.resumed["b"].outcome is Outcome.DONE  # type: ignore[attr-defined]
+
+
+def test_a_stop_that_crashes_anywhere_is_resumed_when_the_gang_has_stopped() -> None:
+    worlds = with_every_crash(Incident, isolation)
+
+    for it in worlds:
+        for rank in (0, 1):
+            it.task_is("STOPPED", rank, exit_code=143)
+
+        assert it.resumed().outcome is Outcome.DONE

@@ -1,0 +1,98 @@
+"""What a recovery costs and how many steps it takes. A change that makes recoveries dearer fails here first."""
+
+import pytest
+
+from nodeheal.contract.vocabulary import Step
+from stacks.workflows import CHILDREN, PARENT
+from tests.workflows.bill import BEGIN, COST_PAGE, END, Bill, bill, counted_part
+from tests.workflows.meter import (
+    PRICES_AS_OF,
+    billed_transitions,
+    loops,
+    states_of,
+    waits_by_the_clock,
+    waits_to_be_woken,
+    write_units,
+)
+from tests.workflows.steps import request, result
+from tests.workflows.walker import Error, Sequence, walk
+
+TRANSITIONS_AT_MOST = 40  # of a recovery by reboot, its children included
+DOLLARS_AT_MOST = 0.0012
+THROTTLED = Error("Lambda.TooManyRequestsException")
+
+
+@pytest.fixture(scope="module")
+def reboot() -> Bill:
+    return bill("rebooted, proven, job resumed")
+
+
+def test_a_recovery_by_reboot_takes_few_billed_transitions(reboot: Bill) -> None:
+    assert reboot.end == "Recovered"
+    assert 30 < reboot.counted["transition"] <= TRANSITIONS_AT_MOST
+
+
+def test_a_recovery_by_reboot_costs_about_a_tenth_of_a_cent(reboot: Bill) -> None:
+    assert reboot.dollars <= DOLLARS_AT_MOST
+    assert all(reboot.counted.values()), "something is used of everything in the price list"
+
+
+def test_an_incident_that_is_only_observed_costs_a_fraction(reboot: Bill) -> None:
+    assert bill("observed only").dollars < reboot.dollars / 4
+
+
+def test_a_retry_is_billed_as_one_more_transition() -> None:
+    done = result(Step.DIAGNOSE)
+
+    at_once = walk("run_diagnostics", request(Step.DIAGNOSE), {"Run diagnostics": done})
+    at_the_third = walk(
+        "run_diagnostics", request(Step.DIAGNOSE), {"Run diagnostics": Sequence([THROTTLED, THROTTLED, done])}
+    )
+
+    assert billed_transitions(at_once, states_of(at_once)) == 2
+    assert billed_transitions(at_the_third, states_of(at_the_third)) == 4
+
+
+@pytest.mark.parametrize("stem", [PARENT, *CHILDREN])
+def test_no_state_passes_time_by_the_clock(stem: str) -> None:
+    assert waits_by_the_clock(stem) == []
+
+
+@pytest.mark.parametrize("stem", CHILDREN)
+def test_a_child_comes_back_only_when_it_is_woken(stem: str) -> None:
+    assert not loops(stem, without=waits_to_be_woken(stem))
+
+
+def test_the_parent_comes_back_only_to_decide() -> None:
+    assert loops(PARENT)
+    assert not loops(PARENT, without={"Decide next step"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "units"),
+    [
+        ({}, {"pk": 1}, 1),
+        ({}, {"pk": 1_500}, 2),
+        ({"pk": 1}, {}, 1),
+        ({}, {"pk": 1, "gsi_pk": 1, "gsi_sk": 1}, 2),
+        ({"pk": 1, "gsi_pk": 1, "gsi_sk": 1}, {"pk": 2, "gsi_pk": 1, "gsi_sk": 1}, 2),
+        ({"pk": 1, "gsi_pk": 1, "gsi_sk": 1}, {"pk": 1, "gsi_pk": 1, "gsi_sk": 2}, 3),
+        ({"pk": 1, "gsi_pk": 1, "gsi_sk": 1}, {"pk": 1, "gsi_pk": 1, "gsi_sk": 1}, 1),
+    ],
+)
+def test_a_write_is_billed_by_the_kilobyte_and_again_for_what_it_changes_in_the_index(
+    before: dict[str, int], after: dict[str, int], units: int
+) -> None:
+    """Lengths stand for texts of that length."""
+
+    def item(lengths: dict[str, int]) -> dict[str, dict[str, str]]:
+        return {name: {"S": "x" * length} for name, length in lengths.items()}
+
+    assert write_units(item(before), item(after)) == units
+
+
+def test_the_cost_page_says_what_is_counted_and_when_the_prices_were_read() -> None:
+    page = COST_PAGE.read_text("utf-8")
+
+    assert page.split(BEGIN)[1].split(END)[0].strip() == counted_part(), "run `python -m tests.workflows.bill`"
+    assert PRICES_AS_OF in page
