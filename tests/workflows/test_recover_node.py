@@ -180,6 +180,8 @@ def test_the_page_says_what_broke_and_fits_into_an_email() -> None:
     seen = recover([CLOSE], Decide_next_step=Error("Runtime.ImportModuleError", "x" * 100_000))
 
     [asked] = seen.arguments_of("Page operators")
+    told = {name: value["StringValue"] for name, value in asked["MessageAttributes"].items()}
+    assert told == {"severity": "PAGE", "escalation": "RECOVERY_BROKE", "phase": "ENDED", "node": NODE}
     assert len(asked["Subject"]) <= SUBJECT_CHARACTERS
     assert NODE in asked["Subject"]
     assert "Runtime.ImportModuleError" in asked["Message"]
