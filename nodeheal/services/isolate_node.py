@@ -1,9 +1,8 @@
 """Take a node out of service: no new work, and the gang that it holds up is stopped."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from nodeheal.contract.steps import EVIDENCE_CHARACTERS, StepRequest
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.machine import SWITCH_OFF, Owner
@@ -12,11 +11,13 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import OTHER_OWNER
 from nodeheal.ports import Ports, Seat
 from nodeheal.services.guests import set_guests_aside
+from nodeheal.services.queue import in_line_before
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, tell, token_of
 from nodeheal.services.stop_gang import stop_and_resume
 
 DRAINED = "isolated"
-HELD = "held_by"  # who had the slots, in the evidence of a refusal
+HOLDERS_TOLD = 5
+SLOTS = "slots"  # how many there are, in the evidence of a refusal: whoever waits knows when one is free
 
 
 def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -36,10 +37,10 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         return
     moved(node, NodeState.ISOLATED, request.decision.reason)  # may raise: before anything is taken
     slots = policy.pool(node.pool).budget.slots(len(ports.nodes.in_pool(node.pool)))
-    if not ports.pools.claim(node.pool, node.node_id, slots):
-        held = _names_that_fit(ports.pools.holders(node.pool))
-        full = f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({held})"
-        _answer(request, ports, Outcome.REFUSED, full, {"wait_for": Awaited.BUDGET.value, HELD: held})
+    why_not = _why_no_slot(node, slots, request, ports)
+    if why_not:
+        evidence = {"wait_for": Awaited.BUDGET.value, SLOTS: str(slots)}
+        _answer(request, ports, Outcome.REFUSED, why_not, evidence)
         return
     _switch_off(node, seat, request, ports)
     tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
@@ -49,15 +50,16 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     stop_and_resume(request, ports, policy, done)
 
 
-def _names_that_fit(names: Sequence[str]) -> str:
-    """As many whole names as evidence may hold: whoever waits compares them with those that hold slots later."""
-    told = ""
-    for name in names:
-        longer = f"{told}, {name}" if told else name
-        if len(longer) > EVIDENCE_CHARACTERS:
-            break
-        told = longer
-    return told
+def _why_no_slot(node: Node, slots: int, request: StepRequest, ports: Ports) -> str:
+    """Take a slot for the node; empty: it has one. Whoever comes now does not pass those who stand in line."""
+    holders = ports.pools.holders(node.pool)
+    ahead = [] if node.node_id in holders else in_line_before(request.incident_id, node.pool, ports)
+    if ahead:
+        return f"{len(ahead)} incidents stand in line for the disruption budget of pool {node.pool}"
+    if ports.pools.claim(node.pool, node.node_id, slots):
+        return ""
+    shown = ", ".join(holders[:HOLDERS_TOLD]) + (", ..." if len(holders) > HOLDERS_TOLD else "")
+    return f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({shown})"
 
 
 def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:

@@ -24,6 +24,16 @@ def wake_queue(pool: str, ports: Ports) -> str | None:
     return next((wait.incident_id for wait in _standing(pool, Awaited.BUDGET, ports) if _wake(wait, ports)), None)
 
 
+def in_line_before(incident_id: str, pool: str, ports: Ports) -> list[str]:
+    """The incidents that stand in line for a slot before this one may take one. None, once it has been called."""
+    others = [wait.incident_id for wait in _standing(pool, Awaited.BUDGET, ports) if wait.incident_id != incident_id]
+    if not others:
+        return []
+    turns = ports.incidents.history(incident_id).turns
+    called = any(t.result is not None and t.decision.awaits is Awaited.BUDGET for t in turns)
+    return [] if called else others
+
+
 def wake_for_free_slots(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
     """Wake as many as there are free slots: a policy may have made more, and a wake-up may have been lost."""
     if not _standing(pool, Awaited.BUDGET, ports):

@@ -8,9 +8,9 @@ from nodeheal.contract.vocabulary import Awaited, Outcome
 from nodeheal.domain.incident import History
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.compose_waiting import compose_waiting
-from nodeheal.services.isolate_node import HELD
+from nodeheal.services.isolate_node import SLOTS
 from nodeheal.services.look_around import is_running
-from nodeheal.services.queue import IN_LINE, place_of
+from nodeheal.services.queue import IN_LINE, place_of, wake_queue
 from nodeheal.services.steps import result_of, resume_if_complete, tell, token_of
 
 NEWS = "news"
@@ -61,11 +61,20 @@ def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> b
         case Awaited.BREAKER:
             return not ports.pools.get(history.incident.pool).is_tripped
         case Awaited.BUDGET:
-            held = [turn.result.evidence.get(HELD, "") for turn in history.turns if turn.result is not None]
-            before = {name for name in (held[-1] if held else "").split(", ") if name}
-            return not before <= set(ports.pools.holders(history.incident.pool))
+            _call_for_a_free_slot(history, ports)
+            return False  # it is called like anybody else in the line
         case _:
             return False
+
+
+def _call_for_a_free_slot(history: History, ports: Ports) -> None:
+    """A slot that became free between the refusal and the wait woke nobody: call the first in line now."""
+    pool = history.incident.pool
+    slots = next(
+        (t.result.evidence[SLOTS] for t in reversed(history.turns) if t.result and SLOTS in t.result.evidence), "0"
+    )
+    if len(ports.pools.holders(pool)) < int(slots):
+        wake_queue(pool, ports)
 
 
 def bring_news(incident_id: str, ports: Ports) -> None:

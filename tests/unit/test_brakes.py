@@ -16,7 +16,7 @@ from tests.unit.test_decide_among_others import crowd, with_policy
 
 APPROVE = with_policy(default_pool={"mode": "approve"})
 OPEN = Pool("demo", breaker_opened_at=NOW, breaker_why="6 nodes of the pool fail together, 6 of them with rack r7")
-FULL = {"wait_for": "BUDGET", "held_by": "mi-other"}
+FULL = {"wait_for": "BUDGET", "slots": "1"}
 
 
 def waited(story: Story, outcome: Outcome, reason: str = "there is news") -> Story:

@@ -8,10 +8,9 @@ import pytest
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES
 from nodeheal.contract.steps import EVIDENCE_CHARACTERS, REASON_CHARACTERS, Decision, StepResult
-from nodeheal.contract.vocabulary import Ending, NodeState, Outcome, Step
-from nodeheal.services.isolate_node import HELD, isolate_node
-from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, node, xid
+from nodeheal.contract.vocabulary import Ending, Outcome, Step
+from nodeheal.services.isolate_node import isolate_node
+from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_steps import Incident
 from tests.workflows.steps import INCIDENT, decision, request, result
@@ -103,17 +102,12 @@ def test_a_recovery_that_breaks_says_so_in_a_line_too() -> None:
     must_be_readable(seen)
 
 
-def test_whoever_holds_the_slots_is_named_whole_however_many_they_are() -> None:
+def test_a_full_budget_of_many_holders_is_told_shortly() -> None:
     it = Incident()
-    holders = [f"i-{number:0126}" for number in range(40)]
-    for name in holders:
-        it.ports.nodes.save(node(name, state=NodeState.QUARANTINED))
-        it.ports.pools.claim("demo", name, 40)
+    for number in range(40):
+        it.ports.pools.claim("demo", f"i-{number:0126}", 40)
+
     isolate_node(it.request(), it.ports, ACT)
 
-    told = it.resumed().evidence[HELD]
-    wait_for_news(it.request(), it.ports)
-
-    assert len(told) <= EVIDENCE_CHARACTERS
-    assert set(told.split(", ")) <= set(holders)
-    assert it.is_waiting()  # a name that was cut would look like a slot that is free
+    assert len(it.resumed().reason) <= EVIDENCE_CHARACTERS
+    assert it.resumed().reason.endswith(", ...)")
