@@ -9,7 +9,7 @@ from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import switch_on
 from nodeheal.services.queue import wake_queue
-from nodeheal.services.steps import node_of
+from nodeheal.services.steps import SAVE_TRIES, node_of
 
 
 def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) -> Node:
@@ -17,21 +17,27 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
 
     Raises NotFound for an unknown node, ValueError for one that is in service, NotAccepted when others write it.
     """
-    node = node_of(node_id, ports)
-    if node.state not in OUT_OF_SERVICE:
-        raise ValueError(f"{node_id} is {node.state}: nodeheal has not taken it out of service")
-    if not retire and node.drained_by_us:
-        switch_on(node, ports)
-    quarantined = moved(node, NodeState.QUARANTINED, why)
+    for _ in range(SAVE_TRIES):
+        node = node_of(node_id, ports)
+        freed = _freed(node, why, retire)  # may raise: before anything is undone
+        if not retire and node.drained_by_us:
+            switch_on(node, ports)
+        if ports.nodes.save(replace(freed, good_since=ports.clock())):
+            ports.pools.release(node.pool, node_id)
+            wake_queue(node.pool, ports)
+            _close(node, why, ports)
+            return freed
+    raise NotAccepted(f"{node_id} is being written by others; it is out of service still, try again")
+
+
+def _freed(node: Node, why: str, retire: bool) -> Node:
+    """The node with nothing of ours on it. Raises ValueError."""
+    is_suspect = node.state is NodeState.SUSPECT and node.open_incident is None  # a stand-in that proved nothing
+    if node.state not in OUT_OF_SERVICE and not is_suspect:
+        raise ValueError(f"{node.node_id} is {node.state}: nodeheal has not taken it out of service")
+    quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why)
     freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why)
-    if not ports.nodes.save(
-        replace(freed, open_incident=None, drained_by_us=False, job_id=None, good_since=ports.clock())
-    ):
-        raise NotAccepted(f"{node_id} is being written by others; nothing was changed, try again")
-    ports.pools.release(node.pool, node_id)
-    wake_queue(node.pool, ports)
-    _close(node, why, ports)
-    return freed
+    return replace(freed, open_incident=None, drained_by_us=False, job_id=None)
 
 
 def _close(node: Node, why: str, ports: Ports) -> None:

@@ -190,6 +190,13 @@ def test_the_page_says_what_broke_and_fits_into_an_email() -> None:
     assert len(asked["Message"]) < 4_000
 
 
+def test_a_page_goes_out_although_the_execution_was_started_with_nothing() -> None:
+    seen = walk("recover_node", {}, {"Open incident": Error("Boom"), "Page operators": {}, "Hand incident over": {}})
+
+    [asked] = seen.arguments_of("Page operators")
+    assert all(value["StringValue"] for value in asked["MessageAttributes"].values())
+
+
 def test_the_longest_node_name_still_fits_into_a_subject() -> None:
     given = {"incident_id": INCIDENT, "node_id": "n" * 128}
 
