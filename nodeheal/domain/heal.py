@@ -37,8 +37,8 @@ def _not_isolated(say: Spell, seen: Progress, fault: Fault) -> Decision:
     """A full budget is waited for in line; anything else that kept the node in service is for a human."""
     assert seen.isolation is not None
     waited = seen.waited.get(Awaited.BUDGET)
-    opened_at, allowed = say.history.incident.opened_at, say.policy.deadlines.budget_seconds
-    left = allowed - int((say.now - opened_at).total_seconds())
+    since, allowed = seen.in_line_since or say.now, say.policy.deadlines.budget_seconds
+    left = allowed - int((say.now - since).total_seconds())
     if seen.isolation.evidence.get("wait_for") != Awaited.BUDGET:
         return say.hand_over(f"{fault.title}: the node was not isolated: {seen.isolation.reason}")
     if left <= 0 or (waited is not None and waited.outcome is Outcome.TIMED_OUT):
@@ -91,6 +91,9 @@ def _no_capacity(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Deci
         return None
     rules, tried = say.policy.capacity, seen.capacity_tries
     told = f"{fault.title}: no replacement could be had ({missing.reason})"
+    if "wait_for" in missing.evidence:  # not for want of machines: others are being replaced, which takes its time
+        seconds = min(rules.wait_before(seen.slot_tries), say.policy.deadlines.replace_seconds)
+        return say.wait(Awaited.CAPACITY, f"{told}; the broken node is held until then", seconds, rung)
     if tried >= rules.tries:
         return say.hand_over(f"{told}, tried {tried} times; the broken node is held, isolated")
     reason = f"{told}; try {tried} of {rules.tries}, the broken node is held"
@@ -137,6 +140,8 @@ def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
     ended = _ended(say, seen, case.fault)
     if not is_new:
         return say.hand_over(f"{ended}; the broken node stays out of service until a human repairs or retires it")
+    if seen.is_broken_one_left and seen.returned is not None:
+        return say.hand_over(f"{ended}; but {seen.returned.reason}")
     return say.close(Ending.RECOVERED, ended)
 
 

@@ -1,6 +1,7 @@
 """What an incident's history shows to be done already: the ladder has memory because it is read off each time."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step, Verdict
@@ -41,6 +42,8 @@ class Progress:
     approvals: dict[Action, StepResult] = field(default_factory=dict)  # a human's answers, by what was asked
     missing: StepResult | None = None  # the last try of a replacement for which there was no capacity
     capacity_tries: int = 0
+    slot_tries: int = 0  # of a replacement while as many as may be were under way
+    in_line_since: datetime | None = None  # when the budget was first found full
     has_waited_for_capacity: bool = False  # since that try
     job_is_over: bool = False  # finished by itself: nobody misses it
 
@@ -64,6 +67,11 @@ class Progress:
     def has_new_machine(self) -> bool:
         """Whether the replacement is a new machine of the provider, and not a spare of the pool."""
         return bool(self.tried) and self.tried[-1].result.evidence.get("new_machine") == "true"
+
+    @property
+    def is_broken_one_left(self) -> bool:
+        """Whether the broken machine could not be given back, although another one serves in its place."""
+        return self.returned is not None and self.returned.evidence.get("broken_left") == "true"
 
     @property
     def awaits_proof(self) -> bool:
@@ -108,9 +116,12 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
     elif result.step is Step.ISOLATE:
         seen.isolation = result
         seen.restart = None  # what it stopped has to be brought back again
+        if "wait_for" in result.evidence:
+            seen.in_line_since = seen.in_line_since or result.finished_at
     elif result.step is Step.REPLACE and ("no_capacity" in result.evidence or "wait_for" in result.evidence):
         seen.missing, seen.has_waited_for_capacity = result, False
         seen.capacity_tries += "no_capacity" in result.evidence
+        seen.slot_tries += "wait_for" in result.evidence
     elif result.step in (Step.REBOOT, Step.REPLACE):
         seen.tried.append(Rung(Action(result.step.value), result))
         seen.proof = None
@@ -124,6 +135,8 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.returned = result
     elif result.step is Step.RESTART_WORKLOAD:
         seen.restart = result
+        if result.outcome is Outcome.DONE:
+            seen.approvals.pop(Action.RESTART_WORKLOAD, None)  # that yes is used up: the next restart is another
 
 
 def _fold_wait(seen: Progress, decision: Decision, result: StepResult) -> None:

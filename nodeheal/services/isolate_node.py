@@ -8,7 +8,7 @@ from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of, result_of, save_node, tell, token_of
-from nodeheal.services.stop_gang import stop_and_resume
+from nodeheal.services.stop_gang import current_run, stop_and_resume
 
 DRAINED = "isolated"
 HELD = "held_by"  # who had the slots, in the evidence of a refusal
@@ -20,7 +20,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     if node.open_incident != request.incident_id:
         _answer(request, ports, Outcome.REFUSED, f"it belongs to incident {node.open_incident or 'nobody'}")
         return
-    theirs = _other_owner(node, ports, policy)
+    theirs = _other_owner(node, ports, policy) or _other_job(node, request, ports)
     if theirs:
         _answer(request, ports, Outcome.REFUSED, theirs)
         return
@@ -53,6 +53,14 @@ def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     owner = Owner(str(machine.other_owner))
     accept = f"or name {owner} in replacement.accept_owners of pool {node.pool}"
     return f"{owner} repairs {node.node_id} as well ({machine.owner_detail}): {SWITCH_OFF[owner]}; {accept}"
+
+
+def _other_job(node: Node, request: StepRequest, ports: Ports) -> str:
+    """Which job has come to the node since its incident began; empty: none that runs. Nobody would bring it back."""
+    if node.job_id in (None, request.decision.job_id):
+        return ""
+    _, run = current_run(node.job_id, ports)
+    return f"{node.job_id} has been started on it since" if run is not None and not run.has_ended else ""
 
 
 def _answer(

@@ -17,11 +17,12 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
     Raises NotFound for an unknown node, ValueError for one that is in service, NotAccepted when others write it.
     """
     node = node_of(node_id, ports)
-    if node.state not in OUT_OF_SERVICE:
+    is_suspect = node.state is NodeState.SUSPECT and node.open_incident is None  # a stand-in that proved nothing
+    if node.state not in OUT_OF_SERVICE and not is_suspect:
         raise ValueError(f"{node_id} is {node.state}: nodeheal has not taken it out of service")
     if not retire and node.drained_by_us:
         ports.scheduler.activate(node)
-    quarantined = moved(node, NodeState.QUARANTINED, why)
+    quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why)
     freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why)
     if not ports.nodes.save(
         replace(freed, open_incident=None, drained_by_us=False, job_id=None, good_since=ports.clock())

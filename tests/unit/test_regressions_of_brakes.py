@@ -1,0 +1,314 @@
+"""What brakes, lines and slots once got wrong: each of these was a recovery that did harm, waited for ever, or lied."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from nodeheal.contract.vocabulary import Awaited, Ending, IncidentState, NodeState, Outcome, Step, Verdict
+from nodeheal.domain.approval import Answer
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.job import Job
+from nodeheal.domain.pool import Pool as PoolBrakes
+from nodeheal.services import approval_page
+from nodeheal.services.brakes import pause_node, reset_breaker, trip_breaker
+from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.launch_gang import submit_job
+from nodeheal.services.release_node import release_node
+from nodeheal.services.sweep import sweep
+from nodeheal.services.wait_for_news import wait_for_news
+from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.test_brakes import APPROVE, OPEN, waited
+from tests.unit.test_decide import Story
+from tests.unit.test_decide_among_others import with_policy
+from tests.unit.test_replacement import A as EC2
+from tests.unit.test_replacement import N, Pool
+from tests.unit.test_steps import A, B, C, Incident
+from tests.workflows.fake_cluster import FakeCluster
+
+LATER = NOW + timedelta(hours=1)
+
+
+# The breaker ---------------------------------------------------------------------------------------------------------
+
+
+def dropped_by_a_reset() -> FakeCluster:
+    """A fault has waited for the breaker for an hour, and was too old when a human reset it."""
+    cluster = FakeCluster()
+    trip_breaker("demo", "6 nodes of the pool fail together", cluster.ports)
+
+    def an_hour_later() -> None:
+        cluster.clock.advance(3_600)
+        reset_breaker("demo", "the switch was replaced", cluster.ports)
+
+    cluster.on_wait = an_hour_later
+    cluster.reports(xid(79))
+    return cluster
+
+
+def test_a_fault_that_was_dropped_as_old_is_news_when_the_node_shows_it_again() -> None:
+    cluster = dropped_by_a_reset()
+    assert cluster.ports.incidents.history(cluster.incident_id).incident.ending is Ending.OBSERVED_ONLY
+
+    again = xid(79, event_id="again", observed_at=cluster.clock())
+
+    assert ingest(again, cluster.ports, cluster.policy) is Ingested.OPENED
+
+
+def test_what_else_is_well_on_the_node_makes_an_old_fault_no_fresher() -> None:
+    story = waited(Story(xid(79)).amid(pool=OPEN), Outcome.DONE)
+    story.reports(xid(63, event_id="well", verdict=Verdict.OK, observed_at=LATER))
+
+    decision = story.amid(pool=PoolBrakes("demo", breaker_reset_at=LATER)).next()
+
+    assert decision.ending is Ending.OBSERVED_ONLY
+    assert "it is older than" in decision.reason
+
+
+def waits_for_the_breaker() -> Incident:
+    it = Incident()
+    trip_breaker("demo", "6 nodes of the pool fail together", it.ports)
+    wait_for_news(it.request(), it.ports)
+    assert it.is_waiting()
+    return it
+
+
+def test_a_reset_that_died_before_it_woke_anybody_is_made_up_for_by_the_sweep() -> None:
+    it = waits_for_the_breaker()
+
+    class Down:
+        def in_line(self, *_: object) -> object:
+            raise NotAccepted("throttled")
+
+    with pytest.raises(NotAccepted):
+        reset_breaker("demo", "fixed", replace(it.ports, waits=Down()))  # type: ignore[arg-type]
+    sweep(it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.DONE
+
+
+def test_the_sweep_wakes_nobody_while_the_breaker_is_open() -> None:
+    it = waits_for_the_breaker()
+
+    sweep(it.ports, ACT)
+
+    assert it.is_waiting()
+
+
+# Slots ---------------------------------------------------------------------------------------------------------------
+
+
+class Down:
+    """Pools whose slots cannot be given back: the call dies there."""
+
+    def __init__(self, pools: object) -> None:
+        self._pools = pools
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._pools, name)
+
+    def release(self, *_: object) -> None:
+        raise ConnectionError("the call is lost")
+
+
+def waits_in_line(it: Incident) -> None:
+    """Another incident's node has the only slot."""
+    isolate_node(it.request(), it.ports, it.policy)
+    assert it.resumed().outcome is Outcome.REFUSED
+    wait_for_news(it.request(), it.ports)
+    assert it.is_waiting()
+
+
+@pytest.mark.parametrize("retire", [False, True], ids=["given back", "retired"])
+def test_a_slot_that_a_dying_release_left_behind_is_found_by_the_sweep(retire: bool) -> None:
+    it = Incident()
+    it.ports.nodes.save(replace(it.node(B), state=NodeState.QUARANTINED, job_id=None))
+    it.ports.pools.claim("demo", B, 1)
+    waits_in_line(it)
+    with pytest.raises(ConnectionError):
+        release_node(B, "repaired", replace(it.ports, pools=Down(it.ports.pools)), retire=retire)  # type: ignore[arg-type]
+
+    sweep(it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.DONE
+    assert list(it.ports.pools.holders("demo")) == []
+
+
+def test_a_slot_of_a_node_that_its_broken_workflow_never_isolated_is_found_by_the_sweep() -> None:
+    it = Incident()
+    ingest(xid(79, node_id=B, instance_id=B, event_id="b"), it.ports, it.policy)
+    it.ports.pools.claim("demo", B, 1)  # the call died right after: the workflow paged, and left it to a human
+    broke = it.ports.incidents.history(str(it.node(B).open_incident)).incident
+    it.ports.incidents.finish(replace(broke, state=IncidentState.ESCALATED))
+    waits_in_line(it)
+
+    sweep(it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.DONE
+
+
+def test_the_sweep_leaves_the_slot_of_a_node_that_is_just_being_isolated() -> None:
+    it = Incident()
+    it.ports.pools.claim("demo", B, 1)
+    ingest(xid(79, node_id=B, instance_id=B, event_id="b"), it.ports, it.policy)
+    waits_in_line(it)
+
+    sweep(it.ports, ACT)
+
+    assert it.is_waiting()
+    assert list(it.ports.pools.holders("demo")) == [B]
+
+
+def test_the_sweep_leaves_the_slot_of_a_node_that_is_out_of_service() -> None:
+    it = Incident()
+    it.ports.pools.claim("demo", B, 1)
+    it.ports.nodes.save(replace(it.node(B), state=NodeState.QUARANTINED))
+    waits_in_line(it)
+
+    sweep(it.ports, ACT)
+
+    assert it.is_waiting()
+
+
+def test_the_time_in_line_is_counted_from_when_it_stood_in_line() -> None:
+    """A fault that let its job finish, or waited for a human, has not waited for a slot."""
+    story = Story(xid(79))
+    story.now = NOW + timedelta(days=3)
+    story.then(Outcome.REFUSED, "full", evidence={"wait_for": "BUDGET", "held_by": "mi-other"}, finished_at=story.now)
+
+    decision = story.next()
+
+    assert (decision.awaits, decision.deadline_seconds) == (Awaited.BUDGET, 86_400)
+
+
+def test_a_fault_that_is_repeated_while_its_incident_stands_in_line_does_not_use_its_turns_up() -> None:
+    it = Incident()
+    it.ports.pools.claim("demo", B, 1)
+    it.ports.nodes.save(replace(it.node(B), state=NodeState.QUARANTINED))
+    waits_in_line(it)
+
+    it.clock.advance(60)
+    ingest(xid(79, event_id="again", observed_at=it.clock()), it.ports, it.policy)
+
+    assert it.is_waiting()
+
+
+def test_another_fault_while_its_incident_stands_in_line_is_news() -> None:
+    it = Incident()
+    it.ports.pools.claim("demo", B, 1)
+    it.ports.nodes.save(replace(it.node(B), state=NodeState.QUARANTINED))
+    waits_in_line(it)
+
+    it.clock.advance(60)
+    ingest(xid(74, observed_at=it.clock()), it.ports, it.policy)
+
+    assert not it.is_waiting()
+
+
+# Stand-ins -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_a_human_has_paused_is_nobodys_stand_in() -> None:
+    it = Incident(code=74)
+    pause_node(C, 3_600, "I work on it", it.ports)
+    it.isolate()
+
+    assert it.swap().outcome is Outcome.REFUSED
+    assert it.node(C).open_incident is None
+
+
+def test_a_node_that_is_opted_out_is_nobodys_stand_in() -> None:
+    cluster = FakeCluster(with_policy(opted_out={"mi-0cccccccccccccccc": "lab machine"}))
+
+    cluster.reports(xid(74))
+
+    assert ("diagnose", "mi-0cccccccccccccccc") not in cluster.commands
+    assert cluster.node("mi-0cccccccccccccccc").job_id is None
+
+
+def test_a_broken_machine_that_ec2_will_not_give_up_is_left_to_a_human_and_not_called_recovered() -> None:
+    story = Story(xid(74)).isolated().renewed().passed()
+    story.then(Outcome.DONE, "mi-0spare is in service; mi-0a could not be given back", evidence={"broken_left": "true"})
+    story.then(Outcome.DONE, "llama runs again")
+
+    assert story.next().ending is Ending.HANDED_TO_A_HUMAN
+    assert "could not be given back" in story.next().reason
+
+
+@pytest.mark.parametrize("retire", [False, True], ids=["given back", "retired"])
+def test_a_new_node_of_the_group_is_not_for_one_that_a_human_has_taken_in_the_meantime(retire: bool) -> None:
+    pool = Pool()
+    pool.replaces()
+    release_node(EC2, "it was the cable", pool.ports, retire=retire)
+    pool.group_makes()
+
+    pool.boots()
+
+    assert pool.node(N).open_incident is None
+    assert pool.node(EC2).state is (NodeState.RETIRED if retire else NodeState.HEALTHY)
+
+
+def test_a_stand_in_that_proved_nothing_can_be_given_back_by_hand() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(C, state=NodeState.SUSPECT, state_reason="no proof as a spare"))
+
+    release_node(C, "diagnosed by hand", ports)
+
+    found = ports.nodes.get(C)
+    assert found is not None
+    assert found.state is NodeState.HEALTHY
+
+
+# A human's yes -------------------------------------------------------------------------------------------------------
+
+
+def test_a_yes_to_one_restart_is_none_to_the_next() -> None:
+    story = waited(Story(xid(31), policy=APPROVE), Outcome.DONE, "approved by ada")
+    story.then(Outcome.DONE, "llama restarted as run 2")
+
+    decision = story.reports(xid(31, event_id="run-2", observed_at=LATER)).next()
+
+    assert (decision.step, decision.awaits) == (Step.WAIT, Awaited.APPROVAL)
+
+
+def test_an_old_link_shows_the_question_that_it_answers() -> None:
+    story = waited(Story(xid(79), policy=APPROVE), Outcome.DONE).isolated().rebooted().failed()
+    story.then(Outcome.UNKNOWN)
+
+    page = approval_page.question(story.history, 1, Answer.approve)
+
+    assert "isolate the node, reboot it" in page
+    assert "go on with a replacement" not in page
+
+
+# One step after the other ---------------------------------------------------------------------------------------------
+
+
+def test_replacements_that_are_under_way_do_not_use_up_the_turns_of_one_that_waits_for_them() -> None:
+    story = Story(xid(74)).isolated()
+    for _ in range(8):  # two replacements' time
+        story.then(Outcome.REFUSED, "1 of 1 replacements are under way", evidence={"wait_for": "replacements"})
+        wait = story.next()
+        assert wait.awaits is Awaited.CAPACITY, wait.reason
+        story.now += timedelta(seconds=wait.deadline_seconds)
+        story.then(Outcome.TIMED_OUT)
+
+    assert story.now - NOW >= timedelta(hours=1)
+
+
+@pytest.mark.parametrize(("ended", "outcome"), [(False, Outcome.REFUSED), (True, Outcome.DONE)])
+def test_a_job_that_came_to_the_node_while_its_incident_waited_is_not_taken_down(ended: bool, outcome: Outcome) -> None:
+    it = Incident()
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+    submit_job(Job("other", "demo", "training", "trainer:1", "trainer", 1), [it.node(A)], it.ports)
+    if ended:
+        run = it.ports.jobs.get_run("other", 1)
+        assert run is not None
+        it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], status="STOPPED")))
+
+    isolate_node(it.request(), it.ports, it.policy)
+
+    assert it.resumed().outcome is outcome
+    assert (it.node(A).state is NodeState.ISOLATED) == ended
