@@ -46,6 +46,7 @@ class Progress:
     in_line_since: datetime | None = None  # when the budget was first found full
     has_waited_for_capacity: bool = False  # since that try
     job_is_over: bool = False  # finished by itself: nobody misses it
+    job_is_down: bool = False  # it does not run, and no other incident brings it back: one may have left it to this one
 
     @property
     def is_isolated(self) -> bool:
@@ -91,9 +92,10 @@ class Progress:
 
     @property
     def has_stopped_job(self) -> bool:
-        """Whether the job was stopped for this recovery and has not been brought back."""
+        """Whether the job was stopped, for this recovery or for one that left it to this, and is not brought back."""
         is_back = self.restart is not None and (self.restart.outcome is Outcome.DONE or bool(self.job_is_left_to))
-        return (self.is_isolated or self.restart is not None) and not is_back and not self.job_is_over
+        is_ours = self.is_isolated or self.restart is not None or self.job_is_down
+        return is_ours and not is_back and not self.job_is_over
 
     def told(self) -> str:
         """What was tried, in words."""

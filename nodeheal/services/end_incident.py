@@ -14,6 +14,7 @@ from nodeheal.domain.progress import Progress, read_progress
 from nodeheal.domain.surroundings import PastRecovery
 from nodeheal.ports import Ports
 from nodeheal.services.compose import compose
+from nodeheal.services.look_around import is_running
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.wait_for_news import bring_news
@@ -39,6 +40,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     seen = read_progress(history, policy)
     job = ports.jobs.get(closed.job_id) if closed.job_id else None
     seen.job_is_over = job is not None and job.state is JobState.COMPLETED
+    seen.job_is_down = job is not None and not seen.job_is_over and not is_running(closed, ports)
     for spare in spares:
         _let_go(str(spare), history, seen, request.decision, ports, policy)
     node = _let_go(closed.node_id, history, seen, request.decision, ports, policy)
