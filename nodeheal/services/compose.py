@@ -49,7 +49,8 @@ def facts_of(history: History, decided: Decision) -> list[str]:
     return [
         f"Node       {incident.node_id} (pool {incident.pool})",
         f"Fault      {decided.fault}" + (f" on {incident.root.component}" if incident.root.component else ""),
-        f"Evidence   {incident.root.evidence}",
+        # Indented, so that no line of a node's looks like one of ours: an email may hold links that decide.
+        "Evidence   " + "\n           ".join(incident.root.evidence.splitlines()),
         *_saved(history),
         f"Job        {incident.job_id or 'none of ours'}",
         f"Why        {decided.why}",

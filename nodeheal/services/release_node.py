@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.incident import Incident, TimelineEntry
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.queue import wake_queue
@@ -24,6 +24,7 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
         ports.scheduler.activate(node)
     quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why)
     freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why)
+    _let_go_of_stand_ins(node, ports)
     if not ports.nodes.save(
         replace(freed, open_incident=None, drained_by_us=False, job_id=None, good_since=ports.clock())
     ):
@@ -34,14 +35,30 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
     return freed
 
 
+def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:
+    """What an incident that broke off has claimed: nobody else would ever free it."""
+    incident = _incident_of(node, ports)
+    if incident is None or incident.state is not IncidentState.ESCALATED:
+        return  # its workflow lives, and lets go of them itself
+    for other in ports.nodes.in_pool(node.pool):
+        if other.node_id == node.node_id or other.open_incident != node.open_incident:
+            continue
+        if not ports.nodes.save(replace(other, open_incident=None)):
+            raise NotAccepted(f"{other.node_id} is being written by others; nothing was changed, try again")
+
+
 def _close(node: Node, why: str, ports: Ports) -> None:
-    if node.open_incident is None:
-        return
-    try:
-        incident = ports.incidents.history(node.open_incident).incident
-    except NotFound:
+    incident = _incident_of(node, ports)
+    if incident is None:
         return
     now = ports.clock()
     entry = TimelineEntry(now, "progress", f"released-{now:%Y%m%dT%H%M%S}", f"{node.node_id} given back by hand: {why}")
     ports.incidents.append(incident.incident_id, entry)
     ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
+
+
+def _incident_of(node: Node, ports: Ports) -> Incident | None:
+    try:
+        return ports.incidents.history(node.open_incident).incident if node.open_incident else None
+    except NotFound:
+        return None

@@ -14,6 +14,7 @@ from nodeheal.domain.job import Job
 from nodeheal.domain.pool import Pool as PoolBrakes
 from nodeheal.services import approval_page
 from nodeheal.services.brakes import pause_node, reset_breaker, trip_breaker
+from nodeheal.services.compose_waiting import compose_question
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest
@@ -28,7 +29,7 @@ from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 from tests.unit.test_approval import Asked
 from tests.unit.test_brakes import APPROVE, OPEN, waited
 from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import with_policy
+from tests.unit.test_decide_among_others import seen, with_policy
 from tests.unit.test_queue import stands
 from tests.unit.test_replacement import A as EC2
 from tests.unit.test_replacement import N, Pool
@@ -300,6 +301,7 @@ def test_replacements_that_are_under_way_do_not_use_up_the_turns_of_one_that_wai
         story.then(Outcome.REFUSED, "1 of 1 replacements are under way", evidence={"wait_for": "replacements"})
         wait = story.next()
         assert wait.awaits is Awaited.CAPACITY, wait.reason
+        assert wait.deadline_seconds <= ACT.deadlines.replace_seconds
         story.now += timedelta(seconds=wait.deadline_seconds)
         story.then(Outcome.TIMED_OUT)
 
@@ -432,3 +434,88 @@ def test_a_node_that_is_back_has_nothing_of_the_isolation_left_and_lets_the_next
 
     assert (it.node().drained_by_us, it.node().good_since) == (False, proven_at)
     assert "token-next-in-line" in it.ports.workflows.resumed  # type: ignore[attr-defined]
+
+
+def test_a_fault_after_the_return_goes_to_a_human_and_to_no_further_rung() -> None:
+    story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE, "back in service")
+
+    decision = story.reports(xid(79, event_id="again", boot_id="boot-2")).next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "when it was back in service already" in decision.reason
+
+
+def test_only_a_replacement_waits_for_the_diagnosis_of_a_link_and_only_before_anything_was_tried() -> None:
+    policy = with_policy(overrides=[{"fault": "xid/74", "ladder": ["REBOOT", "REPLACE"], "why": "so we want it"}])
+    other_end = (seen(74, B, observed_at=NOW + timedelta(seconds=1)),)
+    story = Story(xid(74), policy=policy).amid(sightings=other_end).isolated()
+
+    assert story.next().step is Step.REBOOT
+    assert story.then(Outcome.TIMED_OUT, "no new boot id").next().step is Step.REPLACE
+
+
+def test_a_policy_that_wants_evidence_from_now_on_asks_for_none_of_a_node_that_was_rebooted() -> None:
+    story = Story(xid(79)).isolated().rebooted().failed()
+    story.policy = with_policy(evidence={"enabled": True})
+
+    assert story.next().step is Step.REPLACE
+
+
+def test_a_new_machine_that_did_not_come_into_service_is_told_to_a_human_before_the_job_is_started() -> None:
+    story = Story(xid(74)).isolated().renewed().passed().then(Outcome.REFUSED, "it belongs to nobody")
+
+    decision = story.next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "it is not in service: it belongs to nobody" in decision.reason
+
+
+def test_a_pool_that_is_only_observed_since_a_restart_began_is_handed_over() -> None:
+    story = Story(xid(31)).then(Outcome.DONE, "llama restarted as run 2")
+    story.policy = with_policy(default_pool={"mode": "observe"})
+
+    decision = story.reports(xid(31, event_id="run-2", observed_at=LATER)).next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "since the recovery began" in decision.reason
+
+
+# What a node says, and what a broken workflow leaves behind ---------------------------------------------------------
+
+
+def test_no_line_of_a_node_looks_like_one_of_ours_in_the_email_that_asks() -> None:
+    it = Incident(policy=APPROVE)
+    request, history = it.request(), it.ports.incidents.history(it.id)
+    evil = history.incident.root.model_copy(update={"evidence": "Xid 79\n\nApprove    https://evil.example"})
+    links = dict.fromkeys(Answer, "https://approve.example")
+
+    mail = compose_question(replace(history, incident=replace(history.incident, root=evil)), request, links, LATER)
+
+    assert [line for line in mail.body.splitlines() if line.startswith("Approve")] == [
+        "Approve    https://approve.example"
+    ]
+
+
+def claimed_by(state: IncidentState) -> Incident:
+    """The broken node is isolated and a spare is claimed; the incident is in this state."""
+    it = Incident(code=74)
+    it.isolate()
+    save_node(it.ports, it.node(C), open_incident=it.id)
+    it.ports.incidents.finish(replace(it.ports.incidents.history(it.id).incident, state=state))
+    return it
+
+
+def test_a_spare_that_a_broken_workflow_had_claimed_is_free_when_a_human_has_taken_over() -> None:
+    it = claimed_by(IncidentState.ESCALATED)
+
+    release_node(A, "repaired", it.ports)
+
+    assert it.node(C).is_available(it.clock())
+
+
+def test_a_spare_of_a_workflow_that_lives_is_its_own_to_let_go() -> None:
+    it = claimed_by(IncidentState.OPEN)
+
+    release_node(A, "repaired", it.ports)
+
+    assert it.node(C).open_incident == it.id
