@@ -39,7 +39,7 @@ def _answer(request: APIGatewayProxyEventV2) -> tuple[int, str]:
     query = dict(request.query_string_parameters or {})
     question, answer = links().read(query, ports().clock())
     if request.http_method != "POST":
-        return 200, approval_page.question(ports().incidents.history(question.incident_id), answer)
+        return 200, approval_page.question(ports().incidents.history(question.incident_id), question.turn, answer)
     who, why = approval_page.read_form(request.decoded_body or "")
     by = f"{who} (link, from {_from(request)})"
     answered = answer_approval(question, answer, by, why, ports())

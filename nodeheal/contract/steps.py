@@ -50,7 +50,7 @@ class Decision(Frozen):
     why: Reason = Field(default="", description="what the catalog or the policy says about that fault")
     policy_version: str = Field(default="", description="content hash of the policy that it was decided by")
     fault_at: UtcTime | None = Field(default=None, description="when that fault was last seen")
-    is_held_back: bool = Field(default=False, description="mode, maintenance or opt-out kept nodeheal from acting")
+    is_held_back: bool = Field(default=False, description="a brake kept nodeheal from acting: what is repeated is news")
     awaits: Awaited | None = Field(default=None, description="for WAIT: what for")
     page_key: str | None = Field(default=None, description="pages with the same key are one page")
     diagnostics_level: int | None = Field(default=None, ge=1, le=4)

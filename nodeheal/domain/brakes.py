@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Verdict
 from nodeheal.domain import correlate
 from nodeheal.domain.case import Case, read_case
 from nodeheal.domain.correlate import CommonCause
@@ -120,7 +120,8 @@ def why_trip(history: History, policy: RecoveryPolicy, now: datetime) -> CommonC
 def out_of_date(say: Spell, seen: Progress, case: Case) -> Decision | None:
     """Drop what a wait has made old: the node has another boot or passed its diagnostics, or the breaker took long."""
     around, root = say.history.surroundings, say.history.incident.root
-    fault, last_seen_at = case.fault, max((e.observed_at for e in case.events), default=root.observed_at)
+    bad = [event.observed_at for event in case.events if event.verdict is not Verdict.OK]
+    fault, last_seen_at = case.fault, max(bad, default=root.observed_at)
     told, key = "", None
     if seen.has_waited and around.boot_id not in ("", root.boot_id):
         told = f"the node has rebooted since (boot {around.boot_id[:8]})"
@@ -129,7 +130,10 @@ def out_of_date(say: Spell, seen: Progress, case: Case) -> Decision | None:
     elif Awaited.BREAKER in seen.waited and _is_stale(say, last_seen_at):
         told = f"the breaker was reset, and it is older than {say.policy.breaker.stale_seconds} s"
         key = f"breaker/{around.pool.name}/reset/{around.pool.breaker_reset_at:%Y-%m-%dT%H:%M:%S}"
-    return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {told}; it is dropped", page_key=key) if told else None
+    if not told:
+        return None
+    # Held back, not dealt with: if the node shows it again, that is news.
+    return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: {told}; it is dropped", is_held_back=True, page_key=key)
 
 
 def _is_stale(say: Spell, last_seen_at: datetime) -> bool:

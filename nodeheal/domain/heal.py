@@ -42,8 +42,8 @@ def _not_isolated(say: Spell, seen: Progress, fault: Fault) -> Decision:
     """A full budget is waited for in line; anything else that kept the node in service is for a human."""
     assert seen.isolation is not None
     waited = seen.waited.get(Awaited.BUDGET)
-    opened_at, allowed = say.history.incident.opened_at, say.policy.deadlines.budget_seconds
-    left = allowed - int((say.now - opened_at).total_seconds())
+    since, allowed = seen.in_line_since or say.now, say.policy.deadlines.budget_seconds
+    left = allowed - int((say.now - since).total_seconds())
     if seen.isolation.evidence.get("wait_for") != Awaited.BUDGET:
         is_theirs = OTHER_OWNER in seen.isolation.evidence
         code = Escalation.OTHER_OWNER if is_theirs else Escalation.NOT_ISOLATED
@@ -101,6 +101,9 @@ def _no_capacity(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Deci
         return None
     rules, tried = say.policy.capacity, seen.capacity_tries
     told = f"{fault.title}: no replacement could be had ({missing.reason})"
+    if "wait_for" in missing.evidence:  # not for want of machines: others are being replaced, which takes its time
+        seconds = min(rules.wait_before(seen.slot_tries), say.policy.deadlines.replace_seconds)
+        return say.wait(Awaited.CAPACITY, f"{told}; the broken node is held until then", seconds, rung)
     if tried >= rules.tries:
         return say.hand_over(Escalation.NO_CAPACITY, f"{told}, tried {tried} times; the broken node is held, isolated")
     reason = f"{told}; try {tried} of {rules.tries}, the broken node is held"
@@ -150,6 +153,8 @@ def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
     if not is_new:
         left = f"{ended}; the broken node stays out of service until a human repairs or retires it"
         return say.hand_over(Escalation.BROKEN_NODE_LEFT, left)
+    if seen.is_broken_one_left and seen.returned is not None:
+        return say.hand_over(Escalation.BROKEN_NODE_LEFT, f"{ended}; but {seen.returned.reason}")
     return say.close(Ending.RECOVERED, ended)
 
 

@@ -109,9 +109,11 @@ class Node:
         return replace(self, recoveries=(past, *others)[:RECOVERIES_REMEMBERED])
 
     def is_available(self, now: datetime) -> bool:
-        """Whether it could take another node's place: in service, out of probation, no open incident, no job."""
+        """Whether it could take another node's place: in service, out of probation, no open incident, no job, and no
+        human who wants hands off it."""
         in_service = self.state is NodeState.HEALTHY or self.is_past_probation(now)
-        return in_service and self.open_incident is None and self.job_id is None
+        is_paused = self.paused_until is not None and self.paused_until > now
+        return in_service and self.open_incident is None and self.job_id is None and not is_paused
 
     def is_past_probation(self, now: datetime) -> bool:
         """A returned node counts as healthy again when its probation has run out without a fault."""

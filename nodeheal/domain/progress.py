@@ -1,6 +1,7 @@
 """What an incident's history shows to be done already: the ladder has memory because it is read off each time."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step, Verdict
@@ -43,8 +44,11 @@ class Progress:
     approvals: dict[Action, StepResult] = field(default_factory=dict)  # a human's answers, by what was asked
     missing: StepResult | None = None  # the last try of a replacement for which there was no capacity
     capacity_tries: int = 0
+    slot_tries: int = 0  # of a replacement while as many as may be were under way
+    in_line_since: datetime | None = None  # when the budget was first found full
     has_waited_for_capacity: bool = False  # since that try
     job_is_over: bool = False  # finished by itself: nobody misses it
+    job_is_down: bool = False  # it does not run, and no other incident brings it back: one may have left it to this one
 
     @property
     def is_isolated(self) -> bool:
@@ -68,6 +72,11 @@ class Progress:
         return bool(self.tried) and self.tried[-1].result.evidence.get("new_machine") == "true"
 
     @property
+    def is_broken_one_left(self) -> bool:
+        """Whether the broken machine could not be given back, although another one serves in its place."""
+        return self.returned is not None and self.returned.evidence.get("broken_left") == "true"
+
+    @property
     def awaits_proof(self) -> bool:
         """Whether the last rung went through and nobody has checked yet that it helped."""
         went = bool(self.tried) and self.tried[-1].result.outcome is Outcome.DONE
@@ -85,9 +94,10 @@ class Progress:
 
     @property
     def has_stopped_job(self) -> bool:
-        """Whether the job was stopped for this recovery and has not been brought back."""
+        """Whether the job was stopped, for this recovery or for one that left it to this, and is not brought back."""
         is_back = self.restart is not None and (self.restart.outcome is Outcome.DONE or bool(self.job_is_left_to))
-        return (self.is_isolated or self.restart is not None) and not is_back and not self.job_is_over
+        is_ours = self.is_isolated or self.restart is not None or self.job_is_down
+        return is_ours and not is_back and not self.job_is_over
 
     def told(self) -> str:
         """What was tried, in words."""
@@ -110,9 +120,12 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
     elif result.step is Step.ISOLATE:
         seen.isolation = result
         seen.restart = None  # what it stopped has to be brought back again
+        if "wait_for" in result.evidence:
+            seen.in_line_since = seen.in_line_since or result.finished_at
     elif result.step is Step.REPLACE and ("no_capacity" in result.evidence or "wait_for" in result.evidence):
         seen.missing, seen.has_waited_for_capacity = result, False
         seen.capacity_tries += "no_capacity" in result.evidence
+        seen.slot_tries += "wait_for" in result.evidence
     elif result.step in (Step.REBOOT, Step.REPLACE):
         seen.tried.append(Rung(Action(result.step.value), result))
         seen.proof = None
@@ -126,6 +139,8 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.returned = result
     elif result.step is Step.RESTART_WORKLOAD:
         seen.restart = result
+        if result.outcome is Outcome.DONE:
+            seen.approvals.pop(Action.RESTART_WORKLOAD, None)  # that yes is used up: the next restart is another
 
 
 def _fold_wait(seen: Progress, decision: Decision, result: StepResult) -> None:

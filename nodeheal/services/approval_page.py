@@ -17,10 +17,10 @@ _STYLE = (
 _ASKED = {Answer.approve: ("Approve", "approve"), Answer.refuse: ("Refuse", "refuse")}
 
 
-def question(history: History, answer: Answer) -> str:
-    """What is asked, and the button that answers it."""
+def question(history: History, turn: int, answer: Answer) -> str:
+    """What was asked in this turn, and the button that answers it."""
     incident = history.incident
-    asked = next((t.decision for t in reversed(history.turns) if t.decision.awaits is not None), None)
+    asked = history.turns[turn - 1].decision if 0 < turn <= len(history.turns) else None
     word, style = _ASKED[answer]
     facts = {
         "Node": f"{incident.node_id} (pool {incident.pool})",

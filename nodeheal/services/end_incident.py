@@ -15,6 +15,7 @@ from nodeheal.domain.surroundings import PastRecovery
 from nodeheal.ports import Ports
 from nodeheal.services.compose import compose
 from nodeheal.services.guests import bring_guests_back
+from nodeheal.services.look_around import is_running
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.wait_for_news import bring_news
@@ -40,6 +41,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     spares = {turn.result.replacement_node_id for turn in history.turns if turn.result} - {None, closed.node_id}
     job = ports.jobs.get(closed.job_id) if closed.job_id else None
     seen.job_is_over = job is not None and job.state is JobState.COMPLETED
+    seen.job_is_down = job is not None and not seen.job_is_over and not is_running(closed, ports)
     for spare in spares:
         _let_go(str(spare), history, seen, decided, ports, policy)
     node = _let_go(closed.node_id, history, seen, decided, ports, policy)

@@ -14,6 +14,7 @@ from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.queue import IN_LINE
 from nodeheal.services.steps import SAVE_TRIES
 from nodeheal.services.wait_for_news import bring_news
 
@@ -133,7 +134,7 @@ def _is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, p
     meaning = meaning_of(event.family, event.code, event.subcode, verdict, event.product, node.pool, policy)
     if meaning is None:
         return False
-    may_act = policy.pool(node.pool).mode_of(meaning.ladder[0]) is Mode.act
+    may_act = policy.pool(node.pool).mode_of(meaning.ladder[0]) is not Mode.observe
     may_act = may_act and not policy.why_only_observe(node.node_id, node.pool, ports.clock())
     may_act = may_act and not _is_paused(node, ports)
     climbs = meaning.next_rung is NextRung.repeated
@@ -167,7 +168,10 @@ def _is_unseen(history: History) -> bool:
 def _is_news(event: HealthEvent, history: History) -> bool:
     """Whether an incident that waits has to know: a driver that repeats a harmless line every minute says nothing."""
     row = find(event.family, event.code, event.subcode)
-    if row is not None and (row.action is not Action.OBSERVE or row.next_rung is NextRung.repeated):
+    # One that stands in line can do nothing about a repeat; each look at it would use one of its turns up.
+    is_in_line = bool(history.turns) and history.turns[-1].decision.awaits in IN_LINE
+    asks_for_something = row is not None and (row.action is not Action.OBSERVE or row.next_rung is NextRung.repeated)
+    if asks_for_something and not is_in_line:
         return True
     kind = (event.family, event.code, event.subcode, event.component)
     others = [other for other in history.events if other.event_id != event.event_id]

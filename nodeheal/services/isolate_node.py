@@ -13,7 +13,7 @@ from nodeheal.ports import Ports, Seat
 from nodeheal.services.guests import set_guests_aside
 from nodeheal.services.queue import in_line_before
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, tell, token_of
-from nodeheal.services.stop_gang import stop_and_resume
+from nodeheal.services.stop_gang import current_run, stop_and_resume
 
 DRAINED = "isolated"
 HOLDERS_TOLD = 5
@@ -27,8 +27,9 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         _answer(request, ports, Outcome.REFUSED, f"it belongs to incident {node.open_incident or 'nobody'}")
         return
     theirs = _other_owner(node, ports, policy)
-    if theirs:
-        _answer(request, ports, Outcome.REFUSED, theirs, {OTHER_OWNER: "true"})
+    why_not = theirs or _other_job(node, request, ports)
+    if why_not:
+        _answer(request, ports, Outcome.REFUSED, why_not, {OTHER_OWNER: "true"} if theirs else None)
         return
     try:
         seat = ports.scheduler.look(node)
@@ -72,6 +73,14 @@ def _other_owner(node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
     owner = Owner(str(machine.other_owner))
     accept = f"or name {owner} in replacement.accept_owners of pool {node.pool}"
     return f"{owner} repairs {node.node_id} as well ({machine.owner_detail}): {SWITCH_OFF[owner]}; {accept}"
+
+
+def _other_job(node: Node, request: StepRequest, ports: Ports) -> str:
+    """Which job has come to the node since its incident began; empty: none that runs. Nobody would bring it back."""
+    if node.job_id in (None, request.decision.job_id):
+        return ""
+    _, run = current_run(node.job_id, ports)
+    return f"{node.job_id} has been started on it since" if run is not None and not run.has_ended else ""
 
 
 def _answer(

@@ -86,9 +86,12 @@ def find_new_node(wait: Wait, ports: Ports) -> bool:
 
 
 def settle(wait: Wait, new: Node, ports: Ports) -> bool:
-    """Give the new node to this replacement and resume its workflow. False: it is, or has, another one's."""
+    """Give the new node to this replacement and resume its workflow. False: it is, or has, another one's, or none is
+    wanted any more."""
     fresh = node_of(new.node_id, ports)
     request = _request(wait)
+    if node_of(wait.key, ports).open_incident != wait.incident_id:
+        return False  # a human has given the broken node back, or up, in the meantime
     if wait.command_id != fresh.node_id and not _may_be_new(fresh, wait, ports):
         return False
     if not claim_new(request, fresh, ports):

@@ -2,9 +2,10 @@
 
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Awaited
+from nodeheal.contract.vocabulary import Awaited, IncidentState
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.knobs import HEIGHT
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.steps import resume
@@ -38,15 +39,39 @@ def wake_for_free_slots(pool: str, ports: Ports, policy: RecoveryPolicy) -> list
     """Wake as many as there are free slots: a policy may have made more, and a wake-up may have been lost."""
     if not _standing(pool, Awaited.BUDGET, ports):
         return []
+    _free_what_a_crash_left(pool, ports)
     slots = policy.pool(pool).budget.slots(len(ports.nodes.in_pool(pool)))
     free = slots - len(ports.pools.holders(pool))
     woken = (wake_queue(pool, ports) for _ in range(free))
     return [incident_id for incident_id in woken if incident_id is not None]
 
 
+def wake_after_reset(pool: str, ports: Ports) -> list[str]:
+    """Wake who stands in line for a breaker that is closed: the reset that was to wake them may have died."""
+    standing = _standing(pool, Awaited.BREAKER, ports)
+    if not standing or ports.pools.get(pool).is_tripped:
+        return []
+    return [wait.incident_id for wait in standing if _wake(wait, ports)]
+
+
 def wake_all(pool: str, awaited: Awaited, ports: Ports) -> int:
     """Wake everyone in line for this; how many were."""
     return sum(_wake(wait, ports) for wait in _standing(pool, awaited, ports))
+
+
+def _free_what_a_crash_left(pool: str, ports: Ports) -> None:
+    """Give back the slots of nodes that are in service, or retired, and that no incident works on any more."""
+    for holder in ports.pools.holders(pool):
+        node = ports.nodes.get(holder)
+        if node is not None and node.state not in OUT_OF_SERVICE and not _is_worked_on(node, ports):
+            ports.pools.release(pool, holder)
+
+
+def _is_worked_on(node: Node, ports: Ports) -> bool:
+    """Whether its slot may have been claimed a moment ago: it is marked only after that."""
+    if node.open_incident is None:
+        return False
+    return ports.incidents.history(node.open_incident).incident.state in (IncidentState.OPEN, IncidentState.WAITING)
 
 
 def _standing(pool: str, awaited: Awaited, ports: Ports) -> list[Wait]:

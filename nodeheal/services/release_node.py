@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.incident import Incident, TimelineEntry
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import switch_on
 from nodeheal.services.queue import wake_queue
-from nodeheal.services.steps import SAVE_TRIES, node_of
+from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
 
 
 def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) -> Node:
@@ -22,6 +22,7 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
         freed = _freed(node, why, retire)  # may raise: before anything is undone
         if not retire and node.drained_by_us:
             switch_on(node, ports)
+        _let_go_of_stand_ins(node, ports)
         if ports.nodes.save(replace(freed, good_since=ports.clock())):
             ports.pools.release(node.pool, node_id)
             wake_queue(node.pool, ports)
@@ -40,14 +41,29 @@ def _freed(node: Node, why: str, retire: bool) -> Node:
     return replace(freed, open_incident=None, drained_by_us=False, job_id=None)
 
 
+def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:
+    """What an incident that broke off has claimed: nobody else would ever free it."""
+    incident = _incident_of(node, ports)
+    if incident is None or incident.state is not IncidentState.ESCALATED:
+        return  # its workflow lives, and lets go of them itself
+    for other in ports.nodes.in_pool(node.pool):
+        if other.node_id == node.node_id or other.open_incident != node.open_incident:
+            continue
+        save_node(ports, other, open_incident=None)
+
+
 def _close(node: Node, why: str, ports: Ports) -> None:
-    if node.open_incident is None:
-        return
-    try:
-        incident = ports.incidents.history(node.open_incident).incident
-    except NotFound:
+    incident = _incident_of(node, ports)
+    if incident is None:
         return
     now = ports.clock()
     entry = TimelineEntry(now, "progress", f"released-{now:%Y%m%dT%H%M%S}", f"{node.node_id} given back by hand: {why}")
     ports.incidents.append(incident.incident_id, entry)
     ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
+
+
+def _incident_of(node: Node, ports: Ports) -> Incident | None:
+    try:
+        return ports.incidents.history(node.open_incident).incident if node.open_incident else None
+    except NotFound:
+        return None

@@ -25,7 +25,7 @@ def replace_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     knobs = policy.pool(node.pool).replacement
     is_hybrid = node.provider is Provider.hybrid
     wants_spare = is_hybrid or (knobs.prefer_spare and not is_under_way(request, ports))
-    if wants_spare and _swap(request, node, ports):
+    if wants_spare and _swap(request, node, ports, policy):
         return
     if is_hybrid:
         give_up(request, ports, f"pool {node.pool} has no healthy spare without a job")
@@ -33,9 +33,10 @@ def replace_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     replace_machine(request, node, ports, knobs)
 
 
-def _swap(request: StepRequest, node: Node, ports: Ports) -> bool:
+def _swap(request: StepRequest, node: Node, ports: Ports, policy: RecoveryPolicy) -> bool:
     """Resume with a spare. Repeating finds the spare that was claimed. False: there is none."""
-    spare = claimed_spare(node, request.incident_id, ports) or claim_spare(node, request.incident_id, ports)
+    incident_id = request.incident_id
+    spare = claimed_spare(node, incident_id, ports) or claim_spare(node, incident_id, ports, policy)
     if spare is None:
         return False
     ports.workflows.resume(token_of(request), put_in_place(request, node, spare, ports))

@@ -51,4 +51,6 @@ def _join(request: StepRequest, new: Node, broken_id: str, good_since: datetime,
     wake_queue(new.pool, ports)
     tell(request, ports, "returned", f"{new.node_id} serves in the place of {broken_id}")
     left = "" if is_gone else f"; {broken_id} could not be given back and stays for a human"
-    return result_of(request, ports, Outcome.DONE, f"{new.node_id} is in service{left}", boot_id=new.boot_id)
+    evidence = {"broken_left": str(not is_gone).lower()}
+    told = f"{new.node_id} is in service{left}"
+    return result_of(request, ports, Outcome.DONE, told, boot_id=new.boot_id, evidence=evidence)

@@ -7,6 +7,7 @@ from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.node import Node, moved
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES, entry_id, node_of, result_of, save_node, tell
 
@@ -20,12 +21,13 @@ def claimed_spare(broken: Node, incident_id: str, ports: Ports) -> Node | None:
     return next((n for n in others if n is not None and n.open_incident == incident_id), None)
 
 
-def claim_spare(broken: Node, incident_id: str, ports: Ports) -> Node | None:
+def claim_spare(broken: Node, incident_id: str, ports: Ports, policy: RecoveryPolicy) -> Node | None:
     """A free node of the pool, claimed for the incident: if there is one, a node that is kept as a spare.
 
     None: there is none.
     """
-    for seen in sorted(ports.nodes.in_pool(broken.pool), key=lambda node: not node.is_spare):
+    free = [node for node in ports.nodes.in_pool(broken.pool) if not policy.why_opted_out(node.node_id)]
+    for seen in sorted(free, key=lambda node: not node.is_spare):
         node = ports.nodes.get(seen.node_id)  # the list lags; the claim is made on what is stored
         usable = node is not None and node.node_id != broken.node_id and node.is_available(ports.clock())
         if node is not None and usable and ports.nodes.save(replace(node, open_incident=incident_id)):

@@ -10,7 +10,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import Glimpse, find_silent
 from nodeheal.ports import Place, Ports
 from nodeheal.services.hear_silence import Heard, hear, tell_of_many
-from nodeheal.services.queue import wake_for_free_slots
+from nodeheal.services.queue import wake_after_reset, wake_for_free_slots
 
 # What one run may do. A page of nodes costs one read of a megabyte, a node that is looked at some calls of ECS, SSM and
 # EC2, whose limits all of us share. What is left over, the next run goes on with.
@@ -44,6 +44,7 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     for pool in pools:
         done.restarted += _start_what_was_lost(pool, ports)
         done.woken += wake_for_free_slots(pool, ports, policy)
+        done.woken += wake_after_reset(pool, ports)
     if not policy.silence.enabled:
         return done
     stop_at, begun = ports.clock() + timedelta(seconds=RUN_SECONDS), ports.watchlist.place()

@@ -210,7 +210,9 @@ def test_the_page_shows_what_is_asked_and_escapes_what_a_node_has_said() -> None
     history = it.ports.incidents.history(it.id)
     evil = history.incident.root.model_copy(update={"evidence": "<script>alert(1)</script>"})
 
-    page = approval_page.question(replace(history, incident=replace(history.incident, root=evil)), Answer.approve)
+    page = approval_page.question(
+        replace(history, incident=replace(history.incident, root=evil)), it.asked.turn, Answer.approve
+    )
 
     assert "&lt;script&gt;" in page
     assert "<script" not in page

@@ -166,7 +166,7 @@ def test_a_spare_is_taken_before_a_node_that_happens_to_be_free(ports: Ports) ->
     ports.nodes.save(node("mi-1"))
     ports.nodes.save(node("mi-2", is_spare=True))
 
-    taken = [claim_spare(stored(ports), "inc-1", ports), claim_spare(stored(ports), "inc-2", ports)]
+    taken = [claim_spare(stored(ports), "inc-1", ports, ACT), claim_spare(stored(ports), "inc-2", ports, ACT)]
 
     assert [spare.node_id for spare in taken if spare] == ["mi-2", "mi-1"]
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
 from nodeheal.domain.incident import Incident
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.queue import place_of, wake_all, wake_for_free_slots, wake_queue
@@ -85,7 +85,7 @@ def test_a_place_names_its_incident_so_that_no_two_are_the_same() -> None:
 def test_the_sweep_wakes_as_many_as_there_are_free_slots() -> None:
     ports = memory_ports()
     for number in range(10):
-        ports.nodes.save(node(f"mi-{number:017d}"))
+        ports.nodes.save(node(f"mi-{number:017d}", state=NodeState.QUARANTINED))
     for name in ("a", "b", "c"):
         stands(ports, name)
     ports.pools.claim("demo", "mi-00000000000000000", 3)
