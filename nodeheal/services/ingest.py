@@ -76,7 +76,8 @@ def _take_good_news(event: HealthEvent, node: Node, ports: Ports) -> Ingested:
     if event.family is Family.heartbeat or node.open_incident is None:
         return Ingested.SEEN
     is_new = ports.incidents.append(node.open_incident, event_entry(event))
-    if is_new or _is_unseen(ports.incidents.history(node.open_incident)):
+    history = ports.incidents.history(node.open_incident)
+    if (is_new or _is_unseen(history)) and not _is_in_line(history):
         bring_news(node.open_incident, ports)
     return Ingested.JOINED if is_new else Ingested.DUPLICATE
 
@@ -165,13 +166,16 @@ def _is_unseen(history: History) -> bool:
     return bool(history.turns) and history.turns[-1].decision.events_seen < len(history.events)
 
 
+def _is_in_line(history: History) -> bool:
+    """One that stands in line can do nothing about a repeat or good news; each look would use one of its turns up."""
+    return bool(history.turns) and history.turns[-1].decision.awaits in IN_LINE
+
+
 def _is_news(event: HealthEvent, history: History) -> bool:
     """Whether an incident that waits has to know: a driver that repeats a harmless line every minute says nothing."""
     row = find(event.family, event.code, event.subcode)
-    # One that stands in line can do nothing about a repeat; each look at it would use one of its turns up.
-    is_in_line = bool(history.turns) and history.turns[-1].decision.awaits in IN_LINE
     asks_for_something = row is not None and (row.action is not Action.OBSERVE or row.next_rung is NextRung.repeated)
-    if asks_for_something and not is_in_line:
+    if asks_for_something and not _is_in_line(history):
         return True
     kind = (event.family, event.code, event.subcode, event.component)
     others = [other for other in history.events if other.event_id != event.event_id]

@@ -8,6 +8,7 @@ import pytest
 from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
 from nodeheal.contract.vocabulary import Awaited, Ending, IncidentState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.approval import Answer
+from nodeheal.domain.brakes import why_trip
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
 from nodeheal.domain.job import Job
@@ -27,9 +28,9 @@ from nodeheal.services.sweep import sweep
 from nodeheal.services.wait_for_news import wait_for_news
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 from tests.unit.test_approval import Asked
-from tests.unit.test_brakes import APPROVE, OPEN, waited
+from tests.unit.test_brakes import APPROVE, OPEN, full, waited
 from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import seen, with_policy
+from tests.unit.test_decide_among_others import crowd, seen, with_policy
 from tests.unit.test_queue import stands
 from tests.unit.test_replacement import A as EC2
 from tests.unit.test_replacement import N, Pool
@@ -76,6 +77,19 @@ def test_what_else_is_well_on_the_node_makes_an_old_fault_no_fresher() -> None:
     assert "it is older than" in decision.reason
 
 
+def test_a_fault_that_came_again_shortly_before_the_reset_is_not_old() -> None:
+    story = waited(Story(xid(79)).amid(pool=OPEN), Outcome.DONE)
+    story.reports(xid(79, event_id="again", observed_at=LATER))
+
+    assert story.amid(pool=PoolBrakes("demo", breaker_reset_at=LATER)).next().step is Step.ISOLATE
+
+
+def test_an_earlier_reset_drops_nothing_while_the_breaker_is_open_again() -> None:
+    story = waited(Story(xid(79)).amid(pool=OPEN), Outcome.DONE)
+
+    assert story.amid(pool=replace(OPEN, breaker_reset_at=LATER)).next().awaits is Awaited.BREAKER
+
+
 def waits_for_the_breaker() -> Incident:
     it = Incident()
     trip_breaker("demo", "6 nodes of the pool fail together", it.ports)
@@ -104,6 +118,53 @@ def test_the_sweep_wakes_nobody_while_the_breaker_is_open() -> None:
     sweep(it.ports, ACT)
 
     assert it.is_waiting()
+
+
+def test_what_wakes_a_wait_while_the_breaker_is_open_lets_it_wait_on() -> None:
+    story = waited(Story(xid(79)).amid(pool=OPEN), Outcome.DONE, "something new was reported")
+
+    assert story.next().awaits is Awaited.BREAKER
+
+
+def test_all_that_an_open_breaker_holds_is_one_page_whatever_else_fails_beside_it() -> None:
+    alone = Story(xid(79)).amid(pool=OPEN).next()
+    among_many = Story(xid(79)).amid(pool=OPEN, sightings=crowd(5), pool_nodes=10).next()
+
+    assert alone.page_key == among_many.page_key
+
+
+def test_a_breaker_that_opens_in_the_middle_says_that_the_node_stays_isolated() -> None:
+    decision = Story(xid(79)).isolated().amid(pool=OPEN).next()
+
+    assert decision.awaits is Awaited.BREAKER
+    assert decision.reason.endswith("this one stays isolated")
+
+
+@pytest.mark.parametrize(("mode", "trips"), [("act", True), ("approve", True), ("observe", False)])
+def test_the_breaker_opens_wherever_nodeheal_may_act_be_it_after_a_yes(mode: str, trips: bool) -> None:
+    story = Story(xid(79)).amid(sightings=crowd(5), pool_nodes=10)
+
+    assert (why_trip(story.history, with_policy(default_pool={"mode": mode}), NOW) is not None) is trips
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [(31, {}), (79, {"opted_out": {A: "lab machine"}})],
+    ids=["a fault of the job's", "on a node that is opted out"],
+)
+def test_what_would_touch_no_node_opens_no_breaker(code: int, changes: dict[str, object]) -> None:
+    story = Story(xid(code)).amid(sightings=crowd(5), pool_nodes=10)
+
+    assert why_trip(story.history, with_policy(**changes), NOW) is None
+
+
+def test_only_what_has_waited_is_dropped_for_passed_diagnostics_and_not_if_it_came_again_after_them() -> None:
+    passed = NOW + timedelta(seconds=60)
+    assert Story(xid(79)).amid(good_since=passed).next().step is Step.ISOLATE
+
+    story = waited(full(Story(xid(79))), Outcome.DONE).amid(good_since=passed)
+
+    assert story.reports(xid(79, event_id="again", observed_at=LATER)).next().step is Step.ISOLATE
 
 
 # Slots ---------------------------------------------------------------------------------------------------------------
@@ -200,6 +261,17 @@ def test_a_fault_that_is_repeated_while_its_incident_stands_in_line_does_not_use
 
     it.clock.advance(60)
     ingest(xid(79, event_id="again", observed_at=it.clock()), it.ports, it.policy)
+
+    assert it.is_waiting()
+
+
+def test_good_news_while_its_incident_stands_in_line_does_not_use_its_turns_up() -> None:
+    it = Incident()
+    it.ports.pools.claim("demo", B, 1)
+    it.ports.nodes.save(replace(it.node(B), state=NodeState.QUARANTINED))
+    waits_in_line(it)
+
+    ingest(xid(63, verdict=Verdict.OK), it.ports, it.policy)
 
     assert it.is_waiting()
 
