@@ -27,13 +27,22 @@ def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
             Escalation.TOO_MANY_DECISIONS, f"{policy.max_turns} decisions did not end this incident; a human must look"
         )
     if seen.isolation is None:
-        return _before_anything_is_touched(say, seen, case)
+        return _with_the_job_in_mind(say, seen, _before_anything_is_touched(say, seen, case))
     if case.fault.action is Action.RESTART_WORKLOAD and seen.restart is None:
         # It was isolated for something graver that has been put right in the catalog or the policy since.
         return say.hand_over(
             Escalation.RULES_CHANGED, f"{case.fault.title}: the node is isolated, and nothing asks for that any more"
         )
     return heal(say, seen, case)
+
+
+def _with_the_job_in_mind(say: Spell, seen: Progress, decided: Decision) -> Decision:
+    """What is dropped or only observed brings no job back. Where another incident counts on that, a human hears it."""
+    is_down = say.history.is_heir_of_job and not say.history.surroundings.job_is_running
+    if decided.ending is not Ending.OBSERVED_ONLY or not is_down:
+        return decided
+    told = f"{decided.reason}; but {say.job_id} was left to this incident, and is down"
+    return say.hand_over(Escalation.JOB_NOT_RESTARTED, told)
 
 
 def _before_anything_is_touched(say: Spell, seen: Progress, case: Case) -> Decision:

@@ -9,6 +9,9 @@ from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Ending, IncidentState
 from nodeheal.domain.surroundings import Surroundings
 
+# How the entries begin that say that another incident has left its job to this one.
+JOB_LEFT = "job-left-"
+
 
 @dataclass(frozen=True)
 class TimelineEntry:
@@ -59,6 +62,11 @@ class History:
     turns: tuple[Turn, ...]
     timeline: tuple[TimelineEntry, ...] = ()
     surroundings: Surroundings = field(default_factory=Surroundings)
+
+    @property
+    def is_heir_of_job(self) -> bool:
+        """Whether another incident counts on this one to bring their job back."""
+        return any(entry.entry_id.startswith(JOB_LEFT) for entry in self.timeline)
 
 
 def incident_id_of(event: HealthEvent) -> str:

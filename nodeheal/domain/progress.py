@@ -22,6 +22,8 @@ class Rung:
 
     def __str__(self) -> str:
         name = {Action.REBOOT: "reboot", Action.REPLACE: "replacement"}[self.action]
+        if self.result.outcome is Outcome.TIMED_OUT:
+            return f"the {name} was begun and not seen to end ({self.result.reason})"
         if self.result.outcome is not Outcome.DONE:
             return f"the {name} was not possible ({self.result.reason})"
         if self.disproven:

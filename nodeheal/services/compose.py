@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Escalation, NodeState, Outcome, Phase, Step
@@ -32,9 +33,17 @@ def compose(
         history,
         subject=f"[nodeheal] {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}",
         key=decided.page_key or f"{incident.incident_id}/{ending}",
-        parts=[_head(history, seen, decided), _needed(history, seen, ending, node), told_by(history, decided, reading)],
-        severity="PAGE" if is_human else "INFO",
+        parts=[_head(history, seen, decided), _needed(history, seen, decided, node), told_by(history, decided, reading)],
+        severity="PAGE" if is_human and not _can_wait_until_morning(history, decided) else "INFO",
         escalation=decided.escalation,
+    )
+
+
+def _can_wait_until_morning(history: History, decided: Decision) -> bool:
+    """The job runs on a spare and only the broken node is left; or an operator has just asked for it."""
+    is_by_hand = history.incident.root.code == OPERATOR_REQUEST
+    return decided.escalation is Escalation.BROKEN_NODE_LEFT or (
+        is_by_hand and decided.escalation is Escalation.ISOLATED_AS_ASKED
     )
 
 
@@ -101,11 +110,14 @@ def _saved(history: History) -> list[str]:
     return told
 
 
-def _needed(history: History, seen: Progress, ending: Ending, node: Node) -> list[str]:
-    incident = history.incident
+def _needed(history: History, seen: Progress, decided: Decision, node: Node) -> list[str]:
+    incident, ending = history.incident, decided.ending or Ending.HANDED_TO_A_HUMAN
     if ending is Ending.RECOVERED:
         return field("Needed", "nothing.")
     if ending is Ending.OBSERVED_ONLY:
+        if decided.is_held_back and seen.has_waited:
+            told = f"{incident.node_id} was dropped unproven: look at it, or have it rebooted and proven with:"
+            return [*field("Needed", told), command(f"nodeheal nodes reboot {incident.node_id} --why ...")]
         return field("Needed", "nothing now; nodeheal has touched nothing.")
     needed = []
     if node.state is NodeState.QUARANTINED:

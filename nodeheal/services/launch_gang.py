@@ -9,6 +9,7 @@ from nodeheal.contract.vocabulary import JobState, NextRung, NodeState, Outcome
 from nodeheal.domain.case import read_case
 from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
+from nodeheal.domain.incident import JOB_LEFT, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
@@ -65,7 +66,7 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
         if unfit:
             why = "; ".join(why for _, why in unfit)
             refund_attempt(request, ports)  # nothing was started
-            _refuse(request, ports, why, _left_to([node for node, _ in unfit], ports))
+            _refuse(request, ports, why, _left_to(request, [node for node, _ in unfit], ports))
             return
         last = _record_run(job, nodes, launch_id(request), ports)
         job = replace(job, current_run=last.number)
@@ -95,13 +96,17 @@ def _refuse(request: StepRequest, ports: Ports, why: str, evidence: dict[str, st
     ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why, evidence=evidence))
 
 
-def _left_to(unfit: Sequence[Node], ports: Ports) -> dict[str, str]:
+def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> dict[str, str]:
     """Who brings the job back instead: the last of its nodes to be healed. Nothing, where one of them has nobody."""
     incidents = [node.open_incident for node in unfit]
     heads = [ports.incidents.history(name).incident for name in incidents if name is not None]
     if len(heads) < len(unfit) or any(head.ending is not None or head.job_id is None for head in heads):
         return {}
-    return {LEFT_TO: heads[-1].incident_id}
+    heir, job = heads[-1].incident_id, request.decision.job_id
+    told = f"{job} is left to this incident by {request.incident_id}: it is down until this one brings it back"
+    left = TimelineEntry(ports.clock(), "progress", f"{JOB_LEFT}{request.incident_id}", told)
+    ports.incidents.append(heir, left)
+    return {LEFT_TO: heir}
 
 
 def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:

@@ -17,6 +17,7 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
 
     Raises NotFound for an unknown node, ValueError for one that is in service, NotAccepted when others write it.
     """
+    _must_be_idle(node_of(node_id, ports), ports)
     for _ in range(SAVE_TRIES):
         node = node_of(node_id, ports)
         freed = _freed(node, why, retire)  # may raise: before anything is undone
@@ -29,6 +30,17 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
             _close(node, why, ports)
             return freed
     raise NotAccepted(f"{node_id} is being written by others; it is out of service still, try again")
+
+
+def _must_be_idle(node: Node, ports: Ports) -> None:
+    """Raises ValueError while a recovery is at work on the node: it would reboot or replace what has been given back.
+
+    One that only waits may be overtaken: it finds the node gone when it wakes.
+    """
+    incident = _incident_of(node, ports)
+    if incident is not None and incident.state is IncidentState.OPEN and incident.turn:
+        told = f"{incident.incident_id} is at work on {node.node_id}; wait until it has ended"
+        raise ValueError(f"{told}: `nodeheal incidents show {incident.incident_id}`")
 
 
 def _freed(node: Node, why: str, retire: bool) -> Node:

@@ -17,7 +17,7 @@ from nodeheal.contract import metrics, names
 from nodeheal.contract.metrics import METRICS, SECONDS
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Awaited, Escalation, Family, Outcome, Verdict
+from nodeheal.contract.vocabulary import Awaited, Escalation, Family, NodeState, Outcome, Verdict
 from nodeheal.domain.incident import History
 from nodeheal.domain.measures import Measure, of_decision, of_ending, of_fault, of_notification, of_reservation
 from nodeheal.ports import Wait
@@ -128,8 +128,8 @@ def test_an_email_is_sent_or_folded() -> None:
 
 def test_pools_are_measured_with_their_slots_their_line_and_their_breaker() -> None:
     ports = memory_ports()
-    for name in ("mi-1", "mi-2"):
-        ports.nodes.save(node(name))
+    ports.nodes.save(node("mi-1", state=NodeState.QUARANTINED))
+    ports.nodes.save(node("mi-2"))
     ports.pools.claim("demo", "mi-1", 1)
     ports.pools.save(ports.pools.get("demo").tripped("a bad rack", NOW))
     line = (names.pool_line(Awaited.BUDGET, "demo"), "90#a")
