@@ -61,7 +61,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--fault-persists", action="store_true", help="a reboot does not help: diagnostics keep failing"
     )
     parser.add_argument("--nodes", type=int, default=3, help="simulated nodes, two of which run the job (default 3)")
-    parser.add_argument("--boot-seconds", type=float, default=3.0, help="how long a reboot takes (default 3, at most 30)")
+    parser.add_argument(
+        "--boot-seconds", type=float, default=3.0, help="how long a reboot takes (default 3, at most 30)"
+    )
     parser.add_argument("--port", type=int, help="the emulator's port on 127.0.0.1 (default: one that is free)")
     return parser.parse_args(arguments)
 

@@ -33,7 +33,11 @@ def compose(
         history,
         subject=f"[nodeheal] {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}",
         key=decided.page_key or f"{incident.incident_id}/{ending}",
-        parts=[_head(history, seen, decided), _needed(history, seen, decided, node), told_by(history, decided, reading)],
+        parts=[
+            _head(history, seen, decided),
+            _needed(history, seen, decided, node),
+            told_by(history, decided, reading),
+        ],
         severity="PAGE" if is_human and not _can_wait_until_morning(history, decided) else "INFO",
         escalation=decided.escalation,
     )

@@ -43,13 +43,10 @@ def compose_question(
 
 def compose_waiting(history: History, decision: Decision, reading: Reading = NOWHERE) -> Notification | None:
     """What people must know of a wait. None where it is nothing to them."""
-    incident, pool = history.incident, history.incident.pool
+    incident = history.incident
     if decision.awaits is Awaited.BREAKER:
-        code = Escalation.BREAKER_OPEN
-        find = field("Needed", "find what they have in common and put it right, then:")
-        needed = [*find, command(f"nodeheal breaker reset {pool} --why ...")]
-        subject = f"[nodeheal] breaker open: pool {pool} is not touched until a human resets it"
-    elif decision.awaits is Awaited.CAPACITY:
+        return _compose_breaker(history, decision, reading)
+    if decision.awaits is Awaited.CAPACITY:
         code = Escalation.NO_CAPACITY
         needed = field("Needed", f"capacity: {decision.reason}")
         subject = f"[nodeheal] no capacity: {incident.node_id} waits for a replacement"
@@ -61,6 +58,32 @@ def compose_waiting(history: History, decision: Decision, reading: Reading = NOW
         subject=subject,
         key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
         parts=[facts, needed, told_by(history, decision, reading, code)],
+        severity="PAGE",
+        phase=Phase.WAITS,
+        escalation=code,
+    )
+
+
+def _compose_breaker(history: History, decision: Decision, reading: Reading) -> Notification:
+    """The one page of a storm. It is about the pool: what one of its nodes would need by itself is bad advice now."""
+    pool, code = history.incident.pool, Escalation.BREAKER_OPEN
+    cause = decision.reason.removeprefix(f"{decision.fault}: ").partition(". ")[0]
+    return letter(
+        history,
+        subject=f"[nodeheal] breaker open: pool {pool}: {cause}",
+        key=decision.page_key or f"breaker/{pool}",
+        parts=[
+            [*paragraph(decision.reason), "", *field("Pool", pool), *field("First seen", history.incident.node_id)],
+            [
+                *field("Needed", "see who fails, and which jobs hold; find what they have in common:"),
+                command(f"nodeheal breaker show {pool}"),
+                command(f"nodeheal incidents list --pool {pool} --state waiting"),
+                command(f"nodeheal nodes list {pool}"),
+                *field("", "put it right, and then (what is stale by then is dropped):"),
+                command(f"nodeheal breaker reset {pool} --why ..."),
+            ],
+            told_by(history, decision, reading, code),
+        ],
         severity="PAGE",
         phase=Phase.WAITS,
         escalation=code,

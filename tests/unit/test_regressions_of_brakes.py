@@ -586,8 +586,20 @@ def test_a_spare_that_a_broken_workflow_had_claimed_is_free_when_a_human_has_tak
 
 
 def test_a_spare_of_a_workflow_that_lives_is_its_own_to_let_go() -> None:
-    it = claimed_by(IncidentState.OPEN)
+    it = claimed_by(IncidentState.WAITING)
 
     release_node(A, "repaired", it.ports)
 
     assert it.node(C).open_incident == it.id
+
+
+def test_a_node_is_not_given_back_under_a_recovery_that_is_at_work_on_it() -> None:
+    it = Incident()
+    it.isolate()
+    it.request()  # the reboot is decided
+
+    with pytest.raises(ValueError, match=f"{it.id} is at work on {A}; wait until it has ended"):
+        release_node(A, "looks fine to me", it.ports)
+
+    assert it.node().state is NodeState.ISOLATED
+    assert list(it.ports.pools.holders("demo")) == [A]
