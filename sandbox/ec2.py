@@ -15,6 +15,7 @@ from sandbox.ec2_state import (
     new_id,
     tags_from_list,
 )
+from sandbox.ec2_tags import Ec2Tags
 from sandbox.events import Emit, Event
 from sandbox.iam import resource_tags
 
@@ -45,6 +46,7 @@ class Ec2:
 
     def __init__(self, state: Ec2State, power: Power, behaviour: Behaviour, emit: Emit) -> None:
         self._state = state
+        self._tags = Ec2Tags(state)
         self._power = power
         self._behaviour = behaviour
         self._emit = emit
@@ -64,8 +66,8 @@ class Ec2:
             "StartInstances": self.start_instances,
             "StopInstances": self.stop_instances,
             "TerminateInstances": self.terminate_instances,
-            "CreateTags": self.create_tags,
-            "DeleteTags": self.delete_tags,
+            "CreateTags": self._tags.create_tags,
+            "DeleteTags": self._tags.delete_tags,
         }
 
     def create_launch_template(self, caller: Caller, request: Json) -> Json:
@@ -185,27 +187,6 @@ class Ec2:
             for i in found
         ]
         return {"TerminatingInstances": changed}
-
-    def create_tags(self, caller: Caller, request: Json) -> Json:
-        """CreateTags, of instances."""
-        added = tags_from_list(request["Tags"])
-        for instance in map(self._state.instance, request["Resources"]):
-            asked = (
-                resource_tags(instance.tags) | resource_tags(added, "aws:RequestTag/") | {"aws:TagKeys": list(added)}
-            )
-            caller.must_be_allowed("ec2:CreateTags", arn("instance", instance.instance_id), asked)
-            instance.tags.update(added)
-        return {}
-
-    def delete_tags(self, caller: Caller, request: Json) -> Json:
-        """DeleteTags, of instances."""
-        keys = [tag["Key"] for tag in request["Tags"]]
-        for instance in map(self._state.instance, request["Resources"]):
-            asked = resource_tags(instance.tags) | {"aws:TagKeys": keys}
-            caller.must_be_allowed("ec2:DeleteTags", arn("instance", instance.instance_id), asked)
-            for key in keys:
-                instance.tags.pop(key, None)
-        return {}
 
     def terminate(self, instance: Instance) -> None:
         """Switch it off for good, in the background."""

@@ -57,10 +57,11 @@ class Ecs:
         return {}
 
     def untag_resource(self, caller: Caller, request: Json) -> Json:
-        """UntagResource."""
-        tags, keys = self._tags_of(request["resourceArn"]), request["tagKeys"]
-        caller.must_be_allowed("ecs:UntagResource", request["resourceArn"], resource_tags(tags) | {"aws:TagKeys": keys})
-        for key in keys:
+        """UntagResource. A tag that is not there is no error."""
+        tags = self._tags_of(request["resourceArn"])
+        asked = resource_tags(tags) | {"aws:TagKeys": list(request["tagKeys"])}
+        caller.must_be_allowed("ecs:UntagResource", request["resourceArn"], asked)
+        for key in request["tagKeys"]:
             tags.pop(key, None)
         return {}
 

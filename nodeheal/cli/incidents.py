@@ -132,9 +132,9 @@ def _story(review: Review, console: str) -> list[str]:
         f"Begun      {review.fault_at:%Y-%m-%d %H:%M:%S} UTC",
         f"Ended      {f'{review.closed_at:%Y-%m-%d %H:%M:%S} UTC' if review.closed_at else 'not yet'}",
         f"Summary    {review.summary or '-'}",
-        f"Answered   {'; '.join(review.answers) or 'nothing was asked'}",
-        f"Attempts   {'; '.join(review.attempts) or 'none reserved'}",
-        f"Evidence   {'  '.join(review.evidence) or 'none saved'}",
+        f"Answered   {'; '.join(review.told.answers) or 'nothing was asked'}",
+        f"Attempts   {'; '.join(review.told.attempts) or 'none reserved'}",
+        f"Evidence   {'  '.join(review.told.evidence) or 'none saved'}",
         f"Lost       {review.lost_accelerator_hours:.2f} accelerator-hours",
         f"Workflow   {console}",
         f"Fault page {review.fault_page}",
@@ -149,7 +149,7 @@ def _parts(review: Review) -> list[str]:
         + (f"\n             {one.outcome}: {one.result}" if one.outcome else "")
         for one in review.decisions
     ]
-    story = [f"  {line.seconds:9.1f}  {line.text}" for line in review.timeline]
+    story = [f"  {line.seconds:9.1f}  {line.text}" for line in review.told.timeline]
     return [
         "",
         "How long each part took, in seconds:",

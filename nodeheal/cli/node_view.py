@@ -42,12 +42,6 @@ def as_json_of(view: NodeView) -> dict[str, object]:
         "state": node.state.value,
         "reason": node.state_reason,
         "since": _iso(view.since),
-        "probation_until": _iso(node.probation_until),
-        "boot": node.boot_id,
-        "booted_at": _iso(node.booted_at),
-        "agent": node.agent_version,
-        "last_seen": _iso(node.last_seen),
-        "accelerators": node.accelerators,
         "job": node.job_id,
         "incident": node.open_incident,
         "attempts_left": {action.value: count for action, count in view.attempts_left.items()},
@@ -55,6 +49,19 @@ def as_json_of(view: NodeView) -> dict[str, object]:
         "slots_held": view.slots_held,
         "slots": view.slots,
         "drained_by_us": node.drained_by_us,
+        **_life(node),
+    }
+
+
+def _life(node: Node) -> dict[str, object]:
+    """What it is, and what became of it."""
+    return {
+        "boot": node.boot_id,
+        "booted_at": _iso(node.booted_at),
+        "agent": node.agent_version,
+        "last_seen": _iso(node.last_seen),
+        "accelerators": node.accelerators,
+        "probation_until": _iso(node.probation_until),
         "paused_until": _iso(node.paused_until),
         "paused_why": node.paused_why,
         "good_since": _iso(node.good_since),

@@ -13,6 +13,7 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
 from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.node import Node
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.look_at_node import look_at_node
 from nodeheal.services.release_node import release_node
@@ -38,25 +39,25 @@ def list_nodes(
     """Every node of a pool: its state and why, its job, its open incident."""
     with clearly():
         nodes = connect.ports(table).nodes.in_pool(pool)
-    rows = [
-        {
-            "node": node.node_id,
-            "state": node.state.value,
-            "spare": node.is_spare,
-            "job": node.job_id,
-            "incident": node.open_incident,
-            "last_seen": node.last_seen.isoformat(timespec="seconds"),
-            "reason": node.state_reason,
-        }
-        for node in nodes
-        if not state or node.state in state
-    ]
+    rows = [_row(node) for node in nodes if not state or node.state in state]
     if as_json:
         say_json(rows)
     elif not nodes:
         say(f"no node of pool {pool} has reported yet")
     else:
         _say_nodes(rows)
+
+
+def _row(node: Node) -> dict[str, str | bool | None]:
+    return {
+        "node": node.node_id,
+        "state": node.state.value,
+        "spare": node.is_spare,
+        "job": node.job_id,
+        "incident": node.open_incident,
+        "last_seen": node.last_seen.isoformat(timespec="seconds"),
+        "reason": node.state_reason,
+    }
 
 
 def _say_nodes(rows: list[dict[str, str | bool | None]]) -> None:

@@ -65,6 +65,16 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Told:
+    """What the timeline says, sorted by what a reviewer asks."""
+
+    answers: tuple[str, ...]  # of humans
+    attempts: tuple[str, ...]  # that were reserved
+    evidence: tuple[str, ...]  # where it lies
+    timeline: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
 class Review:
     """The whole story of one incident."""
 
@@ -84,13 +94,10 @@ class Review:
     fault_at: datetime
     opened_at: datetime
     closed_at: datetime | None
-    answers: tuple[str, ...]
     decisions: tuple[Taken, ...]
     phase_seconds: dict[str, float]
-    attempts: tuple[str, ...]
-    evidence: tuple[str, ...]
     lost_accelerator_hours: float
-    timeline: tuple[Line, ...]
+    told: Told
 
     @property
     def seconds_to_recover(self) -> float | None:
@@ -101,9 +108,9 @@ class Review:
 
 def read_back(history: History, accelerators: Accelerators, now: datetime) -> Review:
     """The review of an incident. `now`: until when what is not over yet is counted."""
-    incident, root, told = history.incident, history.incident.root, history.timeline
+    incident, root = history.incident, history.incident.root
     taken = tuple(_taken(history))
-    fault = next((t.decision.fault for t in reversed(history.turns) if t.decision.fault), "") or title_of(root)
+    fault = next((turn.decision.fault for turn in reversed(history.turns) if turn.decision.fault), title_of(root))
     return Review(
         incident_id=incident.incident_id,
         subject=f"{how_it_stands(incident)}: {incident.node_id}, {incident.job_id or 'no job of ours'}: {fault}",
@@ -121,13 +128,20 @@ def read_back(history: History, accelerators: Accelerators, now: datetime) -> Re
         fault_at=root.observed_at,
         opened_at=incident.opened_at,
         closed_at=incident.closed_at,
-        answers=tuple(entry.text for entry in told if entry.kind == "answer"),
         decisions=taken,
         phase_seconds=_phases(incident, taken),
-        attempts=tuple(entry.text for entry in told if entry.entry_id.startswith(ATTEMPT)),
-        evidence=tuple(_evidence(history)),
         lost_accelerator_hours=round(lost_hours(history, taken, accelerators, now), 3),
-        timeline=tuple(Line((e.at - root.observed_at).total_seconds(), e.kind, e.text) for e in told),
+        told=_told(history),
+    )
+
+
+def _told(history: History) -> Told:
+    entries, fault_at = history.timeline, history.incident.root.observed_at
+    return Told(
+        answers=tuple(entry.text for entry in entries if entry.kind == "answer"),
+        attempts=tuple(entry.text for entry in entries if entry.entry_id.startswith(ATTEMPT)),
+        evidence=tuple(_evidence(history)),
+        timeline=tuple(Line((e.at - fault_at).total_seconds(), e.kind, e.text) for e in entries),
     )
 
 

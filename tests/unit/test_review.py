@@ -155,10 +155,10 @@ def test_the_story_has_answers_attempts_and_links() -> None:
 
     review = told.review()
 
-    assert review.answers == ("approved by ada: go",)
-    assert review.attempts == ("attempt reserved: 1 of 1",)
-    assert review.evidence == tuple(links.values())
-    assert review.timeline[-1].seconds == 12
+    assert review.told.answers == ("approved by ada: go",)
+    assert review.told.attempts == ("attempt reserved: 1 of 1",)
+    assert review.told.evidence == tuple(links.values())
+    assert review.told.timeline[-1].seconds == 12
     assert review.fault_page == "docs/reference/faults.md#xid-79"
 
 
