@@ -6,8 +6,6 @@ incident or a job. docs/metrics.md has the bill.
 
 from dataclasses import dataclass
 
-from nodeheal.contract import names
-
 COUNT, SECONDS = "Count", "Seconds"
 
 
@@ -52,6 +50,6 @@ BREAKERS_OPEN = Metric("BreakersOpen", "pools whose breaker is open")
 NOTIFICATIONS_SENT = Metric("NotificationsSent", "emails handed to SNS", ("Severity",))
 NOTIFICATIONS_FOLDED = Metric("NotificationsFolded", "emails left out, as they had gone out before")
 MESSAGES_QUARANTINED = Metric("MessagesQuarantined", "messages that could not be read", ("Function",))
-POLICY_REFUSED = Metric(names.METRIC_POLICY_REFUSED, "times that the deployed policy was not the one in force")
+POLICY_REFUSED = Metric("PolicyRefused", "times that the deployed policy was not the one in force")
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -90,7 +90,6 @@ POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
 METRICS_NAMESPACE = "nodeheal"
-METRIC_POLICY_REFUSED = "PolicyRefused"  # watched by name since the first release
 
 # The bucket ----------------------------------------------------------------------------------------------------------
 # Bucket names are one namespace for everybody: account and Region make this one ours.
