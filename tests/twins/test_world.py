@@ -348,7 +348,8 @@ def messenger(**clients: Aws) -> AwsMessenger:
     nobody = Aws("sqs")
     events, sns, sqs = (clients.get(service, nobody) for service in ("events", "sns", "sqs"))
     to = Destinations("bus", "arn:t", "https://q")
-    return AwsMessenger(events, sns, sqs, Table(nobody(), "state"), to, FrozenClock())
+    table = Table(clients.get("table", nobody)(), "state")
+    return AwsMessenger(events, sns, sqs, table, to, FrozenClock())
 
 
 @pytest.mark.parametrize("aws", ["sns"], indirect=True)
@@ -358,7 +359,9 @@ def test_an_email_has_its_subject_and_can_be_filtered(aws: Aws) -> None:
     asked = {"TopicArn": "arn:t", "Subject": "recovered", "Message": "all is well", "MessageAttributes": attributes}
     aws.answers("publish", {"MessageId": "m"}, asked)
 
-    messenger(sns=aws).send(TOLD)
+    table = Aws("dynamodb").answers("put_item", {})
+    with table.stub:
+        assert messenger(sns=aws, table=table).send(TOLD)
 
 
 @pytest.mark.parametrize("aws", ["events"], indirect=True)
