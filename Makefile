@@ -77,8 +77,9 @@ lint: setup
 check: lint ## the whole gate: format, lint, types, import law, tests
 	@$(MAKE) --no-print-directory test
 
-bench: setup ## measure the agent, the log reader and the core on this machine
+bench: setup ## measure the agent, the log reader, mass isolation and the core on this machine
 	@$(PYTHON) -m bench
+	@$(WITH_NODE) $(PYTHON) -m bench.isolation
 	@$(PYTHON) -m pytest -q -n 0 --benchmark-enable --benchmark-columns=median,ops,rounds bench
 
 schemas: setup ## write nodeheal/contract/schemas from the contract

@@ -286,8 +286,8 @@ class Messenger(Protocol):
     def announce(self, detail_type: str, notification: Notification) -> None:
         """Put a notification on the bus."""
 
-    def send(self, notification: Notification) -> None:
-        """Hand a notification to the people who are subscribed."""
+    def send(self, notification: Notification) -> bool:
+        """Hand a notification to the people who are subscribed. False: somebody else is at it with this very one."""
 
     def was_sent(self, notification: Notification) -> bool:
         """Whether a notification with this key has gone out."""

@@ -58,15 +58,23 @@ def test_a_successor_of_a_guest_is_a_guest(aws: Aws) -> None:  # noqa: F811
 
 
 @on_ecs
-def test_a_stop_tells_whether_it_was_ours(aws: Aws) -> None:  # noqa: F811
+def test_a_stop_tells_whether_it_was_ours_and_is_sent_once(aws: Aws) -> None:  # noqa: F811
+    where = {"cluster": "training", "tasks": [TASK]}
+    ours, own_end = (
+        {"stoppedReason": "nodeheal: recovery inc-1"},
+        {"stoppedReason": "Essential container in task exited"},
+    )
+    aws.answers("describe_tasks", {"tasks": [{"desiredStatus": "RUNNING"}]}, where)
     asked = {"cluster": "training", "task": TASK, "reason": "nodeheal: recovery inc-1"}
-    aws.answers("stop_task", {"task": {"stoppedReason": "nodeheal: recovery inc-1"}}, asked)
-    aws.answers("stop_task", {"task": {"stoppedReason": "Essential container in task exited"}}, asked)
-    aws.refuses("stop_task", "InvalidParameterException")
+    aws.answers("stop_task", {"task": ours}, asked)
+    for already in (ours, own_end):
+        aws.answers("describe_tasks", {"tasks": [{"desiredStatus": "STOPPED", **already}]}, where)
+    aws.answers("describe_tasks", {"tasks": []}, where)
 
     guests = EcsGuests(aws, aws)
+    told = [guests.stop(node(), GUEST, "nodeheal: recovery inc-1") for _ in range(4)]
 
-    assert [guests.stop(node(), GUEST, "nodeheal: recovery inc-1") for _ in range(3)] == [True, False, False]
+    assert told == [True, True, False, False]
 
 
 @on_ecs

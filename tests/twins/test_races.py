@@ -210,3 +210,22 @@ def test_an_ending_that_was_read_early_takes_no_turn_back(late: LateTable) -> No
 
     seen = store.history(incident.incident_id).incident
     assert (seen.turn, seen.ending) == (1, Ending.RECOVERED)
+
+
+def test_of_two_who_send_one_page_at_once_one_does_and_a_dead_ones_claim_runs_out(late: LateTable) -> None:
+    clock = FrozenClock()
+    sns = boto3.client("sns", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    never_made: Any = None
+    nowhere = Destinations("bus", "arn:t", "https://q")
+    messenger = AwsMessenger(never_made, lambda: sns, never_made, on_time(late), nowhere, clock)
+    told = Notification(key="breaker/demo", subject="breaker open", body="", severity="PAGE", pool="demo")
+
+    with Stubber(sns) as stub:
+        stub.add_response("publish", {"MessageId": "first"})
+        stub.add_response("publish", {"MessageId": "after a crash"})
+        at_once = [messenger.send(told), messenger.send(told)]
+        clock.advance(45)
+        after_the_lease = messenger.send(told)
+
+    assert at_once == [True, False]
+    assert after_the_lease

@@ -348,7 +348,8 @@ def messenger(**clients: Aws) -> AwsMessenger:
     nobody = Aws("sqs")
     events, sns, sqs = (clients.get(service, nobody) for service in ("events", "sns", "sqs"))
     to = Destinations("bus", "arn:t", "https://q")
-    return AwsMessenger(events, sns, sqs, Table(nobody(), "state"), to, FrozenClock())
+    table = Table(clients.get("table", nobody)(), "state")
+    return AwsMessenger(events, sns, sqs, table, to, FrozenClock())
 
 
 @pytest.mark.parametrize("aws", ["sns"], indirect=True)
@@ -359,7 +360,9 @@ def test_an_email_has_its_subject_and_can_be_filtered(aws: Aws) -> None:
     aws.answers("publish", {"MessageId": "m"}, asked)
 
     more = {"severity": "PAGE", "node_id": A, "family": Family.xid, "escalation": Escalation.LEMON}
-    messenger(sns=aws).send(TOLD.model_copy(update=more))
+    table = Aws("dynamodb").answers("put_item", {})
+    with table.stub:
+        assert messenger(sns=aws, table=table).send(TOLD.model_copy(update=more))
 
 
 def test_what_is_not_known_of_an_email_is_no_attribute_of_it() -> None:

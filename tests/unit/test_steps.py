@@ -711,6 +711,16 @@ def test_an_email_is_sent_once() -> None:
     assert it.ports.messenger.sent == [told]  # type: ignore[attr-defined]
 
 
+def test_a_page_that_somebody_else_is_sending_now_is_left_to_them() -> None:
+    it = Incident(999)
+    end_incident(it.request(), it.ports, ACT)
+    told = it.ports.messenger.announced[0][1]  # type: ignore[attr-defined]
+    it.ports.messenger.send(told)
+
+    assert not notify(told, it.ports)
+    assert not it.ports.messenger.was_sent(told)
+
+
 def test_decide_and_the_service_agree() -> None:
     it = Incident()
     decision = it.request().decision

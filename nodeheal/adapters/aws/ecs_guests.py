@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.adapters.aws.calls import throttles_named
 from nodeheal.contract import names
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.guest import Guest
@@ -45,17 +45,17 @@ class EcsGuests:
         return found
 
     def stop(self, node: Node, guest: Guest, reason: str) -> bool:
-        from botocore.exceptions import ClientError
-
-        try:
-            with throttles_named("StopTask"):
-                answer = self._client().stop_task(cluster=node.cluster, task=guest.task_id, reason=reason)
-        except ClientError as error:
-            if code_of(error) != "InvalidParameterException":  # ECS forgets a stopped task after about an hour
-                raise
+        # Looked at first: a stop takes a task's tags away, and without its tag a second stop would be denied.
+        with throttles_named("DescribeTasks"):
+            seen = self._client().describe_tasks(cluster=node.cluster, tasks=[guest.task_id])["tasks"]
+        if not seen:  # ECS forgets a stopped task after about an hour
             return False
+        task = seen[0]
+        if task.get("desiredStatus") != "STOPPED":
+            with throttles_named("StopTask"):
+                task = self._client().stop_task(cluster=node.cluster, task=guest.task_id, reason=reason)["task"]
         # A task that had ended before has its own end's reason, and a call that is repeated finds the first one's.
-        return reason in answer["task"].get("stoppedReason", reason)
+        return reason in task.get("stoppedReason", reason)
 
     def start(self, node: Node, seat: Seat, guest: Guest) -> str:
         already = self._successor(node, seat, guest)

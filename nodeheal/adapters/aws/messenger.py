@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # A workflow's own retries are over within hours; EventBridge redelivers for one day.
 _SENT_REMEMBERED = timedelta(days=7)
+# Longer than the function may run, shorter than the minute after which Lambda gives it a failed event again.
+_SENDING_SECONDS = 45
 # SQS takes 256 KiB in all; the reason travels as an attribute beside the body.
 _QUARANTINED_CHARACTERS = 200_000
 _WHY_CHARACTERS = 1_000
@@ -64,7 +66,9 @@ class AwsMessenger:
         if answer["FailedEntryCount"]:
             raise NotAccepted(f"PutEvents: {answer['Entries'][0].get('ErrorMessage')}")
 
-    def send(self, notification: Notification) -> None:
+    def send(self, notification: Notification) -> bool:
+        if not self._claim(notification):
+            return False
         with throttles_named("Publish"):
             self._sns().publish(
                 TopicArn=self._to.topic_arn,
@@ -75,6 +79,7 @@ class AwsMessenger:
                     for name, value in notification.attributes.items()
                 },
             )
+        return True
 
     def was_sent(self, notification: Notification) -> bool:
         return self._table.get(_sent_pk(notification), "sent") is not None
@@ -83,6 +88,13 @@ class AwsMessenger:
         expires = int((self._clock() + _SENT_REMEMBERED).timestamp())
         item = {"pk": _sent_pk(notification), "sk": "sent", names.TTL_ATTRIBUTE: expires}
         self._table.put(to_item(item))
+
+    def _claim(self, notification: Notification) -> bool:
+        """For a while nobody else sends it; after that whoever claimed it has died, and its event comes again."""
+        now = int(self._clock().timestamp())
+        until = now + _SENDING_SECONDS
+        item = {"pk": _sent_pk(notification), "sk": "claim", "claimed_until": until, names.TTL_ATTRIBUTE: until}
+        return self._table.put(to_item(item), "attribute_not_exists(pk) OR claimed_until <= :now", {":now": now})
 
     def quarantine(self, body: str, why: str) -> None:
         with throttles_named("SendMessage"):

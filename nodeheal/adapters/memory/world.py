@@ -124,14 +124,19 @@ class MemoryMessenger:
 
     announced: list[tuple[str, Notification]] = field(default_factory=list)
     sent: list[Notification] = field(default_factory=list)
+    being_sent: set[str] = field(default_factory=set)
     marked: set[str] = field(default_factory=set)
     quarantined: list[tuple[str, str]] = field(default_factory=list)
 
     def announce(self, detail_type: str, notification: Notification) -> None:
         self.announced.append((detail_type, notification))
 
-    def send(self, notification: Notification) -> None:
+    def send(self, notification: Notification) -> bool:
+        if notification.key in self.being_sent:
+            return False
+        self.being_sent.add(notification.key)
         self.sent.append(notification)
+        return True
 
     def was_sent(self, notification: Notification) -> bool:
         return notification.key in self.marked
