@@ -39,9 +39,10 @@ def play(directory: Path, script: Script) -> dict[str, Any]:
 
 
 def _steps(report: dict[str, Any]) -> list[str]:
-    """The parent's states that did something, in order."""
+    """The parent's states that did something, in order. One that is waited in again after some news stands once."""
     parent = next(run for run in report["executions"] if run["name"] == report["incident"]["id"])
-    return [state for state in parent["path"] if state not in ("Open incident", "Decide next step", "Which step?")]
+    path = [state for state in parent["path"] if state not in ("Open incident", "Decide next step", "Which step?")]
+    return [state for state, before in zip(path, ["", *path], strict=False) if state != before]
 
 
 HEALED = [
@@ -122,10 +123,6 @@ def test_a_fault_that_persists_without_a_spare_spends_no_replacement(tmp_path: P
     assert report["attempts"] == {"REBOOT": 1}
     assert report["finished"] is False
     assert report["resumed_from_step"] is None
-
-
-def test_the_drill_code_reboots(tmp_path: Path) -> None:
-    assert play(tmp_path, script_of(XID_73))["attempts"] == {"REBOOT": 1}
 
 
 def test_an_application_fault_restarts_the_job_and_leaves_the_node_alone(tmp_path: Path) -> None:
