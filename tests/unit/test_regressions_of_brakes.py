@@ -246,7 +246,7 @@ def test_the_time_in_line_is_counted_from_when_it_stood_in_line() -> None:
     """A fault that let its job finish, or waited for a human, has not waited for a slot."""
     story = Story(xid(79))
     story.now = NOW + timedelta(days=3)
-    story.then(Outcome.REFUSED, "full", evidence={"wait_for": "BUDGET", "held_by": "mi-other"}, finished_at=story.now)
+    story.then(Outcome.REFUSED, "full", evidence={"wait_for": "BUDGET", "slots": "1"}, finished_at=story.now)
 
     decision = story.next()
 
