@@ -21,6 +21,7 @@ from typing import Any
 
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Family, Verdict
 from sandbox.client import NodeHandle, Sandbox
 from tests.unit.builders import xid
 
@@ -54,7 +55,9 @@ def _measure(count: int, knobs: dict[str, Any]) -> dict[str, Any]:
         document = {"default_pool": {"mode": "act", "budget": BUDGET}, "evidence": {"enabled": False}, **knobs}
         PolicyDocuments(cloud.client("appconfig")).apply(json.dumps(document), "a storm is measured")
         nodes = [cloud.add_node(pool=POOL, agent=IDLE) for _ in range(count)]
-        cloud.fire_schedules()  # what is kept warm is warm when a fault comes
+        _put(cloud, nodes, family=Family.heartbeat, verdict=Verdict.OK)  # a fleet is known before it fails
+        time.sleep(QUIET_SECONDS)
+        cloud.fire_schedules()  # what is kept warm is warm when a fault comes, and the pool has been counted
         time.sleep(QUIET_SECONDS)
         sys.stderr.write(f"{count} nodes are there; their faults are put\n")
         put_at = _put(cloud, nodes)
@@ -63,13 +66,13 @@ def _measure(count: int, knobs: dict[str, Any]) -> dict[str, Any]:
         return {**_spread(isolated), "isolated": len(isolated), "emails": [subject for subject, _ in cloud.mails()]}
 
 
-def _put(cloud: Sandbox, nodes: list[NodeHandle]) -> float:
-    """Put a fault of every node on the bus; when the first was put."""
+def _put(cloud: Sandbox, nodes: list[NodeHandle], **what: Any) -> float:
+    """Put an event of every node on the bus, a fault unless `what` says otherwise; when the first was put."""
     entries = [
         {
             "Source": names.AGENT_SOURCE,
             "DetailType": names.NODE_HEALTH_REPORTED,
-            "Detail": _fault(node, cloud.cluster),
+            "Detail": _event(node, cloud.cluster, **what),
             "EventBusName": cloud.outputs["BusName"],
         }
         for node in nodes
@@ -80,21 +83,21 @@ def _put(cloud: Sandbox, nodes: list[NodeHandle]) -> float:
     return put_at
 
 
-def _fault(node: NodeHandle, cluster: str) -> str:
+def _event(node: NodeHandle, cluster: str, **what: Any) -> str:
     who = {"node_id": node.node_id, "instance_id": node.node_id, "pool": POOL, "cluster": cluster}
-    event = xid(79, **who, event_id=uuid.uuid4().hex, observed_at=datetime.now(UTC))
+    event = xid(79, **who, event_id=uuid.uuid4().hex, observed_at=datetime.now(UTC), **what)
     return event.model_dump_json()
 
 
 def _isolated(cloud: Sandbox, nodes: list[NodeHandle], put_at: float, *, wait_for_all: bool) -> list[float]:
-    """Seconds after which each node was seen to drain, in order. To about a tenth of a second."""
+    """Seconds after which each node was seen to drain, in order. To about a quarter of a second."""
     ours = {node.container_instance_arn for node in nodes}
     seen: dict[str, float] = {}
     give_up = put_at + (GIVE_UP_SECONDS if wait_for_all else 2 * QUIET_SECONDS)
     while len(seen) < len(nodes) and time.time() < give_up:
         for arn in ours & set(_draining(cloud)):
             seen.setdefault(arn, time.time() - put_at)
-        time.sleep(0.1)
+        time.sleep(0.25)
     return sorted(seen.values())
 
 

@@ -16,6 +16,7 @@ from sandbox.behaviour import Behaviour
 from sandbox.ec2 import Ec2
 from sandbox.ec2_state import Ec2State, Group, Template, new_id
 from sandbox.ecs import Ecs
+from sandbox.environments import collect_rarely, parse_once, share_environments
 from sandbox.events import Event, EventPump
 from sandbox.fleet import Fleet, NodeKind, describe_node
 from sandbox.iam import ACCOUNT, REGION, caller_of
@@ -62,6 +63,9 @@ class Cloud:
         patches.evaluate_timeouts()
         patches.fail_callbacks_whose_function_fails()
         patches.validate_configurations()
+        share_environments()
+        parse_once()
+        collect_rarely()
 
     def add_node(self, request: Json) -> Json:
         """Register a hybrid node with SSM and ECS and boot it.

@@ -18,7 +18,7 @@ from typing import Any
 
 SECRET_VARIABLE = "NODEHEAL_SANDBOX_SECRET"
 ID_VARIABLE = "NODEHEAL_SANDBOX_ID"
-LAMBDA_CONCURRENCY = 200  # MiniStack refuses above it, where AWS would queue: keep it out of the way
+LAMBDA_CONCURRENCY = 1_000  # MiniStack refuses above it, where AWS would queue: keep it out of the way
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -15,6 +15,8 @@ class Pool:
     breaker_reset_why: str = ""
     paused_until: datetime | None = None
     paused_why: str = ""
+    nodes: int = 0  # how many it had when they were last counted
+    counted_at: datetime | None = None
     version: int = 0
 
     @property

@@ -11,6 +11,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import OTHER_OWNER
 from nodeheal.ports import Ports, Seat
 from nodeheal.services.guests import set_guests_aside
+from nodeheal.services.pool_size import size_of
 from nodeheal.services.queue import in_line_before
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, tell, token_of
 from nodeheal.services.stop_gang import current_run, stop_and_resume
@@ -37,7 +38,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         _answer(request, ports, Outcome.FAILED, str(gone))
         return
     moved(node, NodeState.ISOLATED, request.decision.reason)  # may raise: before anything is taken
-    slots = policy.pool(node.pool).budget.slots(len(ports.nodes.in_pool(node.pool)))
+    slots = policy.pool(node.pool).budget.slots(size_of(ports.pools.get(node.pool), ports))
     why_not = _why_no_slot(node, slots, request, ports)
     if why_not:
         evidence = {"wait_for": Awaited.BUDGET.value, SLOTS: str(slots)}
@@ -53,12 +54,12 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
 
 def _why_no_slot(node: Node, slots: int, request: StepRequest, ports: Ports) -> str:
     """Take a slot for the node; empty: it has one. Whoever comes now does not pass those who stand in line."""
-    holders = ports.pools.holders(node.pool)
-    ahead = [] if node.node_id in holders else in_line_before(request.incident_id, node.pool, ports)
-    if ahead:
+    ahead = in_line_before(request.incident_id, node.pool, ports)
+    if ahead and node.node_id not in ports.pools.holders(node.pool):
         return f"{len(ahead)} incidents stand in line for the disruption budget of pool {node.pool}"
     if ports.pools.claim(node.pool, node.node_id, slots):
         return ""
+    holders = ports.pools.holders(node.pool)
     shown = ", ".join(holders[:HOLDERS_TOLD]) + (", ..." if len(holders) > HOLDERS_TOLD else "")
     return f"the disruption budget of pool {node.pool} is full: {slots} of {slots} ({shown})"
 

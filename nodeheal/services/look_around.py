@@ -11,6 +11,7 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings, accelerator_scope, job_scope, node_scope
 from nodeheal.ports import Ports
+from nodeheal.services.pool_size import size_of
 from nodeheal.services.steps import node_of
 from nodeheal.services.stop_gang import current_run
 
@@ -25,10 +26,11 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
     sightings = tuple(ports.nodes.sightings(node.node_id, at - own, node.pool, at - others))
     job, run = current_run(incident.job_id, ports)
     is_crowd = len({sighting.node_id for sighting in sightings}) >= policy.breaker.min_nodes
+    pool = ports.pools.get(node.pool)
     surroundings = Surroundings(
         provider=node.provider,
-        # A pool is counted only where the count can matter: listing 10,000 nodes takes a second.
-        pool_nodes=len(ports.nodes.in_pool(node.pool)) if is_crowd else 0,
+        # Asked for only where it can matter: where nobody has counted, listing 10,000 nodes takes a second.
+        pool_nodes=size_of(pool, ports) if is_crowd else 0,
         boot_id=node.boot_id,
         booted_at=node.booted_at,
         agent_since=node.agent_since,
@@ -38,7 +40,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         recoveries=node.recoveries,
         spent=_spent(history, node, ports, policy),
         sightings=sightings,
-        pool=ports.pools.get(node.pool),
+        pool=pool,
         node_paused_until=node.paused_until,
         node_paused_why=node.paused_why,
     )

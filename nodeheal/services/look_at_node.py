@@ -10,6 +10,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import node_scope
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import DRAINED
+from nodeheal.services.pool_size import size_of
 from nodeheal.services.steps import node_of
 
 
@@ -33,7 +34,7 @@ def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView
     for action, limit in policy.limits.items():
         if action is not Action.RESTART_WORKLOAD:  # counted for the job, not for the node
             left[action] = max(0, limit.limit - ports.attempts.spent(node_scope(node_id), limit))
-    slots = policy.pool(node.pool).budget.slots(len(ports.nodes.in_pool(node.pool)))
+    slots = policy.pool(node.pool).budget.slots(size_of(ports.pools.get(node.pool), ports))
     return NodeView(node, _since(node, ports), left, node_id in holders, len(holders), slots)
 
 

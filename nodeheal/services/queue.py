@@ -8,6 +8,7 @@ from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.pool_size import size_of
 from nodeheal.services.steps import resume
 
 IN_LINE = frozenset({Awaited.BUDGET, Awaited.BREAKER})
@@ -40,7 +41,7 @@ def wake_for_free_slots(pool: str, ports: Ports, policy: RecoveryPolicy) -> list
     if not _standing(pool, Awaited.BUDGET, ports):
         return []
     _free_what_a_crash_left(pool, ports)
-    slots = policy.pool(pool).budget.slots(len(ports.nodes.in_pool(pool)))
+    slots = policy.pool(pool).budget.slots(size_of(ports.pools.get(pool), ports))
     free = slots - len(ports.pools.holders(pool))
     woken = (wake_queue(pool, ports) for _ in range(free))
     return [incident_id for incident_id in woken if incident_id is not None]

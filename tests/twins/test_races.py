@@ -42,7 +42,7 @@ class LateTable(Table):
     def get(self, pk: str, sk: str) -> Item | None:
         return self._old_item if self._is_late() else super().get(pk, sk)
 
-    def query(self, pk: str, prefix: str) -> Iterator[Item]:
+    def query(self, pk: str, prefix: str = "") -> Iterator[Item]:
         return iter(self._old_items) if self._is_late() else super().query(pk, prefix)
 
 

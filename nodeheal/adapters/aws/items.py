@@ -107,12 +107,13 @@ class Table:
         key = to_item({"pk": pk, "sk": sk})
         return self._conditional("DeleteItem", self.client.delete_item, Key=key, condition=condition, values=values)
 
-    def query(self, pk: str, prefix: str) -> Iterator[Item]:
-        """The items of a partition whose sort key starts so, in order, strongly consistent."""
+    def query(self, pk: str, prefix: str = "") -> Iterator[Item]:
+        """The items of a partition (whose sort key starts so), in order, strongly consistent."""
+        starts_so = " AND begins_with(sk, :prefix)" if prefix else ""
         pages = self.client.get_paginator("query").paginate(
             TableName=self.name,
-            KeyConditionExpression="pk = :pk AND begins_with(sk, :prefix)",
-            ExpressionAttributeValues=to_item({":pk": pk, ":prefix": prefix}),
+            KeyConditionExpression=f"pk = :pk{starts_so}",
+            ExpressionAttributeValues=to_item({":pk": pk, **({":prefix": prefix} if prefix else {})}),
             ConsistentRead=True,
         )
         with throttles_named("Query"):
@@ -161,18 +162,23 @@ class Table:
         with throttles_named("Query"):
             return [item for page in pages for item in page["Items"]]
 
-    def query_from(self, pk: str, prefix: str, since: str, *, limit: int, index: str = "") -> list[Item]:
-        """The newest `limit` items of a partition (or index partition) whose sort key is `prefix` and `since` or later.
+    def query_from(
+        self, pk: str, prefix: str, since: str, *, limit: int, fields: tuple[str, ...], index: str = ""
+    ) -> list[Item]:
+        """The newest `limit` items of a partition (or index partition) whose sort key is `prefix` and `since` or later,
+        only these fields of each.
 
         Strongly consistent in the table, eventually over the index.
         """
         names = {"#pk": "gsi_pk", "#sk": "gsi_sk"} if index else {"#pk": "pk", "#sk": "sk"}
+        names |= {f"#f{number}": name for number, name in enumerate(fields)}
         where: dict[str, Any] = {"IndexName": index} if index else {"ConsistentRead": True}
         bounds = {":pk": pk, ":low": f"{prefix}{since}", ":high": f"{prefix}~"}
         # Pages, since one answer holds 1 MB at most, which a hundred faults with their evidence may fill.
         pages = self.client.get_paginator("query").paginate(
             TableName=self.name,
             KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
+            ProjectionExpression=", ".join(f"#f{number}" for number in range(len(fields))),
             ExpressionAttributeNames=names,
             ExpressionAttributeValues=to_item(bounds),
             ScanIndexForward=False,

@@ -1,0 +1,81 @@
+"""What keeps the sandbox quick, each against the emulator's own functions."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ministack.core import iam_evaluator, lambda_runtime
+from ministack.services import dynamodb, lambda_svc
+
+from sandbox.environments import parse_once, share_environments
+
+FUNCTION = {
+    "Runtime": "python3.13",
+    "FunctionName": "f",
+    "FunctionArn": "arn:aws:lambda:us-east-1:000000000000:function:f",
+}
+POLICY = '{"Statement": [{"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}]}'
+
+
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The emulator is put back as it was."""
+    for module, names in (
+        (lambda_svc, ("acquire_worker", "release_worker")),
+        (dynamodb, ("_tokenize", "_condition_syntax_error")),
+        (iam_evaluator, ("parse_policy_document",)),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, getattr(module, name))
+    yield
+    lambda_runtime._workers.clear()
+
+
+def acquire() -> Any:
+    return lambda_svc.acquire_worker("f", FUNCTION, b"")[0]
+
+
+def test_an_invocation_waits_for_an_environment_where_all_are_at_work() -> None:
+    share_environments(most=2)
+    first, second = acquire(), acquire()
+    came: list[Any] = []
+    third = threading.Thread(target=lambda: came.append(acquire()))
+    third.start()
+    third.join(0.2)
+    waited = list(came)
+
+    lambda_svc.release_worker(second)
+    third.join(5)
+
+    assert waited == []
+    assert came == [second]
+    assert first is not second
+
+
+def test_each_function_has_environments_of_its_own() -> None:
+    share_environments(most=1)
+    mine = acquire()
+
+    other, _ = lambda_svc.acquire_worker("g", {**FUNCTION, "FunctionName": "g"}, b"")
+
+    assert other is not mine
+
+
+def test_a_parsed_expression_means_what_it_meant() -> None:
+    parse_once()
+    items = [{"n": {"N": str(number)}} for number in range(3)]
+
+    held = [dynamodb._evaluate_condition("n >= :low", item, {":low": {"N": "1"}}, {}) for item in items]
+
+    assert held == [False, True, True]
+    assert dynamodb._tokenize.cache_info().hits == 2
+
+
+def test_a_policy_is_parsed_once_and_one_that_is_no_text_as_before() -> None:
+    parse_once()
+
+    first, again = iam_evaluator.parse_policy_document(POLICY), iam_evaluator.parse_policy_document(POLICY)
+
+    assert first is again
+    assert iam_evaluator.parse_policy_document({"Statement": []}) == []

@@ -1,0 +1,86 @@
+"""How many nodes a pool has: counted by the sweep, believed while that is fresh."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from nodeheal.ports import Ports
+from nodeheal.services.pool_size import GOOD_FOR, note_size, size_of
+from nodeheal.services.sweep import sweep
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node
+
+POOL = "demo"
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+def ports(clock: FrozenClock) -> Ports:
+    ports = memory_ports(clock)
+    for number in range(3):
+        ports.nodes.save(node(f"mi-{number}", last_seen=NOW))
+    return ports
+
+
+def size(ports: Ports) -> int:
+    return size_of(ports.pools.get(POOL), ports)
+
+
+def test_a_pool_that_nobody_has_counted_is_counted_now(ports: Ports) -> None:
+    assert size(ports) == 3
+
+
+def test_what_the_sweep_has_counted_is_believed(ports: Ports) -> None:
+    sweep(ports, ACT)
+    ports.nodes.save(node("mi-late"))
+
+    assert size(ports) == 3
+    assert ports.pools.get(POOL).counted_at == NOW
+
+
+def test_the_next_sweep_counts_again(ports: Ports) -> None:
+    sweep(ports, ACT)
+    ports.nodes.save(node("mi-late", last_seen=NOW))
+    sweep(ports, ACT)
+
+    assert ports.pools.get(POOL).nodes == 4
+
+
+def test_an_old_count_is_not_believed(ports: Ports, clock: FrozenClock) -> None:
+    note_size(POOL, 1_000, ports)
+    clock.now = NOW + GOOD_FOR
+
+    assert size(ports) == 3
+
+
+def test_a_count_is_believed_until_it_is_old(ports: Ports, clock: FrozenClock) -> None:
+    note_size(POOL, 1_000, ports)
+    clock.now = NOW + GOOD_FOR - timedelta(seconds=1)
+
+    assert size(ports) == 1_000
+
+
+def test_the_same_count_is_renewed_before_it_is_old_and_not_every_minute(ports: Ports, clock: FrozenClock) -> None:
+    note_size(POOL, 3, ports)
+    clock.now = NOW + timedelta(minutes=1)
+    note_size(POOL, 3, ports)
+    written_at = ports.pools.get(POOL).counted_at
+    clock.now = NOW + GOOD_FOR / 2
+    note_size(POOL, 3, ports)
+
+    assert written_at == NOW
+    assert ports.pools.get(POOL).counted_at == clock.now
+
+
+def test_counting_leaves_the_brakes_as_they_are(ports: Ports) -> None:
+    tripped = ports.pools.get(POOL).tripped("a storm", NOW)
+    ports.pools.save(replace(tripped, paused_until=NOW + timedelta(hours=1), paused_why="works"))
+
+    note_size(POOL, 3, ports)
+
+    pool = ports.pools.get(POOL)
+    assert (pool.breaker_why, pool.paused_why, pool.nodes) == ("a storm", "works", 3)
