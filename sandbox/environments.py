@@ -3,6 +3,7 @@
 import gc
 import os
 import threading
+from collections import defaultdict, deque
 from functools import lru_cache
 from typing import Any
 
@@ -16,19 +17,25 @@ _OBJECTS_A_COLLECTION = 100_000
 
 
 def share_environments(most: int = MOST_A_FUNCTION) -> None:
-    """At most `most` environments a function: who comes while all are at work waits, where AWS would start one.
+    """At most `most` environments a function: who comes while all are at work stands in line. AWS would start one.
 
     Safe from deadlock as long as no function invokes itself and waits: none of ours invokes any.
     """
     acquire, release = lambda_svc.acquire_worker, lambda_svc.release_worker
     freed = threading.Condition()
+    lines: defaultdict[str, deque[object]] = defaultdict(deque)
 
     def acquire_or_wait(name: str, config: Any, code: bytes, qualifier: str = "$LATEST") -> Any:
+        line, place = lines[name], object()
         with freed:
+            line.append(place)
             while True:
-                worker, why = acquire(name, config, code, qualifier=qualifier, max_concurrency=most)
-                if worker is not None:
-                    return worker, why
+                if line[0] is place:
+                    worker, why = acquire(name, config, code, qualifier=qualifier, max_concurrency=most)
+                    if worker is not None:
+                        line.popleft()
+                        freed.notify_all()
+                        return worker, why
                 freed.wait()
 
     def release_and_tell(worker: Any) -> None:

@@ -1,6 +1,7 @@
 """What keeps the sandbox quick, each against the emulator's own functions."""
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,6 +52,26 @@ def test_an_invocation_waits_for_an_environment_where_all_are_at_work() -> None:
     assert waited == []
     assert came == [second]
     assert first is not second
+
+
+def test_who_came_first_goes_first() -> None:
+    share_environments(most=1)
+    held, order = acquire(), list[int]()
+
+    def come(number: int) -> None:
+        worker = acquire()
+        order.append(number)
+        lambda_svc.release_worker(worker)
+
+    waiting = [threading.Thread(target=come, args=(number,)) for number in range(8)]
+    for thread in waiting:
+        thread.start()
+        time.sleep(0.02)  # so that they stand in line as they are numbered
+    lambda_svc.release_worker(held)
+    for thread in waiting:
+        thread.join(5)
+
+    assert order == list(range(8))
 
 
 def test_each_function_has_environments_of_its_own() -> None:
