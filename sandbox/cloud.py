@@ -16,7 +16,7 @@ from sandbox.behaviour import Behaviour
 from sandbox.ec2 import Ec2
 from sandbox.ec2_state import Ec2State, Group, Template, new_id
 from sandbox.ecs import Ecs
-from sandbox.environments import collect_rarely, parse_once, share_environments
+from sandbox.environments import answer_at_once, parse_once, share_environments
 from sandbox.events import Event, EventPump
 from sandbox.fleet import Fleet, NodeKind, describe_node
 from sandbox.iam import ACCOUNT, REGION, caller_of
@@ -65,7 +65,7 @@ class Cloud:
         patches.validate_configurations()
         share_environments()
         parse_once()
-        collect_rarely()
+        answer_at_once()
 
     def add_node(self, request: Json) -> Json:
         """Register a hybrid node with SSM and ECS and boot it.
