@@ -100,6 +100,7 @@ CHANGE_MARKS = (
 )
 DRILL = (
     *send_command("have a node pretend a fault, for a drill", names.INJECT_DOCUMENT),
+    *send_command("have a node's DCGM pretend a fault, for a drill", names.INJECT_DCGM_DOCUMENT),
     Permission(
         "see whether the node has taken the drill; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
     ),

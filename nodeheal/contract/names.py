@@ -48,6 +48,7 @@ DIAGNOSTICS_DOCUMENT = "nodeheal-run-diagnostics"
 EVIDENCE_DOCUMENT = "nodeheal-freeze-evidence"
 CHECKPOINT_DOCUMENT = "nodeheal-checkpoint-now"
 INJECT_DOCUMENT = "nodeheal-inject-fault"  # for drills; no function may send it
+INJECT_DCGM_DOCUMENT = "nodeheal-inject-dcgm"  # the same, in DCGM
 
 # The workflow of an incident; its executions are named after their incidents.
 RECOVERY_WORKFLOW = "nodeheal-recover-node"

@@ -131,9 +131,13 @@ def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports
 
     enrolled = ada.does("nodes", "enroll", handle.node_id, "--pool", "drilled", "--why", "new")
     again = ada.does("nodes", "enroll", handle.node_id, "--pool", "drilled", "--why", "new")
+    dcgm = ada.does("inject", handle.node_id, "--dcgm", "xid=79", "--why", "does the exporter page?")
+    no_such_gpu = ada.types("inject", handle.node_id, "--dcgm", "xid=79", "--gpu", "99", "--why", "a slip")
     injected = ada.does("inject", handle.node_id, "--xid", "79", "--why", "fire drill")
 
     assert "marked SSM managed node" in enrolled
+    assert "field 230 (the last XID): 79" in dcgm
+    assert "Bad parameter passed to function" in no_such_gpu.stdout
     assert "it was so already" in again
     assert names.DRILL_MARK in injected
     list_them = ("incidents", "list", "--pool", "drilled", "--json")
