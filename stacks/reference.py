@@ -82,10 +82,14 @@ def _table(permissions: tuple[Permission, ...]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for permission in permissions:
         conditions = [
-            f"`{key}` = `{value}`" for pairs in permission.conditions.values() for key, value in pairs.items()
+            f"`{key}` = {_any_of(value)}" for pairs in permission.conditions.values() for key, value in pairs.items()
         ]
         cells = [permission.why, _code(permission.actions), _code(permission.resources), "<br>".join(conditions)]
         yield f"| {' | '.join(cells)} |"
+
+
+def _any_of(value: str | tuple[str, ...]) -> str:
+    return " or ".join(f"`{one}`" for one in ((value,) if isinstance(value, str) else value))
 
 
 def _code(words: tuple[str, ...]) -> str:

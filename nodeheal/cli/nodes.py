@@ -55,8 +55,9 @@ def _row(node: Node) -> dict[str, str | bool | None]:
         "spare": node.is_spare,
         "job": node.job_id,
         "incident": node.open_incident,
-        "last_seen": node.last_seen.isoformat(timespec="seconds"),
-        "reason": node.state_reason,
+        "last_seen": node.last_seen.isoformat(timespec="seconds") if node.is_heard else None,
+        "rack": node.rack or None,
+        "reason": node.state_reason if node.is_heard else f"its agent has never reported; {node.state_reason}",
     }
 
 
@@ -92,19 +93,24 @@ def enroll(
     accelerators: Annotated[
         int | None, typer.Option(min=0, help="how many it has, where its agent cannot tell")
     ] = None,
+    rack: Annotated[str | None, typer.Option(help="where it stands: what fails in one rack is seen to")] = None,
+    cluster: Annotated[str | None, typer.Option(help="the ECS cluster, where its agent has not reported yet")] = None,
     job: Annotated[str | None, typer.Option(help="`none`: what the record says of a job is over")] = None,
     table: Table = names.TABLE,
 ) -> None:
     """Let nodeheal act on a node: set the tags that IAM asks for. Saying it again changes what it said before."""
     if job not in (None, NO_JOB):
         refuse(f"--job {job}: only `{NO_JOB}` can be said; jobs are recorded where they are started")
-    said = Enrolment(pool, connect.on_record(why), provider, spare, accelerators, job == NO_JOB)
+    reason = connect.on_record(why)
     with clearly():
+        said = Enrolment(pool, reason, provider, spare, accelerators, job == NO_JOB, rack, cluster)
         recorded, done = enroll_node(node, said, connect.ports(table), connect.marks())
     for line in done:
         say(line)
     what = "a spare" if recorded.is_spare else "a node"
     say(f"{node} is enrolled as {what} of pool {pool}" + ("" if done else "; it was so already"))
+    if not recorded.is_heard:
+        say("its agent has not reported yet: nodeheal looks after it from its first word on")
 
 
 @app.command()

@@ -59,6 +59,8 @@ DRILL_MARK = "nodeheal-drill"
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
 MANAGED_TAG_VALUE = "true"
+# Where an operator says that the node stands. For people and for AWS queries; nodeheal reads its own record.
+RACK_TAG = "nodeheal:rack"
 # On the container instance of an isolated node: the incident that holds it. For people; nothing is decided by it.
 ISOLATED_TAG = "nodeheal:isolated-by"
 # Which replacement an instance was launched for: a call that is repeated finds what the first one launched.

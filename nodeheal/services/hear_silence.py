@@ -49,7 +49,7 @@ def hear(node_ids: Iterable[str], looks: int, ports: Ports, policy: RecoveryPoli
         else:
             found.append((node, _silence_event(node, said, policy)))
     for node, event in found:
-        ports.nodes.record(event, node.job_id)
+        ports.nodes.record(node.located(event), node.job_id)
     return heard + [Heard(event.node_id, event.evidence, ingest(event, ports, policy)) for _, event in found]
 
 

@@ -158,6 +158,30 @@ def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports
     assert "RETIRED" in ada.does("nodes", "list", "drilled")
 
 
+def test_a_node_that_has_not_reported_is_announced_with_its_rack(cloud: Sandbox, ports: Ports, ada: Operator) -> None:
+    handle = reported(cloud, ports, "announced", tags={})
+    key = {"pk": {"S": names.node_pk(handle.node_id)}, "sk": {"S": names.NODE_SK}}
+    cloud.client("dynamodb").delete_item(TableName=cloud.outputs["TableName"], Key=key)  # as if it had said nothing
+    words = ("nodes", "enroll", handle.node_id, "--pool", "announced", "--rack", "r7", "--why", "racked")
+
+    unsaid = ada.types(*words)
+    nowhere = ada.types(*words, "--cluster", "another")
+    enrolled = ada.does(*words, "--cluster", "training")
+
+    assert "give --cluster" in unsaid.stderr
+    assert nowhere.returncode == 1
+    assert "its agent has not reported yet" in enrolled
+    [listed] = json.loads(ada.does("nodes", "list", "announced", "--json"))
+    assert (listed["state"], listed["rack"], listed["last_seen"]) == ("ENROLLED", "r7", None)
+    managed = cloud.client("ssm").list_tags_for_resource(ResourceType="ManagedInstance", ResourceId=handle.node_id)
+    assert {tag["Key"]: tag["Value"] for tag in managed["TagList"]} == {
+        names.MANAGED_TAG: names.MANAGED_TAG_VALUE,
+        names.RACK_TAG: "r7",
+    }
+    ada.does("nodes", "retire", handle.node_id, "--why", "sent back")
+    assert carries_no_mark(cloud, handle)
+
+
 def carries_no_mark(cloud: Sandbox, handle: NodeHandle) -> bool:
     """Whether neither SSM nor ECS carries the mark."""
     managed = cloud.client("ssm").list_tags_for_resource(ResourceType="ManagedInstance", ResourceId=handle.node_id)
