@@ -11,6 +11,7 @@ from nodeheal.cli.node_view import as_json_of, as_text
 from nodeheal.cli.say import refuse, say, say_json, say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
+from nodeheal.domain.counted import counted
 from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.node import Node
@@ -38,12 +39,11 @@ def list_nodes(
 ) -> None:
     """Every node of a pool: its state and why, its job, its open incident."""
     with clearly():
-        nodes = connect.ports(table).nodes.in_pool(pool)
+        world = connect.ports(table)
+        nodes = world.nodes.in_pool(pool) or world.nodes.in_pool(connect.known_pool(pool, world))
     rows = [_row(node) for node in nodes if not state or node.state in state]
     if as_json:
         say_json(rows)
-    elif not nodes:
-        say(f"no node of pool {pool} has reported yet")
     else:
         _say_nodes(rows)
 
@@ -68,7 +68,7 @@ def _say_nodes(rows: list[dict[str, str | bool | None]]) -> None:
     say_table(head, [[words.get(row[key], str(row[key])) for key in keys] for row in rows])
     counts = Counter(str(row["state"]) for row in rows)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
-    say(f"{len(rows)} nodes: {told}")
+    say(f"{counted(len(rows), 'node')}: {told}")
 
 
 @app.command()

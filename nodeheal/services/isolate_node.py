@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Provider
+from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.machine import SWITCH_OFF, Owner
 from nodeheal.domain.node import Node, moved
@@ -56,7 +57,8 @@ def _why_no_slot(node: Node, slots: int, request: StepRequest, ports: Ports) -> 
     holders = ports.pools.holders(node.pool)
     ahead = [] if node.node_id in holders else in_line_before(request.incident_id, node.pool, ports)
     if ahead:
-        return f"{len(ahead)} incidents stand in line for the disruption budget of pool {node.pool}"
+        stand = counted(len(ahead), "incident stands", "incidents stand")
+        return f"{stand} in line for the disruption budget of pool {node.pool}"
     if ports.pools.claim(node.pool, node.node_id, slots):
         return ""
     shown = ", ".join(holders[:HOLDERS_TOLD]) + (", ..." if len(holders) > HOLDERS_TOLD else "")

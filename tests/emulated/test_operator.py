@@ -158,10 +158,8 @@ def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports
     assert "RETIRED" in ada.does("nodes", "list", "drilled")
 
 
-def test_a_node_that_has_not_reported_is_announced_with_its_rack(cloud: Sandbox, ports: Ports, ada: Operator) -> None:
-    handle = reported(cloud, ports, "announced", tags={})
-    key = {"pk": {"S": names.node_pk(handle.node_id)}, "sk": {"S": names.NODE_SK}}
-    cloud.client("dynamodb").delete_item(TableName=cloud.outputs["TableName"], Key=key)  # as if it had said nothing
+def test_a_node_that_has_not_reported_is_announced_with_its_rack(cloud: Sandbox, ada: Operator) -> None:
+    handle = cloud.add_node("announced", tags={}, agent=["sleep", "600"])
     words = ("nodes", "enroll", handle.node_id, "--pool", "announced", "--rack", "r7", "--why", "racked")
 
     unsaid = ada.types(*words)

@@ -204,8 +204,17 @@ def test_nodes_are_listed_for_programs(ports: Ports) -> None:
     assert (row["node"], row["state"], row["job"], row["incident"]) == (NODE, "HEALTHY", "llama", None)
 
 
-def test_a_pool_that_nobody_has_heard_of_is_said_to_be_empty(ports: Ports) -> None:
-    assert RUN.invoke(app, ["nodes", "list", "demo"]).output == "no node of pool demo has reported yet\n"
+def test_a_pool_that_nobody_has_heard_of_is_an_error_that_names_the_others(ports: Ports) -> None:
+    nobody = RUN.invoke(app, ["nodes", "list", "demo"])
+    ports.nodes.save(node())
+
+    said = RUN.invoke(app, ["nodes", "list", "dmeo"])
+
+    assert (nobody.exit_code, nobody.output) == (
+        1,
+        "no pool demo: no node of any pool has reported yet, or was enrolled\n",
+    )
+    assert (said.exit_code, said.output) == (1, "no pool dmeo is known; did you mean demo? Known are demo\n")
 
 
 @pytest.mark.parametrize(("verb", "state"), [("release", NodeState.HEALTHY), ("retire", NodeState.RETIRED)])

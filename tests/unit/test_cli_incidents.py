@@ -49,16 +49,26 @@ def test_a_list_says_where_what_and_how_it_ended(cluster: FakeCluster) -> None:
     assert (found["node"], found["pool"], found["ending"], found["state"]) == (BROKEN, "demo", "RECOVERED", "CLOSED")
     assert found["incident"] in said
     assert "recovered" in said
-    assert said.endswith("1 incidents within 7d\n")
+    assert said.endswith("\n1 incident within 7d\n")
 
 
 def test_a_list_is_narrowed_by_pool_state_and_time(cluster: FakeCluster) -> None:
-    assert listed("--pool", "other") == []
+    assert len(listed("--pool", "demo")) == 1
     assert listed("--state", "open", "--state", "waiting") == []
     assert len(listed("--state", "closed")) == 1
     cluster.clock.advance(3_600)
     assert listed("--since", "30m") == []
     assert run("list", "--since", "30m").output == "no incident within 30m\n"
+
+
+@pytest.mark.parametrize("verb", ["list", "export"])
+@pytest.mark.parametrize("pool", ["dmeo", ""])
+def test_a_pool_that_nobody_knows_is_told_with_those_that_there_are(cluster: FakeCluster, verb: str, pool: str) -> None:
+    said = run(verb, "--pool", pool)
+
+    assert said.exit_code == 1
+    assert f"no pool {pool} is known" in said.output
+    assert "Known are demo" in said.output
 
 
 def test_the_newest_comes_first(cluster: FakeCluster) -> None:
