@@ -98,7 +98,7 @@ everywhere. Unknown keys are refused. [policy.schema.json](policy.schema.json) i
 
 |command|what it does|
 |---|---|
-|`nodeheal policy check FILE`|whether it is valid; if not, which field is wrong. It warns of valid nonsense; `--strict` fails on it|
+|`nodeheal policy check FILE`|whether it is valid, or which field is wrong; warns of nonsense (`--strict`: fails)|
 |`nodeheal policy diff OLD NEW`|which faults would be treated otherwise, pool by pool, and which knobs differ|
 |`nodeheal explain xid 79 --pool h100 --policy FILE`|what would be done about one fault, and why|
 |`nodeheal policy apply FILE --why TEXT`|puts it into force, for every function, within a minute|
