@@ -1,6 +1,7 @@
 """The generated pages of docs/reference: `python -m stacks.reference` writes them, a test diffs them."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,11 +120,17 @@ def _diagram(definition: dict[str, Any]) -> Iterator[str]:
             yield f"    {ids[name]} --> [*]"
 
 
+# The words that a condition compares with: all of them, since two edges may share the first.
+_QUOTED = re.compile(r"'([^']*)'")
+
+
 def _exits(state: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "Next" in state:
         yield state["Next"], ""
-    for rule in state.get("Choices", []):
-        yield rule["Next"], rule["Condition"].split("'")[1]
+    words = [_QUOTED.findall(rule["Condition"]) for rule in state.get("Choices", [])]
+    for number, rule in enumerate(state.get("Choices", [])):
+        is_rest = any(earlier[0] == words[number][0] for earlier in words[:number])
+        yield rule["Next"], " for ".join(words[number]) + (" for anything else" if is_rest else "")
     if "Default" in state:
         yield state["Default"], "otherwise"
     for catcher in state.get("Catch", []):

@@ -76,16 +76,17 @@ def _life(node: Node) -> dict[str, object]:
         "paused_until": _iso(node.paused_until),
         "paused_why": node.paused_why,
         "good_since": _iso(node.good_since),
+        "passed_at": _iso(node.passed_at),
         "good_run": node.good_run,
         "recoveries": [{"incident": past.incident_id, "opened_at": _iso(past.opened_at)} for past in node.recoveries],
     }
 
 
 def _diagnostics(node: Node) -> str:
-    if node.good_since is None:
+    if node.passed_at is None:
         return "none passed that nodeheal knows of"
     measured = ", ".join(f"{name} {value:g}" for name, value in sorted(node.good_run.items()))
-    return f"good since {_at(node.good_since)}" + (f": {measured}" if measured else "")
+    return f"passed {_at(node.passed_at)}" + (f": {measured}" if measured else "")
 
 
 def _at(at: datetime | None) -> str:

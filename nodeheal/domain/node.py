@@ -64,7 +64,9 @@ class Node:
     settled: dict[str, str] = field(default_factory=dict)
     agent_version: str = ""
     agent_since: datetime | None = None  # when this version was first heard
-    good_since: datetime | None = None  # when it last passed its diagnostics; what it reported before is history
+    # when it last passed its diagnostics, or was given back by a human; what it reported before is history
+    good_since: datetime | None = None
+    passed_at: datetime | None = None  # when it last passed its diagnostics
     good_run: dict[str, float] = field(default_factory=dict)  # what its last good diagnosis measured
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
     paused_until: datetime | None = None  # a human wants nothing touched until then

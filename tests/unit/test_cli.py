@@ -83,6 +83,30 @@ def test_where_the_pool_acts_there_is_nothing_beside(acting: Path) -> None:
     assert "if it acted" not in said
 
 
+def test_explain_says_where_a_pool_is_not_named_and_that_nothing_follows_on_nothing() -> None:
+    said = RUN.invoke(app, ["explain", "xid", "79", "--pool", "llama", "--after", "reboot"]).output
+
+    assert "llama (observe mode, policy " in said
+    assert "not named in the policy, so that its default_pool holds" in said
+    assert "next step   none: in observe mode nothing would have been tried" in said
+    assert "if it acted REPLACE: " in said
+
+
+@pytest.mark.parametrize(
+    ("fault", "title"),
+    [
+        (("xid", "79"), "XID 79 (GPU has fallen off the bus)"),
+        (("xid", "79/FOO"), "XID 79/FOO (GPU has fallen off the bus)"),
+        (("xid", "145/RLW_RXPIPE"), "XID 145 (NVLink RLW_RXPIPE: status not listed)"),
+        (("xid", "145/RLW_RXPIPE/0x1"), "XID 145/RLW_RXPIPE/0x1 (NVLink RLW_RXPIPE: status not listed)"),
+        (("xid", "7999/FOO"), "XID 7999/FOO"),
+        (("host", "operator_request/REBOOT"), "Reboot asked for by hand"),
+    ],
+)
+def test_a_title_keeps_the_sub_code_unless_the_name_is_its_own(fault: tuple[str, str], title: str) -> None:
+    assert explained(*fault)["fault"] == title
+
+
 def test_explain_answers_for_the_pool(acting: Path) -> None:
     modes = {pool: explained("xid", "79", "--policy", acting, "--pool", pool)["mode"] for pool in ("quiet", "other")}
 

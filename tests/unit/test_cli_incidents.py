@@ -168,4 +168,18 @@ def test_the_workflow_is_called_what_links_call_it() -> None:
 
 
 def test_plain_text_means_nothing() -> None:
-    assert plain("a | b\r\n`c` [d](e)") == r"a \| b \`c\` \[d\]\(e\)"
+    assert plain("a | b\r\n`c` [d](e)") == r"a \| b \`c\` \[d\]\(e)"
+    assert plain("_a_ __b__ *c* ~~d~~ <b> &lt; &#60;") == (r"\_a\_ \_\_b\_\_ \*c\* \~\~d\~\~ \<b> \&lt; \&\#60;")
+    assert plain("http://evil www.evil @ada ada@evil #7") == r"http\://evil www\.evil \@ada ada\@evil \#7"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HOST operator_request (Reboot asked for by hand): done!",
+        "0000:b9:00.0, 03:15:00 UTC, {a}, C#, R&D, a -> b, 5 # owned",
+        "XID 79 (GPU has fallen off the bus)",
+    ],
+)
+def test_what_means_nothing_is_left_as_it_is(text: str) -> None:
+    assert plain(text) == text

@@ -421,6 +421,15 @@ def test_a_node_is_shown_with_what_may_still_be_done(ports: Ports, clock: Frozen
     assert "Pause        no" in run("show", NODE).output
 
 
+def test_only_a_diagnosis_counts_as_passed_diagnostics(ports: Ports) -> None:
+    save_node(ports, stored(ports), good_since=NOW)  # given back by a human
+    given_back = run("show", NODE).output
+    save_node(ports, stored(ports), passed_at=NOW)
+
+    assert "Diagnostics  none passed that nodeheal knows of" in given_back
+    assert "Diagnostics  passed 2026-03-01 03:00:00 UTC" in run("show", NODE).output
+
+
 def test_an_unknown_node_is_named(ports: Ports) -> None:
     said = run("show", "mi-unknown", "--json")
 
