@@ -39,7 +39,7 @@ class NodeStore(Protocol):
     def save(self, node: Node) -> bool:
         """Write the node if its version is still the stored one (0: if it does not exist). False: read it again.
 
-        A node that is new makes its pool known to the watchlist.
+        A node that is new, or not heard yet, makes its pool known to the watchlist.
         """
 
     def in_pool(self, pool: str) -> Sequence[Node]:

@@ -1,9 +1,11 @@
 """`make demo`: a GPU falls off the bus on a simulated ECS Anywhere node, and a training job comes back by itself."""
 
 import argparse
+import contextlib
 import json
 import shutil
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -40,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(highlight=False)
     directory = _fresh_directory()
     try:
-        return _play(console, directory, script, options.port)
+        return _play(console, directory, script, options)
     except (StoryError, SandboxError, DeployFailed) as error:
         console.print(f"[bold red]The demo could not go on:[/] {error}", soft_wrap=True)
         if directory.exists():
@@ -65,6 +67,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--boot-seconds", type=float, default=3.0, help="how long a reboot takes (default 3, at most 30)"
     )
     parser.add_argument("--port", type=int, help="the emulator's port on 127.0.0.1 (default: one that is free)")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave everything up at the end, to look around in, until Ctrl-C"
+    )
     return parser.parse_args(arguments)
 
 
@@ -107,22 +112,50 @@ def _fresh_directory() -> Path:
     return root / f"run-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 1000:03d}"
 
 
-def _play(console: Console, directory: Path, script: Script, port: int | None) -> int:
-    with Screen(console) as screen, Sandbox(directory, port, script.boot_seconds) as sandbox:
+def _play(console: Console, directory: Path, script: Script, options: argparse.Namespace) -> int:
+    with Screen(console) as screen, Sandbox(directory, options.port, script.boot_seconds) as sandbox:
         screen.stage(f"embedded AWS is up on {sandbox.endpoint_url}, IAM enforced")
         screen.busy("cdk deploy")
         seconds = sandbox.deploy()
         screen.stage(f"cdk deploy: nodeheal-state and nodeheal-control in {seconds:.1f} s")
         story = Story(sandbox, script, screen.hear)
-        story.play()
-        report = make_report(story)
-        verdict = judge(story, report)
-        screen.busy("ending the emulator, the nodes and the job")
-        sandbox.close()
-        screen.__exit__()
-        REPORT.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
-        show_summary(console, report, verdict, story.told, str(REPORT.relative_to(BUILD.parent)))
+        try:
+            story.play()
+            report = make_report(story)
+            verdict = judge(story, report)
+            if not options.keep:
+                screen.busy("ending the emulator, the nodes and the job")
+                sandbox.close()
+            screen.__exit__()
+            REPORT.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+            show_summary(console, report, verdict, story.told, str(REPORT.relative_to(BUILD.parent)))
+        finally:
+            screen.__exit__()
+            if options.keep:
+                _look_around(console, sandbox, script.pool)
     return 0 if verdict.is_right else 1
+
+
+def _look_around(console: Console, sandbox: Sandbox, pool: str) -> None:
+    """Say how, and wait until somebody has seen enough. Whatever else comes here as an exception goes on after it."""
+    spoken = {key: value for key, value in sandbox.environment().items() if key.startswith("AWS_")}
+    lines = [
+        "",
+        f"Everything is still up. In another terminal, in {BUILD.parent}:",
+        "",
+        f"  export {' '.join(f'{key}={value}' for key, value in spoken.items())}",
+        "  .venv/bin/nodeheal incidents list",
+        f"  .venv/bin/nodeheal nodes list {pool}",
+        f"  aws stepfunctions list-executions --state-machine-arn {sandbox.outputs['RecoverNodeArn']}",
+        "",
+        f"Logs of nodes, functions and the emulator: {sandbox.directory}",
+        "Ctrl-C ends all of it.",
+    ]
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
+    console.print("Ending the emulator, the nodes and the job.")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class NodeSpec:
 class Faults:
     """What the fake tools of a node answer from."""
 
-    dcgm: str = "pass"  # pass, fail or hang
+    dcgm: str = "pass"  # pass, fail, hang, or down: its host engine does not run
     diag_seconds: float = 1.5
     persists: bool = False
     line: str = ""

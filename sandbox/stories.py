@@ -10,6 +10,7 @@ from nodeheal.contract.vocabulary import Awaited, Ending, Family, NodeState, Pro
 from nodeheal.domain.node import Node
 from nodeheal.services.brakes import pause_pool, reset_breaker
 from nodeheal.services.release_node import release_node
+from sandbox.guests import guests_are_looked_for, guests_move_in
 from sandbox.story import SUBJECTS, Expected, Move, Script, Story
 
 FALLEN = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
@@ -240,6 +241,16 @@ STORIES: dict[str, Named] = {
     "two-nodes": Named(
         "two nodes of one job fail: one after the other is healed, and the last one brings the job back",
         _fallen(breaks=2, expects=_expects(Ending.RECOVERED, True, True, RECOVERED, RECOVERED)),
+    ),
+    "tasks-of-others": Named(
+        "two people have tasks on the node: the one that says so is stopped and started again, the other left alone",
+        _fallen(
+            pool="shared",
+            kills=False,  # what a lost GPU takes along is no question of guests
+            prepares=(guests_move_in,),
+            moves=(guests_are_looked_for,),
+            expects=_expects(Ending.RECOVERED, True, True, RECOVERED),
+        ),
     ),
     "paused": Named(
         "an operator has paused the pool; nodeheal only tells",

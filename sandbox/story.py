@@ -193,7 +193,12 @@ class Story:
     @property
     def victim(self) -> str:
         """The node that is to break: the gang's second."""
-        return self._handles[1].node_id
+        return self.victim_handle.node_id
+
+    @property
+    def victim_handle(self) -> NodeHandle:
+        """The same, with where it is."""
+        return self._handles[1]
 
     def _boot_nodes(self) -> None:
         self._handles = self._made_nodes()
@@ -341,6 +346,10 @@ class Story:
 
     def _say(self, text: str) -> None:
         self._line(time.time(), "stage", text)
+
+    def wait(self, is_true: Callable[[], bool], what: str) -> None:
+        """Until it is so that `what`. Raises StoryError."""
+        self._await(is_true, READY_SECONDS, what)
 
     def _await(self, is_true: Callable[[], bool], seconds: float, what: str) -> None:
         deadline = time.monotonic() + seconds

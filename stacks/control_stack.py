@@ -36,6 +36,7 @@ DOCUMENTS = {
     names.EVIDENCE_DOCUMENT: "freeze-evidence",
     names.CHECKPOINT_DOCUMENT: "checkpoint-now",
     names.INJECT_DOCUMENT: "inject-fault",
+    names.INJECT_DCGM_DOCUMENT: "inject-dcgm",
 }
 EVENTS_A_BATCH = 10
 RETENTION = {

@@ -31,7 +31,7 @@ _APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}", f"{APPCONFIG}
 # cdk-nag spells what comes from the other stack by the name of its export.
 _APPLICATION_AS_REPORTED = "nodeheal-state:ExportsOutputRefPolicyApplication6A3948DE42652283"
 _HYBRID = (f"{SSM}:managed-instance/*",)
-ONLY_OUR_TAG: Conditions = {"ForAllValues:StringEquals": {"aws:TagKeys": names.MANAGED_TAG}}
+ONLY_OUR_TAGS: Conditions = {"ForAllValues:StringEquals": {"aws:TagKeys": (names.MANAGED_TAG, names.RACK_TAG)}}
 
 READ = Permission(
     "look nodes, incidents, pools and waits up; no scans",
@@ -80,26 +80,27 @@ SEE_MARKS = (
 )
 CHANGE_MARKS = (
     Permission(
-        "let nodeheal act on a hybrid node, or no longer: this one tag",
+        "let nodeheal act on a hybrid node, or no longer: this tag, and its rack's",
         ("ssm:AddTagsToResource", "ssm:RemoveTagsFromResource"),
         _HYBRID,
-        ONLY_OUR_TAG,
+        ONLY_OUR_TAGS,
     ),
     Permission(
-        "let nodeheal act on an instance, or no longer: this one tag",
+        "let nodeheal act on an instance, or no longer: this tag, and its rack's",
         ("ec2:CreateTags", "ec2:DeleteTags"),
         (INSTANCES,),
-        ONLY_OUR_TAG,
+        ONLY_OUR_TAGS,
     ),
     Permission(
-        "let nodeheal act on a container instance, or no longer: this one tag",
+        "let nodeheal act on a container instance, or no longer: this tag, and its rack's",
         ("ecs:TagResource", "ecs:UntagResource"),
         (CONTAINER_INSTANCES,),
-        ONLY_OUR_TAG,
+        ONLY_OUR_TAGS,
     ),
 )
 DRILL = (
     *send_command("have a node pretend a fault, for a drill", names.INJECT_DOCUMENT),
+    *send_command("have a node's DCGM pretend a fault, for a drill", names.INJECT_DCGM_DOCUMENT),
     Permission(
         "see whether the node has taken the drill; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
     ),

@@ -7,7 +7,7 @@ from aws_cdk import aws_iam as iam
 
 from nodeheal.contract import names
 
-Conditions = Mapping[str, Mapping[str, str]]
+Conditions = Mapping[str, Mapping[str, str | tuple[str, ...]]]
 
 # Where a resource is spelled {like this}, the stack fills in the deployed one; docs/reference/iam.md shows it as it is.
 ECS = "arn:{partition}:ecs:{region}:{account}"
@@ -45,10 +45,14 @@ class Permission:
             actions=list(self.actions),
             resources=[resource.format_map(places) for resource in self.resources],
             conditions={
-                operator: {key: value.format_map(places) for key, value in pairs.items()}
+                operator: {key: _in_place(value, places) for key, value in pairs.items()}
                 for operator, pairs in self.conditions.items()
             },
         )
+
+
+def _in_place(value: str | tuple[str, ...], places: Mapping[str, str]) -> str | list[str]:
+    return value.format_map(places) if isinstance(value, str) else [one.format_map(places) for one in value]
 
 
 STATE = Permission(

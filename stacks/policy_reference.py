@@ -80,6 +80,7 @@ EXAMPLE = """\
     "REPLACE": {"group": "REPLACE", "limit": 1, "window_seconds": 86400},
     "RESTART_WORKLOAD": {"group": "RESTART_WORKLOAD", "limit": 5, "window_seconds": 86400}
   },
+  "deadlines": {"diagnose_seconds": 3600},
   "breaker": {"min_nodes": 2, "percent": 5}
 }
 """
@@ -97,7 +98,7 @@ everywhere. Unknown keys are refused. [policy.schema.json](policy.schema.json) i
 
 |command|what it does|
 |---|---|
-|`nodeheal policy check FILE`|whether it is valid; if not, which field is wrong. The version is a hash of what it says|
+|`nodeheal policy check FILE`|whether it is valid, or which field is wrong; warns of nonsense (`--strict`: fails)|
 |`nodeheal policy diff OLD NEW`|which faults would be treated otherwise, pool by pool, and which knobs differ|
 |`nodeheal explain xid 79 --pool h100 --policy FILE`|what would be done about one fault, and why|
 |`nodeheal policy apply FILE --why TEXT`|puts it into force, for every function, within a minute|

@@ -1,6 +1,7 @@
 """The generated pages of docs/reference: `python -m stacks.reference` writes them, a test diffs them."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,10 +83,14 @@ def _table(permissions: tuple[Permission, ...]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for permission in permissions:
         conditions = [
-            f"`{key}` = `{value}`" for pairs in permission.conditions.values() for key, value in pairs.items()
+            f"`{key}` = {_any_of(value)}" for pairs in permission.conditions.values() for key, value in pairs.items()
         ]
         cells = [permission.why, _code(permission.actions), _code(permission.resources), "<br>".join(conditions)]
         yield f"| {' | '.join(cells)} |"
+
+
+def _any_of(value: str | tuple[str, ...]) -> str:
+    return " or ".join(f"`{one}`" for one in ((value,) if isinstance(value, str) else value))
 
 
 def _code(words: tuple[str, ...]) -> str:
@@ -115,11 +120,17 @@ def _diagram(definition: dict[str, Any]) -> Iterator[str]:
             yield f"    {ids[name]} --> [*]"
 
 
+# The words that a condition compares with: all of them, since two edges may share the first.
+_QUOTED = re.compile(r"'([^']*)'")
+
+
 def _exits(state: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "Next" in state:
         yield state["Next"], ""
-    for rule in state.get("Choices", []):
-        yield rule["Next"], rule["Condition"].split("'")[1]
+    words = [_QUOTED.findall(rule["Condition"]) for rule in state.get("Choices", [])]
+    for number, rule in enumerate(state.get("Choices", [])):
+        is_rest = any(earlier[0] == words[number][0] for earlier in words[:number])
+        yield rule["Next"], " for ".join(words[number]) + (" for anything else" if is_rest else "")
     if "Default" in state:
         yield state["Default"], "otherwise"
     for catcher in state.get("Catch", []):

@@ -41,6 +41,7 @@ def inject(order: InjectOrder, config: AgentConfig, clock: Clock) -> int:
     refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock) or _why_not(line, config)
     if refusal:
         logger.error("drill refused", extra={"why": refusal})
+        sys.stdout.write(json.dumps({"refused": refusal}) + "\n")
         return EXIT_REFUSED
     log = config.kernel_log[0]
     _write(log, line, clock)

@@ -19,6 +19,7 @@ from nodeheal.agent.diagnose import CHECKS, DiagnoseOrder, diagnose
 from nodeheal.agent.diagnostics.dcgm import DEADLINE_SECONDS
 from nodeheal.agent.evidence import EvidenceOrder, freeze_evidence
 from nodeheal.agent.inject import InjectOrder, inject
+from nodeheal.agent.inject_dcgm import DcgmOrder, inject_dcgm
 from nodeheal.agent.log import log_to_stderr
 from nodeheal.agent.loop import Agent
 from nodeheal.agent.sender import Sender
@@ -98,12 +99,24 @@ def _inject(config: AgentConfig, arguments: argparse.Namespace) -> int:
     return inject(InjectOrder(arguments.line, arguments.boot_id, arguments.expires_at), config, Clock())
 
 
+def _inject_dcgm(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    order = DcgmOrder(arguments.gpu, arguments.field, arguments.value, arguments.boot_id, arguments.expires_at)
+    return inject_dcgm(order, config, Clock())
+
+
 def _end_well_when_terminated() -> None:
     """An exit like any other, so that no tool outlives the command that asked for it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
 
 
-_COMMANDS = {"run": _run, "diagnose": _diagnose, "evidence": _evidence, "checkpoint": _checkpoint, "inject": _inject}
+_COMMANDS = {
+    "run": _run,
+    "diagnose": _diagnose,
+    "evidence": _evidence,
+    "checkpoint": _checkpoint,
+    "inject": _inject,
+    "inject-dcgm": _inject_dcgm,
+}
 
 
 def _names(text: str) -> list[str]:
@@ -153,9 +166,17 @@ def _add_orders(commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
     order.add_argument("--max-bytes", type=int, default=MAX_BYTES, help="of the archive")
     order.add_argument("--bug-report", choices=("yes", "no"), default="no", help="nvidia-bug-report.sh, some minutes")
     order = commands.add_parser("checkpoint", parents=parents, help="ask a job's tasks here for a checkpoint, now")
+    order.add_argument("--job", required=True, help="the job's id; --boot-id may then name several boots: a,b,c")
+    _add_drills(commands, parents)
+
+
+def _add_drills(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", parents: list[Parser]) -> None:
     drill = commands.add_parser("inject", parents=parents, help="a drill: write a fault where the agent reads them")
     drill.add_argument("--line", required=True, help="the kernel's words, as URL-safe Base64")
-    order.add_argument("--job", required=True, help="the job's id; --boot-id may then name several boots: a,b,c")
+    drill = commands.add_parser("inject-dcgm", parents=parents, help="a drill: hand DCGM a value that no GPU has said")
+    drill.add_argument("--gpu", type=int, required=True, help="DCGM's id of the GPU")
+    drill.add_argument("--field", type=int, required=True, help="DCGM's id of the field, e.g. 230 for XID errors")
+    drill.add_argument("--value", required=True, help="a number")
 
 
 if __name__ == "__main__":

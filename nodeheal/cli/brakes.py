@@ -9,6 +9,7 @@ from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.say import refuse, say, say_json
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Awaited
+from nodeheal.domain.counted import counted
 from nodeheal.domain.knobs import LONGEST
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker
 
@@ -44,9 +45,7 @@ def _set(target: str, seconds: int, why: str, table: str) -> None:
         if is_node:
             until = pause_node(target, seconds, why, world).paused_until
         else:
-            if not world.nodes.in_pool(target):
-                raise ValueError(f"no node of a pool {target} has ever reported; is it spelled so?")
-            until = pause_pool(target, seconds, why, world).paused_until
+            until = pause_pool(connect.known_pool(target, world), seconds, why, world).paused_until
     what = f"{'node' if is_node else 'pool'} {target}"
     say(f"{what} is paused until {until:%Y-%m-%d %H:%M:%S} UTC" if until else f"{what} is not paused")
 
@@ -56,7 +55,7 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
     """Whether it is open, since when and why, and who waits for its reset."""
     with clearly():
         world = connect.ports(table)
-        found = world.pools.get(pool)
+        found = world.pools.get(connect.known_pool(pool, world))
         line = world.waits.in_line(names.pool_line(Awaited.BREAKER, pool))
     waiting = [wait.incident_id for wait in line]
     if as_json:
@@ -66,12 +65,13 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
         say(f"the breaker of pool {pool} is closed")
     else:
         say(f"the breaker of pool {pool} is open since {found.breaker_opened_at:%Y-%m-%d %H:%M:%S} UTC")
-        say(f"  {found.breaker_why}\n  {len(waiting)} incidents wait for its reset")
+        say(f"  {found.breaker_why}\n  {counted(len(waiting), 'incident waits', 'incidents wait')} for its reset")
 
 
 @breaker.command()
 def reset(pool: PoolName, why: Why, table: Table = names.TABLE) -> None:
     """Close it. What waits is decided anew: what is stale by now is dropped, the rest goes on within the budget."""
     with clearly():
-        woken = reset_breaker(pool, connect.on_record(why), connect.ports(table))
-    say(f"the breaker of pool {pool} is closed; {woken} incidents decide anew")
+        world = connect.ports(table)
+        woken = reset_breaker(connect.known_pool(pool, world), connect.on_record(why), world)
+    say(f"the breaker of pool {pool} is closed; {counted(woken, 'incident decides', 'incidents decide')} anew")

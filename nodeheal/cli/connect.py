@@ -3,8 +3,9 @@
 import getpass
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import partial
 from typing import Annotated
 
@@ -30,6 +31,7 @@ Table = Annotated[str, typer.Option(help="the state table")]
 Why = Annotated[str, typer.Option(help="goes on record, with your name")]
 AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
 FAILED = 1
+SHOWN = 20  # pools in a complaint
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -46,6 +48,23 @@ def clearly() -> Iterator[None]:
 def ports(table: str) -> Ports:
     """The real world, through the table and with the caller's credentials."""
     return aws_ports(table, "", Destinations(names.BUS, "", ""))
+
+
+def known_pool(pool: str, world: Ports) -> str:
+    """The pool, if some node of it has reported or was enrolled. Raises ValueError, which names the known ones."""
+    known = world.watchlist.pools()
+    if pool in known:
+        return pool
+    if not known:
+        raise ValueError(f"no pool {pool}: no node of any pool has reported yet, or was enrolled")
+    alike = get_close_matches(pool, known, n=1)
+    perhaps = f"; did you mean {alike[0]}?" if alike else "."
+    raise ValueError(f"no pool {pool} is known{perhaps} Known are {_some(known)}")
+
+
+def _some(words: Sequence[str]) -> str:
+    more = f", and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
+    return f"{', '.join(words[:SHOWN])}{more}"
 
 
 def marks() -> AwsMarks:

@@ -1,5 +1,6 @@
 """`nodeheal inject`: a drill on a node that is well."""
 
+import json
 import time
 from typing import Annotated
 
@@ -10,11 +11,19 @@ from nodeheal.cli.connect import FAILED, Table, Why, clearly
 from nodeheal.cli.nodes import NodeName
 from nodeheal.cli.say import say
 from nodeheal.contract import names
+from nodeheal.domain.drill import LARGEST_GPU, DcgmDrill, parse_dcgm_drill
 from nodeheal.domain.node import Node
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services.inject_fault import DRILL_SECONDS, drill_line, inject_fault
 
 LOOK_EVERY_SECONDS = 1.0
+_WHO_SEES_IT = (
+    "it holds until the driver's next value, or until the host engine starts anew",
+    "seen by   whoever asks this node's DCGM: `dcgmi health` where its watch is set, DCGM's policies,",
+    "          dcgm-exporter, ECS where it watches this GPU; the evidence of an incident, if it reads this field",
+    "not seen  by nodeheal's agent: it reads the kernel's log, which says nothing of this. No incident follows",
+    "          from it by itself; `--xid` writes the line that the agent reads",
+)
 
 
 def inject(
@@ -22,20 +31,46 @@ def inject(
     why: Why,
     xid: Annotated[int | None, typer.Option(min=1, max=999, help="the code of an NVIDIA Xid")] = None,
     line: Annotated[str | None, typer.Option(help="or the kernel's own words, as they would stand in dmesg")] = None,
+    dcgm: Annotated[
+        str | None, typer.Option(metavar="FIELD=VALUE", help="or a value in DCGM, e.g. xid=79 or 230=79")
+    ] = None,
+    gpu: Annotated[int, typer.Option(min=0, max=LARGEST_GPU, help="of which GPU, by DCGM's id (with --dcgm)")] = 0,
     table: Table = names.TABLE,
 ) -> None:
     """A drill: have a node that is well report a fault. What follows is real: a reboot, and its job stopped."""
     reason = connect.on_record(why)
     with clearly():
-        text = drill_line(xid, line)
+        fault = _fault(xid, line, dcgm, gpu)
         world = connect.ports(table)
-        found, command_id = inject_fault(node, text, reason, world, connect.policy(), connect.drills())
+        found, command_id = inject_fault(node, fault, reason, world, connect.policy(), connect.drills())
         status = _wait(found, command_id, world)
     if status.state != "SUCCEEDED":
-        say(f"{node} has not taken the drill ({status.state}); does its agent's configuration say `drills`?")
+        say(f"{node} has not taken the drill ({status.state}){_why_not(status)}")
         raise typer.Exit(FAILED)
-    say(f"injected on {node}: {text}")
+    say(f"injected on {node}: {fault}")
+    if isinstance(fault, DcgmDrill):
+        for told in _WHO_SEES_IT:
+            say(f"  {told}")
+        return
     say(f"its incident will be in `nodeheal incidents list --pool {found.pool} --since 5m`")
+
+
+def _fault(xid: int | None, line: str | None, dcgm: str | None, gpu: int) -> str | DcgmDrill:
+    if dcgm is None:
+        return drill_line(xid, line)
+    if xid is not None or line is not None:
+        raise ValueError("give one of --xid, --line and --dcgm")
+    return parse_dcgm_drill(dcgm, gpu)
+
+
+def _why_not(status: CommandStatus) -> str:
+    """What the node itself says, where it has come so far."""
+    if status.state == "FAILED":
+        try:
+            return f": {json.loads(status.output)['refused']}"
+        except (ValueError, KeyError, TypeError):
+            return "; does its agent's configuration say `drills`, and is its version as new as this one?"
+    return "; nobody knows yet whether it will: the order expires within a minute"
 
 
 def _wait(node: Node, command_id: str, world: Ports) -> CommandStatus:

@@ -89,6 +89,7 @@ def _answer(
         "drivers": row.drivers if row else "",
         "source": row.source if row else None,
         "pool": pool,
+        "pool_is_named": pool in policy.pools,
         "mode": policy.pool(pool).mode_of(fault.ladder[0]).value,
         "policy_version": policy.version,
         "after": [action.value for action in after],
@@ -117,11 +118,25 @@ def _told(answer: dict[str, Any]) -> list[tuple[str, str]]:
         ("known for", ", ".join(answer["products"])),
         ("keep", ", ".join(answer["keep"])),
         ("source", answer["source"] or ""),
-        ("in pool", f"{answer['pool']} ({answer['mode']} mode, policy {answer['policy_version']})"),
+        ("in pool", _pool_of(answer)),
         ("after", ", ".join(answer["after"])),
-        ("next step", f"{answer['next_step']}: {answer['reason']}"),
+        *_next(answer),
     ]
-    acting_step = answer["in_act_mode"]
-    if acting_step["reason"] != answer["reason"]:
-        lines.append(("if it acted", f"{acting_step['next_step']}: {acting_step['reason']}"))
     return [(label, text) for label, text in lines if text]
+
+
+def _pool_of(answer: dict[str, Any]) -> str:
+    is_default = answer["pool_is_named"] or answer["pool"] == "default"
+    how = "" if is_default else "; not named in the policy, so that its default_pool holds"
+    return f"{answer['pool']} ({answer['mode']} mode, policy {answer['policy_version']}){how}"
+
+
+def _next(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    """What comes next, and what would if it were let. Where nothing is ever tried, nothing comes after what was."""
+    told, acting = f"{answer['next_step']}: {answer['reason']}", answer["in_act_mode"]
+    if_it_acted = f"{acting['next_step']}: {acting['reason']}"
+    if told == if_it_acted:
+        return [("next step", told)]
+    if answer["after"] and answer["mode"] == "observe":
+        return [("next step", "none: in observe mode nothing would have been tried"), ("if it acted", if_it_acted)]
+    return [("next step", told), ("if it acted", if_it_acted)]

@@ -14,6 +14,7 @@ from nodeheal.cli.report import as_markdown
 from nodeheal.cli.say import say, say_json, say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.counted import counted
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.review import Review, how_it_stands, title_of
 from nodeheal.domain.tally import Tally, add_up
@@ -53,7 +54,7 @@ def list_all(
     else:
         head = ("INCIDENT", "OPENED (UTC)", "NODE", "POOL", "JOB", "HOW IT STANDS", "FAULT")
         say_table(head, [_cells(incident) for incident in found])
-        say(f"{len(found)} incidents within {since}")
+        say(f"{counted(len(found), 'incident')} within {since}")
 
 
 @app.command()
@@ -90,7 +91,7 @@ def export(
 
 
 def _found(world: Ports, pool: str | None, since: str, states: list[IncidentState] | None) -> list[Incident]:
-    pools = [pool] if pool else list(world.watchlist.pools())
+    pools = [connect.known_pool(pool, world)] if pool is not None else list(world.watchlist.pools())
     begin = world.clock() - timedelta(seconds=connect.seconds_of(since))
     return list_incidents(world, pools, states or list(IncidentState), begin)
 

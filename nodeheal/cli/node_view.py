@@ -16,8 +16,8 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
         f"Pool         {node.pool} ({node.provider}, cluster {node.cluster})",
         f"State        {node.state} since {_at(view.since)}: {node.state_reason or 'no reason on record'}",
         f"Probation    {f'until {_at(probation)}' if probation else 'no'}",
-        f"Boot         {node.boot_id} since {_at(node.booted_at)}",
-        f"Agent        {node.agent_version or '-'}, last seen {_at(node.last_seen)}",
+        f"Rack         {node.rack or '-'}",
+        *_heard(node),
         f"Accelerators {node.accelerators or 'nobody has said how many'}",
         f"Job          {node.job_id or '-'}",
         f"Incident     {node.open_incident or '-'}",
@@ -30,6 +30,16 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
     ]
 
 
+def _heard(node: Node) -> list[str]:
+    """What its agent has told."""
+    if not node.is_heard:
+        return ["Boot         -", "Agent        has never reported"]
+    return [
+        f"Boot         {node.boot_id} since {_at(node.booted_at)}",
+        f"Agent        {node.agent_version or '-'}, last seen {_at(node.last_seen)}",
+    ]
+
+
 def as_json_of(view: NodeView) -> dict[str, object]:
     """For programs."""
     node = view.node
@@ -39,6 +49,7 @@ def as_json_of(view: NodeView) -> dict[str, object]:
         "provider": node.provider.value,
         "cluster": node.cluster,
         "spare": node.is_spare,
+        "rack": node.rack or None,
         "state": node.state.value,
         "reason": node.state_reason,
         "since": _iso(view.since),
@@ -56,25 +67,26 @@ def as_json_of(view: NodeView) -> dict[str, object]:
 def _life(node: Node) -> dict[str, object]:
     """What it is, and what became of it."""
     return {
-        "boot": node.boot_id,
-        "booted_at": _iso(node.booted_at),
+        "boot": node.boot_id if node.is_heard else None,
+        "booted_at": _iso(node.booted_at) if node.is_heard else None,
         "agent": node.agent_version,
-        "last_seen": _iso(node.last_seen),
+        "last_seen": _iso(node.last_seen) if node.is_heard else None,
         "accelerators": node.accelerators,
         "probation_until": _iso(node.probation_until),
         "paused_until": _iso(node.paused_until),
         "paused_why": node.paused_why,
         "good_since": _iso(node.good_since),
+        "passed_at": _iso(node.passed_at),
         "good_run": node.good_run,
         "recoveries": [{"incident": past.incident_id, "opened_at": _iso(past.opened_at)} for past in node.recoveries],
     }
 
 
 def _diagnostics(node: Node) -> str:
-    if node.good_since is None:
+    if node.passed_at is None:
         return "none passed that nodeheal knows of"
     measured = ", ".join(f"{name} {value:g}" for name, value in sorted(node.good_run.items()))
-    return f"good since {_at(node.good_since)}" + (f": {measured}" if measured else "")
+    return f"passed {_at(node.passed_at)}" + (f": {measured}" if measured else "")
 
 
 def _at(at: datetime | None) -> str:

@@ -11,6 +11,7 @@ from nodeheal.cli.node_view import as_json_of, as_text
 from nodeheal.cli.say import refuse, say, say_json, say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
+from nodeheal.domain.counted import counted
 from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.node import Node
@@ -38,12 +39,11 @@ def list_nodes(
 ) -> None:
     """Every node of a pool: its state and why, its job, its open incident."""
     with clearly():
-        nodes = connect.ports(table).nodes.in_pool(pool)
+        world = connect.ports(table)
+        nodes = world.nodes.in_pool(pool) or world.nodes.in_pool(connect.known_pool(pool, world))
     rows = [_row(node) for node in nodes if not state or node.state in state]
     if as_json:
         say_json(rows)
-    elif not nodes:
-        say(f"no node of pool {pool} has reported yet")
     else:
         _say_nodes(rows)
 
@@ -55,8 +55,9 @@ def _row(node: Node) -> dict[str, str | bool | None]:
         "spare": node.is_spare,
         "job": node.job_id,
         "incident": node.open_incident,
-        "last_seen": node.last_seen.isoformat(timespec="seconds"),
-        "reason": node.state_reason,
+        "last_seen": node.last_seen.isoformat(timespec="seconds") if node.is_heard else None,
+        "rack": node.rack or None,
+        "reason": node.state_reason if node.is_heard else f"its agent has never reported; {node.state_reason}",
     }
 
 
@@ -67,7 +68,7 @@ def _say_nodes(rows: list[dict[str, str | bool | None]]) -> None:
     say_table(head, [[words.get(row[key], str(row[key])) for key in keys] for row in rows])
     counts = Counter(str(row["state"]) for row in rows)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
-    say(f"{len(rows)} nodes: {told}")
+    say(f"{counted(len(rows), 'node')}: {told}")
 
 
 @app.command()
@@ -92,19 +93,24 @@ def enroll(
     accelerators: Annotated[
         int | None, typer.Option(min=0, help="how many it has, where its agent cannot tell")
     ] = None,
+    rack: Annotated[str | None, typer.Option(help="where it stands: what fails in one rack is seen to")] = None,
+    cluster: Annotated[str | None, typer.Option(help="the ECS cluster, where its agent has not reported yet")] = None,
     job: Annotated[str | None, typer.Option(help="`none`: what the record says of a job is over")] = None,
     table: Table = names.TABLE,
 ) -> None:
     """Let nodeheal act on a node: set the tags that IAM asks for. Saying it again changes what it said before."""
     if job not in (None, NO_JOB):
         refuse(f"--job {job}: only `{NO_JOB}` can be said; jobs are recorded where they are started")
-    said = Enrolment(pool, connect.on_record(why), provider, spare, accelerators, job == NO_JOB)
+    reason = connect.on_record(why)
     with clearly():
+        said = Enrolment(pool, reason, provider, spare, accelerators, job == NO_JOB, rack, cluster)
         recorded, done = enroll_node(node, said, connect.ports(table), connect.marks())
     for line in done:
         say(line)
     what = "a spare" if recorded.is_spare else "a node"
     say(f"{node} is enrolled as {what} of pool {pool}" + ("" if done else "; it was so already"))
+    if not recorded.is_heard:
+        say("its agent has not reported yet: nodeheal looks after it from its first word on")
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """`nodeheal policy`: look at the policy document, change it, and see what a change would change."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +13,8 @@ from nodeheal.adapters.aws.calls import client
 from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments
 from nodeheal.cli.differ import Change, Treatment, changes, knobs
 from nodeheal.cli.say import read_policy, read_text, refuse, say, say_json
+from nodeheal.domain.counted import counted
+from nodeheal.domain.doubts import doubts
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.policy import PolicyRefused, parse_policy
 
@@ -21,17 +23,31 @@ app = typer.Typer(no_args_is_help=True, help="The policy document: what nodeheal
 File = Annotated[Path, typer.Argument(help="a policy document, JSON")]
 Why = Annotated[str, typer.Option(help="kept with the deployment")]
 AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
+FAILED = 1
 SHOWN = 8  # faults of one kind of change
 
 
 @app.command()
-def check(file: File, as_json: AsJson = False) -> None:
-    """Say whether a policy document is valid; if not, name the field."""
+def check(
+    file: File,
+    strict: Annotated[bool, typer.Option("--strict", help="a warning fails the check")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a policy document is valid; if not, name the field. Warn of what it can hardly mean."""
     document = read_policy(file)
+    warnings = list(doubts(document))
     if as_json:
-        say_json({"file": str(file), "is_valid": True, "version": document.version})
+        say_json({"file": str(file), "is_valid": True, "version": document.version, "warnings": warnings})
     else:
         say(f"{file}: valid, version {document.version}")
+        _warn(warnings)
+    if strict and warnings:
+        raise typer.Exit(FAILED)
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        say(f"warning: {warning}")
 
 
 @app.command()
@@ -61,11 +77,11 @@ def diff(
         say_json(answer)
         return
     say(f"{old} is version {before.version}, {new} is version {after.version}")
-    say(f"\n{len(turned)} knobs differ" + (":" if turned else ""))
+    say(f"\n{counted(len(turned), 'knob differs', 'knobs differ')}" + (":" if turned else ""))
     for where, a, b in turned:
         say(f"  {where}: {json.dumps(a)} -> {json.dumps(b)}")
     say("\nLimits, budgets and windows are compared as knobs only: `nodeheal replay` shows what they change.")
-    say(f"\n{len(treated)} faults would be treated differently" + (":" if treated else ""))
+    say(f"\n{counted(len(treated), 'fault')} would be treated differently" + (":" if treated else ""))
     for line in _grouped(treated):
         say(line)
 
@@ -76,7 +92,7 @@ def _grouped(treated: list[Change]) -> Iterator[str]:
     for change in treated:
         groups.setdefault((change.pool, change.before, change.after), []).append(change)
     for (pool, before, after), changed in sorted(groups.items(), key=lambda group: -len(group[1])):
-        yield f"  pool {pool}, {len(changed)} faults"
+        yield f"  pool {pool}, {counted(len(changed), 'fault')}"
         yield f"    before  {before}"
         yield f"    after   {after}"
         names = [f"{change.fault} ({change.name})" for change in changed[:SHOWN]]
@@ -99,7 +115,9 @@ def show(as_json: AsJson = False) -> None:
 @app.command()
 def apply(file: File, why: Why, as_json: AsJson = False) -> None:
     """Put a document into force, for every function, within a minute."""
-    read_policy(file)
+    warnings = list(doubts(read_policy(file)))
+    if not as_json:
+        _warn(warnings)
     with _clearly():
         deployed = _documents().apply(read_text(file), why)
     _say_deployed(deployed, as_json)

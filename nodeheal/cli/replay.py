@@ -14,6 +14,7 @@ from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.cli.say import complaints, read_policy, refuse, say, say_json
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.domain.counted import counted
 from nodeheal.services.replay import Clock, Decided, Past, Replay, Replayed, in_order
 
 _ENVELOPES = ("detail", "event")  # EventBridge's, and ours with the job beside the event
@@ -101,7 +102,7 @@ def _as_json(one: Decided) -> dict[str, str]:
 
 
 def _tell(replayed: Replayed, events: int, version: str) -> None:
-    say(f"{events} events, by policy {version}")
+    say(f"{counted(events, 'event')}, by policy {version}")
     for one in replayed.decisions[:SHOWN]:
         say(f"  {one.at:%Y-%m-%d %H:%M:%S}  {one.node_id}  {one.step:<16} {one.outcome:<9} {one.reason}")
     if len(replayed.decisions) > SHOWN:

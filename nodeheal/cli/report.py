@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from nodeheal.domain.review import Review
 from nodeheal.domain.tally import Tally
 
-# Whatever gives text a meaning in GitHub's Markdown; ':' and '@' would make links of addresses, 'www.' of itself.
-_MEANS_SOMETHING = re.compile(r"([\\`*_\[\]<>|~#&@:!(){}])")
+# Whatever gives text a meaning in GitHub's Markdown, where it does: an underscore within a word is none, nor is a
+# round bracket but behind a square one. `://`, '@' and 'www.' would make links, '#7' one to an issue, '&lt;' a tag.
+_MEANS_SOMETHING = re.compile(r"([\\`*\[\]<|~@]|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])|:(?=//)|#(?=\d)|&(?=#?\w+;))")
 
 
 def plain(text: str) -> str:

@@ -48,6 +48,7 @@ DIAGNOSTICS_DOCUMENT = "nodeheal-run-diagnostics"
 EVIDENCE_DOCUMENT = "nodeheal-freeze-evidence"
 CHECKPOINT_DOCUMENT = "nodeheal-checkpoint-now"
 INJECT_DOCUMENT = "nodeheal-inject-fault"  # for drills; no function may send it
+INJECT_DCGM_DOCUMENT = "nodeheal-inject-dcgm"  # the same, in DCGM
 
 # The workflow of an incident; its executions are named after their incidents.
 RECOVERY_WORKFLOW = "nodeheal-recover-node"
@@ -58,6 +59,8 @@ DRILL_MARK = "nodeheal-drill"
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
 MANAGED_TAG_VALUE = "true"
+# Where an operator says that the node stands. For people and for AWS queries; nodeheal reads its own record.
+RACK_TAG = "nodeheal:rack"
 # On the container instance of an isolated node: the incident that holds it. For people; nothing is decided by it.
 ISOLATED_TAG = "nodeheal:isolated-by"
 # Which replacement an instance was launched for: a call that is repeated finds what the first one launched.

@@ -131,6 +131,7 @@ class Outcome(_Word):
 class NodeState(_Word):
     """Where a node is in its life."""
 
+    ENROLLED = "ENROLLED"  # an operator has announced it; its agent has never been heard
     HEALTHY = "HEALTHY"
     SUSPECT = "SUSPECT"
     ISOLATED = "ISOLATED"

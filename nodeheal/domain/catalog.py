@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
 
 # A reboot resets what a GPU reset would: the two spend the same attempts.
@@ -124,6 +125,16 @@ def generation_of(product: str | None) -> str | None:
 def catalog() -> Rows:
     """The catalog that ships with the code."""
     return parse_catalog(resources.files("nodeheal.domain").joinpath("catalog.csv").read_text("utf-8"))
+
+
+def title(family: Family, code: str, subcode: str | None = None) -> str:
+    """What a fault is called. A sub-code stands there where the name is not the sub-code's own."""
+    row = find(family, code, subcode)
+    if row is not None and code == OPERATOR_REQUEST:
+        return row.name
+    is_told = not subcode or (row is not None and row.subcode == subcode)
+    spelled = f"{family.value.upper()} {code if is_told else f'{code}/{subcode}'}"
+    return spelled + (f" ({row.name})" if row else "")
 
 
 def find(family: Family, code: str, subcode: str | None = None) -> CatalogRow | None:

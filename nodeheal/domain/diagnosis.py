@@ -12,6 +12,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
 from nodeheal.domain.catalog import BUDGET_GROUPS, CatalogRow, find
+from nodeheal.domain.catalog import title as title_of
 from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.policy import RecoveryPolicy
 
@@ -126,7 +127,7 @@ def meaning_of(
     if verdict is Verdict.OK and code != RECOVERY_ACTION_CHANGED:
         return None
     row = find(family, code, subcode)
-    title = f"{family.value.upper()} {code}" + (f" ({row.name})" if row else "")
+    title = title_of(family, code, subcode)
     override = policy.override("/".join(filter(None, (family.value, code, subcode))), pool)
     if override is not None:
         scope = row.scope if row else Scope.node

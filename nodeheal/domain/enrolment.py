@@ -1,9 +1,14 @@
 """Enrolling a node: what an operator says of it, and where the mark must stand that lets nodeheal act on it."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from nodeheal.contract.vocabulary import Provider
+
+# What a tag's value may hold in every registry.
+_RACK = re.compile(r"[A-Za-z0-9 _.:/=+@-]{1,128}")
+_PROVIDERS = {"mi-": Provider.hybrid, "i-": Provider.ec2}
 
 
 class Registry(StrEnum):
@@ -16,11 +21,12 @@ class Registry(StrEnum):
 
 @dataclass(frozen=True)
 class Mark:
-    """The mark in one registry. No name: the registry does not know the node."""
+    """The mark in one registry, and the rack beside it. No name: the registry does not know the node."""
 
     registry: Registry
     name: str = ""
     is_set: bool = False
+    rack: str = ""
 
     def __str__(self) -> str:
         return f"{self.registry} {self.name}"
@@ -28,7 +34,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """What an operator says of a node. `pool` and `provider` must be what its own agent says."""
+    """What an operator says of a node. `pool` and `provider` must be what its own agent says.
+
+    `rack` and `accelerators` None: nothing is said of them. `cluster`: where the node's agent has not said it yet.
+    """
 
     pool: str
     why: str
@@ -36,6 +45,20 @@ class Enrolment:
     is_spare: bool = False
     accelerators: int | None = None
     has_no_job: bool = False  # what the record says of a job is over
+    rack: str | None = None
+    cluster: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.rack is not None and not _RACK.fullmatch(self.rack):
+            raise ValueError(f"rack {self.rack!r}: give 1 to 128 of A-Z a-z 0-9, space and _ . : / = + - @")
+
+
+def provider_of(node_id: str) -> Provider:
+    """Who gives a machine of this id. Raises ValueError for an id of nobody's."""
+    for prefix, provider in _PROVIDERS.items():
+        if node_id.startswith(prefix):
+            return provider
+    raise ValueError(f"{node_id} is no id of a machine: give i-… or mi-…")
 
 
 def registries_of(provider: Provider) -> tuple[Registry, Registry]:

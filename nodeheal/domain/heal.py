@@ -69,8 +69,9 @@ def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
     rungs, notes = next_rungs(fault, seen, say)
     told = "; ".join(filter(None, [seen.told(), *notes]))
     if not rungs:
+        by_hand = f"{fault.title}: the node is isolated until an operator gives it back"
         ended = f"{fault.title}: {told or 'isolated, as the catalog asks'}; nothing is left to try"
-        return say.hand_over(why_ended(fault, seen, say), ended)
+        return say.hand_over(why_ended(fault, seen, say), by_hand if fault.is_by_hand and not told else ended)
     rung = rungs[0]
     held = brakes.held_in_the_middle(say, seen, fault, rung) or _no_capacity(say, seen, fault, rung)
     held = held or _evidence_first(say, seen, fault)

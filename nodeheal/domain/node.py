@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
 
+from nodeheal.contract.health_event import LABELS, HealthEvent
 from nodeheal.contract.vocabulary import NodeState, Provider
 from nodeheal.domain.surroundings import PastRecovery
 
@@ -12,6 +13,7 @@ BOOTS_REMEMBERED = 16
 RECOVERIES_REMEMBERED = 16
 
 _MOVES: dict[NodeState, frozenset[NodeState]] = {
+    NodeState.ENROLLED: frozenset({NodeState.HEALTHY, NodeState.RETIRED}),
     NodeState.HEALTHY: frozenset({NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RETIRED}),
     NodeState.SUSPECT: frozenset({NodeState.HEALTHY, NodeState.ISOLATED, NodeState.RETIRED}),
     NodeState.ISOLATED: frozenset({NodeState.RECOVERING, NodeState.PROBATION, NodeState.QUARANTINED}),
@@ -21,6 +23,9 @@ _MOVES: dict[NodeState, frozenset[NodeState]] = {
     NodeState.RETIRED: frozenset(),
 }
 
+
+# The boot of a node that has never told of one.
+NEVER_HEARD = "never-heard"
 
 # States in which a node serves nobody, by our hand.
 OUT_OF_SERVICE = frozenset({NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED})
@@ -59,15 +64,43 @@ class Node:
     settled: dict[str, str] = field(default_factory=dict)
     agent_version: str = ""
     agent_since: datetime | None = None  # when this version was first heard
-    good_since: datetime | None = None  # when it last passed its diagnostics; what it reported before is history
+    # when it last passed its diagnostics, or was given back by a human; what it reported before is history
+    good_since: datetime | None = None
+    passed_at: datetime | None = None  # when it last passed its diagnostics
     good_run: dict[str, float] = field(default_factory=dict)  # what its last good diagnosis measured
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
     paused_until: datetime | None = None  # a human wants nothing touched until then
     paused_why: str = ""
     is_spare: bool = False  # an operator keeps it free, to stand in for another node
+    rack: str = ""  # where an operator says that it stands
     # what others say about it -> the newest version heard; an older one that comes later is history
     heard: dict[str, int] = field(default_factory=dict)
     version: int = 0
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether its agent has ever said anything."""
+        return self.state is not NodeState.ENROLLED
+
+    def first_heard(self, told: "Node") -> "Node":
+        """The announced node as its agent's first word describes it (`told`); what the operator said of it stays."""
+        return replace(
+            told,
+            state_reason=self.state_reason,
+            accelerators=self.accelerators,
+            paused_until=self.paused_until,
+            paused_why=self.paused_why,
+            is_spare=self.is_spare,
+            rack=self.rack,
+            heard=self.heard,
+            version=self.version,
+        )
+
+    def located(self, event: HealthEvent) -> HealthEvent:
+        """The event with the rack that an operator has named, so that what fails in one rack is seen to."""
+        if not self.rack or ("rack" not in event.labels and len(event.labels) >= LABELS):
+            return event
+        return event.model_copy(update={"labels": {**event.labels, "rack": self.rack}})
 
     def view(self, boot_id: str, observed_at: datetime) -> BootView:
         """Tell an event of this boot from one of an earlier or a later boot. An unknown old boot is PAST."""

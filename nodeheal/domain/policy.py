@@ -5,11 +5,14 @@ Pure data. What is decided from it lives in `decide.py`. docs/reference/policy.m
 
 import hashlib
 import json
+import re
 from datetime import datetime
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Self
 
 from pydantic import Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from nodeheal.contract.health_event import Frozen, NodeId, Word
 from nodeheal.contract.steps import AttemptLimit
@@ -193,9 +196,21 @@ def parse_policy(text: str) -> RecoveryPolicy:
 def complaints_of(error: ValidationError) -> tuple[str, ...]:
     """What is wrong with a document, the field first."""
     told = (
-        (".".join(map(str, e["loc"])) or "document", e["msg"].removeprefix("Value error, ")) for e in error.errors()
+        (".".join(map(str, e["loc"])) or "document", e["msg"].removeprefix("Value error, ") + _perhaps(e))
+        for e in error.errors()
     )
     return tuple(f"{field}: {message}" for field, message in told)
+
+
+def _perhaps(error: ErrorDetails) -> str:
+    """What may have been meant, where one of a few words was asked for."""
+    expected = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
+    given = error["input"]
+    if not isinstance(given, str) or not expected:
+        return ""
+    by_letters = {word.casefold(): word for word in expected}
+    alike = get_close_matches(given.strip().casefold(), by_letters, n=1)
+    return f"; did you mean `{by_letters[alike[0]]}`?" if alike else ""
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome, Step
-from nodeheal.domain.catalog import find
+from nodeheal.domain.catalog import find, title
 from nodeheal.domain.incident import History, Incident
 
 ATTEMPT = "attempt-reserved-"  # how the entries begin that say so
@@ -152,8 +152,7 @@ def how_it_stands(incident: Incident) -> str:
 
 def title_of(event: HealthEvent) -> str:
     """The fault by its number and its name."""
-    row = find(event.family, event.code, event.subcode)
-    return f"{event.family.value.upper()} {event.code}" + (f" ({row.name})" if row else "")
+    return title(event.family, event.code, event.subcode)
 
 
 def lost_hours(history: History, taken: tuple[Taken, ...], accelerators: Accelerators, now: datetime) -> float:

@@ -14,8 +14,8 @@ from nodeheal.domain.node import OUT_OF_SERVICE
 
 # A cut takes a moment to be heard from every node: their heartbeats are out of step by up to one interval.
 _QUIET_BEATS = 2
-# Out of service, or out for good: its incident, or a human, looks after it.
-_NOT_WATCHED = OUT_OF_SERVICE | {NodeState.RETIRED}
+# Out of service, or out for good: its incident, or a human, looks after it. One that never spoke cannot fall silent.
+_NOT_WATCHED = OUT_OF_SERVICE | {NodeState.RETIRED, NodeState.ENROLLED}
 
 # How a machine can be gone.
 STOPPED = "stopped"

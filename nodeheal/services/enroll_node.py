@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.enrolment import Enrolment, Mark
+from nodeheal.domain.enrolment import Enrolment, Mark, Registry, provider_of
 from nodeheal.domain.errors import HalfDone, NotFound
-from nodeheal.domain.node import Node
+from nodeheal.domain.node import NEVER_HEARD, Node
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of, save_node
 
@@ -17,33 +17,69 @@ class Marks(Protocol):
     def of(self, node: Node) -> Sequence[Mark]:
         """The mark in every registry that must carry it, as it is now."""
 
-    def put(self, node: Node, mark: Mark) -> None:
-        """Set it. Setting it again changes nothing."""
+    def put(self, node: Node, mark: Mark, rack: str = "") -> None:
+        """Set it, and name the rack where one is given. Setting it again changes nothing."""
 
     def take(self, node: Node, mark: Mark) -> None:
-        """Take it away. Taking it again changes nothing."""
+        """Take it away, and the rack's name with it. Taking it again changes nothing."""
 
 
 def enroll_node(node_id: str, said: Enrolment, ports: Ports, marks: Marks) -> tuple[Node, tuple[str, ...]]:
     """The node as recorded, and what was done for it. Safe to repeat: what is there already is left alone.
 
-    The marks come first: a record without them would be a promise that IAM does not keep. Raises NotFound for a node
-    that its agent, or a registry, does not know; ValueError where what is said cannot be; HalfDone where it broke off.
+    The marks come first: a record without them would be a promise that IAM does not keep. One whose agent has never
+    reported is recorded all the same, as ENROLLED. Raises NotFound for a node that a registry does not know; ValueError
+    where what is said cannot be; HalfDone where it broke off.
     """
-    node = node_of(node_id, ports)
+    node = ports.nodes.get(node_id) or _announced(node_id, said, ports)
     _must_fit(node, said)
     found = marks.of(node)
     unknown = [mark.registry.value for mark in found if not mark.name]
     if unknown:
-        raise NotFound(
-            f"{node_id} is no {' and no '.join(unknown)} that this account and Region know; nothing was done"
-        )
-    done = change_marks([mark for mark in found if not mark.is_set], lambda mark: marks.put(node, mark), "marked")
+        raise NotFound(_nobody_knows(node, unknown))
+    missing = [mark for mark in found if not mark.is_set or said.rack not in (None, mark.rack)]
+    done = change_marks(missing, lambda mark: marks.put(node, mark, said.rack or ""), "marked")
+    if node.version == 0:
+        ports.nodes.save(node)  # if its agent has reported in this very moment, its word stands, and ours comes on top
+        node = node_of(node_id, ports)
+        _must_fit(node, said)
     changes = _changes(node, said)
     if changes:
         node = save_node(ports, node, **changes)
     told = [f"recorded {name.removeprefix('is_').replace('_', ' ')}" for name in changes if name != "state_reason"]
     return node, (*done, *told)
+
+
+def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
+    """A node that nobody has heard of yet, as the operator says it is. Not saved."""
+    clusters = {node.cluster for node in ports.nodes.in_pool(said.pool)}
+    cluster = said.cluster or (clusters.pop() if len(clusters) == 1 else "")
+    if not cluster:
+        raise ValueError(
+            f"{node_id} has never reported, and the other nodes of pool {said.pool} do not say in which ECS cluster "
+            "it would be: give --cluster"
+        )
+    now = ports.clock()
+    return Node(
+        node_id=node_id,
+        cluster=cluster,
+        pool=said.pool,
+        provider=said.provider or provider_of(node_id),
+        instance_id=node_id,
+        boot_id=NEVER_HEARD,
+        booted_at=now,
+        last_seen=now,
+        state=NodeState.ENROLLED,
+    )
+
+
+def _nobody_knows(node: Node, unknown: Sequence[str]) -> str:
+    where = f" (cluster {node.cluster})" if Registry.ECS.value in unknown else ""
+    never = "" if node.is_heard else "; its agent has never reported either"
+    return (
+        f"{node.node_id} is no {' and no '.join(unknown)}{where} that this account and Region know{never}; "
+        "nothing was done"
+    )
 
 
 def change_marks(wanted: Iterable[Mark], change: Callable[[Mark], None], verb: str) -> list[str]:
@@ -62,6 +98,10 @@ def change_marks(wanted: Iterable[Mark], change: Callable[[Mark], None], verb: s
 def _must_fit(node: Node, said: Enrolment) -> None:
     if node.state is NodeState.RETIRED:
         raise ValueError(f"{node.node_id} is retired; a machine that comes back registers anew, under another id")
+    if not node.is_heard:
+        return
+    if said.cluster not in (None, node.cluster):
+        raise ValueError(f"{node.node_id} says that it is of cluster {node.cluster}, not {said.cluster}")
     if said.pool != node.pool:
         raise ValueError(f"{node.node_id} says that it is of pool {node.pool}, not {said.pool}: see its agent.json")
     if said.provider not in (None, node.provider):
@@ -73,10 +113,14 @@ def _must_fit(node: Node, said: Enrolment) -> None:
 def _changes(node: Node, said: Enrolment) -> dict[str, object]:
     """What the record does not say yet."""
     wanted: dict[str, object] = {"is_spare": said.is_spare}
+    if not node.is_heard:
+        wanted |= {"pool": said.pool, "cluster": said.cluster or node.cluster}
+    if said.rack is not None:
+        wanted["rack"] = said.rack
     if said.accelerators is not None:
         wanted["accelerators"] = said.accelerators
     if said.has_no_job:
         wanted["job_id"] = None
-    if node.state is NodeState.HEALTHY:
+    if node.state in (NodeState.HEALTHY, NodeState.ENROLLED):
         wanted["state_reason"] = f"enrolled by {said.why}"
     return {name: value for name, value in wanted.items() if getattr(node, name) != value}

@@ -10,6 +10,7 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.vocabulary import Escalation, Family, Phase
+from nodeheal.domain.counted import counted
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import Answer, Glimpse, is_silent, judge
@@ -49,7 +50,7 @@ def hear(node_ids: Iterable[str], looks: int, ports: Ports, policy: RecoveryPoli
         else:
             found.append((node, _silence_event(node, said, policy)))
     for node, event in found:
-        ports.nodes.record(event, node.job_id)
+        ports.nodes.record(node.located(event), node.job_id)
     return heard + [Heard(event.node_id, event.evidence, ingest(event, ports, policy)) for _, event in found]
 
 
@@ -104,7 +105,8 @@ def _ask_gang(node: Node, ports: Ports, policy: RecoveryPolicy) -> list[Answer]:
     # A record of a rank says that it runs until its node tells otherwise: one of those nodes at least must be heard.
     run_on = all(task.status == "RUNNING" for task in others)
     if run_on and any(_is_heard(task.node_id, ports, policy) for task in others):
-        return [Answer("gang", is_up=True, text=f"the other {len(others)} ranks of its job run")]
+        told = counted(len(others), "other rank of its job runs", "other ranks of its job run")
+        return [Answer("gang", is_up=True, text=told)]
     return []
 
 

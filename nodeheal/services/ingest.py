@@ -3,7 +3,7 @@
 from dataclasses import replace
 from enum import StrEnum
 
-from nodeheal.contract.health_event import HealthEvent, NodeFact
+from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NextRung, NodeState, Verdict
 from nodeheal.domain.catalog import find
 from nodeheal.domain.correlate import episodes
@@ -14,9 +14,13 @@ from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.hear_node import enrolled, hear_node
 from nodeheal.services.queue import IN_LINE
 from nodeheal.services.steps import SAVE_TRIES
 from nodeheal.services.wait_for_news import bring_news
+
+# Whose faults are history: there is nothing to recover.
+_LIFELESS = {NodeState.RETIRED: "the node is retired", NodeState.ENROLLED: "its agent has never been heard"}
 
 
 class Ingested(StrEnum):
@@ -33,7 +37,7 @@ class Ingested(StrEnum):
 def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested:
     """Take one event. Safe to repeat: the same event always ends in the same incident, once."""
     for _ in range(SAVE_TRIES):
-        node = ports.nodes.get(event.node_id) or enrolled(event)
+        node = hear_node(event, ports) if event.is_from_node else ports.nodes.get(event.node_id) or enrolled(event)
         view = node.view(event.boot_id, event.observed_at)
         if view is BootView.PAST:
             ports.nodes.record(event, node.job_id, "from before the node's current boot")
@@ -42,31 +46,18 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested
             node = node.booted(event.boot_id, event.observed_at).speaks_as(event.agent_version, event.observed_at)
         if event.is_heartbeat or event.verdict is Verdict.OK:
             return _take_good_news(event, node, ports)
-        if node.state is NodeState.RETIRED:
-            ports.nodes.record(event, node.job_id, "the node is retired")
+        if node.state in _LIFELESS:
+            ports.nodes.record(event, node.job_id, _LIFELESS[node.state])
             return Ingested.HISTORY
         if node.good_since is not None and event.observed_at < node.good_since:
             ports.nodes.record(event, node.job_id, "from before the node last passed its diagnostics")
             return Ingested.HISTORY
+        event = node.located(event)
         ports.nodes.record(event, node.job_id)
         outcome = _take_fault(event, node, ports, policy)
         if outcome is not None:
             return outcome
     raise NotAccepted(f"{event.node_id} is being written by others; event {event.event_id} is tried again later")
-
-
-def enrolled(fact: NodeFact) -> Node:
-    """A node that has not been heard of before, as its first event describes it."""
-    return Node(
-        node_id=fact.node_id,
-        cluster=fact.cluster,
-        pool=fact.pool,
-        provider=fact.provider,
-        instance_id=fact.instance_id,
-        boot_id=fact.boot_id,
-        booted_at=fact.observed_at,
-        last_seen=fact.observed_at,
-    )
 
 
 def _take_good_news(event: HealthEvent, node: Node, ports: Ports) -> Ingested:

@@ -5,6 +5,7 @@ from typing import Protocol
 from nodeheal.contract.evidence.kernel_line import parse_message
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.drill import DcgmDrill
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
@@ -16,19 +17,22 @@ LINE_CHARACTERS = 800  # as the agent bounds it
 
 
 class Drills(Protocol):
-    """Has nodes pretend faults. Only operators do: no function is handed this port."""
+    """Has nodes pretend faults. Only operators do: no function is handed this port.
+
+    Raises NotFound where the node takes no commands.
+    """
 
     def inject(self, node: Node, line: str, why: str, seconds: int) -> str:
-        """Have this boot of the node write the line into its kernel log, within so many seconds; the command's id.
+        """Have this boot of the node write the line into its kernel log, within so many seconds; the command's id."""
 
-        Raises NotFound where the node takes no commands.
-        """
+    def inject_dcgm(self, node: Node, drill: DcgmDrill, why: str, seconds: int) -> str:
+        """Have this boot of the node hand DCGM the value, within so many seconds; the command's id."""
 
 
 def drill_line(xid: int | None, line: str | None) -> str:
     """The line to inject, which says that it is a drill. Raises ValueError for what would not be read as a fault."""
     if (xid is None) == (line is None):
-        raise ValueError("give either --xid or --line")
+        raise ValueError("give either --xid or --line (or --dcgm)")
     text = line if line is not None else f"NVRM: Xid (PCI:0000:b9:00): {xid}, pid=<unknown>, name=<unknown>,"
     marked = text if DRILL_MARK in text else f"{text} {DRILL_MARK}"
     if not marked.isascii() or not marked.isprintable() or len(marked) > LINE_CHARACTERS:
@@ -41,11 +45,12 @@ def drill_line(xid: int | None, line: str | None) -> str:
 
 
 def inject_fault(
-    node_id: str, line: str, why: str, ports: Ports, policy: RecoveryPolicy, drills: Drills
+    node_id: str, fault: str | DcgmDrill, why: str, ports: Ports, policy: RecoveryPolicy, drills: Drills
 ) -> tuple[Node, str]:
-    """Ask the node for it; the node, and the command's id. Not repeated by itself: each call is a drill of its own.
+    """Ask the node for a kernel line, or for a value in DCGM; the node, and the command's id.
 
-    Raises NotFound for an unknown node, ValueError for one that is not to be broken now.
+    Not repeated by itself: each call is a drill of its own. Raises NotFound for an unknown node, ValueError for one
+    that is not to be broken now.
     """
     node = node_of(node_id, ports)
     if not policy.pool(node.pool).drills:
@@ -54,4 +59,6 @@ def inject_fault(
         raise ValueError(f"{node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
     if node.state not in (NodeState.HEALTHY, NodeState.PROBATION):
         raise ValueError(f"{node_id} is {node.state}: a drill needs a node that is well")
-    return node, drills.inject(node, line, why, DRILL_SECONDS)
+    if isinstance(fault, DcgmDrill):
+        return node, drills.inject_dcgm(node, fault, why, DRILL_SECONDS)
+    return node, drills.inject(node, fault, why, DRILL_SECONDS)

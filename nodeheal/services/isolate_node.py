@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Provider
+from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.machine import SWITCH_OFF, Owner
 from nodeheal.domain.node import Node, moved
@@ -56,7 +57,8 @@ def _why_no_slot(node: Node, slots: int, request: StepRequest, ports: Ports) -> 
     """Take a slot for the node; empty: it has one. Whoever comes now does not pass those who stand in line."""
     ahead = in_line_before(request.incident_id, node.pool, ports)
     if ahead and node.node_id not in ports.pools.holders(node.pool):
-        return f"{len(ahead)} incidents stand in line for the disruption budget of pool {node.pool}"
+        stand = counted(len(ahead), "incident stands", "incidents stand")
+        return f"{stand} in line for the disruption budget of pool {node.pool}"
     if ports.pools.claim(node.pool, node.node_id, slots):
         return ""
     holders = ports.pools.holders(node.pool)

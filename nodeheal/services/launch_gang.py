@@ -111,7 +111,7 @@ def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> dict[
 
 def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
     """What speaks against placing a rank here: the node is out of service, or has a fault of its own to be healed."""
-    if node.state in OUT_OF_SERVICE or node.state is NodeState.RETIRED:
+    if node.state in {*OUT_OF_SERVICE, NodeState.RETIRED, NodeState.ENROLLED}:
         return f"{node.node_id} is {node.state}"
     if node.open_incident in (None, request.incident_id):
         return ""

@@ -18,7 +18,8 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
-from nodeheal.services.ingest import Ingested, enrolled, ingest
+from nodeheal.services.hear_node import enrolled
+from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.steps import node_of, save_node

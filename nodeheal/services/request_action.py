@@ -12,10 +12,12 @@ ASKABLE = (Action.ISOLATE, Action.REBOOT, Action.REPLACE)
 
 
 def request_action(node_id: str, action: Action, why: str, ports: Ports) -> HealthEvent:
-    """The event that asks for it. Raises NotFound for an unknown node, ValueError for one that is busy or retired."""
+    """The event that asks for it. Raises NotFound for an unknown node, ValueError for one that is busy or lifeless."""
     node = node_of(node_id, ports)
     if node.state is NodeState.RETIRED:
         raise ValueError(f"{node_id} is retired")
+    if not node.is_heard:
+        raise ValueError(f"{node_id} is enrolled, but its agent has never been heard: nothing it does could be proven")
     if node.open_incident is not None:
         raise ValueError(f"{node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
     event_id = f"by-hand-{uuid4().hex}"

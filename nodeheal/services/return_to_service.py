@@ -37,6 +37,7 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
         probation_until=until,
         drained_by_us=False,
         good_since=proof.proof.finished_at,
+        passed_at=proof.proof.finished_at,
     )
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
@@ -46,7 +47,7 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
 
 def _join(request: StepRequest, new: Node, broken_id: str, good_since: datetime, ports: Ports) -> StepResult:
     """A new machine has shown that it is fit: it serves, and the one that it replaces is given back."""
-    save_node(ports, new, drained_by_us=False, good_since=good_since)
+    save_node(ports, new, drained_by_us=False, good_since=good_since, passed_at=good_since)
     is_gone = retire_broken(broken_id, request, ports)
     wake_queue(new.pool, ports)
     tell(request, ports, "returned", f"{new.node_id} serves in the place of {broken_id}")

@@ -10,7 +10,7 @@ from nodeheal.domain.job import GangTask, Run
 from nodeheal.domain.node import BootView
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
-from nodeheal.services.ingest import enrolled
+from nodeheal.services.hear_node import hear_node
 from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
@@ -28,7 +28,7 @@ _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
 def on_node_booted(event: NodeBooted, ports: Ports) -> None:
     """Record the boot; if a reboot of an earlier boot was waited for, it is proven now."""
     for _ in range(SAVE_TRIES):
-        node = ports.nodes.get(event.node_id) or enrolled(event)
+        node = hear_node(event, ports)
         if node.view(event.boot_id, event.observed_at) is BootView.PAST:
             return
         booted = node.booted(event.boot_id, event.booted_at, event.address, event.accelerators)

@@ -131,9 +131,13 @@ def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports
 
     enrolled = ada.does("nodes", "enroll", handle.node_id, "--pool", "drilled", "--why", "new")
     again = ada.does("nodes", "enroll", handle.node_id, "--pool", "drilled", "--why", "new")
+    dcgm = ada.does("inject", handle.node_id, "--dcgm", "xid=79", "--why", "does the exporter page?")
+    no_such_gpu = ada.types("inject", handle.node_id, "--dcgm", "xid=79", "--gpu", "99", "--why", "a slip")
     injected = ada.does("inject", handle.node_id, "--xid", "79", "--why", "fire drill")
 
     assert "marked SSM managed node" in enrolled
+    assert "field 230 (the last XID): 79" in dcgm
+    assert "Bad parameter passed to function" in no_such_gpu.stdout
     assert "it was so already" in again
     assert names.DRILL_MARK in injected
     list_them = ("incidents", "list", "--pool", "drilled", "--json")
@@ -152,6 +156,28 @@ def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports
     assert "took the mark off" in retired
     assert carries_no_mark(cloud, handle)
     assert "RETIRED" in ada.does("nodes", "list", "drilled")
+
+
+def test_a_node_that_has_not_reported_is_announced_with_its_rack(cloud: Sandbox, ada: Operator) -> None:
+    handle = cloud.add_node("announced", tags={}, agent=["sleep", "600"])
+    words = ("nodes", "enroll", handle.node_id, "--pool", "announced", "--rack", "r7", "--why", "racked")
+
+    unsaid = ada.types(*words)
+    nowhere = ada.types(*words, "--cluster", "another")
+    enrolled = ada.does(*words, "--cluster", "training")
+
+    assert "give --cluster" in unsaid.stderr
+    assert nowhere.returncode == 1
+    assert "its agent has not reported yet" in enrolled
+    [listed] = json.loads(ada.does("nodes", "list", "announced", "--json"))
+    assert (listed["state"], listed["rack"], listed["last_seen"]) == ("ENROLLED", "r7", None)
+    managed = cloud.client("ssm").list_tags_for_resource(ResourceType="ManagedInstance", ResourceId=handle.node_id)
+    assert {tag["Key"]: tag["Value"] for tag in managed["TagList"]} == {
+        names.MANAGED_TAG: names.MANAGED_TAG_VALUE,
+        names.RACK_TAG: "r7",
+    }
+    ada.does("nodes", "retire", handle.node_id, "--why", "sent back")
+    assert carries_no_mark(cloud, handle)
 
 
 def carries_no_mark(cloud: Sandbox, handle: NodeHandle) -> bool:

@@ -84,6 +84,7 @@ PATHS = {
     "breaker-open": ["Wait for news", *HEALED[6:8], "Observed only"],
     "two-faults": HEALED,
     "two-nodes": [],  # which of the two goes first is not told
+    "tasks-of-others": HEALED,
     "paused": [*HEALED[6:8], "Observed only"],
     "stale-event": HEALED,
 }

@@ -108,7 +108,7 @@ def test_what_can_hurt_touches_only_what_the_operator_or_we_have_tagged(stem: st
     ("stem", "permission"), [(stem, p) for stem, p in DESTRUCTIVE_ONES if any(a.startswith("ecs:") for a in p.actions)]
 )
 def test_what_ecs_may_be_asked_to_change_is_in_our_cluster(stem: str, permission: Permission) -> None:
-    assert permission.conditions["ArnEquals"]["ecs:cluster"].endswith(":cluster/{cluster}")
+    assert str(permission.conditions["ArnEquals"]["ecs:cluster"]).endswith(":cluster/{cluster}")
 
 
 @pytest.mark.parametrize(("stem", "permission"), COMMANDS)

@@ -115,6 +115,27 @@ def test_a_mark_is_put_and_taken_in_one_registry_at_a_time(world: World, which: 
         assert standing(marks, which) == {first.registry: True, second.registry: False}
 
 
+@pytest.mark.parametrize("which", NODES, ids=["hybrid", "ec2"])
+def test_a_rack_stands_beside_the_mark_and_goes_with_it(world: World, which: Node) -> None:
+    marks, _ = world
+
+    for number in (0, 1):
+        marks.put(which, marks.of(which)[number], "r7")
+        marks.put(which, marks.of(which)[number])  # says nothing of a rack
+        assert marks.of(which)[number].rack == "r7"
+
+        marks.take(which, marks.of(which)[number])
+        assert (marks.of(which)[number].rack, marks.of(which)[number].is_set) == ("", False)
+
+
+def test_a_cluster_that_nobody_knows_has_nobody_in_it() -> None:
+    class NoCluster(Cloud):
+        def list_container_instances(self, *, cluster: str, filter: str) -> Json:
+            raise ClientError({"Error": {"Code": "ClusterNotFoundException"}}, "ListContainerInstances")
+
+    assert AwsMarks(lambda service: NoCluster()).of(HYBRID)[1].name == ""
+
+
 def test_the_registries_are_those_that_ask_for_the_mark(world: World) -> None:
     marks, _ = world
 

@@ -50,6 +50,16 @@ def test_a_pool_is_known_from_its_first_node_on(ports: Ports) -> None:
     assert list(ports.watchlist.pools()) == ["a100", "h100"]
 
 
+def test_a_pool_is_known_of_which_an_announced_node_turns_out_to_be(ports: Ports) -> None:
+    ports.nodes.save(node(state=NodeState.ENROLLED, pool="as-announced"))
+    announced = ports.nodes.get(node().node_id)
+    assert announced is not None
+
+    ports.nodes.save(replace(announced, pool="as-its-agent-says"))
+
+    assert "as-its-agent-says" in ports.watchlist.pools()
+
+
 def test_a_pool_is_known_too_whose_first_node_came_with_a_fault(ports: Ports) -> None:
     opened(ports, "mi-1", "h100")
 

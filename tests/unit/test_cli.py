@@ -83,6 +83,30 @@ def test_where_the_pool_acts_there_is_nothing_beside(acting: Path) -> None:
     assert "if it acted" not in said
 
 
+def test_explain_says_where_a_pool_is_not_named_and_that_nothing_follows_on_nothing() -> None:
+    said = RUN.invoke(app, ["explain", "xid", "79", "--pool", "llama", "--after", "reboot"]).output
+
+    assert "llama (observe mode, policy " in said
+    assert "not named in the policy, so that its default_pool holds" in said
+    assert "next step   none: in observe mode nothing would have been tried" in said
+    assert "if it acted REPLACE: " in said
+
+
+@pytest.mark.parametrize(
+    ("fault", "title"),
+    [
+        (("xid", "79"), "XID 79 (GPU has fallen off the bus)"),
+        (("xid", "79/FOO"), "XID 79/FOO (GPU has fallen off the bus)"),
+        (("xid", "145/RLW_RXPIPE"), "XID 145 (NVLink RLW_RXPIPE: status not listed)"),
+        (("xid", "145/RLW_RXPIPE/0x1"), "XID 145/RLW_RXPIPE/0x1 (NVLink RLW_RXPIPE: status not listed)"),
+        (("xid", "7999/FOO"), "XID 7999/FOO"),
+        (("host", "operator_request/REBOOT"), "Reboot asked for by hand"),
+    ],
+)
+def test_a_title_keeps_the_sub_code_unless_the_name_is_its_own(fault: tuple[str, str], title: str) -> None:
+    assert explained(*fault)["fault"] == title
+
+
 def test_explain_answers_for_the_pool(acting: Path) -> None:
     modes = {pool: explained("xid", "79", "--policy", acting, "--pool", pool)["mode"] for pool in ("quiet", "other")}
 
@@ -204,8 +228,17 @@ def test_nodes_are_listed_for_programs(ports: Ports) -> None:
     assert (row["node"], row["state"], row["job"], row["incident"]) == (NODE, "HEALTHY", "llama", None)
 
 
-def test_a_pool_that_nobody_has_heard_of_is_said_to_be_empty(ports: Ports) -> None:
-    assert RUN.invoke(app, ["nodes", "list", "demo"]).output == "no node of pool demo has reported yet\n"
+def test_a_pool_that_nobody_has_heard_of_is_an_error_that_names_the_others(ports: Ports) -> None:
+    nobody = RUN.invoke(app, ["nodes", "list", "demo"])
+    ports.nodes.save(node())
+
+    said = RUN.invoke(app, ["nodes", "list", "dmeo"])
+
+    assert (nobody.exit_code, nobody.output) == (
+        1,
+        "no pool demo: no node of any pool has reported yet, or was enrolled\n",
+    )
+    assert (said.exit_code, said.output) == (1, "no pool dmeo is known; did you mean demo? Known are demo\n")
 
 
 @pytest.mark.parametrize(("verb", "state"), [("release", NodeState.HEALTHY), ("retire", NodeState.RETIRED)])

@@ -114,9 +114,16 @@ def test_an_open_breaker_is_shown_and_reset(ports: Ports) -> None:
     said = run("breaker", "reset", "demo", "--why", "the rack has power again").output
 
     assert shown == {"pool": "demo", "opened_at": NOW.isoformat(), "why": "6 nodes with rack r7", "waiting": ["inc-1"]}
-    assert said == "the breaker of pool demo is closed; 1 incidents decide anew\n"
+    assert said == "the breaker of pool demo is closed; 1 incident decides anew\n"
     assert ports.pools.get("demo").breaker_reset_why.endswith(": the rack has power again")
     assert run("breaker", "show", "demo").output == "the breaker of pool demo is closed\n"
+
+
+@pytest.mark.parametrize("words", [("show", "dmeo"), ("reset", "dmeo", "--why", "x")])
+def test_the_breaker_of_a_pool_that_nobody_knows_is_an_error(ports: Ports, words: tuple[str, ...]) -> None:
+    said = run("breaker", *words)
+
+    assert (said.exit_code, "no pool dmeo is known; did you mean demo?" in said.output) == (1, True)
 
 
 def test_a_closed_breaker_is_not_reset(ports: Ports) -> None:

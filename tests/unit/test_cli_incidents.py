@@ -49,16 +49,26 @@ def test_a_list_says_where_what_and_how_it_ended(cluster: FakeCluster) -> None:
     assert (found["node"], found["pool"], found["ending"], found["state"]) == (BROKEN, "demo", "RECOVERED", "CLOSED")
     assert found["incident"] in said
     assert "recovered" in said
-    assert said.endswith("1 incidents within 7d\n")
+    assert said.endswith("\n1 incident within 7d\n")
 
 
 def test_a_list_is_narrowed_by_pool_state_and_time(cluster: FakeCluster) -> None:
-    assert listed("--pool", "other") == []
+    assert len(listed("--pool", "demo")) == 1
     assert listed("--state", "open", "--state", "waiting") == []
     assert len(listed("--state", "closed")) == 1
     cluster.clock.advance(3_600)
     assert listed("--since", "30m") == []
     assert run("list", "--since", "30m").output == "no incident within 30m\n"
+
+
+@pytest.mark.parametrize("verb", ["list", "export"])
+@pytest.mark.parametrize("pool", ["dmeo", ""])
+def test_a_pool_that_nobody_knows_is_told_with_those_that_there_are(cluster: FakeCluster, verb: str, pool: str) -> None:
+    said = run(verb, "--pool", pool)
+
+    assert said.exit_code == 1
+    assert f"no pool {pool} is known" in said.output
+    assert "Known are demo" in said.output
 
 
 def test_the_newest_comes_first(cluster: FakeCluster) -> None:
@@ -158,4 +168,18 @@ def test_the_workflow_is_called_what_links_call_it() -> None:
 
 
 def test_plain_text_means_nothing() -> None:
-    assert plain("a | b\r\n`c` [d](e)") == r"a \| b \`c\` \[d\]\(e\)"
+    assert plain("a | b\r\n`c` [d](e)") == r"a \| b \`c\` \[d\]\(e)"
+    assert plain("_a_ __b__ *c* ~~d~~ <b> &lt; &#60;") == (r"\_a\_ \_\_b\_\_ \*c\* \~\~d\~\~ \<b> \&lt; \&\#60;")
+    assert plain("http://evil www.evil @ada ada@evil #7") == r"http\://evil www\.evil \@ada ada\@evil \#7"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HOST operator_request (Reboot asked for by hand): done!",
+        "0000:b9:00.0, 03:15:00 UTC, {a}, C#, R&D, a -> b, 5 # owned",
+        "XID 79 (GPU has fallen off the bus)",
+    ],
+)
+def test_what_means_nothing_is_left_as_it_is(text: str) -> None:
+    assert plain(text) == text

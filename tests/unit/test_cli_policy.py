@@ -14,10 +14,15 @@ from nodeheal.cli import policy
 from nodeheal.cli.differ import changes
 from nodeheal.cli.main import app
 from nodeheal.cli.say import DEFAULT_POLICY
+from nodeheal.domain.knobs import Weekday
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.validate_policy import validate_policy
+from stacks.policy_reference import EXAMPLE
 from tests.unit.test_policy_documents import FakeAppConfig
 
+LIMITS = {
+    name: {"group": name, "limit": 1, "window_seconds": 86_400} for name in ("REBOOT", "REPLACE", "RESTART_WORKLOAD")
+}
 OBSERVE, ACT = {"default_pool": {"mode": "observe"}}, {"default_pool": {"mode": "act"}}
 
 
@@ -61,11 +66,100 @@ def test_a_valid_document_is_told_with_its_version(file: Any) -> None:
     path = file(ACT)
 
     assert run("check", path).output == f"{path}: valid, version {version_of(ACT)}\n"
-    assert answered("check", path) == {"file": str(path), "is_valid": True, "version": version_of(ACT)}
+    assert answered("check", path) == {
+        "file": str(path),
+        "is_valid": True,
+        "version": version_of(ACT),
+        "warnings": [],
+    }
 
 
-def test_the_document_that_comes_with_nodeheal_is_valid() -> None:
-    assert run("check", DEFAULT_POLICY).exit_code == 0
+@pytest.mark.parametrize("document", [json.loads(DEFAULT_POLICY.read_text()), {}, json.loads(EXAMPLE)])
+def test_what_comes_with_nodeheal_is_valid_and_beyond_doubt(file: Any, document: object) -> None:
+    assert run("check", "--strict", file(document)).exit_code == 0
+
+
+ALL_WEEK = [{"days": [day.value for day in Weekday], "starts_at": "00:00", "minutes": 1440, "why": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("document", "warning"),
+    [
+        ({"pools": {"*": {}}}, "pools.*: '*' is taken as it is, not as a pattern"),
+        ({"pools": {"h100-[ab]": {}}}, "pools.h100-[ab]: 'h100-[ab]' is taken as it is"),
+        ({"pools": {"h100 ": {}}}, "pools.h100 : 'h100 ' begins or ends with a space"),
+        (
+            {"overrides": [{"fault": "xid/79", "ladder": ["REBOOT"], "pools": ["h*"], "why": "x"}]},
+            "overrides.0.pools: 'h*' is taken as it is",
+        ),
+        ({"default_pool": {"mode": "act", "budget": {"max_nodes": 0}}}, "default_pool.budget: no node may ever"),
+        (
+            {"pools": {"a": {"mode": "approve", "budget": {"max_percent": 0, "floor_nodes": 0}}}},
+            "pools.a.budget: no node may ever",
+        ),
+        (
+            {"default_pool": {"mode": "act", "replacement": {"max_nodes": 3}}},
+            "default_pool.replacement.max_nodes: 3 at once, but the budget never lets more than 1 out of service",
+        ),
+        ({"default_pool": {"mode": "act", "maintenance": ALL_WEEK}}, "default_pool.maintenance: the windows leave no"),
+        ({"deadlines": {"reboot_seconds": 1}}, "deadlines.reboot_seconds: 1 s is less than can be"),
+        ({"deadlines": {"isolate_seconds": 5}}, "deadlines.isolate_seconds: 5 s is less than can be"),
+        ({"diagnostics_level": 3}, "diagnostics_level: level 3 can take 1800 s"),
+        ({"pools": {"a": {"diagnostics_level": 4}}}, "pools.a.diagnostics_level: level 4 can take 5400 s"),
+        (
+            {"overrides": [{"fault": "xid/7999", "ladder": ["REBOOT"], "why": "x"}]},
+            "overrides.0.fault: the catalog does not know xid/7999",
+        ),
+        ({"settling": ["nvml/GPU_MISING"]}, "does not know nvml/GPU_MISING; did you mean nvml/GPU_MISSING"),
+        (
+            {**ACT, "limits": {**LIMITS, "REBOOT": {"group": "REBOOT", "limit": 0, "window_seconds": 60}}},
+            "limits.REBOOT",
+        ),
+    ],
+)
+def test_valid_nonsense_is_warned_of_and_fails_only_where_that_is_asked_for(
+    file: Any, document: object, warning: str
+) -> None:
+    path = file(document)
+
+    said, strict = run("check", path), run("check", path, "--strict")
+
+    assert (said.exit_code, strict.exit_code) == (0, 1)
+    assert said.output == strict.output
+    assert f"\nwarning: {warning}" in said.output or f"warning: settling.0: the catalog {warning}" in said.output
+    assert len(answered("check", path)["warnings"]) == 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"default_pool": {"budget": {"max_nodes": 0}, "maintenance": ALL_WEEK}},
+        {"overrides": [{"fault": "xid/*", "ladder": ["OBSERVE"], "why": "x"}]},
+        {"default_pool": {"mode": "act", "budget": {"max_nodes": 4}, "replacement": {"max_nodes": 3}}},
+        {"default_pool": {"mode": "act", "maintenance": [{**ALL_WEEK[0], "minutes": 1400}]}},
+    ],
+)
+def test_what_may_well_be_meant_is_beyond_doubt(file: Any, document: object) -> None:
+    assert run("check", "--strict", file(document)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("document", "hint"),
+    [
+        ({"default_pool": {"mode": "Act"}}, "did you mean `act`?"),
+        ({"default_pool": {"mode": "aprove"}}, "did you mean `approve`?"),
+        ({"default_pool": {"modes": {"reboot": "act"}}}, "did you mean `REBOOT`?"),
+        ({"lemon": {"action": "replace"}}, "did you mean `REPLACE`?"),
+    ],
+)
+def test_a_word_that_is_nearly_right_is_put_right(file: Any, document: object, hint: str) -> None:
+    refused = run("check", file(document))
+
+    assert (refused.exit_code, hint in refused.output) == (2, True), refused.output
+
+
+def test_a_word_that_is_nowhere_near_gets_no_hint(file: Any) -> None:
+    assert "did you mean" not in run("check", file({"default_pool": {"mode": "destroy"}})).output
 
 
 @pytest.mark.parametrize(

@@ -749,7 +749,12 @@ def test_a_node_that_is_given_back_says_since_when_and_until_when_and_why() -> N
     result = it.give_back()
 
     back, until = it.node(), it.clock() + timedelta(seconds=ACT.probation_seconds)
-    assert (back.probation_until, back.good_since, back.drained_by_us) == (until, proven_at, False)
+    assert (back.probation_until, back.good_since, back.passed_at, back.drained_by_us) == (
+        until,
+        proven_at,
+        proven_at,
+        False,
+    )
     assert "back to service, on probation" in back.state_reason
     assert result.boot_id == "boot-2"
     told = [entry.text for entry in it.ports.incidents.history(it.id).timeline]

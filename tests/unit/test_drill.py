@@ -15,6 +15,7 @@ from nodeheal.cli import connect, drill
 from nodeheal.cli.main import app
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.drill import DcgmDrill, parse_dcgm_drill
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import CommandStatus, Ports
@@ -67,6 +68,56 @@ def test_a_node_that_takes_no_drill_is_said_to(ports: Ports, drills: MemoryDrill
     said = run(NODE, "--xid", "79", "--why", "fire drill")
 
     assert (said.exit_code, f"has not taken the drill ({state})" in said.output) == (1, True)
+
+
+def test_what_the_node_says_against_it_is_told(ports: Ports, drills: MemoryDrills) -> None:
+    assert isinstance(ports.commands, MemoryNodeCommands)
+    ports.commands.statuses["drill-1"] = CommandStatus("FAILED", '{"refused": "this node takes no drills"}\n')
+
+    said = run(NODE, "--xid", "79", "--why", "fire drill")
+
+    assert said.output == f"{NODE} has not taken the drill (FAILED): this node takes no drills\n"
+
+
+def test_a_drill_in_dcgm_says_who_sees_it_and_who_does_not(ports: Ports, drills: MemoryDrills) -> None:
+    said = run(NODE, "--dcgm", "xid=79", "--gpu", "3", "--why", "does the exporter page?")
+
+    assert said.exit_code == 0, said.output
+    assert drills.injected == [(NODE, "boot-1", DcgmDrill(3, 230, "79"))]
+    assert f"injected on {NODE}: GPU 3, field 230 (the last XID): 79" in said.output
+    assert "not seen  by nodeheal's agent" in said.output
+    assert "incidents list" not in said.output
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--dcgm", "xid=79", "--xid", "79"), "one of --xid, --line and --dcgm"),
+        (("--dcgm", "xid"), "give FIELD=NUMBER"),
+        (("--dcgm", "xid=seventy"), "give FIELD=NUMBER"),
+        (("--dcgm", "colour=7"), "'colour' is no field; give one of inforom_valid (84)"),
+        (("--dcgm", "70000=7"), "'70000' is no field"),
+    ],
+)
+def test_what_is_no_drill_in_dcgm_is_refused(
+    ports: Ports, drills: MemoryDrills, words: tuple[str, ...], why: str
+) -> None:
+    said = run(NODE, *words, "--why", "x")
+
+    assert (said.exit_code, why in said.output) == (1, True), said.output
+    assert drills.injected == []
+
+
+def test_a_field_is_named_or_numbered() -> None:
+    assert parse_dcgm_drill("230=79", 0) == parse_dcgm_drill("xid = 79", 0)
+    assert parse_dcgm_drill("150=-3.5", 0) == DcgmDrill(0, 150, "-3.5")
+
+
+def test_a_pool_that_is_not_marked_keeps_its_dcgm_too(ports: Ports, drills: MemoryDrills) -> None:
+    with pytest.raises(ValueError, match="pool demo is not marked for drills"):
+        inject_fault(NODE, DcgmDrill(0, 230, "79"), "ada: drill", ports, RecoveryPolicy(), drills)
+
+    assert drills.injected == []
 
 
 def test_a_pool_that_is_not_marked_is_left_alone(ports: Ports, drills: MemoryDrills) -> None:
@@ -136,6 +187,29 @@ def test_ssm_is_asked_for_this_boot_for_a_minute_with_the_reason() -> None:
     ssm.stub.activate()
 
     sent = SsmDrills(ssm, lambda: NOW).inject(node(), XID_79, "ada: fire drill", 60)
+
+    assert sent.startswith("11111111")
+
+
+def test_ssm_is_asked_for_a_value_in_dcgm() -> None:
+    ssm = Aws("ssm")
+    asked = {
+        "DocumentName": names.INJECT_DCGM_DOCUMENT,
+        "InstanceIds": [NODE],
+        "TimeoutSeconds": 60,
+        "Comment": "drill, ada: fire drill",
+        "Parameters": {
+            "BootId": ["boot-1"],
+            "ExpiresAt": [str(int((NOW + timedelta(seconds=60)).timestamp()))],
+            "Gpu": ["1"],
+            "Field": ["230"],
+            "Value": ["79"],
+        },
+    }
+    ssm.answers("send_command", {"Command": {"CommandId": "11111111-2222-3333-4444-555555555555"}}, asked)
+    ssm.stub.activate()
+
+    sent = SsmDrills(ssm, lambda: NOW).inject_dcgm(node(), DcgmDrill(1, 230, "79"), "ada: fire drill", 60)
 
     assert sent.startswith("11111111")
 

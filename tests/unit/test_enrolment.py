@@ -1,5 +1,6 @@
 """Enrolling and retiring nodes by hand: look first, mark, then write it down; whatever breaks off can be said again."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,18 +11,23 @@ from typer.testing import CliRunner
 from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
-from nodeheal.contract.vocabulary import NodeState, Provider
-from nodeheal.domain.enrolment import Enrolment, Registry
+from nodeheal.contract.health_event import HealthEvent, NodeBooted
+from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
+from nodeheal.domain.enrolment import Enrolment, Mark, Registry
 from nodeheal.domain.errors import HalfDone, NotFound
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
+from nodeheal.domain.silence import Glimpse, is_silent
 from nodeheal.ports import Ports
 from nodeheal.services.enroll_node import enroll_node
+from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.launch_gang import submit_job
+from nodeheal.services.request_action import request_action
 from nodeheal.services.retire_node import retire_node
 from nodeheal.services.stand_in import claim_spare
 from nodeheal.services.steps import save_node
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node
+from nodeheal.services.wakeup import on_node_booted
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 
 NODE = node().node_id
 BOTH = {(Registry.SSM, NODE), (Registry.ECS, NODE)}
@@ -108,9 +114,174 @@ def test_a_node_that_a_registry_does_not_know_is_refused_before_anything_is_mark
     assert not stored(ports).is_spare
 
 
-def test_a_node_whose_agent_has_never_reported_is_refused_by_name(ports: Ports, marks: MemoryMarks) -> None:
-    with pytest.raises(NotFound, match=r"mi-unknown .* has its agent ever reported"):
-        enroll_node("mi-unknown", SAID, ports, marks)
+NEW = "mi-0b1b2c3d4e5f60718"
+
+
+def heartbeat(node_id: str = NEW, **changes: Any) -> HealthEvent:
+    said: dict[str, Any] = {"node_id": node_id, "instance_id": node_id, "family": Family.heartbeat, "code": "alive"}
+    return xid(**{**said, "verdict": Verdict.OK, "observed_at": NOW + timedelta(minutes=5), **changes})
+
+
+def test_a_node_whose_agent_has_never_reported_is_recorded_and_told_to_be_so(ports: Ports, marks: MemoryMarks) -> None:
+    said = run("enroll", NEW, "--pool", "demo", "--why", "new rack", "--rack", "r7", "--spare")
+
+    assert said.exit_code == 0, said.output
+    assert "its agent has not reported yet" in said.output
+    assert marks.marked == {(Registry.SSM, NEW), (Registry.ECS, NEW)}
+    recorded = stored(ports, NEW)
+    assert (recorded.state, recorded.cluster, recorded.rack) == (NodeState.ENROLLED, "training", "r7")
+    [row] = [row for row in json.loads(run("list", "demo", "--json").output) if row["node"] == NEW]
+    assert (row["state"], row["last_seen"], row["rack"]) == ("ENROLLED", None, "r7")
+    assert "its agent has never reported; enrolled by " in row["reason"]
+    shown = run("show", NEW).output
+    assert "Agent        has never reported" in shown
+    assert "Rack         r7" in shown
+
+
+def test_its_first_word_makes_it_a_node_like_any_other_and_what_the_operator_said_stays(
+    ports: Ports, marks: MemoryMarks
+) -> None:
+    enroll_node(NEW, replace(SAID, is_spare=True, rack="r7"), ports, marks)
+
+    ingest(heartbeat(), ports, ACT)
+
+    known = stored(ports, NEW)
+    assert (known.state, known.boot_id, known.past_boots) == (NodeState.HEALTHY, "boot-1", ())
+    assert (known.is_spare, known.rack, known.state_reason) == (True, "r7", "enrolled by ada: new rack")
+    assert known.last_seen == NOW + timedelta(minutes=5)
+
+
+def test_its_first_word_may_be_its_boot_or_a_fault(ports: Ports, marks: MemoryMarks) -> None:
+    enroll_node(NEW, SAID, ports, marks)
+    enroll_node("mi-2", SAID, ports, marks)
+    said = heartbeat().model_dump(include=set(NodeBooted.model_fields))
+
+    on_node_booted(NodeBooted(**said, booted_at=NOW, address="10.0.0.7", accelerators=8), ports)
+    became = ingest(xid(79, node_id="mi-2", instance_id="mi-2", observed_at=NOW - timedelta(days=1)), ports, ACT)
+
+    assert (stored(ports, NEW).state, stored(ports, NEW).accelerators) == (NodeState.HEALTHY, 8)
+    assert (became, stored(ports, "mi-2").open_incident is not None) == (Ingested.OPENED, True)
+
+
+def test_an_agent_that_names_another_pool_is_believed(ports: Ports, marks: MemoryMarks) -> None:
+    enroll_node(NEW, SAID, ports, marks)
+
+    ingest(heartbeat(pool="other"), ports, ACT)
+
+    assert (stored(ports, NEW).pool, list(ports.watchlist.pools())) == ("other", ["demo", "other"])
+
+
+def test_what_others_say_of_a_node_that_was_never_heard_is_history(ports: Ports, marks: MemoryMarks) -> None:
+    enroll_node(NEW, SAID, ports, marks)
+    fault = heartbeat(family=Family.host, code="instance_impaired", verdict=Verdict.FAILED, source="aws.ec2")
+
+    became = ingest(fault, ports, ACT)
+
+    assert (became, stored(ports, NEW).state) == (Ingested.HISTORY, NodeState.ENROLLED)
+    assert stored(ports, NEW).open_incident is None
+
+
+def test_one_that_never_spoke_is_not_silent_no_spare_and_takes_no_order(
+    ports: Ports, marks: MemoryMarks, clock: FrozenClock
+) -> None:
+    enroll_node(NEW, replace(SAID, is_spare=True), ports, marks)
+    clock.advance(86_400)
+
+    new = stored(ports, NEW)
+
+    assert not is_silent(Glimpse(NEW, new.last_seen, new.state), ACT.silence, clock())
+    assert claim_spare(stored(ports), "inc-1", ports, ACT) is None
+    with pytest.raises(ValueError, match="never been heard"):
+        request_action(NEW, Action.REBOOT, "ada: x", ports)
+
+
+def test_a_node_that_never_comes_is_retired(ports: Ports, marks: MemoryMarks) -> None:
+    enroll_node(NEW, replace(SAID, rack="r7"), ports, marks)
+
+    gone, _ = retire_node(NEW, "sent back", ports, marks)
+
+    assert (gone.state, marks.marked, marks.racks) == (NodeState.RETIRED, set(), {})
+
+
+def test_a_node_that_nobody_knows_is_refused_by_name(ports: Ports, marks: MemoryMarks) -> None:
+    marks.unknown = {(Registry.SSM, NEW), (Registry.ECS, NEW)}
+
+    said = run("enroll", NEW, "--pool", "demo", "--why", "x")
+
+    assert said.exit_code == 1
+    assert f"{NEW} is no SSM managed node and no ECS container instance (cluster training)" in said.output
+    assert "its agent has never reported either; nothing was done" in said.output
+    assert (ports.nodes.get(NEW), marks.marked) == (None, set())
+
+
+@pytest.mark.parametrize(
+    ("node_id", "pool", "why"),
+    [("gpu-7", "demo", "gpu-7 is no id of a machine"), (NEW, "empty", "give --cluster")],
+)
+def test_what_nobody_can_look_up_is_refused(
+    ports: Ports, marks: MemoryMarks, node_id: str, pool: str, why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        enroll_node(node_id, replace(SAID, pool=pool), ports, marks)
+
+
+def test_an_enrolment_that_was_a_slip_is_said_again(ports: Ports, marks: MemoryMarks) -> None:
+    enroll_node("i-0123456789abcdef0", replace(SAID, pool="dmeo", cluster="training"), ports, marks)
+
+    again, _ = enroll_node("i-0123456789abcdef0", replace(SAID, cluster="other"), ports, marks)
+
+    assert (again.pool, again.cluster, again.provider) == ("demo", "other", Provider.ec2)
+
+
+def test_an_agent_that_reports_while_it_is_enrolled_has_the_word(ports: Ports, marks: MemoryMarks) -> None:
+    class Busy(MemoryMarks):
+        def put(self, node: Node, mark: Mark, rack: str = "") -> None:
+            super().put(node, mark, rack)
+            ingest(heartbeat(), ports, ACT)
+
+    recorded, _ = enroll_node(NEW, replace(SAID, rack="r7"), ports, Busy())
+
+    assert (recorded.state, recorded.boot_id, recorded.rack) == (NodeState.HEALTHY, "boot-1", "r7")
+
+
+def test_a_rack_is_recorded_marked_and_changed(ports: Ports, marks: MemoryMarks) -> None:
+    enroll_node(NODE, SAID, ports, marks)
+    enroll_node(NODE, replace(SAID, rack="r7"), ports, marks)
+    _, done = enroll_node(NODE, replace(SAID, rack="r8"), ports, marks)
+
+    _, again = enroll_node(NODE, SAID, ports, marks)
+
+    assert (len(done), again) == (3, ())
+    assert (set(marks.racks.values()), stored(ports).rack) == ({"r8"}, "r8")
+
+
+def test_a_rack_that_no_tag_can_hold_is_refused(ports: Ports, marks: MemoryMarks) -> None:
+    said = run("enroll", NODE, "--pool", "demo", "--rack", "r7; drop", "--why", "x")
+
+    assert (said.exit_code, "rack 'r7; drop': give" in said.output) == (1, True)
+
+
+def test_what_fails_in_one_rack_has_that_in_common(ports: Ports, marks: MemoryMarks) -> None:
+    names = [f"mi-{number}" for number in range(3)]
+    for name in names:
+        ports.nodes.save(node(name))
+        enroll_node(name, replace(SAID, rack="r7"), ports, marks)
+
+    for number, name in enumerate(names):
+        ingest(xid(79, node_id=name, instance_id=name, event_id=f"e{number}", boot_id="boot-1"), ports, ACT)
+
+    seen = ports.nodes.sightings(names[0], NOW, "demo", NOW)
+    assert [dict(s.labels) for s in seen] == [{"rack": "r7"}] * 3
+    incident = stored(ports, names[0]).open_incident
+    assert ports.incidents.history(str(incident)).incident.root.labels == {"rack": "r7"}
+
+
+def test_a_full_set_of_labels_is_left_as_it_is(ports: Ports) -> None:
+    labels = {f"label-{number}": "x" for number in range(16)}
+    full, named = xid(79, labels=labels), xid(79, labels={"rack": "r1"})
+
+    assert node(rack="r7").located(full) == full
+    assert node(rack="r7").located(named).labels == {"rack": "r7"}
 
 
 @pytest.mark.parametrize(
@@ -248,6 +419,15 @@ def test_a_node_is_shown_with_what_may_still_be_done(ports: Ports, clock: Frozen
     assert "until 2026-03-01 04:00:00 UTC (ada: fans)" in said
     clock.advance(3_600)
     assert "Pause        no" in run("show", NODE).output
+
+
+def test_only_a_diagnosis_counts_as_passed_diagnostics(ports: Ports) -> None:
+    save_node(ports, stored(ports), good_since=NOW)  # given back by a human
+    given_back = run("show", NODE).output
+    save_node(ports, stored(ports), passed_at=NOW)
+
+    assert "Diagnostics  none passed that nodeheal knows of" in given_back
+    assert "Diagnostics  passed 2026-03-01 03:00:00 UTC" in run("show", NODE).output
 
 
 def test_an_unknown_node_is_named(ports: Ports) -> None:

@@ -20,7 +20,7 @@ def test_a_newcomer_stands_behind_those_in_line_although_a_slot_is_free() -> Non
     it = Incident()
     stands(it.ports, "inc-before")
 
-    assert refused(it) == "1 incidents stand in line for the disruption budget of pool demo"
+    assert refused(it) == "1 incident stands in line for the disruption budget of pool demo"
     assert list(it.ports.pools.holders("demo")) == []
 
 

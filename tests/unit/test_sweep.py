@@ -181,7 +181,7 @@ def test_a_silent_node_whose_job_goes_on_is_not_touched() -> None:
 
     [incident] = it.incidents
     assert (incident.root.verdict, incident.root.subcode) == (Verdict.UNKNOWN, None)
-    assert "the other 1 ranks of its job run" in incident.root.evidence
+    assert "1 other rank of its job runs" in incident.root.evidence
 
 
 def test_a_gang_that_broke_is_a_witness() -> None:

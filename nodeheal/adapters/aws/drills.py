@@ -1,4 +1,4 @@
-"""Drills through an SSM document of their own: no function may send it."""
+"""Drills through SSM documents of their own: no function may send them."""
 
 import base64
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any
 
 from nodeheal.adapters.aws.calls import code_of
 from nodeheal.contract import names
+from nodeheal.domain.drill import DcgmDrill
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.node import Node
 from nodeheal.ports import Clock
@@ -24,21 +25,24 @@ class SsmDrills:
         self._clock = clock
 
     def inject(self, node: Node, line: str, why: str, seconds: int) -> str:
+        encoded = base64.urlsafe_b64encode(line.encode()).decode().rstrip("=")
+        return self._send(names.INJECT_DOCUMENT, node, why, seconds, {"Line": [encoded]})
+
+    def inject_dcgm(self, node: Node, drill: DcgmDrill, why: str, seconds: int) -> str:
+        what = {"Gpu": [str(drill.gpu)], "Field": [str(drill.field)], "Value": [drill.value]}
+        return self._send(names.INJECT_DCGM_DOCUMENT, node, why, seconds, what)
+
+    def _send(self, document: str, node: Node, why: str, seconds: int, what: dict[str, list[str]]) -> str:
         from botocore.exceptions import ClientError
 
         expires_at = self._clock() + timedelta(seconds=seconds)
-        encoded = base64.urlsafe_b64encode(line.encode()).decode().rstrip("=")
         try:
             answer = self._once().send_command(
-                DocumentName=names.INJECT_DOCUMENT,
+                DocumentName=document,
                 InstanceIds=[node.instance_id],
                 TimeoutSeconds=max(seconds, _SHORTEST_DELIVERY_SECONDS),
                 Comment=f"drill, {why}"[:_COMMENT_CHARACTERS],
-                Parameters={
-                    "BootId": [node.boot_id],
-                    "ExpiresAt": [str(int(expires_at.timestamp()))],
-                    "Line": [encoded],
-                },
+                Parameters={"BootId": [node.boot_id], "ExpiresAt": [str(int(expires_at.timestamp()))], **what},
             )
         except ClientError as error:
             if code_of(error) != "InvalidInstanceId":

@@ -165,7 +165,7 @@ def _machine(instance: Mapping[str, Any], **more: Any) -> Machine:
 
 def _request(like: Machine, token: str, place: Alternative, interfaces: list[dict[str, Any]]) -> dict[str, Any]:
     """RunInstances for one more machine like this one, there."""
-    kept = {key: value for key, value in like.tags.items() if not key.startswith("aws:")}
+    kept = {k: v for k, v in like.tags.items() if not k.startswith("aws:") and k != names.RACK_TAG}
     tags = {**kept, names.MANAGED_TAG: names.MANAGED_TAG_VALUE, names.LAUNCH_TAG: token}
     template = {"LaunchTemplateId": like.launch_template, "Version": like.launch_template_version or "$Default"}
     request: dict[str, Any] = {

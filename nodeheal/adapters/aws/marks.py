@@ -11,8 +11,8 @@ from nodeheal.domain.node import Node
 
 _UNKNOWN_MACHINE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
 _GONE = ("shutting-down", "terminated")
-_UPPER = [{"Key": names.MANAGED_TAG, "Value": names.MANAGED_TAG_VALUE}]
-_LOWER = [{"key": names.MANAGED_TAG, "value": names.MANAGED_TAG_VALUE}]
+_UNKNOWN_CLUSTER = "ClusterNotFoundException"
+_OURS = (names.MANAGED_TAG, names.RACK_TAG)
 
 
 class AwsMarks:
@@ -25,23 +25,26 @@ class AwsMarks:
         machine = self._instance(node) if node.provider is Provider.ec2 else self._managed_node(node)
         return (machine, self._container_instance(node))
 
-    def put(self, node: Node, mark: Mark) -> None:
+    def put(self, node: Node, mark: Mark, rack: str = "") -> None:
+        wanted = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE, **({names.RACK_TAG: rack} if rack else {})}
+        upper = [{"Key": key, "Value": value} for key, value in wanted.items()]
         if mark.registry is Registry.SSM:
             where = {"ResourceType": "ManagedInstance", "ResourceId": mark.name}
-            self._make("ssm").add_tags_to_resource(**where, Tags=_UPPER)
+            self._make("ssm").add_tags_to_resource(**where, Tags=upper)
         elif mark.registry is Registry.EC2:
-            self._make("ec2").create_tags(Resources=[mark.name], Tags=_UPPER)
+            self._make("ec2").create_tags(Resources=[mark.name], Tags=upper)
         else:
-            self._make("ecs").tag_resource(resourceArn=mark.name, tags=_LOWER)
+            lower = [{"key": key, "value": value} for key, value in wanted.items()]
+            self._make("ecs").tag_resource(resourceArn=mark.name, tags=lower)
 
     def take(self, node: Node, mark: Mark) -> None:
         if mark.registry is Registry.SSM:
             where = {"ResourceType": "ManagedInstance", "ResourceId": mark.name}
-            self._make("ssm").remove_tags_from_resource(**where, TagKeys=[names.MANAGED_TAG])
+            self._make("ssm").remove_tags_from_resource(**where, TagKeys=list(_OURS))
         elif mark.registry is Registry.EC2:
-            self._make("ec2").delete_tags(Resources=[mark.name], Tags=[{"Key": names.MANAGED_TAG}])
+            self._make("ec2").delete_tags(Resources=[mark.name], Tags=[{"Key": key} for key in _OURS])
         else:
-            self._make("ecs").untag_resource(resourceArn=mark.name, tagKeys=[names.MANAGED_TAG])
+            self._make("ecs").untag_resource(resourceArn=mark.name, tagKeys=list(_OURS))
 
     def _managed_node(self, node: Node) -> Mark:
         ssm, name = self._make("ssm"), node.instance_id
@@ -49,7 +52,7 @@ class AwsMarks:
         if not known["InstanceInformationList"]:
             return Mark(Registry.SSM)
         tags = ssm.list_tags_for_resource(ResourceType="ManagedInstance", ResourceId=name)["TagList"]
-        return Mark(Registry.SSM, name, _is_set({tag["Key"]: tag["Value"] for tag in tags}))
+        return _mark(Registry.SSM, name, {tag["Key"]: tag["Value"] for tag in tags})
 
     def _instance(self, node: Node) -> Mark:
         from botocore.exceptions import ClientError
@@ -64,18 +67,31 @@ class AwsMarks:
         if machine["State"]["Name"] in _GONE:
             return Mark(Registry.EC2)
         tags = {tag["Key"]: tag["Value"] for tag in machine.get("Tags", [])}
-        return Mark(Registry.EC2, node.instance_id, _is_set(tags))
+        return _mark(Registry.EC2, node.instance_id, tags)
 
     def _container_instance(self, node: Node) -> Mark:
-        ecs = self._make("ecs")
-        arns = ecs.list_container_instances(cluster=node.cluster, filter=f"ec2InstanceId == {node.instance_id}")
-        if not arns["containerInstanceArns"]:
+        ecs, arns = self._make("ecs"), self._arns(node)
+        if not arns:
             return Mark(Registry.ECS)
-        arn = arns["containerInstanceArns"][0]
+        arn = arns[0]
         seen = ecs.describe_container_instances(cluster=node.cluster, containerInstances=[arn], include=["TAGS"])
         tags = {tag["key"]: tag["value"] for each in seen["containerInstances"] for tag in each.get("tags", [])}
-        return Mark(Registry.ECS, arn, _is_set(tags))
+        return _mark(Registry.ECS, arn, tags)
+
+    def _arns(self, node: Node) -> Sequence[str]:
+        """A cluster that nobody knows has nobody in it."""
+        from botocore.exceptions import ClientError
+
+        where = {"cluster": node.cluster, "filter": f"ec2InstanceId == {node.instance_id}"}
+        try:
+            arns: Sequence[str] = self._make("ecs").list_container_instances(**where)["containerInstanceArns"]
+        except ClientError as error:
+            if code_of(error) == _UNKNOWN_CLUSTER:
+                return ()
+            raise
+        return arns
 
 
-def _is_set(tags: Mapping[str, str]) -> bool:
-    return tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE
+def _mark(registry: Registry, name: str, tags: Mapping[str, str]) -> Mark:
+    is_set = tags.get(names.MANAGED_TAG) == names.MANAGED_TAG_VALUE
+    return Mark(registry, name, is_set, tags.get(names.RACK_TAG, ""))

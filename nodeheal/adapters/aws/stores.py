@@ -43,7 +43,7 @@ def _node_item(node: Node) -> Item:
 
 def _know_pool(table: Table, node: Node) -> None:
     """A pool is known before its first node is: a crash between leaves a pool without nodes, which nobody minds."""
-    if node.version == 0:
+    if node.version == 0 or not node.is_heard:
         table.put(to_item({"pk": names.POOLS_PK, "sk": names.pool_pk(node.pool), "pool": node.pool}))
 
 

@@ -12,19 +12,23 @@ class MemoryMarks:
     """Marks. Every registry knows every node, except those in `unknown`; `broken` ones take no change."""
 
     marked: set[tuple[Registry, str]] = field(default_factory=set)
+    racks: dict[tuple[Registry, str], str] = field(default_factory=dict)
     unknown: set[tuple[Registry, str]] = field(default_factory=set)
     broken: set[Registry] = field(default_factory=set)
 
     def of(self, node: Node) -> Sequence[Mark]:
         return [self._mark(registry, node.node_id) for registry in registries_of(node.provider)]
 
-    def put(self, node: Node, mark: Mark) -> None:
+    def put(self, node: Node, mark: Mark, rack: str = "") -> None:
         self._must_work(mark)
         self.marked.add((mark.registry, node.node_id))
+        if rack:
+            self.racks[mark.registry, node.node_id] = rack
 
     def take(self, node: Node, mark: Mark) -> None:
         self._must_work(mark)
         self.marked.discard((mark.registry, node.node_id))
+        self.racks.pop((mark.registry, node.node_id), None)
 
     def _must_work(self, mark: Mark) -> None:
         if mark.registry in self.broken:
@@ -33,4 +37,5 @@ class MemoryMarks:
     def _mark(self, registry: Registry, node_id: str) -> Mark:
         if (registry, node_id) in self.unknown:
             return Mark(registry)
-        return Mark(registry, f"{registry.name}/{node_id}", (registry, node_id) in self.marked)
+        key = (registry, node_id)
+        return Mark(registry, f"{registry.name}/{node_id}", key in self.marked, self.racks.get(key, ""))

@@ -12,7 +12,7 @@ UNIT = PACKAGING / "systemd" / "nodeheal-agent.service"
 
 
 @pytest.mark.parametrize(
-    "name", ["checkpoint-now", "freeze-evidence", "inject-fault", "reboot-node", "run-diagnostics"]
+    "name", ["checkpoint-now", "freeze-evidence", "inject-dcgm", "inject-fault", "reboot-node", "run-diagnostics"]
 )
 def test_every_parameter_of_a_document_is_held_to_what_a_shell_can_take(name: str) -> None:
     document = json.loads((PACKAGING / "ssm" / f"{name}.json").read_text())

@@ -1,0 +1,89 @@
+"""`nodeheal-agent inject-dcgm`: a drill in DCGM. Its host engine is handed a value that no GPU has said.
+
+Whoever asks this host engine is told it, until the driver's next value takes its place. The kernel's log says nothing.
+"""
+
+import json
+import logging
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeheal.agent import probe
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, why_refuse
+
+EXIT_NOT_INJECTED = 1
+SECONDS = 20.0
+OUTPUT_BYTES = 64 * 1024
+VALUE = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,6})?")
+# What dcgmi prints where it has done it, and where nobody listens. Both from its source, dcgmi/ in NVIDIA/DCGM.
+_DONE = "Successfully injected"
+_NO_ENGINE = re.compile(r"(?i)unable to (establish a connection|connect to host engine)")
+_TOLD_CHARACTERS = 300
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DcgmOrder:
+    """Which value of which field of which GPU, for which boot, and until when."""
+
+    gpu: int
+    field: int
+    value: str
+    boot_id: str
+    expires_at: float
+
+
+def inject_dcgm(order: DcgmOrder, config: AgentConfig, clock: Clock) -> int:
+    """Hand DCGM the value; the exit code. What came of it is one line of JSON: the operator reads it."""
+    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock) or _why_not(order, config)
+    if refusal:
+        logger.error("drill refused", extra={"why": refusal})
+        _answer({"refused": refusal})
+        return EXIT_REFUSED
+    failure = _inject(order)
+    if failure:
+        logger.error("DCGM has not taken the drill", extra={"why": failure})
+        _answer({"refused": failure})
+        return EXIT_NOT_INJECTED
+    _answer({"injected": f"{order.field}={order.value}", "gpu": order.gpu})
+    return EXIT_DONE
+
+
+def _why_not(order: DcgmOrder, config: AgentConfig) -> str | None:
+    if not config.drills:
+        return "this node takes no drills; its configuration must say `drills`"
+    if not VALUE.fullmatch(order.value):
+        return f"{order.value!r} is no number"
+    return None
+
+
+def _inject(order: DcgmOrder) -> str:
+    """Why it was not done; empty: it was. dcgmi would take GPU 1 where none is named."""
+    command = ["dcgmi", "test", "--inject", "--gpuid", str(order.gpu), "-f", str(order.field), "-v", order.value]
+    with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
+        output = Path(folder) / "output"
+        ran = probe.run(command, output, SECONDS, OUTPUT_BYTES)
+        said = output.read_text("utf-8", "replace") if output.exists() else ""
+    return _why_failed(ran, " ".join(said.split()))
+
+
+def _why_failed(ran: probe.Ran, said: str) -> str:
+    if ran.error == probe.NOT_INSTALLED:
+        return "DCGM is not on this node: there is no dcgmi"
+    if ran.error:
+        return f"dcgmi: {ran.error}"
+    if _NO_ENGINE.search(said):
+        return "DCGM's host engine does not run, or does not answer: start nv-hostengine (nvidia-dcgm.service)"
+    if ran.exit_code != 0 or _DONE not in said:
+        return f"dcgmi ended with {ran.exit_code}: {said[:_TOLD_CHARACTERS] or 'nothing said'}"
+    return ""
+
+
+def _answer(told: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")

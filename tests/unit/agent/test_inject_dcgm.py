@@ -1,0 +1,158 @@
+"""`nodeheal-agent inject-dcgm`, run as the SSM document runs it, with the sandbox's dcgmi and with worse ones."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.agent.fakes import NodeFolder
+
+REPOSITORY = Path(__file__).parents[3]
+XID = {"Gpu": "1", "Field": "230", "Value": "79"}
+Ended = subprocess.CompletedProcess[str]
+
+
+@dataclass
+class DcgmNode:
+    """A node of two GPUs with the sandbox's dcgmi."""
+
+    node: NodeFolder
+    tools: Path
+
+    def takes(self, *, drills: bool = True, dcgm: str = "pass") -> None:
+        """Whether it takes drills, and how its DCGM is."""
+        log = {"kind": "file", "path": str(self.node.directory / "kernel.log")}
+        changes = {"drills": drills, "accelerators": 2, "kernel_log": [log]}
+        self.node.config_file.write_text(json.dumps(self.node.config() | changes))
+        (self.tools / "agent.json").write_text(json.dumps({"accelerators": 2}))
+        (self.tools / "boot_id").write_text("boot-1")
+        (self.tools / "faults.json").write_text(json.dumps({"dcgm": dcgm, "diag_seconds": 0}))
+
+    def answers(self, script: str) -> None:
+        """Another dcgmi."""
+        (self.tools / "dcgmi").write_text(f"#!/bin/sh\n{script}\n")
+
+    def inject(self, boot: str = "boot-1", expires_in: float = 60, **what: str) -> Ended:
+        """As the SSM document does."""
+        document = json.loads((REPOSITORY / "packaging" / "ssm" / "inject-dcgm.json").read_text())
+        script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
+        values = {**XID, **what, "BootId": boot, "ExpiresAt": str(int(time.time() + expires_in))}
+        assert sorted(document["parameters"]) == sorted(values)
+        for name, value in values.items():
+            script = script.replace("{{ " + name + " }}", value)
+        return self.run("sh", "-c", script)
+
+    def run(self, *command: str) -> Ended:
+        """A command with the node's tools on its path."""
+        return subprocess.run(
+            command,
+            env={
+                **self.node.environment(),
+                "PATH": f"{self.tools}:{os.defpath}",
+                "NODEHEAL_SANDBOX_NODE_DIR": str(self.tools),
+            },
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+
+@pytest.fixture
+def dcgm_node(node: NodeFolder) -> DcgmNode:
+    tools = node.directory / "tools"
+    tools.mkdir()
+    it = DcgmNode(node, tools)
+    text = (REPOSITORY / "sandbox" / "tools" / "dcgmi").read_text()
+    (tools / "dcgmi").write_text(text.replace("/usr/bin/env python3", sys.executable))
+    (tools / "nodeheal-agent").write_text(f'#!/bin/sh\nexec {sys.executable} -m nodeheal.agent.main "$@"\n')
+    for name in ("dcgmi", "nodeheal-agent"):
+        (tools / name).chmod(0o755)
+    it.takes()
+    return it
+
+
+def told(ended: Ended) -> Any:
+    return json.loads(ended.stdout)
+
+
+def test_the_value_is_dcgms_and_no_other_gpus(dcgm_node: DcgmNode) -> None:
+    ended = dcgm_node.inject()
+
+    assert ended.returncode == 0, ended.stderr
+    assert told(ended) == {"injected": "230=79", "gpu": 1}
+    assert dcgm_node.run("dcgmi", "dmon", "-e", "230,310", "-c", "1").stdout.splitlines()[1:] == [
+        "GPU 0  0  0",
+        "GPU 1  79  0",
+    ]
+
+
+def test_the_value_is_gone_with_the_boot(dcgm_node: DcgmNode) -> None:
+    dcgm_node.inject()
+
+    (dcgm_node.tools / "boot_id").write_text("boot-2")
+
+    assert "GPU 1  0" in dcgm_node.run("dcgmi", "dmon", "-e", "230", "-c", "1").stdout
+
+
+def test_where_no_gpu_is_named_dcgmi_takes_the_second_so_the_agent_names_it(dcgm_node: DcgmNode) -> None:
+    dcgm_node.inject(Gpu="0")
+
+    assert "GPU 0  79" in dcgm_node.run("dcgmi", "dmon", "-e", "230", "-c", "1").stdout
+
+
+@pytest.mark.parametrize(
+    ("drills", "boot", "expires_in", "value", "why"),
+    [
+        (False, "boot-1", 60, "79", "takes no drills"),
+        (True, "boot-2", 60, "79", "meant for boot boot-2"),
+        (True, "boot-1", -1, "79", "expired"),
+        (True, "boot-1", 60, "7.9.1", "no number"),
+    ],
+)
+def test_what_is_unwanted_stale_or_no_number_is_refused_before_dcgm_is_asked(
+    dcgm_node: DcgmNode, drills: bool, boot: str, expires_in: float, value: str, why: str
+) -> None:
+    dcgm_node.takes(drills=drills)
+
+    ended = dcgm_node.inject(boot, expires_in, Value=value)
+
+    assert (ended.returncode, why in told(ended)["refused"]) == (3, True), ended
+    assert not (dcgm_node.tools / "dcgm_cache.json").exists()
+
+
+def test_a_host_engine_that_does_not_run_is_named(dcgm_node: DcgmNode) -> None:
+    dcgm_node.takes(dcgm="down")
+
+    ended = dcgm_node.inject()
+
+    assert (ended.returncode, "start nv-hostengine" in told(ended)["refused"]) == (1, True), ended
+
+
+def test_a_node_without_dcgm_says_so(dcgm_node: DcgmNode) -> None:
+    shutil.move(dcgm_node.tools / "dcgmi", dcgm_node.tools / "kept")
+
+    ended = dcgm_node.inject()
+
+    assert (ended.returncode, told(ended)["refused"]) == (1, "DCGM is not on this node: there is no dcgmi")
+
+
+def test_a_gpu_that_is_not_there_is_dcgms_to_refuse(dcgm_node: DcgmNode) -> None:
+    ended = dcgm_node.inject(Gpu="7")
+
+    assert (ended.returncode, "Bad parameter passed to function" in told(ended)["refused"]) == (1, True), ended
+
+
+def test_a_dcgmi_that_only_ends_well_has_injected_nothing(dcgm_node: DcgmNode) -> None:
+    dcgm_node.answers("echo 'usage: dcgmi'; exit 0")
+
+    ended = dcgm_node.inject()
+
+    assert (ended.returncode, "usage: dcgmi" in told(ended)["refused"]) == (1, True), ended
