@@ -29,6 +29,8 @@ NEVER_HEARD = "never-heard"
 
 # States in which a node serves nobody, by our hand.
 OUT_OF_SERVICE = frozenset({NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED})
+# Nodes of which a pool does not consist yet, or any more: a share of the pool is a share of the others.
+ABSENT = frozenset({NodeState.ENROLLED, NodeState.RETIRED})
 
 
 class BootView(Enum):

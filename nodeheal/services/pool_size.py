@@ -1,8 +1,11 @@
 """How many nodes a pool has. Listing 10,000 takes a second, which nobody has who isolates one: the sweep counts."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
+from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.node import ABSENT
 from nodeheal.domain.pool import Pool
 from nodeheal.ports import Ports
 
@@ -15,7 +18,12 @@ def size_of(pool: Pool, ports: Ports) -> int:
     """As last counted; counted now where that is too long ago."""
     if pool.counted_at is not None and ports.clock() - pool.counted_at < GOOD_FOR:
         return pool.nodes
-    return len(ports.nodes.in_pool(pool.name))
+    return count(node.state for node in ports.nodes.in_pool(pool.name))
+
+
+def count(states: Iterable[NodeState]) -> int:
+    """How many of these nodes there are to be disrupted."""
+    return sum(state not in ABSENT for state in states)
 
 
 def note_size(name: str, nodes: int, ports: Ports) -> None:

@@ -10,7 +10,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import Glimpse, find_silent
 from nodeheal.ports import Place, Ports
 from nodeheal.services.hear_silence import Heard, hear, tell_of_many
-from nodeheal.services.pool_size import note_size
+from nodeheal.services.pool_size import count, note_size
 from nodeheal.services.queue import wake_after_reset, wake_for_free_slots
 
 # What one run may do. A page of nodes costs one read of a megabyte, a node that is looked at some calls of ECS, SSM and
@@ -55,8 +55,8 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
             ports.watchlist.mark(place)  # after the look: a run that breaks off here looks at the same nodes again
             done.nodes += len(glimpses)
             if not place.after and (pool != begun.pool or not begun.after):
-                done.counted[pool] = len(glimpses)
-                note_size(pool, len(glimpses), ports)
+                done.counted[pool] = count(glimpse.state for glimpse in glimpses)
+                note_size(pool, done.counted[pool], ports)
             if done.nodes >= NODES_A_RUN or len(done.heard) >= LOOKS_A_RUN or ports.clock() >= stop_at:
                 break  # the next run begins with the next pool, so that no pool's dead nodes keep others from a look
     except NotAccepted as error:

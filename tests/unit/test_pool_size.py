@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from nodeheal.contract.vocabulary import NodeState
 from nodeheal.ports import Ports
 from nodeheal.services.pool_size import GOOD_FOR, note_size, size_of
 from nodeheal.services.sweep import sweep
@@ -31,6 +32,18 @@ def size(ports: Ports) -> int:
 
 
 def test_a_pool_that_nobody_has_counted_is_counted_now(ports: Ports) -> None:
+    assert size(ports) == 3
+
+
+@pytest.mark.parametrize("state", [NodeState.RETIRED, NodeState.ENROLLED])
+@pytest.mark.parametrize("is_swept", [True, False])
+def test_nodes_that_are_gone_or_not_there_yet_are_not_of_the_pool(
+    ports: Ports, state: NodeState, is_swept: bool
+) -> None:
+    ports.nodes.save(node("mi-absent", state=state))
+    if is_swept:
+        sweep(ports, ACT)
+
     assert size(ports) == 3
 
 
