@@ -17,6 +17,8 @@ from nodeheal.adapters.aws.console import execution_arn
 from nodeheal.adapters.aws.drills import SsmDrills
 from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.owners import SnsOwners
+from nodeheal.adapters.aws.owners import topic_arn as owners_topic
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.adapters.aws.ports import aws_ports, clock
 from nodeheal.cli.say import refuse
@@ -56,6 +58,12 @@ def marks() -> AwsMarks:
 def drills() -> SsmDrills:
     """What makes nodes pretend a fault."""
     return SsmDrills(partial(client_once, "ssm"), clock)
+
+
+def owners() -> SnsOwners:
+    """The subscriptions of job owners, in the account and Region of the caller."""
+    sts = client("sts")
+    return SnsOwners(client("sns"), owners_topic(sts.get_caller_identity()["Arn"], sts.meta.region_name))
 
 
 def policy() -> RecoveryPolicy:

@@ -13,6 +13,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.look_around import look_around
 from nodeheal.services.look_once import look_once
+from nodeheal.services.tell_owner import tell_of_step
 
 
 def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolicy) -> Decision:
@@ -20,7 +21,9 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     history = ports.incidents.history(request.incident_id)
     if len(history.turns) > request.turn:
         return history.turns[request.turn].decision
-    entries, history = _with_result(_looked(request, history, ports), history)
+    request = _looked(request, history, ports)
+    entries, history = _with_result(request, history)
+    tell_of_step(history, request.result, ports, policy)
     decision = _decide(history, ports, policy)
     entries.append(decision_entry(request.turn, decision, ports.clock()))
     state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN

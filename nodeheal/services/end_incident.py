@@ -18,6 +18,7 @@ from nodeheal.services.guests import bring_guests_back
 from nodeheal.services.look_around import is_running
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 from nodeheal.services.stop_gang import current_run
+from nodeheal.services.tell_owner import tell_of_ending
 from nodeheal.services.wait_for_news import bring_news
 
 
@@ -48,6 +49,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     _wake_who_waits_for_the_job(closed, ports)
     detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
     ports.messenger.announce(detail_type, compose(history, seen, decided, node, ports.reading))
+    tell_of_ending(history, seen, decided, ports, policy)
     return result_of(request, ports, Outcome.DONE, decided.reason)
 
 
