@@ -7,11 +7,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from nodeheal.contract.vocabulary import Outcome
+from nodeheal.contract.vocabulary import Escalation, Outcome, Step
 from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
 from nodeheal.services import approval_page
 from nodeheal.services.answer_approval import answer_approval, open_question
-from nodeheal.services.wait_for_approval import wait_for_approval
+from nodeheal.services.look_once import look_once
+from nodeheal.services.wait_for_approval import APPROVAL, approval_key, wait_for_approval
 from tests.unit.builders import NOW
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import Incident
@@ -20,6 +21,13 @@ LINKS = Links("https://approve.example/approval", b"a secret")
 APPROVE = with_policy(default_pool={"mode": "approve"})
 DUE = NOW + timedelta(hours=1)
 QUESTION = Question("inc-1", 3)
+
+
+class Dead:
+    """Step Functions, for a function that is killed."""
+
+    def resume(self, *_: object) -> bool:
+        raise TimeoutError
 
 
 class Asked(Incident):
@@ -42,6 +50,11 @@ class Asked(Incident):
     def answer(self, answer: Answer, who: str = "ada", why: str = "") -> tuple[bool, str]:
         answered = answer_approval(self.question, answer, who, why, self.ports)
         return answered.is_taken, answered.text
+
+    def dies_after_recording(self, answer: Answer) -> None:
+        """The function that takes the answer is killed before it can resume the workflow."""
+        with pytest.raises(TimeoutError):
+            answer_approval(self.question, answer, "ada", "", replace(self.ports, workflows=Dead()))  # type: ignore[arg-type]
 
     def told(self) -> list[str]:
         return [entry.text for entry in self.ports.incidents.history(self.id).timeline if entry.kind == "answer"]
@@ -184,14 +197,58 @@ def test_an_answer_after_the_deadline_is_refused_and_on_record() -> None:
     assert it.told() == ["an answer of ada (approve) was refused: the time to answer is over"]
 
 
-def test_an_answer_that_comes_as_the_workflow_gives_up_is_not_taken_for_one() -> None:
+def test_an_answer_that_comes_as_the_workflow_gives_up_is_found_when_it_looks() -> None:
     it = Asked()
     it.ports.workflows.expired.add(f"token-{it.turn}")  # type: ignore[attr-defined]
 
     taken, why = it.answer(Answer.approve)
+    following = it.request()  # its deadline has passed: it looks once
 
+    assert (taken, following.decision.step) == (True, Step.ISOLATE)
+    assert why.startswith("approved by ada, at the last moment: `nodeheal incidents show inc-")
+
+
+def test_an_answer_that_the_workflow_did_not_see_is_told_to_be_late() -> None:
+    it = Asked()
+    it.ports.workflows.expired.add(f"token-{it.turn}")  # type: ignore[attr-defined]
+    wait = it.ports.waits.get(APPROVAL, approval_key(it.question))
+    assert wait is not None
+    escalated = it.request()
+    it.ports.waits.save(wait)  # it was read just before
+
+    taken, why = it.answer(Answer.approve)
+
+    assert escalated.decision.escalation is Escalation.APPROVAL_IGNORED
     assert (taken, why) == (False, "the workflow had given up waiting a moment before")
     assert it.told()[-1].startswith("an answer of ada (approve) was refused")
+
+
+@pytest.mark.parametrize(("answer", "outcome"), [(Answer.approve, Outcome.DONE), (Answer.refuse, Outcome.REFUSED)])
+def test_an_answer_whose_wake_up_was_lost_is_found_at_the_deadline(answer: Answer, outcome: Outcome) -> None:
+    it = Asked()
+    it.dies_after_recording(answer)
+
+    found = look_once(it.asked, it.ports)
+
+    assert (found.outcome, found.reason) == (outcome, it.told()[0])
+    assert it.ports.waits.get(APPROVAL, approval_key(it.question)) is None
+
+
+def test_a_question_that_is_asked_again_after_a_crash_finds_the_answer_to_the_first() -> None:
+    it = Asked()
+    it.dies_after_recording(Answer.approve)
+
+    wait_for_approval(it.asked.model_copy(update={"task_token": "a new one"}), it.ports, LINKS)
+
+    resumed = it.ports.workflows.resumed["a new one"]  # type: ignore[attr-defined]
+    assert (resumed.outcome, resumed.reason) == (Outcome.DONE, "approved by ada")
+    assert len(it.ports.messenger.announced) == 1  # type: ignore[attr-defined]
+
+
+def test_nobody_asked_again_means_nobody_answered() -> None:
+    it = Asked()
+
+    assert look_once(it.asked, it.ports).outcome is Outcome.TIMED_OUT
 
 
 def test_an_incident_that_asks_nothing_says_so() -> None:
@@ -221,11 +278,11 @@ def test_the_page_shows_what_is_asked_and_escapes_what_a_node_has_said() -> None
 
 
 def test_a_form_without_a_name_is_refused() -> None:
-    with pytest.raises(LinkRefused, match="say who you are"):
-        approval_page.read_form(urlencode({"who": "  ", "why": "because"}))
+    with pytest.raises(approval_page.FormRefused, match="say who you are"):
+        approval_page.read_form(approval_page.FORM, urlencode({"who": "  ", "why": "because"}))
 
 
 def test_what_a_person_types_is_kept_short_and_on_one_line() -> None:
-    who, why = approval_page.read_form(urlencode({"who": "ada\nlovelace", "why": "x" * 1_000}))
+    who, why = approval_page.read_form(approval_page.FORM, urlencode({"who": "ada\nlovelace", "why": "x" * 1_000}))
 
     assert (who, len(why)) == ("ada lovelace", 300)
