@@ -144,13 +144,14 @@ FUNCTIONS = (
     FunctionSpec("wait_for_news", (RESUME, ANNOUNCE)),
     FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE)),
     FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME)),
-    FunctionSpec("stop_gang", (*_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME)),
+    FunctionSpec("stop_gang", (*_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME)),
     FunctionSpec(
         "launch_gang",
         (
             FIND_NODE,
             *START_TASK,
             STOP_TASK,
+            SEE_TASKS,
             READ_POLICY,
             RESUME,
         ),

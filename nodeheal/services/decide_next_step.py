@@ -27,6 +27,8 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     decision = _decide(history, ports, policy)
     entries.append(decision_entry(request.turn, decision, ports.clock()))
     state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN
+    if history.incident.state is IncidentState.CLOSED:
+        state = IncidentState.CLOSED  # by a human's release: it only has to end
     if not ports.incidents.advance(replace(history.incident, turn=request.turn + 1, state=state), entries):
         raise NotAccepted(f"turn {request.turn} of {request.incident_id} is being decided elsewhere")
     return decision
@@ -37,8 +39,9 @@ def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> Decision:
     seen = look_around(history, ports, policy)
     cause = why_trip(seen, policy, ports.clock())
     if cause is not None:
-        tripped = trip_breaker(seen.incident.pool, cause.text, ports)
-        seen = replace(seen, surroundings=replace(seen.surroundings, pool=tripped))
+        found = seen.surroundings.pool
+        now = trip_breaker(found.name, cause.text, ports, found)
+        seen = replace(seen, surroundings=replace(seen.surroundings, pool=now))
     return decide(seen, policy, ports.clock())
 
 

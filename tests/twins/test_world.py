@@ -159,6 +159,24 @@ def test_a_task_that_ecs_has_forgotten_is_stopped_and_any_other_error_is_a_surpr
         EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
 
 
+@on_ecs
+@pytest.mark.parametrize("seen", [[], [{"taskArn": TASK, "desiredStatus": "STOPPED"}]], ids=["forgotten", "stopping"])
+def test_a_task_whose_tag_went_with_its_end_is_stopped_although_iam_denies_it(aws: Aws, seen: list[Any]) -> None:
+    aws.refuses("stop_task", "AccessDeniedException")
+    aws.answers("describe_tasks", {"tasks": seen}, {"cluster": "training", "tasks": [TASK]})
+
+    EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
+
+
+@on_ecs
+def test_a_task_that_runs_and_may_not_be_stopped_is_a_surprise(aws: Aws) -> None:
+    aws.refuses("stop_task", "AccessDeniedException")
+    aws.answers("describe_tasks", {"tasks": [{"taskArn": TASK, "desiredStatus": "RUNNING"}]})
+
+    with pytest.raises(ClientError, match="AccessDenied"):
+        EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
+
+
 # SSM -----------------------------------------------------------------------------------------------------------------
 
 
