@@ -40,7 +40,8 @@ def _answer(request: APIGatewayProxyEventV2) -> tuple[int, str]:
     query = dict(request.query_string_parameters or {})
     question, answer = links().read(query, ports().clock())
     if request.http_method != "POST":
-        return 200, approval_page.question(ports().incidents.history(question.incident_id), question.turn, answer)
+        history = ports().incidents.history(question.incident_id)
+        return 200, approval_page.question(history, question.turn, answer, ports())
     kind = request.headers.get("content-type", "")
     who, why = approval_page.read_form(kind, request.body or "", is_base64=bool(request.is_base64_encoded))
     by = f"{who} (link, from {_from(request)})"

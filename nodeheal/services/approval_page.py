@@ -7,7 +7,9 @@ from urllib.parse import parse_qs
 
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.incident import History
+from nodeheal.ports import Ports
 from nodeheal.services.answer_approval import Answered
+from nodeheal.services.consequences import meant_by
 
 LONGEST_NAME, LONGEST_WHY = 80, 300
 # Both fields in an alphabet of which each character takes twelve in a form, and room for another page's habits.
@@ -25,15 +27,17 @@ _STYLE = (
 _ASKED = {Answer.approve: ("Approve", "approve"), Answer.refuse: ("Refuse", "refuse")}
 
 
-def question(history: History, turn: int, answer: Answer) -> str:
-    """What was asked in this turn, and the button that answers it."""
+def question(history: History, turn: int, answer: Answer, ports: Ports) -> str:
+    """What was asked in this turn, what the answer does, and the button that gives it."""
     incident = history.incident
     asked = history.turns[turn - 1].decision if 0 < turn <= len(history.turns) else None
     word, style = _ASKED[answer]
+    does = meant_by(asked, incident, ports)[answer] if asked else ""
     facts = {
         "Node": f"{incident.node_id} (pool {incident.pool})",
         "Job": incident.job_id or "none of ours",
         "What nodeheal would do, and why": asked.reason if asked else "",
+        f"What “{word}” does": does,
         "Evidence": incident.root.evidence[:500],
         "Incident": incident.incident_id,
     }

@@ -8,6 +8,7 @@ from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.approval import Answer, Links, Question
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.compose_waiting import compose_question
+from nodeheal.services.consequences import meant_by
 from nodeheal.services.recorded_answer import answered, recorded_answer
 from nodeheal.services.steps import result_of, resume, tell, token_of
 
@@ -37,7 +38,9 @@ def wait_for_approval(request: StepRequest, ports: Ports, links: Links) -> None:
     if (before := recorded_answer(question, history)) is not None:
         resume(ports, wait, answered(blank, before, ports))
         return
-    told = compose_question(history, request, addresses, deadline, ports.reading)
+    told = compose_question(
+        history, request, addresses, deadline, ports.reading, meant_by(request.decision, history.incident, ports)
+    )
     ports.messenger.announce(APPROVAL_REQUESTED, told)
 
 

@@ -1,6 +1,7 @@
 """A human is asked, and answers: once, in time, with a link that only nodeheal can make, and on the record."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -15,7 +16,7 @@ from nodeheal.services.look_once import look_once
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key, wait_for_approval
 from tests.unit.builders import NOW
 from tests.unit.test_decide_among_others import with_policy
-from tests.unit.test_steps import Incident
+from tests.unit.test_steps import A, B, Incident
 
 LINKS = Links("https://approve.example/approval", b"a secret")
 APPROVE = with_policy(default_pool={"mode": "approve"})
@@ -33,8 +34,9 @@ class Dead:
 class Asked(Incident):
     """An incident that has just asked a human."""
 
-    def __init__(self) -> None:
-        super().__init__(policy=APPROVE)
+    def __init__(self, code: int = 79, prepare: Callable[[Incident], object] = lambda _: None) -> None:
+        super().__init__(code, policy=APPROVE)
+        prepare(self)
         self.asked = self.request()
         wait_for_approval(self.asked, self.ports, LINKS)
 
@@ -125,6 +127,67 @@ def test_the_question_comes_with_a_link_for_each_answer_and_the_command() -> Non
     assert it.mail.startswith("[nodeheal] approve? mi-0a1b2c3d4e5f60718, llama: XID 79 (GPU has fallen off the bus)")
     assert f"nodeheal approve {it.id} --why ..." in it.mail
     assert "your answer by 2026-03-01 04:00:00 UTC" in it.mail
+
+
+def on_one_line(it: Asked) -> str:
+    return " ".join(it.mail.split())
+
+
+def test_the_question_says_whose_work_a_yes_stops_and_what_a_no_leaves() -> None:
+    told = on_one_line(Asked())
+
+    assert f"If yes {A} is isolated, then rebooted and proven by diagnostics. All 2 ranks of llama (run 1," in told
+    assert f"stop, on {A}, {B}. What it has computed since its last checkpoint is lost;" in told
+    assert "it starts again from there when the node is healed, or another has its place." in told
+    assert f"If no {A} stays in service, with whatever runs on it, and the incident goes to a human." in told
+
+
+def dies(*ranks: int) -> Callable[[Incident], None]:
+    """These ranks die of the fault before anybody is asked."""
+
+    def prepare(it: Incident) -> None:
+        for rank in ranks:
+            it.task_is("STOPPED", rank, exit_code=134)
+
+    return prepare
+
+
+def test_a_question_about_a_job_that_is_gone_says_that_nothing_is_left_to_stop() -> None:
+    told = on_one_line(Asked(prepare=dies(0, 1)))
+
+    assert "No rank of llama is left to stop." in told
+
+
+def test_a_rank_that_died_is_not_counted_among_those_that_stop() -> None:
+    told = on_one_line(Asked(prepare=dies(0)))
+
+    assert f"1 of 2 ranks of llama (run 1, since 2026-03-01 03:00 UTC) stop, on {B}." in told
+
+
+def test_a_question_about_the_program_touches_no_node() -> None:
+    told = on_one_line(Asked(31))
+
+    assert "If yes No node is touched. All 2 ranks of llama" in told
+    assert "it starts again from there at once." in told
+
+
+def test_a_question_about_a_node_without_a_job_says_so() -> None:
+    def without_job(it: Incident) -> None:
+        incident = it.ports.incidents.incidents[it.id]  # type: ignore[attr-defined]
+        it.ports.incidents.incidents[it.id] = replace(incident, job_id=None)  # type: ignore[attr-defined]
+
+    assert "No job of ours runs on it." in on_one_line(Asked(prepare=without_job))
+
+
+@pytest.mark.parametrize(("answer", "word"), list(zip(Answer, ("Approve", "Refuse"), strict=True)))
+def test_the_page_says_what_its_button_does(answer: Answer, word: str) -> None:
+    it = Asked()
+
+    page = approval_page.question(it.ports.incidents.history(it.id), it.asked.turn, answer, it.ports)
+
+    does = {"Approve": "All 2 ranks of llama", "Refuse": "stays in service, with whatever runs on it"}
+    assert f"What “{word}” does" in page
+    assert does[word] in page
 
 
 def test_the_wait_is_there_before_the_question_goes_out() -> None:
@@ -268,7 +331,7 @@ def test_the_page_shows_what_is_asked_and_escapes_what_a_node_has_said() -> None
     evil = history.incident.root.model_copy(update={"evidence": "<script>alert(1)</script>"})
 
     page = approval_page.question(
-        replace(history, incident=replace(history.incident, root=evil)), it.asked.turn, Answer.approve
+        replace(history, incident=replace(history.incident, root=evil)), it.asked.turn, Answer.approve, it.ports
     )
 
     assert "&lt;script&gt;" in page

@@ -358,7 +358,7 @@ def test_an_old_link_shows_the_question_that_it_answers() -> None:
     story = waited(Story(xid(79), policy=APPROVE), Outcome.DONE).isolated().rebooted().failed()
     story.then(Outcome.UNKNOWN)
 
-    page = approval_page.question(story.history, 1, Answer.approve)
+    page = approval_page.question(story.history, 1, Answer.approve, memory_ports())
 
     assert "isolate the node, reboot it" in page
     assert "go on with a replacement" not in page
