@@ -3,7 +3,8 @@
 import getpass
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated
@@ -32,6 +33,7 @@ Table = Annotated[str, typer.Option(help="the state table")]
 Why = Annotated[str, typer.Option(help="goes on record, with your name")]
 AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
 FAILED = 1
+LOOK_EVERY = 0.5  # seconds
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -91,6 +93,15 @@ def seconds_of(text: str) -> int:
     if found is None:
         refuse(f"{text!r} is no length of time; give 90s, 30m, 2h or 1d")
     return int(found[1]) * _UNITS[found[2]]
+
+
+def within(seconds: float, look: Callable[[], str | None], sleep: Callable[[float], None] = time.sleep) -> str | None:
+    """What `look` finds, asked again and again for so long. None: nothing."""
+    for _ in range(int(seconds / LOOK_EVERY)):
+        if (found := look()) is not None:
+            return found
+        sleep(LOOK_EVERY)
+    return look()
 
 
 def put_request(event: HealthEvent, bus: str = names.BUS) -> None:

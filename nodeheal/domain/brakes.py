@@ -130,7 +130,7 @@ def out_of_date(say: Spell, seen: Progress, case: Case) -> Decision | None:
         told = "the node has passed its diagnostics since"
     elif Awaited.BREAKER in seen.waited and _is_stale(say, last_seen_at):
         told = f"the breaker was reset, and it is older than {say.policy.breaker.stale_seconds} s"
-        key = f"breaker/{around.pool.name}/reset/{around.pool.breaker_reset_at:%Y-%m-%dT%H:%M:%S}"
+        key = correlate.reset_key(around.pool)
     if not told:
         return None
     # Held back, not dealt with: if the node shows it again, that is news.
