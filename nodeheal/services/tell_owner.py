@@ -66,8 +66,9 @@ def _comes_back(about: About) -> bool:
     """Whether the job was taken from its node, and is to be started again. What is left to a human is told then."""
     if not about.seen.is_isolated or about.job.state is JobState.COMPLETED or about.fault.action is Action.ISOLATE:
         return False
-    is_stopped_by_us = about.history.incident.incident_id in about.run.end_awaited_by
-    return is_stopped_by_us or about.fault.next_rung is not NextRung.job_end
+    if about.history.incident.incident_id in about.run.end_awaited_by:
+        return True  # it was stopped for this
+    return about.fault.next_rung is not NextRung.job_end and not about.run.is_running
 
 
 def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolicy) -> About | None:
