@@ -30,11 +30,11 @@ WAIT_SECONDS = 60.0
 XID_79 = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
 
 
-@dataclass(frozen=True)
 # As the services spell it: JSON, S3 and queries, EC2, SNS.
 DENIALS = ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation", "AuthorizationError")
 
 
+@dataclass(frozen=True)
 class Operator:
     """A person at a terminal, with credentials of a role that has the managed policy."""
 
