@@ -5,11 +5,9 @@ A GET only shows a page, since mail scanners follow links. What a person sends f
 
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 
-from lambdas.composition import Event, emit, links, logger, ports
-from nodeheal.contract import metrics
+from lambdas.composition import Event, links, logger, ports
 from nodeheal.domain.approval import LinkRefused
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.measures import Measure
 from nodeheal.services import approval_page
 from nodeheal.services.answer_approval import answer_approval
 
@@ -32,6 +30,9 @@ def handler(event: Event, context: object) -> Event:
     except (LinkRefused, NotFound) as refused:
         logger().warning("approval link refused", extra={"why": str(refused), "from": _from(request)})
         status, page = 403, approval_page.refusal(str(refused))
+    except approval_page.FormRefused as odd:
+        logger().warning("approval form refused", extra={"why": str(odd), "from": _from(request)})
+        status, page = 400, approval_page.refusal(str(odd), "Nothing was sent")
     return {"statusCode": status, "headers": _HEADERS, "body": page}
 
 
@@ -39,13 +40,13 @@ def _answer(request: APIGatewayProxyEventV2) -> tuple[int, str]:
     query = dict(request.query_string_parameters or {})
     question, answer = links().read(query, ports().clock())
     if request.http_method != "POST":
-        return 200, approval_page.question(ports().incidents.history(question.incident_id), question.turn, answer)
-    who, why = approval_page.read_form(request.decoded_body or "")
+        history = ports().incidents.history(question.incident_id)
+        return 200, approval_page.question(history, question.turn, answer, ports())
+    kind = request.headers.get("content-type", "")
+    who, why = approval_page.read_form(kind, request.body or "", is_base64=bool(request.is_base64_encoded))
     by = f"{who} (link, from {_from(request)})"
     answered = answer_approval(question, answer, by, why, ports())
     logger().info("approval answered", extra={"incident": question.incident_id, "taken": answered.is_taken, "by": by})
-    if answered.is_taken:
-        emit(lambda: [Measure(metrics.APPROVALS_ANSWERED, at=(answer.value,))])
     return (200 if answered.is_taken else 409), approval_page.outcome(answered)
 
 

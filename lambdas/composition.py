@@ -92,6 +92,7 @@ def ports() -> Ports:
             bus=os.environ.get(names.ENV_BUS, names.BUS),
             topic_arn=os.environ.get(names.ENV_TOPIC_ARN, ""),
             quarantine_url=os.environ.get(names.ENV_QUARANTINE_URL, ""),
+            owners_topic_arn=os.environ.get(names.ENV_OWNERS_TOPIC_ARN, ""),
         ),
         evidence_bucket=os.environ.get(names.ENV_EVIDENCE_BUCKET, ""),
         runbooks=os.environ.get(names.ENV_RUNBOOKS, ""),

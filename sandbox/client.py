@@ -21,10 +21,12 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from nodeheal.adapters.aws.owners import filter_for
 from nodeheal.contract import names
+from nodeheal.domain.owner import Owner
 from sandbox import deployment, processes
 from sandbox.machine_orders import MachineOrders
-from sandbox.mailbox import Mailbox
+from sandbox.mailbox import OWNERS, Mailbox
 
 Json = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -67,6 +69,7 @@ class Sandbox(MachineOrders):
         self._id = secrets.token_hex(8)
         self._process: subprocess.Popen[bytes] | None = None
         self._mailbox: Mailbox | None = None
+        self._owners_mailbox: Mailbox | None = None
         self.client = cache(self._client)
 
     @property
@@ -182,9 +185,18 @@ class Sandbox(MachineOrders):
         self._mailbox = Mailbox(self.client("sqs"))
         self._mailbox.subscribe(self.client("sns"), self.outputs["TopicArn"])
 
+    def subscribe_owner(self, owner: Owner) -> None:
+        """The same for the owner of a job, with the filter that `nodeheal owners subscribe` sets."""
+        self._owners_mailbox = Mailbox(self.client("sqs"), OWNERS)
+        self._owners_mailbox.subscribe(self.client("sns"), self.outputs["OwnersTopicArn"], filter_for(owner))
+
     def mails(self) -> list[tuple[str, str]]:
-        """(subject, body) of every email so far, in order of arrival."""
+        """(subject, body) of every email to the operators so far, in order of arrival."""
         return self._mailbox.read() if self._mailbox else []
+
+    def owner_mails(self) -> list[tuple[str, str]]:
+        """The same of those to the owner."""
+        return self._owners_mailbox.read() if self._owners_mailbox else []
 
     def open_link(self, link: str, form: dict[str, str] | None = None) -> tuple[int, str]:
         """Open a link of an email as a person's browser does, or send its page's form; status and page."""

@@ -1,22 +1,22 @@
-"""An operator's inbox: a queue that is subscribed to the alerts topic."""
+"""A person's inbox: a queue that is subscribed to a topic, as an email address would be."""
 
 import json
 from typing import Any
 
-QUEUE = "nodeheal-mailbox"
+OPERATORS, OWNERS = "nodeheal-mailbox", "nodeheal-owner-mailbox"
 BATCH = 10
 
 
 class Mailbox:
     """Collects what the topic sends."""
 
-    def __init__(self, sqs: Any) -> None:
+    def __init__(self, sqs: Any, queue: str = OPERATORS) -> None:
         self._sqs = sqs
-        self._url = sqs.create_queue(QueueName=QUEUE)["QueueUrl"]
+        self._url = sqs.create_queue(QueueName=queue)["QueueUrl"]
         self._mails: list[tuple[str, str]] = []
 
-    def subscribe(self, sns: Any, topic_arn: str) -> None:
-        """From now on, get what is published there. Raw delivery stays off: it would lose the subject."""
+    def subscribe(self, sns: Any, topic_arn: str, filter_policy: str = "") -> None:
+        """From now on, get what is published there and passes the filter. Raw delivery would lose the subject."""
         known = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
         queue_arn = known["Attributes"]["QueueArn"]
         statement = {
@@ -28,7 +28,8 @@ class Mailbox:
         }
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
         self._sqs.set_queue_attributes(QueueUrl=self._url, Attributes={"Policy": policy})
-        sns.subscribe(TopicArn=topic_arn, Protocol="sqs", Endpoint=queue_arn)
+        chosen = {"FilterPolicy": filter_policy} if filter_policy else {}
+        sns.subscribe(TopicArn=topic_arn, Protocol="sqs", Endpoint=queue_arn, Attributes=chosen)
 
     def read(self) -> list[tuple[str, str]]:
         """(subject, body) of every email so far, in order of arrival."""

@@ -76,11 +76,14 @@ def authorise_ourselves(ssm: JsonService, *queries: QueryService) -> None:
 
 
 def know_event_sources() -> None:
-    """events:source and events:detail-type, the condition keys of PutEvents: the emulator has neither."""
+    """The condition keys of PutEvents (events:source, events:detail-type) and Subscribe (sns:Protocol)."""
     original = _attribute(iam_actions, "request_tag_context")
 
     def context(service: str, action: str, body: bytes, parameters: Json) -> Json:
         found: Json = original(service, action, body, parameters)
+        if action == "sns:Subscribe":
+            protocol = parameters.get("Protocol", "")
+            return {**found, "sns:Protocol": protocol[0] if isinstance(protocol, list) else protocol}
         if action != "events:PutEvents":
             return found
         entries = json.loads(body or b"{}").get("Entries", [])

@@ -47,6 +47,7 @@ def make_report(story: Story) -> dict[str, Any]:
         "incident": _incident(told, history),
         "executions": executions(story.sandbox),
         "emails": [{"subject": subject, "body": body} for subject, body in told.mails],
+        "owner_emails": [{"subject": subject, "body": body} for subject, body in told.owner_mails],
     }
 
 
@@ -71,6 +72,9 @@ def judge(story: Story, report: dict[str, Any]) -> Verdict:
     subjects = [email["subject"] for email in report["emails"]]
     if len(subjects) != len(expected.mails) or not all(map(str.startswith, sorted(subjects), sorted(expected.mails))):
         wrong.append(f"emails should have come that begin with {expected.mails}, not {subjects}")
+    owned = [email["subject"] for email in report["owner_emails"]]
+    if len(owned) != len(story.owner_mails) or not all(map(str.startswith, owned, story.owner_mails)):
+        wrong.append(f"emails to the owner should have come that begin with {story.owner_mails}, not {owned}")
     return Verdict(tuple(wrong))
 
 

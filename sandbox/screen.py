@@ -133,6 +133,9 @@ def show_summary(console: Console, report: dict[str, Any], verdict: Verdict, tol
     console.print(_numbers(report, told))
     for email in report["emails"]:
         console.print(Panel(Text(f"{email['subject']}\n\n{email['body'].strip()}"), title="email", border_style="blue"))
+    for email in report["owner_emails"]:
+        told_owner = Text(f"{email['subject']}\n\n{email['body'].strip()}")
+        console.print(Panel(told_owner, title="email to the owner of the job", border_style="magenta"))
     console.print(_paths(report["executions"]))
     console.print(Text(f"Look closer: the report with the whole timeline is {where}", style="dim"))
     if verdict.is_right:

@@ -24,6 +24,7 @@ ECC = "NVRM: Xid (PCI:0000:b9:00): 48, pid=<unknown>, name=<unknown>, An uncorre
 RECOVERED, HUMAN = SUBJECTS[Ending.RECOVERED], SUBJECTS[Ending.HANDED_TO_A_HUMAN]
 OBSERVED = SUBJECTS[Ending.OBSERVED_ONLY]
 QUESTION, TRIPPED, NO_CAPACITY = "[nodeheal] approve?", "[nodeheal] breaker open", "[nodeheal] no capacity"
+DROPPED = "[nodeheal] breaker reset"
 STALE = timedelta(hours=1)
 
 
@@ -231,7 +232,7 @@ STORIES: dict[str, Named] = {
             breaks=3,
             kills=False,
             moves=(_breaker_is_reset,),
-            expects=_expects(Ending.OBSERVED_ONLY, True, False, TRIPPED, OBSERVED),
+            expects=_expects(Ending.OBSERVED_ONLY, True, False, TRIPPED, DROPPED),
         ),
     ),
     "two-faults": Named(

@@ -21,6 +21,7 @@ from nodeheal.domain.catalog import find
 from nodeheal.domain.incident import Incident, TimelineEntry
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
+from nodeheal.domain.owner import Owner
 from nodeheal.services.launch_gang import submit_job
 from sandbox.client import NodeHandle, Sandbox, free_port
 from sandbox.training import Training
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from nodeheal.ports import Ports
 
 JOB = "llama-pretrain"
+OWNER = Owner("ada@example.com", "Ada")
 GANG_NODES = 2
 READY_SECONDS = 90.0  # a machine that is busy with other things boots slowly
 TRAINING_SECONDS = 60.0
@@ -152,6 +154,7 @@ class Told:
     training: Training | None = None
     job_state: JobState | None = None
     mails: list[tuple[str, str]] = field(default_factory=list)
+    owner_mails: list[tuple[str, str]] = field(default_factory=list)
     is_over: bool = False
 
 
@@ -181,6 +184,7 @@ class Story:
     def play(self) -> Told:
         """From the first node to the last email. Raises StoryError when it does not get that far."""
         self.sandbox.subscribe_mailbox()
+        self.sandbox.subscribe_owner(OWNER)
         self._boot_nodes()
         self._start_training()
         self._left = list(self.script.moves)
@@ -242,6 +246,7 @@ class Story:
                 "TRAINER_DIRECTORY": str(directory),
             },
             master_port=free_port(),
+            owner=OWNER,
         )
         gang = [self._node(handle) for handle in self._handles[:GANG_NODES]]
         submit_job(job, gang, self.ports)
@@ -300,7 +305,25 @@ class Story:
         self._read_training()
         if told.incident is None or told.incident.ending is None or self._left:
             return False
-        return len(told.mails) >= len(self.script.expected.mails) and told.job_state is not JobState.RUNNING
+        is_told = len(told.mails) >= len(self.script.expected.mails) and len(told.owner_mails) >= len(self.owner_mails)
+        return is_told and told.job_state is not JobState.RUNNING
+
+    @property
+    def owner_mails(self) -> tuple[str, ...]:
+        """How the subjects of the emails to the job's owner should begin: about what was done to it, and nothing else.
+
+        A job that is left alone, or that finishes by itself, is no news.
+        """
+        expected, subject = self.script.expected, f"[nodeheal] {JOB}"
+        stopped = (f"{subject} has stopped",) if self._was_isolated else ()
+        if expected.restarts:
+            return (*stopped, f"{subject} runs again")
+        return () if expected.finishes else (*stopped, f"{subject} is down")
+
+    @property
+    def _was_isolated(self) -> bool:
+        lines = self.told.lines
+        return any(kind == "progress" and text.endswith("takes no new work (draining)") for _, kind, text in lines)
 
     def _find_incident(self) -> Incident | None:
         """The one of the node that the story is about; others may fail with it."""
@@ -339,6 +362,10 @@ class Story:
             if number >= len(self.told.mails):
                 self._line(time.time(), "mail", f"email: {subject}")
         self.told.mails = mails
+        for number, (subject, _) in enumerate(owned := self.sandbox.owner_mails()):
+            if number >= len(self.told.owner_mails):
+                self._line(time.time(), "mail", f"email to {OWNER}, the owner of the job: {subject}")
+        self.told.owner_mails = owned
 
     def _line(self, at: float, kind: str, text: str) -> None:
         self.told.lines.append((at, kind, text))

@@ -115,7 +115,7 @@ FUNCTIONS = (
         timeout_seconds=55,  # a run begins with no further pool after 30 s
         is_event_driven=True,
     ),
-    FunctionSpec("decide_next_step", (READ_POLICY, SEE_COMMAND), keep_warm=True),
+    FunctionSpec("decide_next_step", (ANNOUNCE, READ_POLICY, SEE_COMMAND), keep_warm=True),
     FunctionSpec(
         "isolate_node",
         (FIND_NODE, *SEE_MACHINES, *SWITCH_NODE, *_SEE_GUESTS, *_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME),
@@ -144,13 +144,14 @@ FUNCTIONS = (
     FunctionSpec("wait_for_news", (RESUME, ANNOUNCE)),
     FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE)),
     FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME)),
-    FunctionSpec("stop_gang", (*_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME)),
+    FunctionSpec("stop_gang", (*_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME)),
     FunctionSpec(
         "launch_gang",
         (
             FIND_NODE,
             *START_TASK,
             STOP_TASK,
+            SEE_TASKS,
             READ_POLICY,
             RESUME,
         ),
@@ -166,7 +167,11 @@ FUNCTIONS = (
     ),
     FunctionSpec("end_incident", (FIND_NODE, *START_TASK, ANNOUNCE, READ_POLICY, RESUME)),
     FunctionSpec("validate_policy"),
-    FunctionSpec("notify", (Permission("tell the operators", ("sns:Publish",), ("{topic}",)),), is_event_driven=True),
+    FunctionSpec(
+        "notify",
+        (Permission("tell the operators, or the owner of a job", ("sns:Publish",), ("{topic}", "{owners_topic}")),),
+        is_event_driven=True,
+    ),
 )
 
 

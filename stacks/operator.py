@@ -105,6 +105,12 @@ DRILL = (
         "see whether the node has taken the drill; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
     ),
 )
+SUBSCRIBE_OWNER = Permission(
+    "ask the owner of a job for a yes to emails about it: by email, and from no other topic",
+    ("sns:Subscribe",),
+    ("{owners_topic}",),
+    {"StringEquals": {"sns:Protocol": "email"}},
+)
 _FIND = (FIND_NODE, SEE_NODE)
 _DECIDE = (READ, WRITE, RESUME)
 _POLICY = (FIND_POLICY, READ_POLICY)
@@ -130,6 +136,7 @@ COMMANDS: Mapping[str, tuple[Permission, ...]] = {
     "nodes isolate": (READ, ASK),
     "nodes reboot": (READ, ASK),
     "nodes replace": (READ, ASK),
+    "owners subscribe": (SUBSCRIBE_OWNER,),
     "policy show": _POLICY,
     "policy apply": (*_POLICY, CHANGE_POLICY),
     "policy rollback": (*_POLICY, CHANGE_POLICY),

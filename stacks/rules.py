@@ -85,7 +85,7 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
         ),
         Route(
             "IncidentTold",
-            "An incident ended, waits for capacity or a reset breaker, or asks for approval: tell the operators",
+            "An incident ended, waits or asks: tell the operators. A job was stopped or runs again: tell its owner",
             "notify",
             True,
             events.EventPattern(
@@ -95,6 +95,7 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
                     names.INCIDENT_CLOSED,
                     names.INCIDENT_ESCALATED,
                     names.INCIDENT_WAITING,
+                    names.JOB_NEWS,
                 ],
             ),
         ),

@@ -35,6 +35,10 @@ class StateStack(cdk.Stack):
         self.table = self._table(settings)
         self.bus = events.EventBus(self, "Bus", event_bus_name=names.BUS, description="What nodes and nodeheal say")
         self.topic = self._topic(settings)
+        # A topic of its own: whoever may read here reads no page, and no link with which a recovery is approved.
+        self.owners_topic = sns.Topic(
+            self, "OwnersTopic", topic_name=names.OWNERS_TOPIC, display_name="nodeheal", enforce_ssl=True
+        )
         self.event_dlq = self._queue("EventDlq", "nodeheal-events-dead")
         self.event_queue = self._queue("EventQueue", "nodeheal-events", self.event_dlq)
         self.quarantine = self._queue("Quarantine", "nodeheal-quarantine")
@@ -92,7 +96,7 @@ class StateStack(cdk.Stack):
         return bucket
 
     def _topic(self, settings: Settings) -> sns.Topic:
-        topic = sns.Topic(self, "Topic", topic_name="nodeheal-alerts", display_name="nodeheal", enforce_ssl=True)
+        topic = sns.Topic(self, "Topic", topic_name=names.ALERTS_TOPIC, display_name="nodeheal", enforce_ssl=True)
         for email in settings.alert_emails:
             topic.add_subscription(subscriptions.EmailSubscription(email))
         # A topic with a policy of its own has lost the default one, which lets the account's alarms speak.
@@ -182,6 +186,7 @@ class StateStack(cdk.Stack):
             "TableName": self.table.table_name,
             "BusName": self.bus.event_bus_name,
             "TopicArn": self.topic.topic_arn,
+            "OwnersTopicArn": self.owners_topic.topic_arn,
             "NodeRoleArn": self.node_role.role_arn,
             "EventQueueUrl": self.event_queue.queue_url,
             "EventDlqUrl": self.event_dlq.queue_url,

@@ -3,7 +3,8 @@
 import getpass
 import re
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
@@ -18,6 +19,8 @@ from nodeheal.adapters.aws.console import execution_arn
 from nodeheal.adapters.aws.drills import SsmDrills
 from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.owners import SnsOwners
+from nodeheal.adapters.aws.owners import topic_arn as owners_topic
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.adapters.aws.ports import aws_ports, clock
 from nodeheal.cli.say import refuse
@@ -32,6 +35,7 @@ Why = Annotated[str, typer.Option(help="goes on record, with your name")]
 AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
 FAILED = 1
 SHOWN = 20  # pools in a complaint
+LOOK_EVERY = 0.5  # seconds
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -77,6 +81,12 @@ def drills() -> SsmDrills:
     return SsmDrills(partial(client_once, "ssm"), clock)
 
 
+def owners() -> SnsOwners:
+    """The subscriptions of job owners, in the account and Region of the caller."""
+    sts = client("sts")
+    return SnsOwners(client("sns"), owners_topic(sts.get_caller_identity()["Arn"], sts.meta.region_name))
+
+
 def policy() -> RecoveryPolicy:
     """The policy document that is in force."""
     return parse_policy(PolicyDocuments(client("appconfig")).in_force().text)
@@ -102,6 +112,15 @@ def seconds_of(text: str) -> int:
     if found is None:
         refuse(f"{text!r} is no length of time; give 90s, 30m, 2h or 1d")
     return int(found[1]) * _UNITS[found[2]]
+
+
+def within(seconds: float, look: Callable[[], str | None], sleep: Callable[[float], None] = time.sleep) -> str | None:
+    """What `look` finds, asked again and again for so long. None: nothing."""
+    for _ in range(int(seconds / LOOK_EVERY)):
+        if (found := look()) is not None:
+            return found
+        sleep(LOOK_EVERY)
+    return look()
 
 
 def put_request(event: HealthEvent, bus: str = names.BUS) -> None:

@@ -18,7 +18,7 @@ from nodeheal.domain.node import Node
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.look_at_node import look_at_node
 from nodeheal.services.release_node import release_node
-from nodeheal.services.request_action import request_action
+from nodeheal.services.request_action import request_action, taken_by
 from nodeheal.services.retire_node import retire_node
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app = typer.Typer(
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="its id: i-… or mi-…")]
 NO_JOB = "none"
+TAKEN_SECONDS = 10  # from the bus to the table takes one, with a cold start three
 
 
 @app.command("list")
@@ -152,6 +153,15 @@ def replace(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
 def _ask(node: str, action: Action, why: str, table: str) -> None:
     reason = connect.on_record(why)
     with clearly():
-        event = request_action(node, action, reason, connect.ports(table))
+        world = connect.ports(table)
+        event = request_action(node, action, reason, world)
         connect.put_request(event)
-    say(f"asked for; it is incident {incident_id_of(event)}: `nodeheal incidents show {incident_id_of(event)}`")
+        taken = connect.within(TAKEN_SECONDS, lambda: taken_by(event, world))
+    own = incident_id_of(event)
+    show = f"`nodeheal incidents show {taken or own}`"
+    if taken is None:
+        say(f"asked for; it was not taken within {TAKEN_SECONDS} s. It will be incident {own}: {show}")
+    elif taken == own:
+        say(f"asked for; it is incident {own}: {show}")
+    else:
+        say(f"{node} has an open incident since a moment ago: it is part of {taken} now and begins nothing: {show}")

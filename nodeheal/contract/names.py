@@ -18,6 +18,7 @@ INCIDENT_CLOSED = "Incident Closed"
 INCIDENT_ESCALATED = "Incident Escalated"
 INCIDENT_WAITING = "Incident Waiting"
 APPROVAL_REQUESTED = "Approval Requested"
+JOB_NEWS = "Job News"  # to the owner of a job
 
 # Where an event's `source` begins so, somebody other than the node's agent says it.
 OUTSIDE_SOURCES = ("aws.", "nodeheal.")
@@ -75,6 +76,7 @@ GUEST_PREFIX = "nodeheal-guest"
 ENV_TABLE = "NODEHEAL_TABLE"
 ENV_BUS = "NODEHEAL_BUS"
 ENV_TOPIC_ARN = "NODEHEAL_TOPIC_ARN"
+ENV_OWNERS_TOPIC_ARN = "NODEHEAL_OWNERS_TOPIC_ARN"
 ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
 ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
@@ -97,6 +99,11 @@ POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
 METRICS_NAMESPACE = "nodeheal"
+
+# Topics --------------------------------------------------------------------------------------------------------------
+ALERTS_TOPIC = "nodeheal-alerts"
+OWNERS_TOPIC = "nodeheal-job-owners"
+OWNER_ATTRIBUTE = "owner"  # of a message to a job's owner: his subscription lets no other message through
 
 # The bucket ----------------------------------------------------------------------------------------------------------
 # Bucket names are one namespace for everybody: account and Region make this one ours.

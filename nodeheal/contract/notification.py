@@ -23,6 +23,8 @@ class Notification(Frozen):
     node_id: str | None = None
     family: Family | None = Field(default=None, description="of the fault that it began with")
     escalation: Escalation | None = Field(default=None, description="why a human is needed; names the runbook")
+    job_id: str | None = Field(default=None, description="the job that it is about, where it is about one")
+    owner: str | None = Field(default=None, description="the job's owner, to whom it goes; nobody: to the operators")
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -34,5 +36,7 @@ class Notification(Frozen):
             "node": self.node_id,
             "family": self.family.value if self.family else None,
             "escalation": self.escalation.value if self.escalation else None,
+            "job": self.job_id,
+            "owner": self.owner,
         }
         return {name: value for name, value in known.items() if value}

@@ -52,6 +52,7 @@ class Decision(Frozen):
     fault_at: UtcTime | None = Field(default=None, description="when that fault was last seen")
     is_held_back: bool = Field(default=False, description="a brake kept nodeheal from acting: what is repeated is news")
     awaits: Awaited | None = Field(default=None, description="for WAIT: what for")
+    due_at: UtcTime | None = Field(default=None, description="for WAIT: until when, whatever wakes it meanwhile")
     page_key: str | None = Field(default=None, description="pages with the same key are one page")
     diagnostics_level: int | None = Field(default=None, ge=1, le=4)
     ending: Ending | None = Field(default=None, description="for CLOSE and ESCALATE")

@@ -165,6 +165,10 @@ class Phase(_Word):
     WAITS = "WAITS"  # the incident waits for something that people can hasten
     ENDED = "ENDED"  # the incident is over
     NEWS = "NEWS"  # of many nodes, and no one incident's
+    # To the owner of one job
+    STOPPED = "STOPPED"  # the job was stopped for a recovery
+    RUNS_AGAIN = "RUNS_AGAIN"  # the job was started again
+    HANDED_OVER = "HANDED_OVER"  # the job is down, and a human must bring it back
 
 
 class Escalation(_Word):

@@ -96,14 +96,15 @@ def breaker(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
         return None
     text = cause.text if cause else pool.breaker_why
     key = cause.key if cause else correlate.breaker_key(pool)
-    waited = seen.waited.get(Awaited.BREAKER)
-    if waited is not None and waited.outcome is Outcome.TIMED_OUT:
-        told = f"{fault.title}: {text}; nobody has reset the breaker in time, so this is a human's"
-        return say.hand_over(Escalation.BREAKER_OVERDUE, told, page_key=f"{key}/overdue")
     isolated = "; this one stays isolated" if seen.is_isolated else ""
     told = f"{fault.title}: {text}. The cause is not in the nodes: none is touched until a human resets the breaker"
-    told += isolated
-    return say.wait(Awaited.BREAKER, told, say.policy.deadlines.breaker_seconds, fault.action, key)
+    seconds, waited = say.policy.deadlines.breaker_seconds, seen.waited.get(Awaited.BREAKER)
+    if waited is None or waited.outcome is not Outcome.TIMED_OUT:
+        wait = say.wait_on(seen, Awaited.BREAKER, f"{told}{isolated}", seconds, fault.action, key)
+        if wait is not None:
+            return wait
+    late = f"{fault.title}: {text}; nobody has reset the breaker in time, so this is a human's"
+    return say.hand_over(Escalation.BREAKER_OVERDUE, late, page_key=f"{key}/overdue")
 
 
 def why_trip(history: History, policy: RecoveryPolicy, now: datetime) -> CommonCause | None:
@@ -129,7 +130,7 @@ def out_of_date(say: Spell, seen: Progress, case: Case) -> Decision | None:
         told = "the node has passed its diagnostics since"
     elif Awaited.BREAKER in seen.waited and _is_stale(say, last_seen_at):
         told = f"the breaker was reset, and it is older than {say.policy.breaker.stale_seconds} s"
-        key = f"breaker/{around.pool.name}/reset/{around.pool.breaker_reset_at:%Y-%m-%dT%H:%M:%S}"
+        key = correlate.reset_key(around.pool)
     if not told:
         return None
     # Held back, not dealt with: if the node shows it again, that is news.

@@ -16,6 +16,8 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.surroundings import Sighting
 
+_RESETS = "breaker-reset/"
+
 
 def climb(fault: Fault, history: History, policy: RecoveryPolicy) -> Fault:
     """The fault at the rung that its repetition has brought it to."""
@@ -189,6 +191,16 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
     what, count = max(causes.items(), key=lambda item: (item[1], item[0]))
     text = f"{len(failing)} nodes of the pool fail together, {count} of them with {what}"
     return CommonCause(text, f"breaker/{event.pool}/{what}/{began:%Y-%m-%dT%H}")
+
+
+def reset_key(pool: Pool) -> str:
+    """Names what one reset of a pool's breaker drops: all of it is one email."""
+    return f"{_RESETS}{pool.name}/{pool.breaker_reset_at:%Y-%m-%dT%H:%M:%S}"
+
+
+def is_dropped_by_reset(page_key: str | None) -> bool:
+    """Whether a decision's page is about that."""
+    return page_key is not None and page_key.startswith(_RESETS)
 
 
 def breaker_key(pool: Pool) -> str:

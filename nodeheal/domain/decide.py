@@ -85,14 +85,14 @@ def _wait_for_job(say: Spell, seen: Progress, fault: Fault) -> Decision:
     held = brakes.held_back(say, seen, fault.climbed(brakes.AT_JOB_END))
     if held is not None:
         return held
-    waited = seen.waited.get(Awaited.JOB_END)
-    if waited is not None and waited.outcome is Outcome.TIMED_OUT:
-        return say.hand_over(
-            Escalation.JOB_OUTLASTS_THE_WAIT,
-            f"{fault.title}: the job has not ended in time; a {wanted.lower()} is due when it has",
-        )
-    why = f"{fault.short_why} Waiting for the job to end; then {WITH_ARTICLE[wanted]}."
-    return say.wait(Awaited.JOB_END, f"{fault.title}: {why}", say.policy.deadlines.job_end_seconds)
+    waited, seconds = seen.waited.get(Awaited.JOB_END), say.policy.deadlines.job_end_seconds
+    why = f"{fault.title}: {fault.short_why} Waiting for the job to end; then {WITH_ARTICLE[wanted]}."
+    if waited is None or waited.outcome is not Outcome.TIMED_OUT:
+        wait = say.wait_on(seen, Awaited.JOB_END, why, seconds)
+        if wait is not None:
+            return wait
+    late = f"{fault.title}: the job has not ended in time; a {wanted.lower()} is due when it has"
+    return say.hand_over(Escalation.JOB_OUTLASTS_THE_WAIT, late)
 
 
 def _or_the_rest(say: Spell, seen: Progress, case: Case, otherwise: Decision) -> Decision:

@@ -21,6 +21,8 @@ def heal(say: Spell, seen: Progress, case: Case) -> Decision:
     fault = case.fault
     if seen.isolation is not None and not seen.is_isolated:
         return _not_isolated(say, seen, fault)
+    if seen.returned is None and say.history.surroundings.is_taken_away:
+        return _taken_away(say, seen, case)
     if seen.awaits_proof:
         return _prove(say, seen)
     if seen.returned is not None and seen.contradiction:
@@ -54,6 +56,15 @@ def _not_isolated(say: Spell, seen: Progress, fault: Fault) -> Decision:
         )
     told = f"{fault.title}: {seen.isolation.reason}. Waiting in line for a slot"
     return say.wait(Awaited.BUDGET, told, left, fault.action)
+
+
+def _taken_away(say: Spell, seen: Progress, case: Case) -> Decision:
+    """A human has given the node back, or up, while this waited: that was the last word on it."""
+    told = f"{case.fault.title}: {say.history.incident.node_id} was given back or retired by hand; nothing more is done"
+    is_owed = _owes_job(say, seen, case) and seen.restart is None
+    if is_owed and not say.history.surroundings.job_is_running:
+        return say.hand_over(Escalation.JOB_NOT_RESTARTED, f"{told}, and {say.job_id} is down")
+    return say.close(Ending.OBSERVED_ONLY, told, is_held_back=True)
 
 
 def _prove(say: Spell, seen: Progress) -> Decision:
@@ -161,11 +172,8 @@ def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
 
 def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
     """Restart the job once. None when there is nothing (more) to restart."""
-    if say.job_id is None or (seen.restart and seen.restart.outcome is Outcome.DONE):
+    if not _owes_job(say, seen, case):
         return None
-    killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in case.beside) and seen.restart is None
-    if case.fault.next_rung is NextRung.job_end and not killed_the_job:
-        return None  # its job had ended by itself before anything was touched
     if seen.restart and seen.job_is_left_to:
         return None
     if seen.restart:
@@ -175,6 +183,14 @@ def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
     return say.step(
         Step.RESTART_WORKLOAD, f"restart the whole gang from its last checkpoint, {where}", Action.RESTART_WORKLOAD
     )
+
+
+def _owes_job(say: Spell, seen: Progress, case: Case) -> bool:
+    """Whether the job is still to be brought back. One that had ended by itself before anything was touched is not."""
+    if say.job_id is None or (seen.restart and seen.restart.outcome is Outcome.DONE):
+        return False
+    killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in case.beside) and seen.restart is None
+    return case.fault.next_rung is not NextRung.job_end or killed_the_job
 
 
 def _ended(say: Spell, seen: Progress, fault: Fault) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nodeheal.contract.vocabulary import JobState
+from nodeheal.domain.owner import Owner
 
 # How a stop reason begins when a task was asked to end; translators of foreign events spell it so.
 STOPPED_BY_REQUEST = "UserInitiated"
@@ -79,4 +80,5 @@ class Job:
     master_port: int = 29500
     state: JobState = JobState.RUNNING
     current_run: int = 0
+    owner: Owner | None = None  # who is told what becomes of it, beside the operators
     version: int = 0

@@ -43,6 +43,7 @@ class Progress:
     returned: StepResult | None = None
     restart: StepResult | None = None
     waited: dict[Awaited, StepResult] = field(default_factory=dict)  # by what for, the last time
+    due: dict[tuple[Awaited, str], datetime] = field(default_factory=dict)  # when a wait is over, by its page's key
     approvals: dict[Action, StepResult] = field(default_factory=dict)  # a human's answers, by what was asked
     missing: StepResult | None = None  # the last try of a replacement for which there was no capacity
     capacity_tries: int = 0
@@ -150,6 +151,8 @@ def _fold_wait(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.approvals[decision.action] = result
     elif decision.awaits is not None:
         seen.waited[decision.awaits] = result
+    if decision.awaits is not None and decision.due_at is not None:
+        seen.due.setdefault((decision.awaits, decision.page_key or ""), decision.due_at)
     if decision.awaits is Awaited.CAPACITY:
         seen.has_waited_for_capacity = True
     if decision.awaits is Awaited.BUDGET and result.outcome is Outcome.DONE:

@@ -1,13 +1,15 @@
 """Spells decisions: fills in what every one of them carries."""
 
+import math
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import Decision, Reservation
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Step
 from nodeheal.domain.case import Case
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import Progress
 from nodeheal.domain.surroundings import accelerator_scope, job_scope, node_scope
 
 
@@ -44,6 +46,17 @@ class Spell:
             diagnostics_level=self._diagnostics_level() if step is Step.DIAGNOSE else None,
         )
 
+    def wait_on(
+        self, seen: Progress, awaits: Awaited, reason: str, seconds: int, action: Action | None = None, key: str = ""
+    ) -> Decision | None:
+        """Wait, or go on waiting: what wakes it meanwhile gives it no new time. None: the time is over.
+
+        `key`: its page's. Under another one it is another wait.
+        """
+        until = seen.due.get((awaits, key)) or self.now + timedelta(seconds=max(1, seconds))
+        left = math.ceil((until - self.now).total_seconds())
+        return self.wait(awaits, reason, left, action, key or None, until) if left > 0 else None
+
     def wait(
         self,
         awaits: Awaited,
@@ -51,6 +64,7 @@ class Spell:
         deadline_seconds: int,
         action: Action | None = None,
         page_key: str | None = None,
+        due_at: datetime | None = None,
     ) -> Decision:
         """Wait until something has happened, for so long at most. `action`: what is to come after it."""
         return self._decision(
@@ -60,6 +74,7 @@ class Spell:
             deadline_seconds=max(1, deadline_seconds),
             action=action,
             page_key=page_key,
+            due_at=due_at,
         )
 
     def close(self, ending: Ending, reason: str, is_held_back: bool = False, page_key: str | None = None) -> Decision:

@@ -49,6 +49,7 @@ class Surroundings:
     recoveries: tuple[PastRecovery, ...] = ()
     spent: Mapping[tuple[str, Action], int] = field(default_factory=dict)  # by (scope, group), in the policy's windows
     sightings: tuple[Sighting, ...] = ()  # of the whole pool, this node included
+    is_taken_away: bool = False  # the node is no longer this incident's: a human has given it back, or up
     pool: Pool = field(default_factory=lambda: Pool(""))  # its breaker and its pause
     node_paused_until: datetime | None = None
     node_paused_why: str = ""

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.approval import Answer, Question
-from nodeheal.domain.incident import History, TimelineEntry
-from nodeheal.ports import Ports, Wait
+from nodeheal.domain.incident import TimelineEntry
+from nodeheal.ports import Ports
+from nodeheal.services.recorded_answer import answer_id, answered, recorded_answer
 from nodeheal.services.steps import resume
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key
 
@@ -30,16 +30,14 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
     if wait is None or wait.deadline_at <= ports.clock():
         return _too_late(question, answer, who, ports)
     said = f"{_SAID[answer]} by {who}{f': {why}' if why else ''}"
-    entry = TimelineEntry(ports.clock(), "answer", _entry_id(question), said, answer.value)
+    entry = TimelineEntry(ports.clock(), "answer", answer_id(question), said, answer.value)
     is_first = ports.incidents.append(question.incident_id, entry)
-    first = _recorded(question, ports.incidents.history(question.incident_id)) or entry
+    first = recorded_answer(question, ports.incidents.history(question.incident_id)) or entry
     # Also for a later answer: the first one may have been recorded by a call that died before it could resume.
-    was_waiting = _resume_with(wait, first, ports)
-    if is_first and was_waiting:
-        return Answered(True, said)
-    if is_first:
-        return _refuse(question, answer, who, "the workflow had given up waiting a moment before", ports)
-    return _refuse(question, answer, who, f"it was answered before: {first.text}", ports)
+    was_waiting = resume(ports, wait, answered(StepResult.model_validate_json(wait.result_json), first, ports))
+    if not is_first:
+        return _refuse(question, answer, who, f"it was answered before: {first.text}", ports)
+    return Answered(True, said) if was_waiting else _at_the_last_moment(question, entry, answer, who, ports)
 
 
 def open_question(incident_id: str, ports: Ports) -> Question:
@@ -51,17 +49,19 @@ def open_question(incident_id: str, ports: Ports) -> Question:
     return question
 
 
-def _resume_with(wait: Wait, first: TimelineEntry, ports: Ports) -> bool:
-    """False: the workflow waits no more."""
-    outcome = Outcome.DONE if first.data == Answer.approve.value else Outcome.REFUSED
-    blank = StepResult.model_validate_json(wait.result_json)
-    known = {"outcome": outcome, "reason": first.text, "finished_at": ports.clock()}
-    return resume(ports, wait, blank.model_copy(update=known))
+def _at_the_last_moment(question: Question, entry: TimelineEntry, answer: Answer, who: str, ports: Ports) -> Answered:
+    """The workflow has given up waiting, and looks for an answer once more before it concludes anything."""
+    turns = ports.incidents.history(question.incident_id).turns
+    result = turns[question.turn - 1].result if 0 < question.turn <= len(turns) else None
+    if result is not None and result.reason != entry.text:
+        return _refuse(question, answer, who, "the workflow had given up waiting a moment before", ports)
+    asked = f"`nodeheal incidents show {question.incident_id}` says whether it came in time"
+    return Answered(True, f"{entry.text}, at the last moment: {asked}")
 
 
 def _too_late(question: Question, answer: Answer, who: str, ports: Ports) -> Answered:
     history = ports.incidents.history(question.incident_id)
-    first = _recorded(question, history)
+    first = recorded_answer(question, history)
     why = f"it was answered before: {first.text}" if first else "the time to answer is over"
     return _refuse(question, answer, who, why, ports)
 
@@ -70,14 +70,6 @@ def _refuse(question: Question, answer: Answer, who: str, why: str, ports: Ports
     """The refusal is part of the incident's story too."""
     now = ports.clock()
     text = f"an answer of {who} ({answer.value}) was refused: {why}"
-    entry_id = f"{_entry_id(question)}-refused-{now:%Y%m%dT%H%M%S%f}"
+    entry_id = f"{answer_id(question)}-refused-{now:%Y%m%dT%H%M%S%f}"
     ports.incidents.append(question.incident_id, TimelineEntry(now, "answer", entry_id, text))
     return Answered(False, why)
-
-
-def _recorded(question: Question, history: History) -> TimelineEntry | None:
-    return next((entry for entry in history.timeline if entry.entry_id == _entry_id(question)), None)
-
-
-def _entry_id(question: Question) -> str:
-    return f"answer-{question.turn:04d}"

@@ -11,6 +11,8 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import tell
 
+ASKED = "checkpoint-asked"
+
 
 def ask_for_checkpoint(
     job: Job, alive: Sequence[GangTask], request: StepRequest, ports: Ports, policy: RecoveryPolicy
@@ -27,9 +29,9 @@ def ask_for_checkpoint(
     try:
         _ask(nodes, peers, job, ports, policy)
     except Exception as error:  # a surprise here costs some steps of training; stopping here would cost the recovery
-        tell(request, ports, "checkpoint-asked", f"{job.job_id} could not be asked for a checkpoint: {error}"[:500])
+        tell(request, ports, "checkpoint-not-asked", f"{job.job_id} could not be asked for a checkpoint: {error}"[:500])
         return
-    tell(request, ports, "checkpoint-asked", f"{job.job_id} is asked for a checkpoint before it is stopped")
+    tell(request, ports, ASKED, f"{job.job_id} is asked for a checkpoint before it is stopped")
 
 
 def _ask(nodes: Sequence[Node], peers: Sequence[Node], job: Job, ports: Ports, policy: RecoveryPolicy) -> None:

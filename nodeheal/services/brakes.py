@@ -13,9 +13,17 @@ from nodeheal.services.queue import wake_all
 from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
 
 
-def trip_breaker(pool: str, why: str, ports: Ports) -> Pool:
-    """Open the pool's breaker. One that is open stays as it is."""
-    return _saved(pool, ports, lambda known: known.tripped(why, ports.clock()))
+def trip_breaker(pool: str, why: str, ports: Ports, seen: Pool | None = None) -> Pool:
+    """Open the pool's breaker; the pool as it is then. One that is open stays as it is.
+
+    `seen`: the pool that the reason was found in. A human who has reset the breaker since has looked at that already.
+    """
+
+    def trip(known: Pool) -> Pool:
+        is_reset_since = seen is not None and known.breaker_reset_at != seen.breaker_reset_at
+        return known if is_reset_since else known.tripped(why, ports.clock())
+
+    return _saved(pool, ports, trip)
 
 
 def reset_breaker(pool: str, why: str, ports: Ports) -> int:

@@ -65,7 +65,7 @@ def letter(
     return Notification(
         key=key,
         subject=fit_subject(subject),
-        body="\n\n".join("\n".join(part) for part in [*parts, _story_of(history)]),
+        body="\n\n".join("\n".join(part) for part in [*parts, _story_of(history)] if part),
         severity=severity,
         pool=incident.pool,
         phase=phase,

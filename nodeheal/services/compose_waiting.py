@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision, StepRequest
@@ -12,6 +13,8 @@ from nodeheal.domain.reading import NOWHERE, Reading
 from nodeheal.services.compose import facts_of, letter, told_by
 from nodeheal.services.layout import command, field, link, paragraph
 
+_YES_NO = {Answer.approve: "yes", Answer.refuse: "no"}
+
 
 def compose_question(
     history: History,
@@ -19,8 +22,12 @@ def compose_question(
     addresses: Mapping[Answer, str],
     due: datetime,
     reading: Reading = NOWHERE,
+    meant: Mapping[Answer, str] = MappingProxyType({}),
 ) -> Notification:
-    """The question, with a link for each answer. The page behind a link asks once more: scanners follow links."""
+    """The question, with a link for each answer, and what each is meant to do.
+
+    The page behind a link asks once more: scanners follow links.
+    """
     incident, decision, code = history.incident, request.decision, Escalation.APPROVAL_WANTED
     job = f", {incident.job_id}" if incident.job_id else ""
     silence = f"your answer by {due:%Y-%m-%d %H:%M:%S} UTC. Silence is no: then it is handed to a human."
@@ -32,6 +39,7 @@ def compose_question(
         key=f"{incident.incident_id}/approval/{request.turn}",
         parts=[
             [*paragraph(decision.reason), "", *facts_of(history, decision)],
+            [line for answer, text in meant.items() for line in field(f"If {_YES_NO[answer]}", text)],
             [*field("Needed", silence), "", *links, "", *field("Or", "one of:"), *commands],
             told_by(history, decision, reading, code),
         ],

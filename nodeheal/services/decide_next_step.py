@@ -13,6 +13,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.look_around import look_around
 from nodeheal.services.look_once import look_once
+from nodeheal.services.tell_owner import tell_of_step
 
 
 def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolicy) -> Decision:
@@ -20,10 +21,14 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     history = ports.incidents.history(request.incident_id)
     if len(history.turns) > request.turn:
         return history.turns[request.turn].decision
-    entries, history = _with_result(_looked(request, history, ports), history)
+    request = _looked(request, history, ports)
+    entries, history = _with_result(request, history)
+    tell_of_step(history, request.result, ports, policy)
     decision = _decide(history, ports, policy)
     entries.append(decision_entry(request.turn, decision, ports.clock()))
     state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN
+    if history.incident.state is IncidentState.CLOSED:
+        state = IncidentState.CLOSED  # by a human's release: it only has to end
     if not ports.incidents.advance(replace(history.incident, turn=request.turn + 1, state=state), entries):
         raise NotAccepted(f"turn {request.turn} of {request.incident_id} is being decided elsewhere")
     return decision
@@ -34,8 +39,9 @@ def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> Decision:
     seen = look_around(history, ports, policy)
     cause = why_trip(seen, policy, ports.clock())
     if cause is not None:
-        tripped = trip_breaker(seen.incident.pool, cause.text, ports)
-        seen = replace(seen, surroundings=replace(seen.surroundings, pool=tripped))
+        found = seen.surroundings.pool
+        now = trip_breaker(found.name, cause.text, ports, found)
+        seen = replace(seen, surroundings=replace(seen.surroundings, pool=now))
     return decide(seen, policy, ports.clock())
 
 

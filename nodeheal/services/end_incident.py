@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED, OPERATOR_REQUEST
+from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision, StepRequest, StepResult
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome
+from nodeheal.domain.correlate import is_dropped_by_reset
 from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import History, Incident, fingerprint
@@ -14,10 +16,12 @@ from nodeheal.domain.progress import Progress, read_progress
 from nodeheal.domain.surroundings import PastRecovery
 from nodeheal.ports import Ports
 from nodeheal.services.compose import compose
+from nodeheal.services.compose_dropped import compose_dropped
 from nodeheal.services.guests import bring_guests_back
 from nodeheal.services.look_around import is_running
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 from nodeheal.services.stop_gang import current_run
+from nodeheal.services.tell_owner import tell_of_ending
 from nodeheal.services.wait_for_news import bring_news
 
 
@@ -47,8 +51,15 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     node = _let_go(closed.node_id, history, seen, decided, ports, policy)
     _wake_who_waits_for_the_job(closed, ports)
     detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
-    ports.messenger.announce(detail_type, compose(history, seen, decided, node, ports.reading))
+    ports.messenger.announce(detail_type, _email(history, seen, decided, node, ports))
+    tell_of_ending(history, seen, decided, ports, policy)
     return result_of(request, ports, Outcome.DONE, decided.reason)
+
+
+def _email(history: History, seen: Progress, decided: Decision, node: Node, ports: Ports) -> Notification:
+    if is_dropped_by_reset(decided.page_key):
+        return compose_dropped(history, decided, ports.pools.get(node.pool), ports.reading)
+    return compose(history, seen, decided, node, ports.reading)
 
 
 def _wake_who_waits_for_the_job(incident: Incident, ports: Ports) -> None:

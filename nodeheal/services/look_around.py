@@ -40,6 +40,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         recoveries=node.recoveries,
         spent=_spent(history, node, ports, policy),
         sightings=sightings,
+        is_taken_away=node.open_incident != incident.incident_id,
         pool=pool,
         node_paused_until=node.paused_until,
         node_paused_why=node.paused_why,

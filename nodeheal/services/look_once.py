@@ -13,6 +13,7 @@ from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import launch_id
 from nodeheal.services.look_at_replacement import look_at_replacement
 from nodeheal.services.reboot_node import BOOT
+from nodeheal.services.recorded_answer import answered, recorded_answer
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
 from nodeheal.services.send_command import is_sent_to_machine
 from nodeheal.services.steps import entry_id, forget, node_of, result_of
@@ -134,12 +135,15 @@ def _read_saved(blank: StepResult, output: str) -> StepResult | None:
 
 
 def _at_wait(request: StepRequest, ports: Ports) -> StepResult:
-    question = approval_key(Question(request.incident_id, request.turn))
-    for wait in (ports.waits.get(NEWS, request.incident_id), ports.waits.get(APPROVAL, question)):
+    question = Question(request.incident_id, request.turn)
+    for wait in (ports.waits.get(NEWS, request.incident_id), ports.waits.get(APPROVAL, approval_key(question))):
         if wait is not None:
             forget(ports, wait)
     if request.decision.awaits is Awaited.APPROVAL:
-        return result_of(request, ports, Outcome.TIMED_OUT, f"nobody answered within {_seconds(request)}")
+        ignored = result_of(request, ports, Outcome.TIMED_OUT, f"nobody answered within {_seconds(request)}")
+        # After the wait is dropped: whoever answers now is told that it is too late.
+        first = recorded_answer(question, ports.incidents.history(request.incident_id))
+        return answered(ignored, first, ports) if first is not None else ignored
     return result_of(request, ports, Outcome.TIMED_OUT, f"no news within {_seconds(request)}")
 
 

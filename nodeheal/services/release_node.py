@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.vocabulary import IncidentState, NodeState
+from nodeheal.contract.steps import StepResult
+from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
+from nodeheal.domain.approval import Question
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.incident import Incident, TimelineEntry
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import switch_on
 from nodeheal.services.queue import wake_queue
-from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
+from nodeheal.services.steps import SAVE_TRIES, node_of, resume, save_node
+from nodeheal.services.wait_for_approval import APPROVAL, approval_key
+from nodeheal.services.wait_for_news import bring_news
 
 
 def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) -> Node:
@@ -28,6 +32,7 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
             ports.pools.release(node.pool, node_id)
             wake_queue(node.pool, ports)
             _close(node, why, ports)
+            _wake_its_workflow(node, ports)
             return freed
     raise NotAccepted(f"{node_id} is being written by others; it is out of service still, try again")
 
@@ -72,6 +77,19 @@ def _close(node: Node, why: str, ports: Ports) -> None:
     entry = TimelineEntry(now, "progress", f"released-{now:%Y%m%dT%H%M%S}", f"{node.node_id} given back by hand: {why}")
     ports.incidents.append(incident.incident_id, entry)
     ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
+
+
+def _wake_its_workflow(node: Node, ports: Ports) -> None:
+    """Let what waits for something see that the node is gone, and end now: not at its deadline, hours later."""
+    incident = _incident_of(node, ports)
+    if incident is None:
+        return
+    bring_news(incident.incident_id, ports)
+    wait = ports.waits.get(APPROVAL, approval_key(Question(incident.incident_id, incident.turn)))
+    if wait is not None:
+        blank = StepResult.model_validate_json(wait.result_json)
+        over = f"{node.node_id} was given back or retired by hand"
+        resume(ports, wait, blank.model_copy(update={"outcome": Outcome.REFUSED, "reason": over}))
 
 
 def _incident_of(node: Node, ports: Ports) -> Incident | None:

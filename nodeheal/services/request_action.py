@@ -5,10 +5,29 @@ from uuid import uuid4
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NodeState, Verdict
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of
 
 ASKABLE = (Action.ISOLATE, Action.REBOOT, Action.REPLACE)
+
+
+def taken_by(request: HealthEvent, ports: Ports) -> str | None:
+    """The incident that has taken the request: its own, or one that came before it. None: it has not arrived yet."""
+    own = incident_id_of(request)
+    node = node_of(request.node_id, ports)
+    for incident_id in (own, node.open_incident):
+        if incident_id is not None and _holds(request, incident_id, ports):
+            return incident_id
+    return None
+
+
+def _holds(request: HealthEvent, incident_id: str, ports: Ports) -> bool:
+    try:
+        return any(event.event_id == request.event_id for event in ports.incidents.history(incident_id).events)
+    except NotFound:
+        return False
 
 
 def request_action(node_id: str, action: Action, why: str, ports: Ports) -> HealthEvent:

@@ -8,13 +8,18 @@ from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.approval import Answer, Links, Question
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.compose_waiting import compose_question
-from nodeheal.services.steps import result_of, tell, token_of
+from nodeheal.services.consequences import meant_by
+from nodeheal.services.recorded_answer import answered, recorded_answer
+from nodeheal.services.steps import result_of, resume, tell, token_of
 
 APPROVAL = "approval"
 
 
 def wait_for_approval(request: StepRequest, ports: Ports, links: Links) -> None:
-    """Store the wait, then send the question. The workflow resumes with DONE for yes and REFUSED for no."""
+    """Store the wait, then send the question. The workflow resumes with DONE for yes and REFUSED for no.
+
+    Called again after a crash, it finds an answer that has come to the question of the first call.
+    """
     deadline = ports.clock() + timedelta(seconds=request.decision.deadline_seconds)
     question = Question(request.incident_id, request.turn)
     blank = result_of(request, ports, Outcome.UNKNOWN, "not answered yet")
@@ -30,7 +35,12 @@ def wait_for_approval(request: StepRequest, ports: Ports, links: Links) -> None:
     tell(request, ports, "asked", f"a human is asked; the answer is due by {deadline:%Y-%m-%d %H:%M:%S} UTC")
     addresses = {answer: links.link(question, answer, deadline) for answer in Answer}
     history = ports.incidents.history(request.incident_id)
-    told = compose_question(history, request, addresses, deadline, ports.reading)
+    if (before := recorded_answer(question, history)) is not None:
+        resume(ports, wait, answered(blank, before, ports))
+        return
+    told = compose_question(
+        history, request, addresses, deadline, ports.reading, meant_by(request.decision, history.incident, ports)
+    )
     ports.messenger.announce(APPROVAL_REQUESTED, told)
 
 

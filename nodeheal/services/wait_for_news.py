@@ -5,13 +5,13 @@ from datetime import timedelta
 from nodeheal.contract.names import INCIDENT_WAITING, pool_line
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Outcome
-from nodeheal.domain.incident import History
+from nodeheal.domain.incident import History, Incident
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.compose_waiting import compose_waiting
 from nodeheal.services.isolate_node import SLOTS
 from nodeheal.services.look_around import is_running
 from nodeheal.services.queue import IN_LINE, place_of, wake_queue
-from nodeheal.services.steps import result_of, resume_if_complete, tell, token_of
+from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
 
 NEWS = "news"
 _NEWS: dict[Awaited | None, str] = {
@@ -48,7 +48,12 @@ def wait_for_news(request: StepRequest, ports: Ports) -> None:
 
 def _line(request: StepRequest, ports: Ports) -> tuple[str, str]:
     incident, awaited = ports.incidents.history(request.incident_id).incident, str(request.decision.awaits)
-    return pool_line(awaited, incident.pool), place_of(request.decision, incident)
+    return pool_line(awaited, _pool_of(incident, ports)), place_of(request.decision, incident)
+
+
+def _pool_of(incident: Incident, ports: Ports) -> str:
+    """The pool whose budget and breaker hold the node back: where it is now, and not where its incident began."""
+    return node_of(incident.node_id, ports).pool
 
 
 def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> bool:
@@ -59,7 +64,7 @@ def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> b
         case Awaited.JOB_END:
             return not is_running(history.incident, ports)
         case Awaited.BREAKER:
-            return not ports.pools.get(history.incident.pool).is_tripped
+            return not ports.pools.get(_pool_of(history.incident, ports)).is_tripped
         case Awaited.BUDGET:
             _call_for_a_free_slot(history, ports)
             return False  # it is called like anybody else in the line
@@ -69,7 +74,7 @@ def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> b
 
 def _call_for_a_free_slot(history: History, ports: Ports) -> None:
     """A slot that became free between the refusal and the wait woke nobody: call the first in line now."""
-    pool = history.incident.pool
+    pool = _pool_of(history.incident, ports)
     slots = next(
         (t.result.evidence[SLOTS] for t in reversed(history.turns) if t.result and SLOTS in t.result.evidence), "0"
     )

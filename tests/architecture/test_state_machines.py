@@ -156,6 +156,7 @@ def test_a_task_has_a_deadline_from_the_plan_or_the_quick_one(name: str, state: 
 @pytest.mark.parametrize(("name", "state"), TASKS)
 def test_a_task_catches_everything(name: str, state: State) -> None:
     assert state["Catch"][-1]["ErrorEquals"] == ["States.ALL"]
+    assert all("'summary'" in catcher["Output"] for catcher in state["Catch"])
 
 
 @pytest.mark.parametrize(("name", "state"), TASKS)

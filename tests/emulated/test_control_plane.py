@@ -12,6 +12,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodeheal.contract import names
+from nodeheal.contract.notification import Notification
+from nodeheal.domain.owner import Owner
 from sandbox.client import Sandbox
 from tests.unit.builders import xid
 
@@ -183,6 +185,27 @@ def test_a_recovery_that_breaks_pages_once(cloud: Sandbox, node_id: str) -> None
     mails = [m for m in cloud.mails() if incident_id in m[0] + m[1]]
     assert len(mails) == 1
     assert len(mails[0][0]) < 100
+
+
+def test_an_owner_gets_what_is_about_his_own_jobs_and_operators_get_none_of_it(cloud: Sandbox) -> None:
+    cloud.subscribe_owner(Owner("ada@example.com"))
+    for owner in ("bob@example.com", "ada@example.com"):
+        letter = Notification(
+            key=uuid.uuid4().hex, subject=f"for {owner}", body="yours", severity="INFO", pool="demo", owner=owner
+        )
+        entry = {
+            "Source": names.CONTROL_SOURCE,
+            "DetailType": names.JOB_NEWS,
+            "Detail": letter.model_dump_json(),
+            "EventBusName": cloud.outputs["BusName"],
+        }
+        cloud.client("events").put_events(Entries=[entry])
+
+    until(cloud.owner_mails, "email to the owner")
+    time.sleep(1.0)  # one that nobody should get would have come by now
+
+    assert [subject for subject, _ in cloud.owner_mails()] == ["for ada@example.com"]
+    assert not [subject for subject, _ in cloud.mails() if subject.startswith("for ")]
 
 
 def test_a_nodes_role_may_put_events_and_nothing_else(cloud: Sandbox) -> None:

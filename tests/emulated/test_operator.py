@@ -30,6 +30,10 @@ WAIT_SECONDS = 60.0
 XID_79 = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
 
 
+# As the services spell it: JSON, S3 and queries, EC2, SNS.
+DENIALS = ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation", "AuthorizationError")
+
+
 @dataclass(frozen=True)
 class Operator:
     """A person at a terminal, with credentials of a role that has the managed policy."""
@@ -117,9 +121,7 @@ def is_denied(call: Callable[[], Any]) -> bool:
     try:
         call()
     except ClientError as error:
-        assert error.response["Error"]["Code"] in ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation"), (
-            error
-        )
+        assert error.response["Error"]["Code"] in DENIALS, error
         return True
     return False
 
@@ -232,6 +234,21 @@ def test_a_reboot_is_asked_for(cloud: Sandbox, ports: Ports, ada: Operator) -> N
 
     assert "asked for; it is incident inc-" in said
     until(lambda: node_of(handle.node_id, ports).boot_id != before, "new boot")
+
+
+def test_the_owner_of_a_job_is_subscribed_to_his_own_jobs_and_nobody_to_anything_else(
+    cloud: Sandbox, ada: Operator
+) -> None:
+    said = ada.does("owners", "subscribe", "Bob@Example.com")
+
+    sns, topic = cloud.client("sns"), cloud.outputs["OwnersTopicArn"]
+    [found] = sns.list_subscriptions_by_topic(TopicArn=topic)["Subscriptions"]
+    assert said.startswith("bob@example.com ")
+    assert (found["Protocol"], found["Endpoint"]) == ("email", "bob@example.com")
+    hers = ada.client("sns")
+    assert is_denied(lambda: hers.subscribe(TopicArn=topic, Protocol="sqs", Endpoint="arn:aws:sqs:us-east-1:1:mine"))
+    pages = cloud.outputs["TopicArn"]
+    assert is_denied(lambda: hers.subscribe(TopicArn=pages, Protocol="email", Endpoint="eve@example.com"))
 
 
 def test_a_policy_is_shown(ada: Operator) -> None:

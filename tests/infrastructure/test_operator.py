@@ -20,7 +20,7 @@ OFFLINE |= {f"parse {tool}" for tool in ("dcgm-diag", "dcgm-health", "nvidia-smi
 LISTS = {"appconfig:ListApplications", "appconfig:ListDeploymentStrategies"}
 # What only the functions do, with their budgets and their record.
 NEVER = re.compile(
-    r"ecs:(Stop|Start|Run)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:\w+|lambda:\w+|sns:\w+|sqs:\w+"
+    r"ecs:(Stop|Start|Run)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:\w+|lambda:\w+|sns:(?!Subscribe)\w+|sqs:\w+"
     r"|states:(Start|Stop)\w+|dynamodb:(Scan|DeleteTable|Batch\w+)|s3:Put\w+|secretsmanager:\w+"
 )
 MANAGED_POLICY_CHARACTERS = 6_144

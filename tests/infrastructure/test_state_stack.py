@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from nodeheal.contract import names
+from nodeheal.contract.names import OWNERS_TOPIC
 from tests.infrastructure.synthesis import Templates
 
 
@@ -59,7 +60,18 @@ def test_operators_are_told_by_email_over_tls_only(real: Templates) -> None:
     [(_, subscription)] = real.of_type("AWS::SNS::Subscription")
 
     assert subscription["Properties"]["Endpoint"] == "oncall@example.com"
-    assert "aws:SecureTransport" in json.dumps(the_one(real, "AWS::SNS::TopicPolicy"))
+    policies = [json.dumps(policy) for _, policy in real.of_type("AWS::SNS::TopicPolicy")]
+    assert len(policies) == len(list(real.of_type("AWS::SNS::Topic")))
+    assert all("aws:SecureTransport" in policy for policy in policies)
+
+
+def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(real: Templates) -> None:
+    [owners] = [n for n, topic in real.of_type("AWS::SNS::Topic") if topic["Properties"]["TopicName"] == OWNERS_TOPIC]
+
+    subscriptions = [json.dumps(subscription) for _, subscription in real.of_type("AWS::SNS::Subscription")]
+
+    assert subscriptions
+    assert not [subscription for subscription in subscriptions if owners in subscription]
 
 
 def test_a_node_may_report_and_nothing_else(real: Templates) -> None:
@@ -83,6 +95,7 @@ def test_the_outputs_have_the_names_that_tools_rely_on(real: Templates) -> None:
         "EventDlqUrl",
         "EventQueueUrl",
         "NodeRoleArn",
+        "OwnersTopicArn",
         "QuarantineUrl",
         "TableName",
         "TopicArn",

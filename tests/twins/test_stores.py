@@ -18,6 +18,7 @@ from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import Incident, decision_entry, event_entry, incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.owner import Owner
 from nodeheal.domain.pool import Pool
 from nodeheal.ports import Ports, Wait
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
@@ -281,6 +282,7 @@ def test_a_dropped_wait_is_gone(ports: Ports) -> None:
 
 def test_a_job_and_its_runs_come_back_as_they_were_saved(ports: Ports) -> None:
     job = Job("llama", "demo", "training", "trainer:1", "trainer", 2, {"A": "1"}, state=JobState.STOPPED)
+    job = replace(job, owner=Owner("ada@example.com", "Ada"))
     task = GangTask("mi-1", 0, "boot-1", "placement", "task", "STOPPED", 134, "EssentialContainerExited: dead")
     run = Run("llama", 3, NOW, "inc-1/5", (task,))
 

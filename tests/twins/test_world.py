@@ -24,7 +24,7 @@ from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import Check, Escalation, Family, Outcome, Step
+from nodeheal.contract.vocabulary import Check, Escalation, Family, Outcome, Phase, Step
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.job import GangTask, Job, Run
@@ -156,6 +156,24 @@ def test_a_task_that_ecs_has_forgotten_is_stopped_and_any_other_error_is_a_surpr
     with pytest.raises(ClientError, match="ClusterNotFound"):
         EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
     with pytest.raises(NotAccepted, match="StopTask: ThrottlingException"):
+        EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
+
+
+@on_ecs
+@pytest.mark.parametrize("seen", [[], [{"taskArn": TASK, "desiredStatus": "STOPPED"}]], ids=["forgotten", "stopping"])
+def test_a_task_whose_tag_went_with_its_end_is_stopped_although_iam_denies_it(aws: Aws, seen: list[Any]) -> None:
+    aws.refuses("stop_task", "AccessDeniedException")
+    aws.answers("describe_tasks", {"tasks": seen}, {"cluster": "training", "tasks": [TASK]})
+
+    EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
+
+
+@on_ecs
+def test_a_task_that_runs_and_may_not_be_stopped_is_a_surprise(aws: Aws) -> None:
+    aws.refuses("stop_task", "AccessDeniedException")
+    aws.answers("describe_tasks", {"tasks": [{"taskArn": TASK, "desiredStatus": "RUNNING"}]})
+
+    with pytest.raises(ClientError, match="AccessDenied"):
         EcsScheduler(aws, aws).stop(LLAMA.cluster, TASK, "recovery")
 
 
@@ -347,7 +365,7 @@ def test_a_token_that_nobody_waits_with_is_no_error_but_a_lost_call_is(aws: Aws)
 def messenger(**clients: Aws) -> AwsMessenger:
     nobody = Aws("sqs")
     events, sns, sqs = (clients.get(service, nobody) for service in ("events", "sns", "sqs"))
-    to = Destinations("bus", "arn:t", "https://q")
+    to = Destinations("bus", "arn:t", "https://q", "arn:owners")
     table = Table(clients.get("table", nobody)(), "state")
     return AwsMessenger(events, sns, sqs, table, to, FrozenClock())
 
@@ -363,6 +381,19 @@ def test_an_email_has_its_subject_and_can_be_filtered(aws: Aws) -> None:
     table = Aws("dynamodb").answers("put_item", {})
     with table.stub:
         assert messenger(sns=aws, table=table).send(TOLD.model_copy(update=more))
+
+
+@pytest.mark.parametrize("aws", ["sns"], indirect=True)
+def test_what_is_for_the_owner_of_a_job_goes_where_no_operator_reads(aws: Aws) -> None:
+    told = {"severity": "INFO", "pool": "demo", "phase": "STOPPED", "job": "llama", "owner": "ada@example.com"}
+    attributes = {name: {"DataType": "String", "StringValue": value} for name, value in told.items()}
+    asked = {"TopicArn": "arn:owners", "Subject": "recovered", "Message": "all is well"}
+    aws.answers("publish", {"MessageId": "m"}, {**asked, "MessageAttributes": attributes})
+
+    mine = TOLD.model_copy(update={"owner": "ada@example.com", "job_id": "llama", "phase": Phase.STOPPED})
+    table = Aws("dynamodb").answers("put_item", {})
+    with table.stub:
+        assert messenger(sns=aws, table=table).send(mine)
 
 
 def test_what_is_not_known_of_an_email_is_no_attribute_of_it() -> None:

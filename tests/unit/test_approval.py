@@ -1,20 +1,22 @@
 """A human is asked, and answers: once, in time, with a link that only nodeheal can make, and on the record."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from nodeheal.contract.vocabulary import Outcome
+from nodeheal.contract.vocabulary import Escalation, Outcome, Step
 from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
 from nodeheal.services import approval_page
 from nodeheal.services.answer_approval import answer_approval, open_question
-from nodeheal.services.wait_for_approval import wait_for_approval
+from nodeheal.services.look_once import look_once
+from nodeheal.services.wait_for_approval import APPROVAL, approval_key, wait_for_approval
 from tests.unit.builders import NOW
 from tests.unit.test_decide_among_others import with_policy
-from tests.unit.test_steps import Incident
+from tests.unit.test_steps import A, B, Incident
 
 LINKS = Links("https://approve.example/approval", b"a secret")
 APPROVE = with_policy(default_pool={"mode": "approve"})
@@ -22,11 +24,19 @@ DUE = NOW + timedelta(hours=1)
 QUESTION = Question("inc-1", 3)
 
 
+class Dead:
+    """Step Functions, for a function that is killed."""
+
+    def resume(self, *_: object) -> bool:
+        raise TimeoutError
+
+
 class Asked(Incident):
     """An incident that has just asked a human."""
 
-    def __init__(self) -> None:
-        super().__init__(policy=APPROVE)
+    def __init__(self, code: int = 79, prepare: Callable[[Incident], object] = lambda _: None) -> None:
+        super().__init__(code, policy=APPROVE)
+        prepare(self)
         self.asked = self.request()
         wait_for_approval(self.asked, self.ports, LINKS)
 
@@ -42,6 +52,11 @@ class Asked(Incident):
     def answer(self, answer: Answer, who: str = "ada", why: str = "") -> tuple[bool, str]:
         answered = answer_approval(self.question, answer, who, why, self.ports)
         return answered.is_taken, answered.text
+
+    def dies_after_recording(self, answer: Answer) -> None:
+        """The function that takes the answer is killed before it can resume the workflow."""
+        with pytest.raises(TimeoutError):
+            answer_approval(self.question, answer, "ada", "", replace(self.ports, workflows=Dead()))  # type: ignore[arg-type]
 
     def told(self) -> list[str]:
         return [entry.text for entry in self.ports.incidents.history(self.id).timeline if entry.kind == "answer"]
@@ -114,6 +129,67 @@ def test_the_question_comes_with_a_link_for_each_answer_and_the_command() -> Non
     assert "your answer by 2026-03-01 04:00:00 UTC" in it.mail
 
 
+def on_one_line(it: Asked) -> str:
+    return " ".join(it.mail.split())
+
+
+def test_the_question_says_whose_work_a_yes_stops_and_what_a_no_leaves() -> None:
+    told = on_one_line(Asked())
+
+    assert f"If yes {A} is isolated, then rebooted and proven by diagnostics. All 2 ranks of llama (run 1," in told
+    assert f"stop, on {A}, {B}. What it has computed since its last checkpoint is lost;" in told
+    assert "it starts again from there when the node is healed, or another has its place." in told
+    assert f"If no {A} stays in service, with whatever runs on it, and the incident goes to a human." in told
+
+
+def dies(*ranks: int) -> Callable[[Incident], None]:
+    """These ranks die of the fault before anybody is asked."""
+
+    def prepare(it: Incident) -> None:
+        for rank in ranks:
+            it.task_is("STOPPED", rank, exit_code=134)
+
+    return prepare
+
+
+def test_a_question_about_a_job_that_is_gone_says_that_nothing_is_left_to_stop() -> None:
+    told = on_one_line(Asked(prepare=dies(0, 1)))
+
+    assert "No rank of llama is left to stop." in told
+
+
+def test_a_rank_that_died_is_not_counted_among_those_that_stop() -> None:
+    told = on_one_line(Asked(prepare=dies(0)))
+
+    assert f"1 of 2 ranks of llama (run 1, since 2026-03-01 03:00 UTC) stop, on {B}." in told
+
+
+def test_a_question_about_the_program_touches_no_node() -> None:
+    told = on_one_line(Asked(31))
+
+    assert "If yes No node is touched. All 2 ranks of llama" in told
+    assert "it starts again from there at once." in told
+
+
+def test_a_question_about_a_node_without_a_job_says_so() -> None:
+    def without_job(it: Incident) -> None:
+        incident = it.ports.incidents.incidents[it.id]  # type: ignore[attr-defined]
+        it.ports.incidents.incidents[it.id] = replace(incident, job_id=None)  # type: ignore[attr-defined]
+
+    assert "No job of ours runs on it." in on_one_line(Asked(prepare=without_job))
+
+
+@pytest.mark.parametrize(("answer", "word"), list(zip(Answer, ("Approve", "Refuse"), strict=True)))
+def test_the_page_says_what_its_button_does(answer: Answer, word: str) -> None:
+    it = Asked()
+
+    page = approval_page.question(it.ports.incidents.history(it.id), it.asked.turn, answer, it.ports)
+
+    does = {"Approve": "All 2 ranks of llama", "Refuse": "stays in service, with whatever runs on it"}
+    assert f"What “{word}” does" in page
+    assert does[word] in page
+
+
 def test_the_wait_is_there_before_the_question_goes_out() -> None:
     it = Incident(policy=APPROVE)
     seen: list[bool] = []
@@ -184,14 +260,58 @@ def test_an_answer_after_the_deadline_is_refused_and_on_record() -> None:
     assert it.told() == ["an answer of ada (approve) was refused: the time to answer is over"]
 
 
-def test_an_answer_that_comes_as_the_workflow_gives_up_is_not_taken_for_one() -> None:
+def test_an_answer_that_comes_as_the_workflow_gives_up_is_found_when_it_looks() -> None:
     it = Asked()
     it.ports.workflows.expired.add(f"token-{it.turn}")  # type: ignore[attr-defined]
 
     taken, why = it.answer(Answer.approve)
+    following = it.request()  # its deadline has passed: it looks once
 
+    assert (taken, following.decision.step) == (True, Step.ISOLATE)
+    assert why.startswith("approved by ada, at the last moment: `nodeheal incidents show inc-")
+
+
+def test_an_answer_that_the_workflow_did_not_see_is_told_to_be_late() -> None:
+    it = Asked()
+    it.ports.workflows.expired.add(f"token-{it.turn}")  # type: ignore[attr-defined]
+    wait = it.ports.waits.get(APPROVAL, approval_key(it.question))
+    assert wait is not None
+    escalated = it.request()
+    it.ports.waits.save(wait)  # it was read just before
+
+    taken, why = it.answer(Answer.approve)
+
+    assert escalated.decision.escalation is Escalation.APPROVAL_IGNORED
     assert (taken, why) == (False, "the workflow had given up waiting a moment before")
     assert it.told()[-1].startswith("an answer of ada (approve) was refused")
+
+
+@pytest.mark.parametrize(("answer", "outcome"), [(Answer.approve, Outcome.DONE), (Answer.refuse, Outcome.REFUSED)])
+def test_an_answer_whose_wake_up_was_lost_is_found_at_the_deadline(answer: Answer, outcome: Outcome) -> None:
+    it = Asked()
+    it.dies_after_recording(answer)
+
+    found = look_once(it.asked, it.ports)
+
+    assert (found.outcome, found.reason) == (outcome, it.told()[0])
+    assert it.ports.waits.get(APPROVAL, approval_key(it.question)) is None
+
+
+def test_a_question_that_is_asked_again_after_a_crash_finds_the_answer_to_the_first() -> None:
+    it = Asked()
+    it.dies_after_recording(Answer.approve)
+
+    wait_for_approval(it.asked.model_copy(update={"task_token": "a new one"}), it.ports, LINKS)
+
+    resumed = it.ports.workflows.resumed["a new one"]  # type: ignore[attr-defined]
+    assert (resumed.outcome, resumed.reason) == (Outcome.DONE, "approved by ada")
+    assert len(it.ports.messenger.announced) == 1  # type: ignore[attr-defined]
+
+
+def test_nobody_asked_again_means_nobody_answered() -> None:
+    it = Asked()
+
+    assert look_once(it.asked, it.ports).outcome is Outcome.TIMED_OUT
 
 
 def test_an_incident_that_asks_nothing_says_so() -> None:
@@ -211,7 +331,7 @@ def test_the_page_shows_what_is_asked_and_escapes_what_a_node_has_said() -> None
     evil = history.incident.root.model_copy(update={"evidence": "<script>alert(1)</script>"})
 
     page = approval_page.question(
-        replace(history, incident=replace(history.incident, root=evil)), it.asked.turn, Answer.approve
+        replace(history, incident=replace(history.incident, root=evil)), it.asked.turn, Answer.approve, it.ports
     )
 
     assert "&lt;script&gt;" in page
@@ -221,11 +341,11 @@ def test_the_page_shows_what_is_asked_and_escapes_what_a_node_has_said() -> None
 
 
 def test_a_form_without_a_name_is_refused() -> None:
-    with pytest.raises(LinkRefused, match="say who you are"):
-        approval_page.read_form(urlencode({"who": "  ", "why": "because"}))
+    with pytest.raises(approval_page.FormRefused, match="say who you are"):
+        approval_page.read_form(approval_page.FORM, urlencode({"who": "  ", "why": "because"}))
 
 
 def test_what_a_person_types_is_kept_short_and_on_one_line() -> None:
-    who, why = approval_page.read_form(urlencode({"who": "ada\nlovelace", "why": "x" * 1_000}))
+    who, why = approval_page.read_form(approval_page.FORM, urlencode({"who": "ada\nlovelace", "why": "x" * 1_000}))
 
     assert (who, len(why)) == ("ada lovelace", 300)

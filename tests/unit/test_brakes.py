@@ -1,11 +1,12 @@
 """What holds nodeheal back, as the core decides it: approvals, breaker, full budgets, pauses, capacity, old news."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Step
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.heal import TO_BE_HEARD_SECONDS
 from nodeheal.domain.pool import Pool
@@ -351,3 +352,42 @@ def test_nodes_that_operators_ask_about_trip_nothing() -> None:
     others = tuple(gone(f"mi-hand-{n}", "operator_request") for n in range(12))
 
     assert Story(xid(79)).amid(sightings=others, pool_nodes=12).next().step is Step.ISOLATE
+
+
+# Time that passes while something else wakes a wait -------------------------------------------------------------------
+
+WAITING = [
+    ("the job", lambda: Story(xid(63)).amid(job_is_running=True), Escalation.JOB_OUTLASTS_THE_WAIT),
+    ("the breaker", lambda: Story(xid(79)).amid(pool=OPEN), Escalation.BREAKER_OVERDUE),
+]
+
+
+def woken(story: Story, after_seconds: float) -> Story:
+    """Something new was reported so long after the wait began."""
+    story = waited(story, Outcome.DONE)
+    story.now += timedelta(seconds=after_seconds)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("what", "begun", "overdue"), WAITING, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_what_wakes_a_wait_gives_it_no_new_time(what: str, begun: Callable[[], Story], overdue: Escalation) -> None:
+    story = begun()
+    first = story.next()
+
+    again = woken(story, 100.5).next()
+
+    assert (again.awaits, again.due_at) == (first.awaits, first.due_at)
+    assert again.deadline_seconds == first.deadline_seconds - 100
+    assert woken(story, first.deadline_seconds - 101).next().deadline_seconds == 1
+    assert woken(story, 1).next().escalation is overdue
+
+
+def test_a_breaker_that_opens_again_is_another_wait() -> None:
+    story = Story(xid(79)).amid(pool=OPEN)
+    first = story.next()
+    again = woken(story, 100).amid(pool=replace(OPEN, breaker_opened_at=NOW + timedelta(seconds=50))).next()
+
+    assert again.deadline_seconds == first.deadline_seconds
+    assert again.due_at == NOW + timedelta(seconds=100 + first.deadline_seconds)

@@ -1,18 +1,22 @@
 """`nodeheal approve`, `refuse`, `pause`, `unpause` and `breaker`."""
 
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from nodeheal.cli import connect
+from nodeheal.cli import connect, nodes
 from nodeheal.cli.main import app
+from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import trip_breaker
-from tests.unit.builders import NOW, memory_ports, node
+from nodeheal.services.ingest import ingest
+from nodeheal.services.request_action import request_action
+from tests.unit.builders import ACT, NOW, memory_ports, node
 from tests.unit.test_approval import Asked
 from tests.unit.test_queue import WAITS, stands
 
@@ -137,14 +141,56 @@ def test_what_is_asked_for_by_hand_goes_on_the_bus_and_names_its_incident(
     ports: Ports, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     sent: list[Any] = []
-    monkeypatch.setattr(connect, "put_request", sent.append)
+
+    def put(event: Any) -> None:
+        sent.append(event)
+        ingest(event, ports, ACT)
+
+    monkeypatch.setattr(connect, "put_request", put)
 
     said = run("nodes", word, NODE, "--why", "it smells")
 
     [event] = sent
     assert (said.exit_code, event.subcode, event.node_id) == (0, word.upper(), NODE)
     assert event.evidence.endswith(": it smells")
-    assert incident_id_of(event) in said.output
+    assert f"asked for; it is incident {incident_id_of(event)}:" in said.output
+
+
+def test_a_request_that_comes_second_is_told_which_incident_it_has_become_part_of(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = request_action(NODE, Action.ISOLATE, "bob: me too", ports)
+
+    def both_at_once(event: Any) -> None:
+        ingest(first, ports, ACT)
+        ingest(event, ports, ACT)
+
+    monkeypatch.setattr(connect, "put_request", both_at_once)
+
+    said = run("nodes", "isolate", NODE, "--why", "it smells").output
+
+    assert f"it is part of {incident_id_of(first)} now and begins nothing" in said
+    assert re.findall(r"inc-[\w-]+", said) == [incident_id_of(first)] * 2
+
+
+def test_a_request_that_nobody_has_taken_yet_says_so(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr(connect, "put_request", sent.append)
+    monkeypatch.setattr(nodes, "TAKEN_SECONDS", 0)
+
+    said = run("nodes", "isolate", NODE, "--why", "it smells").output
+
+    assert f"not taken within 0 s. It will be incident {incident_id_of(sent[0])}" in said
+
+
+def test_what_is_looked_for_is_asked_again_until_it_is_there_and_no_longer() -> None:
+    slept: list[float] = []
+    answers = iter([None, None, "inc-1"])
+
+    assert connect.within(10, lambda: next(answers), slept.append) == "inc-1"
+    assert slept == [connect.LOOK_EVERY] * 2
+    assert connect.within(1, lambda: None, slept.append) is None
+    assert len(slept) == 4
 
 
 def test_nothing_is_asked_for_on_a_node_that_nobody_knows(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:

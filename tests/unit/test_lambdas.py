@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
@@ -339,15 +339,17 @@ def asked(world: World, monkeypatch: pytest.MonkeyPatch) -> Asked:
     return it
 
 
-def opened(link: str, method: str = "GET", body: str = "") -> tuple[int, str]:
-    """A request as API Gateway hands it over."""
+def opened(link: str, method: str = "GET", body: str = "", odd: Any = None) -> tuple[int, str]:
+    """A request as API Gateway hands it over, or an odd one."""
     query = dict(parse_qsl(urlsplit(link).query))
     http = {"method": method, "sourceIp": "203.0.113.9"}
     event = {
         "queryStringParameters": query,
+        "headers": {"content-type": "application/x-www-form-urlencoded"},
         "requestContext": {"http": http},
         "body": b64encode(body.encode()).decode(),
         "isBase64Encoded": True,
+        **(odd or {}),
     }
     answer = lambdas.answer_approval.handler(event, None)
     assert "default-src 'none'" in answer["headers"]["Content-Security-Policy"]
@@ -392,8 +394,48 @@ def test_a_late_link_is_refused(asked: Asked) -> None:
 
 
 def test_a_form_without_a_name_decides_nothing(asked: Asked) -> None:
-    assert opened(link_of(asked), "POST", "why=go")[0] == 403
+    assert opened(link_of(asked), "POST", "why=go")[0] == 400
     assert asked.is_waiting()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"body": "who=ada%", "isBase64Encoded": False},
+        {"body": "who=%zz", "isBase64Encoded": False},
+        {"body": "who=%ff%fe", "isBase64Encoded": False},
+        {"body": "who=ada"},  # said to be base64
+        {"body": "!!!!"},
+        {"body": b64encode("who=ädä".encode("latin-1")).decode()},
+        {"body": None},
+        {"body": "", "isBase64Encoded": False},
+        {"body": "&".join(["a=b"] * 9), "isBase64Encoded": False},
+        {"body": "who=ada&why=" + "x" * 10_000, "isBase64Encoded": False},
+        {"body": b64encode(b"who=ada&why=" + b"x" * 1_000_000).decode()},
+        {"body": '{"who": "ada"}', "isBase64Encoded": False, "headers": {"content-type": "application/json"}},
+        {"body": "who=ada", "isBase64Encoded": False, "headers": {"content-type": "multipart/form-data"}},
+        {"body": "who=ada", "isBase64Encoded": False, "headers": {}},
+        {"body": "who=ada", "isBase64Encoded": False, "headers": None},
+    ],
+    ids=lambda odd: str(odd)[:60],
+)
+def test_what_no_browser_sends_from_the_page_is_a_bad_request_and_decides_nothing(
+    asked: Asked, odd: dict[str, Any]
+) -> None:
+    status, page = opened(link_of(asked), "POST", odd=odd)
+
+    assert (status, "Nothing was sent" in page) == (400, True)
+    assert asked.is_waiting()
+    assert asked.told() == []
+
+
+def test_a_name_in_any_alphabet_and_a_reason_of_full_length_are_taken(asked: Asked) -> None:
+    name, why = "\N{GRINNING FACE}" * 80, "\N{GRINNING FACE}" * 300
+
+    status, _ = opened(link_of(asked), "POST", urlencode({"who": name, "why": why}))
+
+    assert status == 200
+    assert asked.resumed().reason.startswith(f"approved by {name} (link")
 
 
 def test_a_link_to_an_incident_that_is_gone_is_refused(asked: Asked) -> None:

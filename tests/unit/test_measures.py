@@ -18,13 +18,16 @@ from nodeheal.contract.metrics import METRICS, SECONDS
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Escalation, Family, NodeState, Outcome, Verdict
+from nodeheal.domain.approval import Answer
 from nodeheal.domain.incident import History
 from nodeheal.domain.measures import Measure, of_decision, of_ending, of_fault, of_notification, of_reservation
 from nodeheal.ports import Wait
+from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.measure_pools import measure_pools
 from nodeheal.services.sweep import sweep
 from stacks.settings import REPOSITORY
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.test_approval import Asked
 from tests.unit.test_decide import Story
 from tests.unit.test_lambdas import World, batch, on_bus, world
 from tests.unit.test_steps import Incident
@@ -67,6 +70,16 @@ def test_silence_after_a_question_is_counted() -> None:
     ignored = Story(xid(999)).next().model_copy(update={"escalation": Escalation.APPROVAL_IGNORED})
 
     assert values(of_decision(DecideRequest(incident_id="i", turn=3), ignored))["ApprovalsLate"] == 1
+
+
+def test_an_answer_counts_however_it_came() -> None:
+    it = Asked()
+
+    it.answer(Answer.refuse)
+    request = DecideRequest(incident_id=it.id, turn=1, result=it.resumed())
+
+    measured = of_decision(request, decide_next_step(request, it.ports, it.policy))
+    assert Measure(metrics.APPROVALS_ANSWERED, at=("refuse",)) in measured
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
 from nodeheal.contract.vocabulary import Awaited, Ending, IncidentState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.brakes import why_trip
+from nodeheal.domain.correlate import breaker_key, is_dropped_by_reset, reset_key
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
 from nodeheal.domain.job import Job
@@ -34,6 +35,7 @@ from tests.unit.test_decide_among_others import crowd, seen, with_policy
 from tests.unit.test_queue import stands
 from tests.unit.test_replacement import A as EC2
 from tests.unit.test_replacement import N, Pool
+from tests.unit.test_runbooks import must_parse
 from tests.unit.test_steps import A, B, C, Incident
 from tests.unit.test_two_nodes_of_one_job import OTHER, healed
 from tests.workflows.fake_cluster import FakeCluster
@@ -56,6 +58,31 @@ def dropped_by_a_reset() -> FakeCluster:
     cluster.on_wait = an_hour_later
     cluster.reports(xid(79))
     return cluster
+
+
+def test_what_a_reset_drops_is_told_once_and_as_a_thing_of_the_pool() -> None:
+    cluster = dropped_by_a_reset()
+
+    [_, dropped] = [told for _, told in cluster.ports.messenger.announced]  # type: ignore[attr-defined]
+    words = " ".join(dropped.body.split())
+
+    assert dropped.subject == "[nodeheal] breaker reset: pool demo: what was stale by then is dropped"
+    assert dropped.severity == "INFO"
+    assert "By the switch was replaced" in words
+    assert "Reset 2026-03-01 04:00:00 UTC" in words
+    assert "nothing was done to these nodes, and nobody has proven them" in words
+    assert f"One of it {A} (llama): XID 79" in words
+    for line in ("incidents list --pool demo --state closed --since 1d", "nodes reboot NODE --why ..."):
+        assert f"nodeheal {line}" in dropped.body
+        must_parse(line.split())
+
+
+def test_another_reset_drops_under_another_key() -> None:
+    first, later = (OPEN.reset("", at) for at in (NOW, LATER))
+
+    assert reset_key(first) == reset_key(OPEN.reset("for another reason", NOW)) != reset_key(later)
+    assert is_dropped_by_reset(reset_key(first))
+    assert not is_dropped_by_reset(breaker_key(OPEN))
 
 
 def test_a_fault_that_was_dropped_as_old_is_news_when_the_node_shows_it_again() -> None:
@@ -358,7 +385,7 @@ def test_an_old_link_shows_the_question_that_it_answers() -> None:
     story = waited(Story(xid(79), policy=APPROVE), Outcome.DONE).isolated().rebooted().failed()
     story.then(Outcome.UNKNOWN)
 
-    page = approval_page.question(story.history, 1, Answer.approve)
+    page = approval_page.question(story.history, 1, Answer.approve, memory_ports())
 
     assert "isolate the node, reboot it" in page
     assert "go on with a replacement" not in page

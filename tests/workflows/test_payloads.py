@@ -15,7 +15,7 @@ from tests.unit.test_decide import Story
 from tests.unit.test_steps import Incident
 from tests.workflows.steps import INCIDENT, decision, request, result
 from tests.workflows.test_recover_node import CLOSE, STEPS, recover
-from tests.workflows.walker import Walk, walk
+from tests.workflows.walker import Error, Walk, walk
 
 KIB = 1024
 AT_MOST = 32 * KIB
@@ -99,6 +99,18 @@ def test_a_recovery_that_breaks_says_so_in_a_line_too() -> None:
     seen = recover([{"step": "DANCE", "reason": "why not"}])
 
     assert seen.end == "Recovery broke"
+    must_be_readable(seen)
+
+
+@pytest.mark.parametrize("cause", ["", WIDE * 9_000], ids=["without a cause", "with a long one"])
+def test_an_error_that_is_caught_is_told_in_a_line_however_long_its_cause(cause: str) -> None:
+    late, broken = Error("States.Timeout", cause), Error("States.TaskFailed", cause)
+
+    seen = recover([decision(Step.ISOLATE), decision(Step.REBOOT)], Isolate_node=late, Reboot_node=broken)
+
+    told = dict(seen.outputs)
+    assert told["Isolate node"]["summary"] == "Isolate node: States.Timeout; it is looked at next"
+    assert told["Reboot node"]["summary"] == "Reboot node: States.TaskFailed; the operators are paged"
     must_be_readable(seen)
 
 

@@ -122,7 +122,9 @@ class _Walker:
             except _Failed as failed:
                 if self._may_retry(state["Retry"], attempts, failed.error):
                     continue
-                return self._caught(state, failed)
+                following = self._caught(state, failed)
+                self._seen.outputs.append((name, self._value))
+                return following
             self._leave(state, result=result)
             self._seen.outputs.append((name, self._value))
             return str(state["Next"])

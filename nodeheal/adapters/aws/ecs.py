@@ -93,6 +93,13 @@ class EcsScheduler:
             with throttles_named("StopTask"):
                 self._client().stop_task(cluster=cluster, task=task_id, reason=reason)
         except ClientError as error:
-            # ECS forgets a stopped task after about an hour.
-            if code_of(error) != "InvalidParameterException":
+            # ECS forgets a stopped task after about an hour, and its tag before that: what IAM asks for is gone then.
+            if code_of(error) == "InvalidParameterException":
+                return
+            if code_of(error) != "AccessDeniedException" or not self._is_stopping(cluster, task_id):
                 raise
+
+    def _is_stopping(self, cluster: str, task_id: str) -> bool:
+        with throttles_named("DescribeTasks"):
+            seen = self._client().describe_tasks(cluster=cluster, tasks=[task_id])["tasks"]
+        return not seen or seen[0].get("desiredStatus") == "STOPPED"

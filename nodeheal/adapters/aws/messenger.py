@@ -34,6 +34,7 @@ class Destinations:
     bus: str
     topic_arn: str
     quarantine_url: str
+    owners_topic_arn: str = ""
 
 
 class AwsMessenger:
@@ -71,7 +72,7 @@ class AwsMessenger:
             return False
         with throttles_named("Publish"):
             self._sns().publish(
-                TopicArn=self._to.topic_arn,
+                TopicArn=self._to.owners_topic_arn if notification.owner else self._to.topic_arn,
                 Subject=notification.subject,
                 Message=notification.body,
                 MessageAttributes={

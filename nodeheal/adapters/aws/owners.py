@@ -1,0 +1,54 @@
+"""Subscriptions of job owners: each address gets what is about its own jobs, and nothing else."""
+
+import json
+from typing import TYPE_CHECKING
+
+from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.contract import names
+from nodeheal.domain.owner import Owner
+
+if TYPE_CHECKING:
+    from types_boto3_sns import SNSClient
+
+_PENDING = "pending confirmation"
+
+
+def topic_arn(caller_arn: str, region: str) -> str:
+    """The topic of job owners in the account and partition of the caller, whose ARN this is."""
+    _, partition, _, _, account, *_ = caller_arn.split(":")
+    return f"arn:{partition}:sns:{region}:{account}:{names.OWNERS_TOPIC}"
+
+
+def filter_for(owner: Owner) -> str:
+    """The filter policy of an owner's subscription. SNS compares to the letter: addresses are in lower case."""
+    return json.dumps({names.OWNER_ATTRIBUTE: [owner.address]})
+
+
+class SnsOwners:
+    """Subscribes them."""
+
+    def __init__(self, sns: "SNSClient", topic: str) -> None:
+        self._sns, self._topic = sns, topic
+
+    def subscribe(self, owner: Owner) -> bool:
+        """Ask the address whether it wants these emails. True: it has said yes before.
+
+        Asked again, a pending address gets another request. Raises ValueError for an address that has been subscribed
+        with another filter.
+        """
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("Subscribe"):
+                answer = self._sns.subscribe(
+                    TopicArn=self._topic,
+                    Protocol="email",
+                    Endpoint=owner.address,
+                    Attributes={"FilterPolicy": filter_for(owner)},
+                )
+        except ClientError as error:
+            if code_of(error) != "InvalidParameter" or "already exists" not in str(error):
+                raise
+            told = f"{owner.address} is subscribed to {names.OWNERS_TOPIC} already, with another filter policy"
+            raise ValueError(f"{told}; take that subscription off first") from None
+        return answer["SubscriptionArn"].lower() != _PENDING

@@ -1,0 +1,145 @@
+"""Write the emails to the owner of a job: what became of it, what is lost, what happens next, what is needed."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Action, Phase
+from nodeheal.domain.diagnosis import Fault
+from nodeheal.domain.incident import History
+from nodeheal.domain.job import Job, Run
+from nodeheal.domain.owner import Owner
+from nodeheal.domain.progress import Progress
+from nodeheal.services.ask_for_checkpoint import ASKED
+from nodeheal.services.compose import fit_subject
+from nodeheal.services.layout import field, paragraph, quoted
+
+NODES_NAMED = 8
+
+
+@dataclass(frozen=True)
+class About:
+    """A job and what a recovery has come to with it. `run`: the one that was stopped, or that runs now."""
+
+    owner: Owner
+    job: Job
+    run: Run
+    history: History
+    seen: Progress
+    fault: Fault
+
+    @property
+    def is_the_programs(self) -> bool:
+        """Whether the fault is taken for the job's own: no node was taken out of service for it."""
+        return self.seen.isolation is None and self.fault.action is Action.RESTART_WORKLOAD
+
+
+def compose_stopped(about: About) -> Notification:
+    """It was stopped, and is to be brought back."""
+    following = "Then all ranks start again by themselves, from the last checkpoint, and you get another email."
+    body = [
+        *paragraph(f"your job {about.job.job_id} has stopped. {_what_broke(about)} {_why_all(about.run)}"),
+        "",
+        *field("Lost", f"what it had computed since its last checkpoint.{_asked(about.history)}"),
+        *field("Next", f"the node is repaired, or another one takes its place. {following}"),
+        *field("Needed", "nothing. Please do not start it yourself: two copies would write the same checkpoints."),
+    ]
+    return _letter(about, Phase.STOPPED, "has stopped: one of its nodes is being repaired", body)
+
+
+def compose_runs_again(about: About) -> Notification:
+    """All its ranks run."""
+    since = max(about.seen.restart.finished_at, about.run.started_at) if about.seen.restart else about.run.started_at
+    down = _lasting(since - about.history.incident.root.observed_at)
+    nodes = [task.node_id for task in about.run.tasks]
+    where = ", ".join(nodes[:NODES_NAMED]) + (f" and {len(nodes) - NODES_NAMED} more" if nodes[NODES_NAMED:] else "")
+    told = f"your job {about.job.job_id} runs again since {since:%Y-%m-%d %H:%M:%S} UTC. It stood still for {down}. "
+    body = [
+        *paragraph(f"{told}It goes on from its last checkpoint, as run {about.run.number}, on {where}."),
+        "",
+        *field("Why", f"{_what_broke(about)} {_what_was_done(about)}"),
+        *field("Lost", "what it had computed after that checkpoint. Its log says at which step it goes on."),
+        *_needed_after_restart(about),
+    ]
+    return _letter(about, Phase.RUNS_AGAIN, "runs again, from its last checkpoint", body)
+
+
+def compose_handed_over(about: About, decided: Decision) -> Notification:
+    """It is down, and no recovery brings it back."""
+    need = "nothing now: the operators have been told. They bring it back when it has enough healthy nodes."
+    if about.is_the_programs:
+        need = "look for the cause in your program first; then start it again. The operators have been told as well."
+    body = [
+        *paragraph(f"your job {about.job.job_id} is down, and nodeheal does not start it again. {_what_broke(about)}"),
+        "",
+        *field("Why", decided.reason),
+        *(quoted("Evidence", about.fault.event.evidence) if about.is_the_programs else []),
+        *field("Lost", "what it had computed since its last checkpoint; the checkpoints are as they were."),
+        *field("Needed", need),
+    ]
+    return _letter(about, Phase.HANDED_OVER, "is down, and is not started again by itself", body)
+
+
+def _letter(about: About, phase: Phase, what: str, body: list[str]) -> Notification:
+    """One email a phase of a run, however many of its nodes fail and however often it is announced."""
+    job, incident = about.job, about.history.incident
+    greeting = [*paragraph(f"Hello {about.owner.name}," if about.owner.name else "Hello,"), ""]
+    ending = [
+        *field("Job", f"{job.job_id}, run {about.run.number}, in pool {incident.pool}"),
+        *field("Reference", incident.incident_id),
+    ]
+    return Notification(
+        key=f"owner/{job.job_id}/{about.run.number}/{phase}",
+        subject=fit_subject(f"[nodeheal] {job.job_id} {what}"),
+        body="\n".join([*greeting, *body, *ending]),
+        severity="INFO",
+        pool=incident.pool,
+        phase=phase,
+        job_id=job.job_id,
+        owner=about.owner.address,
+    )
+
+
+def _what_broke(about: About) -> str:
+    root, title = about.history.incident.root, about.fault.title
+    at = f"{root.observed_at:%Y-%m-%d %H:%M:%S} UTC"
+    if about.fault.is_by_hand:
+        return f"At {at} an operator took its node {root.node_id} in hand."
+    if about.is_the_programs:
+        return f"At {at} its part on {root.node_id} broke off: {title}."
+    return f"At {at} its node {root.node_id} broke down: {title}."
+
+
+def _why_all(run: Run) -> str:
+    if len(run.tasks) == 1:
+        return "It cannot run there any more."
+    return f"It runs on {len(run.tasks)} nodes together and cannot go on without one of them, so all its ranks stop."
+
+
+def _asked(history: History) -> str:
+    is_asked = any(entry.entry_id.startswith(ASKED) for entry in history.timeline)
+    return " It was asked to write one just before, so that may be little." if is_asked else ""
+
+
+def _what_was_done(about: About) -> str:
+    if about.is_the_programs:
+        return "It was started again where it was."
+    if about.seen.replacement:
+        return f"{about.seen.replacement} has taken its place, after passing its diagnostics."
+    return f"The node {'was rebooted and ' if about.seen.tried else ''}has passed its diagnostics since."
+
+
+def _needed_after_restart(about: About) -> list[str]:
+    if not about.is_the_programs:
+        return field("Needed", "nothing.")
+    need = "nothing now. This kind of fault mostly comes from the program: if it comes again, look there."
+    return [*quoted("Evidence", about.fault.event.evidence), *field("Needed", need)]
+
+
+def _lasting(length: timedelta) -> str:
+    minutes, seconds = divmod(max(0, round(length.total_seconds())), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

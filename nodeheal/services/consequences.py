@@ -1,0 +1,64 @@
+"""What a human's yes and no do, in words: who answers at night must know whose work it stops."""
+
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.approval import Answer
+from nodeheal.domain.incident import Incident
+from nodeheal.domain.job import Run
+from nodeheal.domain.node import OUT_OF_SERVICE
+from nodeheal.ports import Ports
+from nodeheal.services.stop_gang import current_run, may_write
+
+NODES_NAMED = 8
+_TO_THE_NODE = {
+    Action.REBOOT: "rebooted and proven by diagnostics",
+    Action.REPLACE: "replaced",
+    Action.ISOLATE: "left to a human",
+}
+_LOST = "What it has computed since its last checkpoint is lost;"
+
+
+def meant_by(asked: Decision, incident: Incident, ports: Ports) -> dict[Answer, str]:
+    """What each answer does, as things are now."""
+    return {Answer.approve: _of_yes(asked, incident, ports), Answer.refuse: _of_no(incident, ports)}
+
+
+def _of_yes(asked: Decision, incident: Incident, ports: Ports) -> str:
+    """What is done to the node, and to the gang that runs there now."""
+    _, run = current_run(incident.job_id, ports)
+    alive = [task.node_id for task in run.tasks if may_write(task, ports)] if run else []
+    does = _TO_THE_NODE.get(asked.action, "healed") if asked.action else "healed"
+    first = "" if _is_isolated(incident, ports) else "isolated, then "
+    is_jobs = asked.action is Action.RESTART_WORKLOAD
+    node = "No node is touched." if is_jobs else f"{incident.node_id} is {first}{does}."
+    if incident.job_id is None:
+        return f"{node} No job of ours runs on it."
+    if run is None or not alive:
+        return f"{node} No rank of {incident.job_id} is left to stop."
+    return f"{node} {_gang(incident.job_id, run, alive)} {_LOST} {_then(asked)}"
+
+
+def _of_no(incident: Incident, ports: Ports) -> str:
+    """What stays as it is."""
+    left = "stays isolated" if _is_isolated(incident, ports) else "stays in service, with whatever runs on it"
+    return f"{incident.node_id} {left}, and the incident goes to a human."
+
+
+def _is_isolated(incident: Incident, ports: Ports) -> bool:
+    node = ports.nodes.get(incident.node_id)
+    return node is not None and node.state in OUT_OF_SERVICE
+
+
+def _gang(job_id: str, run: Run, alive: list[str]) -> str:
+    """Which ranks stop, and where."""
+    nodes = list(dict.fromkeys(alive))
+    where = ", ".join(nodes[:NODES_NAMED]) + (f" and {len(nodes) - NODES_NAMED} more" if nodes[NODES_NAMED:] else "")
+    ranks = f"{len(alive)} of {len(run.tasks)} ranks" if len(alive) < len(run.tasks) else f"All {len(alive)} ranks"
+    return f"{ranks} of {job_id} (run {run.number}, since {run.started_at:%Y-%m-%d %H:%M} UTC) stop, on {where}."
+
+
+def _then(asked: Decision) -> str:
+    if asked.action is Action.ISOLATE:
+        return "nobody starts it again by himself."
+    when = "at once" if asked.action is Action.RESTART_WORKLOAD else "when the node is healed, or another has its place"
+    return f"it starts again from there {when}."

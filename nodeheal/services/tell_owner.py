@@ -1,0 +1,82 @@
+"""Tell the owner of a job what a recovery does to it: when it has stopped, when it runs again, when it stays down.
+
+Nothing here may hold a recovery up: a surprise is written into the incident, and the recovery goes on. Each is told
+before the turn that it belongs to is written, so that a call that died in between tells it again; the key folds that.
+"""
+
+from collections.abc import Callable
+
+from nodeheal.contract.names import JOB_NEWS
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.vocabulary import Action, Ending, JobState, NextRung, Outcome, Step
+from nodeheal.domain.case import read_case
+from nodeheal.domain.incident import History, TimelineEntry
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import Progress, read_progress
+from nodeheal.ports import Ports
+from nodeheal.services.compose_owner import About, compose_handed_over, compose_runs_again, compose_stopped
+
+_WORDS = 300  # of a surprise
+
+
+def tell_of_step(history: History, result: StepResult | None, ports: Ports, policy: RecoveryPolicy) -> None:
+    """After a step that may have stopped the job, or brought it back."""
+    if result is None or result.step not in (Step.ISOLATE, Step.RESTART_WORKLOAD):
+        return
+    _tell(history, ports, lambda: _of_step(history, result, ports, policy))
+
+
+def tell_of_ending(history: History, seen: Progress, decided: Decision, ports: Ports, policy: RecoveryPolicy) -> None:
+    """At the end of an incident that leaves the job down."""
+    if decided.ending is not Ending.HANDED_TO_A_HUMAN or not seen.has_stopped_job:
+        return
+
+    def compose() -> Notification | None:
+        about = _about(history, seen, ports, policy)
+        return compose_handed_over(about, decided) if about else None
+
+    _tell(history, ports, compose)
+
+
+def _tell(history: History, ports: Ports, compose: Callable[[], Notification | None]) -> None:
+    if history.incident.job_id is None:
+        return
+    try:
+        told = compose()
+        if told is not None:
+            ports.messenger.announce(JOB_NEWS, told)
+    except Exception as error:  # an email that is lost costs a question; stopping here would cost the recovery
+        now, text = ports.clock(), f"the owner of {history.incident.job_id} could not be told: {error}"[:_WORDS]
+        entry = TimelineEntry(now, "progress", f"owner-not-told-{now:%Y%m%dT%H%M%S%f}", text)
+        ports.incidents.append(history.incident.incident_id, entry)
+
+
+def _of_step(history: History, result: StepResult, ports: Ports, policy: RecoveryPolicy) -> Notification | None:
+    about = _about(history, read_progress(history, policy), ports, policy)
+    if about is None:
+        return None
+    if result.step is Step.RESTART_WORKLOAD:
+        is_ours = about.run.why.startswith(f"{history.incident.incident_id}/")
+        return compose_runs_again(about) if result.outcome is Outcome.DONE and is_ours else None
+    return compose_stopped(about) if _comes_back(about) else None
+
+
+def _comes_back(about: About) -> bool:
+    """Whether the job was taken from its node, and is to be started again. What is left to a human is told then."""
+    if not about.seen.is_isolated or about.job.state is JobState.COMPLETED or about.fault.action is Action.ISOLATE:
+        return False
+    if about.history.incident.incident_id in about.run.end_awaited_by:
+        return True  # it was stopped for this
+    return about.fault.next_rung is not NextRung.job_end and not about.run.is_running
+
+
+def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolicy) -> About | None:
+    """None: nobody has said whose the job is."""
+    job = ports.jobs.get(str(history.incident.job_id))
+    if job is None or job.owner is None:
+        return None
+    run = ports.jobs.get_run(job.job_id, job.current_run)
+    if run is None:
+        return None
+    return About(job.owner, job, run, history, seen, read_case(history, policy).fault)

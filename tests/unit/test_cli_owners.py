@@ -1,0 +1,96 @@
+"""`nodeheal owners`: an address is asked once for its yes, and filtered to its own jobs."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from moto import mock_aws
+from typer.testing import CliRunner, Result
+
+from nodeheal.adapters.aws.owners import SnsOwners, filter_for, topic_arn
+from nodeheal.cli import connect
+from nodeheal.cli.main import app
+from nodeheal.contract.names import OWNER_ATTRIBUTE, OWNERS_TOPIC
+from nodeheal.contract.notification import Notification
+from nodeheal.domain.owner import Owner
+
+ADA = Owner("ada@example.com")
+
+
+@pytest.fixture
+def sns(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with mock_aws():
+        made: Any = boto3.client("sns", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+        topic = made.create_topic(Name=OWNERS_TOPIC)["TopicArn"]
+        monkeypatch.setattr(connect, "owners", lambda: SnsOwners(made, topic))
+        yield made
+
+
+def subscribe(email: str) -> Result:
+    return CliRunner().invoke(app, ["owners", "subscribe", email])
+
+
+def test_an_address_gets_what_is_about_its_own_jobs_and_nothing_else(sns: Any) -> None:
+    result = subscribe("Ada Lovelace <Ada@Example.com>")
+
+    [found] = sns.list_subscriptions()["Subscriptions"]
+    attributes = sns.get_subscription_attributes(SubscriptionArn=found["SubscriptionArn"])["Attributes"]
+    assert result.exit_code == 0
+    assert result.output.startswith("ada@example.com ")
+    assert (found["Protocol"], found["Endpoint"]) == ("email", "ada@example.com")
+    assert json.loads(attributes["FilterPolicy"]) == {"owner": ["ada@example.com"]}
+
+
+def test_the_filter_asks_for_what_the_emails_carry() -> None:
+    letter = Notification(key="k", subject="s", body="b", severity="INFO", pool="p", owner=ADA.address)
+
+    assert json.loads(filter_for(ADA)) == {OWNER_ATTRIBUTE: [letter.attributes[OWNER_ATTRIBUTE]]}
+
+
+def test_what_is_no_address_is_asked_nothing(sns: Any) -> None:
+    result = subscribe("ada")
+
+    assert result.exit_code == 1
+    assert "'ada' is no email address" in result.output
+    assert sns.list_subscriptions()["Subscriptions"] == []
+
+
+class Refusing:
+    """An SNS that has the address with another filter."""
+
+    def subscribe(self, **_: object) -> None:
+        why = "Invalid parameter: Attributes Reason: Subscription already exists with different attributes"
+        raise ClientError({"Error": {"Code": "InvalidParameter", "Message": why}}, "Subscribe")
+
+
+class Pending:
+    """An SNS that waits for the address."""
+
+    def subscribe(self, **_: object) -> dict[str, str]:
+        return {"SubscriptionArn": "pending confirmation"}
+
+
+def test_an_address_that_has_not_said_yes_is_said_to_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    pending: Any = Pending()
+    monkeypatch.setattr(connect, "owners", lambda: SnsOwners(pending, "arn:t"))
+
+    assert "once its link is followed" in subscribe("ada@example.com").output
+
+
+def test_an_address_with_another_filter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing: Any = Refusing()
+    monkeypatch.setattr(connect, "owners", lambda: SnsOwners(refusing, "arn:t"))
+
+    result = subscribe("ada@example.com")
+
+    assert result.exit_code == 1
+    assert "ada@example.com is subscribed to nodeheal-job-owners already, with another filter policy" in result.output
+
+
+def test_the_topic_is_the_callers_own_in_every_partition() -> None:
+    caller = "arn:aws-cn:sts::111122223333:assumed-role/ops/ada"
+
+    assert topic_arn(caller, "cn-north-1") == "arn:aws-cn:sns:cn-north-1:111122223333:nodeheal-job-owners"

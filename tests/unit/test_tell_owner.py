@@ -1,0 +1,308 @@
+"""The owner of a job is told what becomes of it, in words of his own: once when it stops, runs again, or stays down."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.vocabulary import JobState, Outcome, Phase, Verdict
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.owner import Owner, parse_owner
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.end_incident import end_incident
+from nodeheal.services.ingest import ingest
+from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.launch_gang import launch_gang
+from nodeheal.services.layout import WIDTH
+from nodeheal.services.notify import notify
+from nodeheal.services.replace_node import replace_node
+from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.stop_gang import stop_gang
+from tests.unit.builders import ACT
+from tests.unit.test_decide_among_others import with_policy
+from tests.unit.test_steps import A, B, C, Incident
+from tests.unit.test_two_nodes_of_one_job import OTHER
+
+TWO_AT_ONCE = with_policy(default_pool={"mode": "act", "budget": {"max_nodes": 2, "max_percent": 100}})
+ADA = Owner("ada@example.com", "Ada Lovelace")
+
+
+class Owned(Incident):
+    """The same incident, of a job that is Ada's."""
+
+    def __init__(self, code: int = 79, owner: Owner | None = ADA, policy: RecoveryPolicy = ACT, **more: Any) -> None:
+        super().__init__(code, policy=policy, **more)
+        job = self.ports.jobs.get("llama")
+        assert job is not None
+        self.ports.jobs.save(replace(job, owner=owner))
+
+    @property
+    def letters(self) -> list[Notification]:
+        return letters_of(self.ports)
+
+    @property
+    def phases(self) -> list[Phase]:
+        return [letter.phase for letter in self.letters]
+
+    def ends(self) -> None:
+        end_incident(self.request(), self.ports, self.policy)
+
+
+def letters_of(ports: Ports) -> list[Notification]:
+    """What has gone out to owners, each once."""
+    announced = [told for _, told in ports.messenger.announced]  # type: ignore[attr-defined]
+    return list({told.key: told for told in announced if told.owner}.values())
+
+
+def words(letter: Notification) -> str:
+    """On one line: an email is wrapped."""
+    return " ".join(letter.body.split())
+
+
+# The phases
+
+
+def test_an_owner_hears_that_the_job_has_stopped_and_that_it_runs_again() -> None:
+    it = Owned()
+
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()
+    it.ends()
+
+    assert it.phases == [Phase.STOPPED, Phase.RUNS_AGAIN]
+    assert {letter.owner for letter in it.letters} == {"ada@example.com"}
+    assert [letter.subject for letter in it.letters] == [
+        "[nodeheal] llama has stopped: one of its nodes is being repaired",
+        "[nodeheal] llama runs again, from its last checkpoint",
+    ]
+
+
+def test_the_first_email_says_what_happens_next_and_that_nothing_is_to_be_done() -> None:
+    it = Owned()
+
+    it.isolate()
+    it.request()
+
+    [letter] = it.letters
+    assert letter.body.startswith("Hello Ada Lovelace,\n")
+    assert f"its node {A} broke down: XID 79 (GPU has fallen off the bus)." in words(letter)
+    assert "It runs on 2 nodes together" in words(letter)
+    assert "It was asked to write one just before" in words(letter)
+    assert "Needed nothing. Please do not start it yourself" in words(letter)
+
+
+def test_no_checkpoint_is_claimed_to_be_asked_for_where_none_was() -> None:
+    it = Owned(policy=ACT.model_copy(update={"checkpoint_seconds": 0}))
+
+    isolate_node(it.request(), it.ports, it.policy)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+    it.resumed()
+    it.request()
+
+    assert "asked to write one" not in words(it.letters[0])
+
+
+def test_the_second_email_says_how_long_it_stood_and_where_it_runs() -> None:
+    it = Owned()
+
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()
+    it.request()
+
+    letter = it.letters[-1]
+    assert f"It stood still for 1 min 0 s. It goes on from its last checkpoint, as run 2, on {A}, {B}." in words(letter)
+    assert "The node was rebooted and has passed its diagnostics since." in words(letter)
+    assert "Needed nothing." in words(letter)
+
+
+def test_a_spare_that_has_taken_over_is_named() -> None:
+    it = Owned(74)
+
+    it.isolate(), it.swap(), it.diagnose(boot_id="boot-1", name=C), it.relaunch()
+    it.ends()
+
+    assert it.phases == [Phase.STOPPED, Phase.RUNS_AGAIN]  # the broken node is left to operators; the job is well
+    assert f"{C} has taken its place, after passing its diagnostics." in words(it.letters[-1])
+
+
+def test_an_owner_hears_that_the_job_stays_down() -> None:
+    it = Owned(spare=False)
+
+    it.isolate(), it.reboot(), it.diagnose(Verdict.FAILED)
+    request = it.request()
+    while request.decision.ending is None:
+        it.last = it_is_refused(it, request)
+        request = it.request()
+    end_incident(request, it.ports, ACT)
+
+    assert it.phases == [Phase.STOPPED, Phase.HANDED_OVER]
+    assert "is down, and nodeheal does not start it again" in words(it.letters[-1])
+    assert "Needed nothing now: the operators have been told" in words(it.letters[-1])
+
+
+def it_is_refused(it: Owned, request: StepRequest) -> StepResult:
+    reserve_attempt(request, it.ports)
+    replace_node(request, it.ports, ACT)
+    return it.resumed()
+
+
+def test_a_fault_of_the_program_is_told_as_one_and_the_node_is_not_blamed() -> None:
+    it = Owned(31)
+
+    stop_and_launch(it)
+    it.request()
+
+    [letter] = it.letters
+    assert letter.phase is Phase.RUNS_AGAIN
+    assert f"its part on {A} broke off: XID 31" in words(letter)
+    assert "mostly comes from the program" in words(letter)
+    assert "Evidence | NVRM: Xid (PCI:0000:b9:00): 31" in words(letter)
+
+
+def stop_and_launch(it: Owned) -> None:
+    request = it.request()
+    stop_gang(request, it.ports, ACT)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+    reserve_attempt(request, it.ports)
+    again = request.model_copy(update={"task_token": f"token-{it.turn}b"})
+    launch_gang(again, it.ports, ACT)
+    for rank in (0, 1):
+        it.task_is("RUNNING", rank, run=2)
+    it.last = it.ports.workflows.resumed[f"token-{it.turn}b"]  # type: ignore[attr-defined]
+
+
+# Who hears nothing
+
+
+def test_a_job_of_nobody_is_nobodys_news() -> None:
+    it = Owned(owner=None)
+
+    it.isolate()
+    it.request()
+
+    assert it.letters == []
+
+
+def test_a_job_that_has_finished_by_itself_is_not_said_to_have_stopped() -> None:
+    it = Owned()
+    isolate_node(it.request(), it.ports, ACT)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=0)
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    assert job.state is JobState.COMPLETED
+
+    it.resumed()
+    it.request()
+
+    assert it.letters == []
+
+
+def test_a_node_that_was_not_isolated_has_stopped_nobody() -> None:
+    it = Owned()
+    request = it.request()
+    it.ports.scheduler.unknown_nodes.add(A)  # type: ignore[attr-defined]
+
+    isolate_node(request, it.ports, ACT)
+    assert it.resumed().outcome is Outcome.FAILED
+    it.request()
+
+    assert it.letters == []
+
+
+# Once, and never in the way
+
+
+def test_two_nodes_of_one_job_are_one_email() -> None:
+    it = Owned(policy=TWO_AT_ONCE)
+    ingest(OTHER, it.ports, it.policy)
+    isolate_node(it.request(), it.ports, it.policy)
+    mine, it.id, it.turn = (it.id, it.turn), incident_id_of(OTHER), 0
+
+    isolate_node(it.request(task_token="theirs"), it.ports, it.policy)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+    ended = dict(it.ports.workflows.resumed)  # type: ignore[attr-defined]
+    for (it.id, it.turn), token in ((mine, "token-1"), ((incident_id_of(OTHER), 1), "theirs")):
+        it.last = ended[token]
+        it.request()
+
+    announced = [told for _, told in it.ports.messenger.announced]  # type: ignore[attr-defined]
+    assert [notify(told, it.ports) for told in announced] == [True, False]
+
+
+def test_a_turn_that_dies_after_telling_tells_the_same_again() -> None:
+    it = Owned()
+    it.isolate()
+    advance = it.ports.incidents.advance
+    it.ports.incidents.advance = lambda *_: False  # type: ignore[method-assign]
+
+    with pytest.raises(NotAccepted):
+        it.request()
+    it.ports.incidents.advance = advance  # type: ignore[method-assign]
+    it.resumed()
+    it.request()
+
+    told = [told for _, told in it.ports.messenger.announced if told.owner]  # type: ignore[attr-defined]
+    assert len(told) == 2
+    assert len(it.letters) == 1
+
+
+def test_an_email_that_cannot_be_told_holds_no_recovery_up() -> None:
+    it = Owned()
+    it.isolate()
+
+    class Mute:
+        def announce(self, *_: object) -> None:
+            raise NotAccepted("PutEvents: slow down")
+
+    it.ports = replace(it.ports, messenger=Mute())  # type: ignore[arg-type]
+    request = it.request()
+
+    told = [entry.text for entry in it.ports.incidents.history(it.id).timeline if "owner" in entry.entry_id]
+    assert request.decision.step.value == "REBOOT"
+    assert told == ["the owner of llama could not be told: PutEvents: slow down"]
+
+
+def test_an_email_is_as_wide_as_a_phone_and_its_subject_fits() -> None:
+    it = Owned()
+
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()
+    it.request()
+
+    for letter in it.letters:
+        assert len(letter.subject) < 100
+        assert max(map(len, letter.body.splitlines())) <= WIDTH
+
+
+# Whose it is
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "name"),
+    [
+        ("ada@example.com", "ada@example.com", ""),
+        (" Ada@Example.COM ", "ada@example.com", ""),
+        ("Ada Lovelace <ada@example.com>", "ada@example.com", "Ada Lovelace"),
+        ('"Lovelace,  Ada" <ada+gpu@lab.example.co.uk>', "ada+gpu@lab.example.co.uk", "Lovelace, Ada"),
+    ],
+)
+def test_an_owner_is_an_address_and_perhaps_a_name(text: str, address: str, name: str) -> None:
+    assert parse_owner(text) == Owner(address, name)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ada", "ada@localhost", "a b@example.com", "<>", "Ada <ada@example.com> <x@y.de>", "x" * 80 + "@b.de"]
+)
+def test_what_is_no_address_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match="is no email address"):
+        parse_owner(text)
+
+
+def test_a_name_of_odd_characters_is_refused() -> None:
+    with pytest.raises(ValueError, match="printable"):
+        parse_owner("Ada\x07 <ada@example.com>")
