@@ -67,6 +67,7 @@ class Action(_Word):
     RESTART_WORKLOAD = "RESTART_WORKLOAD"
     RESET_GPU = "RESET_GPU"
     REBOOT = "REBOOT"
+    STOP_START = "STOP_START"  # EC2: stop the machine and start it again, on another host
     REPLACE = "REPLACE"
     ISOLATE = "ISOLATE"
     ESCALATE = "ESCALATE"

@@ -8,7 +8,7 @@ from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.escalation import why_ended
-from nodeheal.domain.ladder import WITH_ARTICLE, next_rungs
+from nodeheal.domain.ladder import STEP_OF, WITH_ARTICLE, next_rungs
 from nodeheal.domain.progress import OTHER_OWNER, Progress
 from nodeheal.domain.spell import Spell
 
@@ -82,7 +82,7 @@ def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
             why = f"{end.node_id} reports the other end of a link; only one end is bad, so diagnose before replacing"
             return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
     reason = f"{told}; next is {WITH_ARTICLE[rung]}" if told else f"{fault.title}: {fault.short_why}"
-    return say.step(Step(rung.value), reason, rung)
+    return say.step(STEP_OF[rung], reason, rung)
 
 
 def _evidence_first(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
@@ -128,7 +128,7 @@ def _after_repair(say: Spell, seen: Progress, case: Case) -> Decision:
 def _until_stable(say: Spell, seen: Progress) -> Decision | None:
     """A node that falls over a minute after its reboot has not been healed by it."""
     last = seen.tried[-1] if seen.tried else None
-    if last is None or last.action is not Action.REBOOT:
+    if last is None or last.action is Action.REPLACE:
         return None
     since = last.result.finished_at
     left = (since + timedelta(seconds=say.policy.stable_seconds) - say.now).total_seconds()

@@ -73,13 +73,13 @@ def test_a_call_that_is_repeated_before_the_node_is_back_waits_with_the_new_toke
 def test_a_reboot_whose_answer_was_lost_is_not_asked_of_ec2_again() -> None:
     it, request = isolated(Provider.ec2)
     machines: Any = it.ports.machines
-    reboot = machines.reboot
+    power = machines.power
 
-    def is_lost(node: Any) -> None:
-        reboot(node)
+    def is_lost(*asked: Any) -> None:
+        power(*asked)
         raise TimeoutError("read timed out")
 
-    machines.reboot = is_lost
+    machines.power = is_lost
     with pytest.raises(TimeoutError):
         reboot_node(request, it.ports)
 
@@ -91,13 +91,13 @@ def test_a_reboot_whose_answer_was_lost_is_not_asked_of_ec2_again() -> None:
 def test_a_throttled_reboot_is_asked_again() -> None:
     it, request = isolated(Provider.ec2)
     machines: Any = it.ports.machines
-    reboot = machines.reboot
+    power = machines.power
 
-    def throttled(node: Any) -> None:
-        machines.reboot = reboot
+    def throttled(*_: Any) -> None:
+        machines.power = power
         raise NotAccepted("RequestLimitExceeded")
 
-    machines.reboot = throttled
+    machines.power = throttled
     with pytest.raises(NotAccepted):
         reboot_node(request, it.ports)
 
