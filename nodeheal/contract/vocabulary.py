@@ -115,7 +115,8 @@ class Awaited(_Word):
     STABLE = "STABLE"  # until the node has run long enough since its reboot
     APPROVAL = "APPROVAL"  # until a human has said yes or no
     BUDGET = "BUDGET"  # until a slot of the pool's disruption budget is free
-    CAPACITY = "CAPACITY"  # until a replacement may be tried again
+    CAPACITY = "CAPACITY"  # until there may be a machine to be had
+    REPLACEMENT = "REPLACEMENT"  # until fewer nodes of the pool are being replaced
     BREAKER = "BREAKER"  # until a human has reset the pool's breaker
 
 

@@ -100,10 +100,12 @@ def _no_capacity(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Deci
     if rung is not Action.REPLACE or missing is None or seen.has_waited_for_capacity:
         return None
     rules, tried = say.policy.capacity, seen.capacity_tries
-    told = f"{fault.title}: no replacement could be had ({missing.reason})"
+    told = "; ".join(filter(None, [seen.told(), f"no replacement could be had ({missing.reason})"]))
+    told = f"{fault.title}: {told}"
     if "wait_for" in missing.evidence:  # not for want of machines: others are being replaced, which takes its time
         seconds = min(rules.wait_before(seen.slot_tries), say.policy.deadlines.replace_seconds)
-        return say.wait(Awaited.CAPACITY, f"{told}; the broken node is held until then", seconds, rung)
+        waits = f"{fault.title}: its replacement has to wait ({missing.reason}); the broken node is held until then"
+        return say.wait(Awaited.REPLACEMENT, waits, seconds, rung)
     if tried >= rules.tries:
         return say.hand_over(Escalation.NO_CAPACITY, f"{told}, tried {tried} times; the broken node is held, isolated")
     reason = f"{told}; try {tried} of {rules.tries}, the broken node is held"

@@ -153,7 +153,7 @@ def _fold_wait(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.approvals[decision.action] = result
     elif decision.awaits is not None:
         seen.waited[decision.awaits] = result
-    if decision.awaits is Awaited.CAPACITY:
+    if decision.awaits in (Awaited.CAPACITY, Awaited.REPLACEMENT):
         seen.has_waited_for_capacity = True
     if decision.awaits is Awaited.BUDGET and result.outcome is Outcome.DONE:
         seen.isolation = None  # its turn has come: it may try again

@@ -372,7 +372,7 @@ def test_replacements_that_are_under_way_do_not_use_up_the_turns_of_one_that_wai
     for _ in range(8):  # two replacements' time
         story.then(Outcome.REFUSED, "1 of 1 replacements are under way", evidence={"wait_for": "replacements"})
         wait = story.next()
-        assert wait.awaits is Awaited.CAPACITY, wait.reason
+        assert wait.awaits is Awaited.REPLACEMENT, wait.reason
         assert wait.deadline_seconds <= ACT.deadlines.replace_seconds
         story.now += timedelta(seconds=wait.deadline_seconds)
         story.then(Outcome.TIMED_OUT)
