@@ -92,7 +92,7 @@ FUNCTIONS = (
             RESUME,
         ),
     ),
-    FunctionSpec("wakeup", (*SEE_MACHINES, START_MACHINE, RESUME, QUARANTINE), is_event_driven=True),
+    FunctionSpec("wakeup", (*SEE_MACHINES, START_MACHINE, ANNOUNCE, RESUME, QUARANTINE), is_event_driven=True),
     FunctionSpec("take_signal", (START_RECOVERY, QUARANTINE, READ_POLICY, RESUME), is_event_driven=True),
     FunctionSpec(
         "sweep",
