@@ -141,12 +141,14 @@ class Ec2:
         interfaces = request.get("NetworkInterfaces") or template.data.get("NetworkInterfaces") or [{}]
         subnet = request.get("SubnetId") or interfaces[0].get("SubnetId") or "subnet-sandbox"
         kind = request.get("InstanceType") or template.data.get("InstanceType", "p5.48xlarge")
-        if not self._behaviour.takes_capacity():
-            raise AwsError(self._behaviour.no_capacity_code, f"There is no {kind} to be had in {subnet}.", status=500)
+        reservation = request.get("CapacityReservationSpecification") or template.data.get(
+            "CapacityReservationSpecification", {}
+        )
+        self._must_have_room(kind, subnet, reservation)
         origin = {"aws:ec2launchtemplate:id": template.template_id, "aws:ec2launchtemplate:version": "1"}
         made = Instance(new_id("i"), kind, subnet, {**tags, **origin}, request.get("ClientToken", ""))
         made.placement_group = request.get("Placement", {}).get("GroupName", "")
-        made.reservation = request.get("CapacityReservationSpecification", {})
+        made.reservation = reservation
         market = template.data.get("InstanceMarketOptions", {})
         made.lifecycle = market.get("MarketType", "")
         made.auto_recovery = template.data.get("MaintenanceOptions", {}).get("AutoRecovery", "default")
@@ -154,6 +156,16 @@ class Ec2:
         self._tell(made)
         self._power.boot(made, lambda: self._becomes(made, "running"))
         return made
+
+    def _must_have_room(self, kind: str, subnet: str, reservation: Json) -> None:
+        """Raises AwsError where there is no such machine to be had there, or the reservation is full."""
+        behaviour = self._behaviour
+        if reservation and behaviour.reservation_size:
+            inside = [i for i in self._state.instances.values() if i.reservation == reservation]
+            if sum(i.state != "terminated" for i in inside) >= behaviour.reservation_size:
+                raise AwsError("ReservationCapacityExceeded", "The targeted capacity reservation is full.")
+        if subnet in behaviour.full_subnets or not behaviour.takes_capacity():
+            raise AwsError(behaviour.no_capacity_code, f"There is no {kind} to be had in {subnet}.", status=500)
 
     def reboot_instances(self, caller: Caller, request: Json) -> Json:
         """RebootInstances."""
@@ -198,9 +210,7 @@ class Ec2:
         threading.Thread(target=go_down, name=f"{instance.instance_id} stop", daemon=True).start()
 
     def _start(self, instance: Instance) -> None:
-        if not self._behaviour.takes_capacity():
-            told = f"There is no {instance.instance_type} to be had in {instance.subnet}."
-            raise AwsError(self._behaviour.no_capacity_code, told, status=500)
+        self._must_have_room(instance.instance_type, instance.subnet, {})  # its place in a reservation waits for it
         instance.state_reason = ""
         self._becomes(instance, "pending")
         self._power.up(instance.instance_id, lambda: self._becomes(instance, "running"))

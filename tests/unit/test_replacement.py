@@ -487,6 +487,27 @@ def test_the_next_replacement_begins_when_the_last_is_over_or_has_crashed() -> N
     assert pool.given_back == [(A, GiveBack.TERMINATE), (B, GiveBack.TERMINATE)]
 
 
+def test_a_node_that_was_given_up_since_the_attempt_was_reserved_costs_none() -> None:
+    pool = Pool()
+    asked = pool.request()
+    pool.ports.nodes.save(replace(pool.node(), state=NodeState.RETIRED, open_incident=None))
+
+    replace_node(asked, pool.ports, pool.policy)
+
+    assert outcome(pool.answer()) is Outcome.REFUSED
+    assert (pool.spent(), pool.given_back) == (0, [])
+
+
+def test_an_attempt_whose_machine_was_given_up_stays_spent_whatever_a_repeated_call_finds() -> None:
+    pool = Pool()
+    pool.replaces()
+    pool.ports.nodes.save(replace(pool.node(), state=NodeState.RETIRED, open_incident=None))
+
+    pool.replaces(token="token-again")
+
+    assert pool.spent() == 1
+
+
 # Looking ------------------------------------------------------------------------------------------------------------
 
 
