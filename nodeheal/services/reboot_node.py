@@ -22,8 +22,10 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
             give_attempt_back(request, ports)
         ports.workflows.resume(token, result_of(request, ports, Outcome.REFUSED, why_not))
         return
-    recovering = moved(node, NodeState.RECOVERING, f"rebooting: {request.decision.reason}")
-    if request.decision.action is Action.STOP_START:
+    is_stop_start = request.decision.action is Action.STOP_START
+    what = "stopping and starting" if is_stop_start else "rebooting"
+    recovering = moved(node, NodeState.RECOVERING, f"{what}: {request.decision.reason}")
+    if is_stop_start:
         save_node(ports, node, state=recovering.state, state_reason=recovering.state_reason)
         stop_start(request, node, ports)
         return
