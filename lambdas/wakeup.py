@@ -10,7 +10,7 @@ from lambdas.composition import Event, explain, logger, ports, quarantine
 from nodeheal.contract import names
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.ports import Ports
-from nodeheal.services import new_machine, wakeup
+from nodeheal.services import new_machine, stop_start, wakeup
 from nodeheal.services.translate.ecs_task import EcsTaskDetail, task_change
 from nodeheal.services.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
 from nodeheal.services.translate.ssm_command import SsmInvocationDetail
@@ -46,11 +46,16 @@ def _read(kind: object, detail: Event) -> Callable[[Ports], None]:
             launch = group_launch(GroupLaunchDetail.model_validate(detail), kind == names.GROUP_LAUNCH_FAILED)
             return partial(new_machine.on_group_launch, launch)
         case names.MACHINE_STATE_CHANGE:
-            state = MachineStateDetail.model_validate(detail)
-            return partial(new_machine.on_machine_gone, state.machine_id) if state.is_gone else _nothing
+            return _about_machine(MachineStateDetail.model_validate(detail))
         case _:
             logger().warning("event of an unknown kind ignored", extra={"kind": kind})
             return _nothing
+
+
+def _about_machine(detail: MachineStateDetail) -> Callable[[Ports], None]:
+    if detail.has_stopped:
+        return partial(stop_start.on_machine_stopped, detail.machine_id)
+    return partial(new_machine.on_machine_gone, detail.machine_id) if detail.is_gone else _nothing
 
 
 def _nothing(_: Ports) -> None:

@@ -17,7 +17,7 @@ from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine
+from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Power
 from nodeheal.domain.node import Node
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.reading import NOWHERE, Reading
@@ -254,8 +254,9 @@ class Machines(Protocol):
     def describe(self, machine_id: str) -> Machine | None:
         """The machine, and who else would repair it. None: it is gone, or on its way out."""
 
-    def reboot(self, node: Node) -> None:
-        """Ask for a reboot. Not bound to a boot: who repeats it reboots twice. Raises MachineRefused."""
+    def power(self, machine_id: str, order: Power) -> None:
+        """Ask for a reboot, a stop or a start. A reboot is bound to no boot: who repeats it reboots twice; the others
+        may be repeated. Raises MachineRefused; for a start NoCapacity, and NotAccepted while it is still stopping."""
 
     def launch(self, like: Machine, token: str, alternatives: Sequence[Alternative]) -> str:
         """One more machine like this one, at the first alternative that has room; its id. The same token launches once.

@@ -24,6 +24,7 @@ class AutoScaling:
         self._emit = emit
         self._lock = threading.RLock()
         ec2.when_gone = self._member_gone
+        ec2.when_stopped = self._member_stopped
 
     def operations(self) -> dict[str, Operation]:
         """What is served, by operation name."""
@@ -84,6 +85,12 @@ class AutoScaling:
         activity = self._note(group, f"Terminating EC2 instance: {instance.instance_id}", cause, "InProgress")
         self._ec2.terminate(instance)
         return activity
+
+    def _member_stopped(self, instance: Instance) -> None:
+        """A member that does not run is unhealthy to its group, whoever has stopped it."""
+        group = self._state.groups.get(instance.group)
+        if group is not None and instance.instance_id in group.members:
+            self._terminate(group, instance, "an instance was taken out of service in response to an EC2 health check")
 
     def _member_gone(self, instance: Instance) -> None:
         group = self._state.groups.get(instance.group)

@@ -11,6 +11,8 @@ class Behaviour:
 
     no_capacity: int = 0
     no_capacity_code: str = "InsufficientInstanceCapacity"
+    full_subnets: tuple[str, ...] = ()  # where there is no room for one more, whatever no_capacity says
+    reservation_size: int = 0  # how many instances each capacity reservation holds; 0: any number
     launch_seconds: float = 0.0  # how much longer than a boot a new machine takes to come up
     retry_seconds: float = 0.5  # how long a group waits after a launch that failed
     ssm_delay_seconds: float = 0.0  # an SSM agent that was hibernating delivers late

@@ -172,13 +172,14 @@ class Sandbox(MachineOrders):
         found: list[Json] = self._call("nodes", {})["nodes"]
         return found
 
-    def inject(self, node: NodeHandle, line: str, *, persists: bool, kill_rank: bool) -> float:
+    def inject(self, node: NodeHandle, line: str, *, persists: bool, kill_rank: bool, of_host: bool = False) -> float:
         """Break a node; the time (seconds since the epoch) at which the line was in its kernel log.
 
-        `persists`: a reboot does not help. `kill_rank`: the node's tasks abort, as CUDA processes do.
+        `persists`: a reboot does not help; `of_host`: but another host does.
+        `kill_rank`: the node's tasks abort, as CUDA processes do.
         """
-        request = {"node_id": node.node_id, "line": line, "persists": persists, "kill_rank": kill_rank}
-        return float(self._call("inject", request)["at"])
+        request = {"node_id": node.node_id, "line": line, "persists": persists, "of_host": of_host}
+        return float(self._call("inject", {**request, "kill_rank": kill_rank})["at"])
 
     def subscribe_mailbox(self) -> None:
         """Subscribe a queue to the alerts topic, in the place of a person's email."""

@@ -108,7 +108,8 @@ class Cloud:
         """Break a node: its tools fail, its kernel says so, its tasks abort (kill_rank). When the line was written."""
         node = self._fleet.find(request["node_id"])
         dcgm = request.get("dcgm", "fail")
-        node.set_faults(Faults(dcgm=dcgm, persists=request["persists"], line=request["line"]))
+        persists, of_host = request["persists"], request.get("of_host", False)
+        node.set_faults(Faults(dcgm=dcgm, persists=persists, of_host=of_host, line=request["line"]))
         at = node.append_kernel_line(request["line"])
         aborted = self._ecs.agents.abort_all(node.spec.node_id) if request["kill_rank"] else 0
         return {"at": at, "aborted": aborted}

@@ -34,8 +34,8 @@ class Power(Protocol):
     def down(self, instance_id: str) -> None:
         """Off, until it is switched on."""
 
-    def up(self, instance_id: str) -> None:
-        """On again, as another boot."""
+    def up(self, instance_id: str, when_up: Callable[[], None]) -> None:
+        """On again, as another boot, on another host."""
 
     def reboot(self, instance_id: str) -> None:
         """Down and up again."""
@@ -52,6 +52,7 @@ class Ec2:
         self._emit = emit
         self._lock = threading.RLock()
         self.when_gone: Callable[[Instance], None] = lambda instance: None
+        self.when_stopped: Callable[[Instance], None] = lambda instance: None
 
     def operations(self) -> dict[str, Operation]:
         """What is served, by operation name."""
@@ -140,17 +141,31 @@ class Ec2:
         interfaces = request.get("NetworkInterfaces") or template.data.get("NetworkInterfaces") or [{}]
         subnet = request.get("SubnetId") or interfaces[0].get("SubnetId") or "subnet-sandbox"
         kind = request.get("InstanceType") or template.data.get("InstanceType", "p5.48xlarge")
-        if not self._behaviour.takes_capacity():
-            raise AwsError(self._behaviour.no_capacity_code, f"There is no {kind} to be had in {subnet}.", status=500)
+        reservation = request.get("CapacityReservationSpecification") or template.data.get(
+            "CapacityReservationSpecification", {}
+        )
+        self._must_have_room(kind, subnet, reservation)
         origin = {"aws:ec2launchtemplate:id": template.template_id, "aws:ec2launchtemplate:version": "1"}
         made = Instance(new_id("i"), kind, subnet, {**tags, **origin}, request.get("ClientToken", ""))
         made.placement_group = request.get("Placement", {}).get("GroupName", "")
-        made.reservation = request.get("CapacityReservationSpecification", {})
+        made.reservation = reservation
+        market = template.data.get("InstanceMarketOptions", {})
+        made.lifecycle = market.get("MarketType", "")
         made.auto_recovery = template.data.get("MaintenanceOptions", {}).get("AutoRecovery", "default")
         self._state.instances[made.instance_id] = made
         self._tell(made)
         self._power.boot(made, lambda: self._becomes(made, "running"))
         return made
+
+    def _must_have_room(self, kind: str, subnet: str, reservation: Json) -> None:
+        """Raises AwsError where there is no such machine to be had there, or the reservation is full."""
+        behaviour = self._behaviour
+        if reservation and behaviour.reservation_size:
+            inside = [i for i in self._state.instances.values() if i.reservation == reservation]
+            if sum(i.state != "terminated" for i in inside) >= behaviour.reservation_size:
+                raise AwsError("ReservationCapacityExceeded", "The targeted capacity reservation is full.")
+        if subnet in behaviour.full_subnets or not behaviour.takes_capacity():
+            raise AwsError(behaviour.no_capacity_code, f"There is no {kind} to be had in {subnet}.", status=500)
 
     def reboot_instances(self, caller: Caller, request: Json) -> Json:
         """RebootInstances."""
@@ -160,21 +175,45 @@ class Ec2:
         return {}
 
     def stop_instances(self, caller: Caller, request: Json) -> Json:
-        """StopInstances."""
+        """StopInstances: in the background, as a machine takes its time. What is down, or on its way, stays so."""
         found = self._authorised(caller, "ec2:StopInstances", request)
-        return {"StoppingInstances": [self._switched(each, self._power.down, "stopped") for each in found]}
+        for instance in found:
+            if instance.root_device != "ebs" or instance.lifecycle:
+                raise AwsError("UnsupportedOperation", f"You can't stop the instance '{instance.instance_id}'.")
+        return {"StoppingInstances": [self._switched(each, "running", "stopping", self._stop) for each in found]}
 
     def start_instances(self, caller: Caller, request: Json) -> Json:
-        """StartInstances: another boot."""
+        """StartInstances: another boot, on another host, if there is room for it."""
         found = self._authorised(caller, "ec2:StartInstances", request)
-        return {"StartingInstances": [self._switched(each, self._power.up, "running") for each in found]}
+        return {"StartingInstances": [self._switched(each, "stopped", "pending", self._start) for each in found]}
 
-    def _switched(self, instance: Instance, switch: Callable[[str], None], state: str) -> Json:
-        before = instance.state_now()
-        if not instance.is_gone and instance.state != state:
-            switch(instance.instance_id)
-            self._becomes(instance, state)
+    def _switched(self, instance: Instance, origin: str, going: str, switch: Callable[[Instance], None]) -> Json:
+        """Switch one that is in its `origin`. Raises AwsError for one that is on its way elsewhere."""
+        with self._lock:
+            before, opposite = instance.state_now(), "pending" if going == "stopping" else "stopping"
+            if instance.is_gone or instance.state == opposite:
+                told = f"The instance '{instance.instance_id}' is not in a state from which it can be changed."
+                raise AwsError("IncorrectInstanceState", told)
+            if instance.state == origin:
+                switch(instance)
         return {"InstanceId": instance.instance_id, "PreviousState": before, "CurrentState": instance.state_now()}
+
+    def _stop(self, instance: Instance) -> None:
+        instance.state_reason = "Client.UserInitiatedShutdown"
+        self._becomes(instance, "stopping")
+
+        def go_down() -> None:
+            self._power.down(instance.instance_id)
+            self._becomes(instance, "stopped")
+            self.when_stopped(instance)
+
+        threading.Thread(target=go_down, name=f"{instance.instance_id} stop", daemon=True).start()
+
+    def _start(self, instance: Instance) -> None:
+        self._must_have_room(instance.instance_type, instance.subnet, {})  # its place in a reservation waits for it
+        instance.state_reason = ""
+        self._becomes(instance, "pending")
+        self._power.up(instance.instance_id, lambda: self._becomes(instance, "running"))
 
     def terminate_instances(self, caller: Caller, request: Json) -> Json:
         """TerminateInstances."""

@@ -59,6 +59,9 @@ class Instance:
     reservation: Json = field(default_factory=dict)
     auto_recovery: str = "disabled"
     state: str = "pending"
+    state_reason: str = ""  # EC2's code for why it is stopped
+    root_device: str = "ebs"
+    lifecycle: str = ""  # spot; empty: on demand
     launched_at: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
 
     @property
@@ -88,6 +91,9 @@ class Instance:
             "Placement": placement,
             "MaintenanceOptions": {"AutoRecovery": self.auto_recovery},
             "Tags": tags_to_list(self.tags),
+            "RootDeviceType": self.root_device,
+            **({"InstanceLifecycle": self.lifecycle} if self.lifecycle else {}),
+            **({"StateReason": {"Code": self.state_reason, "Message": "as asked"}} if self.state_reason else {}),
             **({"CapacityReservationSpecification": self.reservation} if self.reservation else {}),
         }
 

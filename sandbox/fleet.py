@@ -74,9 +74,16 @@ class Fleet:
         """Off, until it is switched on."""
         self.find(instance_id).stop()
 
-    def up(self, instance_id: str) -> None:
-        """On again, in the background."""
-        threading.Thread(target=self.find(instance_id).power_on, name=f"{instance_id} on", daemon=True).start()
+    def up(self, instance_id: str, when_up: Callable[[], None]) -> None:
+        """On again, on another host, in the background."""
+        node = self.find(instance_id)
+
+        def come_up() -> None:
+            node.power_on()
+            if node.is_up:
+                when_up()
+
+        threading.Thread(target=come_up, name=f"{instance_id} on", daemon=True).start()
 
     def reboot(self, instance_id: str) -> None:
         """Down and up again, in the background."""

@@ -46,7 +46,8 @@ class Faults:
 
     dcgm: str = "pass"  # pass, fail, hang, or down: its host engine does not run
     diag_seconds: float = 1.5
-    persists: bool = False
+    persists: bool = False  # a reboot does not help
+    of_host: bool = False  # what persists is the host's: on another one it is gone
     line: str = ""
 
 
@@ -132,8 +133,10 @@ class Node:
         self.when_down()
 
     def power_on(self) -> None:
-        """Come up as another boot."""
+        """Come up as another boot, on another host."""
         if not self._off.wait(self._boot_seconds):
+            if self.faults().of_host:
+                self.set_faults(Faults())
             self._boot()
 
     def go_down(self) -> None:

@@ -109,8 +109,8 @@ def _control_plane_seconds(story: Story, history: History | None, recovered: flo
 def _attempts(story: Story) -> dict[str, int]:
     """What the retry counter in DynamoDB holds for the broken node and its job."""
     limits = RecoveryPolicy.model_validate_json(POLICY.read_text("utf-8")).limits
-    scopes = {Action.REBOOT: f"node#{story.told.broken}", Action.REPLACE: f"node#{story.told.broken}"}
-    spent = {a.value: story.ports.attempts.spent(scope, limits[a]) for a, scope in scopes.items()}
+    scope, rungs = f"node#{story.told.broken}", (Action.REBOOT, Action.STOP_START, Action.REPLACE)
+    spent = {action.value: story.ports.attempts.spent(scope, limits[action]) for action in rungs}
     return {action: count for action, count in spent.items() if count}
 
 

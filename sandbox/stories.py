@@ -173,6 +173,17 @@ _HUMAN = Ending.HANDED_TO_A_HUMAN
 STORIES: dict[str, Named] = {
     "fixed-by-reboot": Named("a GPU falls off the bus; one reboot brings it back", _fallen()),
     "fixed-by-replacement": Named("the reboot does not help; a warm spare takes over", _fallen(persists=True)),
+    "fixed-by-stop-start": Named(
+        "the reboot does not help on EC2: the machine is stopped, starts on another host, and the fault stays behind",
+        _fallen(
+            provider="template",
+            nodes=2,
+            pool="moved",
+            persists=True,
+            of_host=True,
+            expects=_expects(Ending.RECOVERED, True, True, RECOVERED),
+        ),
+    ),
     "replaced-by-group": Named(
         "a broken NVLink on EC2: the Auto Scaling group makes a new machine, which is proven first",
         _link(provider="group", nodes=2, pool="grouped", expects=_expects(Ending.RECOVERED, True, True, RECOVERED)),

@@ -87,6 +87,7 @@ class Script:
     expects: Expected | None = None  # where the catalog alone does not say it
     breaks: int = 1  # so many nodes show the fault line, beginning with the gang's second
     kills: bool | None = None  # whether ranks die of it; None: as the catalog's action suggests
+    of_host: bool = False  # what persists is the host's: on another one it is gone
     prepares: tuple[Move, ...] = ()  # before the fault
     moves: tuple[Move, ...] = ()  # after it, each once, in order
 
@@ -282,7 +283,9 @@ class Story:
 
     def _inject(self, handle: NodeHandle, line: str = "") -> float:
         line, script = line or self.script.fault_line, self.script
-        return self.sandbox.inject(handle, line, persists=script.persists, kill_rank=script.kills_rank)
+        return self.sandbox.inject(
+            handle, line, persists=script.persists, kill_rank=script.kills_rank, of_host=script.of_host
+        )
 
     def _watch(self) -> None:
         """Until the incident has ended, its email is there, and the job has finished or has stopped for good."""

@@ -100,7 +100,7 @@ def _durations() -> list[cloudwatch.IWidget]:
 
 
 def _done() -> list[cloudwatch.IWidget]:
-    rungs = [Action.REBOOT.value, Action.REPLACE.value, Action.RESTART_WORKLOAD.value]
+    rungs = [Action.REBOOT.value, Action.STOP_START.value, Action.REPLACE.value, Action.RESTART_WORKLOAD.value]
     acted = (Step.ISOLATE, Step.REBOOT, Step.DIAGNOSE, Step.REPLACE, Step.RETURN, Step.RESTART_WORKLOAD)
     not_done = [
         ours(metrics.STEPS_ENDED, {"Step": step.value, "Outcome": outcome.value}, label=f"{step} {outcome}")

@@ -53,6 +53,7 @@ _ACTIONS = {
     Action.RESTART_WORKLOAD: "the whole job starts again from its last checkpoint, on the same nodes",
     Action.RESET_GPU: "done by a reboot: resetting one GPU behind an NVSwitch touches all of them",
     Action.REBOOT: "drain, stop the job's tasks, reboot; back only with a new boot id and passed diagnostics",
+    Action.STOP_START: "in no ladder: a pool's `stop_start` puts it after the reboot of EC2 nodes that stand alone",
     Action.REPLACE: "drain, stop the job's tasks, let a spare take over; the spare is diagnosed first",
     Action.ISOLATE: "out of service, and a human is asked: no reboot cures it",
     Action.ESCALATE: "a human is paged; nothing is touched",
@@ -84,8 +85,9 @@ the page's address: `faults.md#xid-79`, `faults.md#xid-145-RLW_REMAP-0x00000004`
 - Nothing is done in a pool whose mode is `observe`, which is the default: decisions are told, and no node is touched.
 - *What is done* is a ladder. The first action, in bold, is the least that may help; later rungs do more. When all are
   used up, a human is asked. A ladder never goes down again within the window of its attempts.
-- Attempts are counted in three budget groups: RESET_GPU and REBOOT together, REPLACE, RESTART_WORKLOAD. By default a
-  node (for RESTART_WORKLOAD: a job) has: {limits}. See [policy.md](policy.md).
+- Attempts are counted in four budget groups: RESET_GPU and REBOOT together, STOP_START, REPLACE, RESTART_WORKLOAD. By
+  default a node (for RESTART_WORKLOAD: a job) has: {limits}. See
+  [policy.md](policy.md).
 - *Keep* is the evidence worth saving before a reboot wipes it, the most telling first.
 - *On* names the GPU generations and drivers that the sources know the code on; without it, all. H100 stands for H200
   and GH200 too, B100 for B200 and B300, GB200 for GB300, A100 for A30. A destructive action is not taken on another

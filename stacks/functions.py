@@ -9,6 +9,8 @@ from stacks.machine_permissions import (
     REBOOT_MACHINE,
     SEE_LAUNCHES,
     SEE_MACHINES,
+    START_MACHINE,
+    STOP_MACHINE,
     TERMINATE_MACHINE,
 )
 from stacks.permission import (
@@ -90,7 +92,7 @@ FUNCTIONS = (
             RESUME,
         ),
     ),
-    FunctionSpec("wakeup", (*SEE_MACHINES, RESUME, QUARANTINE), is_event_driven=True),
+    FunctionSpec("wakeup", (*SEE_MACHINES, START_MACHINE, ANNOUNCE, RESUME, QUARANTINE), is_event_driven=True),
     FunctionSpec("take_signal", (START_RECOVERY, QUARANTINE, READ_POLICY, RESUME), is_event_driven=True),
     FunctionSpec(
         "sweep",
@@ -123,7 +125,16 @@ FUNCTIONS = (
     ),
     FunctionSpec("reserve_attempt", keep_warm=True),
     FunctionSpec(
-        "reboot_node", (*send_command("reboot a node", names.REBOOT_DOCUMENT), REBOOT_MACHINE, RESUME), keep_warm=True
+        "reboot_node",
+        (
+            *send_command("reboot a node", names.REBOOT_DOCUMENT),
+            *SEE_MACHINES,
+            REBOOT_MACHINE,
+            STOP_MACHINE,
+            START_MACHINE,
+            RESUME,
+        ),
+        keep_warm=True,
     ),
     FunctionSpec(
         "run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), READ_POLICY, RESUME)

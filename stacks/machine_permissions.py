@@ -40,6 +40,15 @@ SEE_LAUNCHES = Permission(
 REBOOT_MACHINE = Permission(
     "reboot only instances that the operator enrolled", ("ec2:RebootInstances",), (INSTANCES,), MANAGED_RESOURCE
 )
+STOP_MACHINE = Permission(
+    "stop only instances that the operator enrolled, where a pool wants that before it replaces them",
+    ("ec2:StopInstances",),
+    (INSTANCES,),
+    MANAGED_RESOURCE,
+)
+START_MACHINE = Permission(
+    "start again what was stopped, on another host", ("ec2:StartInstances",), (INSTANCES,), MANAGED_RESOURCE
+)
 TERMINATE_MACHINE = Permission(
     "give up only instances that the operator enrolled", ("ec2:TerminateInstances",), (INSTANCES,), MANAGED_RESOURCE
 )

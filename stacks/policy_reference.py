@@ -145,7 +145,8 @@ An override treats a fault otherwise than [the catalog](faults.md) does, and eve
 
 ## Limits
 
-- `limits` must name REBOOT, REPLACE and RESTART_WORKLOAD, and each counts in its own group. RESET_GPU spends REBOOT's.
+- `limits` must name REBOOT, REPLACE and RESTART_WORKLOAD, and STOP_START where a pool has `stop_start`; each counts in
+  its own group. RESET_GPU spends REBOOT's.
 - An attempt is reserved before it is made; one that is denied costs nothing. When none is left, the ladder goes on to
   its next rung, and after the last to a human.
 - `accelerator_limits` counts by the accelerator's serial number: a node under a new name does not begin anew.

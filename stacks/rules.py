@@ -76,11 +76,13 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
         ),
         Route(
             "MachineGone",
-            "An instance is terminated: its successor may wait for its place in a reservation",
+            "An instance has stopped and may have to start, or is terminated and its successor waits for its place",
             "wakeup",
             False,
             events.EventPattern(
-                source=["aws.ec2"], detail_type=[names.MACHINE_STATE_CHANGE], detail={"state": ["terminated"]}
+                source=["aws.ec2"],
+                detail_type=[names.MACHINE_STATE_CHANGE],
+                detail={"state": ["stopped", "terminated"]},
             ),
         ),
         Route(

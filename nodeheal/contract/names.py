@@ -178,6 +178,11 @@ def group_line(group: str) -> str:
     return f"group/{group}"
 
 
+def late_line(group: str) -> str:
+    """The line of those for whom an Auto Scaling group still owes a machine, and nobody waits any more."""
+    return f"late/{group}"
+
+
 def wait_pk(kind: str, key: str) -> str:
     """Partition of one awaited wake-up."""
     return f"wait#{kind}#{key}"

@@ -67,6 +67,7 @@ class Action(_Word):
     RESTART_WORKLOAD = "RESTART_WORKLOAD"
     RESET_GPU = "RESET_GPU"
     REBOOT = "REBOOT"
+    STOP_START = "STOP_START"  # EC2: stop the machine and start it again, on another host
     REPLACE = "REPLACE"
     ISOLATE = "ISOLATE"
     ESCALATE = "ESCALATE"
@@ -114,7 +115,8 @@ class Awaited(_Word):
     STABLE = "STABLE"  # until the node has run long enough since its reboot
     APPROVAL = "APPROVAL"  # until a human has said yes or no
     BUDGET = "BUDGET"  # until a slot of the pool's disruption budget is free
-    CAPACITY = "CAPACITY"  # until a replacement may be tried again
+    CAPACITY = "CAPACITY"  # until there may be a machine to be had
+    REPLACEMENT = "REPLACEMENT"  # until fewer nodes of the pool are being replaced
     BREAKER = "BREAKER"  # until a human has reset the pool's breaker
 
 

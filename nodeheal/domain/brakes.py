@@ -20,6 +20,7 @@ _IN_ACT_MODE = {
     Action.ESCALATE: "ask a human",
     Action.RESTART_WORKLOAD: "restart the job",
     Action.REBOOT: "isolate the node, reboot it and rerun its diagnostics",
+    Action.STOP_START: "isolate the node, stop it and start it on another host",
     Action.REPLACE: "isolate the node and replace it",
     Action.ISOLATE: "isolate the node and ask a human",
 }

@@ -4,6 +4,14 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import AttemptLimit, Reservation
+from nodeheal.contract.vocabulary import Action
+
+_IN_WORDS = {
+    Action.REBOOT: "reboots",
+    Action.STOP_START: "stops and starts",
+    Action.REPLACE: "replacements",
+    Action.RESTART_WORKLOAD: "job restarts",
+}
 
 
 def in_window(attempts: Mapping[str, datetime], limit: AttemptLimit, now: datetime) -> dict[str, datetime]:
@@ -27,6 +35,6 @@ def reserve(
 def spelled(reservation: Reservation, spent: int) -> str:
     """'1 of 1 reboots in 24 h', for reasons and emails; of an accelerator with its serial."""
     limit, (kind, _, who) = reservation.limit, reservation.scope.partition("#")
-    name = {"REBOOT": "reboots", "REPLACE": "replacements", "RESTART_WORKLOAD": "job restarts"}[limit.group.value]
+    name = _IN_WORDS[limit.group]
     whose = f" of accelerator {who}" if kind == "accelerator" else ""
     return f"{spent} of {limit.limit} {name}{whose} in {limit.window_seconds / 3600:g} h"

@@ -16,6 +16,7 @@ from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdic
 BUDGET_GROUPS = {
     Action.RESET_GPU: Action.REBOOT,
     Action.REBOOT: Action.REBOOT,
+    Action.STOP_START: Action.STOP_START,
     Action.REPLACE: Action.REPLACE,
     Action.RESTART_WORKLOAD: Action.RESTART_WORKLOAD,
 }

@@ -4,7 +4,7 @@ from nodeheal.contract.vocabulary import Escalation, Outcome
 from nodeheal.domain.catalog import find
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.knobs import HEIGHT
-from nodeheal.domain.ladder import RUNGS, why_lemon, why_spent
+from nodeheal.domain.ladder import rungs_of, why_lemon, why_spent
 from nodeheal.domain.progress import Progress
 from nodeheal.domain.spell import Spell
 
@@ -20,12 +20,14 @@ def why_asked(fault: Fault) -> Escalation:
 
 def why_ended(fault: Fault, seen: Progress, say: Spell) -> Escalation:
     """Why no rung of the ladder is left: the first that is true of what is asked, what was spent, what was tried."""
-    rungs = [action for action in fault.ladder[fault.start :] if action in RUNGS]
+    rungs = rungs_of(fault, say)
     if not seen.tried and not fault.is_by_hand and why_lemon(say):
         return Escalation.LEMON
     reached = max((HEIGHT[rung.action] for rung in seen.tried), default=-1)
     if any(HEIGHT[rung] > reached and why_spent(rung, say) for rung in rungs):
         return Escalation.ATTEMPTS_SPENT
+    if seen.tried and "no_capacity" in seen.tried[-1].result.evidence:
+        return Escalation.NO_CAPACITY
     if seen.tried and seen.tried[-1].result.outcome in _NOT_SEEN:
         return Escalation.NEVER_RETURNED
     if seen.proof is not None and seen.proof.outcome is not Outcome.DONE:

@@ -8,7 +8,7 @@ from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.escalation import why_ended
-from nodeheal.domain.ladder import WITH_ARTICLE, next_rungs
+from nodeheal.domain.ladder import STEP_OF, WITH_ARTICLE, next_rungs
 from nodeheal.domain.progress import OTHER_OWNER, Progress
 from nodeheal.domain.spell import Spell
 
@@ -94,7 +94,7 @@ def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
             why = f"{end.node_id} reports the other end of a link; only one end is bad, so diagnose before replacing"
             return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
     reason = f"{told}; next is {WITH_ARTICLE[rung]}" if told else f"{fault.title}: {fault.short_why}"
-    return say.step(Step(rung.value), reason, rung)
+    return say.step(STEP_OF[rung], reason, rung)
 
 
 def _evidence_first(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
@@ -112,10 +112,12 @@ def _no_capacity(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Deci
     if rung is not Action.REPLACE or missing is None or seen.has_waited_for_capacity:
         return None
     rules, tried = say.policy.capacity, seen.capacity_tries
-    told = f"{fault.title}: no replacement could be had ({missing.reason})"
+    told = "; ".join(filter(None, [seen.told(), f"no replacement could be had ({missing.reason})"]))
+    told = f"{fault.title}: {told}"
     if "wait_for" in missing.evidence:  # not for want of machines: others are being replaced, which takes its time
         seconds = min(rules.wait_before(seen.slot_tries), say.policy.deadlines.replace_seconds)
-        return say.wait(Awaited.CAPACITY, f"{told}; the broken node is held until then", seconds, rung)
+        waits = f"{fault.title}: its replacement has to wait ({missing.reason}); the broken node is held until then"
+        return say.wait(Awaited.REPLACEMENT, waits, seconds, rung)
     if tried >= rules.tries:
         return say.hand_over(Escalation.NO_CAPACITY, f"{told}, tried {tried} times; the broken node is held, isolated")
     reason = f"{told}; try {tried} of {rules.tries}, the broken node is held"
@@ -140,7 +142,7 @@ def _after_repair(say: Spell, seen: Progress, case: Case) -> Decision:
 def _until_stable(say: Spell, seen: Progress) -> Decision | None:
     """A node that falls over a minute after its reboot has not been healed by it."""
     last = seen.tried[-1] if seen.tried else None
-    if last is None or last.action is not Action.REBOOT:
+    if last is None or last.action is Action.REPLACE:
         return None
     since = last.result.finished_at
     left = (since + timedelta(seconds=say.policy.stable_seconds) - say.now).total_seconds()

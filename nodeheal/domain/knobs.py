@@ -29,6 +29,7 @@ HEIGHT = {
             Action.ISOLATE,
             Action.RESET_GPU,
             Action.REBOOT,
+            Action.STOP_START,
             Action.REPLACE,
         )
     )
@@ -105,6 +106,9 @@ class Deadlines(Frozen):
     reboot_seconds: int = Field(
         default=1_200, gt=0, le=LONGEST, description="a GPU node boots in minutes; firmware can take 15"
     )
+    stop_start_seconds: int = Field(
+        default=2_400, gt=0, le=LONGEST, description="EC2: to stop, start and boot; large machines take long for each"
+    )
     diagnose_seconds: int = Field(
         default=1_200, gt=0, le=LONGEST, description="dcgmi diag -r 2 takes minutes on eight GPUs"
     )
@@ -138,7 +142,8 @@ class PoolPolicy(Frozen):
         description="observe: decide and tell, touch nothing; approve: a human says yes first; act: recover",
     )
     modes: dict[Action, Mode] = Field(
-        default_factory=dict, description="by action, where it differs: REBOOT, REPLACE, ISOLATE or RESTART_WORKLOAD"
+        default_factory=dict,
+        description="by action, where it differs: REBOOT, STOP_START, REPLACE, ISOLATE or RESTART_WORKLOAD",
     )
     budget: Budget = Field(default_factory=Budget)
     maintenance: tuple[MaintenanceWindow, ...] = Field(default=(), description="times that belong to people")
@@ -149,6 +154,11 @@ class PoolPolicy(Frozen):
         default=None, ge=1, le=4, description="dcgmi diag -r for this pool; empty: the document's"
     )
     replacement: Replacement = Field(default_factory=Replacement)
+    stop_start: bool = Field(
+        default=False,
+        description="EC2 that stands alone: where a reboot did not help, stop and start the instance before it is "
+        "replaced. That moves it to another host, and loses its instance-store data and its public address",
+    )
     stops_other_tasks: bool = Field(
         default=False,
         description="stop tasks of others (no service's) on a node that is isolated, where they carry the tag "
@@ -160,7 +170,7 @@ class PoolPolicy(Frozen):
 
     @model_validator(mode="after")
     def _modes_are_of_actions(self) -> Self:
-        known = (Action.REBOOT, Action.REPLACE, Action.ISOLATE, Action.RESTART_WORKLOAD)
+        known = (Action.REBOOT, Action.STOP_START, Action.REPLACE, Action.ISOLATE, Action.RESTART_WORKLOAD)
         wrong = [action for action in self.modes if action not in known]
         if wrong:
             raise ValueError(f"modes: {wrong[0]} has no mode; give {', '.join(known)}")
@@ -186,6 +196,8 @@ class Override(Frozen):
 
     @model_validator(mode="after")
     def _ladder_goes_up(self) -> Self:
+        if Action.STOP_START in self.ladder:
+            raise ValueError("ladder: STOP_START stands in no ladder; a pool's stop_start puts it after a reboot")
         heights = [HEIGHT[action] for action in self.ladder]
         if heights != sorted(set(heights)):
             raise ValueError(f"ladder: {' '.join(self.ladder)} does not go up; a later rung must do more")

@@ -25,6 +25,14 @@ SWITCH_OFF = {
 }
 
 
+class Power(StrEnum):
+    """What a machine's power switch can be asked for."""
+
+    REBOOT = "REBOOT"
+    STOP = "STOP"
+    START = "START"
+
+
 class GiveBack(StrEnum):
     """How a broken machine is given up."""
 
@@ -49,6 +57,10 @@ class Machine:
     tags: Mapping[str, str] = field(default_factory=dict)
     other_owner: Owner | None = None
     owner_detail: str = ""  # how that is known
+    root_device: str = "ebs"  # or "instance-store", which a stop would lose
+    lifecycle: str = ""  # "spot", "capacity-block", …: what was bought otherwise than on demand
+    tenancy: str = "default"
+    state_reason: str = ""  # why it is in its state, in EC2's words: code and message
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,26 @@ class Launch:
     at: datetime
     machine_id: str = ""
     failed: str = ""
+
+
+STOPPED_BY_CALL = "Client.UserInitiatedShutdown"  # EC2's code for a stop that somebody asked for
+NO_ROOM = "Server.InsufficientInstanceCapacity"  # EC2's code where a start found no capacity, and it stopped again
+
+
+def why_not_stop(machine: Machine) -> str:
+    """Why a stop and start of this machine is not to be tried, in words; empty: it may be."""
+    name = machine.machine_id
+    if machine.group:
+        return f"{name} is in Auto Scaling group {machine.group}, which would replace it as soon as it is stopped"
+    if machine.root_device != "ebs":
+        return f"{name} has its root on {machine.root_device}, which a stop would lose"
+    if machine.lifecycle:
+        return f"{name} was bought as {machine.lifecycle}: whether it may be started again is not ours to say"
+    if machine.tenancy == "host":
+        return f"{name} is tied to a dedicated host: a start would not move it"
+    if machine.state != "running":
+        return f"{name} is {machine.state}, and not by us: it is left to whoever did that"
+    return ""
 
 
 def alternatives_of(machine: Machine, subnets: tuple[str, ...], types: tuple[str, ...]) -> tuple[Alternative, ...]:

@@ -51,6 +51,7 @@ class RecoveryPolicy(Frozen):
     limits: dict[Action, AttemptLimit] = Field(
         default_factory=lambda: {
             Action.REBOOT: _limit(Action.REBOOT, 1, DAY),
+            Action.STOP_START: _limit(Action.STOP_START, 1, DAY),
             Action.REPLACE: _limit(Action.REPLACE, 1, DAY),
             Action.RESTART_WORKLOAD: _limit(Action.RESTART_WORKLOAD, 10, DAY),
         },
@@ -113,7 +114,9 @@ class RecoveryPolicy(Frozen):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        for action in (Action.REBOOT, Action.REPLACE, Action.RESTART_WORKLOAD):
+        stops = any(pool.stop_start for pool in (self.default_pool, *self.pools.values()))
+        optional = (Action.STOP_START,) if stops else ()
+        for action in (Action.REBOOT, *optional, Action.REPLACE, Action.RESTART_WORKLOAD):
             if action not in self.limits:
                 raise ValueError(f"limits: {action} is missing; without a limit there is no attempt to reserve")
         for name, limits in (("limits", self.limits), ("accelerator_limits", self.accelerator_limits)):

@@ -10,6 +10,8 @@ from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
 
 OTHER_OWNER = "other_owner"  # of a refused isolation, in its evidence: who repairs the node as well
+_NAMES = {Action.REBOOT: "reboot", Action.STOP_START: "stop and start", Action.REPLACE: "replacement"}
+_DONE = {Action.REBOOT: "rebooted", Action.STOP_START: "stopped and started on another host"}
 
 
 @dataclass
@@ -21,14 +23,14 @@ class Rung:
     disproven: str = ""  # why it did not help, once that is known
 
     def __str__(self) -> str:
-        name = {Action.REBOOT: "reboot", Action.REPLACE: "replacement"}[self.action]
+        name = _NAMES[self.action]
         if self.result.outcome is Outcome.TIMED_OUT:
             return f"the {name} was begun and not seen to end ({self.result.reason})"
         if self.result.outcome is not Outcome.DONE:
             return f"the {name} was not possible ({self.result.reason})"
         if self.disproven:
             return f"the {name} did not help ({self.disproven})"
-        return "rebooted" if self.action is Action.REBOOT else self.result.reason
+        return _DONE.get(self.action, self.result.reason)
 
 
 @dataclass
@@ -130,7 +132,8 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.capacity_tries += "no_capacity" in result.evidence
         seen.slot_tries += "wait_for" in result.evidence
     elif result.step in (Step.REBOOT, Step.REPLACE):
-        seen.tried.append(Rung(Action(result.step.value), result))
+        is_other_manner = decision.action is Action.STOP_START
+        seen.tried.append(Rung(Action.STOP_START if is_other_manner else Action(result.step.value), result))
         seen.proof = None
     elif result.step is Step.DIAGNOSE:
         seen.proof = result
@@ -153,7 +156,7 @@ def _fold_wait(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.waited[decision.awaits] = result
     if decision.awaits is not None and decision.due_at is not None:
         seen.due.setdefault((decision.awaits, decision.page_key or ""), decision.due_at)
-    if decision.awaits is Awaited.CAPACITY:
+    if decision.awaits in (Awaited.CAPACITY, Awaited.REPLACEMENT):
         seen.has_waited_for_capacity = True
     if decision.awaits is Awaited.BUDGET and result.outcome is Outcome.DONE:
         seen.isolation = None  # its turn has come: it may try again

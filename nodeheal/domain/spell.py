@@ -41,7 +41,7 @@ class Spell:
             reason=reason,
             node_id=node_id or self.history.incident.node_id,
             action=action,
-            deadline_seconds=deadline_seconds or self._deadline(step),
+            deadline_seconds=deadline_seconds or self._deadline(step, action),
             reserve=self.reservations(action) if action else (),
             diagnostics_level=self._diagnostics_level() if step is Step.DIAGNOSE else None,
         )
@@ -94,6 +94,8 @@ class Spell:
         if action is Action.RESTART_WORKLOAD:
             scope = job_scope(str(self.job_id))
             return (Reservation(scope=scope, limit=self.policy.limits[action]),)
+        if action not in self.policy.limits:
+            return ()  # a rung that the policy does not know: no pool has it
         found = [Reservation(scope=node_scope(self.history.incident.node_id), limit=self.policy.limits[action])]
         serial, limit = self.case.fault.event.component_serial, self.policy.accelerator_limits.get(action)
         if serial and limit:
@@ -117,8 +119,10 @@ class Spell:
     def _diagnostics_level(self) -> int:
         return self.policy.pool(self.history.incident.pool).diagnostics_level or self.policy.diagnostics_level
 
-    def _deadline(self, step: Step) -> int:
+    def _deadline(self, step: Step, action: Action | None) -> int:
         known = self.policy.deadlines
+        if action is Action.STOP_START:
+            return known.stop_start_seconds
         return {
             Step.ISOLATE: known.isolate_seconds,
             Step.REBOOT: known.reboot_seconds,

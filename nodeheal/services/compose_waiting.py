@@ -49,27 +49,73 @@ def compose_question(
     )
 
 
-def compose_waiting(history: History, decision: Decision, reading: Reading = NOWHERE) -> Notification | None:
-    """What people must know of a wait. None where it is nothing to them."""
-    incident = history.incident
-    if decision.awaits is Awaited.BREAKER:
-        return _compose_breaker(history, decision, reading)
-    if decision.awaits is Awaited.CAPACITY:
-        code = Escalation.NO_CAPACITY
-        needed = field("Needed", f"capacity: {decision.reason}")
-        subject = f"[nodeheal] no capacity: {incident.node_id} waits for a replacement"
-    else:
-        return None
-    facts = [*paragraph(decision.reason), "", *facts_of(history, decision)]
+def compose_waiting(
+    history: History, decision: Decision, due: datetime, reading: Reading = NOWHERE
+) -> Notification | None:
+    """What people must know of a wait that ends at `due`. None where it is nothing to them."""
+    match decision.awaits:
+        case Awaited.BREAKER:
+            return _compose_breaker(history, decision, reading)
+        case Awaited.CAPACITY:
+            return _compose_capacity(history, decision, due, reading)
+        case Awaited.REPLACEMENT:
+            return _compose_turn(history, decision, due, reading)
+        case _:
+            return None
+
+
+def _compose_capacity(history: History, decision: Decision, due: datetime, reading: Reading) -> Notification:
+    """The page about a machine that is not to be had: what is missing, who can help, and when it is tried again."""
+    incident, code = history.incident, Escalation.NO_CAPACITY
+    again = f"nodeheal tries again by itself at {due:%Y-%m-%d %H:%M:%S} UTC. It helps to free or buy a machine of that"
+    again += f" kind, or to name others in `replacement` of pool {incident.pool}. Or give the node up:"
     return letter(
         history,
-        subject=subject,
+        subject=f"[nodeheal] no capacity: {incident.node_id} waits for a replacement",
         key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
-        parts=[facts, needed, told_by(history, decision, reading, code)],
+        parts=[
+            [*_without_fault(decision), "", *facts_of(history, decision)],
+            [
+                *field("Needed", f"{_missing(history)}. {again}"),
+                command(f"nodeheal nodes retire {incident.node_id} --why ..."),
+            ],
+            told_by(history, decision, reading, code),
+        ],
         severity="PAGE",
         phase=Phase.WAITS,
         escalation=code,
     )
+
+
+def _compose_turn(history: History, decision: Decision, due: datetime, reading: Reading) -> Notification:
+    """An incident that waits for others to be done: nothing is missing, so nobody is paged."""
+    incident = history.incident
+    needed = f"nothing; it is tried again at {due:%Y-%m-%d %H:%M:%S} UTC. How many nodes of pool {incident.pool} may be"
+    return letter(
+        history,
+        subject=f"[nodeheal] in turn: {incident.node_id} waits for other replacements",
+        key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
+        parts=[
+            [*_without_fault(decision), "", *facts_of(history, decision)],
+            field("Needed", f"{needed} replaced at once is its policy's replacement.max_nodes."),
+            told_by(history, decision, reading),
+        ],
+        severity="INFO",
+        phase=Phase.WAITS,
+    )
+
+
+def _without_fault(decision: Decision) -> list[str]:
+    """The reason; the fault that it begins with stands among the facts."""
+    said = decision.reason.removeprefix(f"{decision.fault}: ")
+    return paragraph(f"{said[:1].upper()}{said[1:]}.")
+
+
+def _missing(history: History) -> str:
+    """What there was none of, at the last try."""
+    results = [turn.result for turn in history.turns if turn.result is not None]
+    missing = [found.evidence["no_capacity"] for found in results if "no_capacity" in found.evidence]
+    return f"a machine ({missing[-1]})" if missing else "a machine"
 
 
 def _compose_breaker(history: History, decision: Decision, reading: Reading) -> Notification:

@@ -73,7 +73,9 @@ def _may_relaunch(incident_id: str, ports: Ports) -> bool:
 def _spent(history: History, node: Node, ports: Ports, policy: RecoveryPolicy) -> dict[tuple[str, Action], int]:
     """What the ledger holds for the node, for each accelerator that was named, and for the job."""
     serials = sorted({event.component_serial for event in history.events if event.component_serial})
-    counted = [(node_scope(node.node_id), policy.limits[rung]) for rung in RUNGS]
+    has_stop_start = policy.pool(node.pool).stop_start
+    rungs = [rung for rung in RUNGS if rung is not Action.STOP_START or has_stop_start]
+    counted = [(node_scope(node.node_id), policy.limits[rung]) for rung in rungs]
     limits = policy.accelerator_limits
     counted += [(accelerator_scope(serial), limits[rung]) for serial in serials for rung in RUNGS if rung in limits]
     if history.incident.job_id:

@@ -5,6 +5,7 @@ from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.errors import MachineRefused
 from nodeheal.domain.machine import Launch
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.late_machine import expect_late
 from nodeheal.services.machine_record import replacing_since
 from nodeheal.services.new_machine import (
     ASKED,
@@ -37,6 +38,8 @@ def look_at_replacement(request: StepRequest, ports: Ports) -> StepResult:
             return put_in_place(request, node, spare, ports)
         return result_of(request, ports, Outcome.FAILED, "no spare was claimed, and no machine was asked for")
     seen = _seen(request, wait, ports)
+    if wait.command_id == ASKED and group_of(wait):
+        expect_late(wait, group_of(wait), ports)
     free_slot(node, ports)
     forget(ports, wait)
     return seen

@@ -4,20 +4,22 @@ import json
 from typing import TYPE_CHECKING
 
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.approval import Question
 from nodeheal.ports import CommandStatus, Ports, Wait
+from nodeheal.services.boot_wait import BOOT, REBOOTING, noted_boot
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import launch_id
 from nodeheal.services.look_at_replacement import look_at_replacement
-from nodeheal.services.reboot_node import BOOT
 from nodeheal.services.recorded_answer import answered, recorded_answer
+from nodeheal.services.reserve_attempt import give_attempt_back
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
 from nodeheal.services.send_command import is_sent_to_machine
 from nodeheal.services.steps import entry_id, forget, node_of, result_of
 from nodeheal.services.stop_gang import current_run, may_write
+from nodeheal.services.stop_start import look_at_stop_start
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key
 from nodeheal.services.wait_for_news import NEWS
 
@@ -62,9 +64,13 @@ def _at_isolation(request: StepRequest, ports: Ports) -> StepResult:
 
 
 def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
+    if request.decision.action is Action.STOP_START:
+        return look_at_stop_start(request, ports)
     node = node_of(request.decision.node_id, ports)
     wait = ports.waits.get(BOOT, node.node_id)
     if wait is None or wait.incident_id != request.incident_id:
+        if not noted_boot(request, ports, REBOOTING):
+            give_attempt_back(request, ports)
         return result_of(request, ports, Outcome.FAILED, "the reboot was not sent")
     if node.boot_id != wait.boot_id:
         forget(ports, wait)

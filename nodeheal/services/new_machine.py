@@ -12,6 +12,7 @@ from nodeheal.contract.vocabulary import Outcome, Provider
 from nodeheal.domain.machine import Launch, Machine
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.late_machine import expect_late, forget_late, owed_by, tell_of_late
 from nodeheal.services.machine_record import replacing_since
 from nodeheal.services.replacement_slots import REPLACEMENT, free_slot
 from nodeheal.services.reserve_attempt import refund_attempt
@@ -44,6 +45,17 @@ def welcome(node: Node, ports: Ports) -> None:
     machine = ports.machines.describe(node.instance_id)
     for wait in ports.waits.in_line(group_line(machine.group)) if machine is not None and machine.group else ():
         if _is_made_for(wait, machine, ports) and settle(wait, node, ports):
+            return
+    if machine is not None and machine.group and node.is_available(ports.clock()):
+        _welcome_late(node, machine, ports)
+
+
+def _welcome_late(node: Node, machine: Machine, ports: Ports) -> None:
+    """Nobody waits for it; but a human may have an incident in which it is missed."""
+    for owed in owed_by(machine.group, ports):
+        since = replacing_since(_request(owed), ports)
+        is_later = since is not None and machine.launched_at is not None and machine.launched_at >= since
+        if is_later and tell_of_late(owed, node, machine.group, ports):
             return
 
 
@@ -105,6 +117,7 @@ def settled(request: StepRequest, new: Node, ports: Ports) -> StepResult:
     broken = node_of(request.decision.node_id, ports)
     done = put_in_place(request, broken, new, ports, what="new machine")
     free_slot(broken, ports)
+    forget_late(broken.node_id, ports)
     return done.model_copy(update={"evidence": {**done.evidence, NEW_IN_PLACE: "true"}})
 
 
@@ -115,6 +128,7 @@ def _tell_of_failure(wait: Wait, launch: Launch, ports: Ports) -> None:
         return  # it failed for somebody else, before
     free_slot(node_of(wait.key, ports), ports)
     refund_attempt(request, ports)  # the next one may find what the group makes in the meantime
+    expect_late(wait, launch.group, ports)  # and after the last one, whoever has the incident is told of it
     resume(ports, wait, without_capacity(request, launch, ports))
 
 

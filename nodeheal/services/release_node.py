@@ -19,21 +19,25 @@ from nodeheal.services.wait_for_news import bring_news
 def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) -> Node:
     """Free the node, its slot of the budget and its incident. Only what nodeheal did is undone.
 
+    Written first and switched on then: a node takes work only when it is known to be in service. Where it broke off
+    between, the repeated call goes on.
+
     Raises NotFound for an unknown node, ValueError for one that is in service, NotAccepted when others write it.
     """
-    _must_be_idle(node_of(node_id, ports), ports)
+    node = node_of(node_id, ports)
+    if not retire and _is_left_drained(node):
+        return _switch_on(node, ports)
+    _must_be_idle(node, ports)
     for _ in range(SAVE_TRIES):
         node = node_of(node_id, ports)
         freed = _freed(node, why, retire)  # may raise: before anything is undone
-        if not retire and node.drained_by_us:
-            switch_on(node, ports)
         _let_go_of_stand_ins(node, ports)
         if ports.nodes.save(replace(freed, good_since=ports.clock())):
             ports.pools.release(node.pool, node_id)
             wake_queue(node.pool, ports)
             _close(node, why, ports)
             _wake_its_workflow(node, ports)
-            return freed
+            return freed if retire else _switch_on(freed, ports)
     raise NotAccepted(f"{node_id} is being written by others; it is out of service still, try again")
 
 
@@ -55,7 +59,24 @@ def _freed(node: Node, why: str, retire: bool) -> Node:
         raise ValueError(f"{node.node_id} is {node.state}: nodeheal has not taken it out of service")
     quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why)
     freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why)
-    return replace(freed, open_incident=None, drained_by_us=False, job_id=None)
+    return replace(freed, open_incident=None, drained_by_us=node.drained_by_us and not retire, job_id=None)
+
+
+def _is_left_drained(node: Node) -> bool:
+    """Whether an earlier call has freed it, and died before it was switched on."""
+    return node.drained_by_us and node.open_incident is None and node.state not in OUT_OF_SERVICE
+
+
+def _switch_on(node: Node, ports: Ports) -> Node:
+    """Let it take work, if it was us who took that away, and forget that. Not where it is out of service again."""
+    for _ in range(SAVE_TRIES):
+        node = node_of(node.node_id, ports)
+        if not _is_left_drained(node):
+            return node
+        switch_on(node, ports)
+        if ports.nodes.save(switched := replace(node, drained_by_us=False)):
+            return switched
+    raise NotAccepted(f"{node.node_id} is being written by others; it is in service, try again to switch it on")
 
 
 def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:

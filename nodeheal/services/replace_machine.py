@@ -22,7 +22,7 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.machine_record import record_machine, recorded_machine
 from nodeheal.services.new_machine import ASKED, NEW_MACHINE, TERMINATED, TERMINATING, find_new_node, group_of, settled
 from nodeheal.services.replacement_slots import REPLACEMENT, claim_slot, free_slot
-from nodeheal.services.reserve_attempt import refund_attempt
+from nodeheal.services.reserve_attempt import give_attempt_back
 from nodeheal.services.stand_in import stand_in_of
 from nodeheal.services.steps import forget, node_of, result_of, save_node, tell, token_of
 
@@ -59,8 +59,7 @@ def replace_machine(request: StepRequest, node: Node, ports: Ports, knobs: Repla
 
 def give_up(request: StepRequest, ports: Ports, why: str, **evidence: str) -> None:
     """Resume with a refusal. Nothing was touched, so nothing is spent: the attempt is there again later."""
-    refund_attempt(request, ports)
-    tell(request, ports, "attempt-refunded", "attempt given back: nothing was touched")
+    give_attempt_back(request, ports)
     ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why, evidence=evidence))
 
 

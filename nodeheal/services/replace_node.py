@@ -6,7 +6,7 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.replace_machine import give_up, is_under_way, replace_machine
-from nodeheal.services.reserve_attempt import why_not_act
+from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
 from nodeheal.services.stand_in import claim_spare, claimed_spare, put_in_place
 from nodeheal.services.steps import node_of, result_of, token_of
 
@@ -20,6 +20,8 @@ def replace_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     node = node_of(request.decision.node_id, ports)
     why_not = why_not_act(node, request, ports, NodeState.QUARANTINED)
     if why_not:
+        if not is_under_way(request, ports):  # a call that comes again may find its own work undone by a human
+            give_attempt_back(request, ports)
         ports.workflows.resume(token, result_of(request, ports, Outcome.REFUSED, why_not))
         return
     knobs = policy.pool(node.pool).replacement

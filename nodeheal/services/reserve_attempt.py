@@ -38,6 +38,12 @@ def refund_attempt(request: StepRequest, ports: Ports) -> None:
         ports.attempts.refund(reservation.scope, _attempt_id(request), reservation.limit)
 
 
+def give_attempt_back(request: StepRequest, ports: Ports) -> None:
+    """The same, and say so in the incident."""
+    refund_attempt(request, ports)
+    tell(request, ports, "attempt-refunded", "attempt given back: nothing was touched")
+
+
 def _reserve(request: StepRequest, ports: Ports) -> tuple[bool, str]:
     """(granted, in words). All scopes or none: one that is full gives back what the others have granted."""
     told = ""

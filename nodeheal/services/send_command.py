@@ -6,6 +6,7 @@ from dataclasses import replace
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Provider
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.machine import Power
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.steps import result_of
@@ -52,7 +53,7 @@ def _reboot_machine(wait: Wait, node: Node, ports: Ports) -> str | None:
     if known is not None and is_sent_to_machine(known) and known.boot_id == wait.boot_id:
         return None
     try:
-        ports.machines.reboot(node)
+        ports.machines.power(node.instance_id, Power.REBOOT)
     except NotAccepted:
         ports.waits.save(wait)  # provably not asked: the repeated call asks again
         raise

@@ -13,8 +13,8 @@ from nodeheal.domain.node import OUT_OF_SERVICE, Node, may_move, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import TERMINATED
 from nodeheal.ports import Ports
+from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.reboot_node import BOOT
 from nodeheal.services.steps import SAVE_TRIES, resume
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.translate.ec2_state import INSTANCE_GONE

@@ -38,7 +38,7 @@ def wait_for_news(request: StepRequest, ports: Ports) -> None:
     ports.waits.save(wait)
     tell(request, ports, "waiting", f"waiting until {deadline:%Y-%m-%d %H:%M:%S} UTC at most")
     history = ports.incidents.history(request.incident_id)
-    told = compose_waiting(history, request.decision, ports.reading)
+    told = compose_waiting(history, request.decision, deadline, ports.reading)
     if told is not None:
         ports.messenger.announce(INCIDENT_WAITING, told)
     # What happened between the decision and the wait has resumed nothing: see to it now that the wait is stored.

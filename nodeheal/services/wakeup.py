@@ -9,12 +9,12 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import GangTask, Run
 from nodeheal.domain.node import BootView
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.boot_wait import BOOT, proves_boot
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.hear_node import hear_node
 from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
-from nodeheal.services.reboot_node import BOOT
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
 from nodeheal.services.send_command import COMMAND
 from nodeheal.services.steps import SAVE_TRIES, resume, resume_if_complete, save_node
@@ -37,8 +37,7 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
     else:
         raise NotAccepted(f"{event.node_id} is being written by others; its boot is recorded later")
     wait = ports.waits.get(BOOT, event.node_id)
-    # A node can answer before it has gone down. Only another boot id proves that it rebooted.
-    if wait is not None and wait.boot_id != event.boot_id:
+    if wait is not None and proves_boot(wait, event.boot_id):
         blank = StepResult.model_validate_json(wait.result_json)
         proof = {"outcome": Outcome.DONE, "reason": "back with a new boot id", "boot_id": event.boot_id}
         resume(ports, wait, _at(blank, ports, **proof))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import methodcaller
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -16,12 +17,10 @@ from botocore.exceptions import ClientError
 
 from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.errors import NoCapacity
-from nodeheal.domain.machine import GiveBack, Machine, alternatives_of
-from sandbox.client import Sandbox, SandboxError
+from nodeheal.domain.errors import MachineRefused, NoCapacity
+from nodeheal.domain.machine import GiveBack, Machine, Power, alternatives_of
+from sandbox.client import NodeHandle, Sandbox, SandboxError
 from tests.emulated.test_cloud_iam import CLUSTER, IDLE, MANAGED, TAGGED_REQUEST, TAGGED_RESOURCE, Lab, allow, hello
-from tests.unit.builders import node
 
 pytestmark = pytest.mark.emulated
 
@@ -70,7 +69,7 @@ def test_a_reboot_brings_another_boot(lab: Lab, machines: Ec2Machines) -> None:
     name = up(lab, machines)
     before = boot_id(lab, name)
 
-    machines.reboot(node(name, provider=Provider.ec2))
+    machines.power(name, Power.REBOOT)
 
     wait_for(lambda: boot_id(lab, name) not in ("", before))
 
@@ -80,7 +79,7 @@ def test_a_node_may_never_come_back_from_its_reboot(lab: Lab, machines: Ec2Machi
     before = boot_id(lab, name)
     lab.sandbox.behave(stay_down=name)
 
-    machines.reboot(node(name, provider=Provider.ec2))
+    machines.power(name, Power.REBOOT)
 
     wait_for(lambda: not is_up(lab, name))
     time.sleep(1.0)
@@ -92,12 +91,65 @@ def test_a_stopped_instance_starts_as_another_boot(lab: Lab, machines: Ec2Machin
     name, ec2 = up(lab, machines), lab.sandbox.client("ec2")
     before = boot_id(lab, name)
 
-    ec2.stop_instances(InstanceIds=[name])
-    assert (state(machines, name), is_up(lab, name)) == ("stopped", False)
+    [stopping] = ec2.stop_instances(InstanceIds=[name])["StoppingInstances"]
+    assert stopping["CurrentState"]["Name"] in ("stopping", "stopped")
+    wait_for(lambda: state(machines, name) == "stopped")
+    assert (is_up(lab, name), machine(machines, name).state_reason) == (False, "Client.UserInitiatedShutdown: as asked")
     ec2.start_instances(InstanceIds=[name])
 
-    wait_for(lambda: is_up(lab, name))
-    assert (state(machines, name), boot_id(lab, name) != before) == ("running", True)
+    wait_for(lambda: state(machines, name) == "running")
+    assert (is_up(lab, name), boot_id(lab, name) != before) == (True, True)
+
+
+def test_without_capacity_a_stopped_instance_stays_stopped(lab: Lab, machines: Ec2Machines) -> None:
+    name = up(lab, machines)
+    machines.power(name, Power.STOP)
+    wait_for(lambda: state(machines, name) == "stopped")
+    lab.sandbox.behave(no_capacity=1)
+
+    with pytest.raises(NoCapacity, match="InsufficientInstanceCapacity"):
+        machines.power(name, Power.START)
+
+    assert state(machines, name) == "stopped"
+    machines.power(name, Power.START)
+    wait_for(lambda: state(machines, name) == "running")
+
+
+@pytest.mark.parametrize(("of_host", "is_gone"), [(True, True), (False, False)])
+def test_a_fault_of_the_host_stays_behind_and_another_comes_along(
+    lab: Lab, machines: Ec2Machines, of_host: bool, is_gone: bool
+) -> None:
+    name = up(lab, machines)
+    handle = NodeHandle(name, "demo", "", Path(known(lab, name)["directory"]), "")
+    lab.sandbox.inject(handle, "Xid 79", persists=True, kill_rank=False, of_host=of_host)
+
+    machines.power(name, Power.STOP)
+    wait_for(lambda: state(machines, name) == "stopped")
+    machines.power(name, Power.START)
+    wait_for(lambda: state(machines, name) == "running")
+
+    faults = json.loads((handle.directory / "faults.json").read_text())
+    assert (faults["dcgm"] == "pass") is is_gone
+
+
+def test_a_group_replaces_a_member_that_is_stopped(lab: Lab, machines: Ec2Machines) -> None:
+    [old] = lab.sandbox.add_group("group-4", lab.sandbox.add_template(agent=IDLE), 1)
+    wait_for(lambda: state(machines, old) == "running")
+
+    machines.power(old, Power.STOP)
+
+    wait_for(lambda: [name for name in members(lab, "group-4") if name != old])
+
+
+def test_a_spot_instance_is_not_stopped(lab: Lab, machines: Ec2Machines) -> None:
+    spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
+    name = lab.sandbox.add_machine(lab.sandbox.add_template(agent=IDLE, data=spot))
+    wait_for(lambda: state(machines, name) == "running")
+
+    with pytest.raises(MachineRefused, match="UnsupportedOperation"):
+        machines.power(name, Power.STOP)
+
+    assert machine(machines, name).lifecycle == "spot"
 
 
 def test_a_terminated_instance_leaves_cluster_and_ssm_and_its_tasks_are_over(lab: Lab, machines: Ec2Machines) -> None:
@@ -209,15 +261,20 @@ def test_an_unknown_behaviour_is_named(lab: Lab) -> None:
 def test_rebooting_and_terminating_need_a_grant_and_the_tag(lab: Lab, machines: Ec2Machines) -> None:
     template = lab.sandbox.add_template(agent=IDLE)
     ours, theirs = lab.sandbox.add_machine(template), lab.sandbox.add_machine(template, tags={})
+    wait_for(lambda: state(machines, ours) == "running")
     nobody = lab.as_role("ec2-nobody", [], "ec2")
-    verbs = [allow(verb, "*:instance/*", TAGGED_RESOURCE) for verb in ("ec2:RebootInstances", "ec2:TerminateInstances")]
+    verbs = [
+        allow(verb, "*:instance/*", TAGGED_RESOURCE)
+        for verb in ("ec2:RebootInstances", "ec2:StopInstances", "ec2:StartInstances", "ec2:TerminateInstances")
+    ]
     healer = lab.as_role("ec2-healer", verbs, "ec2")
 
-    for verb in ("reboot_instances", "terminate_instances"):
+    for verb in ("reboot_instances", "stop_instances", "start_instances", "terminate_instances"):
         on_ours, on_theirs = (methodcaller(verb, InstanceIds=[name]) for name in (ours, theirs))
         assert refused(partial(on_ours, nobody)) == "UnauthorizedOperation"
         assert refused(partial(on_theirs, healer)) == "UnauthorizedOperation"
         assert refused(partial(on_ours, healer)) == ""
+        wait_for(lambda: state(machines, ours) not in ("stopping", "pending"))
 
 
 def test_giving_up_in_a_group_needs_a_grant_and_the_groups_tag(lab: Lab, machines: Ec2Machines) -> None:

@@ -39,7 +39,7 @@ def ports(cloud: Sandbox) -> Ports:
 @pytest.fixture(autouse=True)
 def behaves_again(cloud: Sandbox) -> Iterator[None]:
     yield
-    cloud.behave(no_capacity=0, duplicate_events=False, reorder_events=False)
+    cloud.behave(no_capacity=0, full_subnets=[], reservation_size=0, duplicate_events=False, reorder_events=False)
 
 
 def until(found: Callable[[], Any], what: str) -> Any:
@@ -62,9 +62,9 @@ def has_booted(ports: Ports, name: str) -> Node:
     return found
 
 
-def breaks(cloud: Sandbox, ports: Ports, name: str, line: str) -> History:
+def breaks(cloud: Sandbox, ports: Ports, name: str, line: str, persists: bool = False) -> History:
     """Break the node; how its incident ended."""
-    incident = opens(cloud, ports, name, line)
+    incident = opens(cloud, ports, name, line, persists)
 
     def ended() -> History | None:
         history = ports.incidents.history(incident)
@@ -74,11 +74,11 @@ def breaks(cloud: Sandbox, ports: Ports, name: str, line: str) -> History:
     return history
 
 
-def opens(cloud: Sandbox, ports: Ports, name: str, line: str) -> str:
+def opens(cloud: Sandbox, ports: Ports, name: str, line: str, persists: bool = False) -> str:
     """Break the node; its incident."""
     found = next(node for node in cloud.nodes() if node["node_id"] == name)
     handle = NodeHandle(name, found["pool"], found["address"], found["directory"], "")
-    cloud.inject(handle, line, persists=False, kill_rank=False)
+    cloud.inject(handle, line, persists=persists, kill_rank=False)
     return str(until(lambda: (node := ports.nodes.get(name)) and node.open_incident, "incident"))
 
 
@@ -155,6 +155,68 @@ def test_a_new_machine_is_launched_from_the_template_before_the_broken_one_goes(
     assert (made.launch_template, made.tags[names.MANAGED_TAG]) == (template, names.MANAGED_TAG_VALUE)
     story = told(history)
     assert story.index("launched from") < story.index("stands in for")
+
+
+RESERVED = {"CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": "cr-1"}}}
+
+
+def test_in_a_full_reservation_the_broken_machine_goes_first_where_the_policy_says_so(
+    cloud: Sandbox, ports: Ports
+) -> None:
+    cloud.behave(reservation_size=1)
+    name = cloud.add_machine(cloud.add_template("reserved", data=RESERVED))
+    has_booted(ports, name)
+
+    history = breaks(cloud, ports, name, XID_74)
+
+    outcome, new = replacement(history)
+    assert outcome is Outcome.DONE, told(history)
+    made = ports.machines.describe(str(new))
+    assert made is not None
+    assert made.reservation == "cr-1"
+    story = told(history)
+    assert story.index("to make room for its successor") < story.index("launched from")
+    assert history.incident.ending is Ending.RECOVERED, story
+
+
+def test_a_full_reservation_is_told_as_that_where_nothing_may_go_first(cloud: Sandbox, ports: Ports) -> None:
+    target = {"CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": "cr-2"}}}
+    cloud.behave(reservation_size=1)
+    name = cloud.add_machine(cloud.add_template("held", data=target))
+    has_booted(ports, name)
+
+    history = breaks(cloud, ports, name, XID_74)
+
+    assert replacement(history)[0] is Outcome.REFUSED
+    assert "replacement.terminate_first" in told(history)
+    assert ports.machines.describe(name) is not None
+    assert history.incident.ending is Ending.HANDED_TO_A_HUMAN
+
+
+def test_where_there_is_no_room_the_policys_other_subnets_are_tried_in_order(cloud: Sandbox, ports: Ports) -> None:
+    name = cloud.add_machine(cloud.add_template("elsewhere"))
+    has_booted(ports, name)
+    cloud.behave(full_subnets=["subnet-sandbox", "subnet-full"])
+
+    history = breaks(cloud, ports, name, XID_74)
+
+    outcome, new = replacement(history)
+    assert outcome is Outcome.DONE, told(history)
+    made = ports.machines.describe(str(new))
+    assert made is not None
+    assert made.subnet == "subnet-free"
+    assert history.incident.ending is Ending.RECOVERED, told(history)
+
+
+def test_a_member_of_a_group_is_not_stopped_and_the_group_replaces_it(cloud: Sandbox, ports: Ports) -> None:
+    [name] = cloud.add_group("moved", cloud.add_template("moved"), 1)
+    has_booted(ports, name)
+    time.sleep(1.1)  # what is launched in the same second counts as new
+
+    history = breaks(cloud, ports, name, XID_73, persists=True)
+
+    assert "which would replace it as soon as it is stopped" in told(history)
+    assert replacement(history)[0] is Outcome.DONE, told(history)
 
 
 def test_an_instance_that_ec2_recovers_by_itself_is_left_to_it(cloud: Sandbox, ports: Ports) -> None:

@@ -67,6 +67,7 @@ PATHS = {
         *HEALED[5:8],
         "Handed to a human",
     ],
+    "fixed-by-stop-start": [*HEALED[:4], *HEALED[2:]],
     "replaced-by-group": [*SWAPPED, *HEALED[5:]],
     "replaced-from-template": [*SWAPPED, *HEALED[5:]],
     "no-capacity": [
@@ -107,6 +108,8 @@ def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(tmp_path: Pa
         # It was asked for a checkpoint before it was stopped: nothing that it had done is lost but the last moment.
         assert report["step_at_fault"] - 20 <= report["resumed_from_step"] < report["final_step"]
         assert {run["status"] for run in report["executions"]} == {"SUCCEEDED"}
+    if name == "fixed-by-stop-start":
+        assert report["attempts"] == {"REBOOT": 1, "STOP_START": 1}
     if name == "fixed-by-reboot":
         # What tests/workflows/test_meter.py counts on paper, in the histories of the executions.
         assert 30 < sum(run["transitions"] for run in report["executions"]) <= TRANSITIONS_AT_MOST

@@ -14,11 +14,19 @@ from moto import mock_aws
 from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
-from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Owner, alternatives_of
+from nodeheal.domain.machine import (
+    STOPPED_BY_CALL,
+    Alternative,
+    GiveBack,
+    Launch,
+    Machine,
+    Owner,
+    Power,
+    alternatives_of,
+)
 from nodeheal.ports import Machines
-from tests.unit.builders import NOW, node
+from tests.unit.builders import NOW
 
 TYPE = "p5.48xlarge"
 GROUP = "trainers"
@@ -145,13 +153,28 @@ def test_what_is_given_back_is_gone_and_a_group_makes_another(world: World) -> N
 
 def test_what_does_not_exist_can_neither_be_rebooted_nor_given_back(world: World) -> None:
     with pytest.raises(MachineRefused):
-        world.machines.reboot(node("i-0ffffffffffffffff", provider=Provider.ec2))
+        world.machines.power("i-0ffffffffffffffff", Power.REBOOT)
     with pytest.raises(MachineRefused):
         world.machines.give_back(Machine("i-0ffffffffffffffff"), GiveBack.TERMINATE)
 
 
 def test_a_machine_is_rebooted(world: World) -> None:
-    world.machines.reboot(node(world.alone, provider=Provider.ec2))
+    world.machines.power(world.alone, Power.REBOOT)
+
+
+def test_a_machine_is_stopped_and_started_and_either_may_be_asked_twice(world: World) -> None:
+    for _ in range(2):
+        world.machines.power(world.alone, Power.STOP)
+    stopped = world.alone_now()
+    for _ in range(2):
+        world.machines.power(world.alone, Power.START)
+
+    assert (stopped.state, stopped.root_device, stopped.lifecycle) == ("stopped", "ebs", "")
+    assert stopped.state_reason.startswith(STOPPED_BY_CALL)
+    assert world.alone_now().state in ("pending", "running")
+    for order in Power:
+        with pytest.raises(MachineRefused):
+            world.machines.power("i-0ffffffffffffffff", order)
 
 
 def test_the_alternatives_keep_the_type_as_long_as_they_can() -> None:
@@ -270,11 +293,47 @@ def test_what_went_wrong_is_told_apart(aws: Stubbed, code: str, status: int, rai
 
     for act in (
         lambda: machines.give_back(LIKE, GiveBack.TERMINATE),
-        lambda: machines.reboot(node("i-1")),
+        lambda: machines.power("i-1", Power.REBOOT),
         lambda: machines.launch(LIKE, "inc-1-3", alternatives_of(LIKE, (), ())),
     ):
         with pytest.raises(raised):
             act()
+
+
+@pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "ReservationCapacityExceeded", "Unsupported"])
+def test_a_start_without_capacity_is_told_as_that(aws: Stubbed, code: str) -> None:
+    aws.refuses("ec2", "start_instances", code, 500)
+
+    with pytest.raises(NoCapacity, match=code):
+        Ec2Machines(aws, aws).power("i-1", Power.START)
+
+
+def test_a_start_of_what_still_stops_is_asked_again_and_a_stop_that_may_not_be_is_refused(aws: Stubbed) -> None:
+    aws.refuses("ec2", "start_instances", "IncorrectInstanceState").refuses(
+        "ec2", "stop_instances", "UnsupportedOperation"
+    )
+
+    with pytest.raises(NotAccepted):
+        Ec2Machines(aws, aws).power("i-1", Power.START)
+    with pytest.raises(MachineRefused, match="UnsupportedOperation"):
+        Ec2Machines(aws, aws).power("i-1", Power.STOP)
+
+
+def test_what_a_stop_must_know_of_a_machine_is_read(aws: Stubbed) -> None:
+    bought: dict[str, Any] = {
+        "InstanceLifecycle": "spot",
+        "RootDeviceType": "instance-store",
+        "Placement": {"Tenancy": "host"},
+    }
+    reason = {"Code": "Server.InsufficientInstanceCapacity", "Message": "no room"}
+    more = {**bought, "StateReason": reason, "MaintenanceOptions": {"AutoRecovery": "disabled"}}
+    aws.answers("ec2", "describe_instances", instance(**more))
+
+    found = Ec2Machines(aws, aws).describe("i-1")
+
+    assert found is not None
+    assert (found.lifecycle, found.root_device, found.tenancy) == ("spot", "instance-store", "host")
+    assert found.state_reason == "Server.InsufficientInstanceCapacity: no room"
 
 
 @pytest.mark.parametrize("code", ["ScalingActivityInProgress", "ResourceContention", "Throttling"])

@@ -158,6 +158,7 @@ def test_the_budget_group_is_the_one_that_the_first_action_spends() -> None:
     assert groups == {
         Action.RESET_GPU: Action.REBOOT,
         Action.REBOOT: Action.REBOOT,
+        Action.STOP_START: Action.STOP_START,
         Action.REPLACE: Action.REPLACE,
         Action.RESTART_WORKLOAD: Action.RESTART_WORKLOAD,
     }

@@ -41,7 +41,7 @@ def question(story: Story) -> Notification:
 
 
 def waiting(story: Story, awaits: Awaited) -> Notification:
-    told = compose_waiting(story.history, story.next().model_copy(update={"awaits": awaits}), READING)
+    told = compose_waiting(story.history, story.next().model_copy(update={"awaits": awaits}), NOW, READING)
     assert told is not None
     return told
 
@@ -259,7 +259,39 @@ def test_a_subscription_can_choose_by_what_an_email_is_about() -> None:
 def test_a_wait_that_is_nothing_to_people_is_not_told() -> None:
     story = Story(xid(79))
 
-    assert compose_waiting(story.history, story.next().model_copy(update={"awaits": Awaited.STABLE})) is None
+    assert compose_waiting(story.history, story.next().model_copy(update={"awaits": Awaited.STABLE}), NOW) is None
+
+
+def test_a_want_of_capacity_says_what_is_missing_when_it_is_tried_again_and_what_helps() -> None:
+    short = {"no_capacity": "p5.48xlarge in subnet-1: InsufficientInstanceCapacity"}
+    story = Story(xid(74)).isolated().then(Outcome.REFUSED, "no machine is to be had", evidence=short)
+
+    mail = compose_waiting(story.history, story.next(), NOW, READING)
+
+    assert mail is not None
+    flat = " ".join(mail.body.split())
+    assert "Needed a machine (p5.48xlarge in subnet-1: InsufficientInstanceCapacity)." in flat
+    assert "tries again by itself at 2026-03-01 03:00:00 UTC" in flat
+    assert "nodeheal nodes retire" in flat
+    assert mail.body.startswith("No replacement could be had")
+    assert mail.body.partition("What happened")[0].count(story.next().fault) == 1
+    assert (mail.severity, mail.phase) == ("PAGE", Phase.WAITS)
+
+
+def test_a_wait_for_other_replacements_is_no_want_of_capacity_and_pages_nobody() -> None:
+    others = {"wait_for": "replacements"}
+    why = "1 of 1 replacements of pool demo are under way"
+    story = Story(xid(74)).isolated().then(Outcome.REFUSED, why, evidence=others)
+
+    mail = compose_waiting(story.history, story.next(), NOW, READING)
+
+    assert mail is not None
+    assert (mail.severity, mail.escalation) == ("INFO", None)
+    assert "capacity" not in (mail.subject + mail.body.partition("What happened")[0]).lower()
+    assert "replacement.max_nodes" in mail.body
+    # A page about capacity later in the same incident is no repeat of this one.
+    short = Story(xid(74)).isolated().then(Outcome.REFUSED, "none", evidence={"no_capacity": "p5"})
+    assert mail.key != waiting(short, Awaited.CAPACITY).key
 
 
 def test_a_long_story_is_told_with_its_beginning_and_its_end() -> None:

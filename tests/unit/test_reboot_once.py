@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Outcome, Provider
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
+from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.machine import Machine
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node
+from nodeheal.services.reserve_attempt import reserve_attempt
 from tests.unit.test_steps import A, Incident
 
 
@@ -73,13 +74,13 @@ def test_a_call_that_is_repeated_before_the_node_is_back_waits_with_the_new_toke
 def test_a_reboot_whose_answer_was_lost_is_not_asked_of_ec2_again() -> None:
     it, request = isolated(Provider.ec2)
     machines: Any = it.ports.machines
-    reboot = machines.reboot
+    power = machines.power
 
-    def is_lost(node: Any) -> None:
-        reboot(node)
+    def is_lost(*asked: Any) -> None:
+        power(*asked)
         raise TimeoutError("read timed out")
 
-    machines.reboot = is_lost
+    machines.power = is_lost
     with pytest.raises(TimeoutError):
         reboot_node(request, it.ports)
 
@@ -91,13 +92,13 @@ def test_a_reboot_whose_answer_was_lost_is_not_asked_of_ec2_again() -> None:
 def test_a_throttled_reboot_is_asked_again() -> None:
     it, request = isolated(Provider.ec2)
     machines: Any = it.ports.machines
-    reboot = machines.reboot
+    power = machines.power
 
-    def throttled(node: Any) -> None:
-        machines.reboot = reboot
+    def throttled(*_: Any) -> None:
+        machines.power = power
         raise NotAccepted("RequestLimitExceeded")
 
-    machines.reboot = throttled
+    machines.power = throttled
     with pytest.raises(NotAccepted):
         reboot_node(request, it.ports)
 
@@ -114,6 +115,71 @@ def test_a_machine_that_is_gone_is_told_at_once() -> None:
 
     assert (it.resumed().outcome, A in it.resumed().reason) == (Outcome.FAILED, True)
     assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def spent(it: Incident) -> int:
+    return it.ports.attempts.spent(f"node#{A}", it.policy.limits[Action.REBOOT])
+
+
+@both
+def test_a_node_that_was_given_up_since_the_attempt_was_reserved_costs_none(provider: Provider) -> None:
+    it, request = isolated(provider)
+    reserve_attempt(request, it.ports)
+    it.ports.nodes.save(replace(it.node(), state=NodeState.RETIRED, open_incident=None))
+
+    reboot_node(request, it.ports)
+
+    assert (it.resumed().outcome, rebooted(it), spent(it)) == (Outcome.REFUSED, 0, 0)
+
+
+@both
+def test_an_attempt_whose_reboot_was_sent_stays_spent_whatever_a_repeated_call_finds(provider: Provider) -> None:
+    it, request = isolated(provider)
+    reserve_attempt(request, it.ports)
+    reboot_node(request, it.ports)
+    it.ports.nodes.save(replace(it.node(), state=NodeState.RETIRED, open_incident=None))
+
+    reboot_node(again(request), it.ports)
+
+    assert (rebooted(it), spent(it)) == (1, 1)
+
+
+def test_a_node_that_ssm_does_not_know_is_told_at_once_and_costs_no_attempt() -> None:
+    it, request = isolated(Provider.hybrid)
+    reserve_attempt(request, it.ports)
+    commands: Any = it.ports.commands
+
+    def unknown(*_: Any, **__: Any) -> str:
+        raise NotFound(f"SSM knows no node {A}")
+
+    commands.reboot = unknown
+
+    reboot_node(request, it.ports)
+
+    assert (it.resumed().outcome, "knows no node" in it.resumed().reason) == (Outcome.FAILED, True)
+    assert (spent(it), it.ports.waits.waits) == (0, {})  # type: ignore[attr-defined]
+
+
+def test_a_machine_that_is_gone_costs_no_attempt() -> None:
+    it, request = isolated(Provider.ec2)
+    reserve_attempt(request, it.ports)
+    it.ports.machines.machines.clear()  # type: ignore[attr-defined]
+
+    reboot_node(request, it.ports)
+
+    assert spent(it) == 0
+
+
+@pytest.mark.parametrize(("is_sent", "left"), [(False, 0), (True, 1)])
+def test_a_look_at_a_reboot_that_never_began_gives_the_attempt_back(is_sent: bool, left: int) -> None:
+    it, request = isolated(Provider.ec2)
+    reserve_attempt(request, it.ports)
+    if is_sent:
+        reboot_node(request, it.ports)
+
+    look_once(request, it.ports)
+
+    assert spent(it) == left
 
 
 def test_at_the_deadline_ec2_says_what_it_sees() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -210,6 +211,23 @@ class Down:
         raise ConnectionError("the call is lost")
 
 
+class Deaf:
+    """A node store whose saves always lose their race."""
+
+    def __init__(self, nodes: Any) -> None:
+        self._nodes = nodes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._nodes, name)
+
+    def save(self, *_: object) -> bool:
+        return False
+
+
+def lost_call(*_: object, **__: object) -> None:
+    raise ConnectionError("the call is lost")
+
+
 def waits_in_line(it: Incident) -> None:
     """Another incident's node has the only slot."""
     isolate_node(it.request(), it.ports, it.policy)
@@ -399,7 +417,7 @@ def test_replacements_that_are_under_way_do_not_use_up_the_turns_of_one_that_wai
     for _ in range(8):  # two replacements' time
         story.then(Outcome.REFUSED, "1 of 1 replacements are under way", evidence={"wait_for": "replacements"})
         wait = story.next()
-        assert wait.awaits is Awaited.CAPACITY, wait.reason
+        assert wait.awaits is Awaited.REPLACEMENT, wait.reason
         assert wait.deadline_seconds <= ACT.deadlines.replace_seconds
         story.now += timedelta(seconds=wait.deadline_seconds)
         story.then(Outcome.TIMED_OUT)
@@ -610,6 +628,33 @@ def test_a_spare_that_a_broken_workflow_had_claimed_is_free_when_a_human_has_tak
     release_node(A, "repaired", it.ports)
 
     assert it.node(C).is_available(it.clock())
+
+
+def test_a_node_takes_no_work_before_it_is_written_that_it_is_in_service() -> None:
+    it = claimed_by(IncidentState.ESCALATED)
+    scheduler: Any = it.ports.scheduler
+    lost = replace(it.ports, nodes=Deaf(it.ports.nodes))
+
+    with pytest.raises(NotAccepted):
+        release_node(A, "repaired", lost)
+
+    assert scheduler.draining == {A}
+
+
+def test_a_release_that_died_before_it_switched_the_node_on_goes_on_when_it_is_called_again() -> None:
+    it = claimed_by(IncidentState.ESCALATED)
+    scheduler: Any = it.ports.scheduler
+    switch = scheduler.switch
+    scheduler.switch = lost_call
+    with pytest.raises(ConnectionError):
+        release_node(A, "repaired", it.ports)
+    scheduler.switch = switch
+
+    after = release_node(A, "repaired", it.ports)
+
+    assert (after.state, after.drained_by_us, scheduler.draining) == (NodeState.HEALTHY, False, set())
+    with pytest.raises(ValueError, match="HEALTHY"):
+        release_node(A, "once more", it.ports)
 
 
 def test_a_spare_of_a_workflow_that_lives_is_its_own_to_let_go() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.steps import Decision, Reservation, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Provider, Step
 from nodeheal.domain.errors import MachineRefused, NotAccepted
-from nodeheal.domain.incident import Incident, incident_id_of
+from nodeheal.domain.incident import Incident, decision_entry, incident_id_of
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Owner
 from nodeheal.domain.node import Node
@@ -487,6 +487,27 @@ def test_the_next_replacement_begins_when_the_last_is_over_or_has_crashed() -> N
     assert pool.given_back == [(A, GiveBack.TERMINATE), (B, GiveBack.TERMINATE)]
 
 
+def test_a_node_that_was_given_up_since_the_attempt_was_reserved_costs_none() -> None:
+    pool = Pool()
+    asked = pool.request()
+    pool.ports.nodes.save(replace(pool.node(), state=NodeState.RETIRED, open_incident=None))
+
+    replace_node(asked, pool.ports, pool.policy)
+
+    assert outcome(pool.answer()) is Outcome.REFUSED
+    assert (pool.spent(), pool.given_back) == (0, [])
+
+
+def test_an_attempt_whose_machine_was_given_up_stays_spent_whatever_a_repeated_call_finds() -> None:
+    pool = Pool()
+    pool.replaces()
+    pool.ports.nodes.save(replace(pool.node(), state=NodeState.RETIRED, open_incident=None))
+
+    pool.replaces(token="token-again")
+
+    assert pool.spent() == 1
+
+
 # Looking ------------------------------------------------------------------------------------------------------------
 
 
@@ -518,7 +539,103 @@ def test_at_the_deadline_the_group_is_asked_what_it_did(launch: Launch | None, e
 
     assert seen.outcome is expected
     assert told in seen.reason
-    assert (pool.waits.waits, pool.ports.pools.holders("demo#replacements")) == ({}, [])
+    assert pool.ports.waits.get("replacement", A) is None
+    assert pool.ports.pools.holders("demo#replacements") == []
+
+
+def told_late(pool: Pool) -> list[str]:
+    """The subjects of what people were told."""
+    return [told.subject for _, told in pool.ports.messenger.announced]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("failed", ["", "no capacity"], ids=["at the deadline", "after a failure"])
+def test_a_machine_that_the_group_makes_too_late_is_named_to_a_human_once(failed: str) -> None:
+    pool = Pool()
+    asked = pool.replaces()
+    if failed:
+        pool.told_of_launch("", failed=failed)
+    else:
+        look_once(asked, pool.ports)
+
+    pool.clock.advance(86_400)
+    pool.group_makes()
+    pool.boots()
+    pool.told_of_launch()
+    pool.boots(boot_id="boot-1")
+
+    assert told_late(pool) == [f"[nodeheal] late: {N} has come up for {A}"]
+    [(_, mail)] = pool.ports.messenger.announced  # type: ignore[attr-defined]
+    assert f"nodeheal nodes retire {A} --why" in mail.body
+    assert f"nodeheal nodes reboot {N} --why" in mail.body
+    assert any(N in entry.text for entry in pool.ports.incidents.history(pool.incident()).timeline)
+    assert (pool.node(N).open_incident, pool.waits.waits) == (None, {})
+
+
+def test_of_two_late_machines_each_is_told_to_one_incident() -> None:
+    pool = Pool()
+    for asked in (pool.replaces(A), pool.replaces(B)):
+        look_once(asked, pool.ports)
+    pool.clock.advance(60)
+
+    for name in (N, M):
+        pool.group_makes(name)
+        pool.boots(name)
+
+    assert sorted(told_late(pool)) == sorted(
+        f"[nodeheal] late: {new} has come up for {old}" for new, old in ((N, A), (M, B))
+    )
+
+
+def test_what_the_group_makes_for_a_node_that_a_human_has_given_up_is_nobodys_news() -> None:
+    pool = Pool()
+    look_once(pool.replaces(), pool.ports)
+    pool.ports.nodes.save(replace(pool.node(), open_incident=None))
+
+    pool.group_makes()
+    pool.boots()
+
+    assert (told_late(pool), pool.waits.waits) == ([], {})
+
+
+def test_an_incident_that_will_try_again_finds_the_machine_by_itself_and_nobody_is_told() -> None:
+    pool = Pool()
+    pool.replaces()
+    pool.told_of_launch("", failed="no capacity")
+    waits = Decision(step=Step.WAIT, awaits=Awaited.CAPACITY, reason="no capacity", node_id=A)
+    pool.ports.incidents.append(pool.incident(), decision_entry(4, waits, NOW))
+
+    pool.group_makes()
+    pool.boots()
+    pool.replaces(turn=5)
+
+    assert told_late(pool) == []
+    assert outcome(pool.answer(turn=5)) is Outcome.DONE
+
+
+def test_a_machine_that_the_group_had_before_is_not_late() -> None:
+    pool = Pool()
+    pool.group_makes()
+    pool.clock.advance(60)
+    look_once(pool.replaces(), pool.ports)
+
+    pool.boots()
+
+    assert told_late(pool) == []
+
+
+def test_a_replacement_that_succeeds_in_the_end_is_owed_nothing() -> None:
+    pool = Pool()
+    pool.replaces()
+    pool.told_of_launch("", failed="no capacity")
+    pool.replaces(turn=5)
+    pool.group_makes()
+    pool.boots()
+
+    pool.group_makes(M)
+    pool.boots(M)
+
+    assert outcome(pool.answer(turn=5)) is Outcome.DONE
+    assert (told_late(pool), pool.waits.waits) == ([], {})
 
 
 def test_at_the_deadline_a_machine_that_was_launched_is_named() -> None:

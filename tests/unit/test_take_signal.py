@@ -13,8 +13,8 @@ from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.reboot_node import BOOT
 from nodeheal.services.take_signal import health_event, take_signal
 from tests.unit.builders import ACT, NOW, memory_ports, xid
 from tests.unit.foreign import MACHINE, drafts, machine, recorded

@@ -66,6 +66,7 @@ class FakeCluster:
         self.after_reboot: list[HealthEvent] = []
         self.on_wait: Callable[[], object] = self._gang_finishes  # what happens while an incident waits for news
         self.on_question: Callable[[StepRequest], None] = lambda _: None  # a human is asked; silence unless told
+        self.on_replace: Callable[[StepRequest], None] = lambda _: None  # what comes of asking for a new machine
         self.before_walk: list[HealthEvent] = []  # what arrives before the first decision
         self._tokens = count()
         self.breaks: dict[str, Error] = {}  # states whose function breaks, and how
@@ -136,7 +137,7 @@ class FakeCluster:
             "Reserve attempt": self._answers_at_once(reserve_attempt),
             "Reboot node": self._waits(reboot_node, self._boots),
             "Run diagnostics": self._waits(run_diagnostics, self._diagnosed, self.policy),
-            "Replace node": self._waits(replace_node, lambda _: None, self.policy),
+            "Replace node": self._waits(replace_node, lambda request: self.on_replace(request), self.policy),
             "Stop gang": self._waits(stop_gang, self._gang_stops, self.policy),
             "Launch gang": self._waits(launch_gang, lambda _: self._gang_becomes("RUNNING"), self.policy),
             "Look once": self._answers_at_once(look_once),
@@ -216,12 +217,14 @@ class FakeCluster:
         if not self.node_returns or not was_sent:
             return
         self.clock.advance(60)
-        fact = self._fact(request.decision.node_id, "boot-2")
-        booted = NodeBooted(**fact, booted_at=self.clock(), address="127.0.0.1", accelerators=8)
-        self.heard["node"] += 1
-        wakeup.on_node_booted(booted, self.ports)
+        self._comes_up(request.decision.node_id, "boot-2")
         for event in self.after_reboot:
             self._ingest(replace_time(event, self.clock))
+
+    def _comes_up(self, name: str, boot_id: str) -> None:
+        booted = NodeBooted(**self._fact(name, boot_id), booted_at=self.clock(), address="127.0.0.1", accelerators=8)
+        self.heard["node"] += 1
+        wakeup.on_node_booted(booted, self.ports)
 
     def _diagnosed(self, request: StepRequest) -> None:
         name = request.decision.node_id

@@ -10,8 +10,7 @@ from nodeheal.adapters.aws.calls import code_of, is_throttle, throttles_named
 from nodeheal.adapters.aws.ec2_owner import Owners
 from nodeheal.contract import names
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
-from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine
-from nodeheal.domain.node import Node
+from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Power
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -36,6 +35,12 @@ _NO_CAPACITY = frozenset(
 )
 # Auto Scaling is busy with this group and has done nothing.
 _BUSY = frozenset({"ResourceContention", "ResourceContentionFault", "ScalingActivityInProgress"})
+_STILL_STOPPING = "IncorrectInstanceState"
+_ORDERS = {
+    Power.REBOOT: ("RebootInstances", "reboot_instances"),
+    Power.STOP: ("StopInstances", "stop_instances"),
+    Power.START: ("StartInstances", "start_instances"),
+}
 _GOING = frozenset({"shutting-down", "terminated"})
 _GROUP_TAG = "aws:autoscaling:groupName"
 _TEMPLATE_TAG = "aws:ec2launchtemplate:id"
@@ -60,9 +65,20 @@ class Ec2Machines:
         owner, detail = self._owners.of(found[0])
         return _machine(found[0], owner_detail=detail, other_owner=owner)
 
-    def reboot(self, node: Node) -> None:
-        with throttles_named("RebootInstances"), _refusals_named("RebootInstances"):
-            self._once("ec2").reboot_instances(InstanceIds=[node.instance_id])
+    def power(self, machine_id: str, order: Power) -> None:
+        from botocore.exceptions import ClientError
+
+        call, operation = _ORDERS[order]
+        besides = _NO_CAPACITY | {_STILL_STOPPING} if order is Power.START else frozenset()
+        try:
+            with throttles_named(call), _refusals_named(call, besides):
+                getattr(self._once("ec2"), operation)(InstanceIds=[machine_id])
+        except ClientError as error:
+            if code_of(error) not in besides:
+                raise
+            if code_of(error) == _STILL_STOPPING:
+                raise NotAccepted(f"{call}: {_words(error)}") from error
+            raise NoCapacity(_words(error)) from error
 
     def launch(self, like: Machine, token: str, alternatives: Sequence[Alternative]) -> str:
         # EC2 repeats its answer for a token. But the alternative that had no room then may have some now: look first.
@@ -159,6 +175,10 @@ def _machine(instance: Mapping[str, Any], **more: Any) -> Machine:
         reservation=target.get("CapacityReservationId") or target.get("CapacityReservationResourceGroupArn") or "",
         launched_at=instance.get("LaunchTime"),
         tags=tags,
+        root_device=instance.get("RootDeviceType") or "ebs",
+        lifecycle=instance.get("InstanceLifecycle") or "",
+        tenancy=instance.get("Placement", {}).get("Tenancy") or "default",
+        state_reason=": ".join(filter(None, map(instance.get("StateReason", {}).get, ("Code", "Message")))),
         **more,
     )
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nodeheal.contract import names
-from nodeheal.domain.errors import MachineRefused, NoCapacity
-from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine
-from nodeheal.domain.node import Node
+from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
+from nodeheal.domain.machine import STOPPED_BY_CALL, Alternative, GiveBack, Launch, Machine, Power
 
 
 @dataclass
@@ -15,7 +14,7 @@ class MemoryMachines:
     """Machines. `full` holds what has no capacity now; what groups launch by themselves is put into `launched_by`."""
 
     machines: dict[str, Machine] = field(default_factory=dict)
-    rebooted: list[str] = field(default_factory=list)
+    ordered: list[tuple[str, Power]] = field(default_factory=list)
     tokens: dict[str, str] = field(default_factory=dict)
     given_back: list[tuple[str, GiveBack]] = field(default_factory=list)
     full: set[Alternative] = field(default_factory=set)
@@ -27,10 +26,24 @@ class MemoryMachines:
     def describe(self, machine_id: str) -> Machine | None:
         return self.machines.get(machine_id)
 
-    def reboot(self, node: Node) -> None:
-        if node.instance_id not in self.machines:
-            raise MachineRefused(f"EC2 knows no instance {node.instance_id}")
-        self.rebooted.append(node.instance_id)
+    def power(self, machine_id: str, order: Power) -> None:
+        known = self.machines.get(machine_id)
+        if known is None:
+            raise MachineRefused(f"EC2 knows no instance {machine_id}")
+        if order is Power.START and known.state == "stopping":
+            raise NotAccepted(f"{machine_id} is still stopping")
+        if order is Power.START and (self.is_full or Alternative(known.subnet, known.instance_type) in self.full):
+            raise NoCapacity(f"no capacity for {known.instance_type} in {known.subnet}")
+        self.ordered.append((machine_id, order))
+        if order is not Power.REBOOT:
+            state = {Power.STOP: "stopped", Power.START: "running"}[order]
+            reason = STOPPED_BY_CALL if order is Power.STOP else ""
+            self.machines[machine_id] = replace(known, state=state, state_reason=reason)
+
+    @property
+    def rebooted(self) -> list[str]:
+        """The machines that were asked to reboot, in order."""
+        return [machine_id for machine_id, order in self.ordered if order is Power.REBOOT]
 
     def launch(self, like: Machine, token: str, alternatives: Sequence[Alternative]) -> str:
         if token in self.tokens:

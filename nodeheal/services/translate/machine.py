@@ -30,6 +30,11 @@ class MachineStateDetail(BaseModel):
         """Whether its place, and its share of a reservation, is free now."""
         return self.state == "terminated"
 
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it is down, and may be started again."""
+        return self.state == "stopped"
+
 
 def group_launch(detail: GroupLaunchDetail, has_failed: bool) -> Launch:
     """What the group did. A failure always says something."""

@@ -1,0 +1,168 @@
+"""Stop a machine and start it again: EC2 then looks for another host for it, so a fault of the old one is left behind.
+
+The step stops it; EC2's event that it has stopped starts it; its boot resumes the workflow. How far this has got stands
+in the wait, before anything is asked, and each call looks at the machine before it asks: a repeated one goes on from
+where the last one broke off, whoever calls. A stop and a start may be asked for twice, as a reboot may not.
+"""
+
+from dataclasses import replace
+
+from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.vocabulary import Outcome
+from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
+from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.machine import NO_ROOM, STOPPED_BY_CALL, Machine, Power, why_not_stop
+from nodeheal.domain.node import Node
+from nodeheal.ports import Ports, Wait
+from nodeheal.services.boot_wait import (
+    BOOT,
+    STARTING,
+    STOPPED,
+    STOPPING,
+    note_boot,
+    noted_boot,
+    wait_for_boot,
+)
+from nodeheal.services.reserve_attempt import give_attempt_back
+from nodeheal.services.steps import entry_id, forget, node_of, result_of, resume, tell, token_of
+
+START_NOW = "start_now"  # evidence: the machine is stopped, and nobody has started it; the workflow calls again
+_LEFT = "starting"  # the line of the timeline that names the boot before the start
+_START_AGAIN = "start-again"
+
+
+def stop_start(request: StepRequest, node: Node, ports: Ports) -> None:
+    """Go on with it. Only a new boot id after the start resumes the workflow with DONE."""
+    if noted_boot(request, ports, _LEFT) not in ("", node.boot_id):
+        back = result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
+        ports.workflows.resume(token_of(request), back)
+        return
+    wait = _own_wait(request, node, ports)
+    machine = ports.machines.describe(node.instance_id)  # after the wait has this call's token: its event finds it
+    why_not = f"{node.instance_id} is gone" if machine is None else "" if wait.command_id else why_not_stop(machine)
+    if machine is None or why_not:
+        _refuse(request, wait, why_not, ports)
+    elif wait.command_id == "" or (wait.command_id == STOPPING and machine.state in ("pending", "running")):
+        _stop(request, wait, machine, ports)
+    elif wait.command_id == STOPPED or machine.state == "stopped":
+        _start(request, wait, node, ports)
+
+
+def is_begun(request: StepRequest, ports: Ports) -> bool:
+    """Whether this turn has asked EC2 for anything, as far as anybody can tell."""
+    wait = _wait_of(request, ports)
+    return bool(noted_boot(request, ports, _LEFT)) or (wait is not None and bool(wait.command_id))
+
+
+def on_machine_stopped(machine_id: str, ports: Ports) -> None:
+    """A machine has stopped. If we have stopped it, it is started; if it was to start, its workflow is told why not."""
+    wait = ports.waits.get(BOOT, machine_id)
+    if wait is None or not wait.request_json or not wait.command_id:
+        return
+    request = StepRequest.model_validate_json(wait.request_json)
+    if wait.command_id == STARTING:
+        machine = ports.machines.describe(machine_id)
+        if machine is None or machine.state != "stopped":
+            return  # the event of our own stop has come late, or twice
+        if machine.state_reason and not machine.state_reason.startswith(STOPPED_BY_CALL):
+            resume(ports, wait, _not_started(request, machine, ports))
+            return
+    _start(request, wait, node_of(wait.key, ports), ports)
+
+
+def look_at_stop_start(request: StepRequest, ports: Ports) -> StepResult:
+    """At the deadline, or where a call broke: what can be seen. A machine that has stopped is started once more."""
+    node, wait = node_of(request.decision.node_id, ports), _wait_of(request, ports)
+    is_back = noted_boot(request, ports, _LEFT) not in ("", node.boot_id)
+    machine = ports.machines.describe(node.instance_id)
+    if not is_back and wait is not None and machine is not None and machine.state == "stopped":
+        line = TimelineEntry(
+            ports.clock(), "progress", entry_id(request, _START_AGAIN), f"{wait.key} is stopped; starting it"
+        )
+        if wait.command_id and ports.incidents.append(request.incident_id, line):  # once a turn: no wheel without end
+            ports.waits.save(replace(wait, command_id=STOPPED))
+            again = {START_NOW: "true"}
+            return result_of(request, ports, Outcome.UNKNOWN, f"{wait.key} is stopped; starting it", evidence=again)
+    if wait is not None:
+        forget(ports, wait)
+    if is_back:
+        return result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
+    if wait is None or not wait.command_id:
+        give_attempt_back(request, ports)
+        return result_of(request, ports, Outcome.FAILED, "nothing was asked of EC2")
+    return _seen(request, wait, machine, ports)
+
+
+def _own_wait(request: StepRequest, node: Node, ports: Ports) -> Wait:
+    """This turn's wait, stored with this call's token."""
+    known, fresh = _wait_of(request, ports), wait_for_boot(request, node, ports, keeps_request=True)
+    wait = replace(fresh, command_id=known.command_id, boot_id=known.boot_id) if known else fresh
+    ports.waits.save(wait)
+    return wait
+
+
+def _wait_of(request: StepRequest, ports: Ports) -> Wait | None:
+    wait = ports.waits.get(BOOT, request.decision.node_id)
+    if wait is None or wait.incident_id != request.incident_id or not wait.request_json:
+        return None
+    return wait if StepRequest.model_validate_json(wait.request_json).turn == request.turn else None
+
+
+def _refuse(request: StepRequest, wait: Wait, why: str, ports: Ports) -> None:
+    """The machine is not one that may be stopped, or it is gone. Where nothing was asked, nothing is spent."""
+    if not wait.command_id:
+        give_attempt_back(request, ports)
+    resume(ports, wait, result_of(request, ports, Outcome.FAILED if wait.command_id else Outcome.REFUSED, why))
+
+
+def _stop(request: StepRequest, wait: Wait, machine: Machine, ports: Ports) -> None:
+    ports.waits.save(replace(wait, command_id=STOPPING))  # before the call: its event may be quicker than its answer
+    try:
+        ports.machines.power(machine.machine_id, Power.STOP)
+    except NotAccepted:
+        ports.waits.save(wait)  # provably not asked
+        raise
+    except MachineRefused as refusal:
+        _refuse(request, wait, str(refusal), ports)
+        return
+    tell(request, ports, "stop-sent", f"{wait.key} is being stopped; it is started again when it has")
+
+
+def _start(request: StepRequest, wait: Wait, node: Node, ports: Ports) -> None:
+    note_boot(request, node, ports, _LEFT)
+    starting = replace(wait, command_id=STARTING, boot_id=node.boot_id)
+    ports.waits.save(starting)
+    try:
+        ports.machines.power(node.instance_id, Power.START)
+    except NotAccepted:
+        ports.waits.save(replace(starting, command_id=STOPPED))
+        raise
+    except NoCapacity as short:
+        missing = {"no_capacity": str(short)}
+        why = f"{wait.key} is stopped, and there is no capacity to start it: {short}"
+        resume(ports, starting, result_of(request, ports, Outcome.FAILED, why, evidence=missing))
+        return
+    except MachineRefused as refusal:
+        resume(
+            ports,
+            starting,
+            result_of(request, ports, Outcome.FAILED, f"{wait.key} is stopped, and EC2 will not start it: {refusal}"),
+        )
+        return
+    tell(request, ports, "start-sent", f"{wait.key} has stopped, and is being started")
+
+
+def _not_started(request: StepRequest, machine: Machine, ports: Ports) -> StepResult:
+    why = f"{machine.machine_id} is stopped: EC2 could not start it ({machine.state_reason or 'no reason given'})"
+    missing = {"no_capacity": machine.state_reason} if machine.state_reason.startswith(NO_ROOM) else {}
+    return result_of(request, ports, Outcome.FAILED, why, evidence=missing)
+
+
+def _seen(request: StepRequest, wait: Wait, machine: Machine | None, ports: Ports) -> StepResult:
+    if machine is None:
+        return result_of(request, ports, Outcome.FAILED, f"{wait.key} is gone")
+    if machine.state == "stopped":
+        return _not_started(request, machine, ports)
+    asked = "no new boot id" if wait.command_id == STARTING else "it has not stopped"
+    why = f"{asked} within {request.decision.deadline_seconds} s; EC2 says {machine.state}"
+    return result_of(request, ports, Outcome.TIMED_OUT, why)

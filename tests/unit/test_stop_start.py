@@ -1,0 +1,313 @@
+"""A machine is stopped and started again, however its calls and events are repeated, lost or late."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nodeheal.contract.steps import Reservation, StepRequest, StepResult
+from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
+from nodeheal.domain.errors import MachineRefused, NotAccepted
+from nodeheal.domain.machine import Machine, Power
+from nodeheal.services.look_once import look_once
+from nodeheal.services.reboot_node import reboot_node
+from nodeheal.services.stop_start import on_machine_stopped
+from tests.unit.builders import ACT
+from tests.unit.test_steps import A, Incident
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STOP, START = (A, Power.STOP), (A, Power.START)
+LIMIT = ACT.limits[Action.STOP_START]
+
+
+class Stopping:
+    """An isolated EC2 node whose turn it is to be stopped and started."""
+
+    def __init__(self, **machine: Any) -> None:
+        self.it = Incident()
+        self.it.isolate()
+        self.ports = self.it.ports
+        self.ports.nodes.save(replace(self.it.node(), provider=Provider.ec2))
+        machines: Any = self.ports.machines
+        self.machines = machines
+        self.machines.machines[A] = Machine(A, **machine)
+        reserve = (Reservation(scope=f"node#{A}", limit=LIMIT),)
+        asked = self.it.request()
+        decision = asked.decision.model_copy(update={"action": Action.STOP_START, "reserve": reserve})
+        self.request: StepRequest = asked.model_copy(update={"decision": decision, "task_token": "token-1"})
+
+    def calls(self, token: str = "token-1") -> None:
+        reboot_node(self.request.model_copy(update={"task_token": token}), self.ports)
+
+    def has_stopped(self) -> None:
+        on_machine_stopped(A, self.ports)
+
+    def becomes(self, state: str, why: str = "") -> None:
+        self.machines.machines[A] = replace(self.machines.machines[A], state=state, state_reason=why)
+
+    def answer(self, token: str = "token-1") -> StepResult:
+        found: StepResult = self.ports.workflows.resumed[token]  # type: ignore[attr-defined]
+        return found
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has been answered."""
+        return not self.ports.workflows.resumed  # type: ignore[attr-defined]
+
+    @property
+    def ordered(self) -> list[tuple[str, Power]]:
+        found: list[tuple[str, Power]] = self.machines.ordered
+        return found
+
+    @property
+    def spent(self) -> int:
+        return self.ports.attempts.spent(f"node#{A}", LIMIT)
+
+    def fails_once(self, order: Power, error: Exception, *, after: bool = False) -> None:
+        """The next such order raises; `after`: when it has been carried out."""
+        power: Callable[[str, Power], None] = self.machines.power
+
+        def failing(machine_id: str, asked: Power) -> None:
+            if asked is not order:
+                return power(machine_id, asked)
+            self.machines.power = power
+            if after:
+                power(machine_id, asked)
+            raise error
+
+        self.machines.power = failing
+
+
+@pytest.fixture
+def it() -> Stopping:
+    found = Stopping()
+    found.ports.workflows.resumed.clear()  # type: ignore[attr-defined]
+    return found
+
+
+def of(**machine: Any) -> Stopping:
+    found = Stopping(**machine)
+    found.ports.workflows.resumed.clear()  # type: ignore[attr-defined]
+    return found
+
+
+def test_it_is_stopped_then_started_and_proven_by_its_new_boot(it: Stopping) -> None:
+    it.calls()
+    assert it.ordered == [STOP]
+    it.has_stopped()
+    assert (it.ordered, it.is_open) == ([STOP, START], True)
+    it.it.boots("boot-2")
+
+    assert (it.answer().outcome, it.answer().boot_id) == (Outcome.DONE, "boot-2")
+    assert it.it.node().state is NodeState.RECOVERING
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert it.spent == 1
+
+
+def test_a_boot_that_is_told_late_while_it_stops_proves_nothing(it: Stopping) -> None:
+    it.calls()
+
+    it.it.boots("boot-late")
+    assert it.is_open
+    it.has_stopped()
+    it.it.boots("boot-3")
+
+    assert it.answer().boot_id == "boot-3"
+
+
+@pytest.mark.parametrize(
+    ("machine", "why"),
+    [
+        ({"group": "trainers"}, "would replace it"),
+        ({"root_device": "instance-store"}, "root on instance-store"),
+        ({"lifecycle": "spot"}, "bought as spot"),
+        ({"lifecycle": "capacity-block"}, "bought as capacity-block"),
+        ({"tenancy": "host"}, "dedicated host"),
+        ({"state": "stopped"}, "not by us"),
+    ],
+)
+def test_what_may_not_be_stopped_is_left_running_and_costs_no_attempt(machine: dict[str, Any], why: str) -> None:
+    it = of(**machine)
+
+    it.calls()
+
+    assert (it.answer().outcome, why in it.answer().reason) == (Outcome.REFUSED, True)
+    assert (it.ordered, it.spent, it.ports.waits.waits) == ([], 0, {})  # type: ignore[attr-defined]
+
+
+def test_a_machine_that_is_gone_is_told_and_costs_no_attempt(it: Stopping) -> None:
+    it.machines.machines.clear()
+
+    it.calls()
+
+    assert (it.answer().outcome, "is gone" in it.answer().reason, it.spent) == (Outcome.REFUSED, True, 0)
+
+
+def test_a_stop_that_ec2_refuses_costs_no_attempt(it: Stopping) -> None:
+    it.fails_once(Power.STOP, MachineRefused("StopInstances: OperationNotPermitted (it is protected from stops)"))
+
+    it.calls()
+
+    assert (it.answer().outcome, "protected" in it.answer().reason, it.spent) == (Outcome.REFUSED, True, 0)
+
+
+@pytest.mark.parametrize("state", ["stopping", "stopped", "running"])
+def test_a_call_that_is_repeated_goes_on_from_where_the_machine_is(it: Stopping, state: str) -> None:
+    it.calls()
+    it.becomes(state)
+
+    it.calls("token-2")
+    it.becomes("stopped", "Client.UserInitiatedShutdown: User initiated")
+    it.has_stopped()
+    it.it.boots("boot-2")
+
+    assert it.ordered[0] == STOP
+    assert it.ordered[-1] == START
+    assert it.ordered.count(STOP) == (2 if state == "running" else 1)
+    assert it.answer("token-2").boot_id == "boot-2"
+    assert it.spent == 1
+
+
+def test_a_call_that_is_repeated_when_it_is_back_stops_nothing(it: Stopping) -> None:
+    it.calls()
+    it.has_stopped()
+    it.it.boots("boot-2")
+
+    it.calls("token-2")
+
+    assert (it.answer("token-2").outcome, it.ordered) == (Outcome.DONE, [STOP, START])
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_events_of_its_stop_that_come_again_stop_and_break_nothing(it: Stopping, times: int) -> None:
+    it.calls()
+
+    for _ in range(times):
+        it.has_stopped()
+
+    assert (it.ordered, it.is_open) == ([STOP, START], True)
+
+
+def test_a_throttled_stop_is_asked_again(it: Stopping) -> None:
+    it.fails_once(Power.STOP, NotAccepted("RequestLimitExceeded"))
+    with pytest.raises(NotAccepted):
+        it.calls()
+
+    it.calls("token-2")
+
+    assert it.ordered == [STOP]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("error", [NotAccepted("IncorrectInstanceState"), TimeoutError("it died here")])
+def test_a_start_that_broke_is_made_up_for_by_the_events_next_delivery(
+    it: Stopping, error: Exception, after: bool
+) -> None:
+    if after and isinstance(error, NotAccepted):
+        return  # that one says that nothing was done
+    it.calls()
+    it.fails_once(Power.START, error, after=after)
+    with pytest.raises(type(error)):
+        it.has_stopped()
+
+    it.has_stopped()
+    it.it.boots("boot-2")
+
+    assert it.ordered == [STOP, START]
+    assert it.answer().outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("lost", ["event", "start"])
+def test_at_the_deadline_a_machine_that_is_stopped_is_started_once_more(it: Stopping, lost: str) -> None:
+    it.calls()
+    if lost == "start":
+        it.fails_once(Power.START, TimeoutError("it died here"))
+        with pytest.raises(TimeoutError):
+            it.has_stopped()
+
+    seen = look_once(it.request, it.ports)
+    it.calls("token-2")
+    it.it.boots("boot-2")
+
+    assert seen.evidence == {"start_now": "true"}
+    assert it.ordered == [STOP, START]
+    assert it.answer("token-2").outcome is Outcome.DONE
+
+
+def test_a_machine_that_does_not_start_is_never_left_so_in_silence(it: Stopping) -> None:
+    it.calls()
+    it.has_stopped()
+    it.becomes("stopped", "Client.InternalError: Client error on launch")
+
+    first, second = look_once(it.request, it.ports), look_once(it.request, it.ports)
+
+    assert first.evidence == {"start_now": "true"}
+    assert second.outcome is Outcome.FAILED
+    assert "is stopped" in second.reason
+    assert "Client error on launch" in second.reason
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("why", "missing"), [("Server.InsufficientInstanceCapacity: no room", True), ("Client.InternalError: key", False)]
+)
+def test_a_start_that_fails_behind_the_call_is_told_by_its_event(it: Stopping, why: str, missing: bool) -> None:
+    it.calls()
+    it.has_stopped()
+    it.becomes("stopped", why)
+
+    it.has_stopped()
+
+    assert (it.answer().outcome, why in it.answer().reason) == (Outcome.FAILED, True)
+    assert ("no_capacity" in it.answer().evidence) is missing
+    assert it.ordered == [STOP, START]
+
+
+def test_without_capacity_the_start_is_told_and_the_attempt_stays_spent(it: Stopping) -> None:
+    it.calls()
+    it.machines.is_full = True
+
+    it.has_stopped()
+
+    assert it.answer().outcome is Outcome.FAILED
+    assert "is stopped, and there is no capacity" in it.answer().reason
+    assert "no_capacity" in it.answer().evidence
+    assert it.spent == 1
+
+
+@pytest.mark.parametrize(("stage", "told"), [("stop", "has not stopped"), ("start", "no new boot id")])
+def test_at_the_deadline_ec2_says_what_it_sees(it: Stopping, stage: str, told: str) -> None:
+    it.calls()
+    if stage == "start":
+        it.has_stopped()
+    it.becomes("stopping" if stage == "stop" else "running")
+
+    seen = look_once(it.request, it.ports)
+
+    assert (seen.outcome, told in seen.reason) == (Outcome.TIMED_OUT, True)
+
+
+def test_a_step_that_never_began_gives_its_attempt_back(it: Stopping) -> None:
+    it.ports.attempts.reserve(f"node#{A}", f"{it.request.incident_id}/{it.request.turn}", LIMIT)
+
+    seen = look_once(it.request, it.ports)
+
+    assert (seen.outcome, it.spent) == (Outcome.FAILED, 0)
+
+
+def test_the_stop_of_a_machine_that_nobody_waits_for_starts_nothing(it: Stopping) -> None:
+    it.has_stopped()
+    on_machine_stopped("i-elsewhere", it.ports)
+
+    assert (it.ordered, it.is_open) == ([], True)
+
+
+def test_a_machine_that_is_only_rebooted_is_not_started_by_somebody_elses_stop(it: Stopping) -> None:
+    plain = it.request.model_copy(update={"decision": it.it.request().decision})
+    reboot_node(plain, it.ports)
+
+    it.has_stopped()
+
+    assert it.ordered == [(A, Power.REBOOT)]
