@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections import defaultdict, deque
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any
 
@@ -48,17 +49,45 @@ def share_environments(most: int = MOST_A_FUNCTION) -> None:
     lambda_svc.acquire_worker, lambda_svc.release_worker = acquire_or_wait, release_and_tell
 
 
+class _Tokens(list[tuple[str, str]]):
+    """The tokens of one expression: found again by what they are, as a list is not."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
 def parse_once() -> None:
     """The emulator parses a DynamoDB expression again for every item, and a role's policies for every request."""
-    for pure in ("_tokenize", "_condition_syntax_error"):
-        setattr(dynamodb, pure, lru_cache(maxsize=1_024)(getattr(dynamodb, pure)))
-    parse = iam_evaluator.parse_policy_document
-    parse_text = lru_cache(maxsize=1_024)(parse)
+    tokenize, project, parse = dynamodb._tokenize, dynamodb._project_item, iam_evaluator.parse_policy_document
+    dynamodb._tokenize = _remembered(lambda expression: _Tokens(tokenize(expression)))
+    for check in ("_condition_syntax_error", "_check_redundant_parens", "_check_reserved_keyword_usage"):
+        setattr(dynamodb, check, _remembered(getattr(dynamodb, check)))
+    parse_text = _remembered(parse)
+    iam_evaluator.parse_policy_document = lambda policy: (
+        parse_text(policy) if isinstance(policy, str) else parse(policy)
+    )
+    plain: dict[tuple[str, str], list[str]] = {}
 
-    def parse_policy(document: Any) -> Any:
-        return parse_text(document) if isinstance(document, str) else parse(document)
+    def project_item(item: Any, expression: str, aliases: dict[str, str]) -> Any:
+        known = plain.get((expression, str(aliases)))
+        if known is not None:
+            return {name: item[name] for name in known if name in item}
+        shown = project(item, expression, aliases)  # which refuses what is wrong
+        names = [aliases.get(path.strip(), ".") for path in expression.split(",")]
+        if not any(set(".[") & set(name) for name in names):
+            plain[expression, str(aliases)] = names
+        return shown
 
-    iam_evaluator.parse_policy_document = parse_policy
+    dynamodb._project_item = project_item
+
+
+def _remembered(pure: Any) -> Any:
+    """The function, asked once for what can be found again."""
+    remembered = lru_cache(maxsize=1_024)(pure)
+
+    def answer(what: Any, *more: Any) -> Any:
+        return remembered(what, *more) if isinstance(what, Hashable) else pure(what, *more)
+
+    return answer
 
 
 def answer_at_once() -> None:

@@ -24,7 +24,16 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The emulator is put back as it was."""
     for module, names in (
         (lambda_svc, ("acquire_worker", "release_worker")),
-        (dynamodb, ("_tokenize", "_condition_syntax_error")),
+        (
+            dynamodb,
+            (
+                "_tokenize",
+                "_condition_syntax_error",
+                "_check_redundant_parens",
+                "_check_reserved_keyword_usage",
+                "_project_item",
+            ),
+        ),
         (iam_evaluator, ("parse_policy_document",)),
     ):
         for name in names:
@@ -90,7 +99,50 @@ def test_a_parsed_expression_means_what_it_meant() -> None:
     held = [dynamodb._evaluate_condition("n >= :low", item, {":low": {"N": "1"}}, {}) for item in items]
 
     assert held == [False, True, True]
-    assert dynamodb._tokenize.cache_info().hits == 2
+    assert dynamodb._tokenize("n >= :low") is dynamodb._tokenize("n >= :low")
+
+
+def test_what_is_wrong_with_an_expression_is_still_said() -> None:
+    parse_once()
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="Syntax error"):
+            dynamodb._evaluate_condition("n >= >=", {}, {}, {})
+
+
+def test_an_update_that_names_paths_is_applied() -> None:
+    parse_once()
+
+    changed = dynamodb._apply_update_expression({"n": {"N": "1"}}, "SET n = :n", {":n": {"N": "2"}}, {})
+
+    assert "2" in str(changed)
+
+
+@pytest.mark.parametrize("expression", ["#a, #b", "#a", "#a.c, #b", "#a[0]"])
+def test_a_projection_gives_what_it_gave(expression: str) -> None:
+    item = {"x": {"M": {"c": {"S": "in"}}}, "y": {"S": "why"}, "z": {"S": "not asked for"}}
+    aliases = {"#a": "x", "#b": "y"}
+    before = dynamodb._project_item(item, expression, aliases)
+    parse_once()
+
+    assert [dynamodb._project_item(item, expression, aliases) for _ in range(2)] == [before, before]
+
+
+def test_a_projection_means_its_own_aliases() -> None:
+    parse_once()
+    item = {"x": {"S": "1"}, "y": {"S": "2"}}
+
+    told = [dynamodb._project_item(item, "#a", {"#a": name}) for name in ("x", "y", "x")]
+
+    assert told == [{"x": {"S": "1"}}, {"y": {"S": "2"}}, {"x": {"S": "1"}}]
+
+
+def test_a_projection_that_overlaps_is_refused_again() -> None:
+    parse_once()
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="overlap"):
+            dynamodb._project_item({}, "#a, #b", {"#a": "x", "#b": "x"})
 
 
 def test_a_policy_is_parsed_once_and_one_that_is_no_text_as_before() -> None:
