@@ -4,8 +4,8 @@ import gc
 import os
 import sys
 import threading
-from collections import defaultdict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -14,39 +14,80 @@ from ministack.services import dynamodb, lambda_svc
 
 # On AWS an invocation that finds no idle environment gets a new one, and a thousand start side by side. Here each is a
 # process that starts with most of a second of processor: more of them than cores only slow each other down.
-MOST_A_FUNCTION = max(2, os.cpu_count() or 1)
+CORES = max(2, os.cpu_count() or 1)
 _OBJECTS_A_COLLECTION = 100_000
 _TURN_SECONDS = 0.000_5  # of a thread that another one waits for; Python's default is ten times that
 
 
-def share_environments(most: int = MOST_A_FUNCTION) -> None:
-    """At most `most` environments a function: who comes while all are at work stands in line. AWS would start one.
+@dataclass
+class Line:
+    """Invocations that wait for an environment, the longest first."""
 
-    Safe from deadlock as long as no function invokes itself and waits: none of ours invokes any.
+    acquire: Callable[[str, Any, bytes, str], Any]  # an environment, or None where all of the function are at work
+    most: int  # at work at once
+    at_work: int = 0
+    standing: list["_Place"] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def enter(self, name: str, config: Any, code: bytes, qualifier: str) -> Any:
+        """Wait for an environment of this function."""
+        place = _Place((name, config, code, qualifier))
+        with self.lock:
+            self.standing.append(place)
+            self._call()
+        place.called.wait()
+        return place.environment
+
+    def leave(self) -> None:
+        """An environment is idle again, or gone."""
+        with self.lock:
+            self.at_work -= 1
+            self._call()
+
+    def _call(self) -> None:
+        """Let in whom there is room for: nobody waits behind one whose own function is busy."""
+        busy: set[str] = set()
+        for place in list(self.standing):
+            if self.at_work >= self.most:
+                return
+            name = place.asked[0]
+            place.environment = None if name in busy else self.acquire(*place.asked)
+            if place.environment is None:
+                busy.add(name)
+                continue
+            self.at_work += 1
+            self.standing.remove(place)
+            place.called.set()
+
+
+@dataclass(eq=False)
+class _Place:
+    asked: tuple[str, Any, bytes, str]
+    called: threading.Event = field(default_factory=threading.Event)
+    environment: Any = None
+
+
+def share_environments(a_function: int = CORES, at_once: int = CORES + 1) -> None:
+    """So many environments a function, so many invocations at once: who comes later stands in line.
+
+    Safe from deadlock as long as no function invokes one and waits for it: none of ours does.
     """
     acquire, release = lambda_svc.acquire_worker, lambda_svc.release_worker
-    freed = threading.Condition()
-    lines: defaultdict[str, deque[object]] = defaultdict(deque)
 
-    def acquire_or_wait(name: str, config: Any, code: bytes, qualifier: str = "$LATEST") -> Any:
-        line, place = lines[name], object()
-        with freed:
-            line.append(place)
-            while True:
-                if line[0] is place:
-                    worker, why = acquire(name, config, code, qualifier=qualifier, max_concurrency=most)
-                    if worker is not None:
-                        line.popleft()
-                        freed.notify_all()
-                        return worker, why
-                freed.wait()
+    def acquire_now(name: str, config: Any, code: bytes, qualifier: str) -> Any:
+        worker, why = acquire(name, config, code, qualifier=qualifier, max_concurrency=a_function)
+        return None if worker is None else (worker, why)
 
-    def release_and_tell(worker: Any) -> None:
+    line = Line(acquire_now, at_once)
+
+    def acquire_in_turn(name: str, config: Any, code: bytes, qualifier: str = "$LATEST") -> Any:
+        return line.enter(name, config, code, qualifier)
+
+    def release_and_call(worker: Any) -> None:
         release(worker)
-        with freed:
-            freed.notify_all()
+        line.leave()
 
-    lambda_svc.acquire_worker, lambda_svc.release_worker = acquire_or_wait, release_and_tell
+    lambda_svc.acquire_worker, lambda_svc.release_worker = acquire_in_turn, release_and_call
 
 
 class _Tokens(list[tuple[str, str]]):

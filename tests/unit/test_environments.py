@@ -47,7 +47,7 @@ def acquire() -> Any:
 
 
 def test_an_invocation_waits_for_an_environment_where_all_are_at_work() -> None:
-    share_environments(most=2)
+    share_environments(a_function=2)
     first, second = acquire(), acquire()
     came: list[Any] = []
     third = threading.Thread(target=lambda: came.append(acquire()))
@@ -64,7 +64,7 @@ def test_an_invocation_waits_for_an_environment_where_all_are_at_work() -> None:
 
 
 def test_who_came_first_goes_first() -> None:
-    share_environments(most=1)
+    share_environments(a_function=1)
     held, order = acquire(), list[int]()
 
     def come(number: int) -> None:
@@ -84,7 +84,7 @@ def test_who_came_first_goes_first() -> None:
 
 
 def test_each_function_has_environments_of_its_own() -> None:
-    share_environments(most=1)
+    share_environments(a_function=1)
     mine = acquire()
 
     other, _ = lambda_svc.acquire_worker("g", {**FUNCTION, "FunctionName": "g"}, b"")
