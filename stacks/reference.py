@@ -116,7 +116,7 @@ def _diagram(definition: dict[str, Any]) -> Iterator[str]:
     for name, state in states.items():
         for target, label in _exits(state):
             yield f"    {ids[name]} --> {ids[target]}{f' : {label}' if label else ''}"
-        if state["Type"] in {"Succeed", "Fail"}:
+        if state["Type"] in {"Succeed", "Fail"} or state.get("End"):
             yield f"    {ids[name]} --> [*]"
 
 

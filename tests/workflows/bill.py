@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import boto3
@@ -11,6 +11,7 @@ from moto import mock_aws
 
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.owner import parse_owner
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import ingest
@@ -63,6 +64,13 @@ STORIES: dict[str, tuple[int, Callable[[FakeCluster], None]]] = {
 }
 
 
+def _name_owner(cluster: FakeCluster) -> None:
+    """The dearer case: whose job it is hears of it as well."""
+    job = cluster.ports.jobs.get("llama")
+    assert job is not None
+    assert cluster.ports.jobs.save(replace(job, owner=parse_owner("ada@example.com")))
+
+
 def bill(story: str, policy: RecoveryPolicy = DEFAULTS) -> Bill:
     """Walk the story over DynamoDB and count."""
     code, prepare = STORIES[story]
@@ -70,6 +78,7 @@ def bill(story: str, policy: RecoveryPolicy = DEFAULTS) -> Bill:
     with metered_table(units) as make_ports:
         cluster = FakeCluster(policy, make_ports=make_ports)
         prepare(cluster)
+        _name_owner(cluster)
         units.forget()  # the world before the fault
         cluster.heard.clear()
         walked = cluster.reports(xid(code))

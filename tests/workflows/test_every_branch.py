@@ -19,6 +19,7 @@ UNKNOWN_STEP = decision(Step.REBOOT) | {"step": "DANCE"}
 BROKEN = Error("Runtime.ImportModuleError")
 LAUNCH_NOW = result(Step.REPLACE, Outcome.UNKNOWN) | {"evidence": {"launch_now": "true", "start_now": "true"}}
 DONE, REFUSED = result(Step.REBOOT), result(Step.REBOOT, Outcome.REFUSED)
+END = "end"  # of a task that is the last
 TASKS_OF_PARENT = [name for name, state in load(PARENT)["States"].items() if state["Type"] == "Task"]
 
 
@@ -29,11 +30,12 @@ def edges_of(stem: str) -> set[Edge]:
         rules = [*state.get("Choices", []), *state.get("Catch", []), state]
         found |= {(name, rule["Next"]) for rule in rules if "Next" in rule}
         found |= {(name, state["Default"])} if "Default" in state else set()
+        found |= {(name, END)} if "End" in state else set()
     return found
 
 
 def walked(walks: Iterator[Walk]) -> set[Edge]:
-    return {edge for one in walks for edge in zip(one.path, one.path[1:], strict=False)}
+    return {edge for one in walks for edge in zip(one.path, [*one.path[1:], END], strict=True)}
 
 
 def walks_of_parent() -> Iterator[Walk]:

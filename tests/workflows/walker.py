@@ -20,7 +20,7 @@ EXECUTION_ARN = "arn:aws:states:eu-west-1:111122223333:execution:walked:inc-1"
 TASK_TOKEN = "token-of-this-wait"
 STATES_MAY_TAKE = 200  # far more than any file walks: a loop that does not end is a failure, not a hang
 _KNOWN = {
-    "Task": {"Resource", "Arguments", "TimeoutSeconds", "Retry", "Catch", "Assign", "Output", "Next"},
+    "Task": {"Resource", "Arguments", "TimeoutSeconds", "Retry", "Catch", "Assign", "Output", "Next", "End"},
     "Choice": {"Choices", "Default"},
     "Succeed": set(),
     "Fail": {"Error", "Cause"},
@@ -114,7 +114,7 @@ class _Walker:
                 return str(rule["Next"])
         return str(state["Default"])
 
-    def _task(self, name: str, state: Json) -> str:
+    def _task(self, name: str, state: Json) -> str | None:
         attempts = [0] * len(state["Retry"])
         while True:
             try:
@@ -127,6 +127,9 @@ class _Walker:
                 return following
             self._leave(state, result=result)
             self._seen.outputs.append((name, self._value))
+            if state.get("End"):
+                self._seen.output = self._value
+                return None
             return str(state["Next"])
 
     def _call(self, name: str, state: Json) -> Json:
