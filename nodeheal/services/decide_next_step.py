@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from nodeheal.contract.names import INCIDENT_WAITING
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
-from nodeheal.contract.vocabulary import IncidentState, Step
+from nodeheal.contract.vocabulary import Awaited, IncidentState, Step
 from nodeheal.domain.brakes import why_trip
 from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted
@@ -11,6 +12,7 @@ from nodeheal.domain.incident import History, TimelineEntry, Turn, decision_entr
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import trip_breaker
+from nodeheal.services.compose_waiting import compose_waiting
 from nodeheal.services.look_around import look_around
 from nodeheal.services.look_once import look_once
 from nodeheal.services.tell_owner import tell_of_step
@@ -24,25 +26,39 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     request = _looked(request, history, ports)
     entries, history = _with_result(request, history)
     tell_of_step(history, request.result, ports, policy)
-    decision = _decide(history, ports, policy)
+    decision, has_tripped = _decide(history, ports, policy)
     entries.append(decision_entry(request.turn, decision, ports.clock()))
     state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN
     if history.incident.state is IncidentState.CLOSED:
         state = IncidentState.CLOSED  # by a human's release: it only has to end
     if not ports.incidents.advance(replace(history.incident, turn=request.turn + 1, state=state), entries):
         raise NotAccepted(f"turn {request.turn} of {request.incident_id} is being decided elsewhere")
+    if has_tripped:
+        _page(history, decision, ports)
     return decision
 
 
-def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> Decision:
-    """Where so many nodes fail for one cause that the breaker must open, it is open before anything is decided."""
+def _page(history: History, decision: Decision, ports: Ports) -> None:
+    """Whoever opens the breaker says so at once. Each wait for it says so again, and that is one email: were this one
+    lost, the first wait would make up for it.
+    """
+    told = compose_waiting(history, decision, ports.clock(), ports.reading)
+    if told is not None and decision.awaits is Awaited.BREAKER:
+        ports.messenger.announce(INCIDENT_WAITING, told)
+
+
+def _decide(history: History, ports: Ports, policy: RecoveryPolicy) -> tuple[Decision, bool]:
+    """The decision, and whether it came with the breaker's opening.
+
+    Where so many nodes fail for one cause that the breaker must open, it is open before anything is decided.
+    """
     seen = look_around(history, ports, policy)
     cause = why_trip(seen, policy, ports.clock())
     if cause is not None:
         found = seen.surroundings.pool
         now = trip_breaker(found.name, cause.text, ports, found)
         seen = replace(seen, surroundings=replace(seen.surroundings, pool=now))
-    return decide(seen, policy, ports.clock())
+    return decide(seen, policy, ports.clock()), cause is not None
 
 
 def _looked(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:

@@ -117,8 +117,21 @@ def test_all_that_fails_together_is_one_page() -> None:
     cluster.reports(xid(79))
 
     keys = [told.key for _, told in cluster.ports.messenger.announced]  # type: ignore[attr-defined]
+    # Said by whoever opened it, and by the wait that follows: the same key is one email.
     assert keys[0].startswith("breaker/demo/")
-    assert keys[1] == f"{keys[0]}/overdue"
+    assert keys[1:] == [keys[0], f"{keys[0]}/overdue"]
+
+
+def test_who_finds_the_breaker_open_has_nothing_to_say_but_that_it_waits() -> None:
+    cluster = FakeCluster()
+    pool = cluster.ports.pools.get("demo")
+    cluster.ports.pools.save(pool.tripped("a storm", cluster.clock()))
+    cluster.on_wait = lambda: None
+
+    cluster.reports(xid(79))
+
+    keys = [told.key for _, told in cluster.ports.messenger.announced]  # type: ignore[attr-defined]
+    assert len([key for key in keys if not key.endswith("/overdue")]) == 1
 
 
 def crowd(count: int) -> list[HealthEvent]:
