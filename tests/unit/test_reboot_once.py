@@ -189,3 +189,14 @@ def test_at_the_deadline_ec2_says_what_it_sees() -> None:
     seen = look_once(request, it.ports)
 
     assert (seen.outcome, "running" in seen.reason) == (Outcome.TIMED_OUT, True)
+
+
+@both
+def test_a_node_that_is_back_when_its_deadline_passes_is_seen_to_be_and_not_replaced(provider: Provider) -> None:
+    it, request = isolated(provider)
+    reboot_node(request, it.ports)
+    it.boots("boot-2")  # resumes a token that has just timed out, and forgets the wait
+
+    seen = look_once(request, it.ports)
+
+    assert (seen.outcome, seen.boot_id) == (Outcome.DONE, "boot-2")
