@@ -214,6 +214,26 @@ def test_a_node_that_was_not_isolated_has_stopped_nobody() -> None:
     assert it.letters == []
 
 
+def test_a_job_that_another_has_brought_back_is_not_said_to_be_down() -> None:
+    it = Owned(spare=False)
+    it.isolate(), it.reboot(), it.diagnose(Verdict.FAILED)
+    request = it.request()
+    while request.decision.ending is None:
+        it.last = it_is_refused(it, request)
+        request = it.request()
+    job = it.ports.jobs.get("llama")
+    run = it.ports.jobs.get_run("llama", 1)
+    assert job is not None
+    assert run is not None
+    tasks = tuple(replace(task, status="RUNNING") for task in run.tasks)
+    it.ports.jobs.save_run(replace(run, number=2, why="by hand", tasks=tasks, end_awaited_by=(), version=0))
+    it.ports.jobs.save(replace(job, current_run=2, state=JobState.RUNNING))
+
+    end_incident(request, it.ports, ACT)
+
+    assert it.phases == [Phase.STOPPED]
+
+
 # Once, and never in the way
 
 
