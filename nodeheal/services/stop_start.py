@@ -114,7 +114,7 @@ def _is_stopped_again(wait: Wait, machine: Machine, ports: Ports) -> bool:
 def _own_wait(request: StepRequest, node: Node, ports: Ports) -> Wait:
     """This turn's wait, stored with this call's token."""
     known, fresh = _wait_of(request, ports), wait_for_boot(request, node, ports, keeps_request=True)
-    wait = replace(fresh, command_id=known.command_id, boot_id=known.boot_id) if known else fresh
+    wait = replace(fresh, command_id=known.command_id) if known else fresh
     ports.waits.save(wait)
     return wait
 

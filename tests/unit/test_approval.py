@@ -11,7 +11,7 @@ import pytest
 from nodeheal.contract.vocabulary import Escalation, Outcome, Step
 from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
 from nodeheal.services import approval_page
-from nodeheal.services.answer_approval import answer_approval, open_question
+from nodeheal.services.answer_approval import _at_the_last_moment, answer_approval, open_question
 from nodeheal.services.look_once import look_once
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key, wait_for_approval
 from tests.unit.builders import NOW
@@ -269,6 +269,20 @@ def test_an_answer_that_comes_as_the_workflow_gives_up_is_found_when_it_looks() 
 
     assert (taken, following.decision.step) == (True, Step.ISOLATE)
     assert why.startswith("approved by ada, at the last moment: `nodeheal incidents show inc-")
+
+
+def test_an_answer_that_the_workflow_has_found_by_itself_is_told_to_count() -> None:
+    it = Asked()
+    wait = it.ports.waits.get(APPROVAL, approval_key(it.question))
+    assert wait is not None
+    it.dies_after_recording(Answer.approve)
+    it.ports.workflows.expired.add(f"token-{it.turn}")  # type: ignore[attr-defined]
+    it.request()
+    said = next(entry for entry in it.ports.incidents.history(it.id).timeline if entry.kind == "answer")
+
+    taken, why = vars(_at_the_last_moment(it.question, said, Answer.approve, "ada", it.ports)).values()
+
+    assert (taken, "at the last moment" in why) == (True, True)
 
 
 def test_an_answer_that_the_workflow_did_not_see_is_told_to_be_late() -> None:

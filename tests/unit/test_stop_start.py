@@ -11,6 +11,7 @@ from nodeheal.contract.steps import Reservation, StepRequest, StepResult
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.machine import Machine, Power
+from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.stop_start import on_machine_stopped
@@ -437,3 +438,99 @@ def test_a_repeated_call_that_finds_it_back_leaves_no_wait_that_could_start_it_l
 
     assert it.answer("token-2").outcome is Outcome.DONE
     assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def test_a_start_that_came_too_early_is_asked_again_by_whoever_calls_next(it: Stopping) -> None:
+    it.calls()
+    it.becomes("stopping")  # its event was quicker than EC2's own books
+    with pytest.raises(NotAccepted):
+        it.has_stopped()
+
+    with pytest.raises(NotAccepted):
+        it.calls("token-2")
+    it.becomes("stopped", "Client.UserInitiatedShutdown: User initiated")
+    it.calls("token-3")
+
+    assert it.ordered == [STOP, START]
+
+
+def throttled(it: Stopping) -> Stopping:
+    """Nothing has been asked of EC2 yet."""
+    it.ports.attempts.reserve(f"node#{A}", f"{it.request.incident_id}/{it.request.turn}", LIMIT)
+    it.fails_once(Power.STOP, NotAccepted("RequestLimitExceeded"))
+    with pytest.raises(NotAccepted):
+        it.calls()
+    return it
+
+
+def test_a_machine_that_somebody_stops_before_us_is_not_started(it: Stopping) -> None:
+    throttled(it).becomes("stopped", "Client.UserInitiatedShutdown: User initiated")
+
+    it.has_stopped()
+    seen = look_once(it.request, it.ports)
+
+    assert (it.ordered, seen.outcome, seen.evidence) == ([], Outcome.FAILED, {})
+    assert (seen.reason, it.spent) == ("nothing was asked of EC2", 0)
+
+
+def test_a_machine_that_is_gone_after_it_was_stopped_has_cost_its_attempt(it: Stopping) -> None:
+    it.calls()
+    it.machines.machines.clear()
+
+    it.calls("token-2")
+
+    assert (it.answer("token-2").outcome, it.spent) == (Outcome.FAILED, 1)
+
+
+@pytest.mark.parametrize("others", ["turn", "incident"])
+def test_what_an_earlier_turn_or_incident_has_left_is_not_gone_on_with(it: Stopping, others: str) -> None:
+    it.calls()
+    it.has_stopped()
+    left = it.ports.waits.get(BOOT, A)
+    assert left is not None
+    if others == "turn":
+        it.request = it.request.model_copy(update={"turn": it.request.turn + 1})
+        it.ports.attempts.refund(f"node#{A}", f"{it.request.incident_id}/{it.request.turn - 1}", LIMIT)
+    else:
+        it.ports.waits.save(replace(left, incident_id="inc-other"))
+
+    it.calls("token-2")
+
+    assert it.ordered == [STOP, START, STOP]
+
+
+def test_a_boot_that_is_told_when_it_has_stopped_once_more_proves_nothing(it: Stopping) -> None:
+    it.calls()
+    it.has_stopped()
+    it.becomes("stopped", "Client.InternalError: Client error on launch")
+    look_once(it.request, it.ports)
+
+    it.it.boots("boot-2")
+
+    assert it.is_open
+
+
+def test_a_node_whose_clock_is_some_seconds_late_proves_its_boot(it: Stopping) -> None:
+    it.calls()
+    it.it.clock.advance(300)
+    it.has_stopped()
+    fact = it.it._fact("boot-2", A)
+    early = it.it.clock() - timedelta(seconds=10)
+
+    on_node_booted(NodeBooted(**fact, booted_at=early, address="127.0.0.1", accelerators=8), it.ports)
+
+    assert it.answer().outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_a_node_that_a_human_has_taken_costs_the_attempt_only_where_it_was_stopped(
+    it: Stopping, is_begun: bool
+) -> None:
+    it.ports.attempts.reserve(f"node#{A}", f"{it.request.incident_id}/{it.request.turn}", LIMIT)
+    if is_begun:
+        it.calls()
+    it.ports.nodes.save(replace(it.it.node(), state=NodeState.RETIRED, open_incident=None))
+
+    it.calls("token-2")
+
+    assert (it.answer("token-2").outcome, it.spent) == (Outcome.REFUSED, int(is_begun))
