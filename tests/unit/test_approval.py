@@ -8,10 +8,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from nodeheal.contract.vocabulary import Escalation, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Escalation, Outcome, Step
 from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
 from nodeheal.services import approval_page
 from nodeheal.services.answer_approval import _at_the_last_moment, answer_approval, open_question
+from nodeheal.services.consequences import meant_by
 from nodeheal.services.look_once import look_once
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key, wait_for_approval
 from tests.unit.builders import NOW
@@ -363,3 +364,12 @@ def test_what_a_person_types_is_kept_short_and_on_one_line() -> None:
     who, why = approval_page.read_form(approval_page.FORM, urlencode({"who": "ada\nlovelace", "why": "x" * 1_000}))
 
     assert (who, len(why)) == ("ada lovelace", 300)
+
+
+def test_who_is_asked_for_a_stop_and_start_is_told_what_it_loses() -> None:
+    it = Asked()
+    incident = it.ports.incidents.history(it.id).incident
+
+    does = meant_by(it.asked.decision.model_copy(update={"action": Action.STOP_START}), incident, it.ports)
+
+    assert "then stopped and started on another host, which loses what is on its local disks." in does[Answer.approve]

@@ -587,6 +587,23 @@ def test_a_machine_that_the_group_makes_too_late_is_named_to_a_human_once(failed
     assert (pool.node(N).open_incident, pool.waits.waits) == (None, {})
 
 
+def test_a_late_machine_that_has_a_job_already_is_nobodys_successor() -> None:
+    pool = Pool()
+    look_once(pool.replaces(), pool.ports)
+    pool.clock.advance(60)
+    pool.group_makes()
+    pool.boots()
+    pool.ports.messenger.announced.clear()  # type: ignore[attr-defined]
+    look_once(pool.replaces(B), pool.ports)
+    pool.ports.nodes.save(replace(pool.node(N), job_id="llama"))
+
+    pool.clock.advance(60)
+    pool.group_makes()
+    pool.told_of_launch()
+
+    assert told_late(pool) == []
+
+
 def test_of_two_late_machines_each_is_told_to_one_incident() -> None:
     pool = Pool()
     for asked in (pool.replaces(A), pool.replaces(B)):

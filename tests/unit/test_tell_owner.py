@@ -247,6 +247,21 @@ def test_a_job_that_somebody_else_has_launched_is_not_told_as_brought_back_by_us
     assert it.phases == [Phase.STOPPED]
 
 
+def test_a_run_that_somebody_else_has_launched_since_is_not_told_to_have_stopped() -> None:
+    it = Owned()
+    it.isolate()
+    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
+    assert job is not None
+    assert run is not None
+    tasks = tuple(replace(task, status="RUNNING") for task in run.tasks)
+    it.ports.jobs.save_run(replace(run, number=2, why="by hand", tasks=tasks, end_awaited_by=(), version=0))
+    it.ports.jobs.save(replace(job, current_run=2, state=JobState.RUNNING))
+
+    it.request()
+
+    assert it.letters == []
+
+
 def test_a_job_whose_node_is_only_isolated_hears_once_that_it_is_down() -> None:
     isolate = {"fault": "xid/79", "ladder": ["ISOLATE"], "why": "we look at these ourselves"}
     it = Owned(policy=with_policy(overrides=[isolate]))
