@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Escalation, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Escalation, NodeState, Outcome, Step
 from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
 from nodeheal.services import approval_page
 from nodeheal.services.answer_approval import _at_the_last_moment, answer_approval, open_question
@@ -373,3 +373,14 @@ def test_who_is_asked_for_a_stop_and_start_is_told_what_it_loses() -> None:
     does = meant_by(it.asked.decision.model_copy(update={"action": Action.STOP_START}), incident, it.ports)
 
     assert "then stopped and started on another host, which loses what is on its local disks." in does[Answer.approve]
+
+
+def test_who_is_asked_in_the_middle_is_not_told_that_the_node_is_isolated_first() -> None:
+    it = Asked()
+    it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED))
+    incident = it.ports.incidents.history(it.id).incident
+
+    does = meant_by(it.asked.decision, incident, it.ports)
+
+    assert does[Answer.approve].startswith(f"{A} is rebooted and proven by diagnostics.")
+    assert does[Answer.refuse].startswith(f"{A} stays isolated")
