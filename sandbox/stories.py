@@ -7,6 +7,7 @@ from datetime import timedelta
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Awaited, Ending, Family, NodeState, Provider, Verdict
+from nodeheal.domain.counted import counted
 from nodeheal.domain.node import Node
 from nodeheal.services.brakes import pause_pool, reset_breaker
 from nodeheal.services.release_node import release_node
@@ -117,7 +118,8 @@ def _breaker_is_reset(story: Story) -> str:
     if not is_told or len(line) < story.script.breaks:
         return ""
     woken = reset_breaker(story.script.pool, "the rack has power again", story.ports)
-    return f"an operator finds the cause and resets the breaker: {woken} incidents decide anew"
+    told = counted(woken, "incident decides", "incidents decide")
+    return f"an operator finds the cause and resets the breaker: {told} anew"
 
 
 def _waits_for(story: Story, awaited: Awaited) -> bool:

@@ -21,7 +21,7 @@ _NEXT = {
     NextRung.other_job: "when the same accelerator shows it under another job",
     NextRung.job_end: "when the job has ended",
 }
-_TRIED = {"reboot": Action.REBOOT, "replace": Action.REPLACE}
+_TRIED = {"reboot": Action.REBOOT, "stop_start": Action.STOP_START, "replace": Action.REPLACE}
 
 
 def explain(
@@ -29,7 +29,7 @@ def explain(
     code: Annotated[str, typer.Argument(help="as the family spells it: 79, or with its sub-code 145/RLW_RXPIPE")],
     product: Annotated[str | None, typer.Option(help="the accelerator, e.g. H100")] = None,
     pool: Annotated[str, typer.Option(help="the pool that the node is in")] = "default",
-    after: Annotated[str, typer.Option(help="what was tried without success, e.g. reboot,replace")] = "",
+    after: Annotated[str, typer.Option(help="what was tried without success, e.g. reboot,stop_start,replace")] = "",
     policy: Annotated[Path, typer.Option(help="the policy document to decide by")] = DEFAULT_POLICY,
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
 ) -> None:

@@ -10,6 +10,7 @@ from nodeheal.contract.vocabulary import Action, Family, Outcome, Provider, Step
 from nodeheal.domain.catalog import find
 from nodeheal.domain.decide import decide
 from nodeheal.domain.incident import History, Incident, Turn
+from nodeheal.domain.ladder import STEP_OF
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings, node_scope
 
@@ -49,19 +50,28 @@ def history_of(event: HealthEvent, policy: RecoveryPolicy, after: Sequence[Actio
     for number, action in enumerate(after, start=2):
         boot = f"boot-{number}"
         turns += [
-            _turn(Step(action.value), event, boot_id=boot),
+            _turn(STEP_OF[action], event, action=action, boot_id=boot),
             _turn(Step.DIAGNOSE, event, Outcome.FAILED, "diagnostics failed", boot_id=boot),
         ]
         spent[node_scope(NODE), action] = spent.get((node_scope(NODE), action), 0) + 1
-    around = Surroundings(spent=spent, job_is_running=not after)
+    # Only EC2 machines are stopped and started: where the pool wants that, it is of such.
+    provider = Provider.ec2 if policy.pool(event.pool).stop_start else Provider.hybrid
+    around = Surroundings(provider=provider, spent=spent, job_is_running=not after)
     return History(incident, (event,), tuple(turns), surroundings=around)
 
 
-def _turn(step: Step, event: HealthEvent, outcome: Outcome = Outcome.DONE, reason: str = "", **more: object) -> Turn:
+def _turn(
+    step: Step,
+    event: HealthEvent,
+    outcome: Outcome = Outcome.DONE,
+    reason: str = "",
+    action: Action | None = None,
+    **more: object,
+) -> Turn:
     result = StepResult(
         step=step, node_id=NODE, outcome=outcome, reason=reason, finished_at=event.observed_at + timedelta(minutes=5)
     )
-    return Turn(Decision(step=step, reason="imagined", node_id=NODE), result.model_copy(update=more))
+    return Turn(Decision(step=step, reason="imagined", node_id=NODE, action=action), result.model_copy(update=more))
 
 
 def decided(event: HealthEvent, policy: RecoveryPolicy, after: Sequence[Action] = ()) -> Decision:

@@ -14,6 +14,7 @@ _WILDCARDS = "*?[]"
 _LEAST_SECONDS = {
     "isolate_seconds": (30, "tasks are stopped with their grace, 30 s unless their definition says otherwise"),
     "reboot_seconds": (60, "no machine with accelerators boots in less than a minute"),
+    "stop_start_seconds": (120, "no machine with accelerators stops, starts and boots in less than two minutes"),
     "replace_seconds": (60, "no machine is launched, booted and checked in less than a minute"),
     "restart_seconds": (15, "a task has to be placed, and its image pulled"),
     "quick_seconds": (5, "a function may start cold, and AWS throttle"),
@@ -106,6 +107,8 @@ def _of_faults(policy: RecoveryPolicy) -> Iterator[str]:
 
 
 def _of_limits(policy: RecoveryPolicy) -> Iterator[str]:
-    for action in (Action.REBOOT, Action.REPLACE, Action.RESTART_WORKLOAD):
+    stops = any(pool.stop_start for pool in (policy.default_pool, *policy.pools.values()))
+    optional = (Action.STOP_START,) if stops else ()
+    for action in (Action.REBOOT, *optional, Action.REPLACE, Action.RESTART_WORKLOAD):
         if policy.limits[action].limit == 0:
             yield f"limits.{action}.limit: 0 attempts, so that {action} never happens, whatever a mode says"

@@ -7,12 +7,15 @@ from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.steps import entry_id, result_of, token_of
+from nodeheal.services.steps import entry_id, result_of, token_of, told_line
 
 BOOT = "boot"
 REBOOTING = "rebooting"  # the line of the timeline that names the boot which a reboot is to end
 # How far a stop and start has got: `command_id` of its wait.
 STOPPING, STOPPED, STARTING = "stopping", "stopped", "starting"
+LEFT = "starting"  # the line of the timeline that names the boot before the start
+# A node's clock and ours. A machine that stops takes longer than this, so a boot before the stop is told apart.
+_CLOCKS_DIFFER = timedelta(seconds=15)
 
 
 def wait_for_boot(request: StepRequest, node: Node, ports: Ports, *, keeps_request: bool = False) -> Wait:
@@ -29,12 +32,21 @@ def wait_for_boot(request: StepRequest, node: Node, ports: Ports, *, keeps_reque
     )
 
 
-def proves_boot(wait: Wait, boot_id: str) -> bool:
-    """Whether this boot is what is waited for. A node can answer before it has gone down: only another boot proves it.
+def proves_boot(wait: Wait, node: Node, ports: Ports) -> bool:
+    """Whether the node's boot is what is waited for. A node can answer before it has gone down: only another boot
+    proves it.
 
-    One that answers late, while its machine is being stopped, proves nothing either: it is about to go.
+    One that answers late, while its machine is being stopped or after, proves nothing either: it is about to go.
     """
-    return wait.boot_id != boot_id and wait.command_id not in (STOPPING, STOPPED)
+    if wait.boot_id == node.boot_id or wait.command_id in (STOPPING, STOPPED):
+        return False
+    return not wait.request_json or is_started(StepRequest.model_validate_json(wait.request_json), node, ports)
+
+
+def is_started(request: StepRequest, node: Node, ports: Ports) -> bool:
+    """Whether the node has booted since this turn had its machine started. A boot of before may be told after."""
+    left = told_line(request, ports, LEFT)
+    return left is not None and node.boot_id != left.data and node.booted_at >= left.at - _CLOCKS_DIFFER
 
 
 def note_boot(request: StepRequest, node: Node, ports: Ports, what: str) -> str:
@@ -48,5 +60,5 @@ def note_boot(request: StepRequest, node: Node, ports: Ports, what: str) -> str:
 
 def noted_boot(request: StepRequest, ports: Ports, what: str) -> str:
     """The boot that was written down; empty: none was, so nothing has been asked of the node in this turn."""
-    timeline = ports.incidents.history(request.incident_id).timeline
-    return next((entry.data for entry in timeline if entry.entry_id == entry_id(request, what)), "")
+    line = told_line(request, ports, what)
+    return line.data if line is not None else ""

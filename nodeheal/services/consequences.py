@@ -12,6 +12,7 @@ from nodeheal.services.stop_gang import current_run, may_write
 NODES_NAMED = 8
 _TO_THE_NODE = {
     Action.REBOOT: "rebooted and proven by diagnostics",
+    Action.STOP_START: "stopped and started on another host, which loses what is on its local disks",
     Action.REPLACE: "replaced",
     Action.ISOLATE: "left to a human",
 }

@@ -69,7 +69,10 @@ def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
     node = node_of(request.decision.node_id, ports)
     wait = ports.waits.get(BOOT, node.node_id)
     if wait is None or wait.incident_id != request.incident_id:
-        if not noted_boot(request, ports, REBOOTING):
+        left = noted_boot(request, ports, REBOOTING)
+        if left not in ("", node.boot_id):  # its event came with the deadline, and resumed nobody
+            return result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
+        if not left:
             give_attempt_back(request, ports)
         return result_of(request, ports, Outcome.FAILED, "the reboot was not sent")
     if node.boot_id != wait.boot_id:

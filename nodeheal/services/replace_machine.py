@@ -24,7 +24,9 @@ from nodeheal.services.new_machine import ASKED, NEW_MACHINE, TERMINATED, TERMIN
 from nodeheal.services.replacement_slots import REPLACEMENT, claim_slot, free_slot
 from nodeheal.services.reserve_attempt import give_attempt_back
 from nodeheal.services.stand_in import stand_in_of
-from nodeheal.services.steps import forget, node_of, result_of, save_node, tell, token_of
+from nodeheal.services.steps import forget, node_of, result_of, save_node, tell, token_of, told_line
+
+_GIVEN_UP = "given-up"  # the line of the timeline that says that EC2 was asked to take the broken one away
 
 
 def replace_machine(request: StepRequest, node: Node, ports: Ports, knobs: Replacement) -> None:
@@ -58,8 +60,9 @@ def replace_machine(request: StepRequest, node: Node, ports: Ports, knobs: Repla
 
 
 def give_up(request: StepRequest, ports: Ports, why: str, **evidence: str) -> None:
-    """Resume with a refusal. Nothing was touched, so nothing is spent: the attempt is there again later."""
-    give_attempt_back(request, ports)
+    """Resume with a refusal. Nothing was replaced, so nothing is spent: the attempt is there again later."""
+    is_given_up = told_line(request, ports, _GIVEN_UP) is not None
+    give_attempt_back(request, ports, "no machine was to be had in its place" if is_given_up else "")
     ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why, evidence=evidence))
 
 
@@ -124,14 +127,14 @@ def _leave_to_group(request: StepRequest, wait: Wait, alive: Machine | None, por
         if not _given_back(request, wait, alive, how, ports):
             return
         done = "terminated in" if how is GiveBack.TERMINATE else "marked unhealthy in"
-        tell(request, ports, "given-up", f"{wait.key} {done} group {group_of(wait)}, which makes another")
+        tell(request, ports, _GIVEN_UP, f"{wait.key} {done} group {group_of(wait)}, which makes another")
     find_new_node(asked, ports)  # a group that had no capacity for an earlier attempt may have had it since
 
 
 def _terminate_first(request: StepRequest, wait: Wait, alive: Machine, ports: Ports) -> None:
     ports.waits.save(replace(wait, command_id=TERMINATING))
     if _given_back(request, wait, alive, GiveBack.TERMINATE, ports):
-        tell(request, ports, "given-up", f"{wait.key} terminated, to make room for its successor")
+        tell(request, ports, _GIVEN_UP, f"{wait.key} terminated, to make room for its successor")
 
 
 def _given_back(request: StepRequest, wait: Wait, machine: Machine, how: GiveBack, ports: Ports) -> bool:

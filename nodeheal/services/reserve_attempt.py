@@ -38,10 +38,10 @@ def refund_attempt(request: StepRequest, ports: Ports) -> None:
         ports.attempts.refund(reservation.scope, _attempt_id(request), reservation.limit)
 
 
-def give_attempt_back(request: StepRequest, ports: Ports) -> None:
-    """The same, and say so in the incident."""
+def give_attempt_back(request: StepRequest, ports: Ports, why: str = "") -> None:
+    """The same, and say so in the incident. `why`: where it is not that nothing was touched."""
     refund_attempt(request, ports)
-    tell(request, ports, "attempt-refunded", "attempt given back: nothing was touched")
+    tell(request, ports, "attempt-refunded", f"attempt given back: {why or 'nothing was touched'}")
 
 
 def _reserve(request: StepRequest, ports: Ports) -> tuple[bool, str]:

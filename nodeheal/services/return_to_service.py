@@ -22,8 +22,6 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
     proof = read_progress(ports.incidents.history(request.incident_id), policy)
     if not proof.is_proven or proof.proof is None or proof.proof.boot_id != node.boot_id:
         return result_of(request, ports, Outcome.REFUSED, f"boot {node.boot_id[:8]} has passed no diagnostics")
-    if node.drained_by_us:
-        switch_on(node, ports)
     broken = ports.incidents.history(request.incident_id).incident.node_id
     if node.node_id != broken:
         return _join(request, node, broken, proof.proof.finished_at, ports)
@@ -35,19 +33,28 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
         state=back.state,
         state_reason=back.state_reason,
         probation_until=until,
-        drained_by_us=False,
         good_since=proof.proof.finished_at,
         passed_at=proof.proof.finished_at,
     )
+    _let_work(node, ports)
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
     tell(request, ports, "returned", f"{node.node_id} is back in service, on probation until {until:%H:%M:%S} UTC")
     return result_of(request, ports, Outcome.DONE, "back in service", boot_id=node.boot_id)
 
 
+def _let_work(node: Node, ports: Ports) -> None:
+    """Undo our isolation, after it is written that the node is in service, and forget it then: a crash between leaves
+    a node that takes no work, and is made up for by the repeated call or by `nodes release`."""
+    if node.drained_by_us:
+        switch_on(node, ports)
+        save_node(ports, node, drained_by_us=False)
+
+
 def _join(request: StepRequest, new: Node, broken_id: str, good_since: datetime, ports: Ports) -> StepResult:
     """A new machine has shown that it is fit: it serves, and the one that it replaces is given back."""
-    save_node(ports, new, drained_by_us=False, good_since=good_since, passed_at=good_since)
+    save_node(ports, new, good_since=good_since, passed_at=good_since)
+    _let_work(new, ports)
     is_gone = retire_broken(broken_id, request, ports)
     wake_queue(new.pool, ports)
     tell(request, ports, "returned", f"{new.node_id} serves in the place of {broken_id}")

@@ -42,6 +42,12 @@ def tell(request: StepRequest, ports: Ports, what: str, text: str) -> None:
     ports.incidents.append(request.incident_id, entry)
 
 
+def told_line(request: StepRequest, ports: Ports, what: str) -> TimelineEntry | None:
+    """The line of progress of this turn that `what` names, or None."""
+    timeline = ports.incidents.history(request.incident_id).timeline
+    return next((entry for entry in timeline if entry.entry_id == entry_id(request, what)), None)
+
+
 def entry_id(request: StepRequest, what: str) -> str:
     """How a line of progress of this turn is found again."""
     return f"{what}-{request.turn:04d}"

@@ -10,48 +10,51 @@ from dataclasses import replace
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
-from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.machine import NO_ROOM, STOPPED_BY_CALL, Machine, Power, why_not_stop
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.boot_wait import (
     BOOT,
+    LEFT,
     STARTING,
     STOPPED,
     STOPPING,
+    is_started,
     note_boot,
     noted_boot,
     wait_for_boot,
 )
 from nodeheal.services.reserve_attempt import give_attempt_back
-from nodeheal.services.steps import entry_id, forget, node_of, result_of, resume, tell, token_of
+from nodeheal.services.steps import forget, node_of, result_of, resume, tell, told_line
 
 START_NOW = "start_now"  # evidence: the machine is stopped, and nobody has started it; the workflow calls again
-_LEFT = "starting"  # the line of the timeline that names the boot before the start
-_START_AGAIN = "start-again"
+# Lines of the timeline
+_STOP_SENT, _START_SENT, _START_AGAIN = "stop-sent", "start-sent", "start-again"
 
 
 def stop_start(request: StepRequest, node: Node, ports: Ports) -> None:
     """Go on with it. Only a new boot id after the start resumes the workflow with DONE."""
-    if noted_boot(request, ports, _LEFT) not in ("", node.boot_id):
-        back = result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
-        ports.workflows.resume(token_of(request), back)
-        return
     wait = _own_wait(request, node, ports)
+    if is_started(request, node, ports):
+        resume(ports, wait, result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id))
+        return
+    if wait.command_id == STOPPED:
+        tell(request, ports, _START_AGAIN, f"{wait.key} is stopped; starting it")  # once a turn: no wheel without end
     machine = ports.machines.describe(node.instance_id)  # after the wait has this call's token: its event finds it
     why_not = f"{node.instance_id} is gone" if machine is None else "" if wait.command_id else why_not_stop(machine)
     if machine is None or why_not:
         _refuse(request, wait, why_not, ports)
     elif wait.command_id == "" or (wait.command_id == STOPPING and machine.state in ("pending", "running")):
         _stop(request, wait, machine, ports)
-    elif wait.command_id == STOPPED or machine.state == "stopped":
+    elif wait.command_id == STOPPED or (machine.state == "stopped" and not _is_stopped_again(wait, machine, ports)):
         _start(request, wait, node, ports)
 
 
 def is_begun(request: StepRequest, ports: Ports) -> bool:
     """Whether this turn has asked EC2 for anything, as far as anybody can tell."""
     wait = _wait_of(request, ports)
-    return bool(noted_boot(request, ports, _LEFT)) or (wait is not None and bool(wait.command_id))
+    told = told_line(request, ports, _STOP_SENT) or told_line(request, ports, LEFT)
+    return told is not None or (wait is not None and bool(wait.command_id))
 
 
 def on_machine_stopped(machine_id: str, ports: Ports) -> None:
@@ -64,6 +67,8 @@ def on_machine_stopped(machine_id: str, ports: Ports) -> None:
         machine = ports.machines.describe(machine_id)
         if machine is None or machine.state != "stopped":
             return  # the event of our own stop has come late, or twice
+        if _is_stopped_again(wait, machine, ports):
+            return  # the look at the deadline tells of it: EC2 may only not have seen our start yet
         if machine.state_reason and not machine.state_reason.startswith(STOPPED_BY_CALL):
             resume(ports, wait, _not_started(request, machine, ports))
             return
@@ -71,32 +76,45 @@ def on_machine_stopped(machine_id: str, ports: Ports) -> None:
 
 
 def look_at_stop_start(request: StepRequest, ports: Ports) -> StepResult:
-    """At the deadline, or where a call broke: what can be seen. A machine that has stopped is started once more."""
+    """At the deadline, or where a call broke: what can be seen. A machine that has stopped is started once more.
+
+    A look whose answer was lost is repeated, and sees the same without the wait.
+    """
     node, wait = node_of(request.decision.node_id, ports), _wait_of(request, ports)
-    is_back = noted_boot(request, ports, _LEFT) not in ("", node.boot_id)
     machine = ports.machines.describe(node.instance_id)
-    if not is_back and wait is not None and machine is not None and machine.state == "stopped":
-        line = TimelineEntry(
-            ports.clock(), "progress", entry_id(request, _START_AGAIN), f"{wait.key} is stopped; starting it"
-        )
-        if wait.command_id and ports.incidents.append(request.incident_id, line):  # once a turn: no wheel without end
-            ports.waits.save(replace(wait, command_id=STOPPED))
-            again = {START_NOW: "true"}
-            return result_of(request, ports, Outcome.UNKNOWN, f"{wait.key} is stopped; starting it", evidence=again)
+    has_begun, is_back = is_begun(request, ports), is_started(request, node, ports)
+    if not is_back and wait is not None and machine is not None and _is_to_start_again(request, wait, machine, ports):
+        ports.waits.save(replace(wait, command_id=STOPPED))
+        again = {START_NOW: "true"}
+        return result_of(request, ports, Outcome.UNKNOWN, f"{wait.key} is stopped; starting it", evidence=again)
     if wait is not None:
         forget(ports, wait)
     if is_back:
         return result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
-    if wait is None or not wait.command_id:
+    if not has_begun:
         give_attempt_back(request, ports)
         return result_of(request, ports, Outcome.FAILED, "nothing was asked of EC2")
-    return _seen(request, wait, machine, ports)
+    return _seen(request, machine, ports)
+
+
+def _is_to_start_again(request: StepRequest, wait: Wait, machine: Machine, ports: Ports) -> bool:
+    """Whether we have stopped it, nobody else has since, and it was not started again in this turn yet."""
+    if machine.state != "stopped" or not wait.command_id or _is_stopped_again(wait, machine, ports):
+        return False
+    return told_line(request, ports, _START_AGAIN) is None
+
+
+def _is_stopped_again(wait: Wait, machine: Machine, ports: Ports) -> bool:
+    """Whether somebody has stopped it after EC2 had taken our start: that one wants it stopped."""
+    if wait.command_id != STARTING or not machine.state_reason.startswith(STOPPED_BY_CALL):
+        return False
+    return told_line(StepRequest.model_validate_json(wait.request_json), ports, _START_SENT) is not None
 
 
 def _own_wait(request: StepRequest, node: Node, ports: Ports) -> Wait:
     """This turn's wait, stored with this call's token."""
     known, fresh = _wait_of(request, ports), wait_for_boot(request, node, ports, keeps_request=True)
-    wait = replace(fresh, command_id=known.command_id, boot_id=known.boot_id) if known else fresh
+    wait = replace(fresh, command_id=known.command_id) if known else fresh
     ports.waits.save(wait)
     return wait
 
@@ -125,11 +143,11 @@ def _stop(request: StepRequest, wait: Wait, machine: Machine, ports: Ports) -> N
     except MachineRefused as refusal:
         _refuse(request, wait, str(refusal), ports)
         return
-    tell(request, ports, "stop-sent", f"{wait.key} is being stopped; it is started again when it has")
+    tell(request, ports, _STOP_SENT, f"{wait.key} is being stopped; it is started again when it has")
 
 
 def _start(request: StepRequest, wait: Wait, node: Node, ports: Ports) -> None:
-    note_boot(request, node, ports, _LEFT)
+    note_boot(request, node, ports, LEFT)
     starting = replace(wait, command_id=STARTING, boot_id=node.boot_id)
     ports.waits.save(starting)
     try:
@@ -149,20 +167,24 @@ def _start(request: StepRequest, wait: Wait, node: Node, ports: Ports) -> None:
             result_of(request, ports, Outcome.FAILED, f"{wait.key} is stopped, and EC2 will not start it: {refusal}"),
         )
         return
-    tell(request, ports, "start-sent", f"{wait.key} has stopped, and is being started")
+    tell(request, ports, _START_SENT, f"{wait.key} has stopped, and is being started")
 
 
 def _not_started(request: StepRequest, machine: Machine, ports: Ports) -> StepResult:
-    why = f"{machine.machine_id} is stopped: EC2 could not start it ({machine.state_reason or 'no reason given'})"
+    what = "EC2 could not start it"
+    if machine.state_reason.startswith(STOPPED_BY_CALL):
+        is_sent = told_line(request, ports, _START_SENT) is not None
+        what = "somebody has stopped it since it was started" if is_sent else "it was not started again"
+    why = f"{machine.machine_id} is stopped: {what} ({machine.state_reason or 'no reason given'})"
     missing = {"no_capacity": machine.state_reason} if machine.state_reason.startswith(NO_ROOM) else {}
     return result_of(request, ports, Outcome.FAILED, why, evidence=missing)
 
 
-def _seen(request: StepRequest, wait: Wait, machine: Machine | None, ports: Ports) -> StepResult:
+def _seen(request: StepRequest, machine: Machine | None, ports: Ports) -> StepResult:
     if machine is None:
-        return result_of(request, ports, Outcome.FAILED, f"{wait.key} is gone")
+        return result_of(request, ports, Outcome.FAILED, f"{request.decision.node_id} is gone")
     if machine.state == "stopped":
         return _not_started(request, machine, ports)
-    asked = "no new boot id" if wait.command_id == STARTING else "it has not stopped"
+    asked = "no new boot id" if noted_boot(request, ports, LEFT) else "it has not stopped"
     why = f"{asked} within {request.decision.deadline_seconds} s; EC2 says {machine.state}"
     return result_of(request, ports, Outcome.TIMED_OUT, why)

@@ -34,7 +34,7 @@ def tell_of_ending(history: History, seen: Progress, decided: Decision, ports: P
 
     def compose() -> Notification | None:
         about = _about(history, seen, ports, policy)
-        return compose_handed_over(about, decided) if about else None
+        return compose_handed_over(about, decided) if about is not None and _is_down(about) else None
 
     _tell(history, ports, compose)
 
@@ -69,6 +69,11 @@ def _comes_back(about: About) -> bool:
     if about.history.incident.incident_id in about.run.end_awaited_by:
         return True  # it was stopped for this
     return about.fault.next_rung is not NextRung.job_end and not about.run.is_running
+
+
+def _is_down(about: About) -> bool:
+    """Whether it is as the incident left it: another one, or a human, may have brought it back."""
+    return not about.run.is_running or about.history.incident.incident_id in about.run.end_awaited_by
 
 
 def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolicy) -> About | None:

@@ -37,7 +37,7 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
     else:
         raise NotAccepted(f"{event.node_id} is being written by others; its boot is recorded later")
     wait = ports.waits.get(BOOT, event.node_id)
-    if wait is not None and proves_boot(wait, event.boot_id):
+    if wait is not None and proves_boot(wait, booted, ports):
         blank = StepResult.model_validate_json(wait.result_json)
         proof = {"outcome": Outcome.DONE, "reason": "back with a new boot id", "boot_id": event.boot_id}
         resume(ports, wait, _at(blank, ports, **proof))

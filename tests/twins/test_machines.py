@@ -132,6 +132,16 @@ def test_a_launch_makes_one_more_like_it_and_the_same_token_makes_no_other(world
     assert ours == {"team": "llama", names.MANAGED_TAG: "true", names.LAUNCH_TAG: "inc-1-3"}
 
 
+def test_a_new_machine_does_not_say_that_it_stands_in_the_broken_ones_rack(world: World) -> None:
+    like = world.alone_now()
+    racked = replace(like, tags={**like.tags, names.RACK_TAG: "r7"})
+
+    made = world.machines.describe(world.machines.launch(racked, "inc-1-3", alternatives_of(like, (), ())))
+
+    assert made is not None
+    assert names.RACK_TAG not in made.tags
+
+
 def test_another_token_makes_another_machine(world: World) -> None:
     like = world.alone_now()
 

@@ -9,6 +9,7 @@ from nodeheal.contract.vocabulary import Ending, IncidentState, NodeState
 from nodeheal.domain.incident import Incident, incident_id_of
 from nodeheal.domain.silence import Glimpse
 from nodeheal.ports import Place, Ports
+from nodeheal.services.hear_node import hear_node
 from tests.twins.test_stores import clock, ports
 from tests.unit.builders import NOW, node, xid
 
@@ -56,6 +57,14 @@ def test_a_pool_is_known_of_which_an_announced_node_turns_out_to_be(ports: Ports
     assert announced is not None
 
     ports.nodes.save(replace(announced, pool="as-its-agent-says"))
+
+    assert "as-its-agent-says" in ports.watchlist.pools()
+
+
+def test_a_pool_is_known_of_which_an_announced_node_says_that_it_is(ports: Ports) -> None:
+    ports.nodes.save(node(state=NodeState.ENROLLED, pool="as-announced"))
+
+    ports.nodes.save(hear_node(xid(79, pool="as-its-agent-says"), ports))
 
     assert "as-its-agent-says" in ports.watchlist.pools()
 

@@ -8,10 +8,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from nodeheal.contract.vocabulary import Escalation, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Escalation, NodeState, Outcome, Step
 from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
 from nodeheal.services import approval_page
-from nodeheal.services.answer_approval import answer_approval, open_question
+from nodeheal.services.answer_approval import _at_the_last_moment, answer_approval, open_question
+from nodeheal.services.consequences import meant_by
 from nodeheal.services.look_once import look_once
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key, wait_for_approval
 from tests.unit.builders import NOW
@@ -271,6 +272,20 @@ def test_an_answer_that_comes_as_the_workflow_gives_up_is_found_when_it_looks() 
     assert why.startswith("approved by ada, at the last moment: `nodeheal incidents show inc-")
 
 
+def test_an_answer_that_the_workflow_has_found_by_itself_is_told_to_count() -> None:
+    it = Asked()
+    wait = it.ports.waits.get(APPROVAL, approval_key(it.question))
+    assert wait is not None
+    it.dies_after_recording(Answer.approve)
+    it.ports.workflows.expired.add(f"token-{it.turn}")  # type: ignore[attr-defined]
+    it.request()
+    said = next(entry for entry in it.ports.incidents.history(it.id).timeline if entry.kind == "answer")
+
+    taken, why = vars(_at_the_last_moment(it.question, said, Answer.approve, "ada", it.ports)).values()
+
+    assert (taken, "at the last moment" in why) == (True, True)
+
+
 def test_an_answer_that_the_workflow_did_not_see_is_told_to_be_late() -> None:
     it = Asked()
     it.ports.workflows.expired.add(f"token-{it.turn}")  # type: ignore[attr-defined]
@@ -349,3 +364,23 @@ def test_what_a_person_types_is_kept_short_and_on_one_line() -> None:
     who, why = approval_page.read_form(approval_page.FORM, urlencode({"who": "ada\nlovelace", "why": "x" * 1_000}))
 
     assert (who, len(why)) == ("ada lovelace", 300)
+
+
+def test_who_is_asked_for_a_stop_and_start_is_told_what_it_loses() -> None:
+    it = Asked()
+    incident = it.ports.incidents.history(it.id).incident
+
+    does = meant_by(it.asked.decision.model_copy(update={"action": Action.STOP_START}), incident, it.ports)
+
+    assert "then stopped and started on another host, which loses what is on its local disks." in does[Answer.approve]
+
+
+def test_who_is_asked_in_the_middle_is_not_told_that_the_node_is_isolated_first() -> None:
+    it = Asked()
+    it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED))
+    incident = it.ports.incidents.history(it.id).incident
+
+    does = meant_by(it.asked.decision, incident, it.ports)
+
+    assert does[Answer.approve].startswith(f"{A} is rebooted and proven by diagnostics.")
+    assert does[Answer.refuse].startswith(f"{A} stays isolated")

@@ -127,7 +127,25 @@ def test_a_word_that_cannot_have_been_tried_is_refused() -> None:
     result = RUN.invoke(app, ["explain", "xid", "79", "--after", "reboot,pray"])
 
     assert result.exit_code == 2
-    assert result.output == "--after: 'pray' is not one of reboot, replace\n"
+    assert result.output == "--after: 'pray' is not one of reboot, stop_start, replace\n"
+
+
+@pytest.mark.parametrize(
+    ("after", "step", "told"),
+    [
+        ("reboot", "REBOOT", "next is a stop and start, which moves it to another host"),
+        ("reboot,stop_start", "REPLACE", "the stop and start did not help (diagnostics failed); next is a replacement"),
+    ],
+)
+def test_explain_shows_the_stop_and_start_of_a_pool_that_has_it(
+    tmp_path: Path, after: str, step: str, told: str
+) -> None:
+    document = tmp_path / "policy.json"
+    document.write_text('{"default_pool": {"mode": "act", "stop_start": true}, "evidence": {"enabled": false}}')
+
+    answer = explained("xid", "79", "--policy", document, "--after", after)
+
+    assert (answer["next_step"], told in answer["reason"]) == (step, True)
 
 
 def test_a_code_that_is_known_for_other_products_goes_to_a_human(acting: Path) -> None:

@@ -90,6 +90,17 @@ def test_an_address_with_another_filter_is_named(monkeypatch: pytest.MonkeyPatch
     assert "ada@example.com is subscribed to nodeheal-job-owners already, with another filter policy" in result.output
 
 
+def test_what_else_sns_finds_wrong_is_not_taken_for_another_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Strict:
+        def subscribe(self, **_: object) -> None:
+            raise ClientError({"Error": {"Code": "InvalidParameter", "Message": "Invalid parameter: TopicArn"}}, "S")
+
+    strict: Any = Strict()
+
+    with pytest.raises(ClientError, match="TopicArn"):
+        SnsOwners(strict, "arn:t").subscribe(ADA)
+
+
 def test_the_topic_is_the_callers_own_in_every_partition() -> None:
     caller = "arn:aws-cn:sts::111122223333:assumed-role/ops/ada"
 

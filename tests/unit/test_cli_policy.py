@@ -103,6 +103,17 @@ ALL_WEEK = [{"days": [day.value for day in Weekday], "starts_at": "00:00", "minu
         ),
         ({"default_pool": {"mode": "act", "maintenance": ALL_WEEK}}, "default_pool.maintenance: the windows leave no"),
         ({"deadlines": {"reboot_seconds": 1}}, "deadlines.reboot_seconds: 1 s is less than can be"),
+        ({"deadlines": {"stop_start_seconds": 30}}, "deadlines.stop_start_seconds: 30 s is less than can be"),
+        (
+            {
+                "default_pool": {"mode": "act", "stop_start": True},
+                "limits": {
+                    **json.loads(RecoveryPolicy().model_dump_json())["limits"],
+                    "STOP_START": {"group": "STOP_START", "limit": 0, "window_seconds": 86400},
+                },
+            },
+            "limits.STOP_START.limit: 0 attempts",
+        ),
         ({"deadlines": {"isolate_seconds": 5}}, "deadlines.isolate_seconds: 5 s is less than can be"),
         ({"diagnostics_level": 3}, "diagnostics_level: level 3 can take 1800 s"),
         ({"pools": {"a": {"diagnostics_level": 4}}}, "pools.a.diagnostics_level: level 4 can take 5400 s"),

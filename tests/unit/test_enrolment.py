@@ -244,6 +244,24 @@ def test_an_agent_that_reports_while_it_is_enrolled_has_the_word(ports: Ports, m
     assert (recorded.state, recorded.boot_id, recorded.rack) == (NodeState.HEALTHY, "boot-1", "r7")
 
 
+def test_an_agent_that_reports_from_another_pool_while_it_is_enrolled_is_told_to_the_operator(
+    ports: Ports, marks: MemoryMarks
+) -> None:
+    class Busy(MemoryMarks):
+        def put(self, node: Node, mark: Mark, rack: str = "") -> None:
+            super().put(node, mark, rack)
+            ingest(heartbeat().model_copy(update={"pool": "other"}), ports, ACT)
+
+    with pytest.raises(ValueError, match="says that it is of pool other, not demo"):
+        enroll_node(NEW, SAID, ports, Busy())
+
+
+def test_a_node_that_is_known_is_not_moved_by_what_its_agent_says(ports: Ports) -> None:
+    ingest(heartbeat().model_copy(update={"node_id": NODE, "instance_id": NODE, "pool": "other"}), ports, ACT)
+
+    assert stored(ports).pool == "demo"
+
+
 def test_a_rack_is_recorded_marked_and_changed(ports: Ports, marks: MemoryMarks) -> None:
     enroll_node(NODE, SAID, ports, marks)
     enroll_node(NODE, replace(SAID, rack="r7"), ports, marks)

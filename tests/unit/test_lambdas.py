@@ -25,7 +25,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services import new_machine
+from nodeheal.services import new_machine, stop_start
 from nodeheal.services.freeze_evidence import freeze_evidence
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.reboot_node import reboot_node
@@ -163,6 +163,7 @@ GROUP_EVENT = {"AutoScalingGroupName": "trainers", "StartTime": "2026-03-01T03:0
         (names.GROUP_LAUNCH_FAILED, GROUP_EVENT, ("", "full")),
         (names.MACHINE_STATE_CHANGE, {"instance-id": "i-1", "state": "terminated"}, "i-1"),
         (names.MACHINE_STATE_CHANGE, {"instance-id": "i-1", "state": "stopping"}, None),
+        (names.MACHINE_STATE_CHANGE, {"instance-id": "i-1", "state": "stopped"}, "i-1 has stopped"),
     ],
 )
 def test_what_becomes_of_machines_is_heard(
@@ -174,6 +175,9 @@ def test_what_becomes_of_machines_is_heard(
         new_machine, "on_group_launch", lambda launch, _: told.append((launch.machine_id, launch.failed))
     )
     monkeypatch.setattr(new_machine, "on_machine_gone", lambda machine_id, _: told.append(machine_id))
+    monkeypatch.setattr(
+        stop_start, "on_machine_stopped", lambda machine_id, _: told.append(f"{machine_id} has stopped")
+    )
 
     wake(kind, detail)
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, IncidentState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.incident import incident_id_of
@@ -17,8 +19,8 @@ from nodeheal.services.queue import wake_queue
 from nodeheal.services.release_node import release_node
 from nodeheal.services.stop_gang import run_key
 from nodeheal.services.wait_for_approval import wait_for_approval
-from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW
+from nodeheal.services.wait_for_news import NEWS, wait_for_news
+from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_approval import LINKS
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_steps import A, B, C, Incident
@@ -114,6 +116,53 @@ def test_a_node_that_is_given_back_under_a_question_answers_it() -> None:
     assert "was given back or retired by hand" in it.request().decision.reason
 
 
+def test_a_proven_node_that_is_retired_before_its_job_runs_still_has_the_job_brought_back() -> None:
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    it.ports.nodes.save(replace(it.node(), open_incident=None))
+
+    assert it.request().decision.step is Step.RESTART_WORKLOAD
+
+
+def test_a_node_that_is_isolated_anew_while_it_is_given_back_is_not_switched_on() -> None:
+    it = Waiting(policy=STABLE).until_stable()
+    free = it.ports.pools.release
+
+    def and_another_isolates_it(pool: str, node_id: str) -> None:
+        free(pool, node_id)
+        it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED, open_incident="inc-other"))
+
+    it.ports.pools.release = and_another_isolates_it  # type: ignore[method-assign]
+
+    release_node(A, "I looked at it", it.ports)
+
+    assert it.node().drained_by_us
+    assert not it.ports.scheduler.look(it.node()).is_on
+
+
+def test_a_node_that_was_left_drained_and_fails_again_is_not_switched_on_by_hand() -> None:
+    it = Incident()
+    it.isolate()
+    it.ports.nodes.save(replace(it.node(), state=NodeState.HEALTHY))
+
+    with pytest.raises(ValueError, match="is at work on"):
+        release_node(A, "I looked at it", it.ports)
+
+    assert not it.ports.scheduler.look(it.node()).is_on
+
+
+def test_who_stands_in_line_is_called_when_a_node_is_given_back() -> None:
+    it = Waiting(policy=STABLE).until_stable()
+    place = (pool_line("BUDGET", "demo"), "89#2026")
+    blank = it.ports.waits.get(NEWS, it.id)
+    assert blank is not None
+    it.ports.waits.save(replace(blank, key="inc-next", incident_id="inc-next", token="next", line=place))
+
+    release_node(A, "I looked at it", it.ports)
+
+    assert "next" in it.ports.workflows.resumed  # type: ignore[attr-defined]
+
+
 # A breaker that a human resets ----------------------------------------------------------------------------------------
 
 
@@ -128,6 +177,28 @@ def test_what_was_found_before_a_reset_does_not_open_the_breaker_after_it() -> N
     assert not now.is_tripped
     assert not it.ports.pools.get("demo").is_tripped
     assert trip_breaker("demo", "7 nodes of the pool fail together", it.ports, now).is_tripped
+
+
+def test_a_reset_in_the_middle_of_a_decision_is_not_undone_by_it() -> None:
+    it = Incident()
+    for number in range(9):
+        other = f"mi-0{number:016x}"
+        it.ports.nodes.save(node(other, last_seen=NOW))
+        ingest(xid(79, node_id=other, instance_id=other, event_id=other), it.ports, ACT)
+    get = it.ports.pools.get
+
+    def and_then_it_is_reset(pool: str) -> Pool:
+        found = get(pool)
+        it.ports.pools.get = get  # type: ignore[method-assign]
+        trip_breaker(pool, "10 nodes fail together", it.ports)
+        reset_breaker(pool, "the switch was replaced", it.ports)
+        return found
+
+    it.ports.pools.get = and_then_it_is_reset  # type: ignore[method-assign]
+
+    it.request()
+
+    assert not get("demo").is_tripped
 
 
 def test_two_that_find_the_same_open_one_breaker() -> None:

@@ -97,3 +97,16 @@ def test_counting_leaves_the_brakes_as_they_are(ports: Ports) -> None:
 
     pool = ports.pools.get(POOL)
     assert (pool.breaker_why, pool.paused_why, pool.nodes) == ("a storm", "works", 3)
+
+
+def test_a_pool_that_takes_several_sweeps_is_not_taken_for_a_part_of_it(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeheal.services.sweep.NODES_A_RUN", 2)
+    monkeypatch.setattr("nodeheal.services.sweep.NODES_A_PAGE", 2)
+
+    for _ in range(2):
+        sweep(ports, ACT)
+
+    assert ports.pools.get(POOL).counted_at is None
+    assert size(ports) == 3

@@ -189,3 +189,25 @@ def test_at_the_deadline_ec2_says_what_it_sees() -> None:
     seen = look_once(request, it.ports)
 
     assert (seen.outcome, "running" in seen.reason) == (Outcome.TIMED_OUT, True)
+
+
+@both
+def test_a_node_that_is_back_when_its_deadline_passes_is_seen_to_be_and_not_replaced(provider: Provider) -> None:
+    it, request = isolated(provider)
+    reboot_node(request, it.ports)
+    it.boots("boot-2")  # resumes a token that has just timed out, and forgets the wait
+
+    seen = look_once(request, it.ports)
+
+    assert (seen.outcome, seen.boot_id) == (Outcome.DONE, "boot-2")
+
+
+def test_a_look_that_is_repeated_after_it_forgot_the_wait_gives_no_attempt_back() -> None:
+    it, request = isolated(Provider.ec2)
+    reserve_attempt(request, it.ports)
+    reboot_node(request, it.ports)
+
+    for _ in range(2):
+        look_once(request, it.ports)
+
+    assert spent(it) == 1

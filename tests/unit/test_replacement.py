@@ -422,6 +422,22 @@ def test_where_policy_says_so_the_broken_machine_goes_first() -> None:
     assert len(pool.given_back) == 1
 
 
+@pytest.mark.parametrize(("is_first", "told"), [(True, "no machine was to be had"), (False, "nothing was touched")])
+def test_an_attempt_that_has_terminated_the_machine_is_not_said_to_have_touched_nothing(
+    is_first: bool, told: str
+) -> None:
+    pool = Pool(group="", template=TEMPLATE, terminate_first=is_first)
+    pool.machines.is_full = True
+    if is_first:
+        pool.replaces()
+        new_machine.on_machine_gone(A, pool.ports)
+
+    pool.replaces(token="token-again")
+
+    lines = [line.text for line in pool.ports.incidents.history(pool.incident()).timeline]
+    assert [told in line for line in lines if line.startswith("attempt given back")] == [True]
+
+
 def test_the_end_of_a_machine_that_nobody_waits_for_wakes_nobody() -> None:
     pool = Pool(group="", template=TEMPLATE)
     pool.replaces()
@@ -569,6 +585,23 @@ def test_a_machine_that_the_group_makes_too_late_is_named_to_a_human_once(failed
     assert f"nodeheal nodes reboot {N} --why" in mail.body
     assert any(N in entry.text for entry in pool.ports.incidents.history(pool.incident()).timeline)
     assert (pool.node(N).open_incident, pool.waits.waits) == (None, {})
+
+
+def test_a_late_machine_that_has_a_job_already_is_nobodys_successor() -> None:
+    pool = Pool()
+    look_once(pool.replaces(), pool.ports)
+    pool.clock.advance(60)
+    pool.group_makes()
+    pool.boots()
+    pool.ports.messenger.announced.clear()  # type: ignore[attr-defined]
+    look_once(pool.replaces(B), pool.ports)
+    pool.ports.nodes.save(replace(pool.node(N), job_id="llama"))
+
+    pool.clock.advance(60)
+    pool.group_makes()
+    pool.told_of_launch()
+
+    assert told_late(pool) == []
 
 
 def test_of_two_late_machines_each_is_told_to_one_incident() -> None:

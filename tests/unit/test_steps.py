@@ -499,6 +499,28 @@ def test_a_proof_of_another_boot_is_no_proof() -> None:
     assert return_to_service(request, it.ports, ACT).outcome is Outcome.REFUSED
 
 
+def test_a_node_takes_work_only_when_it_is_written_that_it_is_in_service() -> None:
+    it = Incident()
+    it.isolate(), it.reboot(), it.diagnose()
+    request = it.request()
+    scheduler: Any = it.ports.scheduler
+    switch = scheduler.switch
+
+    def dies(*_: Any, **__: Any) -> None:
+        scheduler.switch = switch
+        raise TimeoutError("it died here")
+
+    scheduler.switch = dies
+    with pytest.raises(TimeoutError):
+        return_to_service(request, it.ports, ACT)
+    written = it.node()
+    done = return_to_service(request, it.ports, ACT)
+
+    assert (written.state, written.drained_by_us) == (NodeState.PROBATION, True)
+    assert (done.outcome, it.node().drained_by_us) == (Outcome.DONE, False)
+    assert scheduler.look(it.node()).is_on
+
+
 # Replacement --------------------------------------------------------------------------------------------------------
 
 

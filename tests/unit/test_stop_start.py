@@ -1,17 +1,21 @@
 """A machine is stopped and started again, however its calls and events are repeated, lost or late."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.steps import Reservation, StepRequest, StepResult
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.machine import Machine, Power
+from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.stop_start import on_machine_stopped
+from nodeheal.services.wakeup import on_node_booted
 from tests.unit.builders import ACT
 from tests.unit.test_steps import A, Incident
 
@@ -241,7 +245,10 @@ def test_a_machine_that_does_not_start_is_never_left_so_in_silence(it: Stopping)
     it.has_stopped()
     it.becomes("stopped", "Client.InternalError: Client error on launch")
 
-    first, second = look_once(it.request, it.ports), look_once(it.request, it.ports)
+    first = look_once(it.request, it.ports)
+    it.calls("token-2")
+    it.becomes("stopped", "Client.InternalError: Client error on launch")
+    second = look_once(it.request, it.ports)
 
     assert first.evidence == {"start_now": "true"}
     assert second.outcome is Outcome.FAILED
@@ -311,3 +318,219 @@ def test_a_machine_that_is_only_rebooted_is_not_started_by_somebody_elses_stop(i
     it.has_stopped()
 
     assert it.ordered == [(A, Power.REBOOT)]
+
+
+# Crashes and others between
+
+
+def test_a_look_whose_answer_was_lost_is_repeated_and_says_the_same(it: Stopping) -> None:
+    it.calls()
+
+    looks = [look_once(it.request, it.ports) for _ in range(2)]
+
+    assert [seen.evidence for seen in looks] == [{"start_now": "true"}] * 2
+
+
+@pytest.mark.parametrize("stage", ["stop", "start"])
+def test_a_look_that_is_repeated_after_it_forgot_the_wait_gives_no_attempt_back(it: Stopping, stage: str) -> None:
+    it.ports.attempts.reserve(f"node#{A}", f"{it.request.incident_id}/{it.request.turn}", LIMIT)
+    it.calls()
+    if stage == "start":
+        it.has_stopped()
+    it.becomes("stopping" if stage == "stop" else "running")
+
+    first, second = (look_once(it.request, it.ports) for _ in range(2))
+
+    assert (second.outcome, second.reason) == (first.outcome, first.reason)
+    assert it.spent == 1
+
+
+def test_a_look_that_is_repeated_sees_the_new_boot_without_the_wait(it: Stopping) -> None:
+    it.calls()
+    it.has_stopped()
+    it.it.boots("boot-2")
+
+    seen = look_once(it.request, it.ports)
+
+    assert (seen.outcome, seen.boot_id) == (Outcome.DONE, "boot-2")
+
+
+@pytest.mark.parametrize("heard_by", ["event", "look", "step"])
+def test_a_machine_that_somebody_stops_after_our_start_is_left_stopped(it: Stopping, heard_by: str) -> None:
+    it.calls()
+    it.has_stopped()
+    it.becomes("stopped", "Client.UserInitiatedShutdown: User initiated (2026-03-01 03:00:00 GMT)")
+
+    if heard_by == "event":
+        it.has_stopped()
+    if heard_by == "step":
+        it.calls("token-2")
+    seen = look_once(it.request, it.ports)
+
+    assert it.ordered == [STOP, START]
+    assert seen.outcome is Outcome.FAILED
+    assert "somebody has stopped it since it was started" in seen.reason
+
+
+def test_a_machine_whose_start_was_never_sent_is_not_said_to_be_stopped_by_somebody(it: Stopping) -> None:
+    it.calls()
+    look_once(it.request, it.ports)
+    it.fails_once(Power.START, TimeoutError("it died here"))
+    with pytest.raises(TimeoutError):
+        it.calls("token-2")
+
+    seen = look_once(it.request, it.ports)
+
+    assert (seen.outcome, "was not started again" in seen.reason) == (Outcome.FAILED, True)
+
+
+@pytest.mark.parametrize("told_by", ["boot", "look", "step"])
+def test_a_boot_of_before_the_start_that_is_told_after_it_proves_nothing(it: Stopping, told_by: str) -> None:
+    it.calls()
+    it.it.clock.advance(300)
+    it.has_stopped()
+    old = replace(it.it.node(), boot_id="boot-of-the-reboot", booted_at=it.it.clock() - timedelta(seconds=290))
+    if told_by == "boot":
+        fact = it.it._fact("boot-of-the-reboot", A)
+        on_node_booted(NodeBooted(**fact, booted_at=old.booted_at, address="127.0.0.1", accelerators=8), it.ports)
+    else:
+        it.ports.nodes.save(old)  # by a health event of that boot
+
+    if told_by == "step":
+        it.calls("token-2")
+    still_open = it.is_open
+    seen = look_once(it.request, it.ports)
+
+    assert (still_open, seen.outcome) == (True, Outcome.TIMED_OUT)
+
+
+def test_after_a_boot_that_was_told_late_the_right_one_is_proof(it: Stopping) -> None:
+    it.calls()
+    it.it.clock.advance(300)
+    it.has_stopped()
+    fact = it.it._fact("boot-of-the-reboot", A)
+    early = it.it.clock() - timedelta(seconds=290)
+    on_node_booted(NodeBooted(**fact, booted_at=early, address="127.0.0.1", accelerators=8), it.ports)
+
+    it.it.boots("boot-3")
+
+    assert (it.answer().outcome, it.answer().boot_id) == (Outcome.DONE, "boot-3")
+
+
+def test_a_boot_that_is_told_before_anything_was_asked_proves_nothing(it: Stopping) -> None:
+    it.fails_once(Power.STOP, NotAccepted("RequestLimitExceeded"))
+    with pytest.raises(NotAccepted):
+        it.calls()
+
+    it.it.boots("boot-late")
+
+    assert it.is_open
+
+
+def test_a_repeated_call_that_finds_it_back_leaves_no_wait_that_could_start_it_later(it: Stopping) -> None:
+    it.calls()
+    it.has_stopped()
+    it.ports.nodes.save(
+        replace(it.it.node(), boot_id="boot-2", booted_at=it.it.clock())
+    )  # heard by a health event; its boot's was lost
+
+    it.calls("token-2")
+
+    assert it.answer("token-2").outcome is Outcome.DONE
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def test_a_start_that_came_too_early_is_asked_again_by_whoever_calls_next(it: Stopping) -> None:
+    it.calls()
+    it.becomes("stopping")  # its event was quicker than EC2's own books
+    with pytest.raises(NotAccepted):
+        it.has_stopped()
+
+    with pytest.raises(NotAccepted):
+        it.calls("token-2")
+    it.becomes("stopped", "Client.UserInitiatedShutdown: User initiated")
+    it.calls("token-3")
+
+    assert it.ordered == [STOP, START]
+
+
+def throttled(it: Stopping) -> Stopping:
+    """Nothing has been asked of EC2 yet."""
+    it.ports.attempts.reserve(f"node#{A}", f"{it.request.incident_id}/{it.request.turn}", LIMIT)
+    it.fails_once(Power.STOP, NotAccepted("RequestLimitExceeded"))
+    with pytest.raises(NotAccepted):
+        it.calls()
+    return it
+
+
+def test_a_machine_that_somebody_stops_before_us_is_not_started(it: Stopping) -> None:
+    throttled(it).becomes("stopped", "Client.UserInitiatedShutdown: User initiated")
+
+    it.has_stopped()
+    seen = look_once(it.request, it.ports)
+
+    assert (it.ordered, seen.outcome, seen.evidence) == ([], Outcome.FAILED, {})
+    assert (seen.reason, it.spent) == ("nothing was asked of EC2", 0)
+
+
+def test_a_machine_that_is_gone_after_it_was_stopped_has_cost_its_attempt(it: Stopping) -> None:
+    it.calls()
+    it.machines.machines.clear()
+
+    it.calls("token-2")
+
+    assert (it.answer("token-2").outcome, it.spent) == (Outcome.FAILED, 1)
+
+
+@pytest.mark.parametrize("others", ["turn", "incident"])
+def test_what_an_earlier_turn_or_incident_has_left_is_not_gone_on_with(it: Stopping, others: str) -> None:
+    it.calls()
+    it.has_stopped()
+    left = it.ports.waits.get(BOOT, A)
+    assert left is not None
+    if others == "turn":
+        it.request = it.request.model_copy(update={"turn": it.request.turn + 1})
+        it.ports.attempts.refund(f"node#{A}", f"{it.request.incident_id}/{it.request.turn - 1}", LIMIT)
+    else:
+        it.ports.waits.save(replace(left, incident_id="inc-other"))
+
+    it.calls("token-2")
+
+    assert it.ordered == [STOP, START, STOP]
+
+
+def test_a_boot_that_is_told_when_it_has_stopped_once_more_proves_nothing(it: Stopping) -> None:
+    it.calls()
+    it.has_stopped()
+    it.becomes("stopped", "Client.InternalError: Client error on launch")
+    look_once(it.request, it.ports)
+
+    it.it.boots("boot-2")
+
+    assert it.is_open
+
+
+def test_a_node_whose_clock_is_some_seconds_late_proves_its_boot(it: Stopping) -> None:
+    it.calls()
+    it.it.clock.advance(300)
+    it.has_stopped()
+    fact = it.it._fact("boot-2", A)
+    early = it.it.clock() - timedelta(seconds=10)
+
+    on_node_booted(NodeBooted(**fact, booted_at=early, address="127.0.0.1", accelerators=8), it.ports)
+
+    assert it.answer().outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_a_node_that_a_human_has_taken_costs_the_attempt_only_where_it_was_stopped(
+    it: Stopping, is_begun: bool
+) -> None:
+    it.ports.attempts.reserve(f"node#{A}", f"{it.request.incident_id}/{it.request.turn}", LIMIT)
+    if is_begun:
+        it.calls()
+    it.ports.nodes.save(replace(it.it.node(), state=NodeState.RETIRED, open_incident=None))
+
+    it.calls("token-2")
+
+    assert (it.answer("token-2").outcome, it.spent) == (Outcome.REFUSED, int(is_begun))

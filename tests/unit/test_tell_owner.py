@@ -7,7 +7,7 @@ import pytest
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import JobState, Outcome, Phase, Verdict
+from nodeheal.contract.vocabulary import Awaited, JobState, Outcome, Phase, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.owner import Owner, parse_owner
@@ -18,6 +18,7 @@ from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.layout import WIDTH
+from nodeheal.services.look_once import look_once
 from nodeheal.services.notify import notify
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import reserve_attempt
@@ -214,7 +215,116 @@ def test_a_node_that_was_not_isolated_has_stopped_nobody() -> None:
     assert it.letters == []
 
 
+def test_a_job_that_another_has_brought_back_is_not_said_to_be_down() -> None:
+    it = Owned(spare=False)
+    it.isolate(), it.reboot(), it.diagnose(Verdict.FAILED)
+    request = it.request()
+    while request.decision.ending is None:
+        it.last = it_is_refused(it, request)
+        request = it.request()
+    job = it.ports.jobs.get("llama")
+    run = it.ports.jobs.get_run("llama", 1)
+    assert job is not None
+    assert run is not None
+    tasks = tuple(replace(task, status="RUNNING") for task in run.tasks)
+    it.ports.jobs.save_run(replace(run, number=2, why="by hand", tasks=tasks, end_awaited_by=(), version=0))
+    it.ports.jobs.save(replace(job, current_run=2, state=JobState.RUNNING))
+
+    end_incident(request, it.ports, ACT)
+
+    assert it.phases == [Phase.STOPPED]
+
+
+def test_a_job_that_somebody_else_has_launched_is_not_told_as_brought_back_by_us() -> None:
+    it = Owned()
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()
+    run = it.ports.jobs.get_run("llama", 2)
+    assert run is not None
+    it.ports.jobs.save_run(replace(run, why="inc-other/7"))
+
+    it.request()
+
+    assert it.phases == [Phase.STOPPED]
+
+
+def test_a_run_that_somebody_else_has_launched_since_is_not_told_to_have_stopped() -> None:
+    it = Owned()
+    it.isolate()
+    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
+    assert job is not None
+    assert run is not None
+    tasks = tuple(replace(task, status="RUNNING") for task in run.tasks)
+    it.ports.jobs.save_run(replace(run, number=2, why="by hand", tasks=tasks, end_awaited_by=(), version=0))
+    it.ports.jobs.save(replace(job, current_run=2, state=JobState.RUNNING))
+
+    it.request()
+
+    assert it.letters == []
+
+
+def test_a_job_whose_node_is_only_isolated_hears_once_that_it_is_down() -> None:
+    isolate = {"fault": "xid/79", "ladder": ["ISOLATE"], "why": "we look at these ourselves"}
+    it = Owned(policy=with_policy(overrides=[isolate]))
+
+    it.isolate()
+    it.ends()
+
+    assert it.phases == [Phase.HANDED_OVER]
+
+
+def test_a_job_that_has_finished_is_not_said_to_be_down() -> None:
+    isolate = {"fault": "xid/79", "ladder": ["ISOLATE"], "why": "we look at these ourselves"}
+    it = Owned(policy=with_policy(overrides=[isolate]))
+    isolate_node(it.request(), it.ports, it.policy)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=0)
+    it.resumed()
+
+    it.ends()
+
+    assert it.letters == []
+
+
+def test_a_job_that_does_not_stop_when_it_is_told_to_is_said_to_be_down() -> None:
+    it = Owned(spare=False)
+    request = it.request()
+    isolate_node(request, it.ports, ACT)
+    it.last = look_once(request, it.ports)
+    assert it.last.outcome is Outcome.TIMED_OUT
+    it.reboot(), it.diagnose(Verdict.FAILED)
+    request = it.request()
+    while request.decision.ending is None:
+        it.last = it_is_refused(it, request)
+        request = it.request()
+
+    end_incident(request, it.ports, ACT)
+
+    assert it.phases == [Phase.STOPPED, Phase.HANDED_OVER]
+
+
+def test_what_waited_for_the_job_to_end_has_not_stopped_it() -> None:
+    it = Owned(63)
+    assert it.request().decision.awaits is Awaited.JOB_END
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=1)
+    it.last = None
+    isolate_node(it.request(), it.ports, ACT)
+    it.resumed()
+    it.request()
+
+    assert it.letters == []
+
+
 # Once, and never in the way
+
+
+def test_each_run_has_letters_of_its_own() -> None:
+    it = Owned()
+
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()
+    it.ends()
+
+    assert [letter.key for letter in it.letters] == ["owner/llama/1/STOPPED", "owner/llama/2/RUNS_AGAIN"]
 
 
 def test_two_nodes_of_one_job_are_one_email() -> None:

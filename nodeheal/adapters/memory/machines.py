@@ -55,7 +55,7 @@ class MemoryMachines:
             tried = ", ".join(f"{place.instance_type} in {place.subnet}" for place in alternatives)
             raise NoCapacity(f"no capacity for {tried}", is_reservation=bool(like.reservation))
         machine_id = f"i-{len(self.machines) + 1:017x}"
-        kept = {key: value for key, value in like.tags.items() if not key.startswith("aws:")}
+        kept = {key: value for key, value in like.tags.items() if not key.startswith("aws:") and key != names.RACK_TAG}
         tags = {**kept, names.MANAGED_TAG: names.MANAGED_TAG_VALUE, names.LAUNCH_TAG: token}
         self.machines[machine_id] = replace(
             like, machine_id=machine_id, subnet=free[0].subnet, instance_type=free[0].instance_type, tags=tags
