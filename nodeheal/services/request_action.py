@@ -4,9 +4,10 @@ from uuid import uuid4
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Action, Family, NodeState, Verdict
+from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.node import Node
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of
 
@@ -30,6 +31,11 @@ def _holds(request: HealthEvent, incident_id: str, ports: Ports) -> bool:
         return False
 
 
+def _has_stand_in(node: Node, ports: Ports) -> bool:
+    now = ports.clock()
+    return any(other.node_id != node.node_id and other.is_available(now) for other in ports.nodes.in_pool(node.pool))
+
+
 def request_action(node_id: str, action: Action, why: str, ports: Ports) -> HealthEvent:
     """The event that asks for it. Raises NotFound for an unknown node, ValueError for one that is busy or lifeless."""
     node = node_of(node_id, ports)
@@ -39,6 +45,11 @@ def request_action(node_id: str, action: Action, why: str, ports: Ports) -> Heal
         raise ValueError(f"{node_id} is enrolled, but its agent has never been heard: nothing it does could be proven")
     if node.open_incident is not None:
         raise ValueError(f"{node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
+    if action is Action.REPLACE and node.provider is Provider.hybrid and not _has_stand_in(node, ports):
+        # Machines of EC2 are made; of all others there is one only if it is there, and this one may be the last.
+        raise ValueError(
+            f"pool {node.pool} has no free node that could take the place of {node_id}: add one, or isolate it"
+        )
     event_id = f"by-hand-{uuid4().hex}"
     return HealthEvent(
         schema_version=1,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Outcome, Provider, Step
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
@@ -21,6 +21,7 @@ NODE = node().node_id
 def asked(action: Action, policy: RecoveryPolicy = ACT) -> Story:
     ports = memory_ports()
     ports.nodes.save(node())
+    ports.nodes.save(node("mi-free"))
     return Story(request_action(NODE, action, "ada: it smells", ports), policy=policy)
 
 
@@ -42,6 +43,28 @@ def test_a_reboot_by_hand_that_does_not_help_goes_to_the_operator_and_not_to_a_r
 
 def test_a_replacement_by_hand_is_one() -> None:
     assert asked(Action.REPLACE).isolated().next().step is Step.REPLACE
+
+
+@pytest.mark.parametrize(
+    "other",
+    [None, {"state": NodeState.QUARANTINED}, {"job_id": "llama"}, {"open_incident": "inc-1"}, {"pool": "elsewhere"}],
+    ids=["none", "broken", "at work", "failing", "of another pool"],
+)
+def test_a_node_that_nothing_could_replace_is_not_taken_out_for_a_replacement(other: dict[str, object] | None) -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+    if other is not None:
+        ports.nodes.save(node("mi-other", **other))
+
+    with pytest.raises(ValueError, match="no free node that could take the place"):
+        request_action(NODE, Action.REPLACE, "ada: it smells", ports)
+
+
+def test_a_machine_that_ec2_makes_needs_no_free_node() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(provider=Provider.ec2))
+
+    assert request_action(NODE, Action.REPLACE, "ada: it smells", ports).subcode == "REPLACE"
 
 
 def test_an_isolation_by_hand_stays_until_the_operator_gives_the_node_back() -> None:

@@ -141,6 +141,7 @@ def test_what_is_asked_for_by_hand_goes_on_the_bus_and_names_its_incident(
     ports: Ports, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     sent: list[Any] = []
+    ports.nodes.save(node("mi-free"))
 
     def put(event: Any) -> None:
         sent.append(event)
