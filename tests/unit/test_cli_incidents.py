@@ -183,3 +183,40 @@ def test_plain_text_means_nothing() -> None:
 )
 def test_what_means_nothing_is_left_as_it_is(text: str) -> None:
     assert plain(text) == text
+
+
+def riddle_on(node_id: str, cluster: FakeCluster) -> str:
+    """The id of an incident that a human has, whose node is in service."""
+    cluster.reports(xid(999, node_id=node_id, instance_id=node_id, event_id="riddle", observed_at=cluster.clock()))
+    [found] = listed("--state", "escalated")
+    return str(found["incident"])
+
+
+def test_what_a_human_has_seen_to_is_closed_in_their_name(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "on_record", lambda why: f"ada: {why}")
+    cluster.clock.advance(60)
+    riddle = riddle_on(PEER, cluster)
+
+    first, second = (run("close", riddle, "--why", "harmless").output for _ in range(2))
+
+    assert first == f"{riddle} is closed\n"
+    assert "closed already" in second
+    assert "closed by hand: ada: harmless" in run("show", riddle).output
+    assert listed("--state", "escalated") == []
+
+
+def test_a_node_says_which_of_its_incidents_a_human_still_has(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "policy", lambda: cluster.policy)
+    cluster.clock.advance(60)
+    riddle = riddle_on(PEER, cluster)
+    seen, other = (RUN.invoke(app, ["nodes", "show", node_id]).output for node_id in (PEER, BROKEN))
+
+    run("close", riddle, "--why", "harmless")
+
+    assert f"Handed over  {riddle}, not closed" in seen
+    assert "Handed over" not in other
+    assert "Handed over" not in RUN.invoke(app, ["nodes", "show", PEER]).output
