@@ -117,16 +117,18 @@ def enroll(
 @app.command()
 def release(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
     """Put a node that nodeheal took out of service back to work: it is repaired."""
+    reason = connect.on_record(why)
     with clearly():
-        freed = release_node(node, why, connect.ports(table))
+        freed = release_node(node, reason, connect.ports(table))
     say(f"{node} is {freed.state} now")
 
 
 @app.command()
 def retire(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
     """Give a node up for good: its slot of the disruption budget is free, and nodeheal may not act on it any more."""
+    reason = connect.on_record(why)
     with clearly():
-        gone, done = retire_node(node, why, connect.ports(table), connect.marks())
+        gone, done = retire_node(node, reason, connect.ports(table), connect.marks())
     for line in done:
         say(line)
     say(f"{node} is {gone.state} now")

@@ -260,7 +260,10 @@ def test_a_pool_that_nobody_has_heard_of_is_an_error_that_names_the_others(ports
 
 
 @pytest.mark.parametrize(("verb", "state"), [("release", NodeState.HEALTHY), ("retire", NodeState.RETIRED)])
-def test_a_quarantined_node_is_given_back_or_given_up(ports: Ports, verb: str, state: NodeState) -> None:
+def test_a_quarantined_node_is_given_back_or_given_up(
+    ports: Ports, verb: str, state: NodeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
     ports.nodes.save(node(state=NodeState.QUARANTINED))
     ports.pools.claim("demo", NODE, 1)
 
@@ -269,7 +272,7 @@ def test_a_quarantined_node_is_given_back_or_given_up(ports: Ports, verb: str, s
     after = ports.nodes.get(NODE)
     assert result.exit_code == 0
     assert after is not None
-    assert after == replace(after, state=state, state_reason="seen to", open_incident=None)
+    assert after == replace(after, state=state, state_reason="ada: seen to", open_incident=None)
     assert list(ports.pools.holders("demo")) == []
 
 

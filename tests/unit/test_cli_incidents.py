@@ -11,10 +11,13 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.cli.report import plain
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.services.request_action import request_action
 from nodeheal.services.steps import save_node
 from stacks.workflows import PARENT, Workflow
 from tests.unit.builders import NOW, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 RUN = CliRunner()
 CALLER = "arn:aws-us-gov:sts::111122223333:assumed-role/ops/ada"
@@ -220,3 +223,14 @@ def test_a_node_says_which_of_its_incidents_a_human_still_has(
     assert f"Handed over  {riddle}, not closed" in seen
     assert "Handed over" not in other
     assert "Handed over" not in RUN.invoke(app, ["nodes", "show", PEER]).output
+
+
+def test_what_was_asked_for_by_hand_says_by_whom_and_why(cluster: FakeCluster) -> None:
+    found = request_action(SPARE, Action.ISOLATE, "ada: a new riser", cluster.ports)
+    cluster.reports(found)
+
+    asked, other = incident_id_of(found), next(one["incident"] for one in listed() if one["node"] == BROKEN)
+
+    assert "\nAsked by   ada: a new riser\n" in run("show", asked).output
+    assert json.loads(run("show", asked, "--json").output)["asked_by_hand"] == "ada: a new riser"
+    assert "Asked by" not in run("show", other).output
