@@ -20,6 +20,7 @@ from nodeheal.services.look_at_node import look_at_node
 from nodeheal.services.release_node import release_node
 from nodeheal.services.request_action import request_action, taken_by
 from nodeheal.services.retire_node import retire_node
+from nodeheal.services.withdraw_request import withdraw_request
 
 app = typer.Typer(
     no_args_is_help=True, help="The nodes, in your AWS account (credentials and Region as for the AWS CLI)."
@@ -116,11 +117,17 @@ def enroll(
 
 @app.command()
 def release(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
-    """Put a node that nodeheal took out of service back to work: it is repaired."""
+    """Put a node that nodeheal took out of service back to work: it is repaired. What was asked for by hand and only
+    waits is withdrawn."""
     reason = connect.on_record(why)
     with clearly():
-        freed = release_node(node, reason, connect.ports(table))
-    say(f"{node} is {freed.state} now")
+        world = connect.ports(table)
+        withdrawn = withdraw_request(node, reason, world)
+        freed = None if withdrawn else release_node(node, reason, world)
+    if freed is None:
+        say(f"{withdrawn} is withdrawn: {node} was not taken out of service yet, and is not touched")
+    else:
+        say(f"{node} is {freed.state} now")
 
 
 @app.command()
