@@ -31,9 +31,9 @@ def pause(
     table: Table = names.TABLE,
 ) -> None:
     """Touch nothing on a node, or in a pool, for a while. What happens there is still told."""
-    seconds = connect.seconds_of(length)
-    if not 0 < seconds <= LONGEST:
-        refuse(f"--for {length}: more than 0 and at most {LONGEST // 86_400}d")
+    seconds = connect.seconds_of(length, LONGEST)
+    if not seconds:
+        refuse(f"{length!r} is no pause; give at least 1s, or end one with `nodeheal unpause {target}`")
     reason = connect.on_record(why)
     with clearly():
         until = _pause(target, seconds, reason, connect.ports(table))

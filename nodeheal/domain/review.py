@@ -148,8 +148,11 @@ def _told(history: History) -> Told:
 
 
 def how_it_stands(incident: Incident) -> str:
-    """The incident's ending in words; where it has none, its state."""
-    return _ENDED[incident.ending] if incident.ending else incident.state.value.lower()
+    """The incident's ending in words, and whether a human has closed what was theirs; where it has none, its state."""
+    if incident.ending is None:
+        return incident.state.value.lower()
+    is_theirs, is_closed = incident.ending is Ending.HANDED_TO_A_HUMAN, incident.state is IncidentState.CLOSED
+    return _ENDED[incident.ending] + ((" (closed)" if is_closed else " (still open)") if is_theirs else "")
 
 
 def title_of(event: HealthEvent) -> str:

@@ -125,6 +125,14 @@ def test_a_length_that_is_none_is_refused_by_name(ports: Ports, length: str) -> 
     assert length in said.output
 
 
+@pytest.mark.parametrize("length", ["91d", "99999999h"])
+def test_a_pause_that_is_too_long_is_told_how_long_it_may_be(ports: Ports, length: str) -> None:
+    said = run("pause", "demo", "--for", length, "--why", "x")
+
+    assert (said.exit_code, said.output) == (2, f"'{length}' is too long; give at most 90d\n")
+    assert ports.pools.get("demo").paused_until is None
+
+
 @pytest.mark.parametrize("target", ["dmeo", "mi-0unknown"])
 def test_what_nobody_has_heard_of_is_not_paused(ports: Ports, target: str) -> None:
     said = run("pause", target, "--for", "2h", "--why", "x")

@@ -88,6 +88,15 @@ def test_what_is_no_time_or_state_is_refused_by_name(cluster: FakeCluster, words
     assert (said.exit_code, words[1] in said.output) == (2, True)
 
 
+@pytest.mark.parametrize("verb", ["list", "export"])
+@pytest.mark.parametrize("since", ["999999d", "3651d", "99999999h"])
+def test_what_is_longer_than_anything_is_told_how_long_it_may_be(cluster: FakeCluster, verb: str, since: str) -> None:
+    said = run(verb, "--since", since)
+
+    assert (said.exit_code, said.output) == (2, f"'{since}' is too long; give at most 3650d\n")
+    assert run(verb, "--since", "3650d").exit_code == 0
+
+
 def test_a_story_is_shown_whole(cluster: FakeCluster) -> None:
     [found] = listed()
 
@@ -202,12 +211,15 @@ def test_what_a_human_has_seen_to_is_closed_in_their_name(
     cluster.clock.advance(60)
     riddle = riddle_on(PEER, cluster)
 
+    assert "  handed to a human (still open)  " in run("list").output
+    assert run("show", riddle).output.startswith("handed to a human (still open): ")
     first, second = (run("close", riddle, "--why", "harmless").output for _ in range(2))
 
     assert first == f"{riddle} is closed\n"
     assert "closed already" in second
     assert "closed by hand: ada: harmless" in run("show", riddle).output
     assert listed("--state", "escalated") == []
+    assert "  handed to a human (closed)  " in run("list").output
 
 
 def test_a_node_says_which_of_its_incidents_a_human_still_has(
