@@ -1,6 +1,7 @@
 """`nodeheal nodes`: see the nodes of a pool, and give back what nodeheal has taken out of service."""
 
 from collections import Counter
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -43,14 +44,18 @@ def list_nodes(
     with clearly():
         world = connect.ports(table)
         nodes = world.nodes.in_pool(pool) or world.nodes.in_pool(connect.known_pool(pool, world))
-    rows = [_row(node) for node in nodes if not state or node.state in state]
+        paused, now = world.pools.get(pool).why_paused(world.clock()), world.clock()
+    rows = [_row(node, now) for node in nodes if not state or node.state in state]
     if as_json:
         say_json(rows)
-    else:
-        _say_nodes(rows)
+        return
+    if paused:
+        say(paused)
+    _say_nodes(rows)
 
 
-def _row(node: Node) -> dict[str, str | bool | None]:
+def _row(node: Node, now: datetime) -> dict[str, str | bool | None]:
+    is_paused = node.paused_until is not None and node.paused_until > now
     return {
         "node": node.node_id,
         "state": node.state.value,
@@ -59,6 +64,8 @@ def _row(node: Node) -> dict[str, str | bool | None]:
         "incident": node.open_incident,
         "last_seen": node.last_seen.isoformat(timespec="seconds") if node.is_heard else None,
         "rack": node.rack or None,
+        "paused_until": node.paused_until.isoformat(timespec="seconds") if is_paused and node.paused_until else None,
+        "paused_why": node.paused_why if is_paused else None,
         "reason": node.state_reason if node.is_heard else f"its agent has never reported; {node.state_reason}",
     }
 
@@ -67,7 +74,11 @@ def _say_nodes(rows: list[dict[str, str | bool | None]]) -> None:
     head = ("NODE", "STATE", "SPARE", "JOB", "INCIDENT", "LAST SEEN", "WHY")
     keys = ("node", "state", "spare", "job", "incident", "last_seen", "reason")
     words: dict[str | bool | None, str] = {None: "-", False: "-", True: "spare"}
-    say_table(head, [[words.get(row[key], str(row[key])) for key in keys] for row in rows])
+    cells = [[words.get(row[key], str(row[key])) for key in keys] for row in rows]
+    for row, line in zip(rows, cells, strict=True):
+        if row["paused_until"]:
+            line[-1] = "; ".join(filter(None, [f"paused until {row['paused_until']} ({row['paused_why']})", line[-1]]))
+    say_table(head, cells)
     counts = Counter(str(row["state"]) for row in rows)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
     say(f"{counted(len(rows), 'node')}: {told}")
