@@ -126,6 +126,7 @@ COMMANDS: Mapping[str, tuple[Permission, ...]] = {
     "breaker reset": _DECIDE,
     "incidents list": (READ,),
     "incidents show": (READ,),
+    "incidents close": (READ, WRITE),
     "incidents export": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
     "nodes list": (READ,),

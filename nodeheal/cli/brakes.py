@@ -1,5 +1,6 @@
 """`nodeheal pause`, `nodeheal unpause` and `nodeheal breaker`: what a human holds in hand."""
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -11,13 +12,16 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Awaited
 from nodeheal.domain.counted import counted
 from nodeheal.domain.knobs import LONGEST
+from nodeheal.ports import Ports
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker
+from nodeheal.services.steps import node_of
 
 breaker = typer.Typer(no_args_is_help=True, help="A pool's breaker: open while so much fails that nothing is touched.")
 
 Target = Annotated[str, typer.Argument(help="a node (i-… or mi-…), or a pool")]
 PoolName = Annotated[str, typer.Argument(help="the pool")]
 NODE_PREFIXES = ("i-", "mi-")
+_UNPAUSED = "unpaused"  # the reason of whoever gives none
 
 
 def pause(
@@ -27,27 +31,50 @@ def pause(
     table: Table = names.TABLE,
 ) -> None:
     """Touch nothing on a node, or in a pool, for a while. What happens there is still told."""
-    seconds = connect.seconds_of(length)
-    if not 0 < seconds <= LONGEST:
-        refuse(f"--for {length}: more than 0 and at most {LONGEST // 86_400}d")
-    _set(target, seconds, connect.on_record(why), table)
+    seconds = connect.seconds_of(length, LONGEST)
+    if not seconds:
+        refuse(f"{length!r} is no pause; give at least 1s, or end one with `nodeheal unpause {target}`")
+    reason = connect.on_record(why)
+    with clearly():
+        until = _pause(target, seconds, reason, connect.ports(table))
+    say(f"{_called(target)} is paused until {until:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def unpause(target: Target, table: Table = names.TABLE) -> None:
+def unpause(
+    target: Target,
+    why: Annotated[str | None, typer.Option(help="goes on record; your name does anyway")] = None,
+    table: Table = names.TABLE,
+) -> None:
     """End a pause before its time."""
-    _set(target, 0, "", table)
-
-
-def _set(target: str, seconds: int, why: str, table: str) -> None:
+    reason = connect.on_record(_UNPAUSED if why is None else why)
     with clearly():
         world = connect.ports(table)
-        is_node = target.startswith(NODE_PREFIXES)
-        if is_node:
-            until = pause_node(target, seconds, why, world).paused_until
-        else:
-            until = pause_pool(connect.known_pool(target, world), seconds, why, world).paused_until
-    what = f"{'node' if is_node else 'pool'} {target}"
-    say(f"{what} is paused until {until:%Y-%m-%d %H:%M:%S} UTC" if until else f"{what} is not paused")
+        until = _paused_until(target, world)
+        if until is not None:
+            _pause(target, 0, reason, world)
+    said = f"; it was until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ", and was not: nothing was changed"
+    say(f"{_called(target)} is not paused{said}")
+
+
+def _is_node(target: str) -> bool:
+    return target.startswith(NODE_PREFIXES)
+
+
+def _called(target: str) -> str:
+    return f"{'node' if _is_node(target) else 'pool'} {target}"
+
+
+def _paused_until(target: str, world: Ports) -> datetime | None:
+    """Until when the node or the pool is paused now. None: it is not."""
+    paused = node_of(target, world) if _is_node(target) else world.pools.get(connect.known_pool(target, world))
+    until = paused.paused_until
+    return until if until is not None and until > world.clock() else None
+
+
+def _pause(target: str, seconds: int, why: str, world: Ports) -> datetime | None:
+    if _is_node(target):
+        return pause_node(target, seconds, why, world).paused_until
+    return pause_pool(connect.known_pool(target, world), seconds, why, world).paused_until
 
 
 @breaker.command()

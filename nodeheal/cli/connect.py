@@ -36,6 +36,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
 FAILED = 1
 SHOWN = 20  # pools in a complaint
 LOOK_EVERY = 0.5  # seconds
+LONGEST_LOOK_BACK = 3_650 * 86_400  # seconds: nodeheal is younger than that
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -106,12 +107,15 @@ def on_record(why: str) -> str:
     return f"{getpass.getuser()}: {' '.join(why.split())}"
 
 
-def seconds_of(text: str) -> int:
-    """`2h`, `30m`, `1d` or `90s` in seconds; refused where it is none of these."""
-    found = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
+def seconds_of(text: str, longest: int = LONGEST_LOOK_BACK) -> int:
+    """`2h`, `30m`, `1d` or `90s` in seconds; refused where it is none of these, or longer than `longest` seconds."""
+    found = re.fullmatch(r"(\d{1,18})([smhd])", text.strip())
     if found is None:
         refuse(f"{text!r} is no length of time; give 90s, 30m, 2h or 1d")
-    return int(found[1]) * _UNITS[found[2]]
+    seconds = int(found[1]) * _UNITS[found[2]]
+    if seconds > longest:
+        refuse(f"{text!r} is too long; give at most {longest // _UNITS['d']}d")
+    return seconds
 
 
 def within(seconds: float, look: Callable[[], str | None], sleep: Callable[[float], None] = time.sleep) -> str | None:

@@ -14,7 +14,7 @@ from nodeheal.contract import names
 from nodeheal.domain.drill import LARGEST_GPU, DcgmDrill, parse_dcgm_drill
 from nodeheal.domain.node import Node
 from nodeheal.ports import CommandStatus, Ports
-from nodeheal.services.inject_fault import DRILL_SECONDS, drill_line, inject_fault
+from nodeheal.services.inject_fault import DRILL_SECONDS, drill_line, inject_fault, repeats
 
 LOOK_EVERY_SECONDS = 1.0
 _WHO_SEES_IT = (
@@ -52,7 +52,17 @@ def inject(
         for told in _WHO_SEES_IT:
             say(f"  {told}")
         return
-    say(f"its incident will be in `nodeheal incidents list --pool {found.pool} --since 5m`")
+    _say_what_follows(found, fault)
+
+
+def _say_what_follows(node: Node, line: str) -> None:
+    known, listed = repeats(node, line), f"`nodeheal incidents list --pool {node.pool} --since 5m`"
+    if known is None:
+        say(f"its incident will be in {listed}")
+        return
+    say(f"{known} has dealt with this fault on this boot: it repeats that, and opens an incident of its own")
+    say("only where nodeheal may act now and might not then, or where the fault climbs when it comes often;")
+    say(f"see `nodeheal incidents show {known}` and {listed}")
 
 
 def _fault(xid: int | None, line: str | None, dcgm: str | None, gpu: int) -> str | DcgmDrill:

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from nodeheal.cli import connect
 from nodeheal.cli.approvals import IncidentId
-from nodeheal.cli.connect import AsJson, Table, clearly
+from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.report import as_markdown
 from nodeheal.cli.say import say, say_json, say_table
 from nodeheal.contract import names
@@ -19,6 +19,7 @@ from nodeheal.domain.incident import Incident
 from nodeheal.domain.review import Review, how_it_stands, title_of
 from nodeheal.domain.tally import Tally, add_up
 from nodeheal.ports import Ports
+from nodeheal.services.close_incident import close_incident
 from nodeheal.services.review_incidents import list_incidents, review_incident
 
 app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and how it ended.")
@@ -68,6 +69,15 @@ def show(incident: IncidentId, table: Table = names.TABLE, as_json: AsJson = Fal
         return
     for line in _story(review, console):
         say(line)
+
+
+@app.command()
+def close(incident: IncidentId, why: Why, table: Table = names.TABLE) -> None:
+    """What was handed to a human is seen to, and its node is in service: there is none to give back."""
+    reason = connect.on_record(why)
+    with clearly():
+        is_new = close_incident(incident, reason, connect.ports(table))
+    say(f"{incident} is closed" + ("" if is_new else " already; nothing was changed"))
 
 
 @app.command()
@@ -129,6 +139,7 @@ def _story(review: Review, console: str) -> list[str]:
         f"Incident   {review.incident_id} ({review.state.value})",
         f"Node       {review.node_id} (pool {review.pool})",
         f"Fault      {review.fault}{component}{serial}",
+        *([f"Asked by   {review.asked_by_hand}"] if review.asked_by_hand else []),
         f"Job        {review.job_id or 'none of ours'}",
         f"Begun      {review.fault_at:%Y-%m-%d %H:%M:%S} UTC",
         f"Ended      {f'{review.closed_at:%Y-%m-%d %H:%M:%S} UTC' if review.closed_at else 'not yet'}",

@@ -1,6 +1,7 @@
 """`nodeheal nodes`: see the nodes of a pool, and give back what nodeheal has taken out of service."""
 
 from collections import Counter
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from nodeheal.services.look_at_node import look_at_node
 from nodeheal.services.release_node import release_node
 from nodeheal.services.request_action import request_action, taken_by
 from nodeheal.services.retire_node import retire_node
+from nodeheal.services.withdraw_request import withdraw_request
 
 app = typer.Typer(
     no_args_is_help=True, help="The nodes, in your AWS account (credentials and Region as for the AWS CLI)."
@@ -42,14 +44,18 @@ def list_nodes(
     with clearly():
         world = connect.ports(table)
         nodes = world.nodes.in_pool(pool) or world.nodes.in_pool(connect.known_pool(pool, world))
-    rows = [_row(node) for node in nodes if not state or node.state in state]
+        paused, now = world.pools.get(pool).why_paused(world.clock()), world.clock()
+    rows = [_row(node, now) for node in nodes if not state or node.state in state]
     if as_json:
         say_json(rows)
-    else:
-        _say_nodes(rows)
+        return
+    if paused:
+        say(paused)
+    _say_nodes(rows)
 
 
-def _row(node: Node) -> dict[str, str | bool | None]:
+def _row(node: Node, now: datetime) -> dict[str, str | bool | None]:
+    is_paused = node.paused_until is not None and node.paused_until > now
     return {
         "node": node.node_id,
         "state": node.state.value,
@@ -58,6 +64,8 @@ def _row(node: Node) -> dict[str, str | bool | None]:
         "incident": node.open_incident,
         "last_seen": node.last_seen.isoformat(timespec="seconds") if node.is_heard else None,
         "rack": node.rack or None,
+        "paused_until": node.paused_until.isoformat(timespec="seconds") if is_paused and node.paused_until else None,
+        "paused_why": node.paused_why if is_paused else None,
         "reason": node.state_reason if node.is_heard else f"its agent has never reported; {node.state_reason}",
     }
 
@@ -66,7 +74,11 @@ def _say_nodes(rows: list[dict[str, str | bool | None]]) -> None:
     head = ("NODE", "STATE", "SPARE", "JOB", "INCIDENT", "LAST SEEN", "WHY")
     keys = ("node", "state", "spare", "job", "incident", "last_seen", "reason")
     words: dict[str | bool | None, str] = {None: "-", False: "-", True: "spare"}
-    say_table(head, [[words.get(row[key], str(row[key])) for key in keys] for row in rows])
+    cells = [[words.get(row[key], str(row[key])) for key in keys] for row in rows]
+    for row, line in zip(rows, cells, strict=True):
+        if row["paused_until"]:
+            line[-1] = "; ".join(filter(None, [f"paused until {row['paused_until']} ({row['paused_why']})", line[-1]]))
+    say_table(head, cells)
     counts = Counter(str(row["state"]) for row in rows)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none in this state"
     say(f"{counted(len(rows), 'node')}: {told}")
@@ -116,17 +128,25 @@ def enroll(
 
 @app.command()
 def release(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
-    """Put a node that nodeheal took out of service back to work: it is repaired."""
+    """Put a node that nodeheal took out of service back to work: it is repaired. What was asked for by hand and only
+    waits is withdrawn."""
+    reason = connect.on_record(why)
     with clearly():
-        freed = release_node(node, why, connect.ports(table))
-    say(f"{node} is {freed.state} now")
+        world = connect.ports(table)
+        withdrawn = withdraw_request(node, reason, world)
+        freed = None if withdrawn else release_node(node, reason, world)
+    if freed is None:
+        say(f"{withdrawn} is withdrawn: {node} was not taken out of service yet, and is not touched")
+    else:
+        say(f"{node} is {freed.state} now")
 
 
 @app.command()
 def retire(node: NodeName, why: Why, table: Table = names.TABLE) -> None:
     """Give a node up for good: its slot of the disruption budget is free, and nodeheal may not act on it any more."""
+    reason = connect.on_record(why)
     with clearly():
-        gone, done = retire_node(node, why, connect.ports(table), connect.marks())
+        gone, done = retire_node(node, reason, connect.ports(table), connect.marks())
     for line in done:
         say(line)
     say(f"{node} is {gone.state} now")

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Verdict
 from nodeheal.domain import correlate
@@ -56,6 +57,20 @@ def held_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
     told = f"{fault.title}: {held}; in act mode nodeheal would {would}"
     cause = correlate.common_cause(fault, say.history, say.policy)  # a storm that is only observed is one email, too
     return say.close(Ending.OBSERVED_ONLY, told, is_held_back=True, page_key=cause.key if cause else None)
+
+
+def withdrawn(say: Spell, seen: Progress, case: Case) -> Decision | None:
+    """Who asked for it by hand has taken it back before anything was touched. What else was reported is not theirs."""
+    incident, is_gone = say.history.incident, say.history.surroundings.is_taken_away
+    is_touched = seen.isolation is not None and seen.isolation.outcome is not Outcome.REFUSED
+    if incident.root.code != OPERATOR_REQUEST or not is_gone or is_touched:
+        return None
+    others = [f.title for f in (case.fault, *case.beside) if not f.is_by_hand and f.action is not Action.OBSERVE]
+    if others:
+        about = ", ".join(others)
+        told = f"what was asked for by hand was withdrawn, but {incident.node_id} has reported {about} since"
+        return say.hand_over(Escalation.NOT_ISOLATED, told)
+    return say.close(Ending.OBSERVED_ONLY, f"{case.fault.title}: it was withdrawn by hand before anything was touched")
 
 
 def held_in_the_middle(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Decision | None:

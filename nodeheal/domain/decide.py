@@ -26,6 +26,9 @@ def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
         return say.hand_over(
             Escalation.TOO_MANY_DECISIONS, f"{policy.max_turns} decisions did not end this incident; a human must look"
         )
+    withdrawn = brakes.withdrawn(say, seen, case)
+    if withdrawn is not None:
+        return _with_the_job_in_mind(say, seen, withdrawn)
     if seen.isolation is None:
         return _with_the_job_in_mind(say, seen, _before_anything_is_touched(say, seen, case))
     if case.fault.action is Action.RESTART_WORKLOAD and seen.restart is None:

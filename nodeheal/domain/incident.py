@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Ending, IncidentState
+from nodeheal.contract.vocabulary import Ending, Family, IncidentState
 from nodeheal.domain.surroundings import Surroundings
 
 # How the entries begin that say that another incident has left its job to this one.
@@ -81,8 +81,12 @@ def incident_id_of(event: HealthEvent) -> str:
 
 def fingerprint(event: HealthEvent) -> str:
     """What makes two findings the same trouble on one boot."""
-    parts = (event.family.value, event.code, event.subcode or "", event.component or "-", event.boot_id)
-    return "|".join(parts)
+    return fingerprint_of(event.family, event.code, event.subcode, event.component, event.boot_id)
+
+
+def fingerprint_of(family: Family, code: str, subcode: str | None, component: str | None, boot_id: str) -> str:
+    """The same, of what has not been reported yet."""
+    return "|".join((family.value, code, subcode or "", component or "-", boot_id))
 
 
 def event_entry(event: HealthEvent) -> TimelineEntry:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DRILL_MARK
+from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome, Step
 from nodeheal.domain.catalog import find, title
@@ -91,6 +91,7 @@ class Review:
     component: str | None
     serial: str | None
     is_drill: bool
+    asked_by_hand: str  # by whom, and why; empty: nobody asked, it was found
     fault_at: datetime
     opened_at: datetime
     closed_at: datetime | None
@@ -125,6 +126,7 @@ def read_back(history: History, accelerators: Accelerators, now: datetime) -> Re
         component=root.component,
         serial=root.component_serial,
         is_drill=DRILL_MARK in root.evidence,
+        asked_by_hand=root.evidence if root.code == OPERATOR_REQUEST else "",
         fault_at=root.observed_at,
         opened_at=incident.opened_at,
         closed_at=incident.closed_at,
@@ -146,8 +148,11 @@ def _told(history: History) -> Told:
 
 
 def how_it_stands(incident: Incident) -> str:
-    """The incident's ending in words; where it has none, its state."""
-    return _ENDED[incident.ending] if incident.ending else incident.state.value.lower()
+    """The incident's ending in words, and whether a human has closed what was theirs; where it has none, its state."""
+    if incident.ending is None:
+        return incident.state.value.lower()
+    is_theirs, is_closed = incident.ending is Ending.HANDED_TO_A_HUMAN, incident.state is IncidentState.CLOSED
+    return _ENDED[incident.ending] + ((" (closed)" if is_closed else " (still open)") if is_theirs else "")
 
 
 def title_of(event: HealthEvent) -> str:

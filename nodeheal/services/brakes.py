@@ -38,15 +38,15 @@ def reset_breaker(pool: str, why: str, ports: Ports) -> int:
 
 
 def pause_pool(pool: str, seconds: int, why: str, ports: Ports) -> Pool:
-    """Touch nothing in the pool for so long. 0 ends a pause."""
+    """Touch nothing in the pool for so long. 0 ends a pause; `why` is kept then, too."""
     until = ports.clock() + timedelta(seconds=seconds) if seconds else None
-    return _saved(pool, ports, lambda known: replace(known, paused_until=until, paused_why=why if until else ""))
+    return _saved(pool, ports, lambda known: replace(known, paused_until=until, paused_why=why))
 
 
 def pause_node(node_id: str, seconds: int, why: str, ports: Ports) -> Node:
     """The same for one node. Raises NotFound."""
     until = ports.clock() + timedelta(seconds=seconds) if seconds else None
-    return save_node(ports, node_of(node_id, ports), paused_until=until, paused_why=why if until else "")
+    return save_node(ports, node_of(node_id, ports), paused_until=until, paused_why=why)
 
 
 def _saved(pool: str, ports: Ports, change: Callable[[Pool], Pool]) -> Pool:

@@ -7,7 +7,7 @@ from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Escalation, NodeState, Outcome, Phase, Step
 from nodeheal.domain.incident import History
-from nodeheal.domain.node import Node
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.progress import Progress
 from nodeheal.domain.reading import NOWHERE, Reading
 from nodeheal.services.layout import command, field, link, paragraph, plain, quoted
@@ -133,7 +133,13 @@ def _needed(history: History, seen: Progress, decided: Decision, node: Node) -> 
         ]
     if seen.has_stopped_job and incident.job_id:
         needed += field("Needed", f"{incident.job_id} is stopped. Start it again when it has enough healthy nodes.")
-    return needed or field("Needed", f"look at {node.node_id}; nodeheal has left it and its job as they were.")
+    needed = needed or field("Needed", f"look at {node.node_id}; nodeheal has left it and its job as they were.")
+    if node.state not in OUT_OF_SERVICE:
+        needed += [
+            *field("Closed", "when you have seen to it, with:"),
+            command(f"nodeheal incidents close {incident.incident_id} --why ..."),
+        ]
+    return needed
 
 
 def told_by(history: History, decided: Decision, reading: Reading, code: Escalation | None = None) -> list[str]:

@@ -6,6 +6,7 @@ from nodeheal.contract.evidence.kernel_line import parse_message
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.drill import DcgmDrill
+from nodeheal.domain.incident import fingerprint_of
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
@@ -62,3 +63,12 @@ def inject_fault(
     if isinstance(fault, DcgmDrill):
         return node, drills.inject_dcgm(node, fault, why, DRILL_SECONDS)
     return node, drills.inject(node, fault, why, DRILL_SECONDS)
+
+
+def repeats(node: Node, line: str) -> str | None:
+    """The incident that has dealt with the line's fault on this boot: what is injected repeats it, and is no news."""
+    finding = parse_message(line)
+    if finding is None:
+        return None
+    mark = fingerprint_of(finding.family, finding.code, finding.subcode, finding.component, node.boot_id)
+    return node.settled.get(mark)

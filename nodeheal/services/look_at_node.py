@@ -1,9 +1,9 @@
 """Everything that an operator may want to know of one node, read together."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from nodeheal.contract.vocabulary import Action, NodeState
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
@@ -11,12 +11,18 @@ from nodeheal.domain.surroundings import node_scope
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.pool_size import size_of
+from nodeheal.services.review_incidents import list_incidents
 from nodeheal.services.steps import node_of
+
+HANDED_OVER_LOOKED_UP = timedelta(days=30)
 
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node with what surrounds it. `since`: None where nobody has written down when the state began."""
+    """A node with what surrounds it. `since`: None where nobody has written down when the state began.
+
+    `handed_over`: the incidents of late that a human has and has not closed.
+    """
 
     node: Node
     since: datetime | None
@@ -24,6 +30,7 @@ class NodeView:
     has_slot: bool
     slots_held: int
     slots: int
+    handed_over: tuple[str, ...] = ()
 
 
 def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
@@ -38,7 +45,13 @@ def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView
         if action not in not_its:
             left[action] = max(0, limit.limit - ports.attempts.spent(node_scope(node_id), limit))
     slots = policy.pool(node.pool).budget.slots(size_of(ports.pools.get(node.pool), ports))
-    return NodeView(node, _since(node, ports), left, node_id in holders, len(holders), slots)
+    theirs = _handed_over(node, ports)
+    return NodeView(node, _since(node, ports), left, node_id in holders, len(holders), slots, theirs)
+
+
+def _handed_over(node: Node, ports: Ports) -> tuple[str, ...]:
+    found = list_incidents(ports, [node.pool], [IncidentState.ESCALATED], ports.clock() - HANDED_OVER_LOOKED_UP)
+    return tuple(incident.incident_id for incident in found if incident.node_id == node.node_id)
 
 
 def _since(node: Node, ports: Ports) -> datetime | None:

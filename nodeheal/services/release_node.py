@@ -36,7 +36,7 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
             ports.pools.release(node.pool, node_id)
             wake_queue(node.pool, ports)
             _close(node, why, ports)
-            _wake_its_workflow(node, ports)
+            wake_its_workflow(node, ports)
             return freed if retire else _switch_on(freed, ports)
     raise NotAccepted(f"{node_id} is being written by others; it is out of service still, try again")
 
@@ -100,7 +100,7 @@ def _close(node: Node, why: str, ports: Ports) -> None:
     ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
 
 
-def _wake_its_workflow(node: Node, ports: Ports) -> None:
+def wake_its_workflow(node: Node, ports: Ports) -> None:
     """Let what waits for something see that the node is gone, and end now: not at its deadline, hours later."""
     incident = _incident_of(node, ports)
     if incident is None:

@@ -15,6 +15,7 @@ from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import Family, NodeState
 from nodeheal.domain.catalog import find
 from nodeheal.ports import Ports
+from nodeheal.services.brakes import pause_node, pause_pool
 from tests.unit.builders import memory_ports, node
 
 RUN = CliRunner()
@@ -246,6 +247,24 @@ def test_nodes_are_listed_for_programs(ports: Ports) -> None:
     assert (row["node"], row["state"], row["job"], row["incident"]) == (NODE, "HEALTHY", "llama", None)
 
 
+def test_a_pause_of_the_pool_stands_above_its_nodes_and_that_of_a_node_beside_it(ports: Ports) -> None:
+    ports.nodes.save(node(state_reason="it is new"))
+    ports.nodes.save(node("mi-other"))
+    quiet = RUN.invoke(app, ["nodes", "list", "demo"]).output
+    pause_node(NODE, 3_600, "ada: new riser", ports)
+    pause_pool("demo", 60, "ada: new switch", ports)
+
+    said = RUN.invoke(app, ["nodes", "list", "demo"]).output.splitlines()
+    rows = json.loads(RUN.invoke(app, ["nodes", "list", "demo", "--json"]).output)
+
+    assert "paused" not in quiet
+    assert said[0] == "pool demo is paused until 2026-03-01 03:01 UTC (ada: new switch)"
+    [marked] = [line for line in said[1:] if "paused" in line]
+    assert marked.startswith(NODE)
+    assert "paused until 2026-03-01T04:00:00+00:00 (ada: new riser); it is new" in marked
+    assert [(row["node"], row["paused_why"]) for row in rows] == [(NODE, "ada: new riser"), ("mi-other", None)]
+
+
 def test_a_pool_that_nobody_has_heard_of_is_an_error_that_names_the_others(ports: Ports) -> None:
     nobody = RUN.invoke(app, ["nodes", "list", "demo"])
     ports.nodes.save(node())
@@ -260,7 +279,10 @@ def test_a_pool_that_nobody_has_heard_of_is_an_error_that_names_the_others(ports
 
 
 @pytest.mark.parametrize(("verb", "state"), [("release", NodeState.HEALTHY), ("retire", NodeState.RETIRED)])
-def test_a_quarantined_node_is_given_back_or_given_up(ports: Ports, verb: str, state: NodeState) -> None:
+def test_a_quarantined_node_is_given_back_or_given_up(
+    ports: Ports, verb: str, state: NodeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
     ports.nodes.save(node(state=NodeState.QUARANTINED))
     ports.pools.claim("demo", NODE, 1)
 
@@ -269,7 +291,7 @@ def test_a_quarantined_node_is_given_back_or_given_up(ports: Ports, verb: str, s
     after = ports.nodes.get(NODE)
     assert result.exit_code == 0
     assert after is not None
-    assert after == replace(after, state=state, state_reason="seen to", open_incident=None)
+    assert after == replace(after, state=state, state_reason="ada: seen to", open_incident=None)
     assert list(ports.pools.holders("demo")) == []
 
 

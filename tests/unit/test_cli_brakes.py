@@ -88,10 +88,33 @@ def test_a_pool_is_paused_and_unpaused(ports: Ports) -> None:
     run("pause", "demo", "--for", "30m", "--why", "new switch")
     assert ports.pools.get("demo").why_paused(NOW).startswith("pool demo is paused until 2026-03-01 03:30 UTC (")
 
-    said = run("unpause", "demo").output
+    said = run("unpause", "demo", "--why", "it is in").output
 
-    assert said == "pool demo is not paused\n"
+    assert said == "pool demo is not paused; it was until 2026-03-01 03:30:00 UTC\n"
     assert ports.pools.get("demo").why_paused(NOW) == ""
+    assert ports.pools.get("demo").paused_why.endswith(": it is in")
+
+
+def test_a_pause_is_ended_without_a_reason_but_not_without_a_name(ports: Ports) -> None:
+    run("pause", NODE, "--for", "30m", "--why", "new riser")
+
+    run("unpause", NODE)
+
+    found = ports.nodes.get(NODE)
+    assert found is not None
+    assert found.paused_until is None
+    assert found.paused_why.endswith(": unpaused")
+    assert not found.paused_why.startswith(":")
+
+
+@pytest.mark.parametrize("target", [NODE, "demo"])
+def test_what_is_not_paused_is_left_as_it_is(ports: Ports, target: str) -> None:
+    before = ports.nodes.get(NODE), ports.pools.get("demo")
+
+    said = run("unpause", target).output
+
+    assert said.endswith(f" {target} is not paused, and was not: nothing was changed\n")
+    assert (ports.nodes.get(NODE), ports.pools.get("demo")) == before
 
 
 @pytest.mark.parametrize("length", ["soon", "2", "0h", "91d", "-1h", "2 h"])
@@ -100,6 +123,14 @@ def test_a_length_that_is_none_is_refused_by_name(ports: Ports, length: str) -> 
 
     assert said.exit_code == 2
     assert length in said.output
+
+
+@pytest.mark.parametrize("length", ["91d", "99999999h"])
+def test_a_pause_that_is_too_long_is_told_how_long_it_may_be(ports: Ports, length: str) -> None:
+    said = run("pause", "demo", "--for", length, "--why", "x")
+
+    assert (said.exit_code, said.output) == (2, f"'{length}' is too long; give at most 90d\n")
+    assert ports.pools.get("demo").paused_until is None
 
 
 @pytest.mark.parametrize("target", ["dmeo", "mi-0unknown"])

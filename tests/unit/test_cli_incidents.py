@@ -11,10 +11,13 @@ from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.cli.report import plain
 from nodeheal.contract import names
+from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.services.request_action import request_action
 from nodeheal.services.steps import save_node
 from stacks.workflows import PARENT, Workflow
 from tests.unit.builders import NOW, xid
-from tests.workflows.fake_cluster import BROKEN, PEER, FakeCluster
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 RUN = CliRunner()
 CALLER = "arn:aws-us-gov:sts::111122223333:assumed-role/ops/ada"
@@ -83,6 +86,15 @@ def test_what_is_no_time_or_state_is_refused_by_name(cluster: FakeCluster, words
     said = RUN.invoke(app, ["incidents", "list", *words])
 
     assert (said.exit_code, words[1] in said.output) == (2, True)
+
+
+@pytest.mark.parametrize("verb", ["list", "export"])
+@pytest.mark.parametrize("since", ["999999d", "3651d", "99999999h"])
+def test_what_is_longer_than_anything_is_told_how_long_it_may_be(cluster: FakeCluster, verb: str, since: str) -> None:
+    said = run(verb, "--since", since)
+
+    assert (said.exit_code, said.output) == (2, f"'{since}' is too long; give at most 3650d\n")
+    assert run(verb, "--since", "3650d").exit_code == 0
 
 
 def test_a_story_is_shown_whole(cluster: FakeCluster) -> None:
@@ -183,3 +195,54 @@ def test_plain_text_means_nothing() -> None:
 )
 def test_what_means_nothing_is_left_as_it_is(text: str) -> None:
     assert plain(text) == text
+
+
+def riddle_on(node_id: str, cluster: FakeCluster) -> str:
+    """The id of an incident that a human has, whose node is in service."""
+    cluster.reports(xid(999, node_id=node_id, instance_id=node_id, event_id="riddle", observed_at=cluster.clock()))
+    [found] = listed("--state", "escalated")
+    return str(found["incident"])
+
+
+def test_what_a_human_has_seen_to_is_closed_in_their_name(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "on_record", lambda why: f"ada: {why}")
+    cluster.clock.advance(60)
+    riddle = riddle_on(PEER, cluster)
+
+    assert "  handed to a human (still open)  " in run("list").output
+    assert run("show", riddle).output.startswith("handed to a human (still open): ")
+    first, second = (run("close", riddle, "--why", "harmless").output for _ in range(2))
+
+    assert first == f"{riddle} is closed\n"
+    assert "closed already" in second
+    assert "closed by hand: ada: harmless" in run("show", riddle).output
+    assert listed("--state", "escalated") == []
+    assert "  handed to a human (closed)  " in run("list").output
+
+
+def test_a_node_says_which_of_its_incidents_a_human_still_has(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "policy", lambda: cluster.policy)
+    cluster.clock.advance(60)
+    riddle = riddle_on(PEER, cluster)
+    seen, other = (RUN.invoke(app, ["nodes", "show", node_id]).output for node_id in (PEER, BROKEN))
+
+    run("close", riddle, "--why", "harmless")
+
+    assert f"Handed over  {riddle}, not closed" in seen
+    assert "Handed over" not in other
+    assert "Handed over" not in RUN.invoke(app, ["nodes", "show", PEER]).output
+
+
+def test_what_was_asked_for_by_hand_says_by_whom_and_why(cluster: FakeCluster) -> None:
+    found = request_action(SPARE, Action.ISOLATE, "ada: a new riser", cluster.ports)
+    cluster.reports(found)
+
+    asked, other = incident_id_of(found), next(one["incident"] for one in listed() if one["node"] == BROKEN)
+
+    assert "\nAsked by   ada: a new riser\n" in run("show", asked).output
+    assert json.loads(run("show", asked, "--json").output)["asked_by_hand"] == "ada: a new riser"
+    assert "Asked by" not in run("show", other).output

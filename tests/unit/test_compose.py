@@ -106,6 +106,18 @@ def test_what_was_not_touched_is_said_to_be_as_it_was() -> None:
     assert "has left it and its job as they were" in mail.body
 
 
+@pytest.mark.parametrize(("state", "is_closed_by_hand"), [(NodeState.HEALTHY, True), (NodeState.QUARANTINED, False)])
+def test_an_incident_whose_node_need_not_be_given_back_says_how_it_is_closed(
+    state: NodeState, is_closed_by_hand: bool
+) -> None:
+    story = Story(xid(999))
+
+    mail = mail_of(story, HUMAN, node(state=state))
+
+    how = f"nodeheal incidents close {story.history.incident.incident_id} --why ..."
+    assert (how in mail.body) is is_closed_by_hand
+
+
 def test_the_same_ending_has_the_same_key_and_another_incident_another() -> None:
     first = mail_of(Story(xid(79)), HUMAN, node())
     again = mail_of(Story(xid(79)), HUMAN, node(), reason="other words")

@@ -17,12 +17,13 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.drill import DcgmDrill, parse_dcgm_drill
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.incident import fingerprint
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services.inject_fault import drill_line, inject_fault
 from nodeheal.services.steps import node_of, save_node
 from tests.twins.test_world import Aws
-from tests.unit.builders import NOW, memory_ports, node
+from tests.unit.builders import NOW, memory_ports, node, xid
 
 NODE = node().node_id
 DRILLED = RecoveryPolicy.model_validate({"pools": {"demo": {"drills": True}}})
@@ -58,6 +59,21 @@ def test_a_drill_says_what_was_injected_and_where_to_look(ports: Ports, drills: 
     assert drills.injected == [(NODE, "boot-1", XID_79)]
     assert XID_79 in said.output
     assert "nodeheal incidents list --pool demo" in said.output
+
+
+@pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
+def test_a_fault_that_was_dealt_with_on_this_boot_is_said_to_repeat_that(
+    ports: Ports, drills: MemoryDrills, boot_id: str
+) -> None:
+    event = xid(79, component="0000:b9:00.0", boot_id=boot_id)
+    save_node(ports, node_of(NODE, ports), settled={fingerprint(event): "inc-7"})
+
+    said = run(NODE, "--xid", "79", "--why", "once more").output
+
+    is_repeat = boot_id == "boot-1"
+    assert ("inc-7 has dealt with this fault on this boot" in said) is is_repeat
+    assert ("its incident will be in" in said) is not is_repeat
+    assert "nodeheal incidents list --pool demo" in said
 
 
 @pytest.mark.parametrize("state", ["FAILED", "PENDING", "UNKNOWN"])

@@ -1,0 +1,63 @@
+"""A human's last word on an incident that was handed to them and whose node they need not give back."""
+
+from dataclasses import replace
+
+from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.incident import Incident, TimelineEntry
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.ports import Ports
+from nodeheal.services.steps import SAVE_TRIES
+
+CLOSED_BY_HAND = "closed-by-hand"
+
+
+def close_incident(incident_id: str, why: str, ports: Ports) -> bool:
+    """Write down that it is seen to. False: it was closed already, and nothing changed. Safe to repeat.
+
+    Raises NotFound for an unknown incident, ValueError for one that is under way or that keeps a node out of service,
+    NotAccepted when others write a node of it.
+    """
+    incident = ports.incidents.history(incident_id).incident
+    if incident.state is IncidentState.CLOSED:
+        return False
+    if incident.state is not IncidentState.ESCALATED:
+        raise ValueError(
+            f"{incident_id} is {incident.state}, it has not ended: `nodeheal incidents show {incident_id}`"
+        )
+    nodes = _nodes_of(incident, ports)
+    for node_id in nodes:
+        _held(node_id, incident_id, ports)  # may raise: before any node is let go
+    # Let go first: a node that names a closed incident would hand its next fault to nobody.
+    for node_id in nodes:
+        _let_go(node_id, incident_id, ports)
+    now = ports.clock()
+    entry = TimelineEntry(now, "progress", CLOSED_BY_HAND, f"closed by hand: {why}")
+    ports.incidents.append(incident_id, entry)
+    ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
+    return True
+
+
+def _nodes_of(incident: Incident, ports: Ports) -> list[str]:
+    """Its own node, and those that still name it: a workflow that broke off has let go of none."""
+    others = (node.node_id for node in ports.nodes.in_pool(incident.pool) if node.open_incident == incident.incident_id)
+    return list(dict.fromkeys([incident.node_id, *others]))
+
+
+def _held(node_id: str, incident_id: str, ports: Ports) -> Node | None:
+    """The node, if the incident still holds it. Raises ValueError where it keeps it out of service."""
+    node = ports.nodes.get(node_id)
+    if node is None or node.open_incident != incident_id:
+        return None
+    if node.state in OUT_OF_SERVICE:
+        how = f"`nodeheal nodes release {node_id}` or `nodeheal nodes retire {node_id}` closes it"
+        raise ValueError(f"{incident_id} keeps {node_id} {node.state}: {how}")
+    return node
+
+
+def _let_go(node_id: str, incident_id: str, ports: Ports) -> None:
+    for _ in range(SAVE_TRIES):
+        node = _held(node_id, incident_id, ports)
+        if node is None or ports.nodes.save(replace(node, open_incident=None)):
+            return
+    raise NotAccepted(f"{node_id} is being written by others; {incident_id} is not closed, try again")

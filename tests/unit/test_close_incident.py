@@ -1,0 +1,113 @@
+"""What was handed to a human is closed by one, in their name."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeheal.contract.vocabulary import IncidentState, NodeState
+from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.node import Node
+from nodeheal.services.close_incident import close_incident
+from nodeheal.services.end_incident import end_incident
+from nodeheal.services.ingest import Ingested, ingest
+from tests.unit.builders import ACT, xid
+from tests.unit.test_steps import A, C, Incident
+
+
+def handed_over() -> Incident:
+    """A fault that nobody knows: a human has it, and the node is in service."""
+    it = Incident(code=999)
+    end_incident(it.request(), it.ports, ACT)
+    return it
+
+
+def broken_off(state: NodeState) -> Incident:
+    """Its workflow broke: the incident has no ending, and lets go of nothing."""
+    it = Incident()
+    broken = replace(it.ports.incidents.history(it.id).incident, state=IncidentState.ESCALATED)
+    it.ports.incidents.finish(broken)
+    it.ports.nodes.save(replace(it.node(), state=state))
+    it.ports.nodes.save(replace(it.node(C), open_incident=it.id))
+    return it
+
+
+def state_of(it: Incident) -> IncidentState:
+    return it.ports.incidents.history(it.id).incident.state
+
+
+def told(it: Incident) -> list[str]:
+    return [entry.text for entry in it.ports.incidents.history(it.id).timeline if "closed by hand" in entry.text]
+
+
+def test_a_human_closes_what_was_handed_over_and_their_word_is_on_record() -> None:
+    it = handed_over()
+    assert state_of(it) is IncidentState.ESCALATED
+
+    assert close_incident(it.id, "ada: a message of the new driver", it.ports)
+
+    assert state_of(it) is IncidentState.CLOSED
+    assert told(it) == ["closed by hand: ada: a message of the new driver"]
+
+
+def test_closing_it_again_changes_nothing() -> None:
+    it = handed_over()
+    close_incident(it.id, "ada: harmless", it.ports)
+
+    assert not close_incident(it.id, "bob: me too", it.ports)
+
+    assert told(it) == ["closed by hand: ada: harmless"]
+
+
+def test_one_that_is_under_way_is_not_closed() -> None:
+    it = Incident()
+
+    with pytest.raises(ValueError, match="is OPEN, it has not ended"):
+        close_incident(it.id, "ada: enough", it.ports)
+
+
+def test_one_whose_node_is_out_of_service_is_closed_by_giving_the_node_back() -> None:
+    it = broken_off(NodeState.QUARANTINED)
+
+    with pytest.raises(ValueError, match=f"nodes release {A}` or `nodeheal nodes retire {A}`"):
+        close_incident(it.id, "ada: enough", it.ports)
+
+    assert (state_of(it), it.node(C).open_incident) == (IncidentState.ESCALATED, it.id)
+
+
+def test_what_a_broken_workflow_held_is_free_and_the_next_fault_is_news() -> None:
+    it = broken_off(NodeState.HEALTHY)
+
+    close_incident(it.id, "ada: I looked at both", it.ports)
+
+    assert (it.node().open_incident, it.node(C).open_incident) == (None, None)
+    assert ingest(xid(48, event_id="next"), it.ports, ACT) is Ingested.OPENED
+
+
+def test_a_node_that_another_incident_has_taken_stays_with_that() -> None:
+    it = broken_off(NodeState.HEALTHY)
+    it.ports.nodes.save(replace(it.node(), state=NodeState.ISOLATED, open_incident="inc-next"))
+
+    close_incident(it.id, "ada: the old one is over", it.ports)
+
+    assert (state_of(it), it.node().open_incident) == (IncidentState.CLOSED, "inc-next")
+
+
+def test_a_call_that_died_before_it_was_closed_is_made_up_for_by_the_next() -> None:
+    it = broken_off(NodeState.HEALTHY)
+    save = it.ports.nodes.save
+
+    def never(node: Node) -> bool:
+        return False
+
+    it.ports.nodes.save = never  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted, match="is not closed, try again"):
+        close_incident(it.id, "ada: now", it.ports)
+    it.ports.nodes.save = save  # type: ignore[method-assign]
+
+    assert close_incident(it.id, "ada: again", it.ports)
+    assert state_of(it) is IncidentState.CLOSED
+
+
+def test_an_unknown_incident_is_named() -> None:
+    with pytest.raises(NotFound, match="inc-unknown"):
+        close_incident("inc-unknown", "ada: what", Incident().ports)
