@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Phase
+from nodeheal.contract.vocabulary import Action, Outcome, Phase
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.incident import History
 from nodeheal.domain.job import Job, Run
@@ -54,12 +54,13 @@ def compose_runs_again(about: About) -> Notification:
     down = _lasting(since - about.history.incident.root.observed_at)
     nodes = [task.node_id for task in about.run.tasks]
     where = ", ".join(nodes[:NODES_NAMED]) + (f" and {len(nodes) - NODES_NAMED} more" if nodes[NODES_NAMED:] else "")
+    lost = "what it had computed after that checkpoint. Its log says at which step it goes on."
     told = f"your job {about.job.job_id} runs again since {since:%Y-%m-%d %H:%M:%S} UTC. It stood still for {down}. "
     body = [
         *paragraph(f"{told}It goes on from its last checkpoint, as run {about.run.number}, on {where}."),
         "",
         *field("Why", f"{_what_broke(about)} {_what_was_done(about)}"),
-        *field("Lost", "what it had computed after that checkpoint. Its log says at which step it goes on."),
+        *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
         *_needed_after_restart(about),
     ]
     return _letter(about, Phase.RUNS_AGAIN, "runs again, from its last checkpoint", body)
@@ -67,6 +68,7 @@ def compose_runs_again(about: About) -> Notification:
 
 def compose_handed_over(about: About, decided: Decision) -> Notification:
     """It is down, and no recovery brings it back."""
+    lost = "what it had computed since its last checkpoint; the checkpoints are as they were."
     need = "nothing now: the operators have been told. They bring it back when it has enough healthy nodes."
     if about.is_the_programs:
         need = "look for the cause in your program first; then start it again. The operators have been told as well."
@@ -75,7 +77,7 @@ def compose_handed_over(about: About, decided: Decision) -> Notification:
         "",
         *field("Why", decided.reason),
         *(quoted("Evidence", about.fault.event.evidence) if about.is_the_programs else []),
-        *field("Lost", "what it had computed since its last checkpoint; the checkpoints are as they were."),
+        *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
         *field("Needed", need),
     ]
     return _letter(about, Phase.HANDED_OVER, "is down, and is not started again by itself", body)
@@ -127,7 +129,27 @@ def _what_was_done(about: About) -> str:
         return "It was started again where it was."
     if about.seen.replacement:
         return f"{about.seen.replacement} has taken its place, after passing its diagnostics."
-    return f"The node {'was rebooted and ' if about.seen.tried else ''}has passed its diagnostics since."
+    return f"The node {_healed_by(about.seen)}has passed its diagnostics since."
+
+
+def _healed_by(seen: Progress) -> str:
+    """What was done to the node that runs it again. A rung that did not go through has healed nothing."""
+    last = seen.tried[-1] if seen.tried else None
+    if last is None or last.result.outcome is not Outcome.DONE:
+        return ""
+    if last.action is not Action.STOP_START:
+        return "was rebooted and "
+    first = "could not be mended by a reboot. It " if any(r.action is Action.REBOOT for r in seen.tried) else ""
+    return f"{first}was stopped and started, on another host, and "
+
+
+def _lost_with_the_host(about: About) -> str:
+    """What no checkpoint brings back: a stop takes the disks that belong to the host."""
+    node_id = about.history.incident.root.node_id
+    stops = [rung for rung in about.seen.tried if rung.action is Action.STOP_START]
+    is_stopped = any(rung.result.outcome is not Outcome.REFUSED for rung in stops)
+    is_gone = is_stopped or about.seen.has_new_machine
+    return f" What lay on the own disks (instance store) of {node_id} is gone." if is_gone else ""
 
 
 def _needed_after_restart(about: About) -> list[str]:
