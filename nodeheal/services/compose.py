@@ -10,6 +10,7 @@ from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
 from nodeheal.domain.progress import Progress
 from nodeheal.domain.reading import NOWHERE, Reading
+from nodeheal.services.compose_guests import fate_of_guests, needed_for_guests
 from nodeheal.services.layout import command, field, link, paragraph, plain, quoted
 
 _WORDS = {
@@ -86,7 +87,14 @@ def _head(history: History, seen: Progress, decided: Decision) -> list[str]:
     tried = "; ".join(filter(None, [seen.told(), seen.restart.reason if seen.restart else ""]))
     answers = [line for answer in seen.approvals.values() for line in field("Answered", answer.reason)]
     facts = facts_of(history, decided)
-    return [*paragraph(decided.reason), "", *facts, *field("Tried", tried or "nothing"), *answers]
+    return [
+        *paragraph(decided.reason),
+        "",
+        *facts,
+        *field("Tried", tried or "nothing"),
+        *answers,
+        *fate_of_guests(history, seen),
+    ]
 
 
 def facts_of(history: History, decided: Decision) -> list[str]:
@@ -117,7 +125,7 @@ def _saved(history: History) -> list[str]:
 def _needed(history: History, seen: Progress, decided: Decision, node: Node) -> list[str]:
     incident, ending = history.incident, decided.ending or Ending.HANDED_TO_A_HUMAN
     if ending is Ending.RECOVERED:
-        return field("Needed", "nothing.")
+        return field("Needed", needed_for_guests(history, seen) or "nothing.")
     if ending is Ending.OBSERVED_ONLY:
         if decided.is_held_back and seen.has_waited:
             told = f"{incident.node_id} was dropped unproven: look at it, or have it rebooted and proven with:"
@@ -132,7 +140,10 @@ def _needed(history: History, seen: Progress, decided: Decision, node: Node) -> 
             command(f"nodeheal nodes retire {node.node_id} --why ..."),
         ]
     if seen.has_stopped_job and incident.job_id:
-        needed += field("Needed", f"{incident.job_id} is stopped. Start it again when it has enough healthy nodes.")
+        told = f"{incident.job_id} is stopped. Start it again when it has enough healthy nodes."
+        needed += field("" if needed else "Needed", told)
+    if theirs := needed_for_guests(history, seen):
+        needed += field("" if needed else "Needed", theirs)
     return needed or field("Needed", f"look at {node.node_id}; nodeheal has left it and its job as they were.")
 
 
