@@ -32,24 +32,34 @@ def compose(
     job = f", {incident.job_id}{is_down}" if incident.job_id else ""
     return letter(
         history,
-        subject=f"[nodeheal] {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}",
+        subject=f"{heading(history)} {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}",
         key=decided.page_key or f"{incident.incident_id}/{ending}",
         parts=[
             _head(history, seen, decided),
             _needed(history, seen, decided, node),
             told_by(history, decided, reading),
         ],
-        severity="PAGE" if is_human and not _can_wait_until_morning(history, decided) else "INFO",
+        severity="PAGE" if is_human and not _can_wait_until_morning(history, seen, decided) else "INFO",
         escalation=decided.escalation,
     )
 
 
-def _can_wait_until_morning(history: History, decided: Decision) -> bool:
-    """The job runs on a spare and only the broken node is left; or an operator has just asked for it."""
+def _can_wait_until_morning(history: History, seen: Progress, decided: Decision) -> bool:
+    """The job runs on a spare and only the broken node is left; or an operator has just asked for it; or it is a drill.
+
+    Of a drill, only what it has left behind is real: a node out of service, a job that is down.
+    """
     is_by_hand = history.incident.root.code == OPERATOR_REQUEST
+    if history.is_drill and not seen.is_isolated and not seen.has_stopped_job:
+        return True
     return decided.escalation is Escalation.BROKEN_NODE_LEFT or (
         is_by_hand and decided.escalation is Escalation.ISOLATED_AS_ASKED
     )
+
+
+def heading(history: History) -> str:
+    """What the subject of every email about the incident begins with."""
+    return "[nodeheal] drill:" if history.is_drill else "[nodeheal]"
 
 
 def letter(
@@ -101,10 +111,12 @@ def facts_of(history: History, decided: Decision) -> list[str]:
     """What every email says of an incident: where, what, with whose job, and why that is taken so."""
     incident = history.incident
     on = f" on {incident.root.component}" if incident.root.component else ""
+    drill = history.is_drill
     return [
         *field("Node", f"{incident.node_id} (pool {incident.pool})"),
         *field("Fault", f"{decided.fault}{on}"),
         *quoted("Evidence", incident.root.evidence),
+        *(field("Drill", "an operator has injected this fault. What is done about it is real.") if drill else []),
         *_saved(history),
         *field("Job", incident.job_id or "none of ours"),
         *field("Why", decided.why),

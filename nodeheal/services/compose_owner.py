@@ -12,7 +12,7 @@ from nodeheal.domain.job import Job, Run
 from nodeheal.domain.owner import Owner
 from nodeheal.domain.progress import Progress
 from nodeheal.services.ask_for_checkpoint import ASKED
-from nodeheal.services.compose import fit_subject
+from nodeheal.services.compose import fit_subject, heading
 from nodeheal.services.layout import field, paragraph, quoted
 
 NODES_NAMED = 8
@@ -93,7 +93,7 @@ def _letter(about: About, phase: Phase, what: str, body: list[str]) -> Notificat
     ]
     return Notification(
         key=f"owner/{job.job_id}/{about.run.number}/{phase}",
-        subject=fit_subject(f"[nodeheal] {job.job_id} {what}"),
+        subject=fit_subject(f"{heading(about.history)} {job.job_id} {what}"),
         body="\n".join([*greeting, *body, *ending]),
         severity="INFO",
         pool=incident.pool,
@@ -110,7 +110,8 @@ def _what_broke(about: About) -> str:
         return f"At {at} an operator took its node {root.node_id} in hand."
     if about.is_the_programs:
         return f"At {at} its part on {root.node_id} broke off: {title}."
-    return f"At {at} its node {root.node_id} broke down: {title}."
+    drill = " That is a drill: an operator has injected this fault." if about.history.is_drill else ""
+    return f"At {at} its node {root.node_id} broke down: {title}.{drill}"
 
 
 def _why_all(run: Run) -> str:

@@ -10,7 +10,7 @@ from nodeheal.contract.vocabulary import Awaited, Escalation, Phase
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.incident import History
 from nodeheal.domain.reading import NOWHERE, Reading
-from nodeheal.services.compose import facts_of, letter, told_by
+from nodeheal.services.compose import facts_of, heading, letter, told_by
 from nodeheal.services.layout import command, field, link, paragraph
 
 _YES_NO = {Answer.approve: "yes", Answer.refuse: "no"}
@@ -35,7 +35,7 @@ def compose_question(
     commands = [command(f"nodeheal {answer} {incident.incident_id} --why ...") for answer in Answer]
     return letter(
         history,
-        subject=f"[nodeheal] approve? {incident.node_id}{job}: {decision.fault}",
+        subject=f"{heading(history)} approve? {incident.node_id}{job}: {decision.fault}",
         key=f"{incident.incident_id}/approval/{request.turn}",
         parts=[
             [*paragraph(decision.reason), "", *facts_of(history, decision)],
@@ -43,7 +43,7 @@ def compose_question(
             [*field("Needed", silence), "", *links, "", *field("Or", "one of:"), *commands],
             told_by(history, decision, reading, code),
         ],
-        severity="PAGE",
+        severity="INFO" if history.is_drill else "PAGE",
         phase=Phase.ASKS,
         escalation=code,
     )
@@ -71,7 +71,7 @@ def _compose_capacity(history: History, decision: Decision, due: datetime, readi
     again += f" kind, or to name others in `replacement` of pool {incident.pool}. Or give the node up:"
     return letter(
         history,
-        subject=f"[nodeheal] no capacity: {incident.node_id} waits for a replacement",
+        subject=f"{heading(history)} no capacity: {incident.node_id} waits for a replacement",
         key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
         parts=[
             [*_without_fault(decision), "", *facts_of(history, decision)],
@@ -93,7 +93,7 @@ def _compose_turn(history: History, decision: Decision, due: datetime, reading: 
     needed = f"nothing; it is tried again at {due:%Y-%m-%d %H:%M:%S} UTC. How many nodes of pool {incident.pool} may be"
     return letter(
         history,
-        subject=f"[nodeheal] in turn: {incident.node_id} waits for other replacements",
+        subject=f"{heading(history)} in turn: {incident.node_id} waits for other replacements",
         key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
         parts=[
             [*_without_fault(decision), "", *facts_of(history, decision)],

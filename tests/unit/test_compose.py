@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Family, NodeState, Outcome, Phase, Step
@@ -304,3 +305,45 @@ def test_a_long_story_is_told_with_its_beginning_and_its_end() -> None:
     assert ("line 0." in body, "line 9." in body, "line 10." in body) == (True, True, False)
     assert ("line 69." in body, "line 70." in body, "line 99." in body) == (False, True, True)
     assert "(60 more lines: the incident has them all)" in body
+
+
+# Drills ---------------------------------------------------------------------------------------------------------------
+
+
+def drilled(code: int = 79) -> Story:
+    return spoken(Story(xid(code, evidence=f"NVRM: Xid 79 {DRILL_MARK}")), f"NVRM: Xid 79 {DRILL_MARK}")
+
+
+def test_every_email_about_a_drill_says_so_at_its_beginning() -> None:
+    mails = [
+        mail_of(drilled(), Ending.RECOVERED, node()),
+        mail_of(drilled(999), HUMAN, node()),
+        question(drilled()),
+        waiting(drilled(74), Awaited.CAPACITY),
+        waiting(drilled(74), Awaited.REPLACEMENT),
+    ]
+
+    assert all(mail.subject.startswith("[nodeheal] drill: ") for mail in mails)
+    assert all("an operator has injected this fault" in mail.body for mail in mails)
+
+
+def test_a_drill_pages_only_for_what_it_has_really_left_behind() -> None:
+    untouched = mail_of(drilled(999), HUMAN, node())
+    gone = mail_of(drilled().isolated().then(Outcome.TIMED_OUT, "no new boot id"), HUMAN, node())
+
+    assert (untouched.severity, question(drilled()).severity, gone.severity) == ("INFO", "INFO", "PAGE")
+    assert question(Story(xid(79))).severity == "PAGE"
+
+
+def test_a_fault_that_nobody_injected_beside_a_drill_is_the_real_thing() -> None:
+    mail = mail_of(drilled(999).reports(xid(999, event_id="real")), HUMAN, node())
+
+    assert mail.subject.startswith("[nodeheal] needs a human")
+    assert mail.severity == "PAGE"
+
+
+def test_the_page_of_an_open_breaker_is_about_the_pool_and_never_a_drill() -> None:
+    mail = waiting(drilled(), Awaited.BREAKER)
+
+    assert mail.subject.startswith("[nodeheal] breaker open")
+    assert mail.severity == "PAGE"
