@@ -133,7 +133,8 @@ def out_of_date(say: Spell, seen: Progress, case: Case) -> Decision | None:
     elif seen.has_waited and around.good_since is not None and around.good_since > last_seen_at:
         told = "the node has passed its diagnostics since"
     elif Awaited.BREAKER in seen.waited and _is_stale(say, last_seen_at):
-        told = f"the breaker was reset, and it is older than {say.policy.breaker.stale_seconds} s"
+        allowed = say.policy.breaker.stale_seconds
+        told = f"it came {f'more than {allowed} s ' if allowed else ''}before the breaker was reset"
         key = correlate.reset_key(around.pool)
     if not told:
         return None
