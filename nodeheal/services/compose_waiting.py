@@ -11,6 +11,7 @@ from nodeheal.domain.approval import Answer
 from nodeheal.domain.incident import History
 from nodeheal.domain.reading import NOWHERE, Reading
 from nodeheal.services.compose import facts_of, heading, letter, told_by
+from nodeheal.services.compose_needed import missing
 from nodeheal.services.layout import command, field, link, paragraph
 
 _YES_NO = {Answer.approve: "yes", Answer.refuse: "no"}
@@ -76,7 +77,7 @@ def _compose_capacity(history: History, decision: Decision, due: datetime, readi
         parts=[
             [*_without_fault(decision), "", *facts_of(history, decision)],
             [
-                *field("Needed", f"{_missing(history)}. {again}"),
+                *field("Needed", f"{missing(history)}. {again}"),
                 command(f"nodeheal nodes retire {incident.node_id} --why ..."),
             ],
             told_by(history, decision, reading, code),
@@ -109,13 +110,6 @@ def _without_fault(decision: Decision) -> list[str]:
     """The reason; the fault that it begins with stands among the facts."""
     said = decision.reason.removeprefix(f"{decision.fault}: ")
     return paragraph(f"{said[:1].upper()}{said[1:]}.")
-
-
-def _missing(history: History) -> str:
-    """What there was none of, at the last try."""
-    results = [turn.result for turn in history.turns if turn.result is not None]
-    missing = [found.evidence["no_capacity"] for found in results if "no_capacity" in found.evidence]
-    return f"a machine ({missing[-1]})" if missing else "a machine"
 
 
 def _compose_breaker(history: History, decision: Decision, reading: Reading) -> Notification:
