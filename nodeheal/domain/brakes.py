@@ -54,6 +54,9 @@ def held_back(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
         return say.hand_over(
             Escalation.HELD_IN_THE_MIDDLE, f"{fault.title}: {held} since the recovery began; nothing more is done"
         )
+    if (answer := seen.approvals.get(fault.action)) is not None and answer.outcome is Outcome.DONE:
+        told = f"{fault.title}: {answer.reason}, but {held}; nothing was done, although nodeheal would {would}"
+        return say.hand_over(Escalation.HELD_IN_THE_MIDDLE, told)  # like a no: the fault is there, and somebody asked
     told = f"{fault.title}: {held}; in act mode nodeheal would {would}"
     cause = correlate.common_cause(fault, say.history, say.policy)  # a storm that is only observed is one email, too
     return say.close(Ending.OBSERVED_ONLY, told, is_held_back=True, page_key=cause.key if cause else None)
@@ -145,7 +148,8 @@ def out_of_date(say: Spell, seen: Progress, case: Case) -> Decision | None:
     elif seen.has_waited and around.good_since is not None and around.good_since > last_seen_at:
         told = "the node has passed its diagnostics since"
     elif Awaited.BREAKER in seen.waited and _is_stale(say, last_seen_at):
-        told = f"the breaker was reset, and it is older than {say.policy.breaker.stale_seconds} s"
+        allowed = say.policy.breaker.stale_seconds
+        told = f"it came {f'more than {allowed} s ' if allowed else ''}before the breaker was reset"
         key = correlate.reset_key(around.pool)
     if not told:
         return None

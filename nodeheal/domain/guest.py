@@ -10,6 +10,7 @@ from nodeheal.domain.incident import TimelineEntry
 
 # How the lines of a timeline about guests are named; the task's id follows.
 SEEN, STOPPED, STARTED = "guest-seen-", "guest-stopped-", "guest-started-"
+LEFT_TO_RUN = "is left to run"
 _YES = "yes"
 
 
@@ -64,6 +65,17 @@ def stopped_guests(timeline: Iterable[TimelineEntry]) -> list[Stopped]:
     told = {entry.entry_id: entry.data for entry in timeline}
     guests = [_LOADED.validate_json(data) for name, data in told.items() if name.startswith(SEEN) and data]
     return [_read(guest, told) for guest in guests]
+
+
+def left_guests(timeline: Iterable[TimelineEntry]) -> list[str]:
+    """The guests that an incident has left to run, as people know them, in order."""
+    left = [entry.text for entry in timeline if entry.entry_id.startswith(SEEN) and entry.text.endswith(LEFT_TO_RUN)]
+    return [text.removeprefix("task ").removesuffix(LEFT_TO_RUN).strip() for text in left]
+
+
+def restarts(timeline: Iterable[TimelineEntry]) -> list[str]:
+    """What became of each guest that was to be started again, in words."""
+    return [entry.text for entry in timeline if entry.entry_id.startswith(STARTED)]
 
 
 def dumped(guest: Guest) -> str:

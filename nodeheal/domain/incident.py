@@ -5,8 +5,9 @@ from datetime import datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Ending, Family, IncidentState
+from nodeheal.contract.vocabulary import Ending, Family, IncidentState, Verdict
 from nodeheal.domain.surroundings import Surroundings
 
 # How the entries begin that say that another incident has left its job to this one.
@@ -67,6 +68,12 @@ class History:
     def is_heir_of_job(self) -> bool:
         """Whether another incident counts on this one to bring their job back."""
         return any(entry.entry_id.startswith(JOB_LEFT) for entry in self.timeline)
+
+    @property
+    def is_drill(self) -> bool:
+        """Whether all that is wrong was injected. One fault beside it that nobody injected makes it the real thing."""
+        wrong = [event for event in self.events if event.verdict is not Verdict.OK]
+        return all(DRILL_MARK in event.evidence for event in (self.incident.root, *wrong))
 
 
 def incident_id_of(event: HealthEvent) -> str:

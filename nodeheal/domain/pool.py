@@ -32,6 +32,12 @@ class Pool:
         """The pool with its breaker closed by a human, for a reason."""
         return replace(self, breaker_opened_at=None, breaker_why="", breaker_reset_at=now, breaker_reset_why=why)
 
+    @property
+    def breaker_reset(self) -> tuple[str, str]:
+        """Who has reset the breaker last, and why. An operator's reason begins with a name; empty: not said."""
+        who, _, why = self.breaker_reset_why.partition(": ")
+        return (who, why) if why else ("", who)
+
     def why_paused(self, now: datetime) -> str:
         """Why nothing is to be touched now, in words; empty: it is not paused."""
         if self.paused_until is None or self.paused_until <= now:

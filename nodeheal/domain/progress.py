@@ -22,8 +22,13 @@ class Rung:
     result: StepResult
     disproven: str = ""  # why it did not help, once that is known
 
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return _NAMES[self.action]
+
     def __str__(self) -> str:
-        name = _NAMES[self.action]
+        name = self.name
         if self.result.outcome is Outcome.TIMED_OUT:
             return f"the {name} was begun and not seen to end ({self.result.reason})"
         if self.result.outcome is not Outcome.DONE:

@@ -6,6 +6,7 @@ from nodeheal.contract.steps import StepResult
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.ports import Ports
+from nodeheal.services.consequences import why_paused
 from nodeheal.services.recorded_answer import answer_id, answered, recorded_answer
 from nodeheal.services.steps import resume
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key
@@ -37,7 +38,17 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
     was_waiting = resume(ports, wait, answered(StepResult.model_validate_json(wait.result_json), first, ports))
     if not is_first:
         return _refuse(question, answer, who, f"it was answered before: {first.text}", ports)
-    return Answered(True, said) if was_waiting else _at_the_last_moment(question, entry, answer, who, ports)
+    if not was_waiting:
+        return _at_the_last_moment(question, entry, answer, who, ports)
+    return Answered(True, f"{said}{_but(question, answer, ports)}")
+
+
+def _but(question: Question, answer: Answer, ports: Ports) -> str:
+    """What keeps a yes from being carried out. It is on record, and whoever said it knows at once."""
+    paused = why_paused(ports.incidents.history(question.incident_id).incident, ports)
+    if answer is Answer.refuse or not paused:
+        return ""
+    return f"; but {paused}, so nothing is done: the incident goes to a human"
 
 
 def open_question(incident_id: str, ports: Ports) -> Question:

@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Ending, Escalation, NodeState, Outcome, Phase, Step
+from nodeheal.contract.vocabulary import Ending, Escalation, Outcome, Phase, Step
+from nodeheal.domain.counted import counted
 from nodeheal.domain.incident import History
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.node import Node
 from nodeheal.domain.progress import Progress
 from nodeheal.domain.reading import NOWHERE, Reading
-from nodeheal.services.layout import command, field, link, paragraph, plain, quoted
+from nodeheal.services.compose_guests import fate_of_guests
+from nodeheal.services.compose_needed import needed
+from nodeheal.services.layout import field, link, paragraph, plain, quoted
 
 _WORDS = {
     Ending.RECOVERED: "recovered",
@@ -27,28 +30,58 @@ def compose(
     """One email for one ending of one incident. Sending it twice is folded by its key."""
     incident, ending = history.incident, decided.ending or Ending.HANDED_TO_A_HUMAN
     is_human = ending is Ending.HANDED_TO_A_HUMAN
-    is_down = " is down" if seen.has_stopped_job else ""
-    job = f", {incident.job_id}{is_down}" if incident.job_id else ""
+    job = f", {incident.job_id}{_how_the_job_is(seen, ending)}" if incident.job_id else ""
     return letter(
         history,
-        subject=f"[nodeheal] {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}",
+        subject=f"{heading(history)} {_WORDS[ending]}: {incident.node_id}{job}: {decided.fault}",
         key=decided.page_key or f"{incident.incident_id}/{ending}",
         parts=[
             _head(history, seen, decided),
-            _needed(history, seen, decided, node),
+            needed(history, seen, decided, node),
             told_by(history, decided, reading),
         ],
-        severity="PAGE" if is_human and not _can_wait_until_morning(history, decided) else "INFO",
+        severity="PAGE" if is_human and not _can_wait_until_morning(history, seen, decided) else "INFO",
         escalation=decided.escalation,
     )
 
 
-def _can_wait_until_morning(history: History, decided: Decision) -> bool:
-    """The job runs on a spare and only the broken node is left; or an operator has just asked for it."""
+def _how_the_job_is(seen: Progress, ending: Ending) -> str:
+    """A subject is read alone: it must not sound as if the job ran again, or as if it were down."""
+    if seen.has_stopped_job:
+        return " is down"
+    if seen.job_is_left_to and seen.job_is_down:
+        return " still down"  # another incident brings it back
+    return " runs again" if _is_back(seen) and ending is Ending.HANDED_TO_A_HUMAN else ""
+
+
+def _is_back(seen: Progress) -> bool:
+    """Whether this has brought the job back, and it runs."""
+    is_done = seen.restart is not None and seen.restart.outcome is Outcome.DONE
+    return is_done and not seen.job_is_down and not seen.job_is_over
+
+
+def _runs_again(history: History, seen: Progress) -> str:
+    incident = history.incident
+    where = f"with {seen.replacement} in place of {incident.node_id}" if seen.replacement else "on the same nodes"
+    return f"{incident.job_id} runs again, {where}."
+
+
+def _can_wait_until_morning(history: History, seen: Progress, decided: Decision) -> bool:
+    """The job runs on a spare and only the broken node is left; or an operator has just asked for it; or it is a drill.
+
+    Of a drill, only what it has left behind is real: a node out of service, a job that is down.
+    """
     is_by_hand = history.incident.root.code == OPERATOR_REQUEST
+    if history.is_drill and not seen.is_isolated and not seen.has_stopped_job:
+        return True
     return decided.escalation is Escalation.BROKEN_NODE_LEFT or (
         is_by_hand and decided.escalation is Escalation.ISOLATED_AS_ASKED
     )
+
+
+def heading(history: History) -> str:
+    """What the subject of every email about the incident begins with."""
+    return "[nodeheal] drill:" if history.is_drill else "[nodeheal]"
 
 
 def letter(
@@ -83,20 +116,40 @@ def fit_subject(subject: str) -> str:
 
 
 def _head(history: History, seen: Progress, decided: Decision) -> list[str]:
-    tried = "; ".join(filter(None, [seen.told(), seen.restart.reason if seen.restart else ""]))
+    tried = "; ".join(filter(None, [seen.told(), _tried_in_vain(seen), seen.restart.reason if seen.restart else ""]))
     answers = [line for answer in seen.approvals.values() for line in field("Answered", answer.reason)]
     facts = facts_of(history, decided)
-    return [*paragraph(decided.reason), "", *facts, *field("Tried", tried or "nothing"), *answers]
+    is_news = _is_back(seen) and decided.ending is not Ending.RECOVERED
+    again = paragraph(_runs_again(history, seen)) if is_news else []
+    return [
+        *paragraph(decided.reason),
+        *again,
+        "",
+        *facts,
+        *field("Tried", tried or "nothing"),
+        *answers,
+        *fate_of_guests(history, seen),
+    ]
+
+
+def _tried_in_vain(seen: Progress) -> str:
+    """The tries of a replacement for which there was no machine: they are no rung that was climbed."""
+    if seen.missing is None or not seen.capacity_tries or seen.replacement:
+        return ""
+    times = counted(seen.capacity_tries, "time", "times")
+    return f"a replacement, {times}, without success ({seen.missing.reason})"
 
 
 def facts_of(history: History, decided: Decision) -> list[str]:
     """What every email says of an incident: where, what, with whose job, and why that is taken so."""
     incident = history.incident
     on = f" on {incident.root.component}" if incident.root.component else ""
+    drill = history.is_drill
     return [
         *field("Node", f"{incident.node_id} (pool {incident.pool})"),
         *field("Fault", f"{decided.fault}{on}"),
         *quoted("Evidence", incident.root.evidence),
+        *(field("Drill", "an operator has injected this fault. What is done about it is real.") if drill else []),
         *_saved(history),
         *field("Job", incident.job_id or "none of ours"),
         *field("Why", decided.why),
@@ -112,34 +165,6 @@ def _saved(history: History) -> list[str]:
             late = "" if result.outcome is Outcome.DONE else " (not seen to arrive in time; look there)"
             told += [link("Saved", f"{result.evidence['link']}{late}"), link("", result.evidence.get("console", ""))]
     return told
-
-
-def _needed(history: History, seen: Progress, decided: Decision, node: Node) -> list[str]:
-    incident, ending = history.incident, decided.ending or Ending.HANDED_TO_A_HUMAN
-    if ending is Ending.RECOVERED:
-        return field("Needed", "nothing.")
-    if ending is Ending.OBSERVED_ONLY:
-        if decided.is_held_back and seen.has_waited:
-            told = f"{incident.node_id} was dropped unproven: look at it, or have it rebooted and proven with:"
-            return [*field("Needed", told), command(f"nodeheal nodes reboot {incident.node_id} --why ...")]
-        return field("Needed", "nothing now; nodeheal has touched nothing.")
-    needed = []
-    if node.state is NodeState.QUARANTINED:
-        out = f"{node.node_id} is out of service and stays so, and keeps its slot of the disruption budget"
-        needed += [
-            *field("Needed", f"{out} of pool {incident.pool}. Repair it, or retire it, and say so with one of:"),
-            command(f"nodeheal nodes release {node.node_id} --why ..."),
-            command(f"nodeheal nodes retire {node.node_id} --why ..."),
-        ]
-    if seen.has_stopped_job and incident.job_id:
-        needed += field("Needed", f"{incident.job_id} is stopped. Start it again when it has enough healthy nodes.")
-    needed = needed or field("Needed", f"look at {node.node_id}; nodeheal has left it and its job as they were.")
-    if node.state not in OUT_OF_SERVICE:
-        needed += [
-            *field("Closed", "when you have seen to it, with:"),
-            command(f"nodeheal incidents close {incident.incident_id} --why ..."),
-        ]
-    return needed
 
 
 def told_by(history: History, decided: Decision, reading: Reading, code: Escalation | None = None) -> list[str]:

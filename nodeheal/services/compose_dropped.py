@@ -13,6 +13,7 @@ def compose_dropped(history: History, decided: Decision, pool: Pool, reading: Re
     """The first that is dropped tells of all: the others are folded into this one."""
     incident = history.incident
     job = f" ({incident.job_id})" if incident.job_id else ""
+    who, why = pool.breaker_reset
     told = (
         f"The breaker of pool {pool.name} was reset. What had waited for that and was too old by then is closed, one "
         "incident for each node: nothing was done to these nodes, and nobody has proven them. What was fresh enough "
@@ -27,7 +28,8 @@ def compose_dropped(history: History, decided: Decision, pool: Pool, reading: Re
             [
                 *field("Pool", pool.name),
                 *(field("Reset", f"{pool.breaker_reset_at:%Y-%m-%d %H:%M:%S} UTC") if pool.breaker_reset_at else []),
-                *field("By", pool.breaker_reset_why or "not said"),
+                *field("By", who or "not said"),
+                *field("Why", why or "not said"),
                 *field("One of it", f"{incident.node_id}{job}: {decided.reason}"),
             ],
             [

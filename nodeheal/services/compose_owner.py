@@ -5,14 +5,14 @@ from datetime import timedelta
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Phase
+from nodeheal.contract.vocabulary import Action, Outcome, Phase
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.incident import History
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.owner import Owner
 from nodeheal.domain.progress import Progress
 from nodeheal.services.ask_for_checkpoint import ASKED
-from nodeheal.services.compose import fit_subject
+from nodeheal.services.compose import fit_subject, heading
 from nodeheal.services.layout import field, paragraph, quoted
 
 NODES_NAMED = 8
@@ -54,12 +54,13 @@ def compose_runs_again(about: About) -> Notification:
     down = _lasting(since - about.history.incident.root.observed_at)
     nodes = [task.node_id for task in about.run.tasks]
     where = ", ".join(nodes[:NODES_NAMED]) + (f" and {len(nodes) - NODES_NAMED} more" if nodes[NODES_NAMED:] else "")
+    lost = "what it had computed after that checkpoint. Its log says at which step it goes on."
     told = f"your job {about.job.job_id} runs again since {since:%Y-%m-%d %H:%M:%S} UTC. It stood still for {down}. "
     body = [
         *paragraph(f"{told}It goes on from its last checkpoint, as run {about.run.number}, on {where}."),
         "",
         *field("Why", f"{_what_broke(about)} {_what_was_done(about)}"),
-        *field("Lost", "what it had computed after that checkpoint. Its log says at which step it goes on."),
+        *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
         *_needed_after_restart(about),
     ]
     return _letter(about, Phase.RUNS_AGAIN, "runs again, from its last checkpoint", body)
@@ -67,6 +68,7 @@ def compose_runs_again(about: About) -> Notification:
 
 def compose_handed_over(about: About, decided: Decision) -> Notification:
     """It is down, and no recovery brings it back."""
+    lost = "what it had computed since its last checkpoint; the checkpoints are as they were."
     need = "nothing now: the operators have been told. They bring it back when it has enough healthy nodes."
     if about.is_the_programs:
         need = "look for the cause in your program first; then start it again. The operators have been told as well."
@@ -75,7 +77,7 @@ def compose_handed_over(about: About, decided: Decision) -> Notification:
         "",
         *field("Why", decided.reason),
         *(quoted("Evidence", about.fault.event.evidence) if about.is_the_programs else []),
-        *field("Lost", "what it had computed since its last checkpoint; the checkpoints are as they were."),
+        *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
         *field("Needed", need),
     ]
     return _letter(about, Phase.HANDED_OVER, "is down, and is not started again by itself", body)
@@ -91,7 +93,7 @@ def _letter(about: About, phase: Phase, what: str, body: list[str]) -> Notificat
     ]
     return Notification(
         key=f"owner/{job.job_id}/{about.run.number}/{phase}",
-        subject=fit_subject(f"[nodeheal] {job.job_id} {what}"),
+        subject=fit_subject(f"{heading(about.history)} {job.job_id} {what}"),
         body="\n".join([*greeting, *body, *ending]),
         severity="INFO",
         pool=incident.pool,
@@ -108,7 +110,8 @@ def _what_broke(about: About) -> str:
         return f"At {at} an operator took its node {root.node_id} in hand."
     if about.is_the_programs:
         return f"At {at} its part on {root.node_id} broke off: {title}."
-    return f"At {at} its node {root.node_id} broke down: {title}."
+    drill = " That is a drill: an operator has injected this fault." if about.history.is_drill else ""
+    return f"At {at} its node {root.node_id} broke down: {title}.{drill}"
 
 
 def _why_all(run: Run) -> str:
@@ -127,7 +130,27 @@ def _what_was_done(about: About) -> str:
         return "It was started again where it was."
     if about.seen.replacement:
         return f"{about.seen.replacement} has taken its place, after passing its diagnostics."
-    return f"The node {'was rebooted and ' if about.seen.tried else ''}has passed its diagnostics since."
+    return f"The node {_healed_by(about.seen)}has passed its diagnostics since."
+
+
+def _healed_by(seen: Progress) -> str:
+    """What was done to the node that runs it again. A rung that did not go through has healed nothing."""
+    last = seen.tried[-1] if seen.tried else None
+    if last is None or last.result.outcome is not Outcome.DONE:
+        return ""
+    if last.action is not Action.STOP_START:
+        return "was rebooted and "
+    first = "could not be mended by a reboot. It " if any(r.action is Action.REBOOT for r in seen.tried) else ""
+    return f"{first}was stopped and started, on another host, and "
+
+
+def _lost_with_the_host(about: About) -> str:
+    """What no checkpoint brings back: a stop takes the disks that belong to the host."""
+    node_id = about.history.incident.root.node_id
+    stops = [rung for rung in about.seen.tried if rung.action is Action.STOP_START]
+    is_stopped = any(rung.result.outcome is not Outcome.REFUSED for rung in stops)
+    is_gone = is_stopped or about.seen.has_new_machine
+    return f" What lay on the own disks (instance store) of {node_id} is gone." if is_gone else ""
 
 
 def _needed_after_restart(about: About) -> list[str]:

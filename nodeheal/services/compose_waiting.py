@@ -10,7 +10,8 @@ from nodeheal.contract.vocabulary import Awaited, Escalation, Phase
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.incident import History
 from nodeheal.domain.reading import NOWHERE, Reading
-from nodeheal.services.compose import facts_of, letter, told_by
+from nodeheal.services.compose import facts_of, heading, letter, told_by
+from nodeheal.services.compose_needed import missing
 from nodeheal.services.layout import command, field, link, paragraph
 
 _YES_NO = {Answer.approve: "yes", Answer.refuse: "no"}
@@ -35,7 +36,7 @@ def compose_question(
     commands = [command(f"nodeheal {answer} {incident.incident_id} --why ...") for answer in Answer]
     return letter(
         history,
-        subject=f"[nodeheal] approve? {incident.node_id}{job}: {decision.fault}",
+        subject=f"{heading(history)} approve? {incident.node_id}{job}: {decision.fault}",
         key=f"{incident.incident_id}/approval/{request.turn}",
         parts=[
             [*paragraph(decision.reason), "", *facts_of(history, decision)],
@@ -43,7 +44,7 @@ def compose_question(
             [*field("Needed", silence), "", *links, "", *field("Or", "one of:"), *commands],
             told_by(history, decision, reading, code),
         ],
-        severity="PAGE",
+        severity="INFO" if history.is_drill else "PAGE",
         phase=Phase.ASKS,
         escalation=code,
     )
@@ -71,12 +72,12 @@ def _compose_capacity(history: History, decision: Decision, due: datetime, readi
     again += f" kind, or to name others in `replacement` of pool {incident.pool}. Or give the node up:"
     return letter(
         history,
-        subject=f"[nodeheal] no capacity: {incident.node_id} waits for a replacement",
+        subject=f"{heading(history)} no capacity: {incident.node_id} waits for a replacement",
         key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
         parts=[
             [*_without_fault(decision), "", *facts_of(history, decision)],
             [
-                *field("Needed", f"{_missing(history)}. {again}"),
+                *field("Needed", f"{missing(history)}. {again}"),
                 command(f"nodeheal nodes retire {incident.node_id} --why ..."),
             ],
             told_by(history, decision, reading, code),
@@ -93,7 +94,7 @@ def _compose_turn(history: History, decision: Decision, due: datetime, reading: 
     needed = f"nothing; it is tried again at {due:%Y-%m-%d %H:%M:%S} UTC. How many nodes of pool {incident.pool} may be"
     return letter(
         history,
-        subject=f"[nodeheal] in turn: {incident.node_id} waits for other replacements",
+        subject=f"{heading(history)} in turn: {incident.node_id} waits for other replacements",
         key=decision.page_key or f"{incident.incident_id}/{decision.awaits}",
         parts=[
             [*_without_fault(decision), "", *facts_of(history, decision)],
@@ -109,13 +110,6 @@ def _without_fault(decision: Decision) -> list[str]:
     """The reason; the fault that it begins with stands among the facts."""
     said = decision.reason.removeprefix(f"{decision.fault}: ")
     return paragraph(f"{said[:1].upper()}{said[1:]}.")
-
-
-def _missing(history: History) -> str:
-    """What there was none of, at the last try."""
-    results = [turn.result for turn in history.turns if turn.result is not None]
-    missing = [found.evidence["no_capacity"] for found in results if "no_capacity" in found.evidence]
-    return f"a machine ({missing[-1]})" if missing else "a machine"
 
 
 def _compose_breaker(history: History, decision: Decision, reading: Reading) -> Notification:

@@ -1,11 +1,14 @@
 """What a human's yes and no do, in words: who answers at night must know whose work it stops."""
 
+from dataclasses import replace
+
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Run
 from nodeheal.domain.node import OUT_OF_SERVICE
+from nodeheal.domain.surroundings import Surroundings
 from nodeheal.ports import Ports
 from nodeheal.services.stop_gang import current_run, may_write
 
@@ -21,7 +24,18 @@ _LOST = "What it has computed since its last checkpoint is lost;"
 
 def meant_by(asked: Decision, incident: Incident, ports: Ports) -> dict[Answer, str]:
     """What each answer does, as things are now."""
-    return {Answer.approve: _of_yes(asked, incident, ports), Answer.refuse: _of_no(incident, ports)}
+    paused = why_paused(incident, ports)
+    held = f"Nothing while it lasts: {paused}. Else: " if paused else ""
+    return {Answer.approve: f"{held}{_of_yes(asked, incident, ports)}", Answer.refuse: _of_no(incident, ports)}
+
+
+def why_paused(incident: Incident, ports: Ports) -> str:
+    """Which pause keeps a yes from being carried out now, in words; empty: none."""
+    node, pool = ports.nodes.get(incident.node_id), ports.pools.get(incident.pool)
+    around = Surroundings(pool=pool)
+    if node is not None:
+        around = replace(around, node_paused_until=node.paused_until, node_paused_why=node.paused_why)
+    return around.why_paused(incident.node_id, ports.clock())
 
 
 def _of_yes(asked: Decision, incident: Incident, ports: Ports) -> str:

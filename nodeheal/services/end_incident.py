@@ -9,6 +9,7 @@ from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeSt
 from nodeheal.domain.correlate import is_dropped_by_reset
 from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.guest import stopped_guests
 from nodeheal.domain.incident import History, Incident, fingerprint
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
@@ -59,6 +60,8 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
 def _email(history: History, seen: Progress, decided: Decision, node: Node, ports: Ports) -> Notification:
     if is_dropped_by_reset(decided.page_key):
         return compose_dropped(history, decided, ports.pools.get(node.pool), ports.reading)
+    if stopped_guests(history.timeline):
+        history = ports.incidents.history(history.incident.incident_id)  # with what was started again just now
     return compose(history, seen, decided, node, ports.reading)
 
 

@@ -8,7 +8,7 @@ Services are left alone: ECS places their tasks elsewhere by itself once a node 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotFound, PlacementRefused
-from nodeheal.domain.guest import SEEN, STARTED, STOPPED, Guest, answered, dumped, stopped_guests
+from nodeheal.domain.guest import LEFT_TO_RUN, SEEN, STARTED, STOPPED, Guest, answered, dumped, stopped_guests
 from nodeheal.domain.incident import History, TimelineEntry
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
@@ -82,7 +82,7 @@ def _note(request: StepRequest, entry_id: str, text: str, ports: Ports, data: st
 
 
 def _first_words(guest: Guest, is_left: bool) -> str:
-    return f"task {guest} {'is left to run' if is_left else 'is stopped, to be started again'}"
+    return f"task {guest} {LEFT_TO_RUN if is_left else 'is stopped, to be started again'}"
 
 
 def _data(guest: Guest, left: list[Guest]) -> str:

@@ -9,7 +9,7 @@ from nodeheal.contract.vocabulary import Awaited, Phase
 from nodeheal.domain.incident import History, TimelineEntry
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.compose import fit_subject
+from nodeheal.services.compose import fit_subject, heading
 from nodeheal.services.layout import command, field, link, paragraph
 
 LATE = "late_machine"  # a wait without a workflow, by the broken node's id; it stands in its group's line
@@ -70,7 +70,7 @@ def _compose(history: History, new: Node, text: str, ports: Ports) -> Notificati
     ]
     return Notification(
         key=f"{incident.incident_id}/late/{new.node_id}",
-        subject=fit_subject(f"[nodeheal] late: {new.node_id} has come up for {incident.node_id}"),
+        subject=fit_subject(f"{heading(history)} late: {new.node_id} has come up for {incident.node_id}"),
         body="\n".join(body),
         severity="INFO",
         pool=incident.pool,

@@ -12,6 +12,7 @@ from nodeheal.contract.vocabulary import Action, Escalation, NodeState, Outcome,
 from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
 from nodeheal.services import approval_page
 from nodeheal.services.answer_approval import _at_the_last_moment, answer_approval, open_question
+from nodeheal.services.brakes import pause_pool
 from nodeheal.services.consequences import meant_by
 from nodeheal.services.look_once import look_once
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key, wait_for_approval
@@ -61,6 +62,43 @@ class Asked(Incident):
 
     def told(self) -> list[str]:
         return [entry.text for entry in self.ports.incidents.history(self.id).timeline if entry.kind == "answer"]
+
+
+def paused(it: Incident) -> None:
+    pause_pool("demo", 7_200, "bob: new driver", it.ports)
+
+
+def test_a_yes_in_a_paused_pool_goes_on_record_and_is_said_to_do_nothing() -> None:
+    it = Asked()
+    paused(it)
+
+    page = approval_page.question(it.ports.incidents.history(it.id), it.question.turn, Answer.approve, it.ports)
+    taken, text = it.answer(Answer.approve, why="go")
+
+    assert taken
+    assert text.startswith("approved by ada: go; but pool demo is paused until 2026-03-01 05:00 UTC (bob: new driver)")
+    assert "Nothing while it lasts: pool demo is paused until" in page
+    assert it.told() == ["approved by ada: go"]
+
+
+def test_a_no_in_a_paused_pool_is_as_good_as_ever() -> None:
+    it = Asked()
+    paused(it)
+
+    assert it.answer(Answer.refuse) == (True, "refused by ada")
+
+
+def test_a_yes_that_a_pause_annuls_leaves_the_broken_node_to_a_human() -> None:
+    it = Asked()
+    paused(it)
+    it.answer(Answer.approve, why="go")
+    it.resumed()
+
+    decided = it.request().decision
+
+    assert decided.escalation is Escalation.HELD_IN_THE_MIDDLE
+    assert "approved by ada: go, but pool demo is paused until 2026-03-01 05:00 UTC (bob: new driver)" in decided.reason
+    assert "in act mode" not in decided.reason
 
 
 # Links

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Family, NodeState, Outcome, Phase, Step
@@ -19,7 +20,8 @@ from nodeheal.services.compose import compose, fit_subject
 from nodeheal.services.compose_waiting import compose_question, compose_waiting
 from nodeheal.services.layout import WIDTH, plain
 from tests.unit.builders import NOW, node, xid
-from tests.unit.test_decide import Story
+from tests.unit.test_decide import SPARE, Story
+from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_runbooks import must_parse
 
 HUMAN = Ending.HANDED_TO_A_HUMAN
@@ -316,3 +318,98 @@ def test_a_long_story_is_told_with_its_beginning_and_its_end() -> None:
     assert ("line 0." in body, "line 9." in body, "line 10." in body) == (True, True, False)
     assert ("line 69." in body, "line 70." in body, "line 99." in body) == (False, True, True)
     assert "(60 more lines: the incident has them all)" in body
+
+
+# Drills ---------------------------------------------------------------------------------------------------------------
+
+
+def drilled(code: int = 79) -> Story:
+    return spoken(Story(xid(code, evidence=f"NVRM: Xid 79 {DRILL_MARK}")), f"NVRM: Xid 79 {DRILL_MARK}")
+
+
+def test_every_email_about_a_drill_says_so_at_its_beginning() -> None:
+    mails = [
+        mail_of(drilled(), Ending.RECOVERED, node()),
+        mail_of(drilled(999), HUMAN, node()),
+        question(drilled()),
+        waiting(drilled(74), Awaited.CAPACITY),
+        waiting(drilled(74), Awaited.REPLACEMENT),
+    ]
+
+    assert all(mail.subject.startswith("[nodeheal] drill: ") for mail in mails)
+    assert all("an operator has injected this fault" in mail.body for mail in mails)
+
+
+def test_a_drill_pages_only_for_what_it_has_really_left_behind() -> None:
+    untouched = mail_of(drilled(999), HUMAN, node())
+    gone = mail_of(drilled().isolated().then(Outcome.TIMED_OUT, "no new boot id"), HUMAN, node())
+
+    assert (untouched.severity, question(drilled()).severity, gone.severity) == ("INFO", "INFO", "PAGE")
+    assert question(Story(xid(79))).severity == "PAGE"
+
+
+def test_a_fault_that_nobody_injected_beside_a_drill_is_the_real_thing() -> None:
+    mail = mail_of(drilled(999).reports(xid(999, event_id="real")), HUMAN, node())
+
+    assert mail.subject.startswith("[nodeheal] needs a human")
+    assert mail.severity == "PAGE"
+
+
+def test_the_page_of_an_open_breaker_is_about_the_pool_and_never_a_drill() -> None:
+    mail = waiting(drilled(), Awaited.BREAKER)
+
+    assert mail.subject.startswith("[nodeheal] breaker open")
+    assert mail.severity == "PAGE"
+
+
+# How the job is -------------------------------------------------------------------------------------------------------
+
+
+def test_a_recovered_node_whose_job_another_incident_brings_back_is_not_told_as_a_job_that_runs() -> None:
+    left = {"left_to": "inc-2"}
+    story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.REFUSED, evidence=left)
+    seen = read_progress(story.history, story.policy)
+
+    seen.job_is_down = True
+    mail = compose(story.history, seen, story.next(), node())
+
+    assert mail.subject.startswith("[nodeheal] recovered: mi-0a1b2c3d4e5f60718, llama still down: XID 79")
+
+
+def test_a_broken_node_that_is_left_while_its_job_runs_again_says_where_it_runs() -> None:
+    story = Story(xid(74)).isolated().swapped().passed().then(Outcome.DONE, "llama restarted")
+
+    mail = mail_of(story, HUMAN, node(state=NodeState.QUARANTINED))
+
+    assert mail.subject.startswith("[nodeheal] needs a human: mi-0a1b2c3d4e5f60718, llama runs again: XID 74")
+    assert f"llama runs again, with {SPARE} in place of mi-0a1b2c3d4e5f60718." in mail.body
+
+
+def test_a_job_that_has_stopped_once_more_is_not_said_to_run() -> None:
+    story = Story(xid(74)).isolated().swapped().passed().then(Outcome.DONE, "llama restarted")
+    seen = read_progress(story.history, story.policy)
+
+    seen.job_is_down = True
+    mail = compose(story.history, seen, story.next(), node(state=NodeState.QUARANTINED))
+
+    assert "runs again" not in mail.subject
+
+
+def test_a_want_of_capacity_that_never_ended_says_what_was_tried_what_is_missing_and_how_the_job_runs_again() -> None:
+    once = with_policy(capacity={"tries": 2})
+    short = {"no_capacity": "p5.48xlarge in subnet-1: InsufficientInstanceCapacity"}
+    story = Story(xid(74), policy=once).isolated().then(Outcome.REFUSED, "no machine is to be had", evidence=short)
+    story = story.then(Outcome.TIMED_OUT).then(Outcome.REFUSED, "no machine is to be had", evidence=short)
+
+    decided = story.next()
+    mail = compose(
+        story.history, read_progress(story.history, once), decided, node(state=NodeState.QUARANTINED), READING
+    )
+    flat = " ".join(mail.body.split())
+
+    assert decided.escalation is Escalation.NO_CAPACITY
+    assert "Tried a replacement, 2 times, without success (no machine is to be had)" in flat
+    assert "Needed a machine (p5.48xlarge in subnet-1: InsufficientInstanceCapacity), in place of mi-" in flat
+    assert "llama is stopped. Start it again, the way it was first started" in flat
+    assert "\n             nodeheal nodes list demo" in mail.body
+    assert sum(line.startswith("Needed ") for line in mail.body.split("\n")) == 1

@@ -50,6 +50,34 @@ def test_by_default_the_tasks_of_others_are_named_and_left_to_run() -> None:
     assert guests_of(cluster).started == []
 
 
+def test_one_that_was_left_to_run_and_ended_with_the_reboot_is_said_to_need_its_owner() -> None:
+    cluster = cluster_with_guests(ACT)
+
+    cluster.reports(xid(79))
+
+    told = email_of(cluster)
+    assert "task notebook:1 (2222, started by somebody) was left to run and ended with the reboot; its owner" in told
+    assert "Needed tell the owners of the tasks of others that ended" in told
+    assert "Needed nothing" not in told
+
+
+def test_one_on_a_node_that_a_spare_has_replaced_unrebooted_still_runs() -> None:
+    cluster = cluster_with_guests(ACT)
+
+    cluster.reports(xid(74))
+
+    assert "was left to run, and nodeheal has done nothing that would end it" in email_of(cluster)
+    assert "tell the owners" not in email_of(cluster)
+
+
+def test_the_email_names_what_was_started_again_before_it_was_written() -> None:
+    cluster = cluster_with_guests()
+
+    cluster.reports(xid(79))
+
+    assert f"task nightly-eval:3 (1111, started by cron) was started again on {BROKEN}." in email_of(cluster)
+
+
 def test_where_the_pool_says_so_a_task_whose_owner_agrees_is_stopped_and_started_again_on_its_node() -> None:
     cluster = cluster_with_guests()
 

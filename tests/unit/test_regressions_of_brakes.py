@@ -54,7 +54,7 @@ def dropped_by_a_reset() -> FakeCluster:
 
     def an_hour_later() -> None:
         cluster.clock.advance(3_600)
-        reset_breaker("demo", "the switch was replaced", cluster.ports)
+        reset_breaker("demo", "ada: the switch was replaced: port 7", cluster.ports)
 
     cluster.on_wait = an_hour_later
     cluster.reports(xid(79))
@@ -69,13 +69,28 @@ def test_what_a_reset_drops_is_told_once_and_as_a_thing_of_the_pool() -> None:
 
     assert dropped.subject == "[nodeheal] breaker reset: pool demo: what was stale by then is dropped"
     assert dropped.severity == "INFO"
-    assert "By the switch was replaced" in words
+    assert "By ada Why the switch was replaced: port 7" in words
+    assert "XID 79 (GPU has fallen off the bus): it came more than 600 s before the breaker was reset; it" in words
     assert "Reset 2026-03-01 04:00:00 UTC" in words
     assert "nothing was done to these nodes, and nobody has proven them" in words
     assert f"One of it {A} (llama): XID 79" in words
     for line in ("incidents list --pool demo --state closed --since 1d", "nodes reboot NODE --why ..."):
         assert f"nodeheal {line}" in dropped.body
         must_parse(line.split())
+
+
+def test_a_reset_of_which_only_the_reason_is_known_has_no_name() -> None:
+    assert OPEN.reset("looked at", NOW).breaker_reset == ("", "looked at")
+    assert OPEN.breaker_reset == ("", "")
+
+
+def test_where_nothing_older_than_the_reset_is_kept_the_reason_does_not_count_to_zero() -> None:
+    keeps_nothing = with_policy(breaker={"stale_seconds": 0})
+    story = waited(Story(xid(79), policy=keeps_nothing).amid(pool=OPEN), Outcome.DONE)
+
+    dropped = story.amid(pool=OPEN.reset("", LATER)).next()
+
+    assert dropped.reason.endswith("bus): it came before the breaker was reset; it is dropped")
 
 
 def test_another_reset_drops_under_another_key() -> None:
@@ -102,7 +117,7 @@ def test_what_else_is_well_on_the_node_makes_an_old_fault_no_fresher() -> None:
     decision = story.amid(pool=PoolBrakes("demo", breaker_reset_at=LATER)).next()
 
     assert decision.ending is Ending.OBSERVED_ONLY
-    assert "it is older than" in decision.reason
+    assert "it came more than 600 s before" in decision.reason
 
 
 def test_a_fault_that_came_again_shortly_before_the_reset_is_not_old() -> None:

@@ -8,11 +8,14 @@ import pytest
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Awaited, JobState, Outcome, Phase, Verdict
+from nodeheal.domain.case import read_case
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.owner import Owner, parse_owner
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports
+from nodeheal.services.compose_owner import About, compose_runs_again
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
@@ -24,7 +27,9 @@ from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.stop_gang import stop_gang
 from tests.unit.builders import ACT
+from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
+from tests.unit.test_rung_of_stop_start import broken, stopped
 from tests.unit.test_steps import A, B, C, Incident
 from tests.unit.test_two_nodes_of_one_job import OTHER
 
@@ -117,6 +122,37 @@ def test_the_second_email_says_how_long_it_stood_and_where_it_runs() -> None:
     assert f"It stood still for 1 min 0 s. It goes on from its last checkpoint, as run 2, on {A}, {B}." in words(letter)
     assert "The node was rebooted and has passed its diagnostics since." in words(letter)
     assert "Needed nothing." in words(letter)
+
+
+def runs_again(story: Story) -> str:
+    """The email to the owner when the story has brought the job back."""
+    it = Owned()
+    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
+    assert job is not None
+    assert run is not None
+    seen = read_progress(story.history, story.policy)
+    fault = read_case(story.history, story.policy).fault
+    return words(compose_runs_again(About(ADA, job, run, story.history, seen, fault)))
+
+
+def test_after_a_stop_and_start_no_reboot_is_claimed_to_have_helped_and_what_the_host_took_is_named() -> None:
+    story = stopped(broken().then(Outcome.TIMED_OUT, "no new boot id"), boot_id="boot-3").passed()
+
+    told = runs_again(story)
+
+    assert "The node could not be mended by a reboot. It was stopped and started, on another host, and has" in told
+    assert f"What lay on the own disks (instance store) of {A} is gone." in told
+    assert "was rebooted" not in told
+
+
+def test_a_stop_that_was_not_followed_by_a_start_has_taken_the_disks_too_and_a_refused_one_has_not() -> None:
+    rebooted = broken().rebooted().failed()
+    failed = stopped(rebooted, Outcome.FAILED, reason="no capacity to start it")
+    refused = stopped(broken().rebooted().failed(), Outcome.REFUSED, reason="its root is on its own disks")
+
+    assert "own disks (instance store)" in runs_again(failed.swapped().passed())
+    assert "own disks (instance store)" not in runs_again(refused.swapped().passed())
+    assert "own disks (instance store)" not in runs_again(broken().rebooted().passed())
 
 
 def test_a_spare_that_has_taken_over_is_named() -> None:
