@@ -18,6 +18,7 @@ from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, Ending, Family, JobState, NextRung
 from nodeheal.domain.catalog import find
+from nodeheal.domain.counted import counted
 from nodeheal.domain.incident import Incident, TimelineEntry
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
@@ -353,9 +354,9 @@ class Story:
             key = f"training-{line.run}-{line.event}"
             if line.event and line.run > 1 and key not in self._known:
                 self._known.add(key)
-                lost = self.told.step_at_fault - line.step
+                lost = lost_steps(self.told.step_at_fault - line.step)
                 turns = {
-                    "resumed": f"run {line.run} goes on from the checkpoint at step {line.step}: {lost} steps lost",
+                    "resumed": f"run {line.run} goes on from the checkpoint at step {line.step}: {lost}",
                     "finished": f"run {line.run} has reached the last step, {line.step}",
                 }
                 self._line(line.at, "training", turns.get(line.event, f"run {line.run} {line.event}"))
@@ -388,6 +389,13 @@ class Story:
                 raise StoryError(f"after {seconds:.0f} s it is not so that {what}; look at {self.sandbox.directory}")
             self._listen(self.told, "")
             time.sleep(POLL_SECONDS)
+
+
+def lost_steps(behind: int) -> str:
+    """In words. The checkpoint may be later than the fault: the job runs on until its node is isolated."""
+    if behind <= 0:
+        return "no steps lost"
+    return f"{counted(behind, 'step')} lost"
 
 
 def executions(sandbox: Sandbox) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ AGENT_SOURCE = "nodeheal.agent"
 CONTROL_SOURCE = "nodeheal.control"
 OPERATOR_SOURCE = "nodeheal.operator"  # what operators ask for by hand; nodes may not speak in its name
 OPERATOR_REQUEST = "operator_request"  # the code of such a request, in family host; its sub-code is the action
+INSTANCE_GONE = "instance_gone"  # the code of a machine that was stopped, or that is terminated
 
 NODE_HEALTH_REPORTED = "Node Health Reported"
 NODE_BOOTED = "Node Booted"

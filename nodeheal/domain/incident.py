@@ -5,7 +5,7 @@ from datetime import datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DRILL_MARK
+from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE
 from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState, Verdict
 from nodeheal.domain.surroundings import Surroundings
@@ -98,6 +98,9 @@ def fingerprint_of(family: Family, code: str, subcode: str | None, component: st
 
 def event_entry(event: HealthEvent) -> TimelineEntry:
     """The timeline's line for an event; the same event always makes the same entry."""
+    if event.code == INSTANCE_GONE and event.verdict is Verdict.OK:
+        text = f"{event.node_id}: its machine is {event.subcode}, as it may be: the node is out of service"
+        return TimelineEntry(event.observed_at, "event", f"event-{event.event_id}", text, event.model_dump_json())
     component = f" on {event.component}" if event.component else ""
     text = f"{event.node_id} reports {event.family.value.upper()} {event.code}{component}: {event.verdict}"
     return TimelineEntry(event.observed_at, "event", f"event-{event.event_id}", text, event.model_dump_json())

@@ -19,7 +19,6 @@ from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.layout import link
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.take_signal import take_draft
-from nodeheal.services.translate.ec2_state import INSTANCE_GONE
 from nodeheal.services.translate.foreign import Draft
 
 _NODES_TOLD = 50
@@ -120,7 +119,7 @@ def _departed(node: Node, gone: Answer, policy: RecoveryPolicy) -> Draft:
         instance_id=node.node_id,
         source=names.SWEEP_SOURCE,
         family=Family.host,
-        code=INSTANCE_GONE,
+        code=names.INSTANCE_GONE,
         subcode=gone.gone,
         key=f"{node.node_id}|{node.boot_id}|{gone.gone}",
         observed_at=_fell_silent_at(node, policy),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
+from nodeheal.contract.names import INSTANCE_GONE
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Verdict
 from nodeheal.domain.catalog import find
@@ -17,7 +18,6 @@ from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.steps import SAVE_TRIES, resume
 from nodeheal.services.stop_gang import current_run
-from nodeheal.services.translate.ec2_state import INSTANCE_GONE
 from nodeheal.services.translate.foreign import Draft
 
 _WORD = 128

@@ -70,6 +70,15 @@ def test_one_on_a_node_that_a_spare_has_replaced_unrebooted_still_runs() -> None
     assert "tell the owners" not in email_of(cluster)
 
 
+def test_one_on_a_node_that_never_came_back_may_have_ended() -> None:
+    cluster = cluster_with_guests(ACT)
+    cluster.node_returns = False
+
+    cluster.reports(xid(79))
+
+    assert "was left to run and may have ended with the reboot" in email_of(cluster)
+
+
 def test_the_email_names_what_was_started_again_before_it_was_written() -> None:
     cluster = cluster_with_guests()
 

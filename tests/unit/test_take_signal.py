@@ -229,8 +229,12 @@ def test_a_machine_that_we_took_out_of_service_ourselves_leaves_without_a_fault(
 
     assert take(ports, recorded("ec2_state_terminated")) == [Ingested.JOINED]
 
-    told = {event.code: event.verdict for event in ports.incidents.history(incident_id_of(fault)).events}
+    history = ports.incidents.history(incident_id_of(fault))
+    told = {event.code: event.verdict for event in history.events}
     assert told == {"79": Verdict.FAILED, "instance_gone": Verdict.OK}
+    # Nobody reads "gone: OK" in the incident.
+    words = [entry.text for entry in history.timeline if entry.kind == "event"]
+    assert f"{MACHINE}: its machine is terminated, as it may be: the node is out of service" in words
 
 
 def test_who_waits_for_a_reboot_learns_that_the_machine_is_gone() -> None:

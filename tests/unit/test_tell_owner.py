@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Awaited, JobState, Outcome, Phase, Verdict
@@ -26,7 +27,7 @@ from nodeheal.services.notify import notify
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.stop_gang import stop_gang
-from tests.unit.builders import ACT
+from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_rung_of_stop_start import broken, stopped
@@ -153,6 +154,20 @@ def test_a_stop_that_was_not_followed_by_a_start_has_taken_the_disks_too_and_a_r
     assert "own disks (instance store)" in runs_again(failed.swapped().passed())
     assert "own disks (instance store)" not in runs_again(refused.swapped().passed())
     assert "own disks (instance store)" not in runs_again(broken().rebooted().passed())
+
+
+def test_an_owner_hears_that_it_was_a_drill() -> None:
+    drill = Story(xid(79, evidence=f"NVRM: Xid 79 {DRILL_MARK}")).isolated().rebooted().passed()
+    it = Owned()
+    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
+    assert job is not None
+    assert run is not None
+    fault = read_case(drill.history, drill.policy).fault
+
+    letter = compose_runs_again(About(ADA, job, run, drill.history, read_progress(drill.history, drill.policy), fault))
+
+    assert letter.subject.startswith("[nodeheal] drill: llama runs again")
+    assert "That is a drill: an operator has injected this fault." in words(letter)
 
 
 def test_a_spare_that_has_taken_over_is_named() -> None:

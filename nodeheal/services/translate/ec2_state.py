@@ -5,11 +5,11 @@ An instance that fails its status checks changes no state, so EC2 sends nothing 
 
 from pydantic import Field
 
+from nodeheal.contract.names import INSTANCE_GONE
 from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.silence import STOPPED, TERMINATED
 from nodeheal.services.translate.foreign import Draft, Foreign, ForeignEvent
 
-INSTANCE_GONE = "instance_gone"
 # On its way down is as good as down: what ran there has ended.
 _MEANS = {"stopping": STOPPED, "stopped": STOPPED, "shutting-down": TERMINATED, "terminated": TERMINATED}
 
