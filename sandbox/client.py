@@ -141,6 +141,10 @@ class Sandbox(MachineOrders):
         self.outputs = deployment.deploy(REPOSITORY, self.directory, self.environment(), self.client("s3"))
         return time.monotonic() - started
 
+    def destroy(self) -> None:
+        """Take the stacks away again, with `cdk destroy`."""
+        deployment.destroy(REPOSITORY, self.directory, self.environment())
+
     def add_node(
         self,
         pool: str = "demo",

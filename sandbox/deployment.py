@@ -1,4 +1,4 @@
-"""`cdk deploy` into the sandbox: the stacks that a user deploys, with the tool that a user runs."""
+"""`cdk deploy` into the sandbox, and `cdk destroy`: the stacks that a user deploys, with the tool that a user runs."""
 
 import contextlib
 import importlib.util
@@ -19,7 +19,7 @@ ASSET_BUCKET = "cdk-hnb659fds-assets-000000000000-us-east-1"
 
 
 class DeployFailed(Exception):
-    """`cdk deploy` did not succeed; carries the end of what it said."""
+    """`cdk` did not succeed; carries the end of what it said."""
 
 
 def deploy(repository: Path, directory: Path, environment: dict[str, str], s3: Any, app: str = "") -> dict[str, str]:
@@ -27,47 +27,49 @@ def deploy(repository: Path, directory: Path, environment: dict[str, str], s3: A
     with contextlib.suppress(ClientError):  # it is there already
         s3.create_bucket(Bucket=ASSET_BUCKET)
     outputs = directory / "outputs.json"
-    command = [
-        *_cdk(repository),
-        "deploy",
-        "--all",
+    words = [
         "--require-approval",
         "never",
         "--method",
         "direct",
         "--progress",
         "events",
-        "--no-version-reporting",
-        "--no-notices",
-        "--ci",
-        "-c",
-        "stage=sandbox",
         "--outputs-file",
         str(outputs),
-        "--output",
-        str(directory / "cdk.out"),
-        "--app",
-        app or f"{sys.executable} app.py",
     ]
-    with (directory / "deploy.log").open("wb") as log:
+    _run("deploy", words, repository, directory, environment, app)
+    stacks: dict[str, dict[str, str]] = json.loads(outputs.read_text()) if outputs.exists() else {}
+    return {key: value for found in stacks.values() for key, value in found.items()}
+
+
+def destroy(repository: Path, directory: Path, environment: dict[str, str]) -> None:
+    """Take all stacks away again. Raises DeployFailed."""
+    _run("destroy", ["--force"], repository, directory, environment)
+
+
+def _run(
+    verb: str, words: list[str], repository: Path, directory: Path, environment: dict[str, str], app: str = ""
+) -> None:
+    common = ["--no-version-reporting", "--no-notices", "--ci", "-c", "stage=sandbox"]
+    where = ["--output", str(directory / "cdk.out"), "--app", app or f"{sys.executable} app.py"]
+    log = directory / f"{verb}.log"
+    with log.open("wb") as said:
         environment = {**environment, "PATH": _path(), "CDK_DISABLE_CLI_TELEMETRY": "true", "CDK_VALIDATION": "false"}
         try:
             done = subprocess.run(
-                command,
+                [*_cdk(repository), verb, "--all", *words, *common, *where],
                 cwd=repository,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=said,
                 stderr=subprocess.STDOUT,
                 timeout=DEPLOY_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise DeployFailed(f"cdk deploy took longer than {DEPLOY_SECONDS:.0f} s") from error
+            raise DeployFailed(f"cdk {verb} took longer than {DEPLOY_SECONDS:.0f} s") from error
     if done.returncode != 0:
-        raise DeployFailed(_end_of(directory / "deploy.log"))
-    stacks: dict[str, dict[str, str]] = json.loads(outputs.read_text()) if outputs.exists() else {}
-    return {key: value for found in stacks.values() for key, value in found.items()}
+        raise DeployFailed(_end_of(log, verb))
 
 
 def _cdk(repository: Path) -> list[str]:
@@ -87,6 +89,6 @@ def _path() -> str:
     return os.pathsep.join([*places, os.environ.get("PATH", os.defpath)])
 
 
-def _end_of(log: Path, lines: int = 40) -> str:
+def _end_of(log: Path, verb: str, lines: int = 40) -> str:
     tail = log.read_text(errors="replace").splitlines()[-lines:]
-    return "\n".join(["cdk deploy failed:", *tail, f"(all of it: {log})"])
+    return "\n".join([f"cdk {verb} failed:", *tail, f"(all of it: {log})"])
