@@ -12,6 +12,7 @@ from nodeheal.ports import Ports
 # Clocks differ a little: one that was opened by another machine just now is listed as well.
 _SKEW = timedelta(minutes=5)
 _RUNS_LOOKED_AT = 20
+_UNENDED = (IncidentState.OPEN, IncidentState.WAITING)
 
 
 def list_incidents(
@@ -19,15 +20,18 @@ def list_incidents(
 ) -> list[Incident]:
     """The incidents of these pools in these states that were opened since, newest first, each once."""
     until = ports.clock() + _SKEW
+    # A workflow that broke marks its incident itself, which stays listed under the state that it broke in.
+    listed = {*states, *_UNENDED} if IncidentState.ESCALATED in states else {*states}
     # In the order of an incident's life: one that moves on while we look is kept as it was seen last.
-    in_order = [state for state in IncidentState if state in states]
+    in_order = [state for state in IncidentState if state in listed]
     found = {
         incident.incident_id: incident
         for pool in pools
         for state in in_order
         for incident in ports.watchlist.incidents(pool, state, since, until)
     }
-    return sorted(found.values(), key=lambda incident: (incident.opened_at, incident.incident_id), reverse=True)
+    asked = [incident for incident in found.values() if incident.state in states]
+    return sorted(asked, key=lambda incident: (incident.opened_at, incident.incident_id), reverse=True)
 
 
 def review_incident(incident_id: str, ports: Ports) -> Review:

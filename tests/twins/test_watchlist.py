@@ -4,14 +4,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from moto import mock_aws
 
+from nodeheal.adapters.aws.items import Table, to_item
 from nodeheal.contract.vocabulary import Ending, IncidentState, NodeState
 from nodeheal.domain.incident import Incident, incident_id_of
 from nodeheal.domain.silence import Glimpse
 from nodeheal.ports import Place, Ports
 from nodeheal.services.hear_node import hear_node
-from tests.twins.test_stores import clock, ports
-from tests.unit.builders import NOW, node, xid
+from nodeheal.services.review_incidents import list_incidents
+from tests.twins.test_stores import clock, dynamo_ports, ports
+from tests.unit.builders import NOW, FrozenClock, node, xid
 
 __all__ = ["clock", "ports"]  # fixtures
 
@@ -117,6 +120,29 @@ def test_an_incident_is_found_in_the_state_that_it_is_in(ports: Ports) -> None:
     assert listed(ports, IncidentState.OPEN) == []
     assert listed(ports, IncidentState.WAITING) == [(begun, 1)]
     assert listed(ports, IncidentState.CLOSED) == [(ended, 0)]
+
+
+def test_an_incident_whose_workflow_broke_is_listed_as_a_humans(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    with mock_aws():
+        ports = dynamo_ports(FrozenClock())
+        broken, well = opened(ports, "mi-1"), opened(ports, "mi-2")
+        table: Table = ports.nodes._table  # type: ignore[attr-defined]
+        # As "Hand incident over" of recover_node does: it writes the state and knows nothing of the index.
+        table.client.update_item(
+            TableName=table.name,
+            Key=to_item({"pk": f"incident#{broken}", "sk": "incident"}),
+            UpdateExpression="SET #state = :state",
+            ExpressionAttributeNames={"#state": "state"},
+            ExpressionAttributeValues={":state": {"S": "ESCALATED"}},
+        )
+
+        def names_in(state: IncidentState) -> list[str]:
+            return [one.incident_id for one in list_incidents(ports, ["demo"], [state], NOW)]
+
+        assert names_in(IncidentState.ESCALATED) == [broken]
+        assert names_in(IncidentState.OPEN) == [well]
 
 
 def test_a_listed_incident_is_whole(ports: Ports) -> None:
