@@ -55,7 +55,7 @@ def list_nodes(
 
 
 def _row(node: Node, now: datetime) -> dict[str, str | bool | None]:
-    is_paused = node.paused_until is not None and node.paused_until > now
+    until = node.paused_until if node.is_paused(now) else None
     return {
         "node": node.node_id,
         "state": node.state.value,
@@ -64,8 +64,8 @@ def _row(node: Node, now: datetime) -> dict[str, str | bool | None]:
         "incident": node.open_incident,
         "last_seen": node.last_seen.isoformat(timespec="seconds") if node.is_heard else None,
         "rack": node.rack or None,
-        "paused_until": node.paused_until.isoformat(timespec="seconds") if is_paused and node.paused_until else None,
-        "paused_why": node.paused_why if is_paused else None,
+        "paused_until": until.isoformat(timespec="seconds") if until else None,
+        "paused_why": node.paused_why if until else None,
         "reason": node.state_reason if node.is_heard else f"its agent has never reported; {node.state_reason}",
     }
 

@@ -147,8 +147,11 @@ class Node:
         """Whether it could take another node's place: in service, out of probation, no open incident, no job, and no
         human who wants hands off it."""
         in_service = self.state is NodeState.HEALTHY or self.is_past_probation(now)
-        is_paused = self.paused_until is not None and self.paused_until > now
-        return in_service and self.open_incident is None and self.job_id is None and not is_paused
+        return in_service and self.open_incident is None and self.job_id is None and not self.is_paused(now)
+
+    def is_paused(self, now: datetime) -> bool:
+        """Whether a human wants hands off it now."""
+        return self.paused_until is not None and self.paused_until > now
 
     def is_past_probation(self, now: datetime) -> bool:
         """A returned node counts as healthy again when its probation has run out without a fault."""

@@ -31,11 +31,15 @@ def close_incident(incident_id: str, why: str, ports: Ports) -> bool:
     # Let go first: a node that names a closed incident would hand its next fault to nobody.
     for node_id in nodes:
         _let_go(node_id, incident_id, ports)
-    now = ports.clock()
-    entry = TimelineEntry(now, "progress", CLOSED_BY_HAND, f"closed by hand: {why}")
-    ports.incidents.append(incident_id, entry)
-    ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
+    write_closed(incident, CLOSED_BY_HAND, f"closed by hand: {why}", ports)
     return True
+
+
+def write_closed(incident: Incident, entry_id: str, text: str, ports: Ports) -> None:
+    """Close it, with a line that says by whose word. When it ended, if it had, stays as it was."""
+    now = ports.clock()
+    ports.incidents.append(incident.incident_id, TimelineEntry(now, "progress", entry_id, text))
+    ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
 
 
 def _nodes_of(incident: Incident, ports: Ports) -> list[str]:

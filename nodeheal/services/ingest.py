@@ -147,9 +147,7 @@ def _is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, p
 
 def _is_paused(node: Node, ports: Ports) -> bool:
     now = ports.clock()
-    return (node.paused_until is not None and node.paused_until > now) or bool(
-        ports.pools.get(node.pool).why_paused(now)
-    )
+    return node.is_paused(now) or bool(ports.pools.get(node.pool).why_paused(now))
 
 
 def _is_unseen(history: History) -> bool:

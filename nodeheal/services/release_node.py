@@ -6,9 +6,10 @@ from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
 from nodeheal.domain.approval import Question
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import Incident, TimelineEntry
+from nodeheal.domain.incident import Incident
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
+from nodeheal.services.close_incident import write_closed
 from nodeheal.services.isolate_node import switch_on
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.steps import SAVE_TRIES, node_of, resume, save_node
@@ -92,12 +93,9 @@ def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:
 
 def _close(node: Node, why: str, ports: Ports) -> None:
     incident = _incident_of(node, ports)
-    if incident is None:
-        return
-    now = ports.clock()
-    entry = TimelineEntry(now, "progress", f"released-{now:%Y%m%dT%H%M%S}", f"{node.node_id} given back by hand: {why}")
-    ports.incidents.append(incident.incident_id, entry)
-    ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
+    if incident is not None:
+        entry_id = f"released-{ports.clock():%Y%m%dT%H%M%S}"
+        write_closed(incident, entry_id, f"{node.node_id} given back by hand: {why}", ports)
 
 
 def wake_its_workflow(node: Node, ports: Ports) -> None:

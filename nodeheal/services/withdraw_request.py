@@ -6,10 +6,11 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import IncidentState, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import Incident, TimelineEntry
+from nodeheal.domain.incident import Incident
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.review import title_of
 from nodeheal.ports import Ports
+from nodeheal.services.close_incident import write_closed
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.release_node import wake_its_workflow
 from nodeheal.services.steps import SAVE_TRIES, node_of
@@ -31,7 +32,7 @@ def withdraw_request(node_id: str, why: str, ports: Ports) -> str | None:
         if incident is None:
             return None
         if ports.nodes.save(replace(node, open_incident=None)):
-            _close(incident, why, ports)
+            write_closed(incident, WITHDRAWN, f"what was asked for is withdrawn by hand: {why}", ports)
             wake_its_workflow(node, ports)
             wake_queue(node.pool, ports)  # it may have been called for a slot that it does not take
             return incident.incident_id
@@ -54,10 +55,3 @@ def _waiting_request(node: Node, ports: Ports) -> Incident | None:
 
 def _is_a_finding(event: HealthEvent) -> bool:
     return event.code != OPERATOR_REQUEST and event.verdict is not Verdict.OK
-
-
-def _close(incident: Incident, why: str, ports: Ports) -> None:
-    now = ports.clock()
-    entry = TimelineEntry(now, "progress", WITHDRAWN, f"what was asked for is withdrawn by hand: {why}")
-    ports.incidents.append(incident.incident_id, entry)
-    ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=now))

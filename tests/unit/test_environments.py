@@ -63,6 +63,38 @@ def test_an_invocation_waits_for_an_environment_where_all_are_at_work() -> None:
     assert first is not second
 
 
+def test_an_environment_that_broke_makes_room_for_who_waits() -> None:
+    share_environments(a_function=1)
+    broken = acquire()
+    came: list[Any] = []
+    waiting = threading.Thread(target=lambda: came.append(acquire()))
+    waiting.start()
+    waiting.join(0.1)
+
+    lambda_runtime._workers.clear()  # as the emulator drops one that broke, and then releases nothing
+    lambda_svc.release_worker(None)
+    waiting.join(5)
+
+    assert len(came) == 1
+    assert came[0] is not broken
+
+
+def test_only_so_many_run_at_once_whatever_their_functions_are() -> None:
+    share_environments(a_function=2, at_once=1)
+    held = acquire()
+    came: list[Any] = []
+    other = {**FUNCTION, "FunctionName": "g"}
+    waiting = threading.Thread(target=lambda: came.append(lambda_svc.acquire_worker("g", other, b"")))
+    waiting.start()
+    waiting.join(0.1)
+    waited = list(came)
+
+    lambda_svc.release_worker(held)
+    waiting.join(5)
+
+    assert (waited, len(came)) == ([], 1)
+
+
 def test_who_came_first_goes_first() -> None:
     share_environments(a_function=1)
     held, order = acquire(), list[int]()
