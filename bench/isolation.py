@@ -56,7 +56,7 @@ def _measure(count: int, knobs: dict[str, Any]) -> dict[str, Any]:
         PolicyDocuments(cloud.client("appconfig")).apply(json.dumps(document), "a storm is measured")
         nodes = [cloud.add_node(pool=POOL, agent=IDLE) for _ in range(count)]
         _put(cloud, nodes, family=Family.heartbeat, verdict=Verdict.OK)  # a fleet is known before it fails
-        time.sleep(QUIET_SECONDS)
+        _recover_some(cloud)
         cloud.fire_schedules()  # what is kept warm is warm when a fault comes, and the pool has been counted
         time.sleep(QUIET_SECONDS)
         sys.stderr.write(f"{count} nodes are there; their faults are put\n")
@@ -64,13 +64,22 @@ def _measure(count: int, knobs: dict[str, Any]) -> dict[str, Any]:
         if "breaker" not in knobs:
             paged = _paged(cloud, put_at)
             time.sleep(2 * QUIET_SECONDS)  # nothing else may follow
-            return {"first_page_s": paged, **_came(cloud)}
+            return {"first_page_s": paged, **_came(cloud, nodes)}
         isolated = _isolated(cloud, nodes, put_at)
-        return {**_spread(isolated), **_came(cloud)}
+        return {**_spread(isolated), **_came(cloud, nodes)}
 
 
-def _came(cloud: Sandbox) -> dict[str, Any]:
-    return {"isolated": len(set(_draining(cloud))), "emails": [subject for subject, _ in cloud.mails()]}
+def _recover_some(cloud: Sandbox) -> None:
+    """A few nodes of another pool fail before: every function has its environments by then, one a core."""
+    first = [cloud.add_node(pool="before", agent=IDLE) for _ in range(2 * (os.cpu_count() or 1))]
+    _put(cloud, first, pool="before")
+    _isolated(cloud, first, time.time())
+    time.sleep(QUIET_SECONDS)
+
+
+def _came(cloud: Sandbox, nodes: list[NodeHandle]) -> dict[str, Any]:
+    ours = {node.container_instance_arn for node in nodes}
+    return {"isolated": len(ours & set(_draining(cloud))), "emails": [subject for subject, _ in cloud.mails()]}
 
 
 def _paged(cloud: Sandbox, put_at: float) -> float | None:
@@ -100,8 +109,8 @@ def _put(cloud: Sandbox, nodes: list[NodeHandle], **what: Any) -> float:
 
 
 def _event(node: NodeHandle, cluster: str, **what: Any) -> str:
-    who = {"node_id": node.node_id, "instance_id": node.node_id, "pool": POOL, "cluster": cluster}
-    event = xid(79, **who, event_id=uuid.uuid4().hex, observed_at=datetime.now(UTC), **what)
+    who = {"node_id": node.node_id, "instance_id": node.node_id, "pool": POOL, "cluster": cluster, **what}
+    event = xid(79, **who, event_id=uuid.uuid4().hex, observed_at=datetime.now(UTC))
     return event.model_dump_json()
 
 

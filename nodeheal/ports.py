@@ -4,7 +4,7 @@ An adapter raises `NotAccepted` where the other side provably did not take a cal
 surprise and is raised as it comes: the caller must then look before it acts again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -12,7 +12,7 @@ from typing import Protocol
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
-from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.contract.vocabulary import Action, IncidentState
 from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, TimelineEntry
@@ -87,8 +87,8 @@ class AttemptLedger(Protocol):
     def refund(self, scope: str, attempt_id: str, limit: AttemptLimit) -> None:
         """Give back an attempt after which provably nothing was done."""
 
-    def spent(self, scope: str, limit: AttemptLimit) -> int:
-        """How many attempts the window holds now."""
+    def spent(self, scope: str, *limits: AttemptLimit) -> Mapping[Action, int]:
+        """How many attempts the window of each of these limits holds now, by its group."""
 
 
 class PoolStore(Protocol):

@@ -110,8 +110,8 @@ def _attempts(story: Story) -> dict[str, int]:
     """What the retry counter in DynamoDB holds for the broken node and its job."""
     limits = RecoveryPolicy.model_validate_json(POLICY.read_text("utf-8")).limits
     scope, rungs = f"node#{story.told.broken}", (Action.REBOOT, Action.STOP_START, Action.REPLACE)
-    spent = {action.value: story.ports.attempts.spent(scope, limits[action]) for action in rungs}
-    return {action: count for action, count in spent.items() if count}
+    spent = story.ports.attempts.spent(scope, *(limits[action] for action in rungs))
+    return {action.value: count for action, count in spent.items() if count}
 
 
 def _incident(told: Told, history: History | None) -> dict[str, Any] | None:

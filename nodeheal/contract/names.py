@@ -137,6 +137,7 @@ INCIDENT_SK = "incident"
 JOB_SK = "job"
 WAIT_SK = "wait"
 POOL_SK = "pool"
+ATTEMPTS_PREFIX = "attempts#"
 SLOT_PREFIX = "slot#"
 LINE_PREFIX = "wait#"
 TIMELINE_PREFIX = "t#"
@@ -157,6 +158,11 @@ def incident_pk(incident_id: str) -> str:
 def pool_pk(pool: str) -> str:
     """Partition of a pool's budget slots; the index partition of its nodes and incidents."""
     return f"pool#{pool}"
+
+
+def faults_pk(pool: str) -> str:
+    """Index partition of a pool's recorded faults, apart from its nodes, which are written at every heartbeat."""
+    return f"faults#{pool}"
 
 
 def job_pk(job_id: str) -> str:
@@ -191,7 +197,7 @@ def wait_pk(kind: str, key: str) -> str:
 
 def attempts_sk(group: str) -> str:
     """Sort key of the retry counter of one budget group, under the scope it counts for."""
-    return f"attempts#{group}"
+    return f"{ATTEMPTS_PREFIX}{group}"
 
 
 def run_sk(number: int) -> str:

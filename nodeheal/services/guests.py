@@ -27,7 +27,9 @@ def set_guests_aside(request: StepRequest, node: Node, seat: Seat, ports: Ports,
     for guest in there:
         _note(request, f"{SEEN}{guest.short_id}", _first_words(guest, guest in left), ports, _data(guest, left))
     stopped = []
-    for known in stopped_guests(ports.incidents.history(request.incident_id).timeline):
+    # Only where the pool lets its guests be stopped: a hundred nodes that fail together would all read their history.
+    timeline = ports.incidents.history(request.incident_id).timeline if wants_stop else ()
+    for known in stopped_guests(timeline):
         by_us = known.by_us
         if by_us is None:
             by_us = ports.guests.stop(node, known.guest, reason_of(request))
@@ -50,7 +52,9 @@ def bring_guests_back(request: StepRequest, history: History, seen: Progress, po
     refused = [each.guest for each in known if each.successor == ""]
     if home is not None:
         refused += [guest for guest in owed if not _start(request, guest, home, ports)]
-    return f" These tasks were stopped and could not be started again: {_named(refused)}." if refused else ""
+    told = f" These tasks were stopped and could not be started again: {_named(refused)}." if refused else ""
+    begun = [each.guest for each in known if each.by_us is None]
+    return told + (f" Look whether these tasks still run, a stop of them was begun: {_named(begun)}." if begun else "")
 
 
 def reason_of(request: StepRequest) -> str:

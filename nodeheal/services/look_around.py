@@ -75,9 +75,11 @@ def _spent(history: History, node: Node, ports: Ports, policy: RecoveryPolicy) -
     serials = sorted({event.component_serial for event in history.events if event.component_serial})
     has_stop_start = policy.pool(node.pool).stop_start
     rungs = [rung for rung in RUNGS if rung is not Action.STOP_START or has_stop_start]
-    counted = [(node_scope(node.node_id), policy.limits[rung]) for rung in rungs]
-    limits = policy.accelerator_limits
-    counted += [(accelerator_scope(serial), limits[rung]) for serial in serials for rung in RUNGS if rung in limits]
+    limits = {node_scope(node.node_id): [policy.limits[rung] for rung in rungs]}
+    of_accelerators = [policy.accelerator_limits[rung] for rung in RUNGS if rung in policy.accelerator_limits]
+    if of_accelerators:
+        limits |= {accelerator_scope(serial): of_accelerators for serial in serials}
     if history.incident.job_id:
-        counted.append((job_scope(history.incident.job_id), policy.limits[Action.RESTART_WORKLOAD]))
-    return {(scope, limit.group): ports.attempts.spent(scope, limit) for scope, limit in counted}
+        limits[job_scope(history.incident.job_id)] = [policy.limits[Action.RESTART_WORKLOAD]]
+    spent = {scope: ports.attempts.spent(scope, *which) for scope, which in limits.items()}
+    return {(scope, group): count for scope, counts in spent.items() for group, count in counts.items()}

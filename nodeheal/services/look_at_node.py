@@ -37,13 +37,12 @@ def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView
     """The node as it is now, measured by this policy. Raises NotFound."""
     node = node_of(node_id, ports)
     holders = ports.pools.holders(node.pool)
-    left: dict[Action, int] = {}
     not_its = {Action.RESTART_WORKLOAD}  # counted for the job, not for the node
     if not policy.pool(node.pool).stop_start:
         not_its.add(Action.STOP_START)
-    for action, limit in policy.limits.items():
-        if action not in not_its:
-            left[action] = max(0, limit.limit - ports.attempts.spent(node_scope(node_id), limit))
+    limits = {action: limit for action, limit in policy.limits.items() if action not in not_its}
+    spent = ports.attempts.spent(node_scope(node_id), *limits.values())
+    left = {action: max(0, limit.limit - spent[limit.group]) for action, limit in limits.items()}
     slots = policy.pool(node.pool).budget.slots(size_of(ports.pools.get(node.pool), ports))
     theirs = _handed_over(node, ports)
     return NodeView(node, _since(node, ports), left, node_id in holders, len(holders), slots, theirs)

@@ -110,7 +110,7 @@ def test_a_ledger_that_always_loses_says_that_nothing_was_spent_or_given_back(la
     with pytest.raises(NotAccepted, match="nothing was given back"):
         DynamoAttemptLedger(late, CLOCK).refund("node#a", "first", reboots(9))
 
-    assert ledger.spent("node#a", reboots(9)) == 2
+    assert ledger.spent("node#a", reboots(9))[Action.REBOOT] == 2
 
 
 def test_a_refund_of_nothing_writes_nothing(late: LateTable) -> None:

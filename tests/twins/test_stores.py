@@ -24,6 +24,7 @@ from nodeheal.ports import Ports, Wait
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 
 REBOOTS = AttemptLimit(group=Action.REBOOT, limit=2, window_seconds=3600)
+REPLACEMENTS = AttemptLimit(group=Action.REPLACE, limit=2, window_seconds=3600)
 
 
 def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
@@ -178,7 +179,7 @@ def test_attempts_stop_at_the_limit_and_what_is_denied_spends_nothing(ports: Por
     asked = [ports.attempts.reserve("node#a", f"attempt-{n}", REBOOTS) for n in range(3)]
 
     assert asked == [(True, 1), (True, 2), (False, 2)]
-    assert ports.attempts.spent("node#a", REBOOTS) == 2
+    assert ports.attempts.spent("node#a", REBOOTS) == {REBOOTS.group: 2}
 
 
 def test_the_same_attempt_is_spent_once(ports: Ports) -> None:
@@ -192,7 +193,17 @@ def test_attempts_are_counted_per_scope(ports: Ports) -> None:
         for n in range(2):
             ports.attempts.reserve(scope, f"attempt-{n}", REBOOTS)
 
-    assert ports.attempts.spent("node#a", REBOOTS) == 2
+    assert ports.attempts.spent("node#a", REBOOTS) == {REBOOTS.group: 2}
+
+
+def test_what_was_spent_is_told_for_each_group_that_is_asked_for(ports: Ports) -> None:
+    ports.attempts.reserve("node#a", "attempt-1", REBOOTS)
+    ports.attempts.reserve("node#a", "attempt-2", REPLACEMENTS)
+    ports.attempts.reserve("node#a", "attempt-3", REPLACEMENTS)
+
+    assert ports.attempts.spent("node#a", REBOOTS, REPLACEMENTS) == {Action.REBOOT: 1, Action.REPLACE: 2}
+    assert ports.attempts.spent("node#a", REPLACEMENTS) == {Action.REPLACE: 2}
+    assert ports.attempts.spent("node#b", REBOOTS, REPLACEMENTS) == {Action.REBOOT: 0, Action.REPLACE: 0}
 
 
 def test_an_attempt_leaves_the_window_in_time(ports: Ports, clock: FrozenClock) -> None:
@@ -210,7 +221,7 @@ def test_a_refunded_attempt_can_be_spent_again(ports: Ports) -> None:
     ports.attempts.refund("node#a", "attempt-1", REBOOTS)
     ports.attempts.refund("node#a", "attempt-1", REBOOTS)
 
-    assert ports.attempts.spent("node#a", REBOOTS) == 1
+    assert ports.attempts.spent("node#a", REBOOTS) == {REBOOTS.group: 1}
     assert ports.attempts.reserve("node#a", "attempt-9", REBOOTS) == (True, 2)
 
 

@@ -370,7 +370,7 @@ def test_an_attempt_that_the_accelerator_refuses_is_given_back_to_the_node() -> 
 
     assert result.outcome is Outcome.REFUSED
     assert result.reason == "2 of 2 reboots of accelerator S1 in 168 h are spent"
-    assert it.ports.attempts.spent(on_node.scope, on_node.limit) == 0
+    assert it.ports.attempts.spent(on_node.scope, on_node.limit) == {on_node.limit.group: 0}
     assert on_accelerator.scope == accelerator_scope("S1")
 
 

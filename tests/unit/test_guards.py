@@ -175,7 +175,7 @@ def test_a_full_window_refuses_the_attempt_and_restarts_count_for_the_job() -> N
     asked = [reserve_attempt(request.model_copy(update={"turn": n}), it.ports).outcome for n in range(limit.limit + 1)]
 
     assert asked == [Outcome.DONE] * limit.limit + [Outcome.REFUSED]
-    assert it.ports.attempts.spent("job#llama", limit) == limit.limit
+    assert it.ports.attempts.spent("job#llama", limit) == {limit.group: limit.limit}
 
 
 def test_a_wait_that_another_incident_left_is_not_taken_for_a_sent_reboot() -> None:

@@ -170,6 +170,29 @@ def test_wherever_isolation_and_ending_crash_it_is_stopped_once_and_started_once
     assert guests_of(it).running == {}
 
 
+def test_one_whose_stop_was_begun_and_never_answered_is_named_in_the_ending() -> None:
+    """The function died there for good, and whoever came after it was told to leave guests alone."""
+    it = Incident(policy=STOPS)
+    guests_of(it).running = {EVALUATION.task_id: (it.node().node_id, EVALUATION)}
+    isolation = it.request()
+
+    def dies(*_: object) -> bool:
+        raise Crash
+
+    guests_of(it).stop = dies  # type: ignore[assignment, method-assign]
+    with pytest.raises(Crash):
+        isolate_node(isolation, it.ports, STOPS)
+    isolate_node(isolation, it.ports, ACT)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=143)
+    it.resumed(), it.reboot(), it.diagnose(), it.give_back(), it.relaunch()
+    end_incident(it.request(), it.ports, ACT)
+
+    summary = it.ports.incidents.history(isolation.incident_id).incident.summary
+    assert "Look whether these tasks still run, a stop of them was begun: nightly-eval:3 (1111" in str(summary)
+    assert guests_of(it).started == []
+
+
 def test_the_same_guest_under_another_mark_would_be_another_successor() -> None:
     """The mark is the task's own: two guests of one definition are two successors."""
     twin = replace(EVALUATION, task_id="arn:task/training/3333")

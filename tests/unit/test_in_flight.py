@@ -97,8 +97,9 @@ def spelled() -> list[str]:
     constants = {value for value in told.values() if isinstance(value, str)}
     functions = {spec.deployed_name for spec in FUNCTIONS}
     workflows = {Workflow(stem).deployed_name for stem in (PARENT, *CHILDREN)}
-    keys = {names.node_pk("n"), names.incident_pk("i"), names.pool_pk("p"), names.job_pk("j"), names.run_sk(1)}
-    keys |= {names.wait_pk("k", "w"), names.attempts_sk("g"), names.line_pk("l"), names.started_by("j", 1)}
+    keys = {names.node_pk("n"), names.incident_pk("i"), names.pool_pk("p"), names.faults_pk("p")}
+    keys |= {names.job_pk("j"), names.run_sk(1), names.started_by("j", 1)}
+    keys |= {names.wait_pk("k", "w"), names.attempts_sk("g"), names.line_pk("l")}
     return sorted(constants | functions | workflows | keys)
 
 

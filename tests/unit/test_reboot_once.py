@@ -118,7 +118,7 @@ def test_a_machine_that_is_gone_is_told_at_once() -> None:
 
 
 def spent(it: Incident) -> int:
-    return it.ports.attempts.spent(f"node#{A}", it.policy.limits[Action.REBOOT])
+    return it.ports.attempts.spent(f"node#{A}", it.policy.limits[Action.REBOOT])[Action.REBOOT]
 
 
 @both

@@ -86,7 +86,7 @@ class Pool:
         return found
 
     def spent(self, name: str = A) -> int:
-        return self.ports.attempts.spent(f"node#{name}", LIMIT)
+        return self.ports.attempts.spent(f"node#{name}", LIMIT)[LIMIT.group]
 
     def group_makes(self, name: str = N) -> None:
         """The machine exists; nobody has been told."""

@@ -529,7 +529,7 @@ def test_without_a_spare_nothing_is_spent() -> None:
     it.isolate()
 
     assert it.swap().outcome is Outcome.REFUSED
-    assert it.ports.attempts.spent(f"node#{A}", ACT.limits[Action.REPLACE]) == 0
+    assert it.ports.attempts.spent(f"node#{A}", ACT.limits[Action.REPLACE]) == {Action.REPLACE: 0}
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class Stopping:
 
     @property
     def spent(self) -> int:
-        return self.ports.attempts.spent(f"node#{A}", LIMIT)
+        return self.ports.attempts.spent(f"node#{A}", LIMIT)[LIMIT.group]
 
     def fails_once(self, order: Power, error: Exception, *, after: bool = False) -> None:
         """The next such order raises; `after`: when it has been carried out."""

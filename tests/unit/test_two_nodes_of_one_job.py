@@ -40,7 +40,7 @@ def test_a_restart_that_is_left_to_another_spends_no_attempt() -> None:
 
     launch_gang(request, it.ports, ACT)
 
-    assert it.ports.attempts.spent("job#llama", ACT.limits[Action.RESTART_WORKLOAD]) == 0
+    assert it.ports.attempts.spent("job#llama", ACT.limits[Action.RESTART_WORKLOAD]) == {Action.RESTART_WORKLOAD: 0}
 
 
 def test_what_leaves_the_job_to_another_has_recovered_and_says_who_brings_it_back() -> None:

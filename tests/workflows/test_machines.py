@@ -132,7 +132,8 @@ def test_in_a_group_it_is_refused_at_no_cost_and_the_group_replaces_it() -> None
 
     assert cluster.actions == [Action.REBOOT, Action.STOP_START, Action.REPLACE]
     assert [order for _, order in cluster.machines.ordered] == [Power.REBOOT]
-    assert cluster.ports.attempts.spent(f"node#{BROKEN}", cluster.policy.limits[Action.STOP_START]) == 0
+    limit = cluster.policy.limits[Action.STOP_START]
+    assert cluster.ports.attempts.spent(f"node#{BROKEN}", limit) == {Action.STOP_START: 0}
     assert cluster.machines.given_back == [(BROKEN, GiveBack.TERMINATE)]
 
 

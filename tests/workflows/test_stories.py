@@ -77,7 +77,7 @@ def test_without_a_spare_the_job_stays_down_and_a_human_is_told() -> None:
 
     assert walked.end == "Handed to a human"
     assert cluster.job_nodes == []
-    assert cluster.ports.attempts.spent(f"node#{BROKEN}", ACT.limits[Action.REPLACE]) == 0
+    assert cluster.ports.attempts.spent(f"node#{BROKEN}", ACT.limits[Action.REPLACE]) == {Action.REPLACE: 0}
 
 
 def test_a_spare_that_fails_is_not_given_the_job() -> None:

@@ -5,9 +5,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from nodeheal.adapters.aws.items import Table, fields_of, from_item, to_item, versioned
+from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, to_item, versioned
 from nodeheal.contract import names
 from nodeheal.contract.steps import AttemptLimit
+from nodeheal.contract.vocabulary import Action
 from nodeheal.domain import budget
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.pool import Pool
@@ -40,14 +41,14 @@ class DynamoAttemptLedger:
                 return
         raise NotAccepted(f"the attempts of {scope} are being written by others; nothing was given back")
 
-    def spent(self, scope: str, limit: AttemptLimit) -> int:
-        attempts, _ = self._read(scope, limit)
-        return len(budget.in_window(attempts, limit, self._clock()))
+    def spent(self, scope: str, *limits: AttemptLimit) -> Mapping[Action, int]:
+        counters = {item["sk"]["S"]: item for item in self._table.query(scope, names.ATTEMPTS_PREFIX)}
+        known = {limit.group: _attempts(counters.get(names.attempts_sk(limit.group.value), {})) for limit in limits}
+        return {limit.group: len(budget.in_window(known[limit.group], limit, self._clock())) for limit in limits}
 
     def _read(self, scope: str, limit: AttemptLimit) -> tuple[dict[str, datetime], int]:
         item = self._table.get(scope, names.attempts_sk(limit.group.value)) or {}
-        attempts = {name: datetime.fromisoformat(at["S"]) for name, at in item.get("attempts", {"M": {}})["M"].items()}
-        return attempts, int(item.get("version", {"N": "0"})["N"])
+        return _attempts(item), int(item.get("version", {"N": "0"})["N"])
 
     def _write(self, scope: str, limit: AttemptLimit, attempts: Mapping[str, datetime], version: int) -> bool:
         values: dict[str, Any] = {
@@ -62,6 +63,10 @@ class DynamoAttemptLedger:
         if version == 0:
             return self._table.put(to_item(values), "attribute_not_exists(pk)")
         return self._table.put(to_item(values), "version = :version", {":version": version})
+
+
+def _attempts(item: Item) -> dict[str, datetime]:
+    return {name: datetime.fromisoformat(at["S"]) for name, at in item.get("attempts", {"M": {}})["M"].items()}
 
 
 class DynamoPoolStore:

@@ -76,8 +76,8 @@ class DynamoNodeStore:
             names.TTL_ATTRIBUTE: int(expires.timestamp()),
         }
         if not note:
-            item[names.INDEX_PARTITION_KEY] = names.pool_pk(event.pool)
-            item[names.INDEX_SORT_KEY] = f"fault#{_sortable(event.observed_at)}#{event.node_id}#{event.event_id}"
+            item[names.INDEX_PARTITION_KEY] = names.faults_pk(event.pool)
+            item[names.INDEX_SORT_KEY] = f"{_sortable(event.observed_at)}#{event.node_id}#{event.event_id}"
         self._table.put(to_item(item), "attribute_not_exists(pk)")
 
     def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
@@ -89,8 +89,8 @@ class DynamoNodeStore:
             fields=_SEEN_OF_A_FAULT,
         )
         others = self._table.query_from(
-            names.pool_pk(pool),
-            "fault#",
+            names.faults_pk(pool),
+            "",
             _sortable(pool_since),
             limit=FAULTS_LOOKED_UP,
             fields=_SEEN_OF_A_FAULT,

@@ -2,13 +2,14 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import AttemptLimit
+from nodeheal.contract.vocabulary import Action
 from nodeheal.domain import budget
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
@@ -129,8 +130,9 @@ class MemoryAttemptLedger:
     def refund(self, scope: str, attempt_id: str, limit: AttemptLimit) -> None:
         self.counters.get((scope, limit.group.value), {}).pop(attempt_id, None)
 
-    def spent(self, scope: str, limit: AttemptLimit) -> int:
-        return len(budget.in_window(self.counters.get((scope, limit.group.value), {}), limit, self.clock()))
+    def spent(self, scope: str, *limits: AttemptLimit) -> Mapping[Action, int]:
+        known = {limit.group: self.counters.get((scope, limit.group.value), {}) for limit in limits}
+        return {limit.group: len(budget.in_window(known[limit.group], limit, self.clock())) for limit in limits}
 
 
 @dataclass
