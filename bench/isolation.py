@@ -70,10 +70,12 @@ def _measure(count: int, knobs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _recover_some(cloud: Sandbox) -> None:
-    """A few nodes of another pool fail before: every function has its environments by then, one a core."""
-    first = [cloud.add_node(pool="before", agent=IDLE) for _ in range(2 * (os.cpu_count() or 1))]
-    _put(cloud, first, pool="before")
-    _isolated(cloud, first, time.time())
+    """A few nodes, each in a pool of its own, fail before: every function has its environments by then, one a core."""
+    pools = [f"before-{number}" for number in range(2 * (os.cpu_count() or 1))]
+    first = {pool: cloud.add_node(pool=pool, agent=IDLE) for pool in pools}
+    for pool, node in first.items():
+        _put(cloud, [node], pool=pool)
+    _isolated(cloud, list(first.values()), time.time())
     time.sleep(QUIET_SECONDS)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from jsonata.parser import Parser as JsonataParser
 from ministack.core import iam_evaluator
 from ministack.services import dynamodb, lambda_svc
 
@@ -97,12 +98,17 @@ class _Tokens(list[tuple[str, str]]):
 
 
 def parse_once() -> None:
-    """The emulator parses a DynamoDB expression again for every item, and a role's policies for every request."""
+    """The emulator parses a DynamoDB expression again for every item, a role's policies for every request, and what a
+    state computes whenever it is entered.
+    """
     tokenize, project, parse = dynamodb._tokenize, dynamodb._project_item, iam_evaluator.parse_policy_document
     dynamodb._tokenize = _remembered(lambda expression: _Tokens(tokenize(expression)))
     for check in ("_condition_syntax_error", "_check_redundant_parens", "_check_reserved_keyword_usage"):
         setattr(dynamodb, check, _remembered(getattr(dynamodb, check)))
     parse_text = _remembered(parse)
+    compile_text = JsonataParser.parse
+    compiled = _remembered(lambda expression, *engine: compile_text(JsonataParser(), expression, *engine))
+    JsonataParser.parse = lambda _, expression, *engine: compiled(expression, *engine)
     iam_evaluator.parse_policy_document = lambda policy: (
         parse_text(policy) if isinstance(policy, str) else parse(policy)
     )

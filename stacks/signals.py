@@ -36,10 +36,12 @@ def _of_ecs(cluster_arn: str) -> tuple[Route, ...]:
         "startedBy": [{"exists": False}, {"anything-but": {"prefix": f"{names.STARTED_BY_PREFIX}/"}}],
         "stoppedReason": [{"prefix": "Host EC2 (instance "}],
     }
+    # What ECS says of an instance that is drained and connected, which it says at every drain of ours, tells nothing.
+    connected = {**ours, "$or": [{"agentConnected": [False]}, {"status": ["ACTIVE"]}]}
     connection = "The ECS agent of a node was connected or disconnected: normal by itself, and a witness of silence"
     health = "ECS's own checks on a node failed, or pass again"
     return (
-        _route("NodeConnected", connection, "aws.ecs", (names.ECS_INSTANCE_STATE_CHANGE,), ours),
+        _route("NodeConnected", connection, "aws.ecs", (names.ECS_INSTANCE_STATE_CHANGE,), connected),
         _route("NodeHealthChanged", health, "aws.ecs", (names.ECS_INSTANCE_HEALTH_CHANGE,), ours),
         _route("TaskLost", "A task ended because its node is gone", "aws.ecs", (names.ECS_TASK_STATE_CHANGE,), lost),
     )

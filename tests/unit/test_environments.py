@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from jsonata import Jsonata
+from jsonata.jexception import JException
 from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import dynamodb, lambda_svc
 
@@ -175,6 +177,23 @@ def test_a_projection_that_overlaps_is_refused_again() -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="overlap"):
             dynamodb._project_item({}, "#a, #b", {"#a": "x", "#b": "x"})
+
+
+def test_a_state_machine_s_expression_means_what_it_meant_for_every_input() -> None:
+    parse_once()
+
+    told = [Jsonata("$sum(n) > 1 ? m : [n]").evaluate({"n": [n], "m": {"n": n}}) for n in (1, 2, 1)]
+
+    assert told == [[1], {"n": 2}, [1]]
+    assert Jsonata("n + 1").ast is Jsonata("n + 1").ast
+
+
+def test_what_is_wrong_with_a_state_machine_s_expression_is_still_said() -> None:
+    parse_once()
+
+    for _ in range(2):
+        with pytest.raises(JException, match="end"):
+            Jsonata("(n")
 
 
 def test_a_policy_is_parsed_once_and_one_that_is_no_text_as_before() -> None:

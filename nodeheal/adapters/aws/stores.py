@@ -1,10 +1,11 @@
 """Nodes, incidents, jobs and waits in DynamoDB. Keys are spelled in contract/names.py."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, to_item, versioned
 from nodeheal.contract import names
@@ -20,8 +21,9 @@ from nodeheal.ports import FAULTS_LOOKED_UP, Wait
 HISTORY_DAYS = 90
 # A wait outlives its deadline for the look at the deadline; DynamoDB deletes late, never early.
 WAIT_GRACE_DAYS = 2
-# A hundred nodes that fail together read each other's faults: without the events' evidence, which is most of them.
-_SEEN_OF_A_FAULT = tuple(field.name for field in dataclasses.fields(Sighting))
+# A hundred nodes that fail together read each other's faults: what they need is one attribute, without the evidence.
+_SEEN = "seen"
+_SIGHTING = TypeAdapter(Sighting)
 
 
 def _sortable(at: datetime) -> str:
@@ -69,13 +71,15 @@ class DynamoNodeStore:
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
         expires = event.observed_at + timedelta(days=HISTORY_DAYS)
         item = {
-            **fields_of(sighting_of(event, job_id, note)),
             "pk": names.node_pk(event.node_id),
             "sk": f"{names.FAULT_PREFIX}{_sortable(event.observed_at)}#{event.event_id}",
+            _SEEN: _SIGHTING.dump_json(sighting_of(event, job_id, note)).decode(),
             "event": event.model_dump_json(),
             names.TTL_ATTRIBUTE: int(expires.timestamp()),
         }
-        if not note:
+        if note:
+            item["note"] = note  # for whoever looks at the table
+        else:
             item[names.INDEX_PARTITION_KEY] = names.faults_pk(event.pool)
             item[names.INDEX_SORT_KEY] = f"{_sortable(event.observed_at)}#{event.node_id}#{event.event_id}"
         self._table.put(to_item(item), "attribute_not_exists(pk)")
@@ -86,17 +90,17 @@ class DynamoNodeStore:
             names.FAULT_PREFIX,
             _sortable(node_since),
             limit=FAULTS_LOOKED_UP,
-            fields=_SEEN_OF_A_FAULT,
+            fields=(_SEEN,),
         )
         others = self._table.query_from(
             names.faults_pk(pool),
             "",
             _sortable(pool_since),
             limit=FAULTS_LOOKED_UP,
-            fields=_SEEN_OF_A_FAULT,
+            fields=(_SEEN,),
             index=names.INDEX,
         )
-        read = (from_item(Sighting, item) for item in (*own, *others))
+        read = (_SIGHTING.validate_json(item[_SEEN]["S"]) for item in (*own, *others))
         found = {(s.node_id, s.event_id): s for s in read if not s.note}
         return sorted(found.values(), key=lambda s: (s.at, s.event_id, s.node_id))
 
