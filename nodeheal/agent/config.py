@@ -54,6 +54,7 @@ class AgentConfig:
     drills: bool = False  # take injected faults, which carry names.DRILL_MARK, for real ones
     spool_mib: int = 64
     product: str | None = None  # the accelerator, e.g. H100: some faults mean another thing on another product
+    checks: tuple[str, ...] | None = None  # by name; None: every one that this node supports
     labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
 
     @property
@@ -117,6 +118,8 @@ def _value(key: str, value: object) -> object:
         return _checked(key, value, _is_count(value, 1), "a whole number of MiB, 1 or more")
     if key == "labels":
         return _labels(value)
+    if key == "checks":
+        return _names(key, value)
     if key in ("endpoint_url", "address", "product") and value is None:
         return None
     return _text(key, value)
@@ -157,6 +160,12 @@ def _labels(value: object) -> dict[str, str]:
     is_good = is_good and all(isinstance(word, str) and 0 < len(word) <= _WORD_CHARACTERS for word in words)
     _checked("labels", value, is_good, expected)
     return labels
+
+
+def _names(key: str, value: object) -> tuple[str, ...]:
+    is_list = isinstance(value, list) and all(isinstance(name, str) and name for name in value)
+    _checked(key, value, is_list, "a list of names")
+    return tuple(value) if isinstance(value, list) else ()
 
 
 def _checked(key: str, value: object, is_good: bool, expected: str) -> object:

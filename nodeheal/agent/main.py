@@ -12,6 +12,10 @@ from nodeheal import __version__
 from nodeheal.agent import config as configuration
 from nodeheal.agent.bus import EventBus, endpoint
 from nodeheal.agent.checkpoint import CheckpointOrder, ask_for_checkpoint
+from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.prober import Prober
+from nodeheal.agent.checks.registry import chosen
+from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig, ConfigError
 from nodeheal.agent.credentials import CredentialChain
@@ -27,6 +31,7 @@ from nodeheal.agent.spool import Spool
 from nodeheal.contract.vocabulary import Check
 
 EXIT_CANNOT_START = 2
+EXIT_BROKEN = 1
 EXIT_TERMINATED = 128 + signal.SIGTERM
 TICKET_CHARACTERS = 64 * 1024
 MAX_BYTES = 64 * 1024 * 1024
@@ -53,9 +58,15 @@ def _run(config: AgentConfig, arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    prober = Prober(chosen(config), Place(config, run_tool))  # before there are threads
     spool = _spool(config)
-    Agent(config, spool, Sender(spool, _bus(config, clock), clock), clock).run(stop)
-    spool.close()
+    try:
+        Agent(config, spool, Sender(spool, _bus(config, clock), clock), clock, prober).run(stop)
+    except EOFError as error:
+        logger.error("the agent ends, to be started anew", extra={"why": error})
+        return EXIT_BROKEN
+    finally:
+        spool.close()
     return 0
 
 

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import HealthEvent, Identity, Speaker
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Provider
 
 IDENTITY = Identity("mi-0a1b2c3d4e5f67890", "training", "h100", Provider.hybrid, "mi-0a1b2c3d4e5f67890")
+CONFIG = AgentConfig(IDENTITY.node_id, IDENTITY.cluster, IDENTITY.pool, IDENTITY.provider, "eu-central-1")
 START = datetime(2026, 11, 21, 5, 50, 31, tzinfo=UTC)
 XID_79 = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
 BANNER = "Linux version 6.1.0-18-amd64 (debian-kernel@lists.debian.org)"
