@@ -7,13 +7,16 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from nodeheal import __version__
 from nodeheal.agent import config as configuration
 from nodeheal.agent.bus import EventBus, endpoint
+from nodeheal.agent.check_now import check_now
 from nodeheal.agent.checkpoint import CheckpointOrder, ask_for_checkpoint
 from nodeheal.agent.checks.check import Place
 from nodeheal.agent.checks.prober import Prober
+from nodeheal.agent.checks.registry import CHECKS as CHECKS_THERE_ARE
 from nodeheal.agent.checks.registry import chosen
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.clock import Clock
@@ -21,6 +24,7 @@ from nodeheal.agent.config import AgentConfig, ConfigError
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.diagnose import CHECKS, DiagnoseOrder, diagnose
 from nodeheal.agent.diagnostics.dcgm import DEADLINE_SECONDS
+from nodeheal.agent.doctor import doctor
 from nodeheal.agent.evidence import EvidenceOrder, freeze_evidence
 from nodeheal.agent.inject import InjectOrder, inject
 from nodeheal.agent.inject_dcgm import DcgmOrder, inject_dcgm
@@ -30,13 +34,22 @@ from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.vocabulary import Check
 
-EXIT_CANNOT_START = 2
+# As sysexits(3) has them: the small codes say what a check or an order came to.
+EXIT_USAGE, EXIT_CANNOT_START = 64, 78
 EXIT_BROKEN = 1
 EXIT_TERMINATED = 128 + signal.SIGTERM
 TICKET_CHARACTERS = 64 * 1024
 MAX_BYTES = 64 * 1024 * 1024
 
-Parser = argparse.ArgumentParser
+
+class Parser(argparse.ArgumentParser):
+    """A usage error must not look like a verdict."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and how it is used."""
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}\n")
+
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +133,18 @@ def _end_well_when_terminated() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
 
 
+def _check(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    checks = chosen(config, tuple(arguments.names) or None)
+    return check_now(checks, Place(config, run_tool), as_json=arguments.json)
+
+
+def _doctor(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    return doctor(config, chosen(config), Place(config, run_tool), _bus(config, Clock()), as_json=arguments.json)
+
+
 _COMMANDS = {
+    "check": _check,
+    "doctor": _doctor,
     "run": _run,
     "diagnose": _diagnose,
     "evidence": _evidence,
@@ -150,21 +174,29 @@ def _bus(config: AgentConfig, clock: Clock) -> EventBus:
     return EventBus(config.bus, config.region, url, CredentialChain(clock), clock)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="nodeheal-agent", description="Reports facts about this node to nodeheal.")
+def _parser() -> Parser:
+    parser = Parser(prog="nodeheal-agent", description="Reports facts about this node to nodeheal.")
     parser.add_argument("--version", action="version", version=f"nodeheal-agent {__version__}")
-    common = argparse.ArgumentParser(add_help=False)
+    common = Parser(add_help=False)
     common.add_argument("--config", metavar="FILE", help=f"default: ${configuration.ENV_CONFIG}, else /etc/nodeheal")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", parents=[common], help="watch this node until stopped")
-    stale = argparse.ArgumentParser(add_help=False)
+    shown = Parser(add_help=False, parents=[common])
+    shown.add_argument("--json", action="store_true", help="one JSON object a line")
+    verdicts = "exit code: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN"
+    check = commands.add_parser("check", parents=[shown], help=f"look at this node once; {verdicts}")
+    check.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(one.name for one in CHECKS_THERE_ARE)}")
+    commands.add_parser(
+        "doctor", parents=[shown], help="say what works here, what is missing, and whether the bus hears"
+    )
+    stale = Parser(add_help=False)
     stale.add_argument("--boot-id", required=True, help="the boot that the order is meant for; another one refuses it")
     stale.add_argument("--expires-at", type=float, required=True, help="epoch seconds; refused from then on")
     _add_orders(commands, [common, stale])
     return parser
 
 
-def _add_orders(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", parents: list[Parser]) -> None:
+def _add_orders(commands: "argparse._SubParsersAction[Parser]", parents: list[Parser]) -> None:
     order = commands.add_parser("diagnose", parents=parents, help="run diagnostics once and report the verdict")
     order.add_argument("--level", type=int, choices=sorted(DEADLINE_SECONDS), required=True)
     order.add_argument("--request-id", required=True, help="echoed in the report")
@@ -181,7 +213,7 @@ def _add_orders(commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
     _add_drills(commands, parents)
 
 
-def _add_drills(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", parents: list[Parser]) -> None:
+def _add_drills(commands: "argparse._SubParsersAction[Parser]", parents: list[Parser]) -> None:
     drill = commands.add_parser("inject", parents=parents, help="a drill: write a fault where the agent reads them")
     drill.add_argument("--line", required=True, help="the kernel's words, as URL-safe Base64")
     drill = commands.add_parser("inject-dcgm", parents=parents, help="a drill: hand DCGM a value that no GPU has said")

@@ -15,6 +15,7 @@ NODE_HEALTH_REPORTED = "Node Health Reported"
 NODE_BOOTED = "Node Booted"
 DIAGNOSTICS_FINISHED = "Diagnostics Finished"
 EVIDENCE_FROZEN = "Evidence Frozen"
+AGENT_DOCTOR = "Agent Doctor"  # nobody listens: an agent tries whether the bus takes its events
 INCIDENT_CLOSED = "Incident Closed"
 INCIDENT_ESCALATED = "Incident Escalated"
 INCIDENT_WAITING = "Incident Waiting"

@@ -189,7 +189,7 @@ def test_a_wrong_configuration_is_named(node: NodeFolder) -> None:
         check=False,
     )
 
-    assert ended.returncode == 2
+    assert ended.returncode == 78
     assert "agent.json: unknown key 'node'" in ended.stderr
 
 
