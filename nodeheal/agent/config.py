@@ -17,6 +17,7 @@ ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
 _WORD_CHARACTERS = 128
 LABELS = 16  # health_event.LABELS
+_LONG = ("endpoint_url", "boot_id_file", "state_dir", "checkpoint_dir", "progress_dir")
 _LOG_KINDS = ("kmsg", "file")
 
 
@@ -55,6 +56,8 @@ class AgentConfig:
     spool_mib: int = 64
     product: str | None = None  # the accelerator, e.g. H100: some faults mean another thing on another product
     checks: tuple[str, ...] | None = None  # by name; None: every one that this node supports
+    mounts: tuple[str, ...] = ()  # shared file systems that jobs need here
+    progress_dir: str = "/run/nodeheal/progress"  # where jobs show their steps
     labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
 
     @property
@@ -118,7 +121,7 @@ def _value(key: str, value: object) -> object:
         return _checked(key, value, _is_count(value, 1), "a whole number of MiB, 1 or more")
     if key == "labels":
         return _labels(value)
-    if key == "checks":
+    if key in ("checks", "mounts"):
         return _names(key, value)
     if key in ("endpoint_url", "address", "product") and value is None:
         return None
@@ -126,7 +129,7 @@ def _value(key: str, value: object) -> object:
 
 
 def _text(key: str, value: object) -> str:
-    limit = 4096 if key in ("endpoint_url", "boot_id_file", "state_dir", "checkpoint_dir") else _WORD_CHARACTERS
+    limit = 4096 if key in _LONG else _WORD_CHARACTERS
     _checked(key, value, isinstance(value, str) and 0 < len(value) <= limit, f"text of 1 to {limit} characters")
     if key == "node_id":
         _checked(key, value, _NODE_ID.fullmatch(str(value)) is not None, "an instance id such as mi-0a1b2c3d4e5f67890")

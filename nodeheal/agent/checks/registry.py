@@ -1,10 +1,18 @@
 """Every check that there is. A new one is a file in this folder and a line here."""
 
-from nodeheal.agent.checks import disk
+from nodeheal.agent.checks import disk, memory, mounts, processes, progress, ram_ecc, rdma
 from nodeheal.agent.checks.check import Check
 from nodeheal.agent.config import AgentConfig, ConfigError
 
-CHECKS: tuple[Check, ...] = (disk.CHECK,)
+CHECKS: tuple[Check, ...] = (
+    rdma.CHECK,
+    disk.CHECK,
+    mounts.CHECK,
+    memory.CHECK,
+    ram_ecc.CHECK,
+    processes.CHECK,
+    progress.CHECK,
+)
 
 
 def chosen(config: AgentConfig, only: tuple[str, ...] | None = None) -> list[Check]:

@@ -203,6 +203,7 @@ class NodeFolder:
             "heartbeat_seconds": self.heartbeat_seconds,
             "address": "10.0.0.7",
             "accelerators": 8,
+            "checks": [],  # of the machine that runs the tests
         }
 
     def environment(self) -> dict[str, str]:
