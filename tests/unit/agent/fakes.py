@@ -14,6 +14,7 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.event import HealthEvent, Identity, Speaker
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Provider
+from sandbox.toml import toml
 
 IDENTITY = Identity("mi-0a1b2c3d4e5f67890", "training", "h100", Provider.hybrid, "mi-0a1b2c3d4e5f67890")
 START = datetime(2026, 11, 21, 5, 50, 31, tzinfo=UTC)
@@ -181,10 +182,10 @@ class NodeFolder:
         self.kernel_log = self.directory / "kernel.log"
         self.boot_id_file = self.directory / "boot_id"
         self.state_dir = self.directory / "state"
-        self.config_file = self.directory / "agent.json"
+        self.config_file = self.directory / "agent.toml"
         self.boot_id_file.write_text("boot-1\n")
         self.kernel_log.write_text(kernel_line(BANNER))
-        self.config_file.write_text(json.dumps(self.config()))
+        self.config_file.write_text(toml(self.config()))
 
     def config(self) -> dict[str, object]:
         """The agent's configuration."""

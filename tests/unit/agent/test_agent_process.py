@@ -178,7 +178,7 @@ def test_the_agent_needs_nothing_but_the_standard_library() -> None:
 
 
 def test_a_wrong_configuration_is_named(node: NodeFolder) -> None:
-    node.config_file.write_text('{"node": 1}')
+    node.config_file.write_text("node = 1")
 
     ended = subprocess.run(
         [sys.executable, "-m", "nodeheal.agent.main", "run"],
@@ -190,7 +190,7 @@ def test_a_wrong_configuration_is_named(node: NodeFolder) -> None:
     )
 
     assert ended.returncode == 2
-    assert "agent.json: unknown key 'node'" in ended.stderr
+    assert "agent.toml: unknown key 'node'" in ended.stderr
 
 
 def _spooled(node: NodeFolder) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nodeheal.agent.spool import Spool
+from sandbox.toml import toml
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually
 from tests.unit.evidence.test_dcgm_diag import dcgm_4
 
@@ -53,7 +54,7 @@ class Diagnostics:
 @pytest.fixture
 def diagnostics(node: NodeFolder) -> Diagnostics:
     config = node.config() | {"accelerators": 2}
-    node.config_file.write_text(json.dumps(config))
+    node.config_file.write_text(toml(config))
     return Diagnostics(node, node.directory / "tools")
 
 
