@@ -19,7 +19,7 @@ from sandbox.toml import toml
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOOLS = REPOSITORY / "sandbox" / "tools"
-AGENT = (sys.executable, "-m", "nodeheal.agent.main", "run")
+AGENT = (sys.executable, "-m", "nodeheal.agent.main", "watch")
 KERNEL_BANNER = "Linux version 6.1.0-sandbox (nodeheal) #1 SMP PREEMPT_DYNAMIC"
 CREDENTIALS_REFRESH_SECONDS = 1200  # the SSM agent rotates them well before their hour is over
 
@@ -182,7 +182,6 @@ class Node:
             # On a real node a folder that the task definition mounts; here processes share the node's.
             "NODEHEAL_CHECKPOINT_DIR": str(self.directory / "run"),
             "NODEHEAL_AGENT_CONFIG": str(self.directory / "agent.toml"),
-            "NODEHEAL_BOOT_ID_FILE": str(self.directory / "boot_id"),
             "AWS_SHARED_CREDENTIALS_FILE": str(self.directory / "credentials"),
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_REGION": REGION,
@@ -240,6 +239,7 @@ class Node:
             "kernel_log": [{"kind": "file", "path": str(self.kernel_log)}],
             "boot_id_file": str(self.directory / "boot_id"),
             "state_dir": str(self.directory / "state"),
+            "orders_dir": str(self.directory / "orders"),
             "checkpoint_dir": str(self.directory / "run"),
             "address": self.spec.address,
             "accelerators": self.spec.gpus,

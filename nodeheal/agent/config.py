@@ -18,7 +18,7 @@ _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NOD
 _WORD_CHARACTERS = 128
 LABELS = 16  # health_event.LABELS
 _LOG_KINDS = ("kmsg", "file")
-_LONG_KEYS = ("endpoint_url", "boot_id_file", "state_dir", "checkpoint_dir", "kernel_log.path")
+_LONG_KEYS = ("endpoint_url", "boot_id_file", "state_dir", "orders_dir", "checkpoint_dir", "kernel_log.path")
 
 
 class ConfigError(Exception):
@@ -48,6 +48,7 @@ class AgentConfig:
     kernel_log: tuple[KernelLog, ...] = (KernelLog("kmsg", "/dev/kmsg"),)
     boot_id_file: str = "/proc/sys/kernel/random/boot_id"
     state_dir: str = "/var/lib/nodeheal"
+    orders_dir: str = "/var/lib/nodeheal-orders"  # root's alone: the agent's user could lead root astray in its own
     checkpoint_dir: str = "/run/nodeheal/checkpoint"  # tasks that take part see it too; gone with the boot
     heartbeat_seconds: float = 60.0
     address: str | None = None
@@ -66,8 +67,11 @@ class AgentConfig:
         )
 
     def boot_id(self) -> str:
-        """The id of the running boot."""
-        return Path(self.boot_id_file).read_text(encoding="ascii").strip()
+        """The id of the running boot. Raises OSError, or ConfigError where there is none."""
+        boot_id = Path(self.boot_id_file).read_text(encoding="ascii", errors="replace").strip()
+        if not boot_id:
+            raise ConfigError(f"{self.boot_id_file}: holds no boot id")
+        return boot_id
 
 
 def config_path(argument: str | None) -> Path:

@@ -182,6 +182,7 @@ class NodeFolder:
         self.kernel_log = self.directory / "kernel.log"
         self.boot_id_file = self.directory / "boot_id"
         self.state_dir = self.directory / "state"
+        self.orders_dir = self.directory / "orders"
         self.config_file = self.directory / "agent.toml"
         self.boot_id_file.write_text("boot-1\n")
         self.kernel_log.write_text(kernel_line(BANNER))
@@ -199,6 +200,7 @@ class NodeFolder:
             "kernel_log": [{"kind": "file", "path": str(self.kernel_log)}],
             "boot_id_file": str(self.boot_id_file),
             "state_dir": str(self.state_dir),
+            "orders_dir": str(self.orders_dir),
             "heartbeat_seconds": self.heartbeat_seconds,
             "address": "10.0.0.7",
             "accelerators": 8,

@@ -1,4 +1,4 @@
-"""`nodeheal-agent checkpoint`: the file that a job's tasks look for."""
+"""`nodeheal-agent run checkpoint`: the file that a job's tasks look for."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`nodeheal-agent inject`: a drill is written where the agent reads, and only where drills are taken."""
+"""`nodeheal-agent run inject`: a drill is written where the agent reads, and only where drills are taken."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""`nodeheal-agent inject-dcgm`, run as the SSM document runs it, with the sandbox's dcgmi and with worse ones."""
+"""`nodeheal-agent run inject-dcgm`, run as the SSM document runs it, with the sandbox's dcgmi and with worse ones."""
 
 import json
 import os
