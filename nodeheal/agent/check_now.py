@@ -3,6 +3,7 @@
 The exit code says the worst verdict, as monitoring plugins do: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN.
 """
 
+import argparse
 import json
 import select
 import sys
@@ -13,6 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from nodeheal.agent.checks.answer import Answer
 from nodeheal.agent.checks.check import Check, Place
 from nodeheal.agent.checks.prober import KILL_GRACE_SECONDS, Prober
+from nodeheal.agent.checks.registry import CHECKS, chosen
+from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import verdict_of
 from nodeheal.contract.evidence.tool_report import GRAVITY
 from nodeheal.contract.vocabulary import Verdict
@@ -30,6 +34,17 @@ class Row:
     verdict: str
     said: tuple[str, ...]
     seconds: float = 0.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which checks, and how to tell."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(one.name for one in CHECKS)}")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def carry_out(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    """Look; the exit code."""
+    return check_now(chosen(config, tuple(arguments.names) or None), Place(config, run_tool), as_json=arguments.json)
 
 
 def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:

@@ -1,5 +1,6 @@
 """`nodeheal-agent doctor`: what works on this node, what is missing, and whether the bus hears it."""
 
+import argparse
 import json
 import platform
 import shutil
@@ -13,7 +14,10 @@ from pathlib import Path
 from nodeheal import __version__
 from nodeheal.agent.bus import BusUnavailable, EventBus
 from nodeheal.agent.checks.check import Check, Place
+from nodeheal.agent.checks.registry import chosen
+from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import event_bus
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.spool import Entry
 from nodeheal.contract.names import AGENT_DOCTOR
@@ -36,6 +40,17 @@ class Sign:
     what: str
     state: str
     said: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """How to tell."""
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def carry_out(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    """Look; the exit code."""
+    bus = event_bus(config, Clock())
+    return doctor(config, chosen(config), Place(config, run_tool), bus, as_json=arguments.json)
 
 
 def doctor(config: AgentConfig, checks: Sequence[Check], place: Place, bus: EventBus, *, as_json: bool) -> int:

@@ -1,6 +1,6 @@
 """Every name that two processes must agree on: buses, detail types, table keys, documents, environment variables.
 
-Standard library only and Python 3.10: the agent, the stacks, the Lambdas and the CLI all read it.
+Standard library only: the agent, the stacks, the Lambdas and the CLI all read it.
 """
 
 # Events --------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import HealthEvent, Identity, Speaker
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Provider
+from sandbox.toml import toml
 
 IDENTITY = Identity("mi-0a1b2c3d4e5f67890", "training", "h100", Provider.hybrid, "mi-0a1b2c3d4e5f67890")
 CONFIG = AgentConfig(IDENTITY.node_id, IDENTITY.cluster, IDENTITY.pool, IDENTITY.provider, "eu-central-1")
@@ -183,10 +184,11 @@ class NodeFolder:
         self.kernel_log = self.directory / "kernel.log"
         self.boot_id_file = self.directory / "boot_id"
         self.state_dir = self.directory / "state"
-        self.config_file = self.directory / "agent.json"
+        self.orders_dir = self.directory / "orders"
+        self.config_file = self.directory / "agent.toml"
         self.boot_id_file.write_text("boot-1\n")
         self.kernel_log.write_text(kernel_line(BANNER))
-        self.config_file.write_text(json.dumps(self.config()))
+        self.config_file.write_text(toml(self.config()))
 
     def config(self) -> dict[str, object]:
         """The agent's configuration."""
@@ -200,6 +202,7 @@ class NodeFolder:
             "kernel_log": [{"kind": "file", "path": str(self.kernel_log)}],
             "boot_id_file": str(self.boot_id_file),
             "state_dir": str(self.state_dir),
+            "orders_dir": str(self.orders_dir),
             "heartbeat_seconds": self.heartbeat_seconds,
             "address": "10.0.0.7",
             "accelerators": 8,
