@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from nodeheal import __version__
 from nodeheal.agent import config as configuration
@@ -13,6 +14,7 @@ from nodeheal.agent import orders
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import AgentConfig, ConfigError
+from nodeheal.agent.copy_credentials import SOURCE, copy_credentials
 from nodeheal.agent.log import log_to_stderr
 from nodeheal.agent.loop import Agent
 from nodeheal.agent.sender import Sender
@@ -27,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     log_to_stderr()
     try:
+        if arguments.command in _WITHOUT_CONFIG:
+            return _WITHOUT_CONFIG[arguments.command](arguments)
         config = configuration.load(configuration.config_path(arguments.config))
         return _COMMANDS[arguments.command](config, arguments)
     except (ConfigError, OSError) as error:
@@ -45,7 +49,12 @@ def _watch(config: AgentConfig, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _copy_credentials(arguments: argparse.Namespace) -> int:
+    return copy_credentials(arguments.source, arguments.to, arguments.owner)
+
+
 _COMMANDS = {"watch": _watch, "run": orders.carry_out}
+_WITHOUT_CONFIG = {"copy-credentials": _copy_credentials}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("watch", parents=[common], help="watch this node until stopped")
     run = commands.add_parser("run", help="carry out one order, as the SSM documents do")
     orders.add_orders(run, [common])
+    copy = commands.add_parser("copy-credentials", help="hand root's AWS credentials to the agent's user")
+    copy.add_argument("--source", type=Path, default=SOURCE, help=f"default: {SOURCE}")
+    copy.add_argument("--to", type=Path, required=True, help="the copy; nothing but the keys of the default profile")
+    copy.add_argument("--owner", required=True, help="the only user who may read it")
     return parser
 
 

@@ -1,0 +1,1 @@
+"""The units of systemd that the wheel brings along."""
