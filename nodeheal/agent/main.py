@@ -18,6 +18,7 @@ from nodeheal.agent.copy_credentials import SOURCE, copy_credentials
 from nodeheal.agent.log import log_to_stderr
 from nodeheal.agent.loop import Agent
 from nodeheal.agent.sender import Sender
+from nodeheal.agent.units import INSTALLED_IN, write_units
 
 EXIT_CANNOT_START = 2
 
@@ -53,8 +54,18 @@ def _copy_credentials(arguments: argparse.Namespace) -> int:
     return copy_credentials(arguments.source, arguments.to, arguments.owner)
 
 
-_COMMANDS = {"watch": _watch, "run": orders.carry_out}
-_WITHOUT_CONFIG = {"copy-credentials": _copy_credentials}
+def _units(arguments: argparse.Namespace) -> int:
+    write_units(arguments.to, arguments.programs)
+    return 0
+
+
+def _config(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    sys.stdout.write(f"the configuration of {config.node_id} can be used\n")
+    return 0
+
+
+_COMMANDS = {"watch": _watch, "run": orders.carry_out, "config": _config}
+_WITHOUT_CONFIG = {"copy-credentials": _copy_credentials, "units": _units}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,11 +78,19 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("watch", parents=[common], help="watch this node until stopped")
     run = commands.add_parser("run", help="carry out one order, as the SSM documents do")
     orders.add_orders(run, [common])
+    commands.add_parser("config", parents=[common], help="say whether the configuration can be used")
+    _add_setup(commands)
+    return parser
+
+
+def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     copy = commands.add_parser("copy-credentials", help="hand root's AWS credentials to the agent's user")
     copy.add_argument("--source", type=Path, default=SOURCE, help=f"default: {SOURCE}")
     copy.add_argument("--to", type=Path, required=True, help="the copy; nothing but the keys of the default profile")
     copy.add_argument("--owner", required=True, help="the only user who may read it")
-    return parser
+    units = commands.add_parser("units", help="write the units of systemd")
+    units.add_argument("--to", type=Path, required=True, help="such as /etc/systemd/system")
+    units.add_argument("--programs", default=INSTALLED_IN, help=f"where nodeheal-agent is; default: {INSTALLED_IN}")
 
 
 if __name__ == "__main__":

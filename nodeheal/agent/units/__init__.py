@@ -1,1 +1,18 @@
-"""The units of systemd that the wheel brings along."""
+"""The units of systemd that the wheel brings along, and `nodeheal-agent units`, which puts them in their place."""
+
+from pathlib import Path
+
+INSTALLED_IN = "/opt/nodeheal/bin"  # as the units say
+NAMES = ("nodeheal-agent.service", "nodeheal-credentials.service", "nodeheal-credentials.path")
+UNIT_MODE = 0o644
+
+
+def write_units(folder: Path, programs: str = INSTALLED_IN) -> None:
+    """Put the units where systemd looks, each as a whole; `programs` is the folder of the `nodeheal-agent` to run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in NAMES:
+        text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+        fresh = folder / f".{name}.new"
+        fresh.write_text(text.replace(f"{INSTALLED_IN}/", f"{programs.rstrip('/')}/"), encoding="utf-8")
+        fresh.chmod(UNIT_MODE)
+        fresh.replace(folder / name)

@@ -1,6 +1,7 @@
 """What lies in packaging/ does what its pages say."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,18 +14,17 @@ from nodeheal.agent.copy_credentials import SOURCE
 
 PACKAGING = Path(__file__).parents[3] / "packaging"
 UNIT_FOLDER = Path(units.__file__).parent
-UNITS = sorted(UNIT_FOLDER.glob("nodeheal-*"))
+UNITS = [UNIT_FOLDER / name for name in units.NAMES]
 
 
-@pytest.mark.parametrize(
-    "name", ["checkpoint-now", "freeze-evidence", "inject-dcgm", "inject-fault", "reboot-node", "run-diagnostics"]
-)
+@pytest.mark.parametrize("name", sorted(path.stem for path in (PACKAGING / "ssm").iterdir()))
 def test_every_parameter_of_a_document_is_held_to_what_a_shell_can_take(name: str) -> None:
     document = json.loads((PACKAGING / "ssm" / f"{name}.json").read_text())
 
     assert document["schemaVersion"] == "2.2"
     for parameter in document["parameters"].values():
-        allowed = "".join(parameter.get("allowedValues", [])) + parameter.get("allowedPattern", "")
+        pattern = re.sub(r"\\([][])", r"\1", parameter.get("allowedPattern", ""))
+        allowed = "".join(parameter.get("allowedValues", [])) + pattern
         assert allowed
         assert not set("'\"$`\\;&|<> \n").intersection(allowed.removesuffix("$"))
 
@@ -47,6 +47,15 @@ def test_systemd_finds_the_units_as_little_exposed_as_they_can_be(unit: str, exp
     rated = systemd_analyze("security", "--offline=true", "--no-pager", str(UNIT_FOLDER / unit))
 
     assert float(rated.stdout.rpartition(f"exposure level for {unit}: ")[2].split()[0]) <= exposure
+
+
+def test_every_unit_goes_where_systemd_looks(tmp_path: Path) -> None:
+    units.write_units(tmp_path / "system", "/srv/agent/bin/")
+
+    assert {path.name for path in (tmp_path / "system").iterdir()} == {
+        path.name for path in UNIT_FOLDER.iterdir() if path.name.startswith("nodeheal-")
+    }
+    assert "ExecStart=/srv/agent/bin/nodeheal-agent watch\n" in (tmp_path / "system" / UNITS[0].name).read_text()
 
 
 def test_the_agent_has_one_power_of_roots() -> None:
