@@ -53,6 +53,9 @@ CODES = neuron_monitor.CODES | frozenset(
 )
 # What every driver since the first tree has.
 _CORE_MINIMUM = frozenset(("success", "failure", "timeout", "hw_error"))
+ERROR_COUNTERS = frozenset((*_CORE_COUNTERS, _SRAM, _MEMORY, _REPAIRABLE_MEMORY))
+# All that is read of a tree, by the names of the files, or of the folders in which there are a total and a present one.
+READ = ERROR_COUNTERS | _CORE_MINIMUM | {"core_count"}
 
 
 @dataclass
