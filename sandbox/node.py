@@ -15,10 +15,11 @@ from pathlib import Path
 
 from sandbox import processes
 from sandbox.iam import REGION, Credentials
+from sandbox.toml import toml
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOOLS = REPOSITORY / "sandbox" / "tools"
-AGENT = (sys.executable, "-m", "nodeheal.agent.main", "run")
+AGENT = (sys.executable, "-m", "nodeheal.agent.main", "watch")
 KERNEL_BANNER = "Linux version 6.1.0-sandbox (nodeheal) #1 SMP PREEMPT_DYNAMIC"
 CREDENTIALS_REFRESH_SECONDS = 1200  # the SSM agent rotates them well before their hour is over
 
@@ -100,7 +101,7 @@ class Node:
         """First boot, at once."""
         for name in ("logs", "state", "tasks", "ssm", "run"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
-        _write(self.directory / "agent.json", json.dumps(self._agent_config(), indent=2))
+        _write(self.directory / "agent.toml", toml(self._agent_config()))
         self.set_faults(Faults())
         if self._credentials is not None:
             self._write_credentials()
@@ -180,8 +181,7 @@ class Node:
             processes.SANDBOX_MARK: self.spec.sandbox_id,
             # On a real node a folder that the task definition mounts; here processes share the node's.
             "NODEHEAL_CHECKPOINT_DIR": str(self.directory / "run"),
-            "NODEHEAL_AGENT_CONFIG": str(self.directory / "agent.json"),
-            "NODEHEAL_BOOT_ID_FILE": str(self.directory / "boot_id"),
+            "NODEHEAL_AGENT_CONFIG": str(self.directory / "agent.toml"),
             "AWS_SHARED_CREDENTIALS_FILE": str(self.directory / "credentials"),
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_REGION": REGION,
@@ -239,9 +239,11 @@ class Node:
             "kernel_log": [{"kind": "file", "path": str(self.kernel_log)}],
             "boot_id_file": str(self.directory / "boot_id"),
             "state_dir": str(self.directory / "state"),
+            "orders_dir": str(self.directory / "orders"),
             "checkpoint_dir": str(self.directory / "run"),
             "address": self.spec.address,
             "accelerators": self.spec.gpus,
+            "checks": [],  # a simulated node has the host of all others: what is wrong there is not its own fault
             "drills": True,
         }
 

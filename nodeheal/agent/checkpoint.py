@@ -1,4 +1,4 @@
-"""`nodeheal-agent checkpoint`: tells the training tasks of this node that now is the time to write a checkpoint.
+"""`nodeheal-agent run checkpoint`: tells the training tasks of this node that now is the time to write a checkpoint.
 
 The signal is a file, in a folder that tasks see too: `<job>.json`, replaced as a whole. No process has to be found or
 signalled, so a task that does not take part is never killed by it. docs/agent.md describes what a task does with it.

@@ -1,9 +1,10 @@
-"""The agent's configuration: one JSON file, read once. A wrong key is refused by name."""
+"""The agent's configuration: one TOML file, read once. A wrong key is refused by name."""
 
-import json
+import argparse
 import os
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
@@ -11,13 +12,17 @@ from nodeheal.agent.event import Identity
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
 
-DEFAULT_PATH = Path("/etc/nodeheal/agent.json")
+DEFAULT_PATH = Path("/etc/nodeheal/agent.toml")
 ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
 
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
 _WORD_CHARACTERS = 128
 LABELS = 16  # health_event.LABELS
 _LOG_KINDS = ("kmsg", "file")
+_LONG_KEYS = (
+    *("endpoint_url", "boot_id_file", "state_dir", "orders_dir", "checkpoint_dir", "progress_dir"),
+    "kernel_log.path",
+)
 
 
 class ConfigError(Exception):
@@ -47,6 +52,7 @@ class AgentConfig:
     kernel_log: tuple[KernelLog, ...] = (KernelLog("kmsg", "/dev/kmsg"),)
     boot_id_file: str = "/proc/sys/kernel/random/boot_id"
     state_dir: str = "/var/lib/nodeheal"
+    orders_dir: str = "/var/lib/nodeheal-orders"  # root's alone: the agent's user could lead root astray in its own
     checkpoint_dir: str = "/run/nodeheal/checkpoint"  # tasks that take part see it too; gone with the boot
     heartbeat_seconds: float = 60.0
     address: str | None = None
@@ -54,6 +60,9 @@ class AgentConfig:
     drills: bool = False  # take injected faults, which carry names.DRILL_MARK, for real ones
     spool_mib: int = 64
     product: str | None = None  # the accelerator, e.g. H100: some faults mean another thing on another product
+    checks: tuple[str, ...] | None = None  # by name; None: every one that this node supports
+    mounts: tuple[str, ...] = ()  # shared file systems that jobs need here
+    progress_dir: str = "/run/nodeheal/progress"  # where jobs show their steps
     labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
 
     @property
@@ -65,8 +74,18 @@ class AgentConfig:
         )
 
     def boot_id(self) -> str:
-        """The id of the running boot."""
-        return Path(self.boot_id_file).read_text(encoding="ascii").strip()
+        """The id of the running boot. Raises OSError, or ConfigError where there is none."""
+        boot_id = Path(self.boot_id_file).read_text(encoding="ascii", errors="replace").strip()
+        if not boot_id:
+            raise ConfigError(f"{self.boot_id_file}: holds no boot id")
+        return boot_id
+
+
+def option() -> argparse.ArgumentParser:
+    """`--config`, for every command to have as a parent: it may stand before or behind the command's name."""
+    parent = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    parent.add_argument("--config", metavar="FILE", help=f"default: ${ENV_CONFIG}, else {DEFAULT_PATH}")
+    return parent
 
 
 def config_path(argument: str | None) -> Path:
@@ -77,13 +96,15 @@ def config_path(argument: str | None) -> Path:
 def load(path: Path) -> AgentConfig:
     """Read and check the file. Raises ConfigError."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path}: must be a JSON object")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: is not UTF-8: byte {error.start + 1} is {error.object[error.start]:#04x}"
+        ) from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: is not TOML: {error}") from error
     try:
         return _parse(document)
     except ConfigError as error:
@@ -93,13 +114,22 @@ def load(path: Path) -> AgentConfig:
 def _parse(document: dict[str, object]) -> AgentConfig:
     known = {known.name: known for known in fields(AgentConfig)}
     for key in document:
-        if key not in known:
-            raise ConfigError(f"unknown key {key!r}; known are {', '.join(sorted(known))}")
+        _known(key, known)
     for key, one in known.items():
         if one.default is MISSING and one.default_factory is MISSING and key not in document:
             raise ConfigError(f"key {key!r} is missing")
     values = {key: _value(key, value) for key, value in document.items()}
     return AgentConfig(**values)  # type: ignore[arg-type]  # every value has been checked under its key
+
+
+def _known(key: str, known: Collection[str], table: str = "") -> None:
+    if key in known:
+        return
+    from difflib import get_close_matches  # only where something is wrong: it would stay in memory
+
+    nearest = get_close_matches(key, known, n=1)
+    hint = f"did you mean {table + nearest[0]!r}?" if nearest else f"known are {', '.join(sorted(known))}"
+    raise ConfigError(f"unknown key {table + key!r}; {hint}")
 
 
 def _value(key: str, value: object) -> object:
@@ -112,19 +142,20 @@ def _value(key: str, value: object) -> object:
     if key == "heartbeat_seconds":
         return _checked(key, value, _is_number(value) and 0 < float(value) <= 3600, "seconds, over 0, at most 3600")  # type: ignore[arg-type]
     if key == "accelerators":
-        return _checked(key, value, value is None or _is_count(value, 0), "a whole number, 0 or more")
+        return _checked(key, value, _is_count(value, 0), "a whole number, 0 or more")
     if key == "spool_mib":
         return _checked(key, value, _is_count(value, 1), "a whole number of MiB, 1 or more")
     if key == "labels":
         return _labels(value)
-    if key in ("endpoint_url", "address", "product") and value is None:
-        return None
+    if key in ("checks", "mounts"):
+        return _names(key, value)
     return _text(key, value)
 
 
 def _text(key: str, value: object) -> str:
-    limit = 4096 if key in ("endpoint_url", "boot_id_file", "state_dir", "checkpoint_dir") else _WORD_CHARACTERS
-    _checked(key, value, isinstance(value, str) and 0 < len(value) <= limit, f"text of 1 to {limit} characters")
+    limit = 4096 if key in _LONG_KEYS else _WORD_CHARACTERS
+    is_text = isinstance(value, str) and 0 < len(value) <= limit and value.isprintable()
+    _checked(key, value, is_text, f"text of 1 to {limit} printable characters")
     if key == "node_id":
         _checked(key, value, _NODE_ID.fullmatch(str(value)) is not None, "an instance id such as mi-0a1b2c3d4e5f67890")
     if key == "endpoint_url":
@@ -135,28 +166,36 @@ def _text(key: str, value: object) -> str:
 def _provider(value: object) -> Provider:
     known = [provider.value for provider in Provider]
     _checked("provider", value, value in known, f"one of {', '.join(known)}")
-    return Provider(value)
+    return Provider(str(value))
 
 
 def _kernel_logs(value: object) -> tuple[KernelLog, ...]:
-    expected = 'a list of {"kind": "kmsg" or "file", "path": …}, at least one'
+    expected = 'a list of tables such as { kind = "kmsg" or "file", path = "…" }, at least one'
     _checked("kernel_log", value, isinstance(value, list) and bool(value), expected)
     logs = []
     for entry in value if isinstance(value, list) else []:
-        is_log = isinstance(entry, dict) and entry.keys() == {"kind", "path"} and entry["kind"] in _LOG_KINDS
-        _checked("kernel_log", entry, is_log and isinstance(entry["path"], str), expected)
-        logs.append(KernelLog(entry["kind"], entry["path"]))
+        for key in entry if isinstance(entry, dict) else ():
+            _known(key, ("kind", "path"), "kernel_log.")
+        is_log = isinstance(entry, dict) and len(entry) == 2 and entry["kind"] in _LOG_KINDS
+        _checked("kernel_log", entry, is_log, expected)
+        logs.append(KernelLog(entry["kind"], _text("kernel_log.path", entry["path"])))
     return tuple(logs)
 
 
 def _labels(value: object) -> dict[str, str]:
-    expected = f'an object of at most {LABELS} texts, such as {{"rack": "r7", "switch": "leaf-3"}}'
+    expected = f'a table of at most {LABELS} texts, such as {{ rack = "r7", switch = "leaf-3" }}'
     labels = value if isinstance(value, dict) else {}
     words = [word for pair in labels.items() for word in pair]
     is_good = isinstance(value, dict) and len(labels) <= LABELS
     is_good = is_good and all(isinstance(word, str) and 0 < len(word) <= _WORD_CHARACTERS for word in words)
     _checked("labels", value, is_good, expected)
     return labels
+
+
+def _names(key: str, value: object) -> tuple[str, ...]:
+    is_list = isinstance(value, list) and all(isinstance(name, str) and name for name in value)
+    _checked(key, value, is_list, "a list of names")
+    return tuple(value) if isinstance(value, list) else ()
 
 
 def _checked(key: str, value: object, is_good: bool, expected: str) -> object:

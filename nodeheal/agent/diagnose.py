@@ -1,4 +1,4 @@
-"""`nodeheal-agent diagnose`: runs diagnostics once and reports the verdict."""
+"""`nodeheal-agent run diag`: runs diagnostics once and reports the verdict."""
 
 import json
 import logging

@@ -178,6 +178,11 @@ class Speaker:
             evidence=clip(evidence),
         )
 
+    def over(self, finding: Finding, *, source: str, position: str, at: datetime) -> HealthEvent:
+        """That a fault which `found` has told of at this position is over."""
+        told = self.found(finding, source=source, position=f"{position} over", at=at, evidence="it is over")
+        return replace(told, verdict=Verdict.OK)
+
     def alive(self, at: datetime) -> HealthEvent:
         """A heartbeat."""
         return HealthEvent(

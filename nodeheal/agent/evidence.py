@@ -1,4 +1,4 @@
-"""`nodeheal-agent evidence`: saves what a node can still tell of its fault, before anything is done to it."""
+"""`nodeheal-agent run evidence`: saves what a node can still tell of its fault, before anything is done to it."""
 
 import json
 import logging
@@ -61,7 +61,7 @@ def _save(
     """What became of it. Whatever goes wrong on the way is an answer, not a crash: the recovery waits for one."""
     try:
         ticket = read_ticket(order.ticket)
-        place = _workplace(Path(config.state_dir) / FOLDER, clock.utc_now().timestamp())
+        place = _workplace(Path(config.orders_dir) / FOLDER, clock.utc_now().timestamp())
         with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
             (files := Path(folder) / "files").mkdir()
             wanted = list(exhibits(config, order.with_bug_report))
@@ -76,7 +76,7 @@ def _save(
 
 def _workplace(place: Path, now: float) -> Path:
     """Where orders work, each in a folder of its own. What is left of those that were killed is removed."""
-    place.mkdir(parents=True, exist_ok=True)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in place.iterdir():
         if old.stat().st_mtime < now - STALE_SECONDS:
             shutil.rmtree(old, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""`nodeheal-agent inject`: a drill. Writes one fault where this node's agent reads the kernel's words.
+"""`nodeheal-agent run inject`: a drill. Writes one fault where this node's agent reads the kernel's words.
 
 Only where the configuration says `drills`, and only a line that says that it is one: what follows is real.
 """

@@ -1,4 +1,4 @@
-"""`nodeheal-agent inject-dcgm`: a drill in DCGM. Its host engine is handed a value that no GPU has said.
+"""`nodeheal-agent run inject-dcgm`: a drill in DCGM. Its host engine is handed a value that no GPU has said.
 
 Whoever asks this host engine is told it, until the driver's next value takes its place. The kernel's log says nothing.
 """

@@ -1,11 +1,14 @@
-"""The agent's life: say that the node is up, then read, keep, and give signs of life until told to stop."""
+"""The agent's life: say that the node is up, then read, look, keep, and give signs of life until told to stop."""
 
 import logging
 import select
 import threading
+from datetime import datetime
 
 from nodeheal.agent import machine
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
+from nodeheal.agent.checks.prober import Prober
+from nodeheal.agent.checks.watch import News, Watch
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import NodeBooted, NodeFact, Speaker
@@ -16,6 +19,7 @@ FILE_POLL_SECONDS = 0.1  # half of it is the mean delay of a fault; ten looks a 
 IDLE_SECONDS = 1.0  # how soon a stop is noticed where only the device is read
 ADDRESS_PATIENCE_SECONDS = 60.0
 STOP_PATIENCE_SECONDS = 3.0
+KEEP_SECONDS = 60.0  # how old what the checks remember may be after a crash: they then look back a little further
 
 logger = logging.getLogger(__name__)
 
@@ -23,48 +27,75 @@ logger = logging.getLogger(__name__)
 class Agent:
     """One agent on one boot. Not to be reused after `run` has returned."""
 
-    def __init__(self, config: AgentConfig, spool: Spool, sender: Sender, clock: Clock) -> None:
+    def __init__(self, config: AgentConfig, spool: Spool, sender: Sender, clock: Clock, prober: Prober) -> None:
         """Raises OSError if the boot id or a kernel log cannot be read."""
-        self._config = config
-        self._spool = spool
-        self._sender = sender
-        self._clock = clock
+        self._config, self._spool, self._sender, self._clock, self._prober = config, spool, sender, clock, prober
         boot_id = config.boot_id()
         identity = machine.identity(config)
+        saved = spool.state()
         self._speaker = Speaker(identity, boot_id)
-        self._kernel_log = KernelLogCheck(config.kernel_log, identity, boot_id, clock, spool.state(), config.drills)
+        self._kernel_log = KernelLogCheck(config.kernel_log, identity, boot_id, clock, saved, config.drills)
         self._started = clock.monotonic()
+        uptime = (clock.utc_now() - machine.booted_at(config)).total_seconds()
+        self._watch = Watch(prober.checks, boot_id, saved, uptime, self._started)
         self._has_announced = False
         self._next_heartbeat = self._started
+        self._kept_at = self._started
 
     def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set."""
+        """Work until `stop` is set. Raises EOFError where the prober has ended: nothing would be looked at any more."""
         self._keep([])  # where a first start begins to read must survive a crash of that start
         self._sender.start()
         logger.info("agent started", extra={"node": self._config.node_id, "boot": self._speaker.boot_id})
         waiter = select.poll()
-        for descriptor in self._kernel_log.descriptors():
+        for descriptor in (*self._kernel_log.descriptors(), self._prober.descriptor):
             waiter.register(descriptor, select.POLLIN)
         wait_seconds = FILE_POLL_SECONDS if self._kernel_log.must_be_polled else IDLE_SECONDS
-        while not stop.is_set():
-            if not self.step():
-                waiter.poll(wait_seconds * 1000)
-        self._keep([])
-        self._sender.stop(STOP_PATIENCE_SECONDS)
-        self._kernel_log.close()
+        try:
+            while not stop.is_set():
+                if not self.step():
+                    waiter.poll(wait_seconds * 1000)
+        finally:
+            self._keep([])
+            self._sender.stop(STOP_PATIENCE_SECONDS)
+            self._kernel_log.close()
+            self._prober.close()
         logger.info("agent stopped", extra={"node": self._config.node_id})
 
     def step(self) -> bool:
         """One look at everything. True: there was something, and there may be more."""
         found = self._kernel_log.poll()
-        events = [*self._announcement(), *found, *self._sign_of_life()]
+        events = [*self._announcement(), *found, *self._looks(), *self._sign_of_life()]
         if events:
             self._keep(events)
             self._sender.wake()
+        elif self._clock.monotonic() - self._kept_at >= KEEP_SECONDS:
+            self._keep([])
         return bool(found)
 
     def _keep(self, events: list[NodeFact]) -> None:
-        self._spool.put(events, self._kernel_log.state())
+        self._spool.put(events, {**self._kernel_log.state(), **self._watch.dump()})
+        self._kept_at = self._clock.monotonic()
+
+    def _looks(self) -> list[NodeFact]:
+        """What the checks have found since the last call; and those that are due are asked."""
+        now, at = self._clock.monotonic(), self._clock.utc_now()
+        self._watch.ask(now, self._prober.ask)
+        news = [one for answer in self._prober.answers() for one in self._watch.take(answer, now, at.timestamp())]
+        return [self._event(one, at) for one in news if not self._kernel_log.has_told(one.problem.finding)]
+
+    def _event(self, news: News, at: datetime) -> NodeFact:
+        position, problem = repr(news.since), news.problem
+        if news.is_over:
+            return self._speaker.over(problem.finding, source=news.check, position=position, at=at)
+        return self._speaker.found(
+            problem.finding,
+            source=news.check,
+            position=position,
+            at=at,
+            evidence=problem.evidence or problem.finding.message,
+            count=problem.count,
+        )
 
     def _announcement(self) -> list[NodeBooted]:
         """That the node is up, once. It waits a while for the network, which may come up after the agent."""

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from nodeheal.agent.config import LABELS, AgentConfig
@@ -70,7 +70,7 @@ def booted_at(config: AgentConfig) -> datetime:
     seconds = next(_kernel_boot_seconds(), None) if path == KERNEL_BOOT_ID else None
     if seconds is None:
         seconds = path.stat().st_mtime  # a node that is not a whole machine wrote its boot id when it came up
-    return datetime.fromtimestamp(seconds, tz=timezone.utc)
+    return datetime.fromtimestamp(seconds, tz=UTC)
 
 
 def _kernel_boot_seconds() -> Iterator[float]:

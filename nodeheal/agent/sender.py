@@ -10,7 +10,7 @@ from nodeheal.agent.spool import Spool
 
 BACKOFF_FIRST_SECONDS = 0.25
 BACKOFF_LIMIT_SECONDS = 60.0
-# `nodeheal-agent diagnose` is another process: what it could not deliver is found by looking.
+# `nodeheal-agent run diag` is another process: what it could not deliver is found by looking.
 LOOK_SECONDS = 5.0
 COMPLAINT_SECONDS = 60.0
 

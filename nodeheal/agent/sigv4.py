@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 
@@ -29,7 +29,7 @@ def signed_headers(
     headers: dict[str, str], body: bytes, path: str, credentials: Credentials, scope: Scope, now: datetime
 ) -> dict[str, str]:
     """The headers (which must name the host) with date, token and authorization added. `path` is already encoded."""
-    stamp = now.astimezone(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    stamp = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     headers = {**headers, "X-Amz-Date": stamp}
     if credentials.token:
         headers["X-Amz-Security-Token"] = credentials.token

@@ -4,7 +4,7 @@ The agent does not import this module (pydantic costs it 10 MiB); it builds the 
 a test holds against the JSON Schema generated from here. Ingest validates with these models, once, at the edge.
 """
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
@@ -27,7 +27,7 @@ _YEARS = range(2000, 2100)  # beyond, a clock is broken, and the arithmetic of w
 def _utc(moment: datetime) -> datetime:
     if moment.year not in _YEARS:
         raise ValueError(f"the year {moment.year} is not one of 2000 to 2099")
-    return moment.astimezone(timezone.utc)
+    return moment.astimezone(UTC)
 
 
 UtcTime = Annotated[AwareDatetime, AfterValidator(_utc)]

@@ -1,6 +1,6 @@
 """Every name that two processes must agree on: buses, detail types, table keys, documents, environment variables.
 
-Standard library only and Python 3.10: the agent, the stacks, the Lambdas and the CLI all read it.
+Standard library only: the agent, the stacks, the Lambdas and the CLI all read it.
 """
 
 # Events --------------------------------------------------------------------------------------------------------------
@@ -15,6 +15,7 @@ NODE_HEALTH_REPORTED = "Node Health Reported"
 NODE_BOOTED = "Node Booted"
 DIAGNOSTICS_FINISHED = "Diagnostics Finished"
 EVIDENCE_FROZEN = "Evidence Frozen"
+AGENT_DOCTOR = "Agent Doctor"  # nobody listens: an agent tries whether the bus takes its events
 INCIDENT_CLOSED = "Incident Closed"
 INCIDENT_ESCALATED = "Incident Escalated"
 INCIDENT_WAITING = "Incident Waiting"

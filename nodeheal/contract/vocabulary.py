@@ -1,19 +1,16 @@
 """The closed vocabularies of the product, spelled once.
 
-Standard library only and Python 3.10: the agent imports this module on nodes. Every value equals its name, so that
+Standard library only: the agent imports this module on nodes. Every value equals its name, so that
 a value in a log, a table item or an event is found by searching the code for it.
 """
 
-from enum import Enum
+from enum import StrEnum
 
 
-class _Word(str, Enum):
-    """A string enum whose str() is its value (``enum.StrEnum`` needs Python 3.11; nodes may have 3.10)."""
+class _Word(StrEnum):
+    """A string that equals its value."""
 
-    __hash__ = str.__hash__  # as it equals its value; Enum's own is ten times slower, and words are keys everywhere
-
-    def __str__(self) -> str:
-        return str(self.value)
+    __hash__ = str.__hash__  # Enum's own is ten times slower, and words are keys everywhere
 
 
 class Family(_Word):

@@ -31,7 +31,7 @@ class Silence(Frozen):
 
     enabled: bool = Field(default=True, description="false: nobody listens for silence")
     heartbeat_seconds: int = Field(
-        default=60, gt=0, le=DAY, description="how often agents give a sign of life; as in their agent.json"
+        default=60, gt=0, le=DAY, description="how often agents give a sign of life; as in their agent.toml"
     )
     missed_heartbeats: int = Field(
         default=5, ge=3, le=1_000, description="a node is silent when so many in a row are missing"

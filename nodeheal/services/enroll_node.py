@@ -103,9 +103,9 @@ def _must_fit(node: Node, said: Enrolment) -> None:
     if said.cluster not in (None, node.cluster):
         raise ValueError(f"{node.node_id} says that it is of cluster {node.cluster}, not {said.cluster}")
     if said.pool != node.pool:
-        raise ValueError(f"{node.node_id} says that it is of pool {node.pool}, not {said.pool}: see its agent.json")
+        raise ValueError(f"{node.node_id} says that it is of pool {node.pool}, not {said.pool}: see its agent.toml")
     if said.provider not in (None, node.provider):
-        raise ValueError(f"{node.node_id} says that it is {node.provider}, not {said.provider}: see its agent.json")
+        raise ValueError(f"{node.node_id} says that it is {node.provider}, not {said.provider}: see its agent.toml")
     if said.is_spare and node.job_id and not said.has_no_job:
         raise ValueError(f"{node.node_id} runs {node.job_id}: a spare has no job (--job none, if that is over)")
 

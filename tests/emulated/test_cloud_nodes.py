@@ -52,8 +52,8 @@ def test_a_reboot_ends_the_tasks_and_brings_another_boot(cloud: Sandbox, node: N
     assert boot_id(cloud, node) != before
     # The agent ran the script twice: exit code 194 asks for a reboot and for another go.
     output = done["StandardOutputContent"]
-    assert f"rebooting boot {before}" in output
-    assert "already rebooted" in output
+    assert f'"rebooting": "{before}"' in output
+    assert f'"already_rebooted": "{before}"' in output
     ended = describe(cloud, task)
     assert (ended["lastStatus"], ended["containers"][0]["exitCode"]) == ("STOPPED", 137)
     assert (node.directory / "kernel.log.1").exists()

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from ministack.services import eventbridge
 
 from lambdas.take_signal import TRANSLATORS
 from nodeheal.contract import names
@@ -49,6 +50,21 @@ def test_what_aws_says_comes_from_aws_on_the_default_bus(real: Templates) -> Non
 )
 def test_of_ecs_only_our_cluster_is_heard(kind: str) -> None:
     assert [detail["clusterArn"] for detail in patterns(kind)] == [[CLUSTER]]
+
+
+@pytest.mark.parametrize(
+    ("is_connected", "status", "is_heard"),
+    [(True, "ACTIVE", True), (False, "ACTIVE", True), (False, "DRAINING", True), (True, "DRAINING", False)],
+)
+def test_of_instances_all_is_heard_but_what_follows_from_our_own_drains(
+    is_connected: bool, status: str, is_heard: bool
+) -> None:
+    [pattern] = patterns(names.ECS_INSTANCE_STATE_CHANGE)
+    detail = {"clusterArn": CLUSTER, "agentConnected": is_connected, "status": status}
+
+    event = {"Source": "aws.ecs", "Detail": json.dumps(detail)}
+
+    assert eventbridge._matches_pattern(json.dumps({"detail": pattern}), event) is is_heard
 
 
 def test_a_task_of_ours_is_left_to_those_who_wait_for_it() -> None:

@@ -18,7 +18,7 @@ State = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong now. How grave it is, the catalog says. Seen again at the next look it is the same one."""
+    """Something that is wrong now. How grave it is, the catalog says. Seen again at the next look it is the same."""
 
     finding: Finding
     evidence: str = ""
@@ -51,6 +51,7 @@ class Place:
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
     dev: Path = Path("/dev")
+    etc: Path = Path("/etc")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from nodeheal.agent.checks.repeats import Repeats, Sighting, load
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent, Identity, Speaker, clip
+from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_line import finding_in_record, parse_syslog_line
 from nodeheal.contract.names import DRILL_MARK
 
@@ -93,6 +94,7 @@ class KernelLogCheck:
     ) -> None:
         """`saved`: the state of the last run, empty at the first start ever. Raises OSError if a log is unreadable."""
         self._identity = identity
+        self._boot_id = boot_id
         self._clock = clock
         self._repeats = Repeats()
         self._logs = [_open(log, boot_id, saved.get(_key(log.kind, log.path)), takes_drills) for log in logs]
@@ -108,6 +110,10 @@ class KernelLogCheck:
                 reported += self._repeats.admit(sighting, now)
         reported += self._repeats.expire(now)
         return [self._event(sighting) for sighting in reported]
+
+    def has_told(self, finding: Finding) -> bool:
+        """Whether the kernel has said the same within the last minute: the driver tells every fault on two ways."""
+        return self._repeats.is_open(finding, self._boot_id)
 
     def state(self) -> dict[str, object]:
         """What the next run must know. JSON."""

@@ -27,8 +27,11 @@ class Sighting:
     @property
     def key(self) -> Key:
         """What makes two sightings identical."""
-        found = self.finding
-        return (self.boot_id, found.family.value, found.code, found.subcode or "", found.component or "")
+        return _key(self.finding, self.boot_id)
+
+
+def _key(found: Finding, boot_id: str) -> Key:
+    return (boot_id, found.family.value, found.code, found.subcode or "", found.component or "")
 
 
 @dataclass
@@ -59,6 +62,10 @@ class Repeats:
             folded + sighting.count,
         )
         return []
+
+    def is_open(self, finding: Finding, boot_id: str) -> bool:
+        """Whether identical sightings are being folded now."""
+        return _key(finding, boot_id) in self._windows
 
     def expire(self, now: float) -> list[Sighting]:
         """What the windows that are over have folded."""

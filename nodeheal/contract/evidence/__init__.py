@@ -1,1 +1,1 @@
-"""Reads what kernels and tools print. Pure, standard library, Python 3.10: the node and the control plane share it."""
+"""Reads what kernels and tools print. Pure, standard library: the node and the control plane share it."""

@@ -5,7 +5,7 @@ daemon.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from enum import Enum
+from enum import StrEnum
 
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_filter import BLOCK_BYTES, Readable, all_lines, blocks_of, suspicious_lines
@@ -18,7 +18,7 @@ from nodeheal.contract.evidence.kernel_header import (
 from nodeheal.contract.evidence.kernel_line import LINE_CHARACTERS, finding_in_record, parse_kmsg_record, parse_message
 
 
-class LogFormat(str, Enum):
+class LogFormat(StrEnum):
     """How the lines of a log begin.
 
     `auto`: every line by its own header, as far as the first line of the log allows. In a log that names its writers,

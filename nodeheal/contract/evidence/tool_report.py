@@ -13,7 +13,7 @@ from nodeheal.contract.vocabulary import Family, Verdict
 # Tools print a line; what is longer is somebody else's text.
 MESSAGE_CHARACTERS = 500
 
-_GRAVITY = (Verdict.OK, Verdict.DEGRADED, Verdict.UNKNOWN, Verdict.FAILED)
+GRAVITY = (Verdict.OK, Verdict.DEGRADED, Verdict.UNKNOWN, Verdict.FAILED)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def sum_up(faults: Iterable[Fault], healthy: str, doubt: str = "", unproven: str
     does not make the node healthy.
     """
     kept = _first_of_each(faults)
-    verdict = max((entry.verdict for entry in kept), key=_GRAVITY.index, default=Verdict.OK)
+    verdict = max((entry.verdict for entry in kept), key=GRAVITY.index, default=Verdict.OK)
     if doubt and verdict is not Verdict.FAILED:
         verdict = Verdict.UNKNOWN
     if unproven and verdict is Verdict.OK:
@@ -69,7 +69,7 @@ def worst_of(reports: Sequence[Report]) -> Report:
     for report in reports:
         measured |= report.measured
     return Report(
-        max((report.verdict for report in reports), key=_GRAVITY.index),
+        max((report.verdict for report in reports), key=GRAVITY.index),
         tuple(dict.fromkeys(test for report in reports for test in report.failed_tests)),
         tuple(dict.fromkeys(name for report in reports for name in report.failed_components)),
         tuple(finding for report in reports for finding in report.findings),
@@ -117,13 +117,13 @@ def _first_of_each(faults: Iterable[Fault]) -> list[Fault]:
     for entry in faults:
         finding = entry.finding
         key = (finding.family, finding.code, finding.subcode, finding.component, finding.pid)
-        if key not in kept or _GRAVITY.index(entry.verdict) > _GRAVITY.index(kept[key].verdict):
+        if key not in kept or GRAVITY.index(entry.verdict) > GRAVITY.index(kept[key].verdict):
             kept[key] = entry
     return list(kept.values())
 
 
 def _told(faults: Sequence[Fault]) -> str:
-    told = dict.fromkeys(_name(entry) for entry in sorted(faults, key=lambda entry: -_GRAVITY.index(entry.verdict)))
+    told = dict.fromkeys(_name(entry) for entry in sorted(faults, key=lambda entry: -GRAVITY.index(entry.verdict)))
     shown = list(told)[:8]
     return ", ".join(shown) + (f" and {len(told) - len(shown)} more" if len(told) > len(shown) else "")
 

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import HealthEvent, Identity, Speaker
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Provider
+from sandbox.toml import toml
 
 IDENTITY = Identity("mi-0a1b2c3d4e5f67890", "training", "h100", Provider.hybrid, "mi-0a1b2c3d4e5f67890")
+CONFIG = AgentConfig(IDENTITY.node_id, IDENTITY.cluster, IDENTITY.pool, IDENTITY.provider, "eu-central-1")
 START = datetime(2026, 11, 21, 5, 50, 31, tzinfo=UTC)
 XID_79 = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
 BANNER = "Linux version 6.1.0-18-amd64 (debian-kernel@lists.debian.org)"
@@ -181,10 +184,11 @@ class NodeFolder:
         self.kernel_log = self.directory / "kernel.log"
         self.boot_id_file = self.directory / "boot_id"
         self.state_dir = self.directory / "state"
-        self.config_file = self.directory / "agent.json"
+        self.orders_dir = self.directory / "orders"
+        self.config_file = self.directory / "agent.toml"
         self.boot_id_file.write_text("boot-1\n")
         self.kernel_log.write_text(kernel_line(BANNER))
-        self.config_file.write_text(json.dumps(self.config()))
+        self.config_file.write_text(toml(self.config()))
 
     def config(self) -> dict[str, object]:
         """The agent's configuration."""
@@ -198,9 +202,11 @@ class NodeFolder:
             "kernel_log": [{"kind": "file", "path": str(self.kernel_log)}],
             "boot_id_file": str(self.boot_id_file),
             "state_dir": str(self.state_dir),
+            "orders_dir": str(self.orders_dir),
             "heartbeat_seconds": self.heartbeat_seconds,
             "address": "10.0.0.7",
             "accelerators": 8,
+            "checks": [],  # of the machine that runs the tests
         }
 
     def environment(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ RESIDENT_KIB = 45 * 1024
 
 
 class AgentProcess:
-    """A real `nodeheal-agent run`."""
+    """A real `nodeheal-agent watch`."""
 
     def __init__(self, node: NodeFolder) -> None:
         self._node = node
@@ -30,7 +30,7 @@ class AgentProcess:
         return self._process.pid
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "nodeheal.agent.main", "run"]
+        command = [sys.executable, "-m", "nodeheal.agent.main", "watch"]
         self._process = subprocess.Popen(command, env={**os.environ, **self._node.environment()})
 
     def ends(self, number: signal.Signals) -> int:
@@ -178,10 +178,10 @@ def test_the_agent_needs_nothing_but_the_standard_library() -> None:
 
 
 def test_a_wrong_configuration_is_named(node: NodeFolder) -> None:
-    node.config_file.write_text('{"node": 1}')
+    node.config_file.write_text("node = 1")
 
     ended = subprocess.run(
-        [sys.executable, "-m", "nodeheal.agent.main", "run"],
+        [sys.executable, "-m", "nodeheal.agent.main", "watch"],
         env=node.environment(),
         capture_output=True,
         text=True,
@@ -189,8 +189,8 @@ def test_a_wrong_configuration_is_named(node: NodeFolder) -> None:
         check=False,
     )
 
-    assert ended.returncode == 2
-    assert "agent.json: unknown key 'node'" in ended.stderr
+    assert ended.returncode == 78
+    assert "agent.toml: unknown key 'node'" in ended.stderr
 
 
 def _spooled(node: NodeFolder) -> list[str]:

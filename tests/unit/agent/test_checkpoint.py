@@ -1,4 +1,4 @@
-"""`nodeheal-agent checkpoint`: the file that a job's tasks look for."""
+"""`nodeheal-agent run checkpoint`: the file that a job's tasks look for."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.toml import toml
 from tests.unit.agent.fakes import NodeFolder
 
 REPOSITORY = Path(__file__).parents[3]
@@ -18,7 +19,7 @@ REPOSITORY = Path(__file__).parents[3]
 def requests(node: NodeFolder) -> Path:
     """Where the node leaves its requests."""
     folder = node.directory / "run" / "checkpoint"
-    node.config_file.write_text(json.dumps(node.config() | {"checkpoint_dir": str(folder)}))
+    node.config_file.write_text(toml(node.config() | {"checkpoint_dir": str(folder)}))
     return folder
 
 

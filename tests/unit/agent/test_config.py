@@ -1,6 +1,5 @@
 """The configuration says what is wrong with it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from nodeheal.agent import config as configuration
 from nodeheal.agent.config import ConfigError, KernelLog, config_path, load
 from nodeheal.contract.health_event import LABELS, NODE_ID_PATTERN
+from sandbox.toml import toml
 
 REPOSITORY = Path(__file__).parents[3]
 LEAST: dict[str, Any] = {
@@ -21,8 +21,8 @@ LEAST: dict[str, Any] = {
 
 
 def written(directory: Path, **changes: Any) -> Path:
-    path = directory / "agent.json"
-    path.write_text(json.dumps({**LEAST, **changes}))
+    path = directory / "agent.toml"
+    path.write_text(toml({**LEAST, **changes}))
     return path
 
 
@@ -35,19 +35,32 @@ def test_five_keys_are_enough(tmp_path: Path) -> None:
 
 
 def test_the_example_that_is_shipped_is_valid() -> None:
-    assert load(REPOSITORY / "packaging" / "agent.json.example").accelerators == 8
+    assert load(REPOSITORY / "packaging" / "agent.toml.example").accelerators == 8
 
 
-def test_an_unknown_key_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"agent\.json: unknown key 'heartbeat'"):
-        load(written(tmp_path, heartbeat=60))
+@pytest.mark.parametrize(
+    ("key", "nearest"), [("heartbeat", "heartbeat_seconds"), ("node-id", "node_id"), ("acelerators", "accelerators")]
+)
+def test_an_unknown_key_is_refused_by_name_with_the_nearest_one(tmp_path: Path, key: str, nearest: str) -> None:
+    with pytest.raises(ConfigError, match=rf"agent\.toml: unknown key '{key}'; did you mean '{nearest}'\?"):
+        load(written(tmp_path, **{key: 60}))
+
+
+def test_an_unknown_key_that_is_like_no_other_is_told_them_all(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown key 'zzz'; known are accelerators, .*spool_mib"):
+        load(written(tmp_path, zzz=1))
+
+
+def test_an_unknown_key_of_a_log_is_refused_by_its_whole_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown key 'kernel_log\.paths'; did you mean 'kernel_log\.path'"):
+        load(written(tmp_path, kernel_log=[{"kind": "file", "paths": "/var/log/messages"}]))
 
 
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "agent.json"
-    path.write_text(json.dumps({key: value for key, value in LEAST.items() if key != "pool"}))
+    path = tmp_path / "agent.toml"
+    path.write_text(toml({key: value for key, value in LEAST.items() if key != "pool"}))
 
-    with pytest.raises(ConfigError, match=r"agent\.json: key 'pool' is missing"):
+    with pytest.raises(ConfigError, match=r"agent\.toml: key 'pool' is missing"):
         load(path)
 
 
@@ -63,6 +76,9 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
         ("kernel_log", []),
         ("kernel_log", [{"kind": "journal", "path": "/x"}]),
         ("kernel_log", [{"kind": "file"}]),
+        ("kernel_log", ["/dev/kmsg"]),
+        ("kernel_log.path", [{"kind": "file", "path": 7}]),
+        ("state_dir", "/var/lib\0"),
         ("heartbeat_seconds", 0),
         ("heartbeat_seconds", True),
         ("heartbeat_seconds", "60"),
@@ -70,7 +86,7 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
         ("accelerators", 1.5),
         ("drills", "yes"),
         ("spool_mib", 0),
-        ("region", None),
+        ("region", 5),
         ("product", ""),
         ("labels", ["rack"]),
         ("labels", {"rack": 7}),
@@ -80,21 +96,38 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
 )
 def test_a_wrong_value_is_refused_with_its_key(tmp_path: Path, key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"key '{key}' must be"):
-        load(written(tmp_path, **{key: value}))
+        load(written(tmp_path, **{key.partition(".")[0]: value}))
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"node_id": '])
-def test_a_file_that_is_no_json_object_is_refused(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "agent.json"
-    path.write_text(content)
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "key 'node_id' is missing"),
+        (b'{"node_id": "mi-0a1b"}', "is not TOML: .*line 1"),
+        (b"node_id = ", "is not TOML"),
+        (b"a = 1\na = 2", "is not TOML"),
+        (b"a = " + b"[" * 20_000, "is not TOML"),
+        (b'node_id = "\xff"', "is not UTF-8: byte 12 is 0xff"),
+        (b"\0", "is not TOML"),
+    ],
+    ids=["empty", "JSON", "cut off", "twice", "deep", "bytes", "nothing"],
+)
+def test_a_file_that_is_no_toml_is_refused_by_name(tmp_path: Path, content: bytes, why: str) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_bytes(content)
 
-    with pytest.raises(ConfigError, match=r"agent\.json"):
+    with pytest.raises(ConfigError, match=rf"agent\.toml: {why}"):
         load(path)
 
 
+def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(tmp_path)
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.json: cannot be read"):
-        load(tmp_path / "nowhere.json")
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read"):
+        load(tmp_path / "nowhere.toml")
 
 
 def test_the_command_line_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`nodeheal-agent diagnose`, run as the SSM document runs it, with a dcgmi that answers what the test wants."""
+"""`nodeheal-agent run diag`, run as the SSM document runs it, with a dcgmi that answers what the test wants."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nodeheal.agent.spool import Spool
+from sandbox.toml import toml
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually
 from tests.unit.evidence.test_dcgm_diag import dcgm_4
 
@@ -41,7 +42,7 @@ class Diagnostics:
         order = ["--level", "2", "--request-id", "inc-1/3", "--boot-id", boot_id]
         order += ["--expires-at", str(int(time.time() + expires_in)), *more]
         return subprocess.run(
-            [sys.executable, "-m", "nodeheal.agent.main", "diagnose", *order],
+            [sys.executable, "-m", "nodeheal.agent.main", "run", "diag", *order],
             env={**self.node.environment(), "PATH": f"{self.tools}:{os.defpath}"},
             capture_output=True,
             text=True,
@@ -53,7 +54,7 @@ class Diagnostics:
 @pytest.fixture
 def diagnostics(node: NodeFolder) -> Diagnostics:
     config = node.config() | {"accelerators": 2}
-    node.config_file.write_text(json.dumps(config))
+    node.config_file.write_text(toml(config))
     return Diagnostics(node, node.directory / "tools")
 
 
@@ -143,7 +144,7 @@ def test_what_failed_before_is_named_first(diagnostics: Diagnostics, bus: FakeEv
 def test_an_unknown_check_is_refused_by_name(diagnostics: Diagnostics, bus: FakeEventBridge) -> None:
     ended = diagnostics.run("boot-1", 60, "--checks", "dcgm,tarot")
 
-    assert ended.returncode == 2
+    assert ended.returncode == 64
     assert "tarot" in ended.stderr
 
 

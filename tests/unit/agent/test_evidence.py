@@ -1,4 +1,4 @@
-"""`nodeheal-agent evidence`, run as the SSM document runs it, with tools that answer what a test wants."""
+"""`nodeheal-agent run evidence`, run as the SSM document runs it, with tools that answer what a test wants."""
 
 import base64
 import io
@@ -99,7 +99,7 @@ class Witness:
     ) -> "subprocess.CompletedProcess[str]":
         order = ["--request-id", "inc-1-2", "--boot-id", boot_id, "--expires-at", str(time.time() + seconds)]
         return subprocess.run(
-            [sys.executable, "-m", "nodeheal.agent.main", "evidence", *order, "--upload", "-", *more],
+            [sys.executable, "-m", "nodeheal.agent.main", "run", "evidence", *order, "--upload", "-", *more],
             env={**self.node.environment(), "PATH": f"{self.tools}:{os.defpath}"},
             input=ticket or self.bucket.ticket,
             capture_output=True,
@@ -153,7 +153,7 @@ def test_the_ticket_is_in_no_process_list_and_in_no_archive(witness: Witness, bu
 
     archive = bucket.archive()
     texts = [file.read() for name in archive.getnames() if (file := archive.extractfile(name))]
-    assert any(b"nodeheal.agent.main evidence" in text for text in texts)
+    assert any(b"nodeheal.agent.main run evidence" in text for text in texts)
     assert not any(bucket.ticket.encode() in text for text in texts)
 
 
@@ -244,19 +244,19 @@ def test_a_stale_order_is_refused_and_not_answered(
 
 
 def test_nothing_is_left_on_the_node(witness: Witness) -> None:
-    killed, running = (witness.node.state_dir / "evidence" / name for name in ("killed", "running"))
+    killed, running = (witness.node.orders_dir / "evidence" / name for name in ("killed", "running"))
     for folder in (killed, running):
         folder.mkdir(parents=True)
     os.utime(killed, (0, 0))
 
     witness.run()
 
-    assert list((witness.node.state_dir / "evidence").iterdir()) == [running]
+    assert list((witness.node.orders_dir / "evidence").iterdir()) == [running]
 
 
 def test_a_disk_that_cannot_be_written_is_an_answer(witness: Witness, bus: FakeEventBridge) -> None:
-    witness.node.state_dir.mkdir(exist_ok=True)
-    (witness.node.state_dir / "evidence").write_text("a file where a folder should be")
+    witness.node.orders_dir.mkdir(exist_ok=True)
+    (witness.node.orders_dir / "evidence").write_text("a file where a folder should be")
 
     ended = witness.run()
 

@@ -1,4 +1,4 @@
-"""`nodeheal-agent inject`: a drill is written where the agent reads, and only where drills are taken."""
+"""`nodeheal-agent run inject`: a drill is written where the agent reads, and only where drills are taken."""
 
 import base64
 import json
@@ -12,6 +12,7 @@ import pytest
 
 from nodeheal.contract.evidence.kernel_line import parse_message, parse_syslog_line
 from nodeheal.contract.names import DRILL_MARK
+from sandbox.toml import toml
 from tests.unit.agent.fakes import NodeFolder
 
 REPOSITORY = Path(__file__).parents[3]
@@ -23,7 +24,7 @@ def log_of(node: NodeFolder, kind: str = "file", drills: bool = True) -> Path:
     log = node.directory / "injected.log"
     log.touch()
     changes = {"kernel_log": [{"kind": kind, "path": str(log)}], "drills": drills}
-    node.config_file.write_text(json.dumps(node.config() | changes))
+    node.config_file.write_text(toml(node.config() | changes))
     return log
 
 

@@ -1,4 +1,4 @@
-"""`nodeheal-agent inject-dcgm`, run as the SSM document runs it, with the sandbox's dcgmi and with worse ones."""
+"""`nodeheal-agent run inject-dcgm`, run as the SSM document runs it, with the sandbox's dcgmi and with worse ones."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.toml import toml
 from tests.unit.agent.fakes import NodeFolder
 
 REPOSITORY = Path(__file__).parents[3]
@@ -30,8 +31,8 @@ class DcgmNode:
         """Whether it takes drills, and how its DCGM is."""
         log = {"kind": "file", "path": str(self.node.directory / "kernel.log")}
         changes = {"drills": drills, "accelerators": 2, "kernel_log": [log]}
-        self.node.config_file.write_text(json.dumps(self.node.config() | changes))
-        (self.tools / "agent.json").write_text(json.dumps({"accelerators": 2}))
+        self.node.config_file.write_text(toml(self.node.config() | changes))
+        (self.tools / "agent.toml").write_text(toml({"accelerators": 2}))
         (self.tools / "boot_id").write_text("boot-1")
         (self.tools / "faults.json").write_text(json.dumps({"dcgm": dcgm, "diag_seconds": 0}))
 

@@ -1,0 +1,115 @@
+"""`nodeheal-agent check`: every check once, now, for a person or for a scheduler's prolog.
+
+The exit code says the worst verdict, as monitoring plugins do: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN.
+"""
+
+import argparse
+import json
+import select
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from nodeheal.agent.checks.answer import Answer
+from nodeheal.agent.checks.check import Check, Place
+from nodeheal.agent.checks.prober import KILL_GRACE_SECONDS, Prober
+from nodeheal.agent.checks.registry import CHECKS, chosen
+from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.event import verdict_of
+from nodeheal.contract.evidence.tool_report import GRAVITY
+from nodeheal.contract.vocabulary import Verdict
+
+EXIT_CODES = {Verdict.OK: 0, Verdict.DEGRADED: 1, Verdict.FAILED: 2, Verdict.UNKNOWN: 3}
+NOT_HERE = "-"  # in place of a verdict: the check says nothing about this node
+_NAME, _VERDICT = 18, 9
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one check says. `verdict` is NOT_HERE where it is not supported; it then counts for nothing."""
+
+    check: str
+    verdict: str
+    said: tuple[str, ...]
+    seconds: float = 0.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which checks, and how to tell."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(one.name for one in CHECKS)}")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def carry_out(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    """Look; the exit code."""
+    return check_now(chosen(config, tuple(arguments.names) or None), Place(config, run_tool), as_json=arguments.json)
+
+
+def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
+    """Print a row for each check as it answers; the exit code. Nothing that can be checked here is UNKNOWN."""
+    rows = []
+    for row in _rows(checks, place):
+        rows.append(row)
+        sys.stdout.write(json.dumps(asdict(row)) + "\n" if as_json else _line(row))
+        sys.stdout.flush()
+    verdicts = [Verdict(row.verdict) for row in rows if row.verdict != NOT_HERE]
+    return EXIT_CODES[max(verdicts, key=GRAVITY.index, default=Verdict.UNKNOWN)]
+
+
+def _rows(checks: Sequence[Check], place: Place) -> Iterator[Row]:
+    for check in checks:
+        why_not = check.why_not(place)
+        if why_not:
+            yield Row(check.name, NOT_HERE, (f"not checked: {why_not}",))
+    prober = Prober([replace(check, stream=None) for check in checks], place)
+    try:
+        yield from _answers(prober)
+    finally:
+        prober.close()
+
+
+def _answers(prober: Prober) -> Iterator[Row]:
+    began = time.monotonic()
+    waiting = {check.name: check for check in prober.checks}
+    for name in waiting:
+        prober.ask(name, {})
+    # The prober keeps the deadlines; this is for the case that it has died.
+    until = began + max((check.deadline_seconds for check in waiting.values()), default=0.0) + 2 * KILL_GRACE_SECONDS
+    news = select.poll()
+    news.register(prober.descriptor, select.POLLIN)
+    while waiting and time.monotonic() < until:
+        news.poll(1000)
+        for answer in prober.answers():
+            check = waiting.pop(answer.name, None)
+            if check is not None:
+                yield row_of(answer, check, round(time.monotonic() - began, 1))
+    for name in waiting:
+        yield Row(name, Verdict.UNKNOWN.value, ("no answer",))
+
+
+def row_of(answer: Answer, check: Check, seconds: float = 0.0) -> Row:
+    """What an answer means for a reader. What could not be told is never OK."""
+    if answer.look is None:
+        late = f"no answer within {check.deadline_seconds:g} s"
+        verdict = verdict_of(check.hang) if answer.hung and check.hang else Verdict.UNKNOWN
+        return Row(check.name, verdict.value, (late if answer.hung else answer.broke,), seconds)
+    look = answer.look
+    problems = [*look.problems, *look.happened]
+    verdicts = [verdict_of(problem.finding) for problem in problems] + [Verdict.UNKNOWN] * bool(look.unclear)
+    said = [_words(problem.finding.code, problem.evidence or problem.finding.message) for problem in problems]
+    said += [look.unclear] if look.unclear else []
+    worst = max(verdicts, key=GRAVITY.index, default=Verdict.OK)
+    return Row(check.name, worst.value, tuple(said) or (look.summary,), seconds)
+
+
+def _words(code: str, evidence: str) -> str:
+    first = evidence.strip().split("\n")[0][:200]
+    return f"{code}: {first}" if first else code
+
+
+def _line(row: Row) -> str:
+    head = f"{row.check:<{_NAME}}{row.verdict:<{_VERDICT}}"
+    rest = "".join(f"{'':<{_NAME + _VERDICT}}{more}\n" for more in row.said[1:])
+    return f"{head}{row.said[0] if row.said else ''}\n{rest}"

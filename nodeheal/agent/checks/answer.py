@@ -1,0 +1,47 @@
+"""What the prober tells the agent of a look, as one line of JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nodeheal.agent.checks.check import Look, Problem
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A look; or that it has hung, or `broke` by itself, in words."""
+
+    name: str
+    look: Look | None = None
+    hung: bool = False
+    broke: str = ""
+
+
+def dumped(answer: Answer) -> bytes:
+    """The answer, without a newline in it."""
+    return json.dumps(asdict(answer), separators=(",", ":"), default=dict).encode()
+
+
+def answer_of(line: bytes) -> Answer:
+    """The answer that was dumped."""
+    said = json.loads(line)
+    return Answer(said["name"], _look(said["look"]), said["hung"], said["broke"])
+
+
+def finding_of(said: Mapping[str, Any]) -> Finding:
+    """The finding that was dumped as a mapping."""
+    return Finding(**{**said, "family": Family(said["family"])})
+
+
+def _look(said: Mapping[str, Any] | None) -> Look | None:
+    if said is None:
+        return None
+    kinds = {kind: tuple(_problem(one) for one in said[kind]) for kind in ("problems", "happened")}
+    return Look(**{**said, **kinds})
+
+
+def _problem(said: Mapping[str, Any]) -> Problem:
+    return Problem(**{**said, "finding": finding_of(said["finding"])})

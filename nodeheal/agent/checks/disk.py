@@ -1,0 +1,102 @@
+"""Are the local file systems writable, and is there room on them."""
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family
+
+# Where a full disk stops a job or a node. What else is mounted is the jobs' own affair.
+WATCHED = ("/", "/var", "/tmp", "/var/lib/docker", "/var/lib/containerd", "/var/lib/ecs", "/home")
+FULL_PERCENT = 98.0
+_LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs")
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of /proc/mounts."""
+
+    device: str
+    point: str
+    kind: str
+    options: frozenset[str]
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it is mounted for writing."""
+        return "ro" not in self.options
+
+
+def parse_mounts(text: str) -> list[Mount]:
+    """The mounts, in order; of several on one point the last is seen. Source: proc_pid_mounts(5), fstab(5)."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 4 and not line.startswith("#"):
+            device, point, kind, options = (_unescaped(word) for word in words[:4])
+            found[point] = Mount(device, point, kind, frozenset(options.split(",")))
+    return list(found.values())
+
+
+def _unescaped(word: str) -> str:
+    """Blanks in names are written as octal numbers."""
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        word = word.replace(code, character)
+    return word
+
+
+def judge(mounts: list[Mount], was_writable: Collection[str], used_percent: Mapping[str, float]) -> Iterator[Problem]:
+    """What is wrong with them. One that was mounted read-only on purpose is fine: only one that became so is not."""
+    for mount in mounts:
+        if not mount.is_writable and mount.point in was_writable:
+            yield _problem("disk_read_only", mount.point, f"{mount.device} on {mount.point} has become read-only")
+        used = used_percent.get(mount.point, 0.0)
+        if used >= FULL_PERCENT:
+            yield _problem("disk_full", mount.point, f"{mount.point} is {used:.1f} % full")
+
+
+def _look(place: Place, state: State) -> Look:
+    watched = [mount for mount in _mounts(place.proc / "mounts") if mount.kind in _LOCAL and mount.point in WATCHED]
+    before = state.get("writable")
+    # What fstab wants writable is so; of the others, those that have been since the boot.
+    wanted = {mount.point for mount in _mounts(place.etc / "fstab") if mount.is_writable}
+    was_writable = wanted | set(before if isinstance(before, list) else ())
+    used = {mount.point: _used_percent(Path(mount.point)) for mount in watched}
+    return Look(
+        tuple(judge(watched, was_writable, used)),
+        state={"writable": sorted(was_writable | {mount.point for mount in watched if mount.is_writable})},
+        gauges={f"disk_used_percent:{point}": percent for point, percent in used.items()},
+        summary=f"{len(watched)} local file systems",
+    )
+
+
+def _mounts(path: Path) -> list[Mount]:
+    try:
+        return parse_mounts(path.read_text("utf-8", "replace"))
+    except OSError:
+        return []  # an fstab that is not there wants nothing
+
+
+def _used_percent(point: Path) -> float:
+    """As `df` counts it: what is kept back for root is not there for others. Inodes run out as well."""
+    status = os.statvfs(point)
+    room = [(status.f_bavail, status.f_blocks - status.f_bfree + status.f_bavail), (status.f_favail, status.f_files)]
+    return max((100.0 * (1 - left / whole) for left, whole in room if whole), default=0.0)
+
+
+def _problem(code: str, point: str, message: str) -> Problem:
+    return Problem(Finding(Family.host, code, point, message), message)
+
+
+CHECK = Check(
+    name="disk",
+    about="local file systems: room and inodes, read-only",
+    interval_seconds=60.0,
+    deadline_seconds=20.0,
+    why_not=always,
+    look=_look,
+    confirm=2,
+)

@@ -1,0 +1,59 @@
+"""Is the host short of memory, by the kernel's own measure of how long tasks have waited for some.
+
+Source: Documentation/accounting/psi.rst of the kernel; proc_meminfo(5).
+"""
+
+import re
+from collections.abc import Iterator
+
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family
+
+# All tasks stood still for a fifth of the last minute: a training step no longer ends in time.
+STALLED_PERCENT = 20.0
+_FULL = re.compile(r"^full .{0,40}\bavg60=(\d{1,3}(?:\.\d{1,4})?)", re.MULTILINE)
+_FIELD = re.compile(r"^(MemTotal|MemAvailable):\s{1,20}(\d{1,15}) kB", re.MULTILINE)
+
+
+def parse_pressure(text: str) -> float | None:
+    """Percent of the last minute in which every task waited for memory; None where the text does not say."""
+    found = _FULL.search(text)
+    return float(found[1]) if found else None
+
+
+def parse_used_percent(text: str) -> float | None:
+    """How much of the memory cannot be had; None where the text does not say."""
+    sizes = {name: int(size) for name, size in _FIELD.findall(text)}
+    total, available = sizes.get("MemTotal", 0), sizes.get("MemAvailable")
+    return 100.0 * (1 - available / total) if total and available is not None else None
+
+
+def _judge(stalled: float | None, used: float) -> Iterator[Problem]:
+    if stalled is not None and stalled >= STALLED_PERCENT:
+        message = f"all tasks waited for memory in {stalled:g} % of the last minute; {used:.0f} % is in use"
+        yield Problem(Finding(Family.host, "memory_pressure", None, message), message)
+
+
+def _why_not(place: Place) -> str:
+    return "" if (place.proc / "pressure/memory").exists() else "the kernel has no /proc/pressure (CONFIG_PSI)"
+
+
+def _look(place: Place, _: State) -> Look:
+    stalled = parse_pressure((place.proc / "pressure/memory").read_text("ascii", "replace"))
+    used = parse_used_percent((place.proc / "meminfo").read_text("ascii", "replace"))
+    if stalled is None or used is None:
+        return Look(unclear="/proc/pressure/memory or /proc/meminfo is not understood")
+    gauges = {"memory_used_percent": round(used, 2), "memory_stalled_percent": stalled}
+    return Look(tuple(_judge(stalled, used)), gauges=gauges, summary=f"{used:.0f} % of the memory is in use")
+
+
+CHECK = Check(
+    name="memory",
+    about="memory pressure",
+    interval_seconds=60.0,
+    deadline_seconds=10.0,
+    why_not=_why_not,
+    look=_look,
+    confirm=3,
+)

@@ -1,0 +1,74 @@
+"""Does the training job move. Optional: a job that takes part touches a file at every step.
+
+The file is `<folder>/<job id>.json`, and holds `{"limit_seconds": 900}`: how long a step may take. Its age is what
+counts. A job removes it when it ends.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family
+
+# Of a job that was killed the file stays: after so many limits without a step it is taken for one of those.
+FORGOTTEN_AFTER_LIMITS = 20.0
+FILE_BYTES = 4096
+SHORTEST_SECONDS, LONGEST_SECONDS = 10.0, 1e6
+
+
+def limit_of(content: bytes) -> float | None:
+    """The limit that a file declares, in seconds; None where it declares none that makes sense."""
+    try:
+        said = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    limit = said.get("limit_seconds") if isinstance(said, dict) else None
+    if not isinstance(limit, int | float) or isinstance(limit, bool):
+        return None
+    return float(limit) if SHORTEST_SECONDS <= limit < LONGEST_SECONDS else None
+
+
+def _look(place: Place, state: State) -> Look:
+    """A clock may jump: how long a file has stood still is counted from the look that first saw it so."""
+    folder, now = Path(place.config.progress_dir), time.monotonic()
+    seen, problems, unclear = dict[str, list[float]](), list[Problem](), list[str]()
+    for file in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+        read = _read(file)
+        if read is None:
+            continue  # the job has just ended
+        limit, touched = limit_of(read[0]), read[1]
+        if limit is None:
+            unclear.append(f"{file} must be an object with `limit_seconds`, {SHORTEST_SECONDS:g} or more")
+            continue
+        known = state.get(file.name)
+        seen[file.name] = known if isinstance(known, list) and known[0] == touched else [touched, now]
+        problems += _late(file.stem, limit, now - seen[file.name][1])
+    return Look(tuple(problems), "; ".join(unclear), seen, summary=f"{len(seen)} jobs show their progress")
+
+
+def _late(job: str, limit: float, still: float) -> Iterator[Problem]:
+    if limit < still < FORGOTTEN_AFTER_LIMITS * limit:
+        message = f"no step of {job} for longer than the {limit:g} s that one may take"
+        yield Problem(Finding(Family.host, "training_hang", job[:128], message), message)
+
+
+def _read(file: Path) -> tuple[bytes, float] | None:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(FILE_BYTES), os.fstat(opened.fileno()).st_mtime
+    except OSError:
+        return None
+
+
+CHECK = Check(
+    name="progress",
+    about="training jobs that show their steps: a step within its limit",
+    interval_seconds=30.0,
+    deadline_seconds=10.0,
+    why_not=always,
+    look=_look,
+)

@@ -1,0 +1,63 @@
+"""Errors of the host's memory as its controllers count them. Source: the kernel's Documentation/admin-guide/ras.rst."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family
+
+CONTROLLERS = "devices/system/edac/mc"
+# A module that corrects more than this in ten minutes is on its way out; a few a day are normal.
+CORRECTED_MANY = 100
+COUNTERS = ("ce_count", "ue_count")
+
+
+def judge(now: Mapping[str, int], before: Mapping[str, object]) -> Iterator[Problem]:
+    """What has been counted since the last look, by `mc0/ue_count`. The first look of a boot only takes the numbers."""
+    for name, count in sorted(now.items()):
+        known = before.get(name)
+        new = count - known if isinstance(known, int) else 0
+        controller, _, counter = name.partition("/")
+        if counter == "ue_count" and new > 0:
+            message = f"{controller}: {new} new uncorrectable memory errors, {count} since it was started"
+            yield Problem(Finding(Family.mce, "edac_ue", controller, message), message, new)
+        if counter == "ce_count" and new >= CORRECTED_MANY:
+            message = f"{controller}: {new} corrected memory errors since the last look"
+            yield Problem(Finding(Family.host, "ram_ecc", controller, message), message, new)
+
+
+def _controllers(place: Place) -> list[Path]:
+    return sorted((place.sys / CONTROLLERS).glob("mc[0-9]*"))
+
+
+def _why_not(place: Place) -> str:
+    return "" if _controllers(place) else "no memory controller is watched by the kernel (EDAC)"
+
+
+def _look(place: Place, state: State) -> Look:
+    read = {
+        f"{folder.name}/{counter}": _count(folder / counter) for folder in _controllers(place) for counter in COUNTERS
+    }
+    found = {name: count for name, count in read.items() if count is not None}
+    unread = [name for name, count in read.items() if count is None]
+    unclear = f"cannot be read: {', '.join(unread)}" if unread else ""
+    # What has happened, not a state: the count stays where it is.
+    return Look(happened=tuple(judge(found, state)), unclear=unclear, state=found, summary=f"{len(found)} counters")
+
+
+def _count(path: Path) -> int | None:
+    try:
+        return int(path.read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+CHECK = Check(
+    name="ram_ecc",
+    about="errors of the host's memory",
+    interval_seconds=600.0,
+    deadline_seconds=10.0,
+    why_not=_why_not,
+    look=_look,
+)

@@ -1,0 +1,92 @@
+"""EFA and InfiniBand: is each adapter there and bound to its driver, is its port active, do its errors grow."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.contract.evidence.efa_tools import EFA_COUNTERS, IB_COUNTERS, parse_efa_tree
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family, Verdict
+
+AMAZON, EFA_PREFIX = "0x1d0f", "0xefa"  # PCI ids of EFA: 1d0f:efa0, efa1, efa2, efa3
+# One of these says something by itself; the others come in small numbers on every busy node.
+TELLING = ("link_downed", "local_link_integrity_errors", "symbol_error", "excessive_buffer_overrun_errors")
+MANY = 1_000  # of the others, from one look to the next
+_STATES = ("*/ports/*/state",)
+_COUNTERS = ("*/ports/*/hw_counters/*", "*/ports/*/counters/*")
+
+
+def grown(now: Mapping[str, int], before: Mapping[str, object]) -> Iterator[Problem]:
+    """Error counters that have grown since the last look, by `<device>/ports/<port>/…/<counter>`.
+
+    One that is smaller than before was reset with its driver: nothing is known of the time between.
+    """
+    for path, count in sorted(now.items()):
+        known, name, device = before.get(path), path.rpartition("/")[2], path.partition("/")[0]
+        new = count - known if isinstance(known, int) else 0
+        if new >= (1 if name in TELLING else MANY):
+            family = Family.ib if name in IB_COUNTERS else Family.efa
+            message = f"{device}: {name} has grown by {new} since the last look, to {count}"
+            yield Problem(Finding(family, name, device, message), message, new)
+
+
+def _why_not(place: Place) -> str:
+    is_there = any((place.sys / "class/infiniband").glob("*")) or _adapters(place)
+    return "" if is_there else "no EFA or InfiniBand adapter"
+
+
+def _look(place: Place, state: State) -> Look:
+    root = place.sys / "class/infiniband"
+    states = _tree(root, _STATES)
+    counters = {path: int(text) for path, text in _tree(root, _COUNTERS).items() if _is_error(path, text)}
+    unbound = list(_unbound(place))
+    report = parse_efa_tree(states) if states else None
+    problems = [Problem(finding, finding.message) for finding in report.findings] if report else []
+    is_unclear = report is not None and report.verdict is Verdict.UNKNOWN
+    return Look(
+        (*problems, *unbound, *grown(counters, state)),
+        unclear=report.reason if report and is_unclear else "",
+        state=counters,
+        summary=f"{len(states)} ports are active",
+    )
+
+
+def _adapters(place: Place) -> list[Path]:
+    """EFA adapters on the PCI bus, whether a driver has them or not."""
+    devices = sorted((place.sys / "bus/pci/devices").glob("*"))
+    return [at for at in devices if _text(at / "vendor") == AMAZON and _text(at / "device").startswith(EFA_PREFIX)]
+
+
+def _unbound(place: Place) -> Iterator[Problem]:
+    for folder in _adapters(place):
+        if not (folder / "driver").exists():
+            message = f"EFA adapter {folder.name} has no driver"
+            yield Problem(Finding(Family.efa, "DRIVER_UNBOUND", folder.name, message), message)
+
+
+def _tree(root: Path, patterns: tuple[str, ...]) -> dict[str, str]:
+    paths = (path for pattern in patterns for path in root.glob(pattern))
+    return {str(path.relative_to(root)): _text(path) for path in paths}
+
+
+def _is_error(path: str, text: str) -> bool:
+    return path.rpartition("/")[2] in (*EFA_COUNTERS, *IB_COUNTERS) and text.isdecimal()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii", "replace").strip()
+    except OSError:
+        return ""
+
+
+CHECK = Check(
+    name="rdma",
+    about="EFA and InfiniBand adapters: bound, active, error counters",
+    interval_seconds=60.0,
+    deadline_seconds=20.0,
+    why_not=_why_not,
+    look=_look,
+    confirm=2,
+    settle_seconds=180.0,
+)

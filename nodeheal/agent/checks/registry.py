@@ -1,0 +1,27 @@
+"""Every check that there is. A new one is a file in this folder and a line here."""
+
+from nodeheal.agent.checks import disk, memory, mounts, processes, progress, ram_ecc, rdma
+from nodeheal.agent.checks.check import Check
+from nodeheal.agent.config import AgentConfig, ConfigError
+
+CHECKS: tuple[Check, ...] = (
+    rdma.CHECK,
+    disk.CHECK,
+    mounts.CHECK,
+    memory.CHECK,
+    ram_ecc.CHECK,
+    processes.CHECK,
+    progress.CHECK,
+)
+
+
+def chosen(config: AgentConfig, only: tuple[str, ...] | None = None) -> list[Check]:
+    """Those that the configuration, or `only`, names; all without. Raises ConfigError for a name that is none."""
+    names = config.checks if only is None else only
+    if names is None:
+        return list(CHECKS)
+    known = {check.name: check for check in CHECKS}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no check {name!r}; there are {', '.join(known)}")
+    return [known[name] for name in names]

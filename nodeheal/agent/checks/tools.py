@@ -1,0 +1,13 @@
+"""Runs a tool for a look."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from nodeheal.agent.diagnostics.bench import Bench, Output
+
+
+def run_tool(command: Sequence[str], seconds: float) -> Output:
+    """What it says, at most so long; see `probe.run`. The seconds must be fewer than the look has."""
+    with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
+        return Bench(Path(folder), level=1, accelerators=0).run(command, seconds)

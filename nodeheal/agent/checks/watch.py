@@ -1,0 +1,149 @@
+"""When each check is asked, and what of its answers is news: a problem is told when it begins, and when it is over."""
+
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from nodeheal.agent.checks.answer import Answer, finding_of
+from nodeheal.agent.checks.check import Check, Look, Problem, State
+from nodeheal.agent.event import verdict_of
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.tool_report import GRAVITY
+
+# First looks are spread, so that a rack that comes up together does not look, nor speak, in step.
+FIRST_LOOKS_WITHIN_SECONDS = 10.0
+# A problem that comes and goes with every look is over only when it has stayed away.
+LOOKS_TO_BE_OVER = 2
+STREAM_PATIENCE_SECONDS = 60.0  # before a stream that has ended is begun again
+STATE_KEY = "checks"
+Key = tuple[str, str, str, str]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class News:
+    """A problem that has begun, is over, or has happened."""
+
+    check: str
+    problem: Problem
+    is_over: bool = False
+    since: float = 0.0  # epoch seconds; with the check it makes the event's id stable
+
+
+@dataclass
+class _Course:
+    """How one check is going."""
+
+    check: Check
+    due_at: float
+    state: State = field(default_factory=dict)
+    active: dict[Key, tuple[Finding, float]] = field(default_factory=dict)  # told of, and since when
+    streaks: dict[Key, int] = field(default_factory=dict)  # looks in a row that say otherwise than what was told
+    is_asked: bool = False
+    complaint: str = ""
+
+
+class Watch:
+    """All checks of a node. What it tells and `dump()` belong into one transaction, as with the kernel log."""
+
+    def __init__(self, checks: Sequence[Check], boot_id: str, saved: State, uptime_seconds: float, now: float) -> None:
+        """`saved`: the dump of the last run; that of another boot is forgotten. `now`: monotonic."""
+        kept = saved.get(STATE_KEY)
+        known = kept.get("courses", {}) if isinstance(kept, dict) and kept.get("boot_id") == boot_id else {}
+        self._boot_id = boot_id
+        self._courses = {check.name: _begun(check, known.get(check.name, {}), uptime_seconds, now) for check in checks}
+        self.gauges: dict[str, float] = {}
+
+    def due_in(self, now: float) -> float:
+        """Seconds until a check is due."""
+        waiting = [course.due_at - now for course in self._courses.values() if not course.is_asked]
+        return max(0.0, min(waiting, default=FIRST_LOOKS_WITHIN_SECONDS))
+
+    def ask(self, now: float, ask: Callable[[str, State], None]) -> None:
+        """Ask for every look that is due."""
+        for name, course in self._courses.items():
+            if not course.is_asked and course.due_at <= now:
+                course.is_asked = True
+                ask(name, course.state)
+
+    def take(self, answer: Answer, now: float, wall: float) -> list[News]:
+        """What of an answer is news. `wall`: epoch seconds."""
+        course = self._courses[answer.name]
+        check = course.check
+        is_going_on = check.stream is not None and answer.look is not None
+        if not is_going_on:
+            patience = STREAM_PATIENCE_SECONDS if check.stream else check.interval_seconds
+            course.is_asked, course.due_at = False, now + patience
+        look = answer.look or _look_of(answer, check)
+        self._complain(course, look.unclear)
+        course.state = look.state if answer.look is not None else course.state
+        self.gauges.update(look.gauges)
+        happened = [News(check.name, problem, since=wall) for problem in look.happened if _counts(problem, check)]
+        return [*happened, *_changes(course, look, wall)]
+
+    def dump(self) -> dict[str, object]:
+        """What the next run must know. JSON."""
+        courses = {
+            name: {
+                "state": course.state,
+                "active": [{"finding": asdict(finding), "since": since} for finding, since in course.active.values()],
+            }
+            for name, course in self._courses.items()
+        }
+        return {STATE_KEY: {"boot_id": self._boot_id, "courses": courses}}
+
+    @staticmethod
+    def _complain(course: _Course, unclear: str) -> None:
+        """Once, not at every look."""
+        if unclear and unclear != course.complaint:
+            logger.warning("a check cannot tell", extra={"check": course.check.name, "why": unclear})
+        course.complaint = unclear
+
+
+def key_of(finding: Finding) -> Key:
+    """What makes two problems the same one."""
+    return (finding.family.value, finding.code, finding.subcode or "", finding.component or "")
+
+
+def _begun(check: Check, known: Mapping[str, Any], uptime_seconds: float, now: float) -> _Course:
+    unsettled = max(0.0, check.settle_seconds - uptime_seconds)
+    first = unsettled + random.uniform(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
+    told = [(finding_of(one["finding"]), float(one["since"])) for one in known.get("active", ())]
+    active = {key_of(finding): (finding, since) for finding, since in told}
+    return _Course(check, now + first, known.get("state", {}), active)
+
+
+def _look_of(answer: Answer, check: Check) -> Look:
+    """A look that did not end. Whatever else was wrong is still taken to be."""
+    if not answer.hung:
+        return Look(unclear=answer.broke)
+    late = f"no answer within {check.deadline_seconds:g} s"
+    return Look((Problem(check.hang, late),) if check.hang else (), unclear=late)
+
+
+def _counts(problem: Problem, check: Check) -> bool:
+    return GRAVITY.index(verdict_of(problem.finding)) >= GRAVITY.index(check.floor)
+
+
+def _changes(course: _Course, look: Look, wall: float) -> list[News]:
+    check = course.check
+    seen = {key_of(problem.finding): problem for problem in look.problems if _counts(problem, check)}
+    strange = seen.keys() - course.active.keys()
+    gone = course.active.keys() - seen.keys() if not look.unclear else frozenset[Key]()
+    kept = course.streaks if look.unclear else {}
+    course.streaks = {**kept, **{key: course.streaks.get(key, 0) + 1 for key in {*strange, *gone}}}
+    news = []
+    for key in sorted(strange):
+        if course.streaks[key] >= check.confirm:
+            del course.streaks[key]
+            course.active[key] = (seen[key].finding, wall)
+            news.append(News(check.name, seen[key], since=wall))
+    for key in sorted(gone):
+        if course.streaks[key] >= max(check.confirm, LOOKS_TO_BE_OVER):
+            del course.streaks[key]
+            finding, since = course.active.pop(key)
+            news.append(News(check.name, Problem(finding, "it is over"), is_over=True, since=since))
+    return news

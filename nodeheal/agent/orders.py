@@ -1,0 +1,140 @@
+"""`nodeheal-agent run ORDER`: what SSM commands ask of a node. Each names the boot that it is for, and its end."""
+
+import argparse
+import signal
+import sys
+
+from nodeheal.agent import config as configuration
+from nodeheal.agent.checkpoint import CheckpointOrder, ask_for_checkpoint
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import event_bus, open_spool
+from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.diagnose import CHECKS, DiagnoseOrder, diagnose
+from nodeheal.agent.diagnostics.dcgm import DEADLINE_SECONDS
+from nodeheal.agent.evidence import EvidenceOrder, freeze_evidence
+from nodeheal.agent.inject import InjectOrder, inject
+from nodeheal.agent.inject_dcgm import DcgmOrder, inject_dcgm
+from nodeheal.agent.reboot import RebootOrder, reboot
+from nodeheal.contract.vocabulary import Check
+
+EXIT_TERMINATED = 128 + signal.SIGTERM
+TICKET_CHARACTERS = 64 * 1024
+MAX_BYTES = 64 * 1024 * 1024
+
+Parsers = list[argparse.ArgumentParser]
+
+
+def carry_out(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    """Do what is ordered; the exit code. 3: refused, because it is stale."""
+    return _ORDERS[arguments.order](config, arguments)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Every order, under `run`."""
+    stale = argparse.ArgumentParser(add_help=False)
+    stale.add_argument("--boot-id", required=True, help="the boot that the order is meant for; another one refuses it")
+    stale.add_argument("--expires-at", type=float, required=True, help="epoch seconds; refused from then on")
+    orders, parents = parser.add_subparsers(dest="order", required=True), [configuration.option(), stale]
+    orders.add_parser("reboot", parents=parents, help="end this boot: exit code 194 asks the SSM agent to do it")
+    _add_reports(orders, parents)
+    _add_drills(orders, parents)
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name and name != "none"]
+
+
+def _checks(text: str) -> list[Check]:
+    wrong = [name for name in _names(text) if name not in list(CHECKS)]
+    if wrong or not _names(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: give some of {', '.join(CHECKS)}, with commas between")
+    return [Check(name) for name in _names(text)]
+
+
+def _diagnose(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    _end_well_when_terminated()
+    clock = Clock()
+    order = DiagnoseOrder(
+        arguments.level,
+        arguments.request_id,
+        arguments.boot_id,
+        arguments.expires_at,
+        arguments.deadline_seconds,
+        tuple(arguments.checks),
+        tuple(arguments.first),
+    )
+    return diagnose(order, config, open_spool(config), event_bus(config, clock), clock)
+
+
+def _evidence(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    _end_well_when_terminated()
+    clock = Clock()
+    # From standard input it is in no process list: whoever has the ticket can use it.
+    ticket = sys.stdin.read(TICKET_CHARACTERS) if arguments.upload == "-" else arguments.upload
+    order = EvidenceOrder(
+        arguments.request_id,
+        arguments.boot_id,
+        arguments.expires_at,
+        ticket,
+        arguments.max_bytes,
+        arguments.bug_report == "yes",
+    )
+    return freeze_evidence(order, config, open_spool(config), event_bus(config, clock), clock)
+
+
+def _checkpoint(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    order = CheckpointOrder(arguments.job, arguments.boot_id.split(","), arguments.expires_at)
+    return ask_for_checkpoint(order, config, Clock())
+
+
+def _reboot(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    return reboot(RebootOrder(arguments.boot_id, arguments.expires_at), config, Clock())
+
+
+def _inject(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    return inject(InjectOrder(arguments.line, arguments.boot_id, arguments.expires_at), config, Clock())
+
+
+def _inject_dcgm(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    order = DcgmOrder(arguments.gpu, arguments.field, arguments.value, arguments.boot_id, arguments.expires_at)
+    return inject_dcgm(order, config, Clock())
+
+
+def _end_well_when_terminated() -> None:
+    """An exit like any other, so that no tool outlives the command that asked for it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+
+
+def _add_reports(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", parents: Parsers) -> None:
+    order = orders.add_parser("diag", parents=parents, help="run diagnostics once and report the verdict")
+    order.add_argument("--level", type=int, choices=sorted(DEADLINE_SECONDS), required=True)
+    order.add_argument("--request-id", required=True, help="echoed in the report")
+    order.add_argument("--deadline-seconds", type=float, help="how long each tool may take; default: by level")
+    order.add_argument("--checks", type=_checks, default=[Check.dcgm], help=f"of {','.join(CHECKS)}; default: dcgm")
+    order.add_argument("--first", type=_names, default=[], help="tests that failed before, to be rerun first: a,b")
+    order = orders.add_parser("evidence", parents=parents, help="save what the node can tell of its fault")
+    order.add_argument("--request-id", required=True, help="echoed in the report")
+    order.add_argument("--upload", required=True, help="the ticket for the upload; -: from standard input")
+    order.add_argument("--max-bytes", type=int, default=MAX_BYTES, help="of the archive")
+    order.add_argument("--bug-report", choices=("yes", "no"), default="no", help="nvidia-bug-report.sh, some minutes")
+    order = orders.add_parser("checkpoint", parents=parents, help="ask a job's tasks here for a checkpoint, now")
+    order.add_argument("--job", required=True, help="the job's id; --boot-id may then name several boots: a,b,c")
+
+
+def _add_drills(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", parents: Parsers) -> None:
+    drill = orders.add_parser("inject", parents=parents, help="a drill: write a fault where the agent reads them")
+    drill.add_argument("--line", required=True, help="the kernel's words, as URL-safe Base64")
+    drill = orders.add_parser("inject-dcgm", parents=parents, help="a drill: hand DCGM a value that no GPU has said")
+    drill.add_argument("--gpu", type=int, required=True, help="DCGM's id of the GPU")
+    drill.add_argument("--field", type=int, required=True, help="DCGM's id of the field, e.g. 230 for XID errors")
+    drill.add_argument("--value", required=True, help="a number")
+
+
+_ORDERS = {
+    "diag": _diagnose,
+    "evidence": _evidence,
+    "checkpoint": _checkpoint,
+    "reboot": _reboot,
+    "inject": _inject,
+    "inject-dcgm": _inject_dcgm,
+}

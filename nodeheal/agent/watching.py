@@ -1,0 +1,47 @@
+"""`nodeheal-agent watch`: the agent itself, put together."""
+
+import argparse
+import logging
+import signal
+import threading
+
+from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.prober import Prober
+from nodeheal.agent.checks.registry import chosen
+from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.config import AgentConfig
+
+EXIT_BROKEN = 1
+
+logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """None but what every command takes."""
+
+
+def carry_out(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    """Watch until told to stop."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    # Before there are threads, and before what only the agent needs is loaded: the prober then shares and holds little.
+    prober = Prober(chosen(config), Place(config, run_tool))
+    return _watch(config, prober, stop)
+
+
+def _watch(config: AgentConfig, prober: Prober, stop: threading.Event) -> int:
+    from nodeheal.agent.clock import Clock
+    from nodeheal.agent.compose import event_bus, open_spool
+    from nodeheal.agent.loop import Agent
+    from nodeheal.agent.sender import Sender
+
+    clock, spool = Clock(), open_spool(config)
+    try:
+        Agent(config, spool, Sender(spool, event_bus(config, clock), clock), clock, prober).run(stop)
+    except EOFError as error:
+        logger.error("the agent ends, to be started anew", extra={"why": error})
+        return EXIT_BROKEN
+    finally:
+        spool.close()
+    return 0

@@ -1,0 +1,154 @@
+"""`nodeheal-agent check` and `doctor`: what a person and a prolog read."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from nodeheal.agent.check_now import EXIT_CODES, check_now, row_of
+from nodeheal.agent.checks.answer import Answer
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, always
+from nodeheal.agent.checks.registry import CHECKS
+from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_USAGE, main
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family, Verdict
+from tests.unit.agent.fakes import CONFIG, FakeEventBridge, NodeFolder
+from tests.unit.agent.fakes import Answer as BusAnswer
+
+FULL = Problem(Finding(Family.host, "disk_full", "/", "no room"), "/ is 99.9 % full\nand more")
+SKEW = Problem(Finding(Family.host, "clock_skew", None, "late by a minute"))
+HANG = Finding(Family.host, "nvidia_smi_hang", None, "it hangs")
+PLACE = Place(CONFIG, run_tool)
+
+
+def check(name: str, look: Look, **changes: object) -> Check:
+    return Check(name, "a test", 60.0, 5.0, always, lambda *_: look, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("looks", "code"),
+    [
+        ([Look()], 0),
+        ([Look(), Look((SKEW,))], 1),
+        ([Look((FULL,)), Look((SKEW,)), Look()], 2),
+        ([Look(unclear="an unknown layout"), Look((SKEW,))], 3),
+        ([Look((FULL,), unclear="an unknown layout")], 2),
+        ([], 3),
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst_verdict(looks: list[Look], code: int) -> None:
+    checks = [check(str(number), look) for number, look in enumerate(looks)]
+
+    assert check_now(checks, PLACE, as_json=False) == code
+
+
+def test_a_reader_sees_each_check_and_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
+    absent = Check("gpu", "GPUs", 60.0, 5.0, lambda _: "no NVIDIA driver", lambda *_: Look())
+
+    check_now(
+        [check("disk", Look((FULL, SKEW))), absent, check("fine", Look(summary="8 of them"))], PLACE, as_json=False
+    )
+
+    assert capsys.readouterr().out.splitlines() == [
+        "gpu               -        not checked: no NVIDIA driver",
+        "disk              FAILED   disk_full: / is 99.9 % full",
+        "                           clock_skew: late by a minute",
+        "fine              OK       8 of them",
+    ]
+
+
+def test_a_program_reads_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    check_now([check("disk", Look((FULL,)))], PLACE, as_json=True)
+
+    row = json.loads(capsys.readouterr().out)
+    assert (row["check"], row["verdict"], row["said"]) == ("disk", "FAILED", ["disk_full: / is 99.9 % full"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "hang", "verdict", "said"),
+    [
+        (Answer("one", hung=True), HANG, Verdict.FAILED, "no answer within 5 s"),
+        (Answer("one", hung=True), None, Verdict.UNKNOWN, "no answer within 5 s"),
+        (Answer("one", broke="a bug"), HANG, Verdict.UNKNOWN, "a bug"),
+    ],
+)
+def test_a_look_without_an_end_is_never_fine(answer: Answer, hang: Finding | None, verdict: Verdict, said: str) -> None:
+    row = row_of(answer, check("one", Look(), hang=hang))
+
+    assert (row.verdict, row.said) == (verdict, (said,))
+
+
+def test_every_verdict_has_a_code_and_no_two_share_one() -> None:
+    assert set(EXIT_CODES) == set(Verdict)
+    assert len(set(EXIT_CODES.values())) == len(Verdict)
+    assert not {EXIT_USAGE, EXIT_CANNOT_START} & set(EXIT_CODES.values())
+
+
+def test_checks_are_known_by_one_name_each_and_their_tools_end_before_them() -> None:
+    names = [one.name for one in CHECKS]
+
+    assert len(set(names)) == len(names)
+    assert all(one.about and one.interval_seconds >= 1 and one.deadline_seconds >= 1 for one in CHECKS)
+
+
+def test_a_name_that_is_no_check_is_refused_with_those_that_are(
+    node: NodeFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = main(["check", "dsik", "--config", str(node.config_file)])
+
+    assert code == EXIT_CANNOT_START
+    assert "there is no check 'dsik'; there are rdma, disk" in str(vars(caplog.records[-1])["why"])
+
+
+def test_a_usage_error_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["check", "--jsn"])
+
+    assert ended.value.code == EXIT_USAGE
+    assert "--jsn" in capsys.readouterr().err
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch, node: NodeFolder) -> None:
+    for name, value in node.environment().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("credentials")
+def test_the_doctor_tries_whether_the_bus_takes_events(
+    node: NodeFolder, bus: FakeEventBridge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["doctor"])
+
+    told = capsys.readouterr().out
+    assert code == 0
+    assert [entry["DetailType"] for entry in bus.accepted] == ["Agent Doctor"]
+    assert "bus                     ok     takes events of this node" in told
+    assert f"kernel log (file)       ok     {node.kernel_log}" in told
+
+
+@pytest.mark.usefixtures("credentials")
+def test_the_doctor_says_what_keeps_the_agent_from_its_work(
+    node: NodeFolder, bus: FakeEventBridge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bus.always = BusAnswer(400, "AccessDeniedException")
+    node.kernel_log.unlink()
+
+    code = main(["doctor", "--json"])
+
+    signs = {sign["what"]: sign for sign in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert code == 1
+    assert [what for what, sign in signs.items() if sign["state"] == "WRONG"] == ["kernel log (file)", "bus"]
+    assert "AccessDeniedException" in signs["bus"]["said"]
+    assert "Let it speak" in signs["bus"]["said"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.usefixtures("credentials")
+def test_a_spool_that_cannot_be_written_is_found(node: NodeFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(node.state_dir).mkdir(mode=0o500)
+
+    assert main(["doctor"]) == 1
+    assert "spool                   WRONG" in capsys.readouterr().out

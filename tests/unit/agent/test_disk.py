@@ -1,0 +1,78 @@
+"""The disk check: what became read-only, and what has no room."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeheal.agent.checks.check import Look, Place
+from nodeheal.agent.checks.disk import CHECK, FULL_PERCENT, Mount, judge, parse_mounts
+from nodeheal.agent.checks.tools import run_tool
+from tests.unit.agent.fakes import CONFIG
+
+ROOT = "/dev/nvme0n1p1 / ext4 {} 0 0"
+
+
+def place(folder: Path, mounts: str, fstab: str | None = None) -> Place:
+    (folder / "mounts").write_text(mounts)
+    if fstab is not None:
+        (folder / "fstab").write_text(fstab)
+    return Place(CONFIG, run_tool, proc=folder, etc=folder)
+
+
+def codes(look: Look) -> list[str]:
+    return [problem.finding.code for problem in look.problems if problem.finding.code != "disk_full"]
+
+
+def test_a_file_system_that_has_become_read_only_is_a_problem(tmp_path: Path) -> None:
+    before = CHECK.look(place(tmp_path, ROOT.format("rw,relatime")), {})
+
+    after = CHECK.look(place(tmp_path, ROOT.format("ro,relatime")), before.state)
+    and_then = CHECK.look(place(tmp_path, ROOT.format("ro,relatime")), after.state)
+
+    assert [codes(look) for look in (before, after, and_then)] == [[], ["disk_read_only"], ["disk_read_only"]]
+    assert "/dev/nvme0n1p1 on / has become read-only" in [problem.evidence for problem in after.problems]
+
+
+@pytest.mark.parametrize(
+    ("fstab", "expected"),
+    [
+        (None, []),
+        ("LABEL=root / ext4 ro 0 1", []),
+        ("# / is a comment\nLABEL=root / ext4 defaults 0 1", ["disk_read_only"]),
+    ],
+)
+def test_one_that_was_so_at_the_first_look_is_one_only_where_fstab_says_otherwise(
+    tmp_path: Path, fstab: str | None, expected: list[str]
+) -> None:
+    look = CHECK.look(place(tmp_path, ROOT.format("ro"), fstab), {})
+
+    assert codes(look) == expected
+
+
+@pytest.mark.parametrize(("used", "count"), [(FULL_PERCENT - 0.1, 0), (FULL_PERCENT, 1)])
+def test_one_without_room_is_a_problem(used: float, count: int) -> None:
+    mounts = [Mount("/dev/sda1", "/", "ext4", frozenset({"rw"}))]
+
+    assert len(list(judge(mounts, (), {"/": used}))) == count
+
+
+def test_what_others_mount_is_their_affair(tmp_path: Path) -> None:
+    other = "/dev/sdb /mnt/a\\040b ext4 ro 0 0\ntmpfs /tmp tmpfs ro 0 0\nserver:/x /home nfs4 ro 0 0"
+
+    look = CHECK.look(place(tmp_path, other), {"writable": ["/mnt/a b", "/home", "/tmp"]})
+
+    assert (look.problems, look.gauges) == ((), {})
+
+
+def test_the_room_of_this_machine_is_measured(tmp_path: Path) -> None:
+    look = CHECK.look(place(tmp_path, ROOT.format("rw")), {})
+
+    assert 0.0 <= look.gauges["disk_used_percent:/"] <= 100.0
+
+
+@given(st.binary())
+def test_any_bytes_are_read_without_a_word(content: bytes) -> None:
+    for mount in parse_mounts(content.decode("utf-8", "replace")):
+        assert mount.point

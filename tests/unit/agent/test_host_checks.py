@@ -1,0 +1,368 @@
+"""The checks of the host: mounts, memory, stuck processes, RAM, EFA and InfiniBand, and whether jobs move."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeheal.agent import probe
+from nodeheal.agent.checks import memory, mounts, processes, progress, ram_ecc, rdma
+from nodeheal.agent.checks.check import Check, Look, Place, State
+from nodeheal.agent.checks.registry import CHECKS
+from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.domain.catalog import find
+from tests.unit.agent.fakes import CONFIG
+
+PORT = "class/infiniband/rdmap79s0/ports/1"
+
+
+def told(look: Look) -> list[tuple[str, str | None]]:
+    return [(one.finding.code, one.finding.component) for one in (*look.problems, *look.happened)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    for folder in ("proc", "sys", "etc", "progress"):
+        (tmp_path / folder).mkdir()
+    config = replace(CONFIG, progress_dir=str(tmp_path / "progress"))
+    return Place(config, run_tool, proc=tmp_path / "proc", sys=tmp_path / "sys", etc=tmp_path / "etc")
+
+
+def write(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+# Mounts --------------------------------------------------------------------------------------------------------------
+
+
+class Stat:
+    """A tool that hangs on the file systems named."""
+
+    def __init__(self, *hangs: str) -> None:
+        self.hangs, self.asked = hangs, list[str]()
+
+    def __call__(self, command: Sequence[str], seconds: float) -> Output:
+        self.asked.append(command[-1])
+        hung = f"no answer within {seconds:g} s" if command[-1] in self.hangs else ""
+        return Output("", "", probe.Ran(exit_code=None if hung else 0, error=hung))
+
+
+def mounted(place: Place, stat: Stat, *points: str) -> Place:
+    write(place.proc, "mounts", "".join(f"fs:/x {point} lustre rw 0 0\n" for point in points))
+    return replace(place, run=stat, config=replace(place.config, mounts=("/fsx", "/home/shared")))
+
+
+def test_a_file_system_that_jobs_need_is_mounted_and_answers(place: Place) -> None:
+    stat = Stat()
+
+    look = mounts.CHECK.look(mounted(place, stat, "/fsx", "/home/shared"), {})
+
+    assert told(look) == []
+    assert stat.asked == ["/fsx", "/home/shared"]
+
+
+def test_one_that_is_not_mounted_is_named_and_not_asked(place: Place) -> None:
+    stat = Stat()
+
+    assert told(mounts.CHECK.look(mounted(place, stat, "/fsx"), {})) == [("mount_missing", "/home/shared")]
+    assert stat.asked == ["/fsx"]
+
+
+def test_one_that_hangs_is_named_and_left_alone_for_a_while(place: Place) -> None:
+    stat, state, looks = Stat("/fsx"), dict[str, object](), []
+    there = mounted(place, stat, "/fsx", "/home/shared")
+    for _ in range(mounts.LOOKS_BETWEEN_HANGS + 2):
+        look = mounts.CHECK.look(there, state)
+        state = dict(look.state)
+        looks.append(told(look))
+
+    assert looks == [[("mount_hung", "/fsx")]] * (mounts.LOOKS_BETWEEN_HANGS + 2)
+    assert stat.asked.count("/fsx") == 2
+
+
+def test_the_real_tool_answers_for_the_root(place: Place) -> None:
+    write(place.proc, "mounts", "dev / ext4 rw 0 0\n")
+    there = replace(place, config=replace(place.config, mounts=("/",)))
+
+    assert told(mounts.CHECK.look(there, {})) in ([], [("mount_missing", "/")])
+
+
+def test_without_mounts_in_the_configuration_there_is_nothing_to_check(place: Place) -> None:
+    assert "mounts" in mounts.CHECK.why_not(place)
+
+
+# Memory --------------------------------------------------------------------------------------------------------------
+
+MEMINFO = "MemTotal:       1000 kB\nMemFree: 10 kB\nMemAvailable:    250 kB\n"
+PRESSURE = "some avg10=1.00 avg60=90.00 avg300=3.00 total=4\nfull avg10=5.00 avg60={} avg300=7.00 total=8\n"
+
+
+@pytest.mark.parametrize(("stalled", "codes"), [("19.99", []), ("20.00", [("memory_pressure", None)])])
+def test_a_host_on_which_all_tasks_wait_for_memory_is_short_of_it(
+    place: Place, stalled: str, codes: list[tuple[str, None]]
+) -> None:
+    write(place.proc, "meminfo", MEMINFO)
+    write(place.proc, "pressure/memory", PRESSURE.format(stalled))
+
+    look = memory.CHECK.look(place, {})
+
+    assert told(look) == codes
+    assert look.gauges == {"memory_used_percent": 75.0, "memory_stalled_percent": float(stalled)}
+
+
+@pytest.mark.parametrize(("pressure", "meminfo"), [("full avg60=", MEMINFO), (PRESSURE.format("1"), "MemTotal: 0 kB")])
+def test_what_is_not_understood_is_not_fine(place: Place, pressure: str, meminfo: str) -> None:
+    write(place.proc, "meminfo", meminfo)
+    write(place.proc, "pressure/memory", pressure)
+
+    assert memory.CHECK.look(place, {}).unclear
+
+
+# Processes -----------------------------------------------------------------------------------------------------------
+
+
+def process(place: Place, pid: int, state: str, *, switches: int = 7, started: int = 5, name: str = "python3") -> None:
+    write(place.proc, f"{pid}/stat", f"{pid} ({name}) {state} 1 1 1 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 {started} 9 9\n")
+    counts = f"voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t1\n"
+    write(place.proc, f"{pid}/status", f"Name:\t{name}\n{counts}")
+
+
+def test_a_process_that_has_waited_from_one_look_to_the_next_is_stuck(place: Place) -> None:
+    process(place, 41, "D", name="train (rank 0)")
+    process(place, 42, "S")
+
+    first = processes.CHECK.look(place, {})
+    second = processes.CHECK.look(place, first.state)
+
+    assert (told(first), told(second)) == ([], [("d_state_processes", None)])
+    assert "train (rank 0) (41)" in second.problems[0].evidence
+
+
+@pytest.mark.parametrize("change", [{"switches": 8}, {"started": 6}, {"state": "R"}])
+def test_one_that_has_run_in_between_or_is_another_one_is_not(place: Place, change: dict[str, object]) -> None:
+    process(place, 41, "D")
+    first = processes.CHECK.look(place, {})
+    process(place, 41, **{"state": "D", **change})  # type: ignore[arg-type]
+
+    assert told(processes.CHECK.look(place, first.state)) == []
+
+
+@pytest.mark.parametrize(("count", "problems"), [(processes.ZOMBIES - 1, 0), (processes.ZOMBIES, 1)])
+def test_many_dead_processes_are_a_problem(place: Place, count: int, problems: int) -> None:
+    for pid in range(1, count + 1):
+        process(place, pid, "Z")
+
+    look = processes.CHECK.look(place, {})
+
+    assert len(look.problems) == problems
+    assert all(f"and {count - processes.TOLD} more" in one.evidence for one in look.problems)
+
+
+def test_the_processes_of_this_machine_can_be_read(place: Place) -> None:
+    sleeper = subprocess.Popen(["sleep", "60"])
+    try:
+        look = processes.CHECK.look(replace(place, proc=Path("/proc")), {})
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+    assert int(look.summary.split()[0]) >= 2
+
+
+# RAM -----------------------------------------------------------------------------------------------------------------
+
+
+def edac(place: Place, corrected: object, uncorrected: object) -> None:
+    write(place.sys, f"{ram_ecc.CONTROLLERS}/mc0/ce_count", f"{corrected}\n")
+    write(place.sys, f"{ram_ecc.CONTROLLERS}/mc0/ue_count", f"{uncorrected}\n")
+
+
+@pytest.mark.parametrize(
+    ("corrected", "uncorrected", "codes"),
+    [
+        (ram_ecc.CORRECTED_MANY - 1, 2, []),
+        (ram_ecc.CORRECTED_MANY, 2, [("ram_ecc", "mc0")]),
+        (0, 3, [("edac_ue", "mc0")]),
+    ],
+)
+def test_what_the_memory_controllers_count_from_look_to_look_is_told(
+    place: Place, corrected: int, uncorrected: int, codes: list[tuple[str, str]]
+) -> None:
+    edac(place, 0, 2)
+    first = ram_ecc.CHECK.look(place, {})
+    edac(place, corrected, uncorrected)
+
+    second = ram_ecc.CHECK.look(place, first.state)
+
+    assert (told(first), told(second)) == ([], codes)
+    assert told(ram_ecc.CHECK.look(place, second.state)) == []
+
+
+def test_a_counter_that_cannot_be_read_is_named(place: Place) -> None:
+    edac(place, "many", 0)
+
+    assert ram_ecc.CHECK.look(place, {}).unclear == "cannot be read: mc0/ce_count"
+
+
+# EFA and InfiniBand --------------------------------------------------------------------------------------------------
+
+
+def port(place: Place, *, state: str = "4: ACTIVE", **counters: int) -> None:
+    write(place.sys, f"{PORT}/state", f"{state}\n")
+    for name, count in {"rx_drops": 0, **counters}.items():
+        write(place.sys, f"{PORT}/hw_counters/{name}", f"{count}\n")
+
+
+def test_an_active_port_is_fine_and_a_port_that_is_down_is_not(place: Place) -> None:
+    port(place)
+    fine = rdma.CHECK.look(place, {})
+    port(place, state="1: DOWN")
+
+    down = rdma.CHECK.look(place, {})
+
+    assert (told(fine), fine.unclear) == ([], "")
+    assert told(down) == [("LINK_DOWN", "rdmap79s0")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "codes"),
+    [
+        ({"rx_drops": 5}, {"rx_drops": 5 + rdma.MANY}, ["rx_drops"]),
+        ({"rx_drops": 5}, {"rx_drops": 4 + rdma.MANY}, []),
+        ({"rx_drops": 9 * rdma.MANY}, {"rx_drops": 0}, []),
+        ({"link_downed": 3}, {"link_downed": 4}, ["link_downed"]),
+        ({"tx_bytes": 3}, {"tx_bytes": 3_000_000}, []),
+    ],
+)
+def test_errors_that_grow_are_told_and_old_ones_are_not(
+    place: Place, before: dict[str, int], after: dict[str, int], codes: list[str]
+) -> None:
+    port(place, **before)  # type: ignore[arg-type]
+    first = rdma.CHECK.look(place, {})
+    port(place, **after)  # type: ignore[arg-type]
+
+    second = rdma.CHECK.look(place, first.state)
+
+    assert (told(first), [code for code, _ in told(second)]) == ([], codes)
+
+
+def test_an_adapter_without_its_driver_is_found_on_the_bus(place: Place) -> None:
+    for name in ("0000:4f:00.0", "0000:50:00.0"):
+        write(place.sys, f"bus/pci/devices/{name}/vendor", "0x1d0f\n")
+        write(place.sys, f"bus/pci/devices/{name}/device", "0xefa2\n")
+    write(place.sys, "bus/pci/devices/0000:4f:00.0/driver/uevent", "")
+    write(place.sys, "bus/pci/devices/0000:00:01.0/vendor", "0x1d0f\n")
+    write(place.sys, "bus/pci/devices/0000:00:01.0/device", "0xec20\n")
+
+    assert rdma.CHECK.why_not(place) == ""
+    assert told(rdma.CHECK.look(place, {})) == [("DRIVER_UNBOUND", "0000:50:00.0")]
+
+
+def test_a_port_that_cannot_be_read_is_never_fine(place: Place) -> None:
+    port(place, state="")
+
+    assert rdma.CHECK.look(place, {}).unclear
+
+
+# Progress ------------------------------------------------------------------------------------------------------------
+
+
+class Job:
+    """A job that touches its file, and a machine whose monotonic clock the test moves."""
+
+    def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.place, self.state, self.now = place, dict[str, object](), 1000.0
+        self.file = Path(place.config.progress_dir) / "llama.json"
+        monkeypatch.setattr("nodeheal.agent.checks.progress.time.monotonic", lambda: self.now)
+
+    def steps(self, content: str = '{"limit_seconds": 60}') -> None:
+        self.file.write_text(content)
+        os.utime(self.file, (self.now, self.now))
+
+    def look_after(self, seconds: float) -> Look:
+        self.now += seconds
+        look = progress.CHECK.look(self.place, self.state)
+        self.state = dict(look.state)
+        return look
+
+
+@pytest.fixture
+def job(place: Place, monkeypatch: pytest.MonkeyPatch) -> Job:
+    return Job(place, monkeypatch)
+
+
+def test_a_job_without_a_step_within_its_limit_hangs(job: Job) -> None:
+    job.steps()
+
+    looks = [told(job.look_after(seconds)) for seconds in (5, 60, 1)]
+    job.steps()
+
+    assert looks == [[], [], [("training_hang", "llama")]]
+    assert told(job.look_after(1)) == []
+
+
+def test_the_time_of_day_may_jump(job: Job) -> None:
+    job.steps()
+    os.utime(job.file, (0, 0))  # the clock was set since: the file looks decades old
+
+    assert [told(job.look_after(seconds)) for seconds in (1, 59)] == [[], []]
+
+
+def test_a_file_that_its_job_has_left_behind_is_forgotten_in_time(job: Job) -> None:
+    job.steps()
+    job.look_after(0)
+
+    assert told(job.look_after(60 * progress.FORGOTTEN_AFTER_LIMITS)) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"limit_seconds": true}', '{"limit_seconds": 9}', "[" * 4096])
+def test_a_file_that_says_no_limit_is_named(job: Job, content: str) -> None:
+    job.steps(content)
+
+    assert str(job.file) in job.look_after(0).unclear
+
+
+def test_no_folder_is_no_job(place: Place) -> None:
+    Path(place.config.progress_dir).rmdir()
+
+    assert progress.CHECK.look(place, {}).summary == "0 jobs show their progress"
+
+
+# All of them ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_can_be_read(content: bytes) -> None:
+    text = content.decode("utf-8", "replace")
+
+    memory.parse_pressure(text), memory.parse_used_percent(text), processes.parse_stat(text)
+    progress.limit_of(content)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_what_a_check_calls_a_hang_is_in_the_catalog(check: Check) -> None:
+    assert check.hang is None or find(check.hang.family, check.hang.code, check.hang.subcode)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_a_node_on_which_nothing_can_be_read_breaks_no_check(check: Check, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    place = Place(CONFIG, run_tool, proc=nowhere, sys=nowhere, dev=nowhere, etc=nowhere)
+    state: State = {"writable": 7, "patience": "x", "waiting": None}
+
+    assert check.why_not(place) or isinstance(_looked(check, place, state), Look | None)
+
+
+def _looked(check: Check, place: Place, state: State) -> Look | None:
+    """None: the files were gone, which the prober tells as a look that broke."""
+    try:
+        return check.look(place, state)
+    except OSError:
+        return None

@@ -1,0 +1,190 @@
+"""What of the checks' answers is news: a beginning and an end, once each, whatever comes between."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from nodeheal.agent.checks.answer import Answer
+from nodeheal.agent.checks.check import Check, Look, Problem, State, always
+from nodeheal.agent.checks.watch import FIRST_LOOKS_WITHIN_SECONDS, News, Watch
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family, Verdict
+
+FULL = Problem(Finding(Family.host, "disk_full", "/", "no room"), "df says so")
+SKEW = Problem(Finding(Family.host, "clock_skew", None, "late"))
+HANG = Finding(Family.host, "nvidia_smi_hang", None, "it hangs")
+CHECK = Check("disk", "a test", 60.0, 5.0, always, lambda *_: Look())
+FINE = Look()
+
+
+class Node:
+    """A watch of one check, and the looks that it has asked for."""
+
+    def __init__(
+        self, boot_id: str = "boot-1", saved: State | None = None, uptime: float = 1e6, **changes: object
+    ) -> None:
+        self.check = replace(CHECK, **changes)  # type: ignore[arg-type]
+        self.watch = Watch([self.check], boot_id, saved or {}, uptime, now=0.0)
+        self.now = 0.0
+        self.asked: list[State] = []
+
+    def ask(self) -> None:
+        self.watch.ask(self.now, lambda _, state: self.asked.append(state))
+
+    def looks(self, look: Look | None = None, *, hung: bool = False, broke: str = "") -> list[News]:
+        """Time passes until the check is asked; its answer, and what of it is news."""
+        self.now += self.watch.due_in(self.now)
+        self.ask()
+        return self.watch.take(Answer("disk", look, hung, broke), self.now, 1000.0 + self.now)
+
+
+def test_a_problem_is_told_when_it_begins_and_not_again() -> None:
+    node = Node()
+
+    news = [node.looks(Look((FULL,))) for _ in range(3)]
+
+    assert [[(one.problem, one.is_over) for one in each] for each in news] == [[(FULL, False)], [], []]
+
+
+def test_it_is_over_when_it_has_stayed_away_and_what_comes_again_is_news() -> None:
+    node = Node()
+
+    news = [node.looks(look) for look in (Look((FULL,)), FINE, FINE, FINE, Look((FULL,)))]
+
+    assert [[one.is_over for one in each] for each in news] == [[False], [], [True], [], [False]]
+    assert news[2][0].since == news[0][0].since != news[4][0].since
+
+
+def test_one_that_comes_and_goes_with_every_look_is_one_problem() -> None:
+    node = Node()
+
+    news = [node.looks(look) for look in (Look((FULL,)), FINE) * 4]
+
+    assert sum(len(each) for each in news) == 1
+
+
+def test_what_must_be_confirmed_is_told_at_the_look_that_confirms_it() -> None:
+    node = Node(confirm=3)
+
+    news = [len(node.looks(look)) for look in (Look((FULL,)), FINE, Look((FULL,)), Look((FULL,)), Look((FULL,)))]
+
+    assert news == [0, 0, 0, 0, 1]
+
+
+def test_two_problems_are_two_and_end_by_themselves() -> None:
+    node = Node()
+    node.looks(Look((FULL, SKEW)))
+
+    node.looks(Look((SKEW,)))
+    over = node.looks(Look((SKEW,)))
+
+    assert [(one.problem.finding, one.is_over) for one in over] == [(FULL.finding, True)]
+
+
+def test_a_look_that_cannot_tell_takes_nothing_back_and_complains_once(caplog: pytest.LogCaptureFixture) -> None:
+    node = Node()
+    node.looks(Look((FULL,)))
+
+    with caplog.at_level(logging.WARNING):
+        news = [node.looks(Look(unclear="an unknown layout")) for _ in range(4)]
+
+    assert news == [[], [], [], []]
+    assert [record.getMessage() for record in caplog.records] == ["a check cannot tell"]
+
+
+def test_a_look_that_hangs_is_the_finding_that_the_check_names_for_it() -> None:
+    node = Node(hang=HANG)
+    node.looks(Look((FULL,)))
+
+    hung = node.looks(hung=True)
+    after = [node.looks(Look((FULL,))), node.looks(Look((FULL,)))]
+
+    assert [(one.problem.finding, one.problem.evidence) for one in hung] == [(HANG, "no answer within 5 s")]
+    assert [[(one.problem.finding, one.is_over) for one in each] for each in after] == [[], [(HANG, True)]]
+
+
+def test_a_hang_that_means_nothing_by_itself_is_no_finding() -> None:
+    node = Node()
+
+    assert node.looks(hung=True) == []
+
+
+def test_a_look_that_broke_says_nothing_about_the_node_and_loses_no_state() -> None:
+    node = Node(hang=HANG)
+    node.looks(Look(state={"before": 7}))
+
+    news = node.looks(broke="a bug")
+    node.looks(FINE)
+
+    assert news == []
+    assert node.asked == [{}, {"before": 7}, {"before": 7}]
+
+
+def test_what_is_less_grave_than_the_check_reports_is_left_out() -> None:
+    grave, all_of_it = Node(floor=Verdict.FAILED), Node(floor=Verdict.DEGRADED)
+    look = Look((SKEW,), happened=(SKEW,))
+
+    assert grave.looks(look) == []
+    assert len(all_of_it.looks(look)) == 2
+
+
+def test_what_has_happened_is_told_each_time() -> None:
+    node = Node()
+
+    assert [len(node.looks(Look(happened=(FULL,)))) for _ in range(2)] == [1, 1]
+
+
+def test_a_restart_on_the_same_boot_tells_nothing_twice_and_still_tells_the_end() -> None:
+    before = Node()
+    [told] = before.looks(Look((FULL,), state={"count": 3}))
+
+    after = Node(saved=before.watch.dump())
+    news = [after.looks(look) for look in (Look((FULL,)), FINE, FINE)]
+
+    assert after.asked[0] == {"count": 3}
+    assert [[(one.is_over, one.since) for one in each] for each in news] == [[], [], [(True, told.since)]]
+
+
+def test_what_is_still_wrong_after_a_reboot_is_told_again() -> None:
+    before = Node()
+    before.looks(Look((FULL,), state={"count": 3}))
+
+    after = Node("boot-2", saved=before.watch.dump())
+
+    assert len(after.looks(Look((FULL,)))) == 1
+    assert after.asked == [{}]
+
+
+def test_a_node_that_is_still_coming_up_is_left_to_settle() -> None:
+    fresh, old = Node(uptime=20.0, settle_seconds=120.0), Node(settle_seconds=120.0)
+
+    assert 100.0 <= fresh.watch.due_in(0.0) <= 100.0 + FIRST_LOOKS_WITHIN_SECONDS
+    assert old.watch.due_in(0.0) <= FIRST_LOOKS_WITHIN_SECONDS
+
+
+def test_a_check_is_asked_again_an_interval_after_its_answer_and_never_twice_at_once() -> None:
+    node = Node()
+    node.now = FIRST_LOOKS_WITHIN_SECONDS
+    node.ask()
+    node.now += 1000.0
+    node.ask()
+
+    node.watch.take(Answer("disk", FINE), node.now, 0.0)
+
+    assert len(node.asked) == 1
+    assert node.watch.due_in(node.now) == 60.0
+
+
+def test_a_stream_goes_on_by_itself_and_is_begun_again_when_it_ends() -> None:
+    node = Node(stream=lambda *_: iter(()))
+    node.looks(FINE)
+    node.now += 1000.0
+    node.ask()
+    went_on = len(node.asked)
+
+    node.watch.take(Answer("disk", hung=True), node.now, 0.0)
+    node.now += 1000.0
+    node.ask()
+
+    assert (went_on, len(node.asked)) == (1, 2)
