@@ -36,17 +36,18 @@ def why_not(place: Place) -> str:
 
 
 def look(place: Place, state: State) -> Look:
-    """Read the tree, and rarely ask the tool."""
+    """Read the tree, and rarely ask the tool: until it is asked again, what it missed is missing."""
     expected = expected_neuron_devices(place)
     seen = judge(read_tree(_roots(place)), expected, state)
-    listed_at, now = state.get("listed_at"), time.monotonic()
-    if isinstance(listed_at, (int, float)) and now - listed_at < LIST_EVERY_SECONDS:
-        return replace(seen, state={**seen.state, "listed_at": listed_at})
-    answer = place.run(LIST_COMMAND, LIST_SECONDS)
-    listed = () if answer.ran.error else tuple(_missing(parse_neuron(answer.text, expected.count)))
-    is_told = {problem.finding.component for problem in seen.problems}
-    news = tuple(problem for problem in listed if problem.finding.component not in is_told)
-    return replace(seen, problems=(*seen.problems, *news), state={**seen.state, "listed_at": now})
+    told, asked_at, now = _told_by_tool(state), state.get("asked_at"), time.monotonic()
+    if not isinstance(asked_at, (int, float)) or now - asked_at >= LIST_EVERY_SECONDS:
+        answer = place.run(LIST_COMMAND, LIST_SECONDS)
+        found = () if answer.ran.error else tuple(_missing(parse_neuron(answer.text, expected.count)))
+        told, asked_at = {problem.finding.component: problem.evidence for problem in found}, now
+    known = {problem.finding.component for problem in seen.problems}
+    more = [_missed(component, message) for component, message in told.items() if component not in known]
+    kept = {**seen.state, "asked_at": asked_at, "told_by_tool": list(told.items())}
+    return replace(seen, problems=(*seen.problems, *more), state=kept)
 
 
 def judge(tree: Mapping[str, str], expected: Expected, state: State) -> Look:
@@ -54,19 +55,21 @@ def judge(tree: Mapping[str, str], expected: Expected, state: State) -> Look:
     if not tree:
         return _none_there(expected, state)
     before, now = _counts(state), counters(tree)
-    report = parse_neuron_tree(_risen(tree, before), expected.count)
-    errors = [_since_look(finding, before) for finding in report.findings if finding.code != COUNT_CODE]
+    # Without their errors the devices show what is the matter with the tree itself.
+    whole = parse_neuron_tree({**tree, **dict.fromkeys(now, "0")}, expected.count)
+    risen = parse_neuron_tree({**tree, **{path: _rise(now[path], before.get(path, 0)) for path in now}})
+    errors = [_since_look(finding, before) for finding in risen.findings]
     return Look(
-        tuple(_missing(report)),
-        unclear=report.reason if report.verdict is Verdict.UNKNOWN else "",
+        tuple(_missing(whole)),
+        unclear=whole.reason if whole.verdict is Verdict.UNKNOWN else "",
         state={"counters": {path: count for path, count in (before | now).items() if count}},
         happened=tuple(Problem(finding, finding.message) for finding in errors),
-        summary=report.reason,
+        summary=whole.reason,
     )
 
 
 def read_tree(roots: Sequence[Path]) -> dict[str, str]:
-    """What the parser needs of the first tree that is there, by path from the device on; what is unreadable is empty."""
+    """What the parser needs of the first tree that is there, by path from the device on; the unreadable is empty."""
     for root in roots:
         devices = sorted(root.glob("neuron[0-9]*"))
         if devices:
@@ -100,14 +103,9 @@ def _name(path: Path) -> str:
     return path.parent.name if path.name in (_TOTAL, _PRESENT) else path.name
 
 
-def _risen(tree: Mapping[str, str], before: Mapping[str, int]) -> dict[str, str]:
-    """The tree as if its counters had begun at the last look; one that is lower now has begun anew by itself."""
-    risen = {path: str(_rise(count, before.get(path, 0))) for path, count in counters(tree).items()}
-    return {**tree, **risen}
-
-
-def _rise(count: int, before: int) -> int:
-    return count - before if count >= before else count
+def _rise(count: int, before: int) -> str:
+    """How much more it is than at the last look. One that is less has begun anew."""
+    return str(count - before if count >= before else count)
 
 
 def _since_look(finding: Finding, before: Mapping[str, int]) -> Finding:
@@ -118,6 +116,20 @@ def _missing(report: Report) -> Iterator[Problem]:
     for finding in report.findings:
         if finding.code == COUNT_CODE:
             yield Problem(finding, finding.message)
+
+
+def _missed(component: str | None, message: str) -> Problem:
+    return Problem(Finding(Family.neuron, COUNT_CODE, component, message), message)
+
+
+def _told_by_tool(state: State) -> dict[str | None, str]:
+    listed = state.get("told_by_tool")
+    pairs = (
+        [pair for pair in listed if isinstance(pair, (list, tuple)) and len(pair) == 2]
+        if isinstance(listed, list)
+        else []
+    )
+    return {None if component is None else str(component): str(message) for component, message in pairs}
 
 
 def _none_there(expected: Expected, state: State) -> Look:

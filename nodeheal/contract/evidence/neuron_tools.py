@@ -177,7 +177,8 @@ def _doubt(devices: Mapping[int, _Device]) -> str:
     ecc = frozenset().union(*(device.counters for device in devices.values()))
     core = _CORE_MINIMUM.union(*(counters for device in devices.values() for counters in device.cores.values()))
     for number, device in sorted(devices.items()):
-        if not device.core_count or set(device.cores) != set(range(device.core_count)):
+        cores = sorted(device.cores)
+        if not cores or len(cores) != device.core_count or cores != list(range(len(cores))):
             return f"neuron{number} does not show all its cores"
         if not {_SRAM, _MEMORY} <= device.counters.keys() or ecc != device.counters.keys():
             return f"neuron{number} does not show its ECC counters"

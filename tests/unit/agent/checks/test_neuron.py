@@ -130,6 +130,15 @@ def test_a_counter_that_cannot_be_read_is_unclear(node: Node) -> None:
     assert "cannot be read" in look(node).unclear
 
 
+def test_an_error_beside_a_counter_that_cannot_be_read_hides_the_doubt_not(node: Node) -> None:
+    furnish(node, timeout=1)
+    node.write(f"{NEW}/neuron1/neuron_core0/stats/status/hw_error/total", "")
+
+    seen = look(node)
+
+    assert (happened(seen), "cannot be read" in seen.unclear) == ([("EXECUTION_TIMEOUT", "neuron0:nc0")], True)
+
+
 def test_links_inside_a_device_are_not_followed(node: Node) -> None:
     (node.root / NEW / "neuron0" / "device").symlink_to("..")
 
@@ -144,8 +153,9 @@ def test_the_tool_is_asked_rarely_and_what_it_misses_is_told(node: Node) -> None
     first = look(node)
     second = look(node, first.state)
 
-    assert [problem.evidence for problem in first.problems] == ["16 of 17 Neuron devices are listed"]
-    assert (len(node.ran), second.state["listed_at"]) == (1, first.state["listed_at"])
+    for seen in (first, second):
+        assert [problem.evidence for problem in seen.problems] == ["16 of 17 Neuron devices are listed"]
+    assert len(node.ran) == 1
 
 
 def test_what_both_miss_is_told_once(node: Node) -> None:
@@ -155,7 +165,7 @@ def test_what_both_miss_is_told_once(node: Node) -> None:
     assert len(look(node).problems) == 1
 
 
-@pytest.mark.parametrize("answer", [ABSENT, says("", 1), says("{"), says("[]")])
+@pytest.mark.parametrize("answer", [ABSENT, says("", 1), says("{")])
 def test_a_tool_that_says_nothing_changes_nothing(node: Node, answer: object) -> None:
     node.answers["neuron-ls"] = answer  # type: ignore[assignment]
 
@@ -175,7 +185,9 @@ PATHS = st.sampled_from(
 
 
 @given(st.dictionaries(PATHS, st.text() | st.integers(0, 10**25).map(str)), st.dictionaries(PATHS, st.integers()))
-def test_any_tree_after_any_other_is_judged(tree: dict[str, str], before: dict[str, int]) -> None:
+def test_any_part_of_a_tree_after_any_other_is_judged_and_never_healthy(
+    tree: dict[str, str], before: dict[str, int]
+) -> None:
     seen = neuron.judge(tree, Expected(0), {"counters": before})
 
-    assert seen.unclear or len(tree) >= 5
+    assert seen.unclear
