@@ -80,21 +80,19 @@ class Gpu:
 
     def read(self) -> GpuReading:
         """All that it tells now. Clocks and PCIe only while it works: at rest they are low anyway."""
-        told = self._fields()
+        told, links = self._fields(), self._links()
         temperature = self._ask("nvmlDeviceGetTemperature", _GPU_SENSOR, is_vital=True)
         power, memory = self._ask("nvmlDeviceGetPowerUsage"), self._ask("nvmlDeviceGetMemoryInfo")
         rates, reasons = self._ask("nvmlDeviceGetUtilizationRates"), self._clock_reasons()
-        limit, memory_limit = self._limits = self._limits or self._read_limits()
-        working = self._working() if rates is not None and rates.gpu >= BUSY_PERCENT else {}
-        links = self._links()
+        self._limits = self._limits or self._read_limits()
         return GpuReading(
             self._index,
             self.component,
             health=self._health(told, reasons),
             temperature_celsius=temperature,
-            temperature_limit_celsius=limit,
+            temperature_limit_celsius=self._limits[0],
             memory_celsius=told.get(_MEMORY_CELSIUS),
-            memory_limit_celsius=memory_limit,
+            memory_limit_celsius=self._limits[1],
             power_watts=None if power is None else power / 1000,
             utilisation_percent=None if rates is None else float(rates.gpu),
             memory_used_mib=None if memory is None else round(memory.used / _MIB, 1),
@@ -102,7 +100,7 @@ class Gpu:
             links=links,
             has_switch=self._leads_to_switch(links),
             link_errors={name: told[field] for field, name in _LINK_ERRORS.items() if links and field in told},
-            **working,
+            **(self._working() if rates is not None and rates.gpu >= BUSY_PERCENT else {}),
         )
 
     def _fields(self) -> dict[int, int]:
@@ -124,10 +122,14 @@ class Gpu:
             health["gpu_recovery_action"] = _ACTIONS[action] if action < len(_ACTIONS) else f"number {action}"
         if reasons is not None:
             health[_CLOCK_REASONS] = f"0x{reasons:x}"
-        exceeded = self._sram_threshold_exceeded()
-        if exceeded is not None:
-            health["ecc_errors/sram_threshold_exceeded"] = "Yes" if exceeded else "No"
-        return health
+        channel, unit = self._ask("nvmlDeviceGetRepairStatus") or (None, None)
+        flags = {
+            "ecc_errors/sram_threshold_exceeded": self._sram_threshold_exceeded(),
+            "ecc_errors/channel_repair_pending": channel,
+            "ecc_errors/tpc_repair_pending": unit,
+            "ecc_errors/unrepairable_memory": self._ask("nvmlDeviceGetUnrepairableMemoryFlag_v1"),
+        }
+        return health | {name: "Yes" if flag else "No" for name, flag in flags.items() if flag is not None}
 
     def _sram_threshold_exceeded(self) -> bool | None:
         kind = getattr(self._library, "c_nvmlEccSramErrorStatus_v1_t", None)

@@ -202,6 +202,22 @@ int nvmlDeviceGetSramEccErrorStatus(device gpu, struct sram *status)
     return number(gpu, "sram_exceeded", 0, &status->is_exceeded);
 }
 
+struct repair { unsigned int version, channel, unit; };
+
+int nvmlDeviceGetRepairStatus(device gpu, struct repair *status)
+{
+    int error = number(gpu, "channel_repair", 0, &status->channel);
+
+    return error ? error : number(gpu, "tpc_repair", 0, &status->unit);
+}
+
+struct unrepairable { unsigned int version, is_there; };
+
+int nvmlDeviceGetUnrepairableMemoryFlag_v1(device gpu, struct unrepairable *memory)
+{
+    return number(gpu, "unrepairable", 0, &memory->is_there);
+}
+
 struct field {
     unsigned int id, scope;
     long long at, latency;

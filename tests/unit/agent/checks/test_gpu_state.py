@@ -92,6 +92,9 @@ def test_healthy_gpus_have_no_problem_and_are_measured(gpus: FakeGpus) -> None:
         ({"gpu1_field__145": 1}, "REMAP_FAILED"),
         ({"gpu1_field__230": 2}, "RECOVERY_ACTION"),
         ({"gpu1_sram_exceeded": 1}, "SRAM_THRESHOLD_EXCEEDED"),
+        ({"gpu1_channel_repair": 1}, "CHANNEL_REPAIR_PENDING"),
+        ({"gpu1_tpc_repair": 1}, "TPC_REPAIR_PENDING"),
+        ({"gpu1_unrepairable": 1}, "UNREPAIRABLE_MEMORY"),
         ({"gpu1_clock_reasons": 0x40}, "THERMAL_SLOWDOWN"),
         ({"gpu1_clock_reasons": 0x80}, "POWER_BRAKE"),
         ({"gpu1_error": 15}, "GPU_LOST"),
@@ -212,6 +215,7 @@ def test_what_an_older_driver_does_not_know_is_no_problem(old_library: Path, tmp
 
 def test_what_a_product_does_not_have_is_no_problem(gpus: FakeGpus) -> None:
     nothing = dict.fromkeys(("utilisation", "power", "limit", "slowdown", "memory_limit", "mig", "sram_exceeded"), -1)
+    nothing |= dict.fromkeys(("channel_repair", "unrepairable"), -1)
     fields = {f"field__{number}": -1 for number in (4, 6, 31, 38, 45, 52, 59, 82, 144, 145, 230)}
 
     seen = look(gpus.set(gpus=1, **{f"gpu0_{name}": value for name, value in {**nothing, **fields}.items()}))
