@@ -4,7 +4,7 @@ import shutil
 
 from nodeheal.agent.checks import gpu_state
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
-from nodeheal.agent.checks.hardware import expected_gpus, has_nvidia
+from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.nvidia_smi import parse_nvidia_smi
 from nodeheal.contract.vocabulary import Family, Verdict
@@ -31,12 +31,12 @@ def look(place: Place, _: State) -> Look:
     if answer.ran.has_hung:
         return Look((Problem(HANG, answer.ran.error),), unclear=answer.ran.error)
     silent = answer.no_answer(TOOL)
-    return Look(unclear=silent.reason) if silent else judge(f"{answer.errors}{answer.text}", expected_gpus(place).count)
+    return Look(unclear=silent.reason) if silent else judge(f"{answer.errors}{answer.text}")
 
 
-def judge(text: str, expected: int) -> Look:
-    """What an output comes to. A GPU that is missing altogether is for gpu_count; here, one that is left out."""
-    report = parse_nvidia_smi(text, expected)
+def judge(text: str) -> Look:
+    """What an output comes to. How many GPUs there should be is for gpu_count."""
+    report = parse_nvidia_smi(text)
     problems = tuple(Problem(finding, finding.message) for finding in report.findings)
     return Look(problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason)
 
