@@ -53,6 +53,9 @@ CODES = neuron_monitor.CODES | frozenset(
 )
 # What every driver since the first tree has.
 _CORE_MINIMUM = frozenset(("success", "failure", "timeout", "hw_error"))
+ERROR_COUNTERS = frozenset((*_CORE_COUNTERS, _SRAM, _MEMORY, _REPAIRABLE_MEMORY))
+# All that is read of a tree, by the names of the files, or of the folders in which there are a total and a present one.
+READ = ERROR_COUNTERS | _CORE_MINIMUM | {"core_count"}
 
 
 @dataclass
@@ -174,7 +177,8 @@ def _doubt(devices: Mapping[int, _Device]) -> str:
     ecc = frozenset().union(*(device.counters for device in devices.values()))
     core = _CORE_MINIMUM.union(*(counters for device in devices.values() for counters in device.cores.values()))
     for number, device in sorted(devices.items()):
-        if not device.core_count or set(device.cores) != set(range(device.core_count)):
+        cores = sorted(device.cores)
+        if not cores or len(cores) != device.core_count or cores != list(range(len(cores))):
             return f"neuron{number} does not show all its cores"
         if not {_SRAM, _MEMORY} <= device.counters.keys() or ecc != device.counters.keys():
             return f"neuron{number} does not show its ECC counters"

@@ -252,3 +252,9 @@ def test_no_shape_of_json_breaks_the_parser(document: object) -> None:
 @given(st.dictionaries(st.sampled_from(sorted(tree(2))), st.text(max_size=6)))
 def test_no_part_of_a_tree_breaks_the_parser(part: dict[str, str]) -> None:
     assert parse_neuron_tree(part).verdict in Verdict
+
+
+def test_a_count_of_cores_that_no_device_has_is_a_doubt() -> None:
+    report = parse_neuron_tree(tree(core_count="99999999999999999999"))
+
+    assert (report.verdict, report.reason) == (Verdict.UNKNOWN, "neuron0 does not show all its cores")

@@ -1,0 +1,79 @@
+"""What DCGM's health watches see, and whether its host engine runs.
+
+Watches are off until somebody turns them on, and forgotten when the host engine starts again: a look that finds them
+off turns them on, which is harmless to repeat. Policy violations are not asked for: `dcgmi policy --reg` is a process
+that has to stay and weighs as much as the agent, and all that it would tell (XIDs, double-bit errors, page retirement,
+heat, power, PCIe, NVLink) is told by gpu_state and by the watches. `dcgmi diag` runs on command only.
+"""
+
+import re
+import shutil
+
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.hardware import has_nvidia
+from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.contract.evidence.dcgm_health import parse_health
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family, Verdict
+
+TOOL = "dcgmi"
+HEALTH, WATCH_ALL = [TOOL, "health", "-c", "-j"], [TOOL, "health", "-s", "a"]
+# DCGM 2 and older call their service dcgm.
+SERVICES = ("nvidia-dcgm.service", "dcgm.service")
+TOOL_SECONDS, ASK_SECONDS = 30.0, 10.0
+_WATCHES_OFF = re.compile(r"health watches not enabled", re.IGNORECASE)
+_NO_ENGINE = re.compile(r"unable to (?:establish a )?connect(?:ion)? to|host ?engine is not running", re.IGNORECASE)
+
+
+def why_not(place: Place) -> str:
+    """For nodes with NVIDIA GPUs and DCGM."""
+    if not has_nvidia(place):
+        return "no NVIDIA GPU"
+    return "" if shutil.which(TOOL) else "DCGM is not installed: there is no dcgmi"
+
+
+def look(place: Place, state: State) -> Look:
+    """Ask the host engine. It is down if it does not answer twice: when it is being restarted it does not either."""
+    answer = place.run(HEALTH, TOOL_SECONDS)
+    silent = answer.no_answer(TOOL)
+    if silent:
+        return Look(unclear=silent.reason)
+    said = f"{answer.text}\n{answer.errors}"
+    if _NO_ENGINE.search(said):
+        if not state.get("down"):
+            return Look(unclear="the host engine does not answer", state={"down": True})
+        return judge_engine(place.run(["systemctl", "is-enabled", *SERVICES], ASK_SECONDS))
+    if _WATCHES_OFF.search(said):
+        return _turned_on(place.run(WATCH_ALL, ASK_SECONDS))
+    return judge_health(answer.text)
+
+
+def judge_health(text: str) -> Look:
+    """What the watches have seen."""
+    report = parse_health(text)
+    problems = tuple(Problem(finding, finding.message) for finding in report.findings)
+    return Look(problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason)
+
+
+def judge_engine(enabled: Output) -> Look:
+    """A host engine that does not run is missed where somebody has enabled its service."""
+    if "enabled" not in enabled.text.split():
+        return Look(unclear="the host engine does not run, and its service is not enabled", state={"down": True})
+    message = "dcgmi cannot reach the host engine, whose service is enabled"
+    return Look((Problem(Finding(Family.host, "host_engine_down", None, message), message),), state={"down": True})
+
+
+def _turned_on(answer: Output) -> Look:
+    is_on = not answer.ran.error and answer.ran.exit_code == 0
+    return Look(unclear=f"the health watches were off; {'they are on now' if is_on else 'they cannot be turned on'}")
+
+
+CHECK = Check(
+    name="dcgm",
+    about="DCGM's health watches and its host engine",
+    interval_seconds=300.0,
+    deadline_seconds=60.0,
+    why_not=why_not,
+    look=look,
+    settle_seconds=300.0,
+)

@@ -1,0 +1,61 @@
+"""Are all GPUs there: on the PCI bus, and registered with the driver?
+
+One that has fallen off the bus while the driver runs stays listed here; gpu_state is the check that sees it.
+"""
+
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.hardware import (
+    Expected,
+    expected_gpus,
+    gpus_on_bus,
+    gpus_with_driver,
+    has_nvidia,
+    nvidia_driver,
+)
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family
+
+CODE = "gpu_count_mismatch"
+
+
+def why_not(place: Place) -> str:
+    """Nodes without GPUs have nothing to count."""
+    if not has_nvidia(place):
+        return "no NVIDIA GPU: neither driver nor bus nor instance type tells of one"
+    return "" if expected_gpus(place).count or gpus_on_bus(place) else "nothing tells how many GPUs there should be"
+
+
+def look(place: Place, _: State) -> Look:
+    """Count them."""
+    has_driver = nvidia_driver(place).exists()
+    return judge(expected_gpus(place), gpus_on_bus(place), gpus_with_driver(place) if has_driver else None)
+
+
+def judge(expected: Expected, on_bus: tuple[str, ...], with_driver: tuple[str, ...] | None) -> Look:
+    """What the counts come to. `with_driver` is None where the driver is not loaded."""
+    registered = with_driver or ()
+    unclaimed = sorted(set(on_bus) - set(registered))
+    wanted = expected.count or (len(on_bus) if with_driver is not None else 0)
+    summary = f"{max(len(on_bus), len(registered))} GPUs"
+    if len(registered) >= wanted:
+        return Look(summary=summary)
+    if with_driver is None:
+        told = "the driver is not loaded"
+    elif unclaimed:
+        told = f"the driver has not registered {', '.join(unclaimed)}"
+    else:
+        told = f"{len(on_bus)} on the PCI bus"
+    message = f"{len(registered)} of {wanted} GPUs are there ({expected.by or 'as the bus shows'}): {told}"
+    return Look((Problem(Finding(Family.host, CODE, None, message), message),), summary=summary)
+
+
+CHECK = Check(
+    name="gpu_count",
+    about="GPUs on the bus and with the driver, against what the node should have",
+    interval_seconds=60.0,
+    deadline_seconds=10.0,
+    why_not=why_not,
+    look=look,
+    confirm=2,  # a driver that is being loaded again shows none for a moment
+    settle_seconds=180.0,
+)

@@ -1,0 +1,107 @@
+"""What the readings of a node's GPUs mean. Pure.
+
+What nvidia-smi shows too is judged by the same table; here is what only numbers, or a look before, can tell.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nodeheal.agent.checks.check import Problem, State
+from nodeheal.agent.checks.gpu_reading import GpuReading, numbers, problem
+from nodeheal.agent.checks.nvlink import judge_links
+from nodeheal.contract.evidence import nvidia_smi_fields
+from nodeheal.contract.evidence.tool_report import Fault
+
+# What comes and goes with the load must have lasted so long.
+LASTING_SECONDS = 60.0
+LOW_CLOCK = 0.5  # of the highest
+# NVML's clock event reasons that explain low clocks: at rest, power cap, slowdowns, sync boost, heat, power brake.
+# A clock that somebody has locked (0x2) is no explanation.
+_EXPLAINED = 0x1 | 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is wrong, what nobody understands, and what to remember for the next look."""
+
+    problems: tuple[Problem, ...]
+    doubt: str
+    state: State
+
+
+def judge(readings: Sequence[GpuReading], state: State, now: float) -> Judgement:
+    """All of it. `now`: monotonic seconds, which go on through restarts of the agent as the state does."""
+    answering = [reading for reading in readings if not reading.error]
+    lasting, since = _lasting([one for reading in answering for one in _passing(reading)], state, now)
+    links, kept = judge_links(answering, state, now)
+    told = [answer for reading in readings for answer in _told(reading)]
+    doubt = next((answer.text for answer in told if isinstance(answer, nvidia_smi_fields.Doubt)), "")
+    outright = [answer for answer in told if isinstance(answer, Problem)]
+    return Judgement((*outright, *lasting, *links), doubt, {**kept, "since": since})
+
+
+def gauges(readings: Sequence[GpuReading]) -> dict[str, float]:
+    """What is measured, by name with its unit."""
+    named = {
+        f"gpu{reading.index}_{name}": value
+        for reading in readings
+        for name, value in (
+            ("utilisation_percent", reading.utilisation_percent),
+            ("memory_used_mib", reading.memory_used_mib),
+            ("temperature_celsius", reading.temperature_celsius),
+            ("power_watts", reading.power_watts),
+        )
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _told(reading: GpuReading) -> Iterator[Problem | nvidia_smi_fields.Doubt]:
+    """What the driver says outright."""
+    if reading.error:
+        yield problem(reading.error, reading.component, f"NVML answers {reading.error} for GPU {reading.index}")
+        return
+    shown = nvidia_smi_fields.Reading(reading.component, reading.index, tuple(reading.health.items()))
+    for answer in nvidia_smi_fields.judge(shown):
+        yield Problem(answer.finding, answer.finding.message) if isinstance(answer, Fault) else answer
+
+
+def _passing(reading: GpuReading) -> Iterator[Problem]:
+    """What a moment may show without a fault."""
+    gpu, limit = reading.component, reading.temperature_limit_celsius
+    if _is_over(reading.temperature_celsius, limit):
+        yield problem("TEMPERATURE_HIGH", gpu, f"{reading.temperature_celsius:g} °C, the limit is {limit:g} °C")
+    elif _is_over(reading.memory_celsius, reading.memory_limit_celsius):
+        told = f"memory at {reading.memory_celsius:g} °C, the limit is {reading.memory_limit_celsius:g} °C"
+        yield problem("TEMPERATURE_HIGH", gpu, told)
+    if reading.is_busy:
+        yield from _slow(reading)
+
+
+def _slow(reading: GpuReading) -> Iterator[Problem]:
+    gpu = reading.component
+    if _is_over(reading.pcie_width_most, reading.pcie_width):
+        told = f"PCIe link of {reading.pcie_width} lanes, {reading.pcie_width_most} are possible"
+        yield problem("PCIE_WIDTH_REDUCED", gpu, told)
+    if _is_over(reading.pcie_generation_most, reading.pcie_generation):
+        told = f"PCIe link of generation {reading.pcie_generation}, {reading.pcie_generation_most} is possible"
+        yield problem("PCIE_GENERATION_REDUCED", gpu, told)
+    is_explained = reading.clock_reasons is None or reading.clock_reasons & _EXPLAINED
+    low = LOW_CLOCK * (reading.clock_most_mhz or 0.0)
+    if _is_over(low, reading.clock_mhz) and not is_explained:
+        told = f"{reading.clock_mhz:g} of {reading.clock_most_mhz:g} MHz at {reading.utilisation_percent:g} % load"
+        yield problem("CLOCKS_LOW", gpu, told)
+
+
+def _is_over(value: float | None, limit: float | None) -> bool:
+    return value is not None and limit is not None and value > limit
+
+
+def _lasting(found: Sequence[Problem], state: State, now: float) -> tuple[list[Problem], dict[str, float]]:
+    """Those that every look has shown for long enough, and since when each has been seen."""
+    before = numbers(state, "since")
+    since = {_key(one): before.get(_key(one), now) for one in found}
+    return [one for one in found if now - since[_key(one)] >= LASTING_SECONDS], since
+
+
+def _key(found: Problem) -> str:
+    return f"{found.finding.code} {found.finding.component}"

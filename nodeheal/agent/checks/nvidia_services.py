@@ -1,0 +1,100 @@
+"""The services that NVIDIA GPUs need, and whether the driver and its library are of one version.
+
+systemd is asked once for all of them, by its own tool: what nobody has installed or enabled is not missed.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.hardware import has_nvidia, nvidia_driver, nvswitches, text_of
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family
+
+FABRIC_MANAGER, PERSISTENCE = "nvidia-fabricmanager.service", "nvidia-persistenced.service"
+ASK = ["systemctl", "show", "--property=Id,LoadState,ActiveState,UnitFileState", FABRIC_MANAGER, PERSISTENCE]
+TOOL_SECONDS = 10.0
+# Where packages and NVIDIA's installer put the library, on the systems that the agent runs on.
+LIBRARY_FOLDERS = tuple(
+    Path(folder)
+    for folder in ("/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib", "/lib64")
+)
+_LIBRARY = re.compile(r"libnvidia-ml\.so\.(\d{3,4}(?:\.\d{1,4}){1,2})")
+_MODULE = re.compile(r"^NVRM version: .{0,120}?\s(\d{3,4}(?:\.\d{1,4}){1,2})\s", re.MULTILINE)
+_DOWN = ("inactive", "failed", "deactivating")
+
+Unit = Mapping[str, str]
+
+
+def why_not(place: Place) -> str:
+    """For nodes with NVIDIA GPUs."""
+    return "" if has_nvidia(place) else "no NVIDIA GPU"
+
+
+def look(place: Place, _: State) -> Look:
+    """Ask for the services, and compare the versions."""
+    module = module_version(text_of(nvidia_driver(place) / "version"))
+    problems = [*_mismatch(module, library_versions(LIBRARY_FOLDERS))]
+    answer = place.run(ASK, TOOL_SECONDS)
+    silent = answer.no_answer("systemctl")
+    units = parse_units(answer.text)
+    problems += judge_units(units, len(nvswitches(place)))
+    unclear = silent.reason if silent else "" if units else "systemctl names no unit"
+    return Look(tuple(problems), unclear=unclear, summary=f"driver {module}" if module else "")
+
+
+def parse_units(text: str) -> dict[str, Unit]:
+    """What `systemctl show` prints: a block of `Name=value` for each unit, by its Id."""
+    blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in text.split("\n\n")]
+    return {block["Id"]: block for block in blocks if "Id" in block}
+
+
+def judge_units(units: Mapping[str, Unit], switches: int) -> Iterator[Problem]:
+    """The Fabric Manager must run where there are NVSwitches; the persistence daemon where it is enabled."""
+    manager, daemon = units.get(FABRIC_MANAGER, {}), units.get(PERSISTENCE, {})
+    if switches and manager.get("LoadState") == "loaded" and manager.get("ActiveState") in _DOWN:
+        message = f"{FABRIC_MANAGER} is {manager['ActiveState']}, and there are {switches} NVSwitches"
+        yield _problem("fabric_manager_down", message)
+    if daemon.get("UnitFileState", "").startswith("enabled") and daemon.get("ActiveState") in _DOWN:
+        yield _problem("persistence_daemon_down", f"{PERSISTENCE} is enabled and {daemon['ActiveState']}")
+
+
+def module_version(text: str) -> str:
+    """The version of the loaded module, by what it says of itself; empty if it says nothing."""
+    found = _MODULE.search(f"{text}\n")
+    return found[1] if found else ""
+
+
+def library_versions(folders: tuple[Path, ...]) -> frozenset[str]:
+    """The versions of the installed library. While a package is upgraded there may be two."""
+    found = set()
+    for folder in folders:
+        try:
+            matches = [_LIBRARY.fullmatch(path.name) for path in folder.glob("libnvidia-ml.so.*")]
+        except OSError:
+            continue
+        found |= {match[1] for match in matches if match}
+    return frozenset(found)
+
+
+def _mismatch(module: str, libraries: frozenset[str]) -> Iterator[Problem]:
+    if module and libraries and module not in libraries:
+        message = f"the loaded module is {module}, the installed library {', '.join(sorted(libraries))}"
+        yield _problem("driver_mismatch", message)
+
+
+def _problem(code: str, message: str) -> Problem:
+    return Problem(Finding(Family.host, code, None, message), message)
+
+
+CHECK = Check(
+    name="nvidia_services",
+    about="Fabric Manager, persistence daemon, and the driver's version against its library's",
+    interval_seconds=300.0,
+    deadline_seconds=20.0,
+    why_not=why_not,
+    look=look,
+    confirm=2,  # a service that is being restarted is down for a moment
+    settle_seconds=300.0,
+)

@@ -1,0 +1,53 @@
+"""What nvidia-smi says of the GPUs, for nodes where the agent cannot use the library behind it."""
+
+import shutil
+
+from nodeheal.agent.checks import gpu_state
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.hardware import has_nvidia
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.nvidia_smi import parse_nvidia_smi
+from nodeheal.contract.vocabulary import Family, Verdict
+
+TOOL = "nvidia-smi"
+ASK = [TOOL, "-q", "-x"]
+# Without its persistence daemon the driver starts every GPU for each call: some seconds each.
+TOOL_SECONDS = 90.0
+HANG = Finding(Family.host, "nvidia_smi_hang", None, f"{' '.join(ASK)} does not answer")
+
+
+def why_not(place: Place) -> str:
+    """Where NVML is read, this would be the same once more, at a higher price."""
+    if not has_nvidia(place):
+        return "no NVIDIA GPU"
+    if not gpu_state.why_not(place):
+        return "gpu_state reads the same from the library"
+    return "" if shutil.which(TOOL) else "nvidia-smi is not installed"
+
+
+def look(place: Place, _: State) -> Look:
+    """Ask it."""
+    answer = place.run(ASK, TOOL_SECONDS)
+    if answer.ran.has_hung:
+        return Look((Problem(HANG, answer.ran.error),), unclear=answer.ran.error)
+    silent = answer.no_answer(TOOL)
+    return Look(unclear=silent.reason) if silent else judge(f"{answer.errors}{answer.text}")
+
+
+def judge(text: str) -> Look:
+    """What an output comes to. How many GPUs there should be is for gpu_count."""
+    report = parse_nvidia_smi(text)
+    problems = tuple(Problem(finding, finding.message) for finding in report.findings)
+    return Look(problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason)
+
+
+CHECK = Check(
+    name="nvidia_smi",
+    about="GPU state by nvidia-smi, where NVML cannot be read",
+    interval_seconds=300.0,
+    deadline_seconds=TOOL_SECONDS + 30.0,
+    why_not=why_not,
+    look=look,
+    hang=HANG,
+    settle_seconds=180.0,
+)

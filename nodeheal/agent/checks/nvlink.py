@@ -1,0 +1,86 @@
+"""What the NVLinks of a node's GPUs say, against one another and against the looks before. Pure.
+
+A link that is not up is no fault by itself: GPUs are sold with links that nothing is plugged into. One is down if it
+was up before in this boot, or if most GPUs of a node with NVSwitches have theirs of that number up.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from nodeheal.agent.checks.check import Problem, State
+from nodeheal.agent.checks.gpu_reading import GpuReading, numbers, problem
+
+# The driver's makers say (in DCGM's limits) that checksum errors matter from 100 a second; the others always.
+CHECKSUM_ERRORS_PER_SECOND = 100.0
+CHECKSUMS = ("crc_flit", "crc_data")
+# Counts from so long ago say nothing of now.
+LONGEST_SECONDS = 3600.0
+
+
+def judge_links(readings: Sequence[GpuReading], state: State, now: float) -> tuple[list[Problem], State]:
+    """Links that are down, counters that rise, and what to remember."""
+    up = _up_before(state)
+    problems = [*_down(readings, up), *_rising(readings, state, now)]
+    for reading in readings:
+        up[reading.component] = up.get(reading.component, set()) | _up(reading)
+    counts = numbers(state, "link_errors") | {
+        _counter(reading, kind): float(count) for reading in readings for kind, count in reading.link_errors.items()
+    }
+    return problems, {
+        "links_up": {component: sorted(links) for component, links in up.items()},
+        "link_errors": counts,
+        "links_read_at": now,
+    }
+
+
+def _down(readings: Sequence[GpuReading], up_before: dict[str, set[int]]) -> Iterator[Problem]:
+    linked = [reading for reading in readings if reading.links]
+    is_switched = any(reading.has_switch for reading in linked)
+    for reading in linked:
+        should = up_before.get(reading.component, set())
+        if is_switched:
+            should = should | {
+                link for link in reading.links if sum(link in _up(one) for one in linked) * 2 > len(linked)
+            }
+        down = sorted(link for link in should if reading.links.get(link) is False)
+        if down:
+            told = f"NVLink {', '.join(map(str, down))} of {len(reading.links)} is down"
+            yield problem("NVLINK_DOWN", reading.component, told)
+
+
+def _rising(readings: Sequence[GpuReading], state: State, now: float) -> Iterator[Problem]:
+    before, read_at = numbers(state, "link_errors"), state.get("links_read_at")
+    seconds = now - read_at if isinstance(read_at, (int, float)) else 0.0
+    if not 0 < seconds <= LONGEST_SECONDS:
+        return
+    for reading in readings:
+        rises = {
+            kind: count - before[_counter(reading, kind)]
+            for kind, count in reading.link_errors.items()
+            if _counter(reading, kind) in before
+        }
+        bad = [kind for kind, rise in rises.items() if rise > 0 and (kind not in CHECKSUMS or _is_many(rise, seconds))]
+        if bad:
+            told = ", ".join(f"{rises[kind]:g} {kind} errors" for kind in sorted(bad))
+            yield problem("NVLINK_ERRORS", reading.component, f"{told} of its NVLinks in {seconds:.0f} s")
+
+
+def _is_many(rise: float, seconds: float) -> bool:
+    return rise >= CHECKSUM_ERRORS_PER_SECOND * seconds
+
+
+def _up(reading: GpuReading) -> set[int]:
+    return {link for link, is_up in reading.links.items() if is_up}
+
+
+def _up_before(state: State) -> dict[str, set[int]]:
+    table = state.get("links_up")
+    listed = table.items() if isinstance(table, dict) else ()
+    return {
+        str(component): {link for link in links if isinstance(link, int)}
+        for component, links in listed
+        if isinstance(links, list)
+    }
+
+
+def _counter(reading: GpuReading, kind: str) -> str:
+    return f"{reading.component} {kind}"

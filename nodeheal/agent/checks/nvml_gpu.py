@@ -1,0 +1,191 @@
+"""One GPU, read through NVML.
+
+What a driver does not know, or a product does not have, it does not tell: that is no fault.
+"""
+
+import ctypes
+from typing import Any
+
+from nodeheal.agent.checks.gpu_reading import BUSY_PERCENT, GpuReading
+from nodeheal.contract.evidence import nvidia_smi_readers
+
+_MIB = 1024 * 1024
+# Answers, by NVML's numbers, of a GPU that is not there for anything.
+_GONE = {15: "GPU_LOST", 16: "RESET_REQUIRED", 28: "GPU_LOST"}
+_UNKNOWN_ERROR = 999
+# Field values by NVML's numbers: one call reads all of them, and says of each whether it is told.
+_HEALTH = {
+    4: "ecc.errors.uncorrected.volatile.total",
+    6: "ecc.errors.uncorrected.aggregate.total",
+    31: "retired_pages.pending",
+    144: "remapped_rows.pending",
+    145: "remapped_rows.failure",
+}
+_LINK_ERRORS = {38: "crc_flit", 45: "crc_data", 52: "replay", 59: "recovery"}
+_MEMORY_CELSIUS, _RECOVERY_ACTION = 82, 230
+_FIELDS = (*_HEALTH, *_LINK_ERRORS, _MEMORY_CELSIUS, _RECOVERY_ACTION)
+_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # of a value, by its type
+_LARGEST = 2**63
+# In nvidia-smi's words, by NVML's numbers.
+_ACTIONS = (
+    *("None", "Reset", "Reboot", "Drain P2P", "Drain and Reset", "Recover IMEX Domain", "Bus Reset"),
+    "System Reboot",
+)
+_CLOCK_REASONS = "clocks_event_reasons.active"
+_GPU_SENSOR = 0
+_HIGHEST, _SLOWDOWN, _MEMORY_HIGHEST = 3, 1, 2  # temperatures to work at, and where the GPU slows down
+_SM_CLOCK = 1
+_LINKS, _SWITCH = 18, 2
+
+
+class Gone(Exception):
+    """The GPU does not answer. `code`: the catalog's."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def gone_code(number: int) -> str | None:
+    """The catalog's code for an answer that stands for the whole GPU."""
+    return _GONE.get(number)
+
+
+class Gpu:
+    """One GPU by its handle. Raises Gone from any call when it does not answer."""
+
+    def __init__(self, library: Any, index: int, handle: Any) -> None:
+        self._library = library
+        self._index = index
+        self._has_switch: bool | None = None
+        self._limits: tuple[float | None, float | None] | None = None
+        self.handle = handle
+        self.component = f"GPU {index}"
+
+    def address(self) -> str | None:
+        """Where it is on the PCI bus, as the kernel writes it."""
+        info = self._ask("nvmlDeviceGetPciInfo")
+        said = info.busId if info is not None else ""
+        return nvidia_smi_readers.address(said.decode("ascii", "replace") if isinstance(said, bytes) else str(said))
+
+    def listen(self, events: Any, wanted: int) -> bool:
+        """Add it to those whose events are waited for; whether it tells any."""
+        try:
+            kinds = (self._ask("nvmlDeviceGetSupportedEventTypes") or 0) & wanted
+            if kinds:
+                self._library.nvmlDeviceRegisterEvents(self.handle, kinds, events)
+        except (Gone, self._library.NVMLError):
+            return False
+        return bool(kinds)
+
+    def read(self) -> GpuReading:
+        """All that it tells now. Clocks and PCIe only while it works: at rest they are low anyway."""
+        told, links = self._fields(), self._links()
+        temperature = self._ask("nvmlDeviceGetTemperature", _GPU_SENSOR, is_vital=True)
+        power, memory = self._ask("nvmlDeviceGetPowerUsage"), self._ask("nvmlDeviceGetMemoryInfo")
+        rates, reasons = self._ask("nvmlDeviceGetUtilizationRates"), self._clock_reasons()
+        self._limits = self._limits or self._read_limits()
+        return GpuReading(
+            self._index,
+            self.component,
+            health=self._health(told, reasons),
+            temperature_celsius=temperature,
+            temperature_limit_celsius=self._limits[0],
+            memory_celsius=told.get(_MEMORY_CELSIUS),
+            memory_limit_celsius=self._limits[1],
+            power_watts=None if power is None else power / 1000,
+            utilisation_percent=None if rates is None else float(rates.gpu),
+            memory_used_mib=None if memory is None else round(memory.used / _MIB, 1),
+            clock_reasons=reasons,
+            links=links,
+            has_switch=self._leads_to_switch(links),
+            link_errors={name: told[field] for field, name in _LINK_ERRORS.items() if links and field in told},
+            **(self._working() if rates is not None and rates.gpu >= BUSY_PERCENT else {}),
+        )
+
+    def _fields(self) -> dict[int, int]:
+        values = self._ask("nvmlDeviceGetFieldValues", list(_FIELDS))
+        told = {}
+        for value in values if values is not None else ():
+            if value.nvmlReturn in _GONE:
+                raise Gone(_GONE[value.nvmlReturn])
+            if value.nvmlReturn == 0 and value.valueType < len(_MEMBERS):
+                number = int(getattr(value.value, _MEMBERS[value.valueType]))
+                if 0 <= number < _LARGEST:  # all bits set stands for "not available"
+                    told[int(value.fieldId)] = number
+        return told
+
+    def _health(self, told: dict[int, int], reasons: int | None) -> dict[str, str]:
+        health = {name: str(told[field]) for field, name in _HEALTH.items() if field in told}
+        if _RECOVERY_ACTION in told:
+            action = told[_RECOVERY_ACTION]
+            health["gpu_recovery_action"] = _ACTIONS[action] if action < len(_ACTIONS) else f"number {action}"
+        if reasons is not None:
+            health[_CLOCK_REASONS] = f"0x{reasons:x}"
+        channel, unit = self._ask("nvmlDeviceGetRepairStatus") or (None, None)
+        flags = {
+            "ecc_errors/sram_threshold_exceeded": self._sram_threshold_exceeded(),
+            "ecc_errors/channel_repair_pending": channel,
+            "ecc_errors/tpc_repair_pending": unit,
+            "ecc_errors/unrepairable_memory": self._ask("nvmlDeviceGetUnrepairableMemoryFlag_v1"),
+        }
+        return health | {name: "Yes" if flag else "No" for name, flag in flags.items() if flag is not None}
+
+    def _sram_threshold_exceeded(self) -> bool | None:
+        kind = getattr(self._library, "c_nvmlEccSramErrorStatus_v1_t", None)
+        if kind is None:
+            return None
+        status = kind()
+        answer = self._ask("nvmlDeviceGetSramEccErrorStatus", ctypes.byref(status))
+        return None if answer is None else bool(status.bThresholdExceeded)
+
+    def _clock_reasons(self) -> int | None:
+        newer = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        reasons = newer if newer is not None else self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return None if reasons is None else int(reasons)
+
+    def _read_limits(self) -> tuple[float | None, float | None]:
+        highest = self._ask("nvmlDeviceGetTemperatureThreshold", _HIGHEST)
+        limit = highest or self._ask("nvmlDeviceGetTemperatureThreshold", _SLOWDOWN)
+        return limit or None, self._ask("nvmlDeviceGetTemperatureThreshold", _MEMORY_HIGHEST) or None
+
+    def _working(self) -> dict[str, Any]:
+        return {
+            "pcie_width": self._ask("nvmlDeviceGetCurrPcieLinkWidth"),
+            "pcie_width_most": self._ask("nvmlDeviceGetMaxPcieLinkWidth"),
+            "pcie_generation": self._ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+            "pcie_generation_most": self._ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+            "clock_mhz": self._ask("nvmlDeviceGetClockInfo", _SM_CLOCK),
+            "clock_most_mhz": self._ask("nvmlDeviceGetMaxClockInfo", _SM_CLOCK),
+        }
+
+    def _links(self) -> dict[int, bool]:
+        """Its NVLinks; none where it is cut into MIG instances, which use none."""
+        mig = self._ask("nvmlDeviceGetMigMode")
+        if mig is not None and mig[0]:
+            return {}
+        links = {}
+        for link in range(_LINKS):
+            state = self._ask("nvmlDeviceGetNvLinkState", link)
+            if state is None:
+                break
+            links[link] = bool(state)
+        return links
+
+    def _leads_to_switch(self, links: dict[int, bool]) -> bool:
+        first = next((link for link, is_up in links.items() if is_up), None)
+        if self._has_switch is None and first is not None:
+            self._has_switch = self._ask("nvmlDeviceGetNvLinkRemoteDeviceType", first) == _SWITCH
+        return bool(self._has_switch)
+
+    def _ask(self, name: str, *arguments: object, is_vital: bool = False) -> Any:
+        """The answer, or None for what is not told. Every GPU tells what `is_vital`."""
+        call = getattr(self._library, name, None)
+        if call is None:
+            return None
+        try:
+            return call(self.handle, *arguments)
+        except self._library.NVMLError as error:
+            if error.value in _GONE or (is_vital and error.value == _UNKNOWN_ERROR):
+                raise Gone(_GONE.get(error.value, "UNKNOWN_ERROR")) from error
+            return None

@@ -1,0 +1,1 @@
+"""Fakes that tests run real code against."""

@@ -1,0 +1,36 @@
+"""`python -m tests.fakes.nvml.looks COUNT SECONDS [STATE]`: what gpu_state sees, one look a line, as JSON.
+
+A process of its own, as on a node: the library is found by the environment that the process was started with.
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+
+from nodeheal.agent.checks import gpu_state
+from nodeheal.agent.checks.check import Place
+from nodeheal.agent.config import AgentConfig, KernelLog
+from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.contract.vocabulary import Provider
+
+
+def no_tools(*_: object) -> Output:
+    """NVML needs none."""
+    raise AssertionError("no tool is run")
+
+
+def main(count: str, seconds: str, state: str = "{}", kernel_log: str = "/nowhere") -> None:
+    """Print so many looks, so far apart where nothing happens."""
+    gpu_state.READ_SECONDS = float(seconds)
+    logs = (KernelLog("file", kernel_log),)
+    config = AgentConfig("mi-0a1b2c3d", "training", "h100", Provider.hybrid, "eu-west-1", kernel_log=logs)
+    place = Place(config, no_tools, Path("/nowhere"), Path("/nowhere"), Path("/nowhere"))
+    for look in islice(gpu_state.stream(place, json.loads(state)), int(count)):
+        sys.stdout.write(json.dumps(asdict(look)) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,76 @@
+"""GPUs by nvidia-smi, where the library cannot be used."""
+
+from pathlib import Path
+
+import pytest
+
+from nodeheal.agent.checks import nvidia_smi
+from nodeheal.agent.checks.check import Look
+from nodeheal.agent.diagnostics.bench import Output
+from tests.unit.agent.checks.places import ABSENT, HUNG, Node, says
+from tests.unit.evidence.goldens import golden
+
+
+def look(tmp_path: Path, answer: Output) -> Look:
+    node = Node(tmp_path, answers={"nvidia-smi -q -x": answer})
+    return nvidia_smi.look(node.place, {})
+
+
+def codes(look: Look) -> list[str]:
+    return sorted({problem.finding.code for problem in look.problems})
+
+
+def test_healthy_gpus_are_healthy(tmp_path: Path) -> None:
+    seen = look(tmp_path, says(golden("nvidia_smi_xml_healthy.xml")))
+
+    assert (seen.problems, seen.unclear) == ((), "")
+    assert "show no fault" in seen.summary
+
+
+@pytest.mark.parametrize(
+    ("recording", "code"),
+    [
+        ("nvidia_smi_xml_sick.xml", "REMAP_FAILED"),
+        ("nvidia_smi_says_no_driver_sick.txt", "DRIVER_NOT_LOADED"),
+        ("nvidia_smi_says_lost_sick.txt", "GPU_LOST"),
+    ],
+)
+def test_what_it_shows_is_told(tmp_path: Path, recording: str, code: str) -> None:
+    assert code in codes(look(tmp_path, says(golden(recording), 9)))
+
+
+def test_a_sentence_among_its_complaints_is_read_too(tmp_path: Path) -> None:
+    complaint = golden("nvidia_smi_says_lost_sick.txt")
+
+    assert "GPU_LOST" in codes(look(tmp_path, says(golden("nvidia_smi_xml_healthy.xml"), errors=complaint)))
+
+
+def test_a_field_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    text = golden("nvidia_smi_xml_healthy.xml").replace("<pending>No</pending>", "<pending>ERR!</pending>")
+    text = text.replace("<remapped_row_pending>No</", "<remapped_row_pending>ERR!</")
+
+    assert "ERR_FIELD" in codes(look(tmp_path, says(text)))
+
+
+def test_one_that_hangs_is_a_finding_and_takes_nothing_back(tmp_path: Path) -> None:
+    seen = look(tmp_path, HUNG)
+
+    assert (codes(seen), bool(seen.unclear)) == (["nvidia_smi_hang"], True)
+
+
+@pytest.mark.parametrize("answer", [ABSENT, says(""), says("<?xml version='1.0'?><nvidia_smi_log>")])
+def test_one_that_says_nothing_is_unclear(tmp_path: Path, answer: Output) -> None:
+    seen = look(tmp_path, answer)
+
+    assert (seen.problems, bool(seen.unclear)) == ((), True)
+
+
+def test_it_is_used_only_where_the_library_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    without_gpus = nvidia_smi.why_not(node.place)
+    node.gpus(8, 8)
+    with_library = nvidia_smi.why_not(node.place)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+    assert (without_gpus, bool(with_library), nvidia_smi.why_not(node.place)) == ("no NVIDIA GPU", True, "")
