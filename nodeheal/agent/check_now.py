@@ -49,21 +49,22 @@ def carry_out(arguments: argparse.Namespace) -> int:
 
 
 def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
-    """Print a row for each check as it answers; the exit code. Nothing that can be checked here is UNKNOWN."""
-    rows = []
+    """Print a row for each check, in order, as they answer; the exit code. That nothing can be checked is UNKNOWN."""
+    rows: dict[str, Row] = {}
+    printed = iter(checks)
+    due = next(printed, None)
     for row in _rows(checks, place):
-        rows.append(row)
-        sys.stdout.write(json.dumps(asdict(row)) + "\n" if as_json else _line(row))
-        sys.stdout.flush()
-    verdicts = [Verdict(row.verdict) for row in rows if row.verdict != NOT_HERE]
+        rows[row.check] = row
+        while due is not None and due.name in rows:
+            told = rows[due.name]
+            sys.stdout.write(json.dumps(asdict(told)) + "\n" if as_json else _line(told))
+            sys.stdout.flush()
+            due = next(printed, None)
+    verdicts = [Verdict(row.verdict) for row in rows.values() if row.verdict != NOT_HERE]
     return EXIT_CODES[max(verdicts, key=GRAVITY.index, default=Verdict.UNKNOWN)]
 
 
 def _rows(checks: Sequence[Check], place: Place) -> Iterator[Row]:
-    for check in checks:
-        why_not = check.why_not(place)
-        if why_not:
-            yield Row(check.name, NOT_HERE, (f"not checked: {why_not}",))
     prober = Prober([replace(check, stream=None) for check in checks], place)
     try:
         yield from _answers(prober)
@@ -92,6 +93,8 @@ def _answers(prober: Prober) -> Iterator[Row]:
 
 def row_of(answer: Answer, check: Check, seconds: float = 0.0) -> Row:
     """What an answer means for a reader. What could not be told is never OK."""
+    if answer.absent:
+        return Row(check.name, NOT_HERE, (f"not checked: {answer.absent}",), seconds)
     if answer.look is None:
         late = f"no answer within {check.deadline_seconds:g} s"
         verdict = verdict_of(check.hang) if answer.hung and check.hang else Verdict.UNKNOWN

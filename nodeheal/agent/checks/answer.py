@@ -12,12 +12,13 @@ from nodeheal.contract.vocabulary import Family
 
 @dataclass(frozen=True)
 class Answer:
-    """A look; or that it has hung, or `broke` by itself, in words."""
+    """A look; or that it has hung, or `broke` by itself, or is `absent`: why this node cannot be looked at so now."""
 
     name: str
     look: Look | None = None
     hung: bool = False
     broke: str = ""
+    absent: str = ""
 
 
 def dumped(answer: Answer) -> bytes:
@@ -28,7 +29,7 @@ def dumped(answer: Answer) -> bytes:
 def answer_of(line: bytes) -> Answer:
     """The answer that was dumped."""
     said = json.loads(line)
-    return Answer(said["name"], _look(said["look"]), said["hung"], said["broke"])
+    return Answer(said["name"], _look(said["look"]), said["hung"], said["broke"], said["absent"])
 
 
 def finding_of(said: Mapping[str, Any]) -> Finding:

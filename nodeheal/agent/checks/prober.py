@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from nodeheal.agent.checks.answer import Answer, answer_of, dumped
 from nodeheal.agent.checks.check import Check, Look, Place, State
 
+EXIT_ABSENT = 3
 KILL_GRACE_SECONDS = 1.0
 TICK_SECONDS = 0.25  # how late a deadline may be noticed while a look is under way
 ANSWER_BYTES = 256 * 1024
@@ -33,13 +34,13 @@ class Prober:
 
     def __init__(self, checks: Sequence[Check], place: Place) -> None:
         """Fork it. To be called before any thread is started."""
-        self.checks = [check for check in checks if not check.why_not(place)]
         ours, theirs = socket.socketpair()
         gc.freeze()  # what is never touched again stays shared
+        self.checks = tuple(checks)
         self._pid = os.fork()
         if self._pid == 0:
             ours.close()
-            _live(theirs, self.checks, place)
+            _live(theirs, checks, place)
         theirs.close()
         self._socket = ours
         self._socket.setblocking(False)
@@ -169,7 +170,8 @@ class _Work:
         del self._children[child.pipe]
         _, status = os.waitpid(child.pid, 0)
         code = os.waitstatus_to_exitcode(status)
-        if not child.told_to_end and (code or not child.heard or child.check.stream):
+        is_well = code == EXIT_ABSENT or (code == 0 and child.heard and not child.check.stream)
+        if not child.told_to_end and not is_well:
             self._tell(Answer(child.check.name, broke=f"the look ended with {code} and no answer"))
 
     def _watch_deadlines(self, now: float) -> None:
@@ -204,6 +206,10 @@ def _look(check: Check, place: Place, state: State, writer: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     code = 1
     try:
+        why_not = check.why_not(place)
+        if why_not:
+            os.write(writer, dumped(Answer(check.name, absent=why_not)) + b"\n")
+            os._exit(EXIT_ABSENT)
         for look in _looks(check, place, state):
             os.write(writer, dumped(Answer(check.name, look)) + b"\n")
         code = 0

@@ -1,10 +1,30 @@
 """Every check that there is. A new one is a file in this folder and a line here."""
 
-from nodeheal.agent.checks import disk, memory, mounts, processes, progress, ram_ecc, rdma
+from nodeheal.agent.checks import (
+    dcgm,
+    disk,
+    gpu_count,
+    gpu_state,
+    memory,
+    mounts,
+    neuron,
+    nvidia_services,
+    nvidia_smi,
+    processes,
+    progress,
+    ram_ecc,
+    rdma,
+)
 from nodeheal.agent.checks.check import Check
 from nodeheal.agent.config import AgentConfig, ConfigError
 
 CHECKS: tuple[Check, ...] = (
+    gpu_state.CHECK,
+    gpu_count.CHECK,
+    nvidia_smi.CHECK,
+    dcgm.CHECK,
+    nvidia_services.CHECK,
+    neuron.CHECK,
     rdma.CHECK,
     disk.CHECK,
     mounts.CHECK,

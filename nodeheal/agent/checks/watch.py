@@ -17,6 +17,7 @@ FIRST_LOOKS_WITHIN_SECONDS = 10.0
 # A problem that comes and goes with every look is over only when it has stayed away.
 LOOKS_TO_BE_OVER = 2
 STREAM_PATIENCE_SECONDS = 60.0  # before a stream that has ended is begun again
+ABSENT_SECONDS = 600.0  # before a node is tried again that could not be looked at
 STATE_KEY = "checks"
 Key = tuple[str, str, str, str]
 
@@ -73,6 +74,9 @@ class Watch:
         """What of an answer is news. `wall`: epoch seconds."""
         course = self._courses[answer.name]
         check = course.check
+        if answer.absent:  # a driver may be loaded later
+            course.is_asked, course.due_at = False, now + ABSENT_SECONDS
+            return []
         is_going_on = check.stream is not None and answer.look is not None
         if not is_going_on:
             patience = STREAM_PATIENCE_SECONDS if check.stream else check.interval_seconds

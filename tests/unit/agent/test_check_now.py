@@ -52,9 +52,9 @@ def test_a_reader_sees_each_check_and_what_it_found(capsys: pytest.CaptureFixtur
     )
 
     assert capsys.readouterr().out.splitlines() == [
-        "gpu               -        not checked: no NVIDIA driver",
         "disk              FAILED   disk_full: / is 99.9 % full",
         "                           clock_skew: late by a minute",
+        "gpu               -        not checked: no NVIDIA driver",
         "fine              OK       8 of them",
     ]
 
@@ -99,7 +99,7 @@ def test_a_name_that_is_no_check_is_refused_with_those_that_are(
     code = main(["check", "dsik", "--config", str(node.config_file)])
 
     assert code == EXIT_CANNOT_START
-    assert "there is no check 'dsik'; there are rdma, disk" in str(vars(caplog.records[-1])["why"])
+    assert "there is no check 'dsik'; there are gpu_state, gpu_count" in str(vars(caplog.records[-1])["why"])
 
 
 def test_a_usage_error_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,10 +169,19 @@ def test_a_stream_that_ends_is_broken(prober_of: Callable[..., Prober]) -> None:
     assert answers[1].broke
 
 
-def test_what_this_node_does_not_support_is_not_looked_at(prober_of: Callable[..., Prober]) -> None:
-    prober = prober_of(a_check(lambda *_: FINE, why_not=lambda _: "no GPU here"), a_check(lambda *_: FINE, "two"))
+@pytest.mark.parametrize("stream", [None, lambda *_: iter([FINE])])
+def test_what_this_node_does_not_support_is_said_and_is_no_break(
+    prober_of: Callable[..., Prober], stream: Callable[..., Iterator[Look]] | None
+) -> None:
+    absent = a_check(lambda *_: FINE, why_not=lambda _: "no GPU here", stream=stream)
+    prober = prober_of(absent, a_check(lambda *_: FINE, "two"))
 
-    assert [check.name for check in prober.checks] == ["two"]
+    prober.ask("one", {})
+    first = wait_for(prober)
+    prober.ask("two", {})
+
+    assert first == [Answer("one", absent="no GPU here")]
+    assert wait_for(prober) == [Answer("two", FINE)]
 
 
 def test_the_prober_ends_with_the_agent_and_so_do_its_looks(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from nodeheal.agent.checks.answer import Answer
 from nodeheal.agent.checks.check import Check, Look, Problem, State, always
-from nodeheal.agent.checks.watch import FIRST_LOOKS_WITHIN_SECONDS, News, Watch
+from nodeheal.agent.checks.watch import ABSENT_SECONDS, FIRST_LOOKS_WITHIN_SECONDS, News, Watch
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
 
@@ -154,6 +154,20 @@ def test_what_is_still_wrong_after_a_reboot_is_told_again() -> None:
 
     assert len(after.looks(Look((FULL,)))) == 1
     assert after.asked == [{}]
+
+
+def test_what_cannot_be_looked_at_now_is_tried_again_later_and_takes_nothing_back() -> None:
+    node = Node()
+    node.looks(Look((FULL,)))
+    node.now += node.watch.due_in(node.now)
+    node.ask()
+
+    news = node.watch.take(Answer("disk", absent="no driver"), node.now, 0.0)
+
+    assert news == []
+    assert node.watch.due_in(node.now) == ABSENT_SECONDS
+    node.now += ABSENT_SECONDS
+    assert node.looks(Look((FULL,))) == []
 
 
 def test_a_node_that_is_still_coming_up_is_left_to_settle() -> None:
