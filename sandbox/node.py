@@ -38,6 +38,7 @@ class NodeSpec:
     directory: Path
     sandbox_id: str
     provider: str = "hybrid"
+    heartbeat_seconds: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,7 @@ class Node:
             "AWS_SHARED_CREDENTIALS_FILE": str(self.directory / "credentials"),
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_REGION": REGION,
+            "AWS_ENDPOINT_URL": self.spec.endpoint_url,
         }
 
     def set_faults(self, faults: Faults) -> None:
@@ -242,6 +244,7 @@ class Node:
             "checkpoint_dir": str(self.directory / "run"),
             "address": self.spec.address,
             "accelerators": self.spec.gpus,
+            "heartbeat_seconds": self.spec.heartbeat_seconds,
             "drills": True,
         }
 

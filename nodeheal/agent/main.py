@@ -21,7 +21,8 @@ from nodeheal.agent.evidence import EvidenceOrder, freeze_evidence
 from nodeheal.agent.inject import InjectOrder, inject
 from nodeheal.agent.inject_dcgm import DcgmOrder, inject_dcgm
 from nodeheal.agent.log import log_to_stderr
-from nodeheal.agent.loop import Agent
+from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
+from nodeheal.agent.pulse import pulse
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.vocabulary import Check
@@ -54,7 +55,11 @@ def _run(config: AgentConfig, arguments: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     spool = _spool(config)
-    Agent(config, spool, Sender(spool, _bus(config, clock), clock), clock).run(stop)
+    agent = Agent(config, spool, Sender(spool, _bus(config, clock), clock), clock)
+    signs_of_life = pulse(config, clock, instead=agent.say_alive)
+    signs_of_life.start()
+    agent.run(stop)
+    signs_of_life.stop(STOP_PATIENCE_SECONDS)
     spool.close()
     return 0
 
