@@ -46,7 +46,7 @@ class StateStack(cdk.Stack):
         self.evidence = self._evidence_bucket(settings)
         self._route_health_events()
         self._approval_key(settings)
-        self.heartbeats = heartbeats_table(self)
+        self.heartbeats = heartbeats_table(self, settings)
         places = {"bus": self.bus.event_bus_arn, "heartbeats": self.heartbeats.table_arn}
         self.node_role = node_role(self, places, settings)
         validator = next(function for function in FUNCTIONS if function.stem == VALIDATOR)

@@ -63,7 +63,7 @@ def tell_of_many(pool: str, company: Sequence[Glimpse], ports: Ports) -> bool:
     many = f"{len(nodes)} nodes of pool {pool} fell silent together"
     body = [
         f"{many}; the first was last heard at {began:%Y-%m-%d %H:%M:%S} UTC.",
-        "The cause is hardly in the nodes: look at their network, and at the way to EventBridge.",
+        "The cause is hardly in the nodes: look at their network, their role, and the way to DynamoDB.",
         "None of them is touched.",
         "",
         *nodes[:_NODES_TOLD],

@@ -5,7 +5,7 @@ from typing import Any
 
 from nodeheal.contract import names
 from nodeheal.contract.names import OWNERS_TOPIC
-from tests.infrastructure.synthesis import Templates
+from tests.infrastructure.synthesis import Templates, synthesize
 
 
 def table(templates: Templates, name: str) -> Any:
@@ -48,6 +48,15 @@ def test_the_table_has_the_keys_that_the_code_spells(real: Templates) -> None:
     assert index["IndexName"] == names.INDEX
     assert [key["AttributeName"] for key in index["KeySchema"]] == [names.INDEX_PARTITION_KEY, names.INDEX_SORT_KEY]
     assert state["TimeToLiveSpecification"] == {"AttributeName": names.TTL_ATTRIBUTE, "Enabled": True}
+
+
+def test_a_large_fleet_may_buy_capacity_for_its_signs_of_life() -> None:
+    bought = synthesize({"nodeheal": {"heartbeat_writes_a_second": 2_000}})
+
+    properties = table(bought, names.HEARTBEATS_TABLE)["Properties"]
+
+    assert properties["ProvisionedThroughput"] == {"ReadCapacityUnits": 133, "WriteCapacityUnits": 2_000}
+    assert "BillingMode" not in properties or properties["BillingMode"] == "PROVISIONED"
 
 
 def test_an_event_that_keeps_failing_ends_in_the_dead_letter_queue(real: Templates) -> None:
