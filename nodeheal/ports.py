@@ -13,6 +13,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
 from nodeheal.contract.vocabulary import Action, IncidentState
+from nodeheal.domain.beat import Beat
 from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, TimelineEntry
@@ -331,6 +332,19 @@ class Watchlist(Protocol):
         """Remember where this look ended."""
 
 
+class Heartbeats(Protocol):
+    """Knows the signs of life that machines write down themselves, each its own and nobody another's."""
+
+    def newest(self) -> Mapping[str, Beat]:
+        """Every machine's newest one, by its id; eventually consistent. What cannot be read is left out."""
+
+    def of(self, machine_id: str) -> Beat | None:
+        """One machine's newest one; eventually consistent. Looks through all: for a person, not for a loop."""
+
+    def want(self, beat: Beat, every_seconds: float) -> None:
+        """Ask its machine to keep this interval. It hears of it with its next one; one that is gone, never."""
+
+
 class Witnesses(Protocol):
     """Others who would know whether a node lives: its scheduler, its command channel, its cloud."""
 
@@ -355,6 +369,7 @@ class Ports:
     workflows: Workflows
     messenger: Messenger
     watchlist: Watchlist
+    heartbeats: Heartbeats
     witnesses: Witnesses
     sign_upload: SignUpload
     clock: Clock

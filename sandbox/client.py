@@ -152,6 +152,7 @@ class Sandbox(MachineOrders):
         *,
         tags: dict[str, str] | None = None,
         agent: list[str] | None = None,
+        heartbeat_seconds: float = 60.0,
     ) -> NodeHandle:
         """Enrol a simulated node with SSM and ECS and boot it. Its role is the deployed node role, if there is one.
 
@@ -165,6 +166,7 @@ class Sandbox(MachineOrders):
             "role_arn": self.outputs.get("NodeRoleArn"),
             "tags": managed if tags is None else tags,
             "agent": agent,
+            "heartbeat_seconds": heartbeat_seconds,
         }
         made = self._call("add_node", request)
         return NodeHandle(

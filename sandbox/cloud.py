@@ -8,7 +8,7 @@ from pathlib import Path
 from ministack.core.responses import request_scope
 
 from nodeheal.contract import names
-from sandbox import patches, processes
+from sandbox import item_access, patches, processes
 from sandbox.autoscaling import AutoScaling
 from sandbox.aws_json import AwsError, Json, JsonService
 from sandbox.aws_query import QueryService
@@ -58,6 +58,8 @@ class Cloud:
         patches.serve_queries(ec2, scaling)
         patches.authorise_ourselves(ssm, ec2, scaling)
         patches.know_event_sources()
+        item_access.know_leading_keys()
+        item_access.know_who_asks()
         patches.take_loopback_for_tls()
         patches.provision_documents(self._ssm)
         patches.evaluate_timeouts()
@@ -128,6 +130,7 @@ def _kind(request: Json) -> NodeKind:
         tags=request["tags"],
         role_arn=request.get("role_arn"),
         agent=request.get("agent"),
+        heartbeat_seconds=request.get("heartbeat_seconds", 60.0),
     )
 
 

@@ -26,6 +26,7 @@ class NodeKind:
     tags: dict[str, str]
     role_arn: str | None = None
     agent: list[str] | None = None
+    heartbeat_seconds: float = 60.0
 
 
 @dataclass
@@ -116,6 +117,7 @@ class Fleet:
             directory=directory,
             sandbox_id=self.sandbox_id,
             provider=provider,
+            heartbeat_seconds=kind.heartbeat_seconds,
         )
         role = kind.role_arn
         credentials = (lambda: hybrid_node_credentials(role, node_id)) if role else None

@@ -39,6 +39,7 @@ class NodeSpec:
     directory: Path
     sandbox_id: str
     provider: str = "hybrid"
+    heartbeat_seconds: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,7 @@ class Node:
             "AWS_SHARED_CREDENTIALS_FILE": str(self.directory / "credentials"),
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_REGION": REGION,
+            "AWS_ENDPOINT_URL": self.spec.endpoint_url,
         }
 
     def set_faults(self, faults: Faults) -> None:
@@ -244,6 +246,7 @@ class Node:
             "address": self.spec.address,
             "accelerators": self.spec.gpus,
             "checks": [],  # a simulated node has the host of all others: what is wrong there is not its own fault
+            "heartbeat_seconds": self.spec.heartbeat_seconds,
             "drills": True,
         }
 

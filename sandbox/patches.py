@@ -62,7 +62,7 @@ def _of_both(service: QueryService, theirs: Any) -> Any:
 
 def authorise_ourselves(ssm: JsonService, *queries: QueryService) -> None:
     """Our operations authorise against each real resource; the emulator, knowing none of them, only authenticates."""
-    original = _attribute(iam_actions, "extract_iam_action")
+    original = attribute(iam_actions, "extract_iam_action")
 
     def action(service: str, method: str, path: str, headers: Headers, body: bytes, query: Json) -> str | None:
         if service == "ecs" or (service == "ssm" and ssm.serves(headers)):
@@ -77,7 +77,7 @@ def authorise_ourselves(ssm: JsonService, *queries: QueryService) -> None:
 
 def know_event_sources() -> None:
     """The condition keys of PutEvents (events:source, events:detail-type) and Subscribe (sns:Protocol)."""
-    original = _attribute(iam_actions, "request_tag_context")
+    original = attribute(iam_actions, "request_tag_context")
 
     def context(service: str, action: str, body: bytes, parameters: Json) -> Json:
         found: Json = original(service, action, body, parameters)
@@ -98,13 +98,13 @@ def know_event_sources() -> None:
 
 def take_loopback_for_tls() -> None:
     """Every request counts as sent over TLS (aws:SecureTransport): policies that demand it are deployed as they are."""
-    original = _attribute(app, "pin_request_origin")
+    original = attribute(app, "pin_request_origin")
     app.pin_request_origin = lambda source_ip, is_secure: original(source_ip, True)
 
 
 def provision_documents(ssm: Ssm) -> None:
     """CloudFormation's AWS::SSM::Document: the emulator does not know the type."""
-    handlers = _attribute(provisioners, "_RESOURCE_HANDLERS")
+    handlers = attribute(provisioners, "_RESOURCE_HANDLERS")
     if "AWS::SSM::Document" in handlers:
         raise EmulatorChanged("it provisions AWS::SSM::Document itself now: use that")
 
@@ -121,13 +121,13 @@ def provision_documents(ssm: Ssm) -> None:
         ssm.documents.pop(name, None)
 
     handlers["AWS::SSM::Document"] = {"create": create, "update": update, "delete": delete}
-    _attribute(provisioners, "_STACK_TAG_PROPERTY")["AWS::SSM::Document"] = ("Tags", "list")
+    attribute(provisioners, "_STACK_TAG_PROPERTY")["AWS::SSM::Document"] = ("Tags", "list")
 
 
 def evaluate_timeouts() -> None:
     """TimeoutSeconds and HeartbeatSeconds may be JSONata; the emulator takes the expression for a number."""
-    original = _attribute(stepfunctions, "_execute_task")
-    field = _attribute(stepfunctions, "_jsonata_state_field")
+    original = attribute(stepfunctions, "_execute_task")
+    field = attribute(stepfunctions, "_jsonata_state_field")
 
     def execute(state: Json, raw_input: Any, execution: Json, context: Json) -> Any:
         evaluated = {
@@ -145,10 +145,10 @@ def fail_callbacks_whose_function_fails() -> None:
 
     The emulator swallows the error and waits for a callback that nobody will send.
     """
-    invoke = _attribute(stepfunctions, "_invoke_with_callback")
-    call = _attribute(stepfunctions, "_call_lambda")
-    error_type = _attribute(stepfunctions, "_ExecutionError")
-    tokens = _attribute(stepfunctions, "_task_tokens")
+    invoke = attribute(stepfunctions, "_invoke_with_callback")
+    call = attribute(stepfunctions, "_call_lambda")
+    error_type = attribute(stepfunctions, "_ExecutionError")
+    tokens = attribute(stepfunctions, "_task_tokens")
 
     def invoke_with_callback(resource: str, data: Any, token: str, state: Json) -> Any:
         sending = _sending.set(token)
@@ -178,9 +178,9 @@ def validate_configurations() -> None:
     """
     theirs = _present(app.SERVICE_HANDLERS, "appconfig")
     start = re.compile(r"/applications/([^/]+)/environments/[^/]+/deployments")
-    answer_with_error, run = _attribute(appconfig, "_error"), _attribute(concurrency, "run_reentrant")
+    answer_with_error, run = attribute(appconfig, "_error"), attribute(concurrency, "run_reentrant")
     for needed in ("_config_profiles", "_hosted_versions"):
-        _attribute(appconfig, needed)
+        attribute(appconfig, needed)
 
     async def validated(method: str, path: str, headers: Headers, body: bytes, query: Json) -> Response:
         place = start.fullmatch(path) if method == "POST" else None
@@ -219,7 +219,7 @@ def _refusal(application: str, asked: Json) -> str | None:
 
 def event_sink() -> Callable[[Event], None]:
     """Puts events of AWS services on the default bus, which PutEvents refuses to do for callers."""
-    put = _attribute(eventbridge, "_put_events")
+    put = attribute(eventbridge, "_put_events")
 
     def sink(event: Event) -> None:
         entry = {
@@ -233,7 +233,8 @@ def event_sink() -> Callable[[Event], None]:
     return sink
 
 
-def _attribute(module: Any, name: str) -> Any:
+def attribute(module: Any, name: str) -> Any:
+    """What the emulator has under this name. Raises EmulatorChanged."""
     if not hasattr(module, name):
         raise EmulatorChanged(f"{module.__name__} has no {name} any more")
     return getattr(module, name)

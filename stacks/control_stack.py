@@ -84,6 +84,7 @@ class ControlStack(cdk.Stack):
             "account": cdk.Aws.ACCOUNT_ID,
             "cluster": self._settings.cluster,
             "table": state.table.table_arn,
+            "heartbeats": state.heartbeats.table_arn,
             "bus": state.bus.event_bus_arn,
             "topic": state.topic.topic_arn,
             "owners_topic": state.owners_topic.topic_arn,

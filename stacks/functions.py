@@ -19,6 +19,7 @@ from stacks.permission import (
     KEEP_FAILED,
     QUARANTINE,
     READ_APPROVAL_KEY,
+    READ_BEATS,
     READ_POLICY,
     RESUME,
     SEE_NODE,
@@ -109,12 +110,19 @@ FUNCTIONS = (
                 ("ec2:DescribeInstanceStatus",),
                 ("*",),
             ),
+            READ_BEATS,
+            Permission(
+                "ask machines for the interval of the policy, in the items of their signs of life",
+                ("dynamodb:UpdateItem",),
+                ("{heartbeats}",),
+            ),
             START_RECOVERY,
             ANNOUNCE,
             READ_POLICY,
             RESUME,
         ),
         timeout_seconds=55,  # a run begins with no further pool after 30 s
+        memory_mb=1_024,  # the signs of life of 100,000 nodes take four seconds of a whole processor to read
         is_event_driven=True,
     ),
     FunctionSpec("decide_next_step", (ANNOUNCE, READ_POLICY, SEE_COMMAND), keep_warm=True),

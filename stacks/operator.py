@@ -16,6 +16,7 @@ from stacks.nag import accept_wildcards
 from stacks.permission import (
     CONTAINER_INSTANCES,
     FIND_NODE,
+    READ_BEATS,
     RESUME,
     SEE_NODE,
     SSM,
@@ -129,8 +130,8 @@ COMMANDS: Mapping[str, tuple[Permission, ...]] = {
     "incidents close": (READ, WRITE),
     "incidents export": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
-    "nodes list": (READ,),
-    "nodes show": (READ, *_POLICY),
+    "nodes list": (READ, READ_BEATS),
+    "nodes show": (READ, READ_BEATS, *_POLICY),
     "nodes enroll": (READ, WRITE, *_ENROL),
     "nodes release": (*_DECIDE, FIND_NODE, *SWITCH_NODE),
     "nodes retire": (*_DECIDE, *_ENROL),

@@ -67,6 +67,9 @@ STATE = Permission(
     ),
     ("{table}", "{table}/index/" + names.INDEX),
 )
+READ_BEATS = Permission(
+    "read the signs of life of all machines, which is all that their table holds", ("dynamodb:Scan",), ("{heartbeats}",)
+)
 READ_POLICY = Permission(
     "read the policy document that is in force",
     ("appconfig:GetLatestConfiguration", "appconfig:StartConfigurationSession"),

@@ -9,6 +9,7 @@ from typing import Any
 from nodeheal.contract import names
 from stacks import fault_reference, operator, policy_reference
 from stacks.functions import FUNCTIONS, pass_task_roles
+from stacks.node_channels import NODE_PERMISSIONS
 from stacks.permission import Permission, own_log
 from stacks.settings import REPOSITORY
 from stacks.workflows import CHILDREN, PARENT, PARENT_PERMISSIONS, Workflow
@@ -48,7 +49,7 @@ def _iam() -> str:
     lines += ["", "## launch_gang, where the setting task_role_arns names roles", "", *_table((role_setting,))]
     lines += ["", f"## The workflow {PARENT}", "", *_table(PARENT_PERMISSIONS)]
     lines += ["", "Every workflow may invoke exactly the functions that its file names, and deliver its own log.", ""]
-    lines += ["## The nodes", "", *_table((_SPEAK,))]
+    lines += ["## The nodes", "", *_table(NODE_PERMISSIONS)]
     lines += ["", "And `AmazonSSMManagedInstanceCore`, which the SSM agent needs.", "", *_operators()]
     return "\n".join(lines)
 
@@ -70,9 +71,6 @@ def _operators() -> Iterator[str]:
     yield ""
 
 
-_SPEAK = Permission("report what the node sees", ("events:PutEvents",), ("{bus}",))
-
-
 def _shared() -> tuple[Permission, ...]:
     first = FUNCTIONS[0]
     return tuple(permission for permission in first.every_permission[1:] if permission not in first.permissions)
@@ -83,14 +81,17 @@ def _table(permissions: tuple[Permission, ...]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for permission in permissions:
         conditions = [
-            f"`{key}` = {_any_of(value)}" for pairs in permission.conditions.values() for key, value in pairs.items()
+            f"`{key}` = {_any_of(value)}" if operator != "Null" else f"`{key}` is there"
+            for operator, pairs in permission.conditions.items()
+            for key, value in pairs.items()
         ]
         cells = [permission.why, _code(permission.actions), _code(permission.resources), "<br>".join(conditions)]
         yield f"| {' | '.join(cells)} |"
 
 
 def _any_of(value: str | tuple[str, ...]) -> str:
-    return " or ".join(f"`{one}`" for one in ((value,) if isinstance(value, str) else value))
+    spelled = (one.replace("{{", "{").replace("}}", "}") for one in ((value,) if isinstance(value, str) else value))
+    return " or ".join(f"`{one}`" for one in spelled)
 
 
 def _code(words: tuple[str, ...]) -> str:

@@ -44,6 +44,12 @@ class Settings(BaseModel):
     evidence_retention_days: int = Field(
         default=90, ge=1, le=3650, description="days that evidence of incidents is kept in its bucket"
     )
+    heartbeat_writes_a_second: int = Field(
+        default=0,
+        ge=0,
+        le=20_000,
+        description="capacity bought for signs of life: nodes over their interval, and a fifth; 0: paid for each",
+    )
     task_role_arns: tuple[RoleArn, ...] = Field(default=(), description="task roles that a restarted job may be given")
     instance_role_arns: tuple[RoleArn, ...] = Field(
         default=(), description="roles of the instance profiles in launch templates that EC2 nodes are replaced from"

@@ -16,6 +16,7 @@ from nodeheal.contract import names
 from stacks.alarms import ALARM_PREFIX
 from stacks.functions import FUNCTIONS
 from stacks.nag import accept
+from stacks.node_channels import heartbeats_table, node_role
 from stacks.policy_store import VALIDATOR, PolicyStore
 from stacks.settings import Settings
 from stacks.stages import stack_options
@@ -45,7 +46,9 @@ class StateStack(cdk.Stack):
         self.evidence = self._evidence_bucket(settings)
         self._route_health_events()
         self._approval_key(settings)
-        self.node_role = self._node_role(settings)
+        self.heartbeats = heartbeats_table(self, settings)
+        places = {"bus": self.bus.event_bus_arn, "heartbeats": self.heartbeats.table_arn}
+        self.node_role = node_role(self, places, settings)
         validator = next(function for function in FUNCTIONS if function.stem == VALIDATOR)
         self.policy = PolicyStore(self, validator.deployed_name, settings)
         accept(self.event_dlq, "AwsSolutions-SQS3", "it is a dead-letter queue")
@@ -145,41 +148,6 @@ class StateStack(cdk.Stack):
             ),
             targets=[targets.SqsQueue(self.event_queue, dead_letter_queue=self.event_dlq)],
         )
-
-    def _node_role(self, settings: Settings) -> iam.Role:
-        """The role of hybrid activations (ssm) and instance profiles (ec2): the agent's only permission is to speak."""
-        trusted: list[iam.IPrincipal] = [
-            iam.ServicePrincipal("ssm.amazonaws.com"),
-            iam.ServicePrincipal("ec2.amazonaws.com"),
-        ]
-        if settings.is_sandbox:
-            trusted.append(iam.AccountRootPrincipal())  # simulated nodes get its credentials from the sandbox
-        managed = f"arn:{cdk.Aws.PARTITION}:iam::aws:policy/AmazonSSMManagedInstanceCore"
-        role = iam.Role(
-            self,
-            "NodeRole",
-            role_name="nodeheal-node",
-            assumed_by=iam.CompositePrincipal(*trusted),
-            managed_policies=[iam.ManagedPolicy.from_managed_policy_arn(self, "SsmAgent", managed)],
-            inline_policies={
-                "report": iam.PolicyDocument(
-                    statements=[
-                        iam.PolicyStatement(
-                            actions=["events:PutEvents"],
-                            resources=[self.bus.event_bus_arn],
-                            # A node may accuse itself, and not give orders.
-                            conditions={"StringEquals": {"events:source": names.AGENT_SOURCE}},
-                        )
-                    ]
-                )
-            },
-        )
-        accept(
-            role,
-            "AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AmazonSSMManagedInstanceCore]",
-            "the SSM agent's own policy, kept by AWS as the agent changes",
-        )
-        return role
 
     def _outputs(self) -> None:
         outputs = {

@@ -2,37 +2,22 @@
 
 import http.client
 import json
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
-from nodeheal import __version__
+from nodeheal.agent import signed_post
 from nodeheal.agent.clock import Clock
-from nodeheal.agent.credentials import CredentialChain, NoCredentials
-from nodeheal.agent.sigv4 import Scope, signed_headers
+from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
 from nodeheal.agent.spool import Entry
 from nodeheal.contract import names
 
 ENTRIES_A_CALL = 10  # PutEvents takes no more
 CALL_BYTES = 200 * 1024  # PutEvents takes 256 KiB in all; the rest is for envelope and arithmetic
-TIMEOUT_SECONDS = 10.0
 
-_ACCESS_ERRORS = (
-    "AccessDenied",
-    "AccessDeniedException",
-    "ExpiredToken",
-    "ExpiredTokenException",
-    "IncompleteSignature",
-    "InvalidClientTokenId",
-    "InvalidSignatureException",
-    "MissingAuthenticationToken",
-    "NotAuthorizedForSourceException",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-)
 # What no repetition will make better: it is about the entry itself.
 _ENTRY_ERRORS = ("InvalidArgument", "MalformedDetail", "ValidationException", "RequestEntityTooLargeException")
+_HEADERS = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "AWSEvents.PutEvents"}
 
 
 class BusUnavailable(Exception):
@@ -53,8 +38,7 @@ class Receipt:
 
 def endpoint(region: str) -> str:
     """EventBridge in the region, in whichever partition it lies."""
-    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    return f"https://events.{region}.{suffix}"
+    return signed_post.endpoint("events", region, {})
 
 
 def batch(entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -72,31 +56,29 @@ class EventBus:
 
     def __init__(self, bus: str, region: str, url: str, credentials: CredentialChain, clock: Clock) -> None:
         self._bus = bus
-        self._scope = Scope(region, "events")
-        self._url = urlsplit(url)
-        self._credentials = credentials
-        self._clock = clock
-        self._connection: http.client.HTTPConnection | None = None
+        self._service = SignedPost("events", region, url, credentials, clock)
 
     def put(self, entries: Sequence[Entry]) -> Receipt:
         """Send one batch. Raises BusUnavailable if the call as a whole was not accepted."""
         body = json.dumps({"Entries": [self._entry(entry) for entry in entries]}, ensure_ascii=False).encode()
-        status, answer = self._post(body)
+        try:
+            status, raw = self._service.ask(_HEADERS, body)  # sent twice it is harmless: event ids are stable
+        except NoAnswer as error:
+            raise BusUnavailable(str(error), error.is_refusal) from error
+        answer = _parsed(raw)
         if status == http.HTTPStatus.OK:
             return _receipt(entries, answer)
         code = _error_code(answer)
         if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code in _ENTRY_ERRORS:
             return self._one_by_one(entries, f"{status} {code} {_text(answer, 'message')}")
-        is_refusal = code in _ACCESS_ERRORS or status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
+        is_refusal = code in ACCESS_ERRORS or status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
         if is_refusal:
-            self._credentials.forget()
+            self._service.forget_credentials()
         raise BusUnavailable(f"{status} {code} {_text(answer, 'message')}", is_refusal)
 
     def close(self) -> None:
         """Hang up."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._service.close()
 
     def _one_by_one(self, entries: Sequence[Entry], reason: str) -> Receipt:
         """Find the entry for which the whole call was refused."""
@@ -117,53 +99,12 @@ class EventBus:
             "Time": entry.observed_at,
         }
 
-    def _post(self, body: bytes) -> tuple[int, object]:
-        try:
-            headers = self._headers(body)
-        except NoCredentials as error:
-            raise BusUnavailable(str(error), is_refusal=True) from error
-        is_reused = self._connection is not None
-        try:
-            return self._exchange(body, headers)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            if not is_reused or isinstance(error, TimeoutError):
-                raise BusUnavailable(f"{self._url.netloc}: {error or type(error).__name__}") from error
-        # The other side had closed the idle connection. Sending twice is harmless: event ids are stable.
-        try:
-            return self._exchange(body, headers)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise BusUnavailable(f"{self._url.netloc}: {error or type(error).__name__}") from error
 
-    def _headers(self, body: bytes) -> dict[str, str]:
-        headers = {
-            "Host": self._url.netloc,
-            "Content-Type": "application/x-amz-json-1.1",
-            "X-Amz-Target": "AWSEvents.PutEvents",
-        }
-        path = self._url.path or "/"
-        signed = signed_headers(headers, body, path, self._credentials.current(), self._scope, self._clock.utc_now())
-        return {**signed, "User-Agent": f"nodeheal-agent/{__version__}"}
-
-    def _exchange(self, body: bytes, headers: dict[str, str]) -> tuple[int, object]:
-        if self._connection is None:
-            self._connection = self._connect()
-        self._connection.request("POST", self._url.path or "/", body, headers)
-        response = self._connection.getresponse()
-        raw = response.read()
-        try:
-            return response.status, json.loads(raw)
-        except ValueError:
-            return response.status, {}
-
-    def _connect(self) -> http.client.HTTPConnection:
-        host, port = self._url.hostname or "", self._url.port
-        if self._url.scheme == "https":
-            return http.client.HTTPSConnection(
-                host, port, timeout=TIMEOUT_SECONDS, context=ssl.create_default_context()
-            )
-        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+def _parsed(raw: bytes) -> object:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return {}
 
 
 def _receipt(entries: Sequence[Entry], answer: object) -> Receipt:

@@ -1,4 +1,4 @@
-"""The agent's life: say that the node is up, then read, look, keep, and give signs of life until told to stop."""
+"""The agent's life: say that the node is up, then read, look and keep until told to stop."""
 
 import logging
 import select
@@ -21,6 +21,8 @@ IDLE_SECONDS = 1.0  # how soon a stop is noticed where only the device is read
 ADDRESS_PATIENCE_SECONDS = 60.0
 STOP_PATIENCE_SECONDS = 3.0
 KEEP_SECONDS = 60.0  # how old what the checks remember may be after a crash: they then look back a little further
+# Said again, lest the first one was lost on its way: a node that nobody knows of is missed by nobody.
+ANNOUNCE_AGAIN_SECONDS = 86_400.0
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +41,8 @@ class Agent:
         self._started = clock.monotonic()
         uptime = (clock.utc_now() - machine.booted_at(config)).total_seconds()
         self._watch = Watch(prober.checks, boot_id, saved, uptime, self._started)
-        self._has_announced = False
-        self._next_heartbeat = self._started
         self._kept_at = self._started
+        self._announced_at: float | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set. Raises EOFError where the prober has ended: nothing would be looked at any more."""
@@ -69,13 +70,18 @@ class Agent:
     def step(self) -> bool:
         """One look at everything. True: there was something, and there may be more."""
         found = self._kernel_log.poll()
-        events = [*self._announcement(), *found, *self._looks(), *self._sign_of_life()]
+        events = [*self._announcement(), *found, *self._looks()]
         if events:
             self._keep(events)
             self._sender.wake()
         elif self._clock.monotonic() - self._kept_at >= KEEP_SECONDS:
             self._keep([])
         return bool(found)
+
+    def say_alive(self) -> None:
+        """A sign of life over the bus, for where none can be given otherwise. From any thread."""
+        self._spool.put([self._speaker.alive(self._clock.utc_now())])
+        self._sender.wake()
 
     def _keep(self, events: list[NodeFact]) -> None:
         self._spool.put(events, {**self._kernel_log.state(), **self._watch.dump()})
@@ -102,19 +108,13 @@ class Agent:
         )
 
     def _announcement(self) -> list[NodeBooted]:
-        """That the node is up, once. It waits a while for the network, which may come up after the agent."""
-        if self._has_announced:
+        """That the node is up, once a day. It waits a while for the network, which may come up after the agent."""
+        now = self._clock.monotonic()
+        if self._announced_at is not None and now - self._announced_at < ANNOUNCE_AGAIN_SECONDS:
             return []
         address = machine.address(self._config)
-        if address is None and self._clock.monotonic() - self._started < ADDRESS_PATIENCE_SECONDS:
+        if address is None and now - self._started < ADDRESS_PATIENCE_SECONDS:
             return []
-        self._has_announced = True
+        self._announced_at = now
         booted_at, count = machine.booted_at(self._config), machine.accelerators(self._config)
         return [self._speaker.booted(booted_at, address or "", count, self._clock.utc_now())]
-
-    def _sign_of_life(self) -> list[NodeFact]:
-        now = self._clock.monotonic()
-        if now < self._next_heartbeat:
-            return []
-        self._next_heartbeat = now + self._config.heartbeat_seconds
-        return [self._speaker.alive(self._clock.utc_now())]

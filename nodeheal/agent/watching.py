@@ -34,15 +34,20 @@ def carry_out(arguments: argparse.Namespace) -> int:
 def _watch(config: AgentConfig, prober: Prober, stop: threading.Event) -> int:
     from nodeheal.agent.clock import Clock
     from nodeheal.agent.compose import event_bus, open_spool
-    from nodeheal.agent.loop import Agent
+    from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
+    from nodeheal.agent.pulse import pulse
     from nodeheal.agent.sender import Sender
 
     clock, spool = Clock(), open_spool(config)
+    agent = Agent(config, spool, Sender(spool, event_bus(config, clock), clock), clock, prober)
+    signs_of_life = pulse(config, clock, instead=agent.say_alive)
+    signs_of_life.start()
     try:
-        Agent(config, spool, Sender(spool, event_bus(config, clock), clock), clock, prober).run(stop)
+        agent.run(stop)
     except EOFError as error:
         logger.error("the agent ends, to be started anew", extra={"why": error})
         return EXIT_BROKEN
     finally:
+        signs_of_life.stop(STOP_PATIENCE_SECONDS)
         spool.close()
     return 0

@@ -12,6 +12,7 @@ from nodeheal.cli.node_view import as_json_of, as_text
 from nodeheal.cli.say import refuse, say, say_json, say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Action, NodeState, Provider
+from nodeheal.domain.beat import after
 from nodeheal.domain.counted import counted
 from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.incident import incident_id_of
@@ -44,8 +45,10 @@ def list_nodes(
     with clearly():
         world = connect.ports(table)
         nodes = world.nodes.in_pool(pool) or world.nodes.in_pool(connect.known_pool(pool, world))
+        beats = world.heartbeats.newest()
         paused, now = world.pools.get(pool).why_paused(world.clock()), world.clock()
-    rows = [_row(node, now) for node in nodes if not state or node.state in state]
+    heard = [after(node, beats.get(node.instance_id), now) for node in nodes]
+    rows = [_row(node, now) for node in heard if not state or node.state in state]
     if as_json:
         say_json(rows)
         return

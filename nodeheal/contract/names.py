@@ -147,6 +147,15 @@ FAULT_PREFIX = "f#"
 RUN_PREFIX = "run#"
 
 
+# The table of signs of life, apart from the other: a node may write there, one item. ---------------------------------
+HEARTBEATS_TABLE = "nodeheal-heartbeats"
+BEAT_KEY = "who"  # ${aws:userid} of the node: ROLE-ID:MACHINE-ID, which IAM holds it to
+BEAT_AT = "at"  # seconds since the epoch, as are all times here
+BEAT_EVERY = "every"  # seconds
+BEAT_BOOT = "boot"
+BEAT_WANTED = "wanted"  # the interval that the control plane asks for; the node reads it in the answer to its write
+
+
 def node_pk(node_id: str) -> str:
     """Partition of everything about one node."""
     return f"node#{node_id}"

@@ -132,6 +132,10 @@ class Node:
             settled={},
         )
 
+    def seen(self, at: datetime) -> "Node":
+        """The node after a sign of life."""
+        return replace(self, last_seen=max(at, self.last_seen))
+
     def speaks_as(self, agent_version: str, at: datetime) -> "Node":
         """The node with the agent version that it speaks with, and since when."""
         if agent_version == self.agent_version or (self.agent_since is not None and at < self.agent_since):

@@ -2,15 +2,16 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from pydantic import Field
 
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.vocabulary import NodeState, Verdict
+from nodeheal.domain.beat import Beat
 from nodeheal.domain.knobs import DAY, Breaker
-from nodeheal.domain.node import OUT_OF_SERVICE
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
 
 # A cut takes a moment to be heard from every node: their heartbeats are out of step by up to one interval.
 _QUIET_BEATS = 2
@@ -31,7 +32,7 @@ class Silence(Frozen):
 
     enabled: bool = Field(default=True, description="false: nobody listens for silence")
     heartbeat_seconds: int = Field(
-        default=60, gt=0, le=DAY, description="how often agents give a sign of life; as in their agent.toml"
+        default=60, gt=0, le=DAY, description="how often agents are to give a sign of life; they are told of it"
     )
     missed_heartbeats: int = Field(
         default=5, ge=3, le=1_000, description="a node is silent when so many in a row are missing"
@@ -42,10 +43,14 @@ class Silence(Frozen):
         """How long a node says nothing before it is silent."""
         return self.heartbeat_seconds * self.missed_heartbeats
 
-    @property
-    def quiet_seconds(self) -> int:
-        """How long before it counts among those that may have fallen silent together."""
-        return self.heartbeat_seconds * _QUIET_BEATS
+    def is_quiet(self, glimpse: "Glimpse", now: datetime) -> bool:
+        """Whether it counts among those that may have fallen silent together."""
+        return self.is_missed_for(_QUIET_BEATS, glimpse, now)
+
+    def is_missed_for(self, beats: int, glimpse: "Glimpse", now: datetime) -> bool:
+        """Whether so many signs of life are missing. A node that keeps a longer interval is given the time for it."""
+        every = max(self.heartbeat_seconds, glimpse.every_seconds)
+        return glimpse.last_seen <= now - timedelta(seconds=every * beats)
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,25 @@ class Glimpse:
     node_id: str
     last_seen: datetime
     state: NodeState
+    instance_id: str = ""
+    boot_id: str = ""
+    every_seconds: float = 0.0  # the interval that its machine says it keeps; 0: it has said nothing of the kind
+
+    def heard(self, beat: Beat | None, now: datetime) -> "Glimpse":
+        """With its machine's own sign of life, if there is one."""
+        if beat is None:
+            return self
+        return replace(self, last_seen=max(self.last_seen, beat.seen_by(now)), every_seconds=beat.believed_seconds)
 
     @property
     def is_watched(self) -> bool:
         """Whether its silence would be news."""
         return self.state not in _NOT_WATCHED
+
+
+def glimpse_of(node: Node) -> Glimpse:
+    """What the sweep would see of the node."""
+    return Glimpse(node.node_id, node.last_seen, node.state, node.instance_id, node.boot_id)
 
 
 @dataclass(frozen=True)
@@ -83,7 +102,7 @@ class Silent:
 
 def is_silent(glimpse: Glimpse, rules: Silence, now: datetime) -> bool:
     """Whether its silence is long enough to be looked at."""
-    return glimpse.is_watched and glimpse.last_seen <= now - timedelta(seconds=rules.silent_seconds)
+    return glimpse.is_watched and rules.is_missed_for(rules.missed_heartbeats, glimpse, now)
 
 
 def find_silent(glimpses: Iterable[Glimpse], rules: Silence, breaker: Breaker, now: datetime) -> Silent:
@@ -92,7 +111,7 @@ def find_silent(glimpses: Iterable[Glimpse], rules: Silence, breaker: Breaker, n
     All of a pool at once is too many, however small the pool. An old silence is no part of a new wave.
     """
     watched = sorted((g for g in glimpses if g.is_watched), key=lambda g: (g.last_seen, g.node_id))
-    quiet = [g for g in watched if g.last_seen <= now - timedelta(seconds=rules.quiet_seconds)]
+    quiet = [g for g in watched if rules.is_quiet(g, now)]
     times, window = [g.last_seen for g in quiet], timedelta(seconds=breaker.window_seconds)
     limit = min(breaker.limit(len(watched)), max(len(watched), 2))
     alone: list[Glimpse] = []

@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 
-from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.steps import entry_id, result_of, token_of, told_line
+from nodeheal.services.steps import entry_id, result_of, resume, token_of, told_line
 
 BOOT = "boot"
 REBOOTING = "rebooting"  # the line of the timeline that names the boot which a reboot is to end
@@ -30,6 +30,15 @@ def wait_for_boot(request: StepRequest, node: Node, ports: Ports, *, keeps_reque
         result_json=result_of(request, ports, Outcome.UNKNOWN, "not seen to boot yet").model_dump_json(),
         request_json=request.model_dump_json(exclude={"task_token"}) if keeps_request else "",
     )
+
+
+def prove_boot(node: Node, ports: Ports) -> None:
+    """If a reboot of an earlier boot is waited for, this one proves it."""
+    wait = ports.waits.get(BOOT, node.node_id)
+    if wait is not None and proves_boot(wait, node, ports):
+        blank = StepResult.model_validate_json(wait.result_json)
+        proof = {"outcome": Outcome.DONE, "reason": "back with a new boot id", "boot_id": node.boot_id}
+        resume(ports, wait, blank.model_copy(update={**proof, "finished_at": ports.clock()}))
 
 
 def proves_boot(wait: Wait, node: Node, ports: Ports) -> bool:

@@ -1,6 +1,6 @@
 """A node is silent: ask those who would know, and report what they say together."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -10,10 +10,11 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.vocabulary import Escalation, Family, Phase
+from nodeheal.domain.beat import Beat, after
 from nodeheal.domain.counted import counted
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import Answer, Glimpse, is_silent, judge
+from nodeheal.domain.silence import Answer, Glimpse, glimpse_of, is_silent, judge
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.layout import link
@@ -33,15 +34,17 @@ class Heard:
     became: Ingested | None
 
 
-def hear(node_ids: Iterable[str], looks: int, ports: Ports, policy: RecoveryPolicy) -> list[Heard]:
+def hear(
+    node_ids: Iterable[str], looks: int, beats: Mapping[str, Beat], ports: Ports, policy: RecoveryPolicy
+) -> list[Heard]:
     """Look at the first of these nodes that are silent still, at most so many, and report what is found.
 
     All is recorded before any is acted on, so that none is decided on as if it were the only one.
     """
     found: list[tuple[Node, HealthEvent]] = []
     heard: list[Heard] = []
-    for node in islice(_still_silent(node_ids, ports, policy), max(looks, 0)):
-        said = [*ports.witnesses.ask(node), *_ask_gang(node, ports, policy)]
+    for node in islice(_still_silent(node_ids, beats, ports, policy), max(looks, 0)):
+        said = [*ports.witnesses.ask(node), *_ask_gang(node, beats, ports, policy)]
         gone = next((one for one in said if one.gone), None)
         if gone is not None:
             became = take_draft(_departed(node, gone, policy), ports, policy)
@@ -60,7 +63,7 @@ def tell_of_many(pool: str, company: Sequence[Glimpse], ports: Ports) -> bool:
     many = f"{len(nodes)} nodes of pool {pool} fell silent together"
     body = [
         f"{many}; the first was last heard at {began:%Y-%m-%d %H:%M:%S} UTC.",
-        "The cause is hardly in the nodes: look at their network, and at the way to EventBridge.",
+        "The cause is hardly in the nodes: look at their network, their role, and the way to DynamoDB.",
         "None of them is touched.",
         "",
         *nodes[:_NODES_TOLD],
@@ -84,15 +87,24 @@ def tell_of_many(pool: str, company: Sequence[Glimpse], ports: Ports) -> bool:
     return True
 
 
-def _still_silent(node_ids: Iterable[str], ports: Ports, policy: RecoveryPolicy) -> Iterator[Node]:
+def _still_silent(
+    node_ids: Iterable[str], beats: Mapping[str, Beat], ports: Ports, policy: RecoveryPolicy
+) -> Iterator[Node]:
     """The nodes as they are written now: one may have been heard since the list was made, or be out of service."""
+    now = ports.clock()
     for node_id in node_ids:
         node = ports.nodes.get(node_id)
-        if node and is_silent(Glimpse(node_id, node.last_seen, node.state), policy.silence, ports.clock()):
-            yield node
+        if node is None:
+            continue
+        beat = beats.get(node.instance_id)
+        known = after(node, beat, now)
+        # The item of a silent machine goes in time, and the record keeps what it said: one silence stays one event.
+        is_written = known == node or ports.nodes.save(known)
+        if is_written and is_silent(glimpse_of(known).heard(beat, now), policy.silence, now):
+            yield known
 
 
-def _ask_gang(node: Node, ports: Ports, policy: RecoveryPolicy) -> list[Answer]:
+def _ask_gang(node: Node, beats: Mapping[str, Beat], ports: Ports, policy: RecoveryPolicy) -> list[Answer]:
     """The other ranks of its job: while they run, the job goes on, and with it this node's rank."""
     _, run = current_run(node.job_id, ports)
     if run is None or all(task.node_id != node.node_id or task.has_stopped for task in run.tasks):
@@ -103,15 +115,17 @@ def _ask_gang(node: Node, ports: Ports, policy: RecoveryPolicy) -> list[Answer]:
         return [Answer("gang", is_up=False, text=f"rank {broken[0].rank} of its job has ended")]
     # A record of a rank says that it runs until its node tells otherwise: one of those nodes at least must be heard.
     run_on = all(task.status == "RUNNING" for task in others)
-    if run_on and any(_is_heard(task.node_id, ports, policy) for task in others):
+    if run_on and any(_is_heard(task.node_id, beats, ports, policy) for task in others):
         told = counted(len(others), "other rank of its job runs", "other ranks of its job run")
         return [Answer("gang", is_up=True, text=told)]
     return []
 
 
-def _is_heard(node_id: str, ports: Ports, policy: RecoveryPolicy) -> bool:
-    node = ports.nodes.get(node_id)
-    return node is not None and node.last_seen > ports.clock() - timedelta(seconds=policy.silence.quiet_seconds)
+def _is_heard(node_id: str, beats: Mapping[str, Beat], ports: Ports, policy: RecoveryPolicy) -> bool:
+    node, now = ports.nodes.get(node_id), ports.clock()
+    if node is None:
+        return False
+    return not policy.silence.is_quiet(glimpse_of(node).heard(beats.get(node.instance_id), now), now)
 
 
 def _departed(node: Node, gone: Answer, policy: RecoveryPolicy) -> Draft:

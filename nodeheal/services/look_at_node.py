@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
+from nodeheal.domain.beat import after
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
@@ -36,6 +37,7 @@ class NodeView:
 def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView:
     """The node as it is now, measured by this policy. Raises NotFound."""
     node = node_of(node_id, ports)
+    node = after(node, ports.heartbeats.of(node.instance_id), ports.clock())
     holders = ports.pools.holders(node.pool)
     not_its = {Action.RESTART_WORKLOAD}  # counted for the job, not for the node
     if not policy.pool(node.pool).stop_start:

@@ -1,14 +1,16 @@
 """Once a minute: hear who is silent, start what a crash kept from being started, wake who waits for a free slot."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.beat import Beat
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import Glimpse, find_silent
 from nodeheal.ports import Place, Ports
+from nodeheal.services.hear_beats import ask_for_interval, lay_over, note_boots
 from nodeheal.services.hear_silence import Heard, hear, tell_of_many
 from nodeheal.services.pool_size import count, note_size
 from nodeheal.services.queue import wake_after_reset, wake_for_free_slots
@@ -33,6 +35,8 @@ class Swept:
     silent: int = 0
     heard: list[Heard] = field(default_factory=list)
     told_of_many: list[str] = field(default_factory=list)
+    booted: list[str] = field(default_factory=list)  # nodes whose boot nobody has announced
+    asked_for_interval: int = 0
     restarted: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
     unfinished: str = ""
@@ -46,22 +50,29 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
         done.restarted += _start_what_was_lost(pool, ports)
         done.woken += wake_for_free_slots(pool, ports, policy)
         done.woken += wake_after_reset(pool, ports)
-    if not policy.silence.enabled:
-        return done
-    stop_at, begun = ports.clock() + timedelta(seconds=RUN_SECONDS), ports.watchlist.place()
-    try:
-        for pool, glimpses, place in _portions(pools, ports):
-            _listen(pool, glimpses, done, ports, policy)
-            ports.watchlist.mark(place)  # after the look: a run that breaks off here looks at the same nodes again
-            done.nodes += len(glimpses)
-            if not place.after and (pool != begun.pool or not begun.after):
-                done.counted[pool] = count(glimpse.state for glimpse in glimpses)
-                note_size(pool, done.counted[pool], ports)
-            if done.nodes >= NODES_A_RUN or len(done.heard) >= LOOKS_A_RUN or ports.clock() >= stop_at:
-                break  # the next run begins with the next pool, so that no pool's dead nodes keep others from a look
-    except NotAccepted as error:
-        done.unfinished = str(error)  # "not now" from a service: the next run asks again
+    if policy.silence.enabled:
+        try:
+            beats = ports.heartbeats.newest()
+            _look_over(pools, beats, done, ports, policy)
+            done.asked_for_interval = ask_for_interval(beats, ports, policy)
+        except NotAccepted as error:
+            done.unfinished = str(error)  # "not now" from a service: the next run asks again
     return done
+
+
+def _look_over(pools: list[str], beats: Mapping[str, Beat], done: Swept, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Look at as many nodes as one run may, from where the last one ended."""
+    stop_at, begun = ports.clock() + timedelta(seconds=RUN_SECONDS), ports.watchlist.place()
+    for pool, glimpses, place in _portions(pools, ports):
+        done.booted += note_boots(glimpses, beats, ports)
+        _listen(pool, lay_over(glimpses, beats, ports.clock()), beats, done, ports, policy)
+        ports.watchlist.mark(place)  # after the look: a run that breaks off here looks at the same nodes again
+        done.nodes += len(glimpses)
+        if not place.after and (pool != begun.pool or not begun.after):
+            done.counted[pool] = count(glimpse.state for glimpse in glimpses)
+            note_size(pool, done.counted[pool], ports)
+        if done.nodes >= NODES_A_RUN or len(done.heard) >= LOOKS_A_RUN or ports.clock() >= stop_at:
+            return  # the next run begins with the next pool, so that no pool's dead nodes keep others from a look
 
 
 def _start_what_was_lost(pool: str, ports: Ports) -> list[str]:
@@ -97,10 +108,17 @@ def _some_of(pool: str, after: str, ports: Ports) -> tuple[list[Glimpse], str]:
     return found, after
 
 
-def _listen(pool: str, glimpses: list[Glimpse], done: Swept, ports: Ports, policy: RecoveryPolicy) -> None:
+def _listen(
+    pool: str,
+    glimpses: list[Glimpse],
+    beats: Mapping[str, Beat],
+    done: Swept,
+    ports: Ports,
+    policy: RecoveryPolicy,
+) -> None:
     """Look at those who are silent; where many fell silent together, at nobody."""
     silent = find_silent(glimpses, policy.silence, policy.breaker, ports.clock())
     done.silent += len(silent.alone) + sum(map(len, silent.waves))
     done.told_of_many += [pool for wave in silent.waves if tell_of_many(pool, wave, ports)]
     looks = LOOKS_A_RUN - len(done.heard)
-    done.heard += hear([one.node_id for one in silent.alone], looks, ports, policy)
+    done.heard += hear([one.node_id for one in silent.alone], looks, beats, ports, policy)

@@ -9,7 +9,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import GangTask, Run
 from nodeheal.domain.node import BootView
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.boot_wait import BOOT, proves_boot
+from nodeheal.services.boot_wait import prove_boot
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.hear_node import hear_node
 from nodeheal.services.judge_diagnosis import judge
@@ -32,15 +32,12 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
         if node.view(event.boot_id, event.observed_at) is BootView.PAST:
             return
         booted = node.booted(event.boot_id, event.booted_at, event.address, event.accelerators)
+        booted = booted.seen(event.observed_at).speaks_as(event.agent_version, event.observed_at)
         if ports.nodes.save(booted):
             break
     else:
         raise NotAccepted(f"{event.node_id} is being written by others; its boot is recorded later")
-    wait = ports.waits.get(BOOT, event.node_id)
-    if wait is not None and proves_boot(wait, booted, ports):
-        blank = StepResult.model_validate_json(wait.result_json)
-        proof = {"outcome": Outcome.DONE, "reason": "back with a new boot id", "boot_id": event.boot_id}
-        resume(ports, wait, _at(blank, ports, **proof))
+    prove_boot(booted, ports)
     welcome(booted, ports)
 
 

@@ -11,6 +11,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from nodeheal.agent import beat as agent_beat
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.domain.owner import Owner
@@ -208,7 +209,7 @@ def test_an_owner_gets_what_is_about_his_own_jobs_and_operators_get_none_of_it(c
     assert not [subject for subject, _ in cloud.mails() if subject.startswith("for ")]
 
 
-def test_a_nodes_role_may_put_events_and_nothing_else(cloud: Sandbox) -> None:
+def test_a_nodes_role_may_speak_for_itself_and_nothing_else(cloud: Sandbox) -> None:
     keys = cloud.client("sts").assume_role(RoleArn=cloud.outputs["NodeRoleArn"], RoleSessionName="a-node")[
         "Credentials"
     ]
@@ -224,10 +225,22 @@ def test_a_nodes_role_may_put_events_and_nothing_else(cloud: Sandbox) -> None:
         "Detail": "{}",
         "EventBusName": cloud.outputs["BusName"],
     }
+    own = client("sts").get_caller_identity()["UserId"]
+
+    def beat(who: str) -> Any:
+        return client("dynamodb").update_item(**agent_beat.request(who, agent_beat.Beat("boot-1", 0.0, 60.0)))
+
     assert client("events").put_events(Entries=[event])["FailedEntryCount"] == 0
+    assert own.endswith(":a-node")
+    assert beat(own)["Attributes"][names.BEAT_KEY] == {"S": own}
     denied: dict[str, Callable[[], Any]] = {
         "table": lambda: client("dynamodb").get_item(
             TableName=cloud.outputs["TableName"], Key={"pk": {"S": "x"}, "sk": {"S": "x"}}
+        ),
+        "a sign of life of another node": lambda: beat(own.replace("a-node", "b-node")),
+        "signs of life of all": lambda: client("dynamodb").scan(TableName=names.HEARTBEATS_TABLE),
+        "taking its own back": lambda: client("dynamodb").delete_item(
+            TableName=names.HEARTBEATS_TABLE, Key={names.BEAT_KEY: {"S": own}}
         ),
         "topic": lambda: client("sns").publish(TopicArn=cloud.outputs["TopicArn"], Message="boo"),
         "workflow": lambda: client("stepfunctions").start_execution(stateMachineArn=cloud.outputs["RecoverNodeArn"]),

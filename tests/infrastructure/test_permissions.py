@@ -49,6 +49,7 @@ MAY = {
     "ecs:StartTask": {"end_incident", "launch_gang"},
     "ecs:StopTask": {"isolate_node", "launch_gang", "stop_gang"},
     "ecs:UpdateContainerInstancesState": {"isolate_node", "return_to_service"},
+    "dynamodb:Scan": {"sweep"},
     "sns:Publish": {"notify"},
     "s3:PutObject": {"freeze_evidence"},
     "ssm:SendCommand": {"freeze_evidence", "isolate_node", "reboot_node", "run_diagnostics", "stop_gang"},

@@ -34,6 +34,7 @@ def load(**context: Any) -> Any:
         ({"alert_emails": ["not an address"]}, "nodeheal.alert_emails.0"),
         ({"cluster": "two words"}, "nodeheal.cluster"),
         ({"log_retention_days": 31}, "nodeheal.log_retention_days"),
+        ({"heartbeat_writes_a_second": -1}, "nodeheal.heartbeat_writes_a_second"),
         ({"task_role_arns": ["trainer"]}, "nodeheal.task_role_arns.0"),
         ({"instance_role_arns": ["node"]}, "nodeheal.instance_role_arns.0"),
         ({"runbook_base_url": "our wiki"}, "nodeheal.runbook_base_url"),

@@ -5,13 +5,13 @@ from typing import Any
 
 from nodeheal.contract import names
 from nodeheal.contract.names import OWNERS_TOPIC
-from tests.infrastructure.synthesis import Templates
+from tests.infrastructure.synthesis import Templates, synthesize
 
 
-def the_one(templates: Templates, kind: str) -> Any:
-    """The properties of the only resource of its kind."""
-    [(_, resource)] = templates.of_type(kind)
-    return resource["Properties"]
+def table(templates: Templates, name: str) -> Any:
+    """A table, with what becomes of it."""
+    [found] = [r for _, r in templates.of_type("AWS::DynamoDB::Table") if r["Properties"]["TableName"] == name]
+    return found
 
 
 def queue(templates: Templates, name: str) -> Any:
@@ -21,22 +21,42 @@ def queue(templates: Templates, name: str) -> Any:
 
 
 def test_the_table_survives_the_stack_and_can_be_restored(real: Templates) -> None:
-    [(_, table)] = real.of_type("AWS::DynamoDB::Table")
+    state = table(real, names.TABLE)
 
-    assert table["DeletionPolicy"] == "Retain"
-    assert table["Properties"]["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
-    assert table["Properties"]["BillingMode"] == "PAY_PER_REQUEST"
-    assert table["Properties"]["SSESpecification"] == {"SSEEnabled": True}
+    assert state["DeletionPolicy"] == "Retain"
+    assert state["Properties"]["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
+    assert state["Properties"]["BillingMode"] == "PAY_PER_REQUEST"
+    assert state["Properties"]["SSESpecification"] == {"SSEEnabled": True}
+
+
+def test_signs_of_life_are_in_a_table_of_their_own_that_forgets(real: Templates) -> None:
+    heartbeats = table(real, names.HEARTBEATS_TABLE)
+    properties = heartbeats["Properties"]
+
+    assert heartbeats["DeletionPolicy"] == "Delete"
+    assert properties["KeySchema"] == [{"AttributeName": names.BEAT_KEY, "KeyType": "HASH"}]
+    assert properties["TimeToLiveSpecification"] == {"AttributeName": names.TTL_ATTRIBUTE, "Enabled": True}
+    assert properties["BillingMode"] == "PAY_PER_REQUEST"
+    assert properties["SSESpecification"] == {"SSEEnabled": True}
 
 
 def test_the_table_has_the_keys_that_the_code_spells(real: Templates) -> None:
-    table = the_one(real, "AWS::DynamoDB::Table")
-    [index] = table["GlobalSecondaryIndexes"]
+    state = table(real, names.TABLE)["Properties"]
+    [index] = state["GlobalSecondaryIndexes"]
 
-    assert [key["AttributeName"] for key in table["KeySchema"]] == [names.PARTITION_KEY, names.SORT_KEY]
+    assert [key["AttributeName"] for key in state["KeySchema"]] == [names.PARTITION_KEY, names.SORT_KEY]
     assert index["IndexName"] == names.INDEX
     assert [key["AttributeName"] for key in index["KeySchema"]] == [names.INDEX_PARTITION_KEY, names.INDEX_SORT_KEY]
-    assert table["TimeToLiveSpecification"] == {"AttributeName": names.TTL_ATTRIBUTE, "Enabled": True}
+    assert state["TimeToLiveSpecification"] == {"AttributeName": names.TTL_ATTRIBUTE, "Enabled": True}
+
+
+def test_a_large_fleet_may_buy_capacity_for_its_signs_of_life() -> None:
+    bought = synthesize({"nodeheal": {"heartbeat_writes_a_second": 2_000}})
+
+    properties = table(bought, names.HEARTBEATS_TABLE)["Properties"]
+
+    assert properties["ProvisionedThroughput"] == {"ReadCapacityUnits": 133, "WriteCapacityUnits": 2_000}
+    assert "BillingMode" not in properties or properties["BillingMode"] == "PROVISIONED"
 
 
 def test_an_event_that_keeps_failing_ends_in_the_dead_letter_queue(real: Templates) -> None:
@@ -74,13 +94,20 @@ def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(rea
     assert not [subscription for subscription in subscriptions if owners in subscription]
 
 
-def test_a_node_may_report_and_nothing_else(real: Templates) -> None:
+def test_a_node_may_speak_for_itself_and_nothing_else(real: Templates) -> None:
     [role] = [r["Properties"] for _, r in real.of_type("AWS::IAM::Role") if r["Properties"].get("RoleName")]
     [policy] = role["Policies"]
-    [statement] = policy["PolicyDocument"]["Statement"]
+    report, beat = policy["PolicyDocument"]["Statement"]
 
-    assert statement["Action"] == "events:PutEvents"
-    assert "Bus" in json.dumps(statement["Resource"])
+    assert report["Action"] == "events:PutEvents"
+    assert "Bus" in json.dumps(report["Resource"])
+    assert report["Condition"] == {"StringEquals": {"events:source": "nodeheal.agent"}}
+    assert beat["Action"] == "dynamodb:UpdateItem"
+    assert "Heartbeats" in json.dumps(beat["Resource"])
+    assert beat["Condition"] == {
+        "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": "${aws:userid}"},
+        "Null": {"dynamodb:LeadingKeys": "false"},
+    }
     assert "AmazonSSMManagedInstanceCore" in json.dumps(role["ManagedPolicyArns"])
     trusted = {s["Principal"]["Service"] for s in role["AssumeRolePolicyDocument"]["Statement"]}
     assert trusted == {"ssm.amazonaws.com", "ec2.amazonaws.com"}

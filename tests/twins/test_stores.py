@@ -8,6 +8,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, DynamoNodeStore, DynamoWaitStore
@@ -46,6 +47,12 @@ def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
             }
         ],
     )
+    client.create_table(
+        TableName=names.HEARTBEATS_TABLE,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": names.BEAT_KEY, "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": names.BEAT_KEY, "KeyType": "HASH"}],
+    )
     table = Table(client, "state")
     return replace(
         memory_ports(clock),
@@ -56,6 +63,7 @@ def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
         waits=DynamoWaitStore(table),
         jobs=DynamoJobStore(table),
         watchlist=DynamoWatchlist(table),
+        heartbeats=DynamoHeartbeats(client, names.HEARTBEATS_TABLE),
     )
 
 

@@ -81,7 +81,10 @@ def test_a_pool_is_known_too_whose_first_node_came_with_a_fault(ports: Ports) ->
 def test_a_glimpse_shows_when_the_node_was_last_heard_and_where_it_is_in_its_life(ports: Ports) -> None:
     ports.nodes.save(node("mi-1", state=NodeState.PROBATION, last_seen=NOW))
 
-    assert ports.watchlist.glimpses("demo", "", 10) == ([Glimpse("mi-1", NOW, NodeState.PROBATION)], "")
+    assert ports.watchlist.glimpses("demo", "", 10) == (
+        [Glimpse("mi-1", NOW, NodeState.PROBATION, "mi-1", "boot-1")],
+        "",
+    )
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])

@@ -17,7 +17,7 @@ from nodeheal.domain.enrolment import Enrolment, Mark, Registry
 from nodeheal.domain.errors import HalfDone, NotFound
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Glimpse, is_silent
+from nodeheal.domain.silence import glimpse_of, is_silent
 from nodeheal.ports import Ports
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.ingest import Ingested, ingest
@@ -189,7 +189,7 @@ def test_one_that_never_spoke_is_not_silent_no_spare_and_takes_no_order(
 
     new = stored(ports, NEW)
 
-    assert not is_silent(Glimpse(NEW, new.last_seen, new.state), ACT.silence, clock())
+    assert not is_silent(glimpse_of(new), ACT.silence, clock())
     assert claim_spare(stored(ports), "inc-1", ports, ACT) is None
     with pytest.raises(ValueError, match="never been heard"):
         request_action(NEW, Action.REBOOT, "ada: x", ports)

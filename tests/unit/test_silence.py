@@ -35,7 +35,12 @@ def heard(count: int) -> list[Glimpse]:
 
 def test_agents_speak_as_often_as_the_policy_expects() -> None:
     assert AgentConfig.__dataclass_fields__["heartbeat_seconds"].default == RULES.heartbeat_seconds
-    assert (RULES.silent_seconds, RULES.quiet_seconds) == (300, 120)
+    assert RULES.silent_seconds == 300
+
+
+@pytest.mark.parametrize(("seconds", "quiet"), [(119, False), (120, True)])
+def test_a_node_is_quiet_when_two_heartbeats_are_missing(seconds: int, quiet: bool) -> None:
+    assert RULES.is_quiet(seen(1, seconds), NOW) is quiet
 
 
 @pytest.mark.parametrize(("seconds", "silent"), [(299, []), (300, [1]), (10_000, [1])])

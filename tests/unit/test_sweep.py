@@ -268,7 +268,7 @@ def test_ten_that_are_confirmed_one_by_one_still_trip_the_breaker() -> None:
     for one in lone:
         it.says(one.node_id, LOST)
 
-    hear([one.node_id for one in lone], 10, it.ports, ACT)
+    hear([one.node_id for one in lone], 10, {}, it.ports, ACT)
 
     steps = [it.decide(incident) for incident in it.incidents]
     assert len(steps) == 10

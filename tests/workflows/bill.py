@@ -1,14 +1,17 @@
 """The bills of the main stories, and docs/cost.md's tables. `python -m tests.workflows.bill` writes them."""
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import UUID
 
 import boto3
 from moto import mock_aws
 
+from nodeheal.agent.beat import Beat, request
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.owner import parse_owner
@@ -16,9 +19,9 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import ingest
 from tests.twins.test_stores import dynamo_ports
-from tests.unit.builders import ACT, FrozenClock, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, node, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
-from tests.workflows.meter import UnitMeter, Units, cost, count, of_heartbeat
+from tests.workflows.meter import UnitMeter, Units, cost, count, of_beat, of_heartbeat
 
 COST_PAGE = Path(__file__).resolve().parents[2] / "docs" / "cost.md"
 BEGIN, END = "<!-- counted: python -m tests.workflows.bill -->", "<!-- /counted -->"
@@ -103,7 +106,8 @@ def metered_table(units: Units) -> Iterator[Callable[[FrozenClock], Ports]]:
 def counted_part() -> str:
     """The tables of docs/cost.md that are counted, not written."""
     bills = {story: bill(story) for story in STORIES}
-    return "\n".join([*_stories(bills), "", *_fleets(bills["rebooted in vain, spare swapped in"], heartbeat())])
+    dearest = bills["rebooted in vain, spare swapped in"]
+    return "\n".join([*_stories(bills), "", *_fleets(dearest), "", *_signs_of_life(heartbeat(), beat())])
 
 
 def _stories(bills: dict[str, Bill]) -> list[str]:
@@ -117,7 +121,7 @@ def _stories(bills: dict[str, Bill]) -> list[str]:
 
 
 def heartbeat() -> Bill:
-    """One sign of life of a healthy node."""
+    """One sign of life of a healthy node over the bus, as older agents give it."""
     units = Units()
     with metered_table(units) as make_ports:
         ports = make_ports(FrozenClock())
@@ -128,16 +132,50 @@ def heartbeat() -> Bill:
     return Bill(of_heartbeat(units), "seen")
 
 
-def _fleets(dearest: Bill, alive: Bill) -> list[str]:
+def beat() -> Bill:
+    """One sign of life of a node that writes it down itself, and its being read by the next sweep."""
+    units = Units()
+    with metered_table(units) as make_ports:
+        ports = make_ports(FrozenClock())
+        client = ports.heartbeats._client  # type: ignore[attr-defined]
+        asked = request(f"AROA{'X' * 17}:mi-{'0' * 17}", Beat(str(UUID(int=0)), NOW.timestamp(), HEARTBEATS[0]))
+        client.update_item(**asked)
+        units.forget()
+        item = client.update_item(**asked)["Attributes"]
+        return Bill(of_beat(units, item), "seen")
+
+
+def _fleets(dearest: Bill) -> list[str]:
     rows = []
     for nodes in FLEETS:
         incidents = nodes * FAILURES_A_NODE_DAY * DAYS_A_MONTH
-        beats = [nodes * DAYS_A_MONTH * 86_400 / seconds * alive.dollars for seconds in HEARTBEATS]
-        spelled = " | ".join(f"${dollars:,.0f}" for dollars in beats)
-        rows.append(f"| {nodes:,} | {incidents:,.0f} | ${incidents * dearest.dollars:,.2f} | {spelled} |")
-    every = " | ".join(f"heartbeats, one in {seconds} s" for seconds in HEARTBEATS)
-    head = f"| nodes | incidents a month | their cost, each at the dearest story's | {every} |"
+        rows.append(f"| {nodes:,} | {incidents:,.0f} | ${incidents * dearest.dollars:,.2f} |")
+    return ["| nodes | incidents a month | their cost, each at the dearest story's |", "|---:|---:|---:|", *rows]
+
+
+def _signs_of_life(over_the_bus: Bill, written: Bill) -> list[str]:
+    """What they cost a month, by how they are given."""
+    ways = ("over the bus, by older agents", "written by the node", "with capacity bought for it")
+    head = f"| nodes | a sign of life each | {' | '.join(ways)} |"
+    rows = []
+    for nodes in FLEETS:
+        for seconds in HEARTBEATS:
+            count_a_month = nodes * DAYS_A_MONTH * 86_400 / seconds
+            minutes = DAYS_A_MONTH * 1_440
+            reading = nodes * minutes * cost({"table_read": written.counted["table_read"]})["table_read"]
+            paid = count_a_month * cost({"table_write": written.counted["table_write"]})["table_write"] + reading
+            bought = _bought(nodes / seconds)
+            cells = [f"${dollars:,.2f}" for dollars in (count_a_month * over_the_bus.dollars, paid, bought)]
+            rows.append(f"| {nodes:,} | {seconds} s | {' | '.join(cells)} |")
     return [head, "|---:|---:|---:|---:|---:|", *rows]
+
+
+def _bought(writes_a_second: float) -> float:
+    """A month of the setting heartbeat_writes_a_second, as its description says to choose it."""
+    writes = math.ceil(writes_a_second * 1.2)
+    hours = DAYS_A_MONTH * 24
+    units = {"write_capacity": writes * hours, "read_capacity": max(5, writes // 15) * hours}
+    return sum(cost(units).values())
 
 
 def with_counted_part(page: str) -> str:

@@ -10,6 +10,7 @@ from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.adapters.aws.ecs import EcsScheduler
 from nodeheal.adapters.aws.ecs_guests import EcsGuests
 from nodeheal.adapters.aws.evidence import S3UploadSigner
+from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
@@ -18,6 +19,7 @@ from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, Dy
 from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.adapters.aws.witnesses import AwsWitnesses
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
+from nodeheal.contract import names
 from nodeheal.domain.reading import Reading
 from nodeheal.ports import Ports
 
@@ -52,6 +54,7 @@ def aws_ports(
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn),
         messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
         watchlist=DynamoWatchlist(rows),
+        heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE),
         witnesses=AwsWitnesses(partial(make, "ecs"), partial(make, "ssm"), partial(make, "ec2"), clock),
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         clock=clock,

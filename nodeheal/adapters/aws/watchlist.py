@@ -26,7 +26,7 @@ class DynamoWatchlist:
 
     def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
         between = (f"{after}{_NEXT}" if after else "node#", f"node#{_END}")
-        fields = ("node_id", "last_seen", "state", names.INDEX_SORT_KEY)
+        fields = ("node_id", "last_seen", "state", "instance_id", "boot_id", names.INDEX_SORT_KEY)
         items = self._table.page_index(names.INDEX, names.pool_pk(pool), between, limit=limit, fields=fields)
         is_end = len(items) < limit
         return [from_item(Glimpse, item) for item in items], "" if is_end else plain(items[-1])[names.INDEX_SORT_KEY]

@@ -2,6 +2,7 @@
 
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.guests import MemoryGuests
+from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.memory.stores import (
     MemoryAttemptLedger,
@@ -34,6 +35,7 @@ def memory_ports(clock: Clock) -> Ports:
         workflows=MemoryWorkflows(),
         messenger=MemoryMessenger(),
         watchlist=MemoryWatchlist(nodes, incidents),
+        heartbeats=MemoryHeartbeats(),
         witnesses=MemoryWitnesses(),
         sign_upload=sign_upload,
         clock=clock,

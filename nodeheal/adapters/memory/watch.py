@@ -8,7 +8,7 @@ from nodeheal.adapters.memory.stores import MemoryIncidentStore, MemoryNodeStore
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.node import Node
-from nodeheal.domain.silence import Answer, Glimpse
+from nodeheal.domain.silence import Answer, Glimpse, glimpse_of
 from nodeheal.ports import Place
 
 
@@ -26,7 +26,7 @@ class MemoryWatchlist:
     def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
         here = {f"node#{n.state}#{n.node_id}": n for n in self.nodes.nodes.values() if n.pool == pool}
         keys = sorted(key for key in here if key > after)[:limit]
-        found = [Glimpse(here[key].node_id, here[key].last_seen, here[key].state) for key in keys]
+        found = [glimpse_of(here[key]) for key in keys]
         return found, keys[-1] if len(keys) == limit else ""
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:

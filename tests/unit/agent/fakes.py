@@ -70,10 +70,39 @@ class Answer:
     hangs_up: bool = False
 
 
-class FakeEventBridge:
-    """EventBridge's PutEvents on loopback. It accepts everything, except what `answers` says, in order."""
+USER_ID = f"AROAEXAMPLE:{IDENTITY.node_id}"
+
+
+class FakeTable:
+    """What STS and DynamoDB say to a node that gives a sign of life. `refusal`: an error code instead."""
 
     def __init__(self) -> None:
+        self.beats: list[dict[str, Any]] = []
+        self.asked_who = 0
+        self.wanted: str | None = None
+        self.refusal = ""
+
+    def answer(self, target: str, body: bytes) -> tuple[Answer, bytes]:
+        """Take one call."""
+        if not target:
+            self.asked_who += 1
+            arn = f"arn:aws:sts::111122223333:assumed-role/nodeheal-node/{IDENTITY.node_id}"
+            return Answer(), f"<R><Arn>{arn}</Arn><UserId>{USER_ID}</UserId></R>".encode()
+        if self.refusal:
+            return Answer(400), json.dumps({"__type": f"com.amazon#{self.refusal}", "message": "no"}).encode()
+        self.beats.append(json.loads(body))
+        wanted = {"wanted": {"N": self.wanted}} if self.wanted is not None else {}
+        return Answer(), json.dumps({"Attributes": wanted}).encode()
+
+
+class FakeEventBridge:
+    """EventBridge's PutEvents on loopback. It accepts everything, except what `answers` says, in order.
+
+    The same address answers for STS and DynamoDB, which are `table`.
+    """
+
+    def __init__(self) -> None:
+        self.table = FakeTable()
         self.calls: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.accepted: list[dict[str, Any]] = []
@@ -137,7 +166,11 @@ class FakeEventBridge:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                answer, payload = bus.answer(dict(self.headers), body)
+                target = self.headers.get("X-Amz-Target", "")
+                if target.startswith("AWSEvents."):
+                    answer, payload = bus.answer(dict(self.headers), body)
+                else:
+                    answer, payload = bus.table.answer(target, body)
                 self.send_response(answer.status)
                 self.send_header("Content-Length", str(len(payload)))
                 self.end_headers()
@@ -214,6 +247,7 @@ class NodeFolder:
         return {
             "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
             "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_ENDPOINT_URL": self.bus_url,
             "NODEHEAL_AGENT_CONFIG": str(self.config_file),
             "PYTHONPATH": str(Path(__file__).parents[3]),
         }

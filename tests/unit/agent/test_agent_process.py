@@ -75,6 +75,20 @@ def test_the_agent_gives_signs_of_life(tmp_path: Path, bus: FakeEventBridge) -> 
     agent = AgentProcess(node)
     agent.start()
 
+    eventually(lambda: len(bus.table.beats) >= 3)
+
+    assert not [entry for entry in bus.accepted if "heartbeat" in entry["Detail"]]
+    agent.clean_up()
+
+
+def test_an_agent_whose_role_is_not_up_to_date_gives_its_signs_of_life_over_the_bus(
+    tmp_path: Path, bus: FakeEventBridge
+) -> None:
+    node = NodeFolder(tmp_path, bus.url, heartbeat_seconds=0.2)
+    agent = AgentProcess(node)
+    bus.table.refusal = "AccessDeniedException"
+    agent.start()
+
     eventually(lambda: sum("heartbeat" in entry["Detail"] for entry in bus.accepted) >= 3)
 
     agent.clean_up()

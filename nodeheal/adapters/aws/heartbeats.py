@@ -1,0 +1,94 @@
+"""Heartbeats over the machines' own table. What machines write is read with care: it is theirs alone, and unchecked."""
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.contract import names
+from nodeheal.domain.beat import Beat
+
+if TYPE_CHECKING:
+    from types_boto3_dynamodb import DynamoDBClient
+
+Item = Mapping[str, Mapping[str, Any]]
+
+_FIELDS = {
+    "#who": names.BEAT_KEY,
+    "#at": names.BEAT_AT,
+    "#every": names.BEAT_EVERY,
+    "#boot": names.BEAT_BOOT,
+    "#wanted": names.BEAT_WANTED,
+}
+_WORD_CHARACTERS = 128  # as in every event
+
+
+class DynamoHeartbeats:
+    """Heartbeats."""
+
+    def __init__(self, client: "DynamoDBClient", table: str) -> None:
+        self._client = client
+        self._table = table
+
+    def newest(self) -> Mapping[str, Beat]:
+        return _newest(self._scan())
+
+    def of(self, machine_id: str) -> Beat | None:
+        # The key begins with the id of a role, which nobody here knows: DynamoDB looks through all, and sends one.
+        found = self._scan(
+            FilterExpression="contains(#who, :machine)", ExpressionAttributeValues={":machine": {"S": machine_id}}
+        )
+        return _newest(found).get(machine_id)
+
+    def want(self, beat: Beat, every_seconds: float) -> None:
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("UpdateItem"):
+                self._client.update_item(
+                    TableName=self._table,
+                    Key={names.BEAT_KEY: {"S": beat.who}},
+                    UpdateExpression="SET #wanted = :wanted",
+                    ConditionExpression="attribute_exists(#who)",  # what is gone is not to come back by half
+                    ExpressionAttributeNames={"#wanted": names.BEAT_WANTED, "#who": names.BEAT_KEY},
+                    ExpressionAttributeValues={":wanted": {"N": f"{every_seconds:g}"}},
+                )
+        except ClientError as error:
+            if code_of(error) != "ConditionalCheckFailedException":
+                raise
+
+    def _scan(self, **more: Any) -> Iterator[Item]:
+        pages = self._client.get_paginator("scan").paginate(
+            TableName=self._table,
+            ProjectionExpression=", ".join(_FIELDS),
+            ExpressionAttributeNames=_FIELDS,
+            **more,
+        )
+        with throttles_named("Scan"):
+            for page in pages:
+                yield from page["Items"]
+
+
+def _newest(items: Iterator[Item]) -> dict[str, Beat]:
+    """By machine. One that has been given another role has an item under each."""
+    found: dict[str, Beat] = {}
+    for item in items:
+        beat = _read(item)
+        if beat is not None and (beat.machine_id not in found or found[beat.machine_id].at < beat.at):
+            found[beat.machine_id] = beat
+    return found
+
+
+def _read(item: Item) -> Beat | None:
+    """The beat, or None for what is none: a machine may write anything into its item, to nobody's harm but its own."""
+    try:
+        boot = item[names.BEAT_BOOT]["S"]
+        every = float(item[names.BEAT_EVERY]["N"])
+        at = datetime.fromtimestamp(float(item[names.BEAT_AT]["N"]), UTC)
+        wanted = float(item[names.BEAT_WANTED]["N"]) if names.BEAT_WANTED in item else None
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None
+    if not 0 < len(boot) <= _WORD_CHARACTERS or not math.isfinite(every):
+        return None
+    return Beat(item[names.BEAT_KEY]["S"], boot, at, every, wanted)

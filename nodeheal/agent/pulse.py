@@ -1,0 +1,100 @@
+"""Gives the node's signs of life at their interval, beside everything else and in nobody's way."""
+
+import logging
+import math
+import random
+import threading
+from collections.abc import Callable
+
+from nodeheal.agent.beat import Beat, HeartbeatItem, NotBeaten
+from nodeheal.agent.caller import Caller
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.signed_post import SignedPost, endpoint
+
+BACKOFF_FIRST_SECONDS = 1.0
+# A table that cannot be reached for so long may never be: a network that lets only the bus through.
+PATIENCE_SECONDS = 120.0
+_EARLIEST = 0.9  # of the interval
+
+logger = logging.getLogger(__name__)
+
+
+class Pulse(threading.Thread):
+    """One sign of life each interval. While they are refused, or long out of reach, `instead` gives them over the bus,
+    as older agents do: a node whose role or network is not up to date is not silent for it.
+    """
+
+    def __init__(
+        self, item: HeartbeatItem, boot_id: str, every_seconds: float, clock: Clock, instead: Callable[[], None]
+    ) -> None:
+        super().__init__(name="pulse", daemon=True)
+        self._item = item
+        self._boot_id = boot_id
+        self._every = every_seconds
+        self._clock = clock
+        self._instead = instead
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._failing_since: float | None = None
+        self._said_instead_at = -math.inf
+
+    def run(self) -> None:
+        """Beat until stopped. The first one comes at any point of the interval: a rack starts at once."""
+        delay = random.uniform(0.0, self._every)
+        while not self._stopping.wait(delay):
+            delay = self.beat()
+
+    def stop(self, patience_seconds: float) -> None:
+        """End after the call in progress."""
+        self._stopping.set()
+        self.join(patience_seconds)
+        self._item.close()
+
+    def beat(self) -> float:
+        """Give one sign of life; the seconds to wait before the next."""
+        try:
+            wanted = self._item.write(Beat(self._boot_id, self._clock.utc_now().timestamp(), self._every))
+        except NotBeaten as error:
+            return self._fail(error)
+        if self._failures:
+            logger.info("signs of life are taken again", extra={"failures": self._failures})
+        self._failures, self._failing_since = 0, None
+        if wanted is not None and wanted != self._every:
+            logger.info("another interval is asked for", extra={"seconds": wanted})
+            self._every = wanted
+        return self._soon()
+
+    def _fail(self, error: NotBeaten) -> float:
+        self._failures += 1
+        if self._failures == 1:
+            why = "refused" if error.is_refusal else "out of reach"
+            logger.error(f"signs of life are {why}; if it stays so, they go over the bus", extra={"why": error})
+        self._say_instead(error.is_refusal)
+        if error.is_refusal:
+            return self._soon()
+        # Half of it is chance, so that a fleet that lost the same network does not come back in step.
+        ceiling: float = min(self._every, BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16))
+        return ceiling * random.uniform(0.5, 1.0)
+
+    def _say_instead(self, is_refused: bool) -> None:
+        """Over the bus, at most once an interval. An outage of the table alone must not flood it at once."""
+        now = self._clock.monotonic()
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        is_time = is_refused or now - self._failing_since >= PATIENCE_SECONDS
+        if is_time and now - self._said_instead_at >= self._every * _EARLIEST:
+            self._said_instead_at = now
+            self._instead()
+
+    def _soon(self) -> float:
+        """Never later than was said, and never in step with others."""
+        return self._every * random.uniform(_EARLIEST, 1.0)
+
+
+def pulse(config: AgentConfig, clock: Clock, instead: Callable[[], None]) -> Pulse:
+    """This node's pulse, with connections of its own."""
+    credentials = CredentialChain(clock)
+    sts = SignedPost("sts", config.region, endpoint("sts", config.region), credentials, clock)
+    table = SignedPost("dynamodb", config.region, endpoint("dynamodb", config.region), credentials, clock)
+    return Pulse(HeartbeatItem(table, Caller(sts)), config.boot_id(), config.heartbeat_seconds, clock, instead)

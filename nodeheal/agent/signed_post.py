@@ -1,0 +1,113 @@
+"""Signed POSTs to one AWS service over one connection that is kept open, with nothing but the standard library."""
+
+import http.client
+import os
+import ssl
+from collections.abc import Mapping
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from nodeheal import __version__
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.credentials import CredentialChain, NoCredentials
+from nodeheal.agent.sigv4 import Scope, signed_headers
+
+TIMEOUT_SECONDS = 10.0
+
+# What somebody has to change a permission, a credential or a clock for.
+ACCESS_ERRORS = (
+    "AccessDenied",
+    "AccessDeniedException",
+    "AuthorizationError",
+    "AuthorizationErrorException",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "NotAuthorizedForSourceException",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+)
+
+
+class NoAnswer(Exception):
+    """The service did not answer. `is_refusal`: it was not asked, for want of credentials."""
+
+    def __init__(self, reason: str, is_refusal: bool = False) -> None:
+        super().__init__(reason)
+        self.is_refusal = is_refusal
+
+
+def endpoint(service: str, region: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Where the service is: as the environment says, in the words of the AWS SDKs, else in the Region's partition."""
+    named = environment.get(f"AWS_ENDPOINT_URL_{service.upper()}") or environment.get("AWS_ENDPOINT_URL")
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return named or f"https://{service}.{region}.{suffix}"
+
+
+class SignedPost:
+    """One service, one connection. Not safe to share between threads."""
+
+    def __init__(self, service: str, region: str, url: str, credentials: CredentialChain, clock: Clock) -> None:
+        self._scope = Scope(region, service)
+        self._url = urlsplit(url)
+        self._credentials = credentials
+        self._clock = clock
+        self._connection: http.client.HTTPConnection | None = None
+
+    def ask(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        """(status, what was answered). Raises NoAnswer. It may be sent twice: only for calls that may be repeated."""
+        try:
+            headers = self._signed(headers, body)
+        except NoCredentials as error:
+            raise NoAnswer(str(error), is_refusal=True) from error
+        is_reused = self._connection is not None
+        try:
+            return self._exchange(body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not is_reused or isinstance(error, TimeoutError):
+                raise NoAnswer(f"{self._url.netloc}: {error or type(error).__name__}") from error
+        # The other side had closed the idle connection.
+        try:
+            return self._exchange(body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise NoAnswer(f"{self._url.netloc}: {error or type(error).__name__}") from error
+
+    def forget_credentials(self) -> None:
+        """They were refused: find them anew next time."""
+        self._credentials.forget()
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _signed(self, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        headers = {"Host": self._url.netloc, **headers}
+        path = self._url.path or "/"
+        signed = signed_headers(headers, body, path, self._credentials.current(), self._scope, self._clock.utc_now())
+        return {**signed, "User-Agent": f"nodeheal-agent/{__version__}"}
+
+    def _exchange(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        if self._connection is None:
+            self._connection = self._connect()
+        self._connection.request("POST", self._url.path or "/", body, headers)
+        response = self._connection.getresponse()
+        return response.status, response.read()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._url.hostname or "", self._url.port
+        if self._url.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=_trusted())
+        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+
+
+@lru_cache(maxsize=1)
+def _trusted() -> ssl.SSLContext:
+    """One for all connections: the certificate authorities take a megabyte and some milliseconds each time."""
+    return ssl.create_default_context()

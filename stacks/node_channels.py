@@ -1,0 +1,94 @@
+"""What a node may do besides being managed by SSM, and the table for its signs of life."""
+
+from typing import Required, TypedDict
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from nodeheal.contract import names
+from stacks.nag import accept
+from stacks.permission import Permission
+from stacks.settings import Settings
+
+# A node may accuse itself, and not give orders.
+REPORT = Permission(
+    "report what the node sees, in an agent's name and in nobody else's",
+    ("events:PutEvents",),
+    ("{bus}",),
+    {"StringEquals": {"events:source": names.AGENT_SOURCE}},
+)
+BEAT = Permission(
+    "give signs of life, in the one item that is named after its own session and in no other",
+    ("dynamodb:UpdateItem",),
+    ("{heartbeats}",),
+    {
+        # AWS names the sessions of machines after them, ROLE-ID:MACHINE-ID. Nobody there can choose another name.
+        "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": "${{aws:userid}}"},
+        # Of no keys at all, all are equal to whatever one likes.
+        "Null": {"dynamodb:LeadingKeys": "false"},
+    },
+)
+NODE_PERMISSIONS = (REPORT, BEAT)
+
+
+def heartbeats_table(scope: Construct, settings: Settings) -> dynamodb.Table:
+    """One small item a machine. A table of its own, so that what nodes may write holds nothing that decides."""
+    table = dynamodb.Table(
+        scope,
+        "Heartbeats",
+        table_name=names.HEARTBEATS_TABLE,
+        partition_key=dynamodb.Attribute(name=names.BEAT_KEY, type=dynamodb.AttributeType.STRING),
+        encryption=dynamodb.TableEncryption.AWS_MANAGED,
+        **_capacity(settings.heartbeat_writes_a_second),
+        time_to_live_attribute=names.TTL_ATTRIBUTE,
+        # What it held is said again within a minute.
+        removal_policy=cdk.RemovalPolicy.DESTROY,
+    )
+    accept(table, "AwsSolutions-DDB3", "signs of life of yesterday are worth nothing; those of today are given again")
+    return table
+
+
+class _Capacity(TypedDict, total=False):
+    billing_mode: Required[dynamodb.BillingMode]
+    read_capacity: int
+    write_capacity: int
+
+
+def _capacity(writes_a_second: int) -> _Capacity:
+    """Signs of life come evenly, day and night: a large fleet pays a third for capacity of what it pays for each."""
+    if not writes_a_second:
+        return _Capacity(billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST)
+    return _Capacity(
+        billing_mode=dynamodb.BillingMode.PROVISIONED,
+        write_capacity=writes_a_second,
+        # The sweep reads all once a minute: 60 nodes for a write a second, 150 bytes each, 8 KiB a unit. Thrice that.
+        read_capacity=max(5, writes_a_second // 15),
+    )
+
+
+def node_role(scope: Construct, places: dict[str, str], settings: Settings) -> iam.Role:
+    """The role of hybrid activations (ssm) and instance profiles (ec2): all that the agent may do is speak."""
+    trusted: list[iam.IPrincipal] = [
+        iam.ServicePrincipal("ssm.amazonaws.com"),
+        iam.ServicePrincipal("ec2.amazonaws.com"),
+    ]
+    if settings.is_sandbox:
+        trusted.append(iam.AccountRootPrincipal())  # simulated nodes get its credentials from the sandbox
+    managed = f"arn:{cdk.Aws.PARTITION}:iam::aws:policy/AmazonSSMManagedInstanceCore"
+    statements = [permission.statement(places) for permission in NODE_PERMISSIONS]
+    role = iam.Role(
+        scope,
+        "NodeRole",
+        role_name="nodeheal-node",
+        assumed_by=iam.CompositePrincipal(*trusted),
+        managed_policies=[iam.ManagedPolicy.from_managed_policy_arn(scope, "SsmAgent", managed)],
+        inline_policies={"report": iam.PolicyDocument(statements=statements)},
+    )
+    accept(
+        role,
+        "AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AmazonSSMManagedInstanceCore]",
+        "the SSM agent's own policy, kept by AWS as the agent changes",
+    )
+    return role

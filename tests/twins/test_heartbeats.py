@@ -1,0 +1,125 @@
+"""The signs of life that machines write themselves: memory and DynamoDB over one specification.
+
+Into DynamoDB they come as the agent's own request has it, so that the two cannot drift apart.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from moto import mock_aws
+
+from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
+from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
+from nodeheal.agent import beat as agent
+from nodeheal.contract import names
+from nodeheal.domain.beat import Beat
+from nodeheal.ports import Ports
+from tests.twins.test_stores import clock, dynamo_ports, ports
+from tests.unit.builders import NOW, FrozenClock
+
+__all__ = ["clock", "ports"]  # fixtures
+
+A, B = "mi-0000000000000000a", "i-0000000000000000b"
+
+
+def beats(ports: Ports, machine_id: str = A, role: str = "AROA1", seconds: float = 0, boot: str = "boot-1") -> Beat:
+    """The machine gives a sign of life; how it is to be read."""
+    given = Beat(f"{role}:{machine_id}", boot, NOW + timedelta(seconds=seconds), 60.0)
+    store = ports.heartbeats
+    if isinstance(store, MemoryHeartbeats):
+        known = store.beats.get(given.who)
+        store.beats[given.who] = replace(given, wanted_seconds=known.wanted_seconds if known else None)
+    else:
+        asked = agent.request(given.who, agent.Beat(boot, given.at.timestamp(), 60.0))
+        client_of(ports).update_item(**asked)
+    return given
+
+
+def client_of(ports: Ports) -> Any:
+    assert isinstance(ports.heartbeats, DynamoHeartbeats)
+    return ports.heartbeats._client
+
+
+def test_where_nobody_has_given_a_sign_of_life_there_is_none(ports: Ports) -> None:
+    assert ports.heartbeats.newest() == {}
+    assert ports.heartbeats.of(A) is None
+
+
+def test_the_newest_sign_of_life_of_every_machine_is_found_by_its_id(ports: Ports) -> None:
+    beats(ports, A)
+    newer, other = beats(ports, A, seconds=60.5), beats(ports, B, boot="boot-b")
+
+    assert ports.heartbeats.newest() == {A: newer, B: other}
+    assert ports.heartbeats.of(B) == other
+
+
+@pytest.mark.parametrize("order", [(0, 60), (60, 0)])
+def test_of_a_machine_that_was_given_another_role_the_newer_item_counts(ports: Ports, order: tuple[int, int]) -> None:
+    given = [
+        beats(ports, A, role=role, seconds=seconds) for role, seconds in zip(("AROA1", "AROA2"), order, strict=True)
+    ]
+
+    assert ports.heartbeats.newest() == {A: max(given, key=lambda one: one.at)}
+    assert ports.heartbeats.of(A) == max(given, key=lambda one: one.at)
+
+
+def test_a_machine_is_not_taken_for_another_whose_id_contains_its_own(ports: Ports) -> None:
+    beats(ports, f"{A}-longer")
+
+    assert ports.heartbeats.of(A) is None
+
+
+def test_an_interval_that_is_asked_for_outlives_the_next_sign_of_life(ports: Ports) -> None:
+    ports.heartbeats.want(beats(ports, A), 300)
+
+    beats(ports, A, seconds=60)
+
+    assert ports.heartbeats.newest()[A].wanted_seconds == 300
+
+
+def test_asking_a_machine_that_is_gone_brings_nothing_back(ports: Ports) -> None:
+    ports.heartbeats.want(Beat(f"AROA1:{A}", "boot-1", NOW, 60.0), 300)
+
+    assert ports.heartbeats.newest() == {}
+
+
+def test_more_machines_than_one_answer_holds_are_all_found(ports: Ports) -> None:
+    given = {f"mi-{number:017}": beats(ports, f"mi-{number:017}", boot="b" * 120) for number in range(50)}
+
+    assert ports.heartbeats.newest() == given
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("at", {"S": "now"}),
+        ("at", {"N": "1e100"}),
+        ("at", {"N": "-1e100"}),
+        ("at", {"NULL": True}),
+        ("every", {"BOOL": True}),
+        ("boot", {"N": "1"}),
+        ("boot", {"S": ""}),
+        ("boot", {"S": "b" * 129}),
+        ("wanted", {"S": "never"}),
+    ],
+)
+def test_a_machine_that_writes_nonsense_harms_nobody_but_itself(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: dict[str, Any]
+) -> None:
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(variable, "test")
+    with mock_aws():
+        ports = dynamo_ports(FrozenClock())
+        beats(ports, A)
+        other = beats(ports, B)
+        client_of(ports).update_item(
+            TableName=names.HEARTBEATS_TABLE,
+            Key={names.BEAT_KEY: {"S": f"AROA1:{A}"}},
+            UpdateExpression="SET #it = :it",
+            ExpressionAttributeNames={"#it": name},
+            ExpressionAttributeValues={":it": value},
+        )
+
+        assert ports.heartbeats.newest() == {B: other}

@@ -1,0 +1,159 @@
+"""Signs of life: what is written, how often, and what happens where they are not taken."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from nodeheal.agent.beat import KEPT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS, Beat, HeartbeatItem, NotBeaten, request
+from nodeheal.agent.caller import Caller
+from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.pulse import PATIENCE_SECONDS, Pulse
+from nodeheal.agent.signed_post import SignedPost, endpoint
+from tests.unit.agent.fakes import START, USER_ID, FakeEventBridge, FakeTime, eventually
+from tests.unit.agent.test_credentials import KEYS
+
+EVERY = 60.0
+
+
+@pytest.fixture
+def item(bus: FakeEventBridge, time: FakeTime) -> Iterator[HeartbeatItem]:
+    credentials, clock = CredentialChain(time.clock(), KEYS), time.clock()
+    sts, table = (SignedPost(name, "eu-central-1", bus.url, credentials, clock) for name in ("sts", "dynamodb"))
+    item = HeartbeatItem(table, Caller(sts))
+    yield item
+    item.close()
+
+
+@pytest.fixture
+def said_instead() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def pulse(item: HeartbeatItem, time: FakeTime, said_instead: list[str]) -> Pulse:
+    return Pulse(item, "boot-1", EVERY, time.clock(), lambda: said_instead.append("alive"))
+
+
+def test_a_node_writes_its_own_item_and_asks_only_once_who_it_is(pulse: Pulse, bus: FakeEventBridge) -> None:
+    delays = [pulse.beat() for _ in range(3)]
+
+    first = bus.table.beats[0]
+    assert first["TableName"] == "nodeheal-heartbeats"
+    assert first["Key"] == {"who": {"S": USER_ID}}
+    values = first["ExpressionAttributeValues"]
+    assert float(values[":at"]["N"]) == START.timestamp()
+    assert (values[":boot"], values[":every"]) == ({"S": "boot-1"}, {"N": "60"})
+    assert int(values[":until"]["N"]) == int(START.timestamp()) + KEPT_SECONDS
+    assert len(bus.table.beats) == 3
+    assert bus.table.asked_who == 1
+    assert all(0.9 * EVERY <= delay <= EVERY for delay in delays)
+
+
+def test_beats_of_one_interval_are_spread_over_it(item: HeartbeatItem, time: FakeTime) -> None:
+    pulses = [Pulse(item, "boot-1", EVERY, time.clock(), lambda: None) for _ in range(50)]
+
+    delays = {pulse.beat() for pulse in pulses}
+
+    assert len(delays) > 40
+
+
+@pytest.mark.parametrize(
+    ("wanted", "then"),
+    [("300", 300.0), ("0", SHORTEST_SECONDS), ("1e9", LONGEST_SECONDS), ("NaN", EVERY), ("soon", EVERY), (None, EVERY)],
+)
+def test_the_interval_is_what_the_control_plane_asks_for_within_bounds(
+    pulse: Pulse, bus: FakeEventBridge, wanted: str | None, then: float
+) -> None:
+    bus.table.wanted = wanted
+
+    delay = pulse.beat()
+
+    assert 0.9 * then <= delay <= then
+
+
+def test_where_the_role_may_not_beat_the_bus_hears_of_it_at_once_and_the_log_once(
+    pulse: Pulse, bus: FakeEventBridge, time: FakeTime, said_instead: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    bus.table.refusal = "AccessDeniedException"
+
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            time.seconds += pulse.beat()
+        bus.table.refusal = ""
+        pulse.beat()
+
+    assert len(said_instead) == 3
+    assert bus.table.asked_who == 4  # it may have been given another role
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+def test_a_table_that_is_not_there_yet_is_a_refusal(
+    pulse: Pulse, bus: FakeEventBridge, said_instead: list[str]
+) -> None:
+    bus.table.refusal = "ResourceNotFoundException"
+
+    pulse.beat()
+
+    assert said_instead == ["alive"]
+
+
+@pytest.mark.parametrize("error", ["ProvisionedThroughputExceededException", "InternalServerError", ""])
+def test_an_outage_is_waited_out_with_chance_and_no_sooner_than_later_said_over_the_bus(
+    pulse: Pulse, bus: FakeEventBridge, time: FakeTime, said_instead: list[str], error: str
+) -> None:
+    if error:
+        bus.table.refusal = error
+    else:
+        bus.stop()
+    delays = []
+    while time.seconds < PATIENCE_SECONDS:
+        assert said_instead == []
+        delays.append(pulse.beat())
+        time.seconds += delays[-1]
+
+    pulse.beat()
+
+    assert said_instead == ["alive"]
+    assert delays[0] <= 2
+    assert EVERY / 2 <= max(delays) <= EVERY
+
+
+def test_over_the_bus_too_it_is_said_once_an_interval(
+    pulse: Pulse, bus: FakeEventBridge, time: FakeTime, said_instead: list[str]
+) -> None:
+    bus.table.refusal = "InternalServerError"
+    while time.seconds < PATIENCE_SECONDS + 10 * EVERY:
+        time.seconds += pulse.beat()
+
+    assert 5 <= len(said_instead) <= 11
+
+
+def test_a_pulse_beats_until_it_is_stopped(item: HeartbeatItem, bus: FakeEventBridge, time: FakeTime) -> None:
+    pulse = Pulse(item, "boot-1", 0.01, time.clock(), lambda: None)
+    pulse.start()
+
+    eventually(lambda: len(bus.table.beats) >= 3)
+    pulse.stop(5)
+
+    assert not pulse.is_alive()
+
+
+def test_an_answer_that_is_no_answer_is_a_failure_and_no_crash(item: HeartbeatItem, bus: FakeEventBridge) -> None:
+    bus.table.answer = lambda target, body: (type("A", (), {"status": 502, "hangs_up": False}), b"<html>")  # type: ignore[method-assign,assignment,return-value]
+
+    with pytest.raises(NotBeaten, match="STS answered 502"):
+        item.write(Beat("boot-1", 0.0, EVERY))
+
+
+def test_the_item_is_small_enough_to_be_one_write_unit() -> None:
+    longest = Beat("b" * 128, 1_795_290_959.123, 3_599.999)
+
+    assert len(json.dumps(request("AROA" + "X" * 17 + ":mi-" + "0" * 17, longest)["ExpressionAttributeValues"])) < 1_024
+
+
+def test_an_endpoint_is_the_regions_unless_the_environment_names_one() -> None:
+    assert endpoint("dynamodb", "cn-north-1", {}) == "https://dynamodb.cn-north-1.amazonaws.com.cn"
+    assert endpoint("sts", "eu-central-1", {"AWS_ENDPOINT_URL_STS": "https://vpce"}) == "https://vpce"
+    assert endpoint("sts", "eu-central-1", {"AWS_ENDPOINT_URL": "http://all"}) == "http://all"
