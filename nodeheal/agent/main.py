@@ -10,7 +10,6 @@ from pathlib import Path
 
 from nodeheal import __version__
 from nodeheal.agent import config as configuration
-from nodeheal.agent import orders
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import AgentConfig, ConfigError
@@ -27,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    arguments = _parser(given[:1] == ["run"]).parse_args(given)
     log_to_stderr()
     try:
         if arguments.command in _WITHOUT_CONFIG:
@@ -50,6 +50,12 @@ def _watch(config: AgentConfig, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _run(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    from nodeheal.agent.orders import carry_out
+
+    return carry_out(config, arguments)
+
+
 def _copy_credentials(arguments: argparse.Namespace) -> int:
     return copy_credentials(arguments.source, arguments.to, arguments.owner)
 
@@ -64,11 +70,11 @@ def _config(config: AgentConfig, arguments: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {"watch": _watch, "run": orders.carry_out, "config": _config}
+_COMMANDS = {"watch": _watch, "run": _run, "config": _config}
 _WITHOUT_CONFIG = {"copy-credentials": _copy_credentials, "units": _units}
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(with_orders: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="nodeheal-agent", description="Reports facts about this node to nodeheal.")
     parser.add_argument("--version", action="version", version=f"nodeheal-agent {__version__}")
     common = argparse.ArgumentParser(add_help=False)
@@ -77,7 +83,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("watch", parents=[common], help="watch this node until stopped")
     run = commands.add_parser("run", help="carry out one order, as the SSM documents do")
-    orders.add_orders(run, [common])
+    if with_orders:
+        from nodeheal.agent.orders import add_orders  # 2 MiB that the agent that watches has no use for
+
+        add_orders(run, [common])
     commands.add_parser("config", parents=[common], help="say whether the configuration can be used")
     _add_setup(commands)
     return parser
