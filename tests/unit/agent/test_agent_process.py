@@ -171,7 +171,7 @@ def test_the_agent_needs_nothing_but_the_standard_library() -> None:
 def test_the_agent_that_watches_holds_nothing_of_what_orders_need() -> None:
     loaded = _loaded_with("nodeheal.agent.main")
 
-    assert not loaded & {"nodeheal.agent.orders", "nodeheal.agent.evidence", "tarfile", "subprocess"}
+    assert not loaded & {"nodeheal.agent.orders", "nodeheal.agent.evidence", "tarfile"}
 
 
 def test_a_wrong_configuration_is_named(node: NodeFolder) -> None:
