@@ -176,19 +176,16 @@ def test_the_agent_is_small(node: NodeFolder, agent: AgentProcess, bus: FakeEven
 
 
 def test_the_agent_needs_nothing_but_the_standard_library() -> None:
-    script = "import sys, nodeheal.agent.main; print(sorted({name.partition('.')[0] for name in sys.modules}))"
-    loaded = subprocess.run(
-        [sys.executable, "-c", script],
-        env={"PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
+    loaded = {name.partition(".")[0] for name in _loaded_with("nodeheal.agent.main", "nodeheal.agent.orders")}
 
-    assert "'nodeheal'" in loaded
-    for heavy in ("pydantic", "pydantic_core", "boto3", "botocore"):
-        assert f"'{heavy}'" not in loaded
+    assert "nodeheal" in loaded
+    assert not loaded & {"pydantic", "pydantic_core", "boto3", "botocore"}
+
+
+def test_the_agent_that_watches_holds_nothing_of_what_orders_need() -> None:
+    loaded = _loaded_with("nodeheal.agent.main")
+
+    assert not loaded & {"nodeheal.agent.orders", "nodeheal.agent.evidence", "tarfile"}
 
 
 def test_a_wrong_configuration_is_named(node: NodeFolder) -> None:
@@ -211,3 +208,16 @@ def _spooled(node: NodeFolder) -> list[str]:
     with sqlite3.connect(f"file:{node.state_dir / 'spool.db'}?mode=ro", uri=True) as database:
         details = [json.loads(row[0]) for row in database.execute("SELECT detail FROM events ORDER BY seq")]
     return [detail["code"] for detail in details if detail.get("family") == "xid"]
+
+
+def _loaded_with(*modules: str) -> set[str]:
+    """Every module that these bring along."""
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"import sys, {', '.join(modules)}; print(*sys.modules)"],
+        env={"PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return set(loaded.stdout.split())
