@@ -41,7 +41,9 @@ def gpus(library: Path, tmp_path: Path) -> FakeGpus:
 
 
 @contextmanager
-def stream(gpus: FakeGpus, count: int = 9, seconds: float = 0.05, *more: str) -> "Iterator[Iterator[dict[str, Any]]]":
+def stream(
+    gpus: FakeGpus, count: int | str = 9, seconds: float = 0.05, *more: str
+) -> "Iterator[Iterator[dict[str, Any]]]":
     """The looks of a process that has been started on these GPUs."""
     command = [sys.executable, "-m", "tests.fakes.nvml.looks", str(count), str(seconds), *more]
     process = subprocess.Popen(
@@ -253,6 +255,17 @@ def test_links_are_not_judged_on_a_gpu_cut_into_instances(gpus: FakeGpus) -> Non
     up = json.dumps({"links_up": {FIRST: [0, 1]}})
 
     assert look(gpus.set(gpu0_links=2, gpu0_link__1=0, gpu0_mig=1), up)["problems"] == []
+
+
+def test_a_library_that_hangs_is_a_finding_and_holds_nobody(gpus: FakeGpus) -> None:
+    with stream(gpus, "probed", 1.0) as answers:
+        first = next(answers)
+
+        gpus.set(hang=1)
+
+        hung = next(answer for answer in answers if answer["hung"])
+    assert first["look"]["summary"] == "2 GPUs"
+    assert (hung["look"], gpu_state.CHECK.hang and gpu_state.CHECK.hang.code) == (None, "NVML_HANG")
 
 
 @pytest.mark.parametrize("gpus_there", [0, 1])
