@@ -37,6 +37,7 @@ DOCUMENTS = {
     names.CHECKPOINT_DOCUMENT: "checkpoint-now",
     names.INJECT_DOCUMENT: "inject-fault",
     names.INJECT_DCGM_DOCUMENT: "inject-dcgm",
+    names.INSTALL_DOCUMENT: "install-agent",
 }
 EVENTS_A_BATCH = 10
 RETENTION = {

@@ -16,7 +16,7 @@ from nodeheal.agent.checks.check import Check, Place
 from nodeheal.agent.checks.prober import KILL_GRACE_SECONDS, Prober
 from nodeheal.agent.checks.registry import CHECKS, chosen
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.config import given
 from nodeheal.agent.event import verdict_of
 from nodeheal.contract.evidence.tool_report import GRAVITY
 from nodeheal.contract.vocabulary import Verdict
@@ -42,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
-def carry_out(config: AgentConfig, arguments: argparse.Namespace) -> int:
+def carry_out(arguments: argparse.Namespace) -> int:
     """Look; the exit code."""
+    config = given(arguments)
     return check_now(chosen(config, tuple(arguments.names) or None), Place(config, run_tool), as_json=arguments.json)
 
 

@@ -6,12 +6,15 @@ from nodeheal.agent.bus import EventBus, endpoint
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.owner import as_owner_of
 from nodeheal.agent.spool import Spool
 
 
 def open_spool(config: AgentConfig) -> Spool:
-    """The node's spool, which the agent and its orders share."""
-    return Spool(Path(config.state_dir), config.spool_mib)
+    """The node's spool, which the agent and its orders share, though they may not be the same user's."""
+    directory = Path(config.state_dir)
+    with as_owner_of(directory):
+        return Spool(directory, config.spool_mib)
 
 
 def event_bus(config: AgentConfig, clock: Clock) -> EventBus:

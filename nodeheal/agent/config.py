@@ -93,6 +93,11 @@ def config_path(argument: str | None) -> Path:
     return Path(argument or os.environ.get(ENV_CONFIG) or DEFAULT_PATH)
 
 
+def given(arguments: argparse.Namespace) -> AgentConfig:
+    """The configuration that the command line asks for. Raises ConfigError."""
+    return load(config_path(getattr(arguments, "config", None)))
+
+
 def load(path: Path) -> AgentConfig:
     """Read and check the file. Raises ConfigError."""
     try:

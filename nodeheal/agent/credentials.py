@@ -23,6 +23,26 @@ class NoCredentials(Exception):
     """There are none to be found; the message says where was looked."""
 
 
+class BadProfile(Exception):
+    """The file holds no credentials; the message says where and why."""
+
+
+def read_profile(path: Path) -> Credentials:
+    """The keys of the file's profile `default`. Raises OSError and BadProfile."""
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(path.read_text(encoding="utf-8"))
+        section = parser["default"]
+        return Credentials(
+            section["aws_access_key_id"], section["aws_secret_access_key"], section.get("aws_session_token")
+        )
+    except KeyError as error:
+        raise BadProfile(f"{path}: the profile default, or its key {error}, is missing") from error
+    except (ValueError, configparser.Error) as error:
+        # Not the parser's own words: they quote the line, which may be a secret.
+        raise BadProfile(f"{path}: is no credentials file ({type(error).__name__})") from None
+
+
 class CredentialChain:
     """The credentials to sign with now. What rotates is noticed."""
 
@@ -67,14 +87,9 @@ class CredentialChain:
         return self._from_file[1]
 
     def _read_file(self) -> Credentials | None:
-        parser = configparser.RawConfigParser()
         try:
-            parser.read_string(self._path.read_text(encoding="utf-8"))
-            section = parser["default"]
-            return Credentials(
-                section["aws_access_key_id"], section["aws_secret_access_key"], section.get("aws_session_token")
-            )
-        except (OSError, ValueError, KeyError, configparser.Error):
+            return read_profile(self._path)
+        except (OSError, BadProfile):
             return None  # caught in the middle of a rotation, or not for us
 
     def _in_metadata(self) -> Credentials:

@@ -18,7 +18,7 @@ from nodeheal.agent.checks.registry import chosen
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus
-from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.config import AgentConfig, given
 from nodeheal.agent.spool import Entry
 from nodeheal.contract.names import AGENT_DOCTOR
 
@@ -47,8 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
-def carry_out(config: AgentConfig, arguments: argparse.Namespace) -> int:
+def carry_out(arguments: argparse.Namespace) -> int:
     """Look; the exit code."""
+    config = given(arguments)
     bus = event_bus(config, Clock())
     return doctor(config, chosen(config), Place(config, run_tool), bus, as_json=arguments.json)
 

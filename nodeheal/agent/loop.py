@@ -16,6 +16,7 @@ from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
 
 FILE_POLL_SECONDS = 0.1  # half of it is the mean delay of a fault; ten looks a second cost a thousandth of a core
+BREATH_SECONDS = 0.01  # the smallest ring buffers hold as much as comes in ten of these
 IDLE_SECONDS = 1.0  # how soon a stop is noticed where only the device is read
 ADDRESS_PATIENCE_SECONDS = 60.0
 STOP_PATIENCE_SECONDS = 3.0
@@ -53,7 +54,10 @@ class Agent:
         wait_seconds = FILE_POLL_SECONDS if self._kernel_log.must_be_polled else IDLE_SECONDS
         try:
             while not stop.is_set():
-                if not self.step():
+                has_found = self.step()
+                if self._kernel_log.is_in_storm:
+                    stop.wait(BREATH_SECONDS)  # so that a turn reads many lines: turns cost more than lines
+                elif not has_found:
                     waiter.poll(wait_seconds * 1000)
         finally:
             self._keep([])

@@ -8,7 +8,7 @@ from typing import NoReturn, Protocol
 
 from nodeheal import __version__
 from nodeheal.agent import config as configuration
-from nodeheal.agent.config import AgentConfig, ConfigError
+from nodeheal.agent.config import ConfigError
 from nodeheal.agent.log import log_to_stderr
 
 # As sysexits(3) has them: the small codes say what a check or an order came to.
@@ -23,8 +23,8 @@ class Command(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """What it takes."""
 
-    def carry_out(self, config: AgentConfig, arguments: argparse.Namespace) -> int:
-        """Do it; the exit code."""
+    def carry_out(self, arguments: argparse.Namespace) -> int:
+        """Do it; the exit code. Raises ConfigError, OSError."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,8 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser(words).parse_args(words)
     log_to_stderr()
     try:
-        config = configuration.load(configuration.config_path(getattr(arguments, "config", None)))
-        return _COMMANDS[arguments.command][1]().carry_out(config, arguments)
+        return _COMMANDS[arguments.command][1]().carry_out(arguments)
     except (ConfigError, OSError) as error:
         logger.error("nodeheal-agent cannot start", extra={"why": error})
         return EXIT_CANNOT_START
@@ -73,11 +72,32 @@ def _doctor() -> Command:
     return doctor
 
 
+def _config() -> Command:
+    from nodeheal.agent import settings
+
+    return settings
+
+
+def _copy_credentials() -> Command:
+    from nodeheal.agent import copy_credentials
+
+    return copy_credentials
+
+
+def _units() -> Command:
+    from nodeheal.agent import units
+
+    return units
+
+
 _COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "watch": ("watch this node until stopped", _watch),
     "run": ("carry out one order, as the SSM documents do", _run),
     "check": ("look at this node once; exit code: 0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN", _check),
     "doctor": ("say what works here, what is missing, and whether the bus takes events", _doctor),
+    "config": ("say whether the configuration can be used", _config),
+    "copy-credentials": ("hand root's AWS credentials to the agent's user", _copy_credentials),
+    "units": ("write the units of systemd", _units),
 }
 
 

@@ -24,8 +24,9 @@ MAX_BYTES = 64 * 1024 * 1024
 Parsers = list[argparse.ArgumentParser]
 
 
-def carry_out(config: AgentConfig, arguments: argparse.Namespace) -> int:
+def carry_out(arguments: argparse.Namespace) -> int:
     """Do what is ordered; the exit code. 3: refused, because it is stale."""
+    config = configuration.given(arguments)
     return _ORDERS[arguments.order](config, arguments)
 
 

@@ -9,7 +9,7 @@ from nodeheal.agent.checks.check import Place
 from nodeheal.agent.checks.prober import Prober
 from nodeheal.agent.checks.registry import chosen
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.config import AgentConfig, given
 
 EXIT_BROKEN = 1
 
@@ -20,8 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """None but what every command takes."""
 
 
-def carry_out(config: AgentConfig, arguments: argparse.Namespace) -> int:
+def carry_out(arguments: argparse.Namespace) -> int:
     """Watch until told to stop."""
+    config = given(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

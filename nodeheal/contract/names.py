@@ -52,6 +52,7 @@ EVIDENCE_DOCUMENT = "nodeheal-freeze-evidence"
 CHECKPOINT_DOCUMENT = "nodeheal-checkpoint-now"
 INJECT_DOCUMENT = "nodeheal-inject-fault"  # for drills; no function may send it
 INJECT_DCGM_DOCUMENT = "nodeheal-inject-dcgm"  # the same, in DCGM
+INSTALL_DOCUMENT = "nodeheal-install-agent"  # an administrator sends it; no function and no operator may
 
 # The workflow of an incident; its executions are named after their incidents.
 RECOVERY_WORKFLOW = "nodeheal-recover-node"

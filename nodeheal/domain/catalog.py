@@ -7,7 +7,7 @@ human, never to a reboot.
 import csv
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
@@ -125,7 +125,7 @@ def generation_of(product: str | None) -> str | None:
 @cache
 def catalog() -> Rows:
     """The catalog that ships with the code."""
-    return parse_catalog(resources.files("nodeheal.domain").joinpath("catalog.csv").read_text("utf-8"))
+    return parse_catalog(Path(__file__).with_name("catalog.csv").read_text("utf-8"))
 
 
 def title(family: Family, code: str, subcode: str | None = None) -> str:

@@ -12,11 +12,16 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent, Identity, Speaker, clip
 from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.kernel_line import finding_in_record, parse_syslog_line
+from nodeheal.contract.evidence.kernel_line import finding_in_record, parse_kmsg_record, parse_syslog_line
 from nodeheal.contract.names import DRILL_MARK
 
 SOURCE = "kernel_log"
 _FOLDED = "kernel_log.folded"
+STORM_LINES = 16
+KNOWN_WORDS = 512  # different ones that are recognised without being parsed again
+
+
+_Words = tuple[bytes, bytes]
 
 
 class _Log(Protocol):
@@ -24,6 +29,7 @@ class _Log(Protocol):
 
     key: str
     descriptor: int | None  # where select can wait for news; None: it must be asked again and again
+    lines: int  # read by the last call
 
     def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
         """The faults since the last call."""
@@ -37,6 +43,7 @@ class _Log(Protocol):
 
 class _FileLog:
     descriptor: int | None = None
+    lines = 0
 
     def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, takes_drills: bool) -> None:
         # A log that is not there at the start is a misspelt one: silence from it would look like health.
@@ -49,9 +56,11 @@ class _FileLog:
         self.cursor, self.close = self._tail.cursor, self._tail.close
 
     def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
+        self.lines = 0
         if not self._tail.has_news():
             return
         for line in self._tail.read(now):
+            self.lines += 1
             finding = parse_syslog_line(line.content)
             is_refused = DRILL_MARK.encode() in line.content and not self._takes_drills
             if finding is not None and not is_refused:
@@ -61,19 +70,39 @@ class _FileLog:
 
 
 class _KmsgLog:
+    lines = 0
+
     def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, takes_drills: bool) -> None:
         self.key = _key("kmsg", path)
         self._boot_id = boot_id
         self._takes_drills = takes_drills
         self._reader = KmsgReader(path, boot_id, cursor)
+        self._known: dict[_Words, Finding | None] = {}
         self.descriptor: int | None = self._reader.descriptor
         self.cursor, self.close = self._reader.cursor, self._reader.close
 
     def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
-        for record in self._reader.read():
-            finding = finding_in_record(record, self._takes_drills)
+        """Those that read the same are one with a count: in a storm each costs no more than to be recognised."""
+        told: dict[_Words, tuple[Finding, int, int]] = {}  # how many so far, and the last one's sequence number
+        records = self._reader.read()
+        self.lines = len(records)
+        for sequence, raw in records:
+            head, _, said = raw.partition(b";")
+            words = (head[: head.find(b",")], said)  # who says it, and what
+            finding = self._known[words] if words in self._known else self._learn(words, raw)
             if finding is not None:
-                yield Sighting(finding, self._boot_id, str(record.sequence), clip(record.text), seen_at)
+                before = told.get(words)
+                told[words] = (finding, before[1] + 1 if before else 1, sequence)
+        for (_, said), (finding, count, last) in told.items():
+            text = clip(said.partition(b"\n")[0].decode("utf-8", "replace"))
+            yield Sighting(finding, self._boot_id, str(last), text, seen_at, count)
+
+    def _learn(self, words: "_Words", raw: bytes) -> Finding | None:
+        if len(self._known) >= KNOWN_WORDS:
+            self._known.clear()
+        record = parse_kmsg_record(raw)
+        self._known[words] = finding_in_record(record, self._takes_drills) if record else None
+        return self._known[words]
 
 
 class KernelLogCheck:
@@ -122,6 +151,11 @@ class KernelLogCheck:
     def descriptors(self) -> list[int]:
         """Where select hears news."""
         return [log.descriptor for log in self._logs if log.descriptor is not None]
+
+    @property
+    def is_in_storm(self) -> bool:
+        """Whether lines come so fast that it is cheaper to let some gather."""
+        return any(log.lines >= STORM_LINES for log in self._logs)
 
     @property
     def must_be_polled(self) -> bool:

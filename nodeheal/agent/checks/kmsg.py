@@ -5,8 +5,6 @@ import logging
 import os
 from collections.abc import Callable
 
-from nodeheal.contract.evidence.kernel_line import KmsgRecord, parse_kmsg_record
-
 RECORD_BYTES = 8192  # the kernel answers EINVAL to a smaller buffer than the record
 RECORDS_A_TURN = 1000
 
@@ -34,24 +32,28 @@ class KmsgReader:
         elif cursor["boot_id"] == boot_id:
             self._last_sequence = int(str(cursor["sequence"]))
 
-    def read(self) -> list[KmsgRecord]:
-        """The records since the last call."""
+    def read(self) -> list[tuple[int, bytes]]:
+        """The records since the last call, each with its sequence number. Every step here is taken for every record."""
         records = []
         for _ in range(RECORDS_A_TURN):
             try:
                 raw = self._read(self.descriptor, RECORD_BYTES)
+                if not raw:
+                    break
+                sequence = int(raw.split(b",", 2)[1])
             except BlockingIOError:
                 break
             except OSError as error:
                 if error.errno != errno.EPIPE:
                     raise
                 continue  # overrun: the next read returns the oldest record that is left
-            if not raw:
-                break
-            record = parse_kmsg_record(raw)
-            if record is not None and record.sequence > self._last_sequence:
-                self._notice_loss(record)
-                records.append(record)
+            except (ValueError, IndexError):
+                continue  # not a record
+            if sequence > self._last_sequence:
+                if sequence != self._last_sequence + 1:
+                    self._notice_loss(sequence)
+                self._last_sequence = sequence
+                records.append((sequence, raw))
         return records
 
     def cursor(self) -> dict[str, object]:
@@ -62,8 +64,7 @@ class KmsgReader:
         """Let the device go."""
         os.close(self.descriptor)
 
-    def _notice_loss(self, record: KmsgRecord) -> None:
-        lost = record.sequence - self._last_sequence - 1
-        if self._last_sequence >= 0 and lost:
+    def _notice_loss(self, sequence: int) -> None:
+        lost = sequence - self._last_sequence - 1
+        if self._last_sequence >= 0:
             logger.warning("kernel log records were overwritten before they were read", extra={"lost": lost})
-        self._last_sequence = record.sequence

@@ -1,6 +1,5 @@
 """Runs a tool for a look."""
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,5 +8,7 @@ from nodeheal.agent.diagnostics.bench import Bench, Output
 
 def run_tool(command: Sequence[str], seconds: float) -> Output:
     """What it says, at most so long; see `probe.run`. The seconds must be fewer than the look has."""
+    import tempfile  # which loads much: only where a tool is run
+
     with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
         return Bench(Path(folder), level=1, accelerators=0).run(command, seconds)

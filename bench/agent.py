@@ -1,0 +1,195 @@
+"""What the agent costs a node, and how fast it speaks. The kernel's device is a named pipe in packet mode (one record a
+read, as from /dev/kmsg); the bus is one on loopback that takes everything.
+"""
+
+import fcntl
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from nodeheal.agent.checks.kernel_log import KernelLogCheck
+from nodeheal.agent.checks.registry import CHECKS
+from nodeheal.agent.checks.repeats import WINDOW_SECONDS
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import KernelLog
+from sandbox.toml import toml
+from tests.unit.agent.fakes import IDENTITY, FakeEventBridge, NodeFolder, eventually
+
+SETTLE_SECONDS = 15.0  # every check has looked once by then
+FAULTS = 200
+STORM_LINES_PER_SECOND, STORM_SECONDS = 10_000, 10
+PIPE_BYTES = 1 << 20
+F_SETPIPE_SZ = 1031
+FAULT = "NVRM: Xid (PCI:0000:{:02x}:00): 79, pid=1, name=bench, GPU has fallen off the bus."
+# What others declare or were seen to use, in MiB; see docs/agent.md for where these are from.
+OTHERS_RSS_MIB = {
+    "dcgm-exporter, median seen": 484,
+    "gpud, requested": 256,
+    "node-problem-detector, kernel monitor only": 43,
+    "EKS node monitoring agent, requested": 30,
+}
+
+
+class Device:
+    """What the agent takes for /dev/kmsg."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # so that it can be opened for writing at all
+        self._writer = os.open(path, os.O_WRONLY)
+        fcntl.fcntl(self._writer, fcntl.F_SETFL, fcntl.fcntl(self._writer, fcntl.F_GETFL) | os.O_DIRECT)
+        fcntl.fcntl(self._writer, F_SETPIPE_SZ, PIPE_BYTES)
+        self._sequence = 0
+
+    def says(self, text: str) -> None:
+        """One record of the kernel's own."""
+        self._sequence += 1
+        os.write(self._writer, f"3,{self._sequence},1,-;{text}\n".encode())
+
+    def close(self) -> None:
+        """Both ends."""
+        os.close(self._writer)
+        os.close(self._reader)
+
+
+def measure_agent(idle_seconds: float) -> dict[str, float]:
+    """All figures, each with its unit in its name."""
+    return {**_footprint(idle_seconds), **_to_finding(), **_to_wire(""), **_loaded(), **_storm()}
+
+
+@contextmanager
+def _agent(checks: tuple[str, ...]) -> Iterator[tuple[psutil.Process, Device, FakeEventBridge]]:
+    bus = FakeEventBridge()
+    bus.start()
+    with _device() as (device, path), tempfile.TemporaryDirectory() as directory:
+        node = NodeFolder(Path(directory), bus.url)
+        told = {"checks": list(checks), "kernel_log": [{"kind": "kmsg", "path": str(path)}]}
+        node.config_file.write_text(toml({**node.config(), **told}))
+        command = [sys.executable, "-m", "nodeheal.agent.main", "watch"]
+        agent = subprocess.Popen(command, env={**os.environ, **node.environment()}, stderr=subprocess.DEVNULL)
+        try:
+            eventually(lambda: bus.details("Node Booted"))
+            yield psutil.Process(agent.pid), device, bus
+        finally:
+            agent.terminate()
+            agent.wait()
+            bus.stop()
+
+
+@contextmanager
+def _device() -> Iterator[tuple[Device, Path]]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        path = Path(directory) / "kmsg"
+        device = Device(path)
+        yield device, path
+        device.close()
+
+
+def _footprint(idle_seconds: float) -> dict[str, float]:
+    with _agent(tuple(check.name for check in CHECKS)) as (agent, _, _bus):
+        time.sleep(SETTLE_SECONDS)
+        helpers = agent.children(recursive=True)
+        before = _cpu_seconds([agent, *helpers])
+        time.sleep(idle_seconds)
+        busy = _cpu_seconds([agent, *helpers]) - before
+        own = agent.memory_info().rss
+        # The helpers are forks: what they share with the agent is there once.
+        more = sum(helper.memory_full_info().uss for helper in helpers)
+        return {
+            "rss_mib": round((own + more) / 2**20, 1),
+            "rss_of_the_agent_alone_mib": round(own / 2**20, 1),
+            "idle_cpu_percent": round(100 * busy / idle_seconds, 3),
+            "idle_measured_s": idle_seconds,
+        }
+
+
+def _cpu_seconds(processes: list[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:4]) for process in processes)
+
+
+def _to_finding() -> dict[str, float]:
+    """From a line to the finding, within one process: poll, read, parse."""
+    with _device() as (device, path):
+        check = KernelLogCheck([KernelLog("kmsg", str(path))], IDENTITY, "boot-1", Clock(), {})
+        news = select.poll()
+        news.register(check.descriptors()[0], select.POLLIN)
+        took = []
+        for number in range(FAULTS):
+            written = time.perf_counter()
+            device.says(FAULT.format(number))
+            while not check.poll():
+                news.poll()
+            took.append(1000 * (time.perf_counter() - written))
+        check.close()
+    return _spread("finding", took)
+
+
+def _to_wire(prefix: str) -> dict[str, float]:
+    """From a line to its acceptance by the bus, by way of the disk."""
+    with _agent(()) as (_, device, bus):
+        time.sleep(1.0)
+        took = []
+        for number in range(FAULTS):
+            accepted = len(bus.accepted)
+            written = time.perf_counter()
+            device.says(FAULT.format(number))
+            while len(bus.accepted) == accepted:
+                time.sleep(0.0005)
+            took.append(1000 * (time.perf_counter() - written))
+            time.sleep(0.02)
+    return _spread(f"{prefix}latency", took)
+
+
+def _loaded() -> dict[str, float]:
+    """The same while every core computes."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        return _to_wire("loaded_")
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def _storm() -> dict[str, float]:
+    """The same fault again and again, and ordinary lines; whether each fault was counted."""
+    with _agent(()) as (agent, device, bus):
+        time.sleep(1.0)
+        same = _pour(agent, device, FAULT.format(1))
+        time.sleep(WINDOW_SECONDS + 5.0)  # what was folded is told when its minute is over
+        counted = sum(detail["count"] for detail in bus.details())
+    with _agent(()) as (agent, device, _):
+        time.sleep(1.0)
+        ordinary = _pour(agent, device, "docker0: port 3(veth1f2e3d4) entered forwarding state")
+    return {
+        "storm_of_faults_cpu_percent": same,
+        "storm_of_ordinary_lines_cpu_percent": ordinary,
+        "storm_lines_missed": STORM_LINES_PER_SECOND * STORM_SECONDS - counted,
+    }
+
+
+def _pour(agent: psutil.Process, device: Device, text: str) -> float:
+    """Percent of a core that the agent takes while it is told this."""
+    before, began, said = _cpu_seconds([agent]), time.monotonic(), 0
+    while said < STORM_LINES_PER_SECOND * STORM_SECONDS:
+        due = int((time.monotonic() - began) * STORM_LINES_PER_SECOND)
+        for _ in range(min(due, STORM_LINES_PER_SECOND * STORM_SECONDS) - said):
+            device.says(text)
+            said += 1
+        time.sleep(0.001)
+    seconds = time.monotonic() - began
+    return round(100 * (_cpu_seconds([agent]) - before) / seconds, 1)
+
+
+def _spread(name: str, took_ms: list[float]) -> dict[str, float]:
+    hundredths = statistics.quantiles(took_ms, n=100, method="inclusive")
+    return {f"{name}_p50_ms": round(hundredths[49], 2), f"{name}_p99_ms": round(hundredths[98], 2)}

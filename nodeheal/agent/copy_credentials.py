@@ -1,0 +1,72 @@
+"""`nodeheal-agent copy-credentials`: root hands what the SSM agent rotates to the agent's user. ADR 20 says why.
+
+Only the keys of the profile `default` are copied: an administrator may keep keys of his own in the same file.
+"""
+
+import argparse
+import logging
+import os
+import pwd
+from pathlib import Path
+
+from nodeheal.agent.credentials import BadProfile, read_profile
+from nodeheal.agent.sigv4 import Credentials
+
+SOURCE = Path("/root/.aws/credentials")
+EXIT_DONE = 0
+EXIT_NOT_COPIED = 1
+MODE = 0o400
+
+logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """From where, to where, for whom."""
+    parser.add_argument("--source", type=Path, default=SOURCE, help=f"default: {SOURCE}")
+    parser.add_argument("--to", type=Path, required=True, help="the copy; nothing but the keys of the default profile")
+    parser.add_argument("--owner", required=True, help="the only user who may read it")
+
+
+def carry_out(arguments: argparse.Namespace) -> int:
+    """Copy them; the exit code."""
+    return copy_credentials(arguments.source, arguments.to, arguments.owner)
+
+
+def copy_credentials(source: Path, to: Path, owner: str) -> int:
+    """Make `to` say what `source` says, readable by its owner alone; the exit code. No source: no copy either."""
+    try:
+        user = pwd.getpwnam(owner)
+    except KeyError:
+        logger.error("no credentials are copied", extra={"why": f"there is no user {owner!r}"})
+        return EXIT_NOT_COPIED
+    try:
+        found = read_profile(source)
+    except FileNotFoundError:
+        to.unlink(missing_ok=True)  # what it held is over; on EC2 there never was any
+        logger.info("no credentials to copy; the agent asks the instance metadata", extra={"source": source})
+        return EXIT_DONE
+    except BadProfile as error:
+        logger.error("no credentials are copied; the last ones stay", extra={"why": error})
+        return EXIT_NOT_COPIED
+    _replace(to, _profile(found), user.pw_uid, user.pw_gid)
+    logger.info("credentials copied", extra={"source": source, "to": to, "owner": owner})
+    return EXIT_DONE
+
+
+def _replace(to: Path, text: str, uid: int, gid: int) -> None:
+    """Whole or not at all, and never readable by anybody else."""
+    to.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    fresh = to.with_name(f".{to.name}.new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        os.fchown(descriptor, uid, gid)
+    fresh.replace(to)
+
+
+def _profile(found: Credentials) -> str:
+    lines = ["[default]", f"aws_access_key_id = {found.access_key}", f"aws_secret_access_key = {found.secret_key}"]
+    if found.token:
+        lines.append(f"aws_session_token = {found.token}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,27 @@
+"""Root's orders work in a folder that is the agent's user's: what they leave there must be his to write."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = 0
+
+
+@contextmanager
+def as_owner_of(folder: Path) -> Iterator[None]:
+    """Open and make files as the folder's owner does, where this process is root: his, and nowhere he could not.
+
+    For the whole process, so not beside other threads. A folder that is not there yet has no owner.
+    """
+    if os.geteuid() != ROOT or not folder.exists():
+        yield
+        return
+    owner, group = folder.stat().st_uid, os.getegid()
+    os.setegid(folder.stat().st_gid)
+    os.seteuid(owner)
+    try:
+        yield
+    finally:
+        os.seteuid(ROOT)
+        os.setegid(group)

@@ -1,0 +1,342 @@
+"""The install document's script, run with sh against a folder that stands for the node's root. Nothing is fetched."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nodeheal import __version__
+from nodeheal.agent.units import NAMES
+from sandbox.toml import toml
+from tests.unit.agent.fakes import NodeFolder
+
+REPOSITORY = Path(__file__).parents[3]
+DOCUMENT = REPOSITORY / "packaging" / "ssm" / "install-agent.json"
+FROM_THE_SYSTEM = (
+    *("sh", "base64", "cat", "chmod", "cp", "date", "find", "grep", "gzip", "ln", "mkdir", "mv", "readlink", "rm"),
+    *("rmdir", "sed", "sleep", "tar", "uname"),
+)
+# What the stubs do to a root that the tests look at. The wheel "crashes" is one whose agent ends at once.
+STUBS = {
+    "id": '[ "$1" = -u ] && echo "${FAKE_UID:-0}" || grep -qx "$1" "$ROOT/users"',
+    "useradd": 'for name; do :; done; echo "$name" >> "$ROOT/users"; echo "$@" >> "$ROOT/useradd.log"',
+    "userdel": 'sed -i "/^$1\\$/d" "$ROOT/users"',
+    "groupdel": "exit 6",
+    "chown": 'echo "$@" >> "$ROOT/chown.log"',
+    "journalctl": "echo the last words",
+    "systemctl": """
+        echo "$@" >> "$ROOT/systemctl.log"
+        case "$1" in
+          show) grep -q crashes "$ROOT/opt/nodeheal/current/package" && echo NRestarts=3 || echo NRestarts=0 ;;
+          is-active) echo active ;;
+        esac""",
+    "dnf": '[ -e "$ROOT/amazon-linux" ] && cp "$ROOT/python-stub" "$ROOT/tools/python3.11"',
+    "curl": '[ -e "$ROOT/has-network" ] && tar -cz -C "$ROOT/uv-release" .',
+}
+PYTHON = """#!/bin/sh
+case "$1 $2" in
+  "-m venv")
+    mkdir -p "$3/bin"
+    cp "$0" "$3/bin/python"
+    cp "$ROOT/agent-stub" "$3/bin/nodeheal-agent" ;;
+  "-m pip")
+    for package; do :; done
+    [ "$package" != no-such-package ] && echo "$package" > "${0%/bin/python}/package" ;;
+esac
+"""
+AGENT = f"""#!/bin/sh
+[ "$1" = --version ] || exec {sys.executable} -m nodeheal.agent.main "$@"
+echo "nodeheal-agent of $(cat "$ROOT/opt/nodeheal/current/package")"
+"""
+UV = """#!/bin/sh
+[ "$5" = --install-dir ] && mkdir -p "$6/cpython/bin" && cp "$ROOT/python-stub" "$6/cpython/bin/python3"
+"""
+SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@dataclass
+class Machine:
+    """A node's root, and what a test may put there."""
+
+    root: Path
+    config: dict[str, object]
+
+    def __post_init__(self) -> None:
+        self.tools = self.root / "tools"
+        self.tools.mkdir(parents=True)
+        for name in FROM_THE_SYSTEM:
+            (self.tools / name).symlink_to(str(shutil.which(name)))
+        for name, text in STUBS.items():
+            _script(self.tools / name, f"#!/bin/sh\n{text}\n")
+        _script(self.root / "python-stub", PYTHON)
+        _script(self.root / "agent-stub", AGENT)
+        _script(self.root / "uv-release" / f"uv-{os.uname().machine}-unknown-linux-musl" / "uv", UV)
+        (self.root / "users").touch()
+
+    def has_python(self) -> None:
+        shutil.copy(self.root / "python-stub", self.tools / "python3.11")
+
+    def run(
+        self, action: str = "install", package: str = "nodeheal-1", config: str | None = None, **environment: str
+    ) -> "subprocess.CompletedProcess[str]":
+        """As the SSM agent does. No config: the node's own."""
+        document = json.loads(DOCUMENT.read_text())
+        script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
+        given = toml(self.config) if config is None else config
+        values = {"Action": action, "Package": package, "Config": base64.b64encode(given.encode()).decode()}
+        assert sorted(document["parameters"]) == sorted(values)
+        for name, value in values.items():
+            script = script.replace("{{ " + name + " }}", value)
+        return subprocess.run(
+            ["sh", "-c", script],
+            env={
+                "PATH": str(self.tools),
+                "ROOT": str(self.root),
+                "NODEHEAL_INSTALL_ROOT": str(self.root),
+                "NODEHEAL_SETTLE_SECONDS": "0",
+                "PYTHONPATH": str(REPOSITORY),
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    @property
+    def base(self) -> Path:
+        return self.root / "opt" / "nodeheal"
+
+    @property
+    def runs(self) -> str:
+        """What was installed, where the units find it."""
+        assert (self.base / "bin" / "nodeheal-agent").exists()
+        return (self.base / "current" / "package").read_text().strip()
+
+    @property
+    def settings(self) -> Path:
+        return self.root / "etc" / "nodeheal"
+
+    def log(self, tool: str) -> list[str]:
+        return (self.root / f"{tool}.log").read_text().splitlines()
+
+    @property
+    def left(self) -> list[str]:
+        """Everything of ours that is on the node."""
+        places = ("opt", "etc", "var", "run")
+        return [str(path) for place in places for path in (self.root / place).rglob("*nodeheal*")]
+
+
+def _script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, node: NodeFolder) -> Machine:
+    it = Machine(tmp_path / "root", node.config())
+    it.has_python()
+    return it
+
+
+def test_a_node_gets_the_agent_its_units_its_user_and_its_configuration(machine: Machine) -> None:
+    ended = machine.run()
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == "nodeheal-agent of nodeheal-1: active"
+    assert {path.name for path in (machine.root / "etc/systemd/system").iterdir()} == set(NAMES)
+    assert (machine.root / "users").read_text() == "nodeheal\n"
+    assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
+    assert [path.name for path in machine.settings.iterdir()] == ["agent.toml"]
+    assert "enable -q nodeheal-agent.service nodeheal-credentials.path" in machine.log("systemctl")
+
+
+def test_the_agents_user_may_read_the_configuration_and_write_its_state_and_nothing_else(machine: Machine) -> None:
+    machine.run()
+
+    modes = {
+        path: (machine.root / path).stat().st_mode & 0o777
+        for path in ("etc/nodeheal/agent.toml", "var/lib/nodeheal", "var/lib/nodeheal-orders")
+    }
+    assert modes == {"etc/nodeheal/agent.toml": 0o640, "var/lib/nodeheal": 0o700, "var/lib/nodeheal-orders": 0o700}
+    given = [line.replace(str(machine.root), "") for line in machine.log("chown")]
+    assert given == ["nodeheal:nodeheal /var/lib/nodeheal", "root:nodeheal /etc/nodeheal/.agent.toml.new"]
+
+
+def test_repeated_it_upgrades_and_keeps_what_is_there(machine: Machine) -> None:
+    machine.run()
+
+    ended = machine.run(package="nodeheal-2", config="")
+
+    assert ended.returncode == 0, ended.stderr
+    assert machine.runs == "nodeheal-2"
+    assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
+    assert len(list((machine.base / "versions").iterdir())) == 1
+    assert len(machine.log("useradd")) == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "config", "why"),
+    [
+        ("no-such-package", "", ""),
+        ("nodeheal-2", "node = 1", "unknown key 'node'"),
+        ("crashes", "", "the one before runs again"),
+    ],
+)
+def test_an_upgrade_that_fails_leaves_the_old_agent_running(
+    machine: Machine, package: str, config: str, why: str
+) -> None:
+    machine.run()
+
+    ended = machine.run(package=package, config=config)
+
+    assert ended.returncode != 0
+    assert why in ended.stderr
+    assert machine.runs == "nodeheal-1"
+    assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
+    assert len(list((machine.base / "versions").iterdir())) == 1
+    restarted = [line for line in machine.log("systemctl") if line == "restart nodeheal-agent.service"]
+    assert len(restarted) == (3 if package == "crashes" else 1)
+
+
+def test_an_upgrade_that_crashes_with_a_new_configuration_goes_back_to_the_old_one(machine: Machine) -> None:
+    machine.run()
+
+    machine.run(package="crashes", config=toml({**machine.config, "pool": "b200"}))
+
+    assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
+
+
+def test_what_an_install_that_was_killed_has_left_is_gone_after_the_next(machine: Machine) -> None:
+    machine.run()
+    (machine.base / "versions" / "1-1" / "bin").mkdir(parents=True)
+    (machine.base / ".current.new").symlink_to("versions/1-1")
+    (machine.settings / ".agent.toml.new").write_text("half")
+    (machine.settings / ".agent.toml.old").write_text("old")
+
+    ended = machine.run(package="nodeheal-2", config="")
+
+    assert ended.returncode == 0, ended.stderr
+    assert machine.runs == "nodeheal-2"
+    assert len(list((machine.base / "versions").iterdir())) == 1
+    assert [path.name for path in machine.settings.iterdir()] == ["agent.toml"]
+
+
+def test_the_first_install_needs_a_configuration(machine: Machine) -> None:
+    ended = machine.run(config="")
+
+    assert ended.returncode == 1
+    assert "/etc/nodeheal/agent.toml: give Config" in ended.stderr
+    assert not (machine.root / "etc/systemd").exists()
+
+
+def test_a_first_agent_that_does_not_stay_up_is_told_with_its_last_words(machine: Machine) -> None:
+    ended = machine.run(package="crashes")
+
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-2:] == [
+        "the last words",
+        "nodeheal: the agent does not stay up; its last words are above",
+    ]
+
+
+def test_amazon_linux_brings_a_python_that_is_new_enough(machine: Machine) -> None:
+    (machine.tools / "python3.11").unlink()
+    (machine.root / "amazon-linux").touch()
+
+    ended = machine.run()
+
+    assert ended.returncode == 0, ended.stderr
+    assert not (machine.base / "python").exists()
+
+
+def test_a_node_without_any_gets_a_python_of_our_own(machine: Machine) -> None:
+    (machine.tools / "python3.11").unlink()
+    (machine.root / "has-network").touch()
+
+    first, second = machine.run(), machine.run(package="nodeheal-2")
+
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr
+    assert "fetching one of our own" in first.stdout
+    assert "fetching" not in second.stdout
+    assert (machine.runs, (machine.base / "uv").exists()) == ("nodeheal-2", False)
+
+
+def test_a_python_that_cannot_be_fetched_is_told(machine: Machine) -> None:
+    (machine.tools / "python3.11").unlink()
+
+    ended = machine.run()
+
+    assert ended.returncode == 1
+    assert re.search(r"uv \S+ for \S+ cannot be fetched from github\.com", ended.stderr)
+
+
+def test_removed_it_leaves_nothing(machine: Machine) -> None:
+    (machine.root / "has-network").touch()
+    (machine.tools / "python3.11").unlink()
+    machine.run()
+    for left in ("run/nodeheal/checkpoint", "run/nodeheal-agent", "etc/systemd/system/nodeheal-agent.service.d"):
+        (machine.root / left).mkdir(parents=True)
+
+    ended = machine.run("remove", config="")
+
+    assert ended.returncode == 0, ended.stderr
+    assert machine.left == []
+    assert (machine.root / "users").read_text() == ""
+    assert "disable --now nodeheal-agent.service nodeheal-credentials.path" in machine.log("systemctl")
+
+
+def test_removing_what_is_not_there_is_no_failure(machine: Machine) -> None:
+    first, second = machine.run("remove", config=""), machine.run("remove", config="")
+
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr
+
+
+def test_a_folder_that_was_made_by_hand_is_not_replaced(machine: Machine) -> None:
+    (machine.base / "bin").mkdir(parents=True)
+
+    ended = machine.run()
+
+    assert ended.returncode == 1
+    assert "made by hand" in ended.stderr
+
+
+def test_only_root_installs(machine: Machine) -> None:
+    ended = machine.run(FAKE_UID="1000")
+
+    assert (ended.returncode, ended.stderr) == (1, "nodeheal: needs root\n")
+
+
+def test_the_agent_of_this_version_is_what_is_installed_unless_another_is_named() -> None:
+    parameters = json.loads(DOCUMENT.read_text())["parameters"]
+
+    assert parameters["Package"]["default"] == f"nodeheal[agent]=={__version__}"
+    assert re.search(parameters["Package"]["allowedPattern"], parameters["Package"]["default"])
+    assert not re.search(parameters["Package"]["allowedPattern"], "--index-url=https://example.org")
+
+
+def test_the_uv_that_is_fetched_is_the_one_that_we_use() -> None:
+    pinned = re.search(r"^uv==(\S+)", (REPOSITORY / "requirements-dev.txt").read_text(), re.MULTILINE)
+
+    assert pinned is not None
+    assert f"uv_version='{pinned[1]}'" in json.loads(DOCUMENT.read_text())["mainSteps"][0]["inputs"]["runCommand"]
+
+
+@pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck")
+@pytest.mark.parametrize("name", sorted(path.stem for path in DOCUMENT.parent.iterdir()))
+def test_shellcheck_has_nothing_to_say_against_the_script(name: str, tmp_path: Path) -> None:
+    document = json.loads((DOCUMENT.parent / f"{name}.json").read_text())
+    script = tmp_path / "script.sh"
+    script.write_text("\n".join(document["mainSteps"][0]["inputs"]["runCommand"]) + "\n")
+
+    checked = subprocess.run([str(SHELLCHECK), str(script)], capture_output=True, text=True, timeout=60, check=False)
+
+    assert checked.stdout == ""
