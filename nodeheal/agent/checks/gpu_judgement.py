@@ -14,6 +14,7 @@ from nodeheal.contract.evidence.tool_report import Fault
 
 # What comes and goes with the load must have lasted so long.
 LASTING_SECONDS = 60.0
+_PASSING = ("THERMAL_SLOWDOWN", "POWER_BRAKE")  # of what the driver says outright
 LOW_CLOCK = 0.5  # of the highest
 # NVML's clock event reasons that explain low clocks: at rest, power cap, slowdowns, sync boost, heat, power brake.
 # A clock that somebody has locked (0x2) is no explanation.
@@ -32,11 +33,14 @@ class Judgement:
 def judge(readings: Sequence[GpuReading], state: State, now: float) -> Judgement:
     """All of it. `now`: monotonic seconds, which go on through restarts of the agent as the state does."""
     answering = [reading for reading in readings if not reading.error]
-    lasting, since = _lasting([one for reading in answering for one in _passing(reading)], state, now)
-    links, kept = judge_links(answering, state, now)
     told = [answer for reading in readings for answer in _told(reading)]
     doubt = next((answer.text for answer in told if isinstance(answer, nvidia_smi_fields.Doubt)), "")
-    outright = [answer for answer in told if isinstance(answer, Problem)]
+    shown = [answer for answer in told if isinstance(answer, Problem)]
+    outright = [one for one in shown if one.finding.code not in _PASSING]
+    passing = [one for one in shown if one.finding.code in _PASSING]
+    passing += [one for reading in answering for one in _passing(reading)]
+    lasting, since = _lasting(passing, state, now)
+    links, kept = judge_links(answering, state, now)
     return Judgement((*outright, *lasting, *links), doubt, {**kept, "since": since})
 
 

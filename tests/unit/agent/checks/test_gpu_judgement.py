@@ -56,6 +56,8 @@ SLOW = {
     "PCIE_WIDTH_REDUCED": replace(HEALTHY, pcie_width=8),
     "PCIE_GENERATION_REDUCED": replace(HEALTHY, pcie_generation=1),
     "CLOCKS_LOW": replace(HEALTHY, clock_mhz=345),
+    "THERMAL_SLOWDOWN": replace(HEALTHY, health={"clocks_event_reasons.active": "0x40"}),
+    "POWER_BRAKE": replace(HEALTHY, health={"clocks_event_reasons.active": "0x80"}),
 }
 
 

@@ -41,7 +41,9 @@ def gpus(library: Path, tmp_path: Path) -> FakeGpus:
 
 
 @contextmanager
-def stream(gpus: FakeGpus, count: int = 9, seconds: float = 0.05, *more: str) -> "Iterator[Iterator[dict[str, Any]]]":
+def stream(
+    gpus: FakeGpus, count: int | str = 9, seconds: float = 0.05, *more: str
+) -> "Iterator[Iterator[dict[str, Any]]]":
     """The looks of a process that has been started on these GPUs."""
     command = [sys.executable, "-m", "tests.fakes.nvml.looks", str(count), str(seconds), *more]
     process = subprocess.Popen(
@@ -102,7 +104,7 @@ def test_healthy_gpus_have_no_problem_and_are_measured(gpus: FakeGpus) -> None:
     ],
 )
 def test_what_the_driver_says_of_one_gpu_is_told_of_that_one(gpus: FakeGpus, said: dict[str, int], code: str) -> None:
-    before = json.dumps({"known": [FIRST, SECOND]})
+    before = json.dumps({"known": [FIRST, SECOND], "since": {f"{code} {SECOND}": 0.0}})
 
     assert found(look(gpus.set(**said), before)) == [(code, SECOND)]
 
@@ -149,6 +151,20 @@ def test_an_xid_is_told_at_once_with_how_often_it_came(gpus: FakeGpus) -> None:
     assert {one["finding"]["family"] for one in seen["happened"]} == {"xid"}
 
 
+def test_a_storm_of_events_is_a_few_looks_and_each_event_is_counted(gpus: FakeGpus) -> None:
+    with stream(gpus, 99, LONG) as looks:
+        next(looks)
+
+        gpus.events += [f"event {number} 0 {XID} 94" for number in range(1, 400)]
+        gpus.tell(1, XID, 79)
+
+        seen = [next(looks)]
+        while ("79", SECOND) not in found(seen[-1], "happened"):
+            seen.append(next(looks))
+    assert sum(one["count"] for look in seen for one in look["happened"]) == 400
+    assert len(seen) <= 5
+
+
 def test_where_the_kernel_log_tells_xids_they_are_not_told_twice_but_call_for_a_look(
     gpus: FakeGpus, tmp_path: Path
 ) -> None:
@@ -173,7 +189,7 @@ def test_a_double_bit_error_calls_for_a_look(gpus: FakeGpus) -> None:
     assert (found(seen), seen["happened"]) == ([("ECC_UNCORRECTED_VOLATILE", SECOND)], [])
 
 
-@pytest.mark.parametrize("said", [{"wait": 15}, {"gpu0_events": 0, "gpu1_events": 0}])
+@pytest.mark.parametrize("said", [{"wait": 15}, {"wait": 10}, {"gpu0_events": 0, "gpu1_events": 0}])
 def test_looks_go_on_at_their_own_pace_where_no_event_can_be_heard(gpus: FakeGpus, said: dict[str, int]) -> None:
     with stream(gpus.set(**said), 4, 0.3) as looks:
         _, *at = [seen["state"]["links_read_at"] for seen in looks]
@@ -207,7 +223,7 @@ def test_a_driver_without_any_gpu_is_told(gpus: FakeGpus) -> None:
 def test_what_an_older_driver_does_not_know_is_no_problem(old_library: Path, tmp_path: Path) -> None:
     gpus = FakeGpus(old_library, tmp_path / "gpus").set(gpus=2, gpu0_clock_reasons=0x40, gpu0_links=12)
 
-    seen = look(gpus)
+    seen = look(gpus, json.dumps({"since": {f"THERMAL_SLOWDOWN {FIRST}": 0.0}}))
 
     assert (found(seen), seen["unclear"]) == ([("THERMAL_SLOWDOWN", FIRST)], "")
     assert seen["gauges"]["gpu1_temperature_celsius"] == 45
@@ -253,6 +269,17 @@ def test_links_are_not_judged_on_a_gpu_cut_into_instances(gpus: FakeGpus) -> Non
     up = json.dumps({"links_up": {FIRST: [0, 1]}})
 
     assert look(gpus.set(gpu0_links=2, gpu0_link__1=0, gpu0_mig=1), up)["problems"] == []
+
+
+def test_a_library_that_hangs_is_a_finding_and_holds_nobody(gpus: FakeGpus) -> None:
+    with stream(gpus, "probed", 1.0) as answers:
+        first = next(answers)
+
+        gpus.set(hang=1)
+
+        hung = next(answer for answer in answers if answer["hung"])
+    assert first["look"]["summary"] == "2 GPUs"
+    assert (hung["look"], gpu_state.CHECK.hang and gpu_state.CHECK.hang.code) == (None, "NVML_HANG")
 
 
 @pytest.mark.parametrize("gpus_there", [0, 1])
