@@ -14,6 +14,7 @@ from nodeheal.agent.bus import EventBus, endpoint
 from nodeheal.agent.checkpoint import CheckpointOrder, ask_for_checkpoint
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig, ConfigError
+from nodeheal.agent.connect import fallback, pulse
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.diagnose import CHECKS, DiagnoseOrder, diagnose
 from nodeheal.agent.diagnostics.dcgm import DEADLINE_SECONDS
@@ -22,7 +23,6 @@ from nodeheal.agent.inject import InjectOrder, inject
 from nodeheal.agent.inject_dcgm import DcgmOrder, inject_dcgm
 from nodeheal.agent.log import log_to_stderr
 from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
-from nodeheal.agent.pulse import pulse
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.vocabulary import Check
@@ -55,7 +55,8 @@ def _run(config: AgentConfig, arguments: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     spool = _spool(config)
-    agent = Agent(config, spool, Sender(spool, _bus(config, clock), clock), clock)
+    sender = Sender(spool, _bus(config, clock), clock, fallback(config, clock), config.fallback_seconds)
+    agent = Agent(config, spool, sender, clock)
     signs_of_life = pulse(config, clock, instead=agent.say_alive)
     signs_of_life.start()
     agent.run(stop)
