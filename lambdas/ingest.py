@@ -2,7 +2,7 @@
 
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, Json, ValidationError
 
 from lambdas.composition import Event, emit, explain, logger, policy, ports, quarantine
 from nodeheal.contract import names
@@ -22,6 +22,24 @@ class Envelope(BaseModel):
     detail: HealthEvent
 
 
+class Posted(BaseModel):
+    """SNS's wrapping: an event that a node has published because the bus took none."""
+
+    topic: str = Field(alias="TopicArn", pattern=rf":{names.FALLBACK_TOPIC}$")
+    detail: Json[HealthEvent] = Field(alias="Message")
+
+    @property
+    def source(self) -> str:
+        """Whoever may publish there is a node, whatever it calls itself."""
+        return names.AGENT_SOURCE
+
+
+class Wrapping(BaseModel):
+    """What tells the two apart: SNS writes a topic outside of what it was given, and EventBridge none."""
+
+    topic: str = Field(default="", alias="TopicArn")
+
+
 def handler(event: Event, context: object) -> Event:
     """What cannot be read goes to quarantine with its reason; what cannot be stored now comes back later."""
     processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
@@ -31,7 +49,8 @@ def handler(event: Event, context: object) -> Event:
 
 def _take(record: SQSRecord) -> None:
     try:
-        envelope = Envelope.model_validate_json(record.body)
+        wrapping = Posted if Wrapping.model_validate_json(record.body).topic else Envelope
+        envelope = wrapping.model_validate_json(record.body)
         health_event = envelope.detail
         if health_event.code == names.OPERATOR_REQUEST and envelope.source != names.OPERATOR_SOURCE:
             raise Impostor(f"{health_event.node_id} speaks as an operator from {envelope.source}")

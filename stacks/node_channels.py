@@ -5,6 +5,9 @@ from typing import Required, TypedDict
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from nodeheal.contract import names
@@ -30,7 +33,12 @@ BEAT = Permission(
         "Null": {"dynamodb:LeadingKeys": "false"},
     },
 )
-NODE_PERMISSIONS = (REPORT, BEAT)
+GO_AROUND = Permission(
+    "tell what is grave by way of SNS while the bus takes nothing; ingest reads it as an agent's",
+    ("sns:Publish",),
+    ("{fallback}",),
+)
+NODE_PERMISSIONS = (REPORT, BEAT, GO_AROUND)
 
 
 def heartbeats_table(scope: Construct, settings: Settings) -> dynamodb.Table:
@@ -48,6 +56,16 @@ def heartbeats_table(scope: Construct, settings: Settings) -> dynamodb.Table:
     )
     accept(table, "AwsSolutions-DDB3", "signs of life of yesterday are worth nothing; those of today are given again")
     return table
+
+
+def fallback_topic(scope: Construct, queue: sqs.Queue, dead: sqs.Queue) -> sns.Topic:
+    """The way around the bus, straight into ingest's queue: what a node tells there is acted on, and pages as ever.
+
+    Wrapped by SNS, which says where it comes from: raw, a node could write an envelope of EventBridge's.
+    """
+    topic = sns.Topic(scope, "FallbackTopic", topic_name=names.FALLBACK_TOPIC, enforce_ssl=True)
+    topic.add_subscription(subscriptions.SqsSubscription(queue, raw_message_delivery=False, dead_letter_queue=dead))
+    return topic
 
 
 class _Capacity(TypedDict, total=False):

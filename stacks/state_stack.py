@@ -16,7 +16,7 @@ from nodeheal.contract import names
 from stacks.alarms import ALARM_PREFIX
 from stacks.functions import FUNCTIONS
 from stacks.nag import accept
-from stacks.node_channels import heartbeats_table, node_role
+from stacks.node_channels import fallback_topic, heartbeats_table, node_role
 from stacks.policy_store import VALIDATOR, PolicyStore
 from stacks.settings import Settings
 from stacks.stages import stack_options
@@ -47,7 +47,12 @@ class StateStack(cdk.Stack):
         self._route_health_events()
         self._approval_key(settings)
         self.heartbeats = heartbeats_table(self, settings)
-        places = {"bus": self.bus.event_bus_arn, "heartbeats": self.heartbeats.table_arn}
+        fallback = fallback_topic(self, self.event_queue, self.event_dlq)
+        places = {
+            "bus": self.bus.event_bus_arn,
+            "heartbeats": self.heartbeats.table_arn,
+            "fallback": fallback.topic_arn,
+        }
         self.node_role = node_role(self, places, settings)
         validator = next(function for function in FUNCTIONS if function.stem == VALIDATOR)
         self.policy = PolicyStore(self, validator.deployed_name, settings)

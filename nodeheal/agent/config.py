@@ -55,6 +55,7 @@ class AgentConfig:
     orders_dir: str = "/var/lib/nodeheal-orders"  # root's alone: the agent's user could lead root astray in its own
     checkpoint_dir: str = "/run/nodeheal/checkpoint"  # tasks that take part see it too; gone with the boot
     heartbeat_seconds: float = 60.0
+    fallback_seconds: float = 120.0  # the bus has taken nothing for so long: what is grave goes by way of SNS as well
     address: str | None = None
     accelerators: int | None = None
     drills: bool = False  # take injected faults, which carry names.DRILL_MARK, for real ones
@@ -146,6 +147,8 @@ def _value(key: str, value: object) -> object:
         return _checked(key, value, isinstance(value, bool), "true or false")
     if key == "heartbeat_seconds":
         return _checked(key, value, _is_number(value) and 0 < float(value) <= 3600, "seconds, over 0, at most 3600")  # type: ignore[arg-type]
+    if key == "fallback_seconds":
+        return _checked(key, value, _is_number(value) and 0 < float(value) <= 86_400, "seconds, over 0, at most 86400")  # type: ignore[arg-type]
     if key == "accelerators":
         return _checked(key, value, _is_count(value, 0), "a whole number, 0 or more")
     if key == "spool_mib":

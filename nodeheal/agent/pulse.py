@@ -7,11 +7,7 @@ import threading
 from collections.abc import Callable
 
 from nodeheal.agent.beat import Beat, HeartbeatItem, NotBeaten
-from nodeheal.agent.caller import Caller
 from nodeheal.agent.clock import Clock
-from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.signed_post import SignedPost, endpoint
 
 BACKOFF_FIRST_SECONDS = 1.0
 # A table that cannot be reached for so long may never be: a network that lets only the bus through.
@@ -90,11 +86,3 @@ class Pulse(threading.Thread):
     def _soon(self) -> float:
         """Never later than was said, and never in step with others."""
         return self._every * random.uniform(_EARLIEST, 1.0)
-
-
-def pulse(config: AgentConfig, clock: Clock, instead: Callable[[], None]) -> Pulse:
-    """This node's pulse, with connections of its own."""
-    credentials = CredentialChain(clock)
-    sts = SignedPost("sts", config.region, endpoint("sts", config.region), credentials, clock)
-    table = SignedPost("dynamodb", config.region, endpoint("dynamodb", config.region), credentials, clock)
-    return Pulse(HeartbeatItem(table, Caller(sts)), config.boot_id(), config.heartbeat_seconds, clock, instead)

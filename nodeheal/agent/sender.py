@@ -1,11 +1,13 @@
 """Carries events from the spool to the bus, for as long as it takes."""
 
 import logging
+import math
 import random
 import threading
 
 from nodeheal.agent.bus import ENTRIES_A_CALL, BusUnavailable, EventBus, batch
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.fallback import Fallback
 from nodeheal.agent.spool import Spool
 
 BACKOFF_FIRST_SECONDS = 0.25
@@ -20,14 +22,24 @@ logger = logging.getLogger(__name__)
 class Sender(threading.Thread):
     """Delivers every event at least once, oldest first, and forgets none that was not accepted or refused for good."""
 
-    def __init__(self, spool: Spool, bus: EventBus, clock: Clock) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        bus: EventBus,
+        clock: Clock,
+        fallback: Fallback | None = None,
+        fallback_seconds: float = math.inf,
+    ) -> None:
         super().__init__(name="sender", daemon=True)
         self._spool = spool
         self._bus = bus
         self._clock = clock
         self._news = threading.Event()
         self._stopping = threading.Event()
+        self._fallback = fallback
+        self._fallback_seconds = fallback_seconds
         self._failures = 0
+        self._failing_since: float | None = None
         self._complained_at: float | None = None
 
     def wake(self) -> None:
@@ -40,6 +52,8 @@ class Sender(threading.Thread):
         self._news.set()
         self.join(patience_seconds)
         self._bus.close()
+        if self._fallback is not None:
+            self._fallback.close()
 
     def run(self) -> None:
         """Send until stopped."""
@@ -77,11 +91,20 @@ class Sender(threading.Thread):
             self._complained_at = now
             message = "the bus refuses this node; events are kept" if is_refusal else "the bus is out of reach"
             logger.error(message, extra={"why": reason, "failures": self._failures})
+        self._go_around(now)
         ceiling: float = min(BACKOFF_LIMIT_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16))
         # Half of it is chance, so that a fleet that lost the same network does not come back in step.
         return ceiling * random.uniform(0.5, 1.0)
 
+    def _go_around(self, now: float) -> None:
+        """After so long, what is grave goes by way of SNS as well."""
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        if self._fallback is not None and now - self._failing_since >= self._fallback_seconds:
+            self._fallback.tell(self._spool)
+
     def _recover(self) -> None:
         if self._failures:
             logger.info("the bus accepts events again", extra={"failures": self._failures})
-        self._failures, self._complained_at = 0, None
+            if self._fallback is not None:
+                self._fallback.begin_anew()
+        self._failures, self._complained_at, self._failing_since = 0, None, None

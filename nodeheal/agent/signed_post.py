@@ -57,6 +57,11 @@ class SignedPost:
         self._clock = clock
         self._connection: http.client.HTTPConnection | None = None
 
+    @property
+    def region(self) -> str:
+        """Where it is."""
+        return self._scope.region
+
     def ask(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         """(status, what was answered). Raises NoAnswer. It may be sent twice: only for calls that may be repeated."""
         try:

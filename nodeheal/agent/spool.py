@@ -77,6 +77,15 @@ class Spool:
         query = "SELECT event_id, detail_type, detail, observed_at FROM events ORDER BY seq LIMIT ?"
         return self._do(lambda database: [Entry(*row) for row in database.execute(query, (count,))])
 
+    def failed(self, after: str, count: int) -> Sequence[Entry]:
+        """The oldest findings that say FAILED; only those behind this event, where it still waits."""
+        query = (
+            "SELECT event_id, detail_type, detail, observed_at FROM events WHERE kind = ? AND detail_type = ? "
+            "AND detail LIKE ? AND seq > COALESCE((SELECT seq FROM events WHERE event_id = ?), 0) ORDER BY seq LIMIT ?"
+        )
+        values = (_FINDING, HealthEvent.detail_type, f'%"verdict":"{Verdict.FAILED.value}"%', after, count)
+        return self._do(lambda database: [Entry(*row) for row in database.execute(query, values)])
+
     def forget(self, event_ids: Iterable[str]) -> None:
         """The bus has these."""
         rows = [(event_id,) for event_id in event_ids]

@@ -34,12 +34,14 @@ def carry_out(arguments: argparse.Namespace) -> int:
 def _watch(config: AgentConfig, prober: Prober, stop: threading.Event) -> int:
     from nodeheal.agent.clock import Clock
     from nodeheal.agent.compose import event_bus, open_spool
+    from nodeheal.agent.connect import fallback, pulse
     from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
-    from nodeheal.agent.pulse import pulse
     from nodeheal.agent.sender import Sender
 
     clock, spool = Clock(), open_spool(config)
-    agent = Agent(config, spool, Sender(spool, event_bus(config, clock), clock), clock, prober)
+    bus, by_way_of_sns = event_bus(config, clock), fallback(config, clock)
+    sender = Sender(spool, bus, clock, by_way_of_sns, config.fallback_seconds)
+    agent = Agent(config, spool, sender, clock, prober)
     signs_of_life = pulse(config, clock, instead=agent.say_alive)
     signs_of_life.start()
     try:

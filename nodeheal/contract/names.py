@@ -106,6 +106,7 @@ METRICS_NAMESPACE = "nodeheal"
 # Topics --------------------------------------------------------------------------------------------------------------
 ALERTS_TOPIC = "nodeheal-alerts"
 OWNERS_TOPIC = "nodeheal-job-owners"
+FALLBACK_TOPIC = "nodeheal-node-fallback"  # where nodes tell what is grave when the bus takes nothing; ingest reads it
 OWNER_ATTRIBUTE = "owner"  # of a message to a job's owner: his subscription lets no other message through
 
 # The bucket ----------------------------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ def pool_pk(pool: str) -> str:
 
 
 def faults_pk(pool: str) -> str:
-    """Index partition of a pool's recorded faults, apart from its nodes, which are written at every heartbeat."""
+    """Index partition of a pool's recorded faults, apart from its nodes, which are written often."""
     return f"faults#{pool}"
 
 

@@ -4,7 +4,9 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -12,10 +14,18 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodeheal.agent import beat as agent_beat
+from nodeheal.agent.caller import Caller
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.fallback import Fallback
+from nodeheal.agent.signed_post import SignedPost
+from nodeheal.agent.spool import Spool
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
+from nodeheal.contract.vocabulary import Verdict
 from nodeheal.domain.owner import Owner
 from sandbox.client import Sandbox
+from tests.unit.agent.fakes import xid_event as agent_xid
 from tests.unit.builders import xid
 
 # One worker deploys it once.
@@ -23,6 +33,7 @@ pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("control_plane")]
 
 WAIT_SECONDS = 30.0
 OBSERVED_CODE = 63
+SETTLE_SECONDS = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +218,33 @@ def test_an_owner_gets_what_is_about_his_own_jobs_and_operators_get_none_of_it(c
 
     assert [subject for subject, _ in cloud.owner_mails()] == ["for ada@example.com"]
     assert not [subject for subject, _ in cloud.mails() if subject.startswith("for ")]
+
+
+def test_a_grave_finding_that_goes_around_the_bus_opens_its_incident_once(
+    cloud: Sandbox, node_id: str, tmp_path: Path
+) -> None:
+    keys = cloud.client("sts").assume_role(RoleArn=cloud.outputs["NodeRoleArn"], RoleSessionName=node_id)["Credentials"]
+    names_of = {
+        "AWS_ACCESS_KEY_ID": "AccessKeyId",
+        "AWS_SECRET_ACCESS_KEY": "SecretAccessKey",
+        "AWS_SESSION_TOKEN": "SessionToken",
+    }
+    credentials = CredentialChain(Clock(), {name: keys[key] for name, key in names_of.items()})
+    sns, sts = (SignedPost(name, "us-east-1", cloud.endpoint_url, credentials, Clock()) for name in ("sns", "sts"))
+    spool, fallback = Spool(tmp_path), Fallback(sns, Caller(sts))
+    event = agent_xid(OBSERVED_CODE)
+    event = replace(
+        event, event_id=uuid.uuid4().hex, node_id=node_id, observed_at=datetime.now(UTC), verdict=Verdict.FAILED
+    )
+    spool.put([event])
+
+    fallback.tell(spool)
+    until(lambda: executions(cloud, node_id), "incident")
+    put(cloud, json.loads(event.to_json()))
+    time.sleep(SETTLE_SECONDS)
+
+    assert len(executions(cloud, node_id)) == 1
+    spool.close()
 
 
 def test_a_nodes_role_may_speak_for_itself_and_nothing_else(cloud: Sandbox) -> None:

@@ -77,12 +77,21 @@ def test_every_queue_is_encrypted_and_takes_only_tls(real: Templates) -> None:
 
 
 def test_operators_are_told_by_email_over_tls_only(real: Templates) -> None:
-    [(_, subscription)] = real.of_type("AWS::SNS::Subscription")
+    by_email = [s for _, s in real.of_type("AWS::SNS::Subscription") if s["Properties"]["Protocol"] == "email"]
 
-    assert subscription["Properties"]["Endpoint"] == "oncall@example.com"
+    assert [subscription["Properties"]["Endpoint"] for subscription in by_email] == ["oncall@example.com"]
     policies = [json.dumps(policy) for _, policy in real.of_type("AWS::SNS::TopicPolicy")]
     assert len(policies) == len(list(real.of_type("AWS::SNS::Topic")))
     assert all("aws:SecureTransport" in policy for policy in policies)
+
+
+def test_what_goes_around_the_bus_comes_to_ingest_in_wrapping_that_no_node_can_forge(real: Templates) -> None:
+    [way] = [s["Properties"] for _, s in real.of_type("AWS::SNS::Subscription") if s["Properties"]["Protocol"] == "sqs"]
+
+    assert "Fallback" in json.dumps(way["TopicArn"])
+    assert "EventQueue" in json.dumps(way["Endpoint"])
+    assert way["RawMessageDelivery"] is False
+    assert "EventDlq" in json.dumps(way["RedrivePolicy"])
 
 
 def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(real: Templates) -> None:
@@ -97,7 +106,7 @@ def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(rea
 def test_a_node_may_speak_for_itself_and_nothing_else(real: Templates) -> None:
     [role] = [r["Properties"] for _, r in real.of_type("AWS::IAM::Role") if r["Properties"].get("RoleName")]
     [policy] = role["Policies"]
-    report, beat = policy["PolicyDocument"]["Statement"]
+    report, beat, around = policy["PolicyDocument"]["Statement"]
 
     assert report["Action"] == "events:PutEvents"
     assert "Bus" in json.dumps(report["Resource"])
@@ -108,6 +117,8 @@ def test_a_node_may_speak_for_itself_and_nothing_else(real: Templates) -> None:
         "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": "${aws:userid}"},
         "Null": {"dynamodb:LeadingKeys": "false"},
     }
+    assert around["Action"] == "sns:Publish"
+    assert "Fallback" in json.dumps(around["Resource"])
     assert "AmazonSSMManagedInstanceCore" in json.dumps(role["ManagedPolicyArns"])
     trusted = {s["Principal"]["Service"] for s in role["AssumeRolePolicyDocument"]["Statement"]}
     assert trusted == {"ssm.amazonaws.com", "ec2.amazonaws.com"}

@@ -72,6 +72,12 @@ def on_bus(event: HealthEvent, source: str = names.AGENT_SOURCE) -> str:
     return json.dumps({**envelope, "detail": event.model_dump(mode="json")})
 
 
+def around_the_bus(detail: object, **more: object) -> str:
+    """As SNS wraps what a node has published."""
+    topic = f"arn:aws:sns:us-east-1:111122223333:{names.FALLBACK_TOPIC}"
+    return json.dumps({"Type": "Notification", "TopicArn": topic, "Message": json.dumps(detail), **more})
+
+
 def wake(kind: str, detail: dict[str, Any]) -> None:
     lambdas.wakeup.handler({"id": "e", "detail-type": kind, "detail": detail}, None)
 
@@ -329,6 +335,41 @@ def test_a_node_that_speaks_as_an_operator_is_not_heard_and_its_words_are_kept(w
     assert answer == {"batchItemFailures": []}
     [(_, why)] = it.ports.messenger.quarantined  # type: ignore[attr-defined]
     assert why == f"{C} speaks as an operator from nodeheal.agent"
+    assert it.node(C).open_incident is None
+
+
+def test_what_went_around_the_bus_is_an_event_like_any_other(world: World) -> None:
+    it = world.serves(Incident())
+    event = xid(79, node_id=C, instance_id=C, observed_at=it.clock())
+
+    for body in (around_the_bus(event.model_dump(mode="json")), on_bus(event)):
+        assert lambdas.ingest.handler(batch(body), None) == {"batchItemFailures": []}
+
+    history = it.ports.incidents.history(incident_id_of(event))
+    assert history.events == (event,)
+
+
+def test_around_the_bus_too_no_node_speaks_as_an_operator(world: World) -> None:
+    it = world.serves(Incident())
+    asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports).model_dump(mode="json")
+    forged = {"source": names.OPERATOR_SOURCE, "detail": asked}
+
+    lambdas.ingest.handler(batch(around_the_bus(asked, source=names.OPERATOR_SOURCE), around_the_bus(forged)), None)
+
+    told = [why for _, why in it.ports.messenger.quarantined]  # type: ignore[attr-defined]
+    assert told[0] == f"{C} speaks as an operator from nodeheal.agent"
+    assert len(told) == 2
+    assert it.node(C).open_incident is None
+
+
+def test_what_comes_from_another_topic_is_kept_unread(world: World) -> None:
+    it = world.serves(Incident())
+    event = xid(79, node_id=C, instance_id=C).model_dump(mode="json")
+
+    lambdas.ingest.handler(batch(around_the_bus(event, TopicArn="arn:aws:sns:us-east-1:111122223333:other")), None)
+
+    [(_, why)] = it.ports.messenger.quarantined  # type: ignore[attr-defined]
+    assert why.startswith("TopicArn")
     assert it.node(C).open_incident is None
 
 

@@ -74,16 +74,22 @@ USER_ID = f"AROAEXAMPLE:{IDENTITY.node_id}"
 
 
 class FakeTable:
-    """What STS and DynamoDB say to a node that gives a sign of life. `refusal`: an error code instead."""
+    """What STS, DynamoDB and SNS say to a node. `refusal`: an error code of the latter two instead."""
 
     def __init__(self) -> None:
         self.beats: list[dict[str, Any]] = []
         self.asked_who = 0
+        self.published: list[str] = []
         self.wanted: str | None = None
         self.refusal = ""
 
     def answer(self, target: str, body: bytes) -> tuple[Answer, bytes]:
         """Take one call."""
+        if b"Action=Publish" in body:
+            if self.refusal:
+                return Answer(403), f"<ErrorResponse><Code>{self.refusal}</Code></ErrorResponse>".encode()
+            self.published.append(body.decode())
+            return Answer(), b"<PublishResponse/>"
         if not target:
             self.asked_who += 1
             arn = f"arn:aws:sts::111122223333:assumed-role/nodeheal-node/{IDENTITY.node_id}"

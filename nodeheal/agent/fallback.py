@@ -1,0 +1,77 @@
+"""The way around the bus: what is grave is published to SNS as well, when the bus has taken nothing for a while."""
+
+import http
+import logging
+import re
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+from nodeheal.agent.caller import Caller, Stranger
+from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
+from nodeheal.agent.spool import Entry, Spool
+from nodeheal.contract import names
+
+EVENTS_A_TRY = 10
+_HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
+_CODE = re.compile(r"<Code>([^<]{1,128})</Code>")
+
+logger = logging.getLogger(__name__)
+
+
+class NotTold(Exception):
+    """SNS did not take it."""
+
+
+class Fallback:
+    """Tells of every grave finding once; the event stays where it is, and the bus gets it too, under the same id.
+
+    Not safe to share between threads.
+    """
+
+    def __init__(self, sns: SignedPost, caller: Caller) -> None:
+        self._sns = sns
+        self._caller = caller
+        self._last_told = ""
+        self._has_complained = False
+
+    def tell(self, spool: Spool) -> None:
+        """Publish some of the findings that nobody has been told of yet. Whatever goes wrong is said once."""
+        try:
+            for entry in self._untold(spool):
+                self._publish(entry)
+                self._last_told = entry.event_id
+                logger.info("told SNS what the bus does not take", extra={"event": entry.event_id})
+        except NotTold as error:
+            if not self._has_complained:
+                logger.error("SNS does not take it either", extra={"why": error})
+            self._has_complained = True
+
+    def begin_anew(self) -> None:
+        """The bus takes events again."""
+        self._last_told, self._has_complained = "", False
+
+    def close(self) -> None:
+        """Hang up."""
+        self._sns.close()
+        self._caller.close()
+
+    def _untold(self, spool: Spool) -> Sequence[Entry]:
+        return spool.failed(self._last_told, EVENTS_A_TRY)
+
+    def _publish(self, entry: Entry) -> None:
+        try:
+            caller = self._caller.identity()
+            topic = f"arn:{caller.partition}:sns:{self._sns.region}:{caller.account}:{names.FALLBACK_TOPIC}"
+            body = urlencode(
+                {"Action": "Publish", "Version": "2010-03-31", "TopicArn": topic, "Message": entry.detail}
+            ).encode()
+            status, raw = self._sns.ask(_HEADERS, body)
+        except (Stranger, NoAnswer) as error:
+            raise NotTold(str(error)) from error
+        if status == http.HTTPStatus.OK:
+            return
+        code = _CODE.search(raw.decode("utf-8", "replace"))
+        if code is not None and code[1] in ACCESS_ERRORS:
+            self._caller.forget()
+            self._sns.forget_credentials()
+        raise NotTold(f"SNS answered {status} {code[1] if code else ''}".rstrip())

@@ -1,0 +1,147 @@
+"""The way around the bus: what goes there, when, and how often."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+
+from nodeheal.agent.bus import EventBus
+from nodeheal.agent.caller import Caller
+from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.fallback import EVENTS_A_TRY, Fallback
+from nodeheal.agent.sender import Sender
+from nodeheal.agent.signed_post import SignedPost
+from nodeheal.agent.spool import Spool
+from nodeheal.contract.vocabulary import Verdict
+from tests.unit.agent.fakes import FakeEventBridge, FakeTime, xid_event
+from tests.unit.agent.test_credentials import KEYS
+
+PATIENCE = 120.0
+TOPIC = "arn:aws:sns:eu-central-1:111122223333:nodeheal-node-fallback"
+
+
+@pytest.fixture
+def sns() -> Iterator[FakeEventBridge]:
+    """Up while the bus is down."""
+    server = FakeEventBridge()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    spool = Spool(tmp_path / "state")
+    yield spool
+    spool.close()
+
+
+@pytest.fixture
+def sender(spool: Spool, bus: FakeEventBridge, sns: FakeEventBridge, time: FakeTime) -> Iterator[Sender]:
+    clock, credentials = time.clock(), CredentialChain(time.clock(), KEYS)
+    ways = [SignedPost(name, "eu-central-1", sns.url, credentials, clock) for name in ("sns", "sts")]
+    fallback = Fallback(ways[0], Caller(ways[1]))
+    client = EventBus("nodeheal", "eu-central-1", bus.url, credentials, clock)
+    yield Sender(spool, client, clock, fallback, PATIENCE)
+    client.close()
+    fallback.close()
+
+
+def published(sns: FakeEventBridge) -> list[str]:
+    """The codes of the findings that were published."""
+    return [json.loads(post["Message"][0])["code"] for post in map(parse_qs, sns.table.published)]
+
+
+def tries_for(sender: Sender, time: FakeTime, seconds: float) -> None:
+    until = time.seconds + seconds
+    while time.seconds < until:
+        time.seconds = min(until, time.seconds + max(sender.send_all(), 1.0))
+    sender.send_all()
+
+
+def test_what_is_grave_goes_around_a_bus_that_takes_nothing_once_and_the_bus_gets_it_later(
+    sender: Sender, spool: Spool, bus: FakeEventBridge, sns: FakeEventBridge, time: FakeTime
+) -> None:
+    bus.stop()
+    spool.put([xid_event(79), replace(xid_event(92), verdict=Verdict.DEGRADED), xid_event(48)])
+
+    tries_for(sender, time, PATIENCE - 1)
+    assert published(sns) == []
+    tries_for(sender, time, 600)
+    assert published(sns) == ["79", "48"]
+    bus.start()
+    sender.send_all()
+
+    assert bus.codes() == ["79", "92", "48"]
+    post = parse_qs(sns.table.published[0])
+    assert (post["Action"], post["TopicArn"]) == (["Publish"], [TOPIC])
+    first = bus.details()[0]
+    assert json.loads(post["Message"][0]) == first  # the same event id: it is one event
+
+
+def test_what_comes_while_the_bus_is_away_goes_around_it_too(
+    sender: Sender, spool: Spool, bus: FakeEventBridge, sns: FakeEventBridge, time: FakeTime
+) -> None:
+    bus.stop()
+    spool.put([xid_event(79)])
+    tries_for(sender, time, PATIENCE)
+
+    spool.put([xid_event(48)])
+    sender.send_all()
+
+    assert published(sns) == ["79", "48"]
+
+
+def test_many_go_in_portions(
+    sender: Sender, spool: Spool, bus: FakeEventBridge, sns: FakeEventBridge, time: FakeTime
+) -> None:
+    bus.stop()
+    spool.put([replace(xid_event(code), verdict=Verdict.FAILED) for code in range(25)])
+    sender.send_all()
+    time.seconds = PATIENCE
+
+    told = []
+    for _ in range(4):
+        sender.send_all()
+        told.append(len(published(sns)))
+
+    assert told == [EVENTS_A_TRY, 2 * EVENTS_A_TRY, 25, 25]
+
+
+def test_a_bus_that_is_away_for_a_moment_now_and_then_is_no_reason(
+    sender: Sender, spool: Spool, bus: FakeEventBridge, sns: FakeEventBridge, time: FakeTime
+) -> None:
+    for _ in range(3):
+        bus.stop()
+        spool.put([xid_event(79)])
+        tries_for(sender, time, PATIENCE - 1)
+        bus.start()
+        sender.send_all()
+
+    assert published(sns) == []
+
+
+def test_where_sns_does_not_take_it_either_it_is_said_once_and_tried_again(
+    sender: Sender,
+    spool: Spool,
+    bus: FakeEventBridge,
+    sns: FakeEventBridge,
+    time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bus.stop()
+    sns.table.refusal = "AuthorizationError"
+    spool.put([xid_event(79)])
+    with caplog.at_level(logging.ERROR):
+        tries_for(sender, time, 2 * PATIENCE)
+        sns.table.refusal = ""
+        sender.send_all()
+
+    told = [record for record in caplog.records if record.getMessage() == "SNS does not take it either"]
+    assert len(told) == 1
+    assert "AuthorizationError" in str(vars(told[0])["why"])
+    assert published(sns) == ["79"]
