@@ -27,7 +27,7 @@ def config(node: NodeFolder) -> Iterator[AgentConfig]:
     folder.chmod(0o700)
     os.chown(folder, AGENT_UID, AGENT_GID)
     yield AgentConfig(**{**vars(load(node.config_file)), "state_dir": str(folder)})
-    shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def as_agent(work: Callable[[], object]) -> None:
