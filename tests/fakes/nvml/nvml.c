@@ -7,7 +7,7 @@
  *   3.error 15           what every call about GPU 3 answers
  *   3.handle 15          what asking for GPU 3 answers
  *   3.temperature 45     see the calls below for the other names
- *   3.field.4 2          a field value, by NVML's number
+ *   3.field.4 2          a field value, by NVML's number; -2 and less set the high bits
  *   3.links 18           how many NVLinks it has, all up but those that are told:  3.link.7 0
  *   event 1 3 8 79       the first event: of GPU 3, of type 8, with data 79; each is handed out once, in this order
  *
@@ -19,12 +19,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, TIMEOUT = 10 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, TIMEOUT = 10 };
 enum { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3 };
 
 typedef struct gpu *device;
 
 static long long last_event;
+static int is_open;
 
 static long long said(const char *key, long long otherwise)
 {
@@ -68,8 +69,20 @@ static int number(device gpu, const char *what, long long otherwise, unsigned in
     return SUCCESS;
 }
 
-int nvmlInitWithFlags(unsigned int flags) { (void)flags; return (int)said("init", SUCCESS); }
-int nvmlShutdown(void) { return SUCCESS; }
+int nvmlInitWithFlags(unsigned int flags)
+{
+    int answer = (int)said("init", SUCCESS);
+
+    (void)flags;
+    is_open = answer == SUCCESS;
+    return answer;
+}
+
+int nvmlShutdown(void)
+{
+    is_open = 0;
+    return SUCCESS;
+}
 
 const char *nvmlErrorString(int error)
 {
@@ -84,7 +97,7 @@ int nvmlDeviceGetCount_v2(unsigned int *count)
     while (said("hang", 0))
         usleep(10000);
     *count = (unsigned int)said("gpus", 1);
-    return (int)said("count", SUCCESS);
+    return is_open ? (int)said("count", SUCCESS) : UNINITIALIZED;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, device *gpu)
@@ -234,7 +247,7 @@ int nvmlDeviceGetFieldValues(device gpu, int count, struct field *fields)
         snprintf(name, sizeof name, "field.%u", fields[i].id);
         long long value = told(gpu, name, 0);
         fields[i].type = fields[i].id == 230 ? UNSIGNED_INT : UNSIGNED_LONG_LONG;
-        fields[i].answer = error ? error : value < 0 ? NOT_SUPPORTED : SUCCESS;
+        fields[i].answer = error ? error : value == -1 ? NOT_SUPPORTED : SUCCESS;
         fields[i].value.large = (unsigned long long)value;
     }
     return SUCCESS;

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.checks import gpu_count
-from nodeheal.agent.checks.hardware import expected_neuron_devices, gpus_of, neuron_devices_of, nvswitches
+from nodeheal.agent.checks.hardware import (
+    expected_gpus,
+    expected_neuron_devices,
+    gpus_of,
+    neuron_devices_of,
+    nvswitches,
+)
 from tests.unit.agent.checks.places import Node, address
 
 
@@ -84,6 +90,14 @@ def test_a_node_without_any_gpu_is_not_checked(node: Node) -> None:
 
     assert gpu_count.why_not(node.place)
     assert expected_neuron_devices(node.place).count == 16
+
+
+def test_what_is_configured_counts_the_accelerators_that_the_node_has(node: Node) -> None:
+    node.accelerators = 16
+    on_trainium = expected_gpus(node.is_a("trn1.32xlarge").place).count
+    node.is_a("p5.48xlarge")
+
+    assert (on_trainium, expected_neuron_devices(node.place).count, expected_gpus(node.place).count) == (0, 0, 16)
 
 
 def test_a_node_that_lost_all_its_gpus_is_still_checked(node: Node) -> None:

@@ -143,6 +143,16 @@ def test_a_link_that_is_up_on_most_gpus_behind_switches_is_down_where_it_is_not(
     assert codes(down(HEALTHY, 3), other(1), other(2)) == ["NVLINK_DOWN"]
 
 
+def test_a_link_that_is_up_on_no_more_than_half_of_the_gpus_is_no_fault() -> None:
+    assert codes(down(HEALTHY, 3), down(other(1), 3), other(2), other(3)) == []
+
+
+def test_a_link_of_which_nothing_is_told_is_not_down() -> None:
+    fewer = replace(HEALTHY, links=dict.fromkeys(range(6), True))
+
+    assert codes(fewer, state=judge([HEALTHY], {}, 1000.0).state, now=1030.0) == []
+
+
 def test_a_gpu_all_of_whose_links_are_down_is_found_though_it_sees_no_switch() -> None:
     dead = replace(down(HEALTHY, *range(18)), has_switch=False)
 

@@ -240,6 +240,10 @@ def test_what_a_product_does_not_have_is_no_problem(gpus: FakeGpus) -> None:
     assert seen["gauges"] == {"gpu0_memory_used_mib": 1, "gpu0_temperature_celsius": 45}
 
 
+def test_a_value_with_all_its_bits_set_is_none(gpus: FakeGpus) -> None:
+    assert look(gpus.set(gpu0_field__4=-2, gpu0_field__230=-2))["problems"] == []
+
+
 def test_a_gpu_whose_temperature_is_an_unknown_error_has_lost_touch(gpus: FakeGpus) -> None:
     known = json.dumps({"known": [FIRST, SECOND]})
 
