@@ -4,6 +4,8 @@ import http.client
 import os
 import ssl
 from collections.abc import Mapping
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -13,6 +15,9 @@ from nodeheal.agent.credentials import CredentialChain, NoCredentials
 from nodeheal.agent.sigv4 import Scope, signed_headers
 
 TIMEOUT_SECONDS = 10.0
+# AWS refuses what was signed five minutes ago, or will be in five minutes.
+TOLERATED_SKEW = timedelta(minutes=2)
+_REFUSED = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.FORBIDDEN)
 
 # What somebody has to change a permission, a credential or a clock for.
 ACCESS_ERRORS = (
@@ -56,6 +61,8 @@ class SignedPost:
         self._credentials = credentials
         self._clock = clock
         self._connection: http.client.HTTPConnection | None = None
+        self._date: str | None = None  # of the last answer
+        self._skew = timedelta()  # how far the service is ahead of us, where that is too much to be ignored
 
     @property
     def region(self) -> str:
@@ -63,7 +70,27 @@ class SignedPost:
         return self._scope.region
 
     def ask(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        """(status, what was answered). Raises NoAnswer. It may be sent twice: only for calls that may be repeated."""
+        """(status, what was answered). Raises NoAnswer. It may be sent twice: only for calls that may be repeated.
+
+        A node whose clock is wrong still has to speak: what is refused is signed again by the service's own time.
+        """
+        status, answer = self._ask_once(headers, body)
+        if status in _REFUSED and self._learns_the_time():
+            return self._ask_once(headers, body)
+        return status, answer
+
+    def _learns_the_time(self) -> bool:
+        """Whether the service's clock tells another time than the last call was signed with."""
+        try:
+            ahead = parsedate_to_datetime(self._date or "") - self._clock.utc_now()
+        except (ValueError, TypeError, IndexError):
+            return False
+        has_learnt = abs(ahead - self._skew) >= TOLERATED_SKEW
+        if has_learnt:
+            self._skew = ahead
+        return has_learnt
+
+    def _ask_once(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         try:
             headers = self._signed(headers, body)
         except NoCredentials as error:
@@ -95,7 +122,8 @@ class SignedPost:
     def _signed(self, headers: dict[str, str], body: bytes) -> dict[str, str]:
         headers = {"Host": self._url.netloc, **headers}
         path = self._url.path or "/"
-        signed = signed_headers(headers, body, path, self._credentials.current(), self._scope, self._clock.utc_now())
+        now = self._clock.utc_now() + self._skew
+        signed = signed_headers(headers, body, path, self._credentials.current(), self._scope, now)
         return {**signed, "User-Agent": f"nodeheal-agent/{__version__}"}
 
     def _exchange(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
@@ -103,6 +131,7 @@ class SignedPost:
             self._connection = self._connect()
         self._connection.request("POST", self._url.path or "/", body, headers)
         response = self._connection.getresponse()
+        self._date = response.getheader("Date")
         return response.status, response.read()
 
     def _connect(self) -> http.client.HTTPConnection:

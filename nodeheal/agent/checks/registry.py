@@ -1,6 +1,7 @@
 """Every check that there is. A new one is a file in this folder and a line here."""
 
 from nodeheal.agent.checks import (
+    clock_skew,
     dcgm,
     disk,
     gpu_count,
@@ -31,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     memory.CHECK,
     ram_ecc.CHECK,
     processes.CHECK,
+    clock_skew.CHECK,
     progress.CHECK,
 )
 

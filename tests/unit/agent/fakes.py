@@ -115,6 +115,7 @@ class FakeEventBridge:
         self.answers: list[Answer] = []
         self.always: Answer | None = None
         self.connections = 0
+        self.date = ""  # what it says the time is; nothing by default, as tests bring their own clocks
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
 
@@ -183,6 +184,14 @@ class FakeEventBridge:
                 self.wfile.write(payload)
                 # Without a "Connection: close": the client believes that it may go on.
                 self.close_connection = answer.hangs_up
+
+            def do_GET(self) -> None:
+                self.send_response(404)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return bus.date
 
             def log_message(self, format: str, *args: object) -> None:
                 """Quiet."""

@@ -3,6 +3,8 @@
 import json
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
@@ -211,3 +213,57 @@ def test_a_call_never_exceeds_what_put_events_takes() -> None:
 def test_every_partition_has_its_own_endpoint() -> None:
     assert endpoint("eu-central-1") == "https://events.eu-central-1.amazonaws.com"
     assert endpoint("cn-north-1") == "https://events.cn-north-1.amazonaws.com.cn"
+
+
+def refuses_wrong_clocks(bus: FakeEventBridge, ahead: timedelta) -> None:
+    bus.date = format_datetime(START + ahead, usegmt=True)
+    bus.answers = [Answer(400, "InvalidSignatureException")]
+
+
+def signed_at(bus: FakeEventBridge) -> list[str]:
+    return [headers["X-Amz-Date"] for headers in bus.headers]
+
+
+def test_a_node_whose_clock_is_wrong_signs_by_the_time_of_the_bus(
+    spool: Spool, sender: Sender, bus: FakeEventBridge
+) -> None:
+    refuses_wrong_clocks(bus, timedelta(minutes=20))
+    spool.put([xid_event(79)])
+
+    assert sender.send_all() == 0
+    spool.put([xid_event(48)])
+    sender.send_all()
+
+    assert bus.codes() == ["79", "48"]
+    assert signed_at(bus) == ["20261121T055031Z", "20261121T061031Z", "20261121T061031Z"]
+
+
+@pytest.mark.parametrize("ahead", [timedelta(seconds=119), timedelta(seconds=-119)])
+def test_a_refusal_for_another_reason_is_not_repeated_at_once(
+    spool: Spool, sender: Sender, bus: FakeEventBridge, ahead: timedelta
+) -> None:
+    refuses_wrong_clocks(bus, ahead)
+    spool.put([xid_event(79)])
+
+    assert sender.send_all() > 0
+    assert len(bus.calls) == 1
+
+
+@pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Nov 2026 05:50:31 GMT"])
+def test_a_bus_that_does_not_tell_the_time_is_not_believed(
+    spool: Spool, sender: Sender, bus: FakeEventBridge, date: str
+) -> None:
+    bus.date, bus.answers = date, [Answer(403, "SignatureDoesNotMatch")]
+    spool.put([xid_event(79)])
+
+    assert sender.send_all() > 0
+    assert len(bus.calls) == 1
+
+
+def test_a_bus_whose_time_jumps_is_asked_twice_and_no_more(spool: Spool, sender: Sender, bus: FakeEventBridge) -> None:
+    refuses_wrong_clocks(bus, timedelta(hours=1))
+    bus.always = Answer(400, "InvalidSignatureException")
+    spool.put([xid_event(79)])
+
+    assert sender.send_all() > 0
+    assert len(bus.calls) == 2

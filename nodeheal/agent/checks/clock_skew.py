@@ -1,0 +1,70 @@
+"""Is the node's clock right, by the time that the event bus's address tells in every answer.
+
+Asked without a signature: what is refused is dated as well.
+"""
+
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family
+
+# Logs of two nodes can no longer be laid side by side; AWS refuses signatures from five minutes on.
+WRONG_SECONDS = 60.0
+ANSWER_SECONDS = 8.0
+
+
+def ahead_seconds(date: str, now: datetime) -> float | None:
+    """How far `now` is ahead of an HTTP date; None for what is no date. Source: RFC 9110, section 5.6.7."""
+    from email.utils import parsedate_to_datetime
+
+    try:
+        told = parsedate_to_datetime(date)
+    except (ValueError, TypeError, IndexError):
+        return None
+    return (now - told.replace(tzinfo=told.tzinfo or UTC)).total_seconds()
+
+
+def _look(place: Place, _: State) -> Look:
+    try:
+        date = _date_of(place)
+    except OSError as error:
+        return Look(unclear=f"nobody tells the time: {error or type(error).__name__}")
+    ahead = ahead_seconds(date, datetime.now(UTC))
+    if ahead is None:
+        return Look(unclear=f"no date: {date[:100]!r}")
+    message = f"the clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
+    found = Problem(Finding(Family.host, "clock_skew", None, message), message)
+    is_wrong = abs(ahead) >= WRONG_SECONDS
+    return Look((found,) if is_wrong else (), gauges={"clock_ahead_seconds": round(ahead, 1)}, summary=message)
+
+
+def _date_of(place: Place) -> str:
+    """In this process only: the agent's own connection is loaded there once, and here for a moment."""
+    import http.client
+
+    from nodeheal.agent.signed_post import endpoint
+
+    url = urlsplit(place.config.endpoint_url or endpoint("events", place.config.region))
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    connection = kind(url.hostname or "", url.port, timeout=ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().getheader("Date") or ""
+    except http.client.HTTPException as error:
+        raise OSError(f"{url.netloc}: {type(error).__name__}") from error
+    finally:
+        connection.close()
+
+
+CHECK = Check(
+    name="clock_skew",
+    about="the node's clock, against the time that AWS tells",
+    interval_seconds=600.0,
+    deadline_seconds=30.0,
+    why_not=always,
+    look=_look,
+    confirm=2,
+    settle_seconds=120.0,
+)
