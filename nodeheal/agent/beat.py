@@ -63,16 +63,17 @@ def request(user_id: str, beat: Beat) -> dict[str, object]:
 
 
 class HeartbeatItem:
-    """This node's item. Not safe to share between threads."""
+    """The item of this machine, which must be who its credentials say. Not safe to share between threads."""
 
-    def __init__(self, table: SignedPost, caller: Caller) -> None:
+    def __init__(self, machine_id: str, table: SignedPost, caller: Caller) -> None:
+        self._machine_id = machine_id
         self._table = table
         self._caller = caller
 
     def write(self, beat: Beat) -> float | None:
         """Give a sign of life; the interval that the control plane asks for, if it does. Raises NotBeaten."""
         try:
-            user_id = self._caller.identity().user_id
+            user_id = self._own_name()
             status, raw = self._table.ask(_HEADERS, json.dumps(request(user_id, beat)).encode())
         except (Stranger, NoAnswer) as error:
             raise NotBeaten(str(error), error.is_refusal) from error
@@ -86,6 +87,14 @@ class HeartbeatItem:
             self._table.forget_credentials()
         message = answer.get("message") or answer.get("Message") or ""
         raise NotBeaten(f"{status} {code} {message}".strip(), is_refusal)
+
+    def _own_name(self) -> str:
+        """Whose item it is. Raises Stranger, NotBeaten: under another name nobody would look for it."""
+        user_id = self._caller.identity().user_id
+        if user_id.rpartition(":")[2] != self._machine_id:
+            self._caller.forget()
+            raise NotBeaten(f"the credentials here are {user_id}'s, not {self._machine_id}'s", is_refusal=True)
+        return user_id
 
     def close(self) -> None:
         """Hang up."""

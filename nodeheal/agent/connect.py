@@ -15,7 +15,8 @@ from nodeheal.agent.signed_post import SignedPost, endpoint
 def pulse(config: AgentConfig, clock: Clock, instead: Callable[[], None]) -> Pulse:
     """What gives this node's signs of life."""
     table, caller = _service("dynamodb", config, clock)
-    return Pulse(HeartbeatItem(table, caller), config.boot_id(), config.heartbeat_seconds, clock, instead)
+    item = HeartbeatItem(config.instance_id or config.node_id, table, caller)
+    return Pulse(item, config.boot_id(), config.heartbeat_seconds, clock, instead)
 
 
 def fallback(config: AgentConfig, clock: Clock) -> Fallback:

@@ -11,7 +11,7 @@ from nodeheal.agent.caller import Caller
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.pulse import PATIENCE_SECONDS, Pulse
 from nodeheal.agent.signed_post import SignedPost, endpoint
-from tests.unit.agent.fakes import START, USER_ID, FakeEventBridge, FakeTime, eventually
+from tests.unit.agent.fakes import IDENTITY, START, USER_ID, FakeEventBridge, FakeTime, eventually
 from tests.unit.agent.test_credentials import KEYS
 
 EVERY = 60.0
@@ -21,7 +21,7 @@ EVERY = 60.0
 def item(bus: FakeEventBridge, time: FakeTime) -> Iterator[HeartbeatItem]:
     credentials, clock = CredentialChain(time.clock(), KEYS), time.clock()
     sts, table = (SignedPost(name, "eu-central-1", bus.url, credentials, clock) for name in ("sts", "dynamodb"))
-    item = HeartbeatItem(table, Caller(sts))
+    item = HeartbeatItem(IDENTITY.instance_id, table, Caller(sts))
     yield item
     item.close()
 
@@ -87,6 +87,23 @@ def test_where_the_role_may_not_beat_the_bus_hears_of_it_at_once_and_the_log_onc
     assert len(said_instead) == 3
     assert bus.table.asked_who == 4  # it may have been given another role
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+def test_a_node_with_credentials_that_are_not_its_machines_is_heard_over_the_bus(
+    bus: FakeEventBridge, time: FakeTime, said_instead: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    credentials, clock = CredentialChain(time.clock(), KEYS), time.clock()
+    sts, table = (SignedPost(name, "eu-central-1", bus.url, credentials, clock) for name in ("sts", "dynamodb"))
+    pulse = Pulse(
+        HeartbeatItem("i-another", table, Caller(sts)), "boot-1", EVERY, clock, lambda: said_instead.append("alive")
+    )
+
+    with caplog.at_level(logging.ERROR):
+        pulse.beat()
+
+    assert bus.table.beats == []
+    assert said_instead == ["alive"]
+    assert str(vars(caplog.records[0])["why"]) == f"the credentials here are {USER_ID}'s, not i-another's"
 
 
 def test_a_table_that_is_not_there_yet_is_a_refusal(
