@@ -7,10 +7,10 @@ heat, power, PCIe, NVLink) is told by gpu_state and by the watches. `dcgmi diag`
 """
 
 import re
-import shutil
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.hardware import has_nvidia
+from nodeheal.agent.checks.tools import is_installed
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.contract.evidence.dcgm_health import parse_health
 from nodeheal.contract.evidence.finding import Finding
@@ -29,7 +29,7 @@ def why_not(place: Place) -> str:
     """For nodes with NVIDIA GPUs and DCGM."""
     if not has_nvidia(place):
         return "no NVIDIA GPU"
-    return "" if shutil.which(TOOL) else "DCGM is not installed: there is no dcgmi"
+    return "" if is_installed(TOOL) else "DCGM is not installed: there is no dcgmi"
 
 
 def look(place: Place, state: State) -> Look:

@@ -1,12 +1,10 @@
 """What nvidia-smi says of the GPUs, for nodes where the agent cannot use the library behind it."""
 
-import shutil
-
 from nodeheal.agent.checks import gpu_state
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.hardware import has_nvidia
+from nodeheal.agent.checks.tools import is_installed
 from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.nvidia_smi import parse_nvidia_smi
 from nodeheal.contract.vocabulary import Family, Verdict
 
 TOOL = "nvidia-smi"
@@ -22,7 +20,7 @@ def why_not(place: Place) -> str:
         return "no NVIDIA GPU"
     if not gpu_state.why_not(place):
         return "gpu_state reads the same from the library"
-    return "" if shutil.which(TOOL) else "nvidia-smi is not installed"
+    return "" if is_installed(TOOL) else "nvidia-smi is not installed"
 
 
 def look(place: Place, _: State) -> Look:
@@ -36,6 +34,8 @@ def look(place: Place, _: State) -> Look:
 
 def judge(text: str) -> Look:
     """What an output comes to. How many GPUs there should be is for gpu_count."""
+    from nodeheal.contract.evidence.nvidia_smi import parse_nvidia_smi  # which loads an XML parser
+
     report = parse_nvidia_smi(text)
     problems = tuple(Problem(finding, finding.message) for finding in report.findings)
     return Look(problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason)

@@ -4,7 +4,6 @@ Needs `nvidia-ml-py` (imported here, when it is first used: it weighs some MiB) 
 """
 
 import contextlib
-import ctypes
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -121,4 +120,6 @@ class Nvml:
 
 
 def _place(handle: Any) -> int | None:
+    import ctypes  # in the process that reads the GPUs, and nowhere else
+
     return ctypes.cast(handle, ctypes.c_void_p).value

@@ -3,7 +3,6 @@
 What a driver does not know, or a product does not have, it does not tell: that is no fault.
 """
 
-import ctypes
 from typing import Any
 
 from nodeheal.agent.checks.gpu_reading import BUSY_PERCENT, GpuReading
@@ -135,6 +134,8 @@ class Gpu:
         kind = getattr(self._library, "c_nvmlEccSramErrorStatus_v1_t", None)
         if kind is None:
             return None
+        import ctypes  # as in nvml.py
+
         status = kind()
         answer = self._ask("nvmlDeviceGetSramEccErrorStatus", ctypes.byref(status))
         return None if answer is None else bool(status.bThresholdExceeded)

@@ -1,9 +1,16 @@
 """Runs a tool for a look."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
+
+
+def is_installed(tool: str) -> bool:
+    """Whether the tool is on the PATH."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return any(os.access(Path(folder) / tool, os.X_OK) for folder in folders)
 
 
 def run_tool(command: Sequence[str], seconds: float) -> Output:

@@ -96,10 +96,12 @@ def test_no_answer_is_unclear(node: Node, answer: Output) -> None:
 
 def test_only_nodes_with_gpus_and_dcgm_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path)
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / dcgm.TOOL).touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"/nowhere:{tmp_path / 'bin'}")
     without_gpus = dcgm.why_not(node.place)
     node.gpus(8, 8)
     with_both = dcgm.why_not(node.place)
-    monkeypatch.setattr("shutil.which", lambda _: None)
+    (tmp_path / "bin" / dcgm.TOOL).chmod(0o644)
 
     assert (bool(without_gpus), with_both, bool(dcgm.why_not(node.place))) == (True, "", True)

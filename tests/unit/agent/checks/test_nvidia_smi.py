@@ -67,7 +67,9 @@ def test_one_that_says_nothing_is_unclear(tmp_path: Path, answer: Output) -> Non
 
 def test_it_is_used_only_where_the_library_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path)
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / nvidia_smi.TOOL).touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"/nowhere:{tmp_path / 'bin'}")
     without_gpus = nvidia_smi.why_not(node.place)
     node.gpus(8, 8)
     with_library = nvidia_smi.why_not(node.place)
