@@ -95,7 +95,7 @@ def test_what_is_published_is_what_checks_measure_and_what_the_document_lists() 
     gpu = gpu_judgement.gauges(
         [GpuReading(0, "x", temperature_celsius=1, power_watts=1, utilisation_percent=1, memory_used_mib=1)]
     )
-    counts = dict.fromkeys(("network_receive", "network_transmit", "disk_read", "disk_write"), {"a": 1})
+    counts = {kind: {"a": 1} for kind in ("network_receive", "network_transmit", "disk_read", "disk_write")}
     host = host_load.gauges({"cpu": {"busy": 0, "all": 0}, **counts}, {"cpu": {"busy": 1, "all": 2}, **counts}, 60)
     others = ("memory_used_percent", "memory_stalled_percent", "disk_used_percent")  # see the tests of these checks
 
