@@ -76,7 +76,7 @@ def authorise_ourselves(ssm: JsonService, *queries: QueryService) -> None:
 
 
 def know_event_sources() -> None:
-    """The condition keys of PutEvents (events:source, events:detail-type) and Subscribe (sns:Protocol)."""
+    """The condition keys of PutEvents (events:source, events:detail-type), Subscribe and PutMetricData."""
     original = attribute(iam_actions, "request_tag_context")
 
     def context(service: str, action: str, body: bytes, parameters: Json) -> Json:
@@ -84,6 +84,8 @@ def know_event_sources() -> None:
         if action == "sns:Subscribe":
             protocol = parameters.get("Protocol", "")
             return {**found, "sns:Protocol": protocol[0] if isinstance(protocol, list) else protocol}
+        if action == "cloudwatch:PutMetricData":  # as JSON, which is how agents say it
+            return {**found, "cloudwatch:namespace": str(json.loads(body).get("Namespace"))}
         if action != "events:PutEvents":
             return found
         entries = json.loads(body or b"{}").get("Entries", [])

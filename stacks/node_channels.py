@@ -11,7 +11,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from nodeheal.contract import names
-from stacks.nag import accept
+from stacks.nag import accept, accept_wildcards
 from stacks.permission import Permission
 from stacks.settings import Settings
 
@@ -38,7 +38,13 @@ GO_AROUND = Permission(
     ("sns:Publish",),
     ("{fallback}",),
 )
-NODE_PERMISSIONS = (REPORT, BEAT, GO_AROUND)
+MEASURE = Permission(
+    "tell CloudWatch how busy and how hot the node is, in this namespace; the call takes no resource",
+    ("cloudwatch:PutMetricData",),
+    ("*",),
+    {"StringEquals": {"cloudwatch:namespace": names.NODE_METRICS_NAMESPACE}},
+)
+NODE_PERMISSIONS = (REPORT, BEAT, GO_AROUND, MEASURE)
 
 
 def heartbeats_table(scope: Construct, settings: Settings) -> dynamodb.Table:
@@ -104,6 +110,7 @@ def node_role(scope: Construct, places: dict[str, str], settings: Settings) -> i
         managed_policies=[iam.ManagedPolicy.from_managed_policy_arn(scope, "SsmAgent", managed)],
         inline_policies={"report": iam.PolicyDocument(statements=statements)},
     )
+    accept_wildcards(role, NODE_PERMISSIONS, places)
     accept(
         role,
         "AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AmazonSSMManagedInstanceCore]",

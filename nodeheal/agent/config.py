@@ -64,6 +64,8 @@ class AgentConfig:
     checks: tuple[str, ...] | None = None  # by name; None: every one that this node supports
     mounts: tuple[str, ...] = ()  # shared file systems that jobs need here
     progress_dir: str = "/run/nodeheal/progress"  # where jobs show their steps
+    cloudwatch_metrics: bool = False  # it costs money: docs/metrics.md
+    prometheus_port: int = 0  # on loopback; 0: none
     labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
 
     @property
@@ -125,7 +127,11 @@ def _parse(document: dict[str, object]) -> AgentConfig:
         if one.default is MISSING and one.default_factory is MISSING and key not in document:
             raise ConfigError(f"key {key!r} is missing")
     values = {key: _value(key, value) for key, value in document.items()}
-    return AgentConfig(**values)  # type: ignore[arg-type]  # every value has been checked under its key
+    config = AgentConfig(**values)  # type: ignore[arg-type]  # every value has been checked under its key
+    if config.checks == () and (config.cloudwatch_metrics or config.prometheus_port):
+        key = "cloudwatch_metrics" if config.cloudwatch_metrics else "prometheus_port"
+        raise ConfigError(f"key {key!r} asks for what checks measure, and key 'checks' says that there are none")
+    return config
 
 
 def _known(key: str, known: Collection[str], table: str = "") -> None:
@@ -143,7 +149,7 @@ def _value(key: str, value: object) -> object:
         return _kernel_logs(value)
     if key == "provider":
         return _provider(value)
-    if key == "drills":
+    if key in ("drills", "cloudwatch_metrics"):
         return _checked(key, value, isinstance(value, bool), "true or false")
     if key == "heartbeat_seconds":
         return _checked(key, value, _is_number(value) and 0 < float(value) <= 3600, "seconds, over 0, at most 3600")  # type: ignore[arg-type]
@@ -153,6 +159,9 @@ def _value(key: str, value: object) -> object:
         return _checked(key, value, _is_count(value, 0), "a whole number, 0 or more")
     if key == "spool_mib":
         return _checked(key, value, _is_count(value, 1), "a whole number of MiB, 1 or more")
+    if key == "prometheus_port":
+        is_port = _is_count(value, 1024) and int(str(value)) <= 65_535  # those below are root's
+        return _checked(key, value, value is not False and (value == 0 or is_port), "0 or a port of 1024 to 65535")
     if key == "labels":
         return _labels(value)
     if key in ("checks", "mounts"):

@@ -1,6 +1,7 @@
 """Connections of `nodeheal-agent watch` beside the bus. Each thread has its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from nodeheal.agent.beat import HeartbeatItem
 from nodeheal.agent.caller import Caller
@@ -10,6 +11,33 @@ from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.fallback import Fallback
 from nodeheal.agent.pulse import Pulse
 from nodeheal.agent.signed_post import SignedPost, endpoint
+
+if TYPE_CHECKING:
+    from nodeheal.agent.metrics import Publisher
+
+
+class Thread(Protocol):
+    """What runs beside the agent and in nobody's way."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self, patience_seconds: float) -> None:
+        """End, soon."""
+
+
+def beside(
+    config: AgentConfig, clock: Clock, say_alive: Callable[[], None], gauges: Callable[[], Mapping[str, float]]
+) -> list[Thread]:
+    """All that the configuration asks for."""
+    threads: list[Thread] = [pulse(config, clock, instead=say_alive)]
+    if config.cloudwatch_metrics:
+        threads.append(publisher(config, clock, gauges))
+    if config.prometheus_port:
+        from nodeheal.agent.prometheus import Exporter  # only where it is switched on: it would stay in memory
+
+        threads.append(Exporter(config.prometheus_port, config.node_id, gauges))
+    return threads
 
 
 def pulse(config: AgentConfig, clock: Clock, instead: Callable[[], None]) -> Pulse:
@@ -22,6 +50,15 @@ def pulse(config: AgentConfig, clock: Clock, instead: Callable[[], None]) -> Pul
 def fallback(config: AgentConfig, clock: Clock) -> Fallback:
     """What goes around the bus."""
     return Fallback(*_service("sns", config, clock))
+
+
+def publisher(config: AgentConfig, clock: Clock, gauges: Callable[[], Mapping[str, float]]) -> "Publisher":
+    """What tells CloudWatch of what is measured."""
+    from nodeheal.agent.metrics import NodeMetrics, Publisher  # likewise
+
+    region = config.region
+    cloudwatch = SignedPost("monitoring", region, endpoint("monitoring", region), CredentialChain(clock), clock)
+    return Publisher(NodeMetrics(cloudwatch, config.node_id), gauges, clock)
 
 
 def _service(name: str, config: AgentConfig, clock: Clock) -> tuple[SignedPost, Caller]:

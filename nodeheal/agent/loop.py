@@ -83,6 +83,10 @@ class Agent:
         self._spool.put([self._speaker.alive(self._clock.utc_now())])
         self._sender.wake()
 
+    def gauges(self) -> dict[str, float]:
+        """What the checks have measured at their last looks. From any thread."""
+        return self._watch.gauges()
+
     def _keep(self, events: list[NodeFact]) -> None:
         self._spool.put(events, {**self._kernel_log.state(), **self._watch.dump()})
         self._kept_at = self._clock.monotonic()

@@ -45,9 +45,15 @@ class NoAnswer(Exception):
         self.is_refusal = is_refusal
 
 
+# The SDKs call it by its product's name.
+_SPELLED = {"monitoring": "CLOUDWATCH"}
+
+
 def endpoint(service: str, region: str, environment: Mapping[str, str] = os.environ) -> str:
     """Where the service is: as the environment says, in the words of the AWS SDKs, else in the Region's partition."""
-    named = environment.get(f"AWS_ENDPOINT_URL_{service.upper()}") or environment.get("AWS_ENDPOINT_URL")
+    named = environment.get(f"AWS_ENDPOINT_URL_{_SPELLED.get(service, service.upper())}") or environment.get(
+        "AWS_ENDPOINT_URL"
+    )
     suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     return named or f"https://{service}.{region}.{suffix}"
 

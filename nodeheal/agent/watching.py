@@ -34,7 +34,7 @@ def carry_out(arguments: argparse.Namespace) -> int:
 def _watch(config: AgentConfig, prober: Prober, stop: threading.Event) -> int:
     from nodeheal.agent.clock import Clock
     from nodeheal.agent.compose import event_bus, open_spool
-    from nodeheal.agent.connect import fallback, pulse
+    from nodeheal.agent.connect import beside, fallback
     from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
     from nodeheal.agent.sender import Sender
 
@@ -42,14 +42,16 @@ def _watch(config: AgentConfig, prober: Prober, stop: threading.Event) -> int:
     bus, by_way_of_sns = event_bus(config, clock), fallback(config, clock)
     sender = Sender(spool, bus, clock, by_way_of_sns, config.fallback_seconds)
     agent = Agent(config, spool, sender, clock, prober)
-    signs_of_life = pulse(config, clock, instead=agent.say_alive)
-    signs_of_life.start()
+    threads = beside(config, clock, agent.say_alive, agent.gauges)
+    for thread in threads:
+        thread.start()
     try:
         agent.run(stop)
     except EOFError as error:
         logger.error("the agent ends, to be started anew", extra={"why": error})
         return EXIT_BROKEN
     finally:
-        signs_of_life.stop(STOP_PATIENCE_SECONDS)
+        for thread in threads:
+            thread.stop(STOP_PATIENCE_SECONDS)
         spool.close()
     return 0

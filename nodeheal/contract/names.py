@@ -102,6 +102,7 @@ POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
 METRICS_NAMESPACE = "nodeheal"
+NODE_METRICS_NAMESPACE = "nodeheal/nodes"  # what agents tell of their own hosts; IAM lets them into no other
 
 # Topics --------------------------------------------------------------------------------------------------------------
 ALERTS_TOPIC = "nodeheal-alerts"

@@ -18,6 +18,7 @@ from nodeheal.agent.caller import Caller
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.fallback import Fallback
+from nodeheal.agent.metrics import NodeMetrics, NotPut
 from nodeheal.agent.signed_post import SignedPost
 from nodeheal.agent.spool import Spool
 from nodeheal.contract import names
@@ -220,16 +221,44 @@ def test_an_owner_gets_what_is_about_his_own_jobs_and_operators_get_none_of_it(c
     assert not [subject for subject, _ in cloud.mails() if subject.startswith("for ")]
 
 
-def test_a_grave_finding_that_goes_around_the_bus_opens_its_incident_once(
-    cloud: Sandbox, node_id: str, tmp_path: Path
-) -> None:
+def node_credentials(cloud: Sandbox, node_id: str) -> CredentialChain:
     keys = cloud.client("sts").assume_role(RoleArn=cloud.outputs["NodeRoleArn"], RoleSessionName=node_id)["Credentials"]
     names_of = {
         "AWS_ACCESS_KEY_ID": "AccessKeyId",
         "AWS_SECRET_ACCESS_KEY": "SecretAccessKey",
         "AWS_SESSION_TOKEN": "SessionToken",
     }
-    credentials = CredentialChain(Clock(), {name: keys[key] for name, key in names_of.items()})
+    return CredentialChain(Clock(), {name: keys[key] for name, key in names_of.items()})
+
+
+def test_a_nodes_metrics_are_taken_in_their_namespace_and_in_no_other(
+    cloud: Sandbox, node_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials, now = node_credentials(cloud, node_id), datetime.now(UTC)
+    node = NodeMetrics(SignedPost("monitoring", "us-east-1", cloud.endpoint_url, credentials, Clock()), node_id)
+
+    node.put({"gpu_power_watts:0": 70.0, "gpu_power_watts:1": 412.0}, now)
+    monkeypatch.setattr(names, "NODE_METRICS_NAMESPACE", names.METRICS_NAMESPACE)
+    with pytest.raises(NotPut, match="AccessDenied"):
+        node.put({"gpu_power_watts:0": 70.0}, now)
+
+    [seen] = cloud.client("cloudwatch").get_metric_statistics(
+        Namespace="nodeheal/nodes",
+        MetricName="gpu_power_watts",
+        Dimensions=[{"Name": "NodeId", "Value": node_id}],
+        StartTime=now - timedelta(minutes=5),
+        EndTime=now + timedelta(minutes=5),
+        Period=600,
+        Statistics=["Maximum", "Sum", "SampleCount"],
+    )["Datapoints"]
+    assert (seen["Maximum"], seen["Sum"], seen["SampleCount"]) == (412.0, 482.0, 2.0)
+    node.close()
+
+
+def test_a_grave_finding_that_goes_around_the_bus_opens_its_incident_once(
+    cloud: Sandbox, node_id: str, tmp_path: Path
+) -> None:
+    credentials = node_credentials(cloud, node_id)
     sns, sts = (SignedPost(name, "us-east-1", cloud.endpoint_url, credentials, Clock()) for name in ("sns", "sts"))
     spool, fallback = Spool(tmp_path), Fallback(sns, Caller(sts))
     event = agent_xid(OBSERVED_CODE)

@@ -106,7 +106,7 @@ def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(rea
 def test_a_node_may_speak_for_itself_and_nothing_else(real: Templates) -> None:
     [role] = [r["Properties"] for _, r in real.of_type("AWS::IAM::Role") if r["Properties"].get("RoleName")]
     [policy] = role["Policies"]
-    report, beat, around = policy["PolicyDocument"]["Statement"]
+    report, beat, around, measure = policy["PolicyDocument"]["Statement"]
 
     assert report["Action"] == "events:PutEvents"
     assert "Bus" in json.dumps(report["Resource"])
@@ -119,6 +119,8 @@ def test_a_node_may_speak_for_itself_and_nothing_else(real: Templates) -> None:
     }
     assert around["Action"] == "sns:Publish"
     assert "Fallback" in json.dumps(around["Resource"])
+    assert measure["Action"] == "cloudwatch:PutMetricData"
+    assert measure["Condition"] == {"StringEquals": {"cloudwatch:namespace": "nodeheal/nodes"}}
     assert "AmazonSSMManagedInstanceCore" in json.dumps(role["ManagedPolicyArns"])
     trusted = {s["Principal"]["Service"] for s in role["AssumeRolePolicyDocument"]["Statement"]}
     assert trusted == {"ssm.amazonaws.com", "ec2.amazonaws.com"}

@@ -29,9 +29,12 @@ class Problem:
 class Look:
     """What one look has found.
 
-    `unclear`: why the check could not tell, in words; then nothing is taken back that was found before. `gauges`: what
-    was measured, by name with its unit (`gpu0_temperature_celsius`). `happened`: not a state but an event, such as an
-    XID that the driver hands out: reported each time.
+    `unclear`: why the check could not tell, in words; then nothing is taken back that was found before. `happened`: not
+    a state but an event, such as an XID that the driver hands out: reported each time.
+
+    `gauges`: what was measured, by names such as `memory_used_percent` and `gpu_temperature_celsius:1`. The first word
+    says what it is of, the last ones say the unit, one of percent, bytes, bytes_per_second, celsius, watts; where there
+    are several of the kind, a colon and which of them follow. What could not be measured is left out.
     """
 
     problems: tuple[Problem, ...] = ()

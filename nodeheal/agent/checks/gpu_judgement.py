@@ -45,18 +45,22 @@ def judge(readings: Sequence[GpuReading], state: State, now: float) -> Judgement
 
 
 def gauges(readings: Sequence[GpuReading]) -> dict[str, float]:
-    """What is measured, by name with its unit."""
+    """What is measured."""
     named = {
-        f"gpu{reading.index}_{name}": value
+        f"gpu_{name}:{reading.index}": value
         for reading in readings
         for name, value in (
             ("utilisation_percent", reading.utilisation_percent),
-            ("memory_used_mib", reading.memory_used_mib),
+            ("memory_used_bytes", _bytes(reading.memory_used_mib)),
             ("temperature_celsius", reading.temperature_celsius),
             ("power_watts", reading.power_watts),
         )
     }
     return {name: value for name, value in named.items() if value is not None}
+
+
+def _bytes(mib: float | None) -> float | None:
+    return None if mib is None else mib * 2**20
 
 
 def _told(reading: GpuReading) -> Iterator[Problem | nvidia_smi_fields.Doubt]:

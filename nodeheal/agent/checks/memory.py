@@ -44,7 +44,7 @@ def _look(place: Place, _: State) -> Look:
     used = parse_used_percent((place.proc / "meminfo").read_text("ascii", "replace"))
     if stalled is None or used is None:
         return Look(unclear="/proc/pressure/memory or /proc/meminfo is not understood")
-    gauges = {"memory_used_percent": round(used, 2), "memory_stalled_percent": stalled}
+    gauges = {"memory_stalled_percent": stalled}  # how much is in use, host_load measures
     return Look(tuple(_judge(stalled, used)), gauges=gauges, summary=f"{used:.0f} % of the memory is in use")
 
 

@@ -45,6 +45,7 @@ class _Course:
     streaks: dict[Key, int] = field(default_factory=dict)  # looks in a row that say otherwise than what was told
     is_asked: bool = False
     complaint: str = ""
+    gauges: Mapping[str, float] = field(default_factory=dict)  # of the last look: what is no longer measured is gone
 
 
 class Watch:
@@ -56,7 +57,10 @@ class Watch:
         known = kept.get("courses", {}) if isinstance(kept, dict) and kept.get("boot_id") == boot_id else {}
         self._boot_id = boot_id
         self._courses = {check.name: _begun(check, known.get(check.name, {}), uptime_seconds, now) for check in checks}
-        self.gauges: dict[str, float] = {}
+
+    def gauges(self) -> dict[str, float]:
+        """What the checks have measured at their last looks. From any thread: mappings are replaced, never changed."""
+        return {name: value for course in self._courses.values() for name, value in course.gauges.items()}
 
     def due_in(self, now: float) -> float:
         """Seconds until a check is due."""
@@ -75,7 +79,7 @@ class Watch:
         course = self._courses[answer.name]
         check = course.check
         if answer.absent:  # a driver may be loaded later
-            course.is_asked, course.due_at = False, now + ABSENT_SECONDS
+            course.is_asked, course.due_at, course.gauges = False, now + ABSENT_SECONDS, {}
             return []
         is_going_on = check.stream is not None and answer.look is not None
         if not is_going_on:
@@ -84,7 +88,7 @@ class Watch:
         look = answer.look or _look_of(answer, check)
         self._complain(course, look.unclear)
         course.state = look.state if answer.look is not None else course.state
-        self.gauges.update(look.gauges)
+        course.gauges = look.gauges
         happened = [News(check.name, problem, since=wall) for problem in look.happened if _counts(problem, check)]
         return [*happened, *_changes(course, look, wall)]
 

@@ -74,12 +74,13 @@ USER_ID = f"AROAEXAMPLE:{IDENTITY.node_id}"
 
 
 class FakeTable:
-    """What STS, DynamoDB and SNS say to a node. `refusal`: an error code of the latter two instead."""
+    """What STS, DynamoDB, SNS and CloudWatch say to a node. `refusal`: an error code of all but STS instead."""
 
     def __init__(self) -> None:
         self.beats: list[dict[str, Any]] = []
         self.asked_who = 0
         self.published: list[str] = []
+        self.metrics: list[dict[str, Any]] = []
         self.wanted: str | None = None
         self.refusal = ""
 
@@ -96,6 +97,9 @@ class FakeTable:
             return Answer(), f"<R><Arn>{arn}</Arn><UserId>{USER_ID}</UserId></R>".encode()
         if self.refusal:
             return Answer(400), json.dumps({"__type": f"com.amazon#{self.refusal}", "message": "no"}).encode()
+        if target == "GraniteServiceVersion20100801.PutMetricData":
+            self.metrics.append(json.loads(body))
+            return Answer(), b""
         self.beats.append(json.loads(body))
         wanted = {"wanted": {"N": self.wanted}} if self.wanted is not None else {}
         return Answer(), json.dumps({"Attributes": wanted}).encode()

@@ -3,15 +3,18 @@
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
+from sandbox.toml import toml
 from tests.unit.agent.fakes import PATIENCE_SECONDS, XID_79, FakeEventBridge, NodeFolder, eventually, kernel_line, xid
 
 RESIDENT_KIB = 45 * 1024
@@ -79,6 +82,26 @@ def test_the_agent_gives_signs_of_life(tmp_path: Path, bus: FakeEventBridge) -> 
 
     assert not [entry for entry in bus.accepted if "heartbeat" in entry["Detail"]]
     agent.clean_up()
+
+
+def test_metrics_are_told_where_they_are_asked_for(node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    node.config_file.write_text(toml({**node.config(), "checks": ["host_load"], "prometheus_port": port}))
+    agent.start()
+
+    eventually(lambda: "nodeheal_memory_used_ratio" in _scraped(port))
+
+    assert bus.table.metrics == []
+    assert agent.ends(signal.SIGTERM) == 0
+
+
+def _scraped(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
 
 
 def test_an_agent_whose_role_is_not_up_to_date_gives_its_signs_of_life_over_the_bus(

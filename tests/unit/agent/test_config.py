@@ -86,6 +86,12 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
         ("accelerators", 1.5),
         ("drills", "yes"),
         ("spool_mib", 0),
+        ("cloudwatch_metrics", 1),
+        ("prometheus_port", 1023),
+        ("prometheus_port", 65_536),
+        ("prometheus_port", -1),
+        ("prometheus_port", "9100"),
+        ("prometheus_port", False),
         ("region", 5),
         ("product", ""),
         ("labels", ["rack"]),
@@ -135,6 +141,22 @@ def test_the_command_line_comes_before_the_environment(monkeypatch: pytest.Monke
 
     assert config_path("/from/command") == Path("/from/command")
     assert config_path(None) == Path("/from/environment")
+
+
+@pytest.mark.parametrize(("key", "value"), [("cloudwatch_metrics", True), ("prometheus_port", 9100)])
+def test_metrics_want_checks_that_measure(tmp_path: Path, key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"key '{key}' asks for what checks measure"):
+        load(written(tmp_path, checks=[], **{key: value}))
+
+    assert load(written(tmp_path, **{key: value})).checks is None
+    assert load(written(tmp_path, checks=["disk"], **{key: value})).checks == ("disk",)
+
+
+def test_metrics_are_off_unless_they_are_asked_for(tmp_path: Path) -> None:
+    config = load(written(tmp_path))
+
+    assert (config.cloudwatch_metrics, config.prometheus_port) == (False, 0)
+    assert load(written(tmp_path, checks=[], prometheus_port=0)).prometheus_port == 0
 
 
 def test_what_a_node_shares_with_others_goes_into_its_identity(tmp_path: Path) -> None:

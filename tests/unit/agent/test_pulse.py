@@ -174,3 +174,5 @@ def test_an_endpoint_is_the_regions_unless_the_environment_names_one() -> None:
     assert endpoint("dynamodb", "cn-north-1", {}) == "https://dynamodb.cn-north-1.amazonaws.com.cn"
     assert endpoint("sts", "eu-central-1", {"AWS_ENDPOINT_URL_STS": "https://vpce"}) == "https://vpce"
     assert endpoint("sts", "eu-central-1", {"AWS_ENDPOINT_URL": "http://all"}) == "http://all"
+    assert endpoint("monitoring", "eu-central-1", {}) == "https://monitoring.eu-central-1.amazonaws.com"
+    assert endpoint("monitoring", "eu-central-1", {"AWS_ENDPOINT_URL_CLOUDWATCH": "https://cw"}) == "https://cw"

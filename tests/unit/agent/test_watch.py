@@ -202,3 +202,24 @@ def test_a_stream_goes_on_by_itself_and_is_begun_again_when_it_ends() -> None:
     node.ask()
 
     assert (went_on, len(node.asked)) == (1, 2)
+
+
+def test_what_is_no_longer_measured_is_no_gauge_any_more() -> None:
+    node = Node()
+    seen = []
+    for look in (Look(gauges={"gpu_power_watts:0": 70.0, "gpu_power_watts:1": 71.0}), Look(gauges={"x": 1.0}), None):
+        node.looks(look, hung=look is None)
+        seen.append(node.watch.gauges())
+
+    assert seen == [{"gpu_power_watts:0": 70.0, "gpu_power_watts:1": 71.0}, {"x": 1.0}, {}]
+
+
+def test_a_check_that_this_node_no_longer_supports_measures_nothing() -> None:
+    node = Node()
+    node.looks(Look(gauges={"x": 1.0}))
+    node.now += node.watch.due_in(node.now)
+    node.ask()
+
+    node.watch.take(Answer("disk", absent="the driver was unloaded"), node.now, 1000.0)
+
+    assert node.watch.gauges() == {}

@@ -222,6 +222,6 @@ def test_whatever_is_remembered_or_read_is_judged(
 
 def test_only_what_is_measured_is_a_gauge() -> None:
     assert gauges([replace(HEALTHY, power_watts=None)]) == {
-        "gpu0_utilisation_percent": 98,
-        "gpu0_temperature_celsius": 60,
+        "gpu_utilisation_percent:0": 98,
+        "gpu_temperature_celsius:0": 60,
     }

@@ -78,9 +78,9 @@ def test_healthy_gpus_have_no_problem_and_are_measured(gpus: FakeGpus) -> None:
 
     assert (seen["problems"], seen["unclear"], seen["summary"]) == ([], "", "2 GPUs")
     assert seen["gauges"] == {
-        **{"gpu0_utilisation_percent": 0, "gpu0_memory_used_mib": 1, "gpu0_temperature_celsius": 45},
-        **{"gpu0_power_watts": 70.5, "gpu1_utilisation_percent": 97, "gpu1_memory_used_mib": 3072},
-        **{"gpu1_temperature_celsius": 61, "gpu1_power_watts": 412},
+        **{"gpu_utilisation_percent:0": 0, "gpu_memory_used_bytes:0": 1 << 20, "gpu_temperature_celsius:0": 45},
+        **{"gpu_power_watts:0": 70.5, "gpu_utilisation_percent:1": 97, "gpu_memory_used_bytes:1": 3 << 30},
+        **{"gpu_temperature_celsius:1": 61, "gpu_power_watts:1": 412},
     }
 
 
@@ -226,7 +226,7 @@ def test_what_an_older_driver_does_not_know_is_no_problem(old_library: Path, tmp
     seen = look(gpus, json.dumps({"since": {f"THERMAL_SLOWDOWN {FIRST}": 0.0}}))
 
     assert (found(seen), seen["unclear"]) == ([("THERMAL_SLOWDOWN", FIRST)], "")
-    assert seen["gauges"]["gpu1_temperature_celsius"] == 45
+    assert seen["gauges"]["gpu_temperature_celsius:1"] == 45
 
 
 def test_what_a_product_does_not_have_is_no_problem(gpus: FakeGpus) -> None:
@@ -237,7 +237,7 @@ def test_what_a_product_does_not_have_is_no_problem(gpus: FakeGpus) -> None:
     seen = look(gpus.set(gpus=1, **{f"gpu0_{name}": value for name, value in {**nothing, **fields}.items()}))
 
     assert (seen["problems"], seen["unclear"]) == ([], "")
-    assert seen["gauges"] == {"gpu0_memory_used_mib": 1, "gpu0_temperature_celsius": 45}
+    assert seen["gauges"] == {"gpu_memory_used_bytes:0": 1 << 20, "gpu_temperature_celsius:0": 45}
 
 
 def test_a_value_with_all_its_bits_set_is_none(gpus: FakeGpus) -> None:

@@ -1,0 +1,119 @@
+"""How busy the host is: processors, memory, network, disks. It measures and judges nothing.
+
+Source: proc_stat(5), proc_meminfo(5), proc_pid_net(5); Documentation/admin-guide/iostats.rst of the kernel.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from nodeheal.agent.checks.check import Check, Look, Place, State
+from nodeheal.agent.checks.memory import parse_used_percent
+
+# What has grown since a look that is older is no measure of how things are now.
+OLDEST_SECONDS = 300.0
+_SECTOR_BYTES = 512  # in /proc/diskstats, whatever the disk's own are
+_RATES = ("network_receive", "network_transmit", "disk_read", "disk_write")
+
+# What only grows, by kind, then by device.
+Counts = Mapping[str, Mapping[str, int]]
+
+
+def parse_cpu(text: str) -> dict[str, int]:
+    """Ticks in which the processors worked, and all ticks; empty where the text does not say."""
+    words = text.partition("\n")[0].split()
+    # The time of guests is in that of users already.
+    ticks = [int(word) for word in words[1:9] if word.isdecimal()]
+    if words[:1] != ["cpu"] or len(ticks) < 5:
+        return {}
+    return {"busy": sum(ticks) - ticks[3] - ticks[4], "all": sum(ticks)}
+
+
+def parse_network(text: str) -> dict[str, tuple[int, int]]:
+    """Bytes received and sent, by interface."""
+    found = {}
+    for line in text.splitlines():
+        name, colon, rest = line.partition(":")
+        words = rest.split()
+        if colon and len(words) >= 9 and words[0].isdecimal() and words[8].isdecimal():
+            found[name.strip()] = (int(words[0]), int(words[8]))
+    return found
+
+
+def parse_disks(text: str) -> dict[str, tuple[int, int]]:
+    """Bytes read and written, by block device: disks, their partitions, and what is built of them."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 10 and words[5].isdecimal() and words[9].isdecimal():
+            found[words[2]] = (int(words[5]) * _SECTOR_BYTES, int(words[9]) * _SECTOR_BYTES)
+    return found
+
+
+def gauges(before: Counts, now: Counts, seconds: float) -> dict[str, float]:
+    """What grew in these seconds, as shares and rates. Nothing of what cannot be compared."""
+    busy, ticks = (_growth(before, now, "cpu", one) for one in ("busy", "all"))
+    measured = {"cpu_used_percent": 100.0 * busy / ticks} if ticks and busy is not None else {}
+    grown = {kind: _growth(before, now, kind) for kind in _RATES}
+    rates = {f"{kind}_bytes_per_second": count / seconds for kind, count in grown.items() if count is not None}
+    return {name: round(value, 2) for name, value in {**measured, **rates}.items()}
+
+
+def _growth(before: Counts, now: Counts, kind: str, only: str = "") -> int | None:
+    """Of all devices that were there before. One that counts anew, after its driver was loaded again, is left out."""
+    then = before.get(kind, {})
+    grown = [count - then[name] for name, count in now.get(kind, {}).items() if name in then and name.startswith(only)]
+    return sum(one for one in grown if one >= 0) if grown else None
+
+
+def _look(place: Place, state: State) -> Look:
+    at, now = time.monotonic(), _counted(place)
+    before, then = _remembered(state)
+    seconds = at - then
+    measured = gauges(before, now, seconds) if 0 < seconds <= OLDEST_SECONDS else {}
+    used = parse_used_percent(_text(place.proc / "meminfo"))
+    if used is not None:
+        measured["memory_used_percent"] = round(used, 2)
+    summary = ", ".join(f"{name} {value:g}" for name, value in measured.items())
+    return Look(state={"at": at, "counted": now}, gauges=measured, summary=summary or "nothing to compare with yet")
+
+
+def _counted(place: Place) -> Counts:
+    """Devices of hardware only: what is built of them would count the same bytes again."""
+    network, disks = parse_network(_text(place.proc / "net/dev")), parse_disks(_text(place.proc / "diskstats"))
+    network = {name: both for name, both in network.items() if (place.sys / "class/net" / name / "device").exists()}
+    disks = {name: both for name, both in disks.items() if (place.sys / "block" / name / "device").exists()}
+    columns = [{name: both[i] for name, both in one.items()} for one in (network, disks) for i in (0, 1)]
+    return {"cpu": parse_cpu(_text(place.proc / "stat")), **dict(zip(_RATES, columns, strict=True))}
+
+
+def _remembered(state: State) -> tuple[Counts, float]:
+    """What the last look counted, and when. What another version of the agent left there may be anything."""
+    at, counted = state.get("at"), state.get("counted")
+    if not isinstance(at, (int, float)) or not isinstance(counted, dict):
+        return {}, 0.0
+    kinds = {kind: devices for kind, devices in counted.items() if isinstance(devices, dict)}
+    known = {kind: {name: n for name, n in one.items() if isinstance(n, int)} for kind, one in kinds.items()}
+    return known, float(at)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii", "replace")
+    except OSError:
+        return ""  # a kernel without it has none of it to measure
+
+
+def _why_not(place: Place) -> str:
+    is_wanted = place.config.cloudwatch_metrics or place.config.prometheus_port
+    return "" if is_wanted else "nobody asks for it: neither cloudwatch_metrics nor prometheus_port is set"
+
+
+CHECK = Check(
+    name="host_load",
+    about="how busy processors, memory, network and disks are; for metrics only",
+    interval_seconds=60.0,
+    deadline_seconds=10.0,
+    why_not=_why_not,
+    look=_look,
+)

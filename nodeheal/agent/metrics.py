@@ -1,0 +1,161 @@
+"""What the checks measure, to CloudWatch, once a minute. It is for people to look at: nothing is decided by it."""
+
+import http
+import json
+import logging
+import math
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.gauges import taken_apart
+from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
+from nodeheal.contract import names
+
+EVERY_SECONDS = 60.0
+# Each costs money on each node: what is not named here is not sent. docs/metrics.md says what they come to.
+PUBLISHED = (
+    "cpu_used_percent",
+    "memory_used_percent",
+    "memory_stalled_percent",
+    "disk_used_percent",
+    "disk_read_bytes_per_second",
+    "disk_write_bytes_per_second",
+    "network_receive_bytes_per_second",
+    "network_transmit_bytes_per_second",
+    "gpu_utilisation_percent",
+    "gpu_memory_used_bytes",
+    "gpu_temperature_celsius",
+    "gpu_power_watts",
+)
+_UNITS = {"_percent": "Percent", "_bytes": "Bytes", "_bytes_per_second": "Bytes/Second"}
+_HEADERS = {
+    "Content-Type": "application/x-amz-json-1.0",
+    "X-Amz-Target": "GraniteServiceVersion20100801.PutMetricData",
+}
+
+logger = logging.getLogger(__name__)
+
+
+class NotPut(Exception):
+    """CloudWatch did not take it."""
+
+
+def request(node_id: str, gauges: Mapping[str, float], at: datetime) -> dict[str, object]:
+    """The call: one metric of each name, whatever the number of GPUs, as their count, sum, least and most."""
+    values = defaultdict[str, list[float]](list)
+    for gauge in taken_apart(gauges):
+        values[gauge.name].append(gauge.value)
+    return {
+        "Namespace": names.NODE_METRICS_NAMESPACE,
+        "MetricData": [_datum(name, values[name], node_id, at) for name in PUBLISHED if name in values],
+    }
+
+
+def _datum(name: str, values: list[float], node_id: str, at: datetime) -> dict[str, object]:
+    datum: dict[str, object] = {
+        "MetricName": name,
+        "Dimensions": [{"Name": "NodeId", "Value": node_id}],
+        "Timestamp": int(at.timestamp()),
+        "StatisticValues": {
+            "SampleCount": len(values),
+            "Sum": sum(values),
+            "Minimum": min(values),
+            "Maximum": max(values),
+        },
+    }
+    unit = next((unit for suffix, unit in _UNITS.items() if name.endswith(suffix)), None)
+    return {**datum, "Unit": unit} if unit else datum
+
+
+class NodeMetrics:
+    """This node's metrics in CloudWatch. Not safe to share between threads."""
+
+    def __init__(self, cloudwatch: SignedPost, node_id: str) -> None:
+        self._cloudwatch = cloudwatch
+        self._node_id = node_id
+
+    def put(self, gauges: Mapping[str, float], at: datetime) -> None:
+        """Tell them, if there are any. Raises NotPut; told twice, only their sums and counts are doubled."""
+        call = request(self._node_id, gauges, at)
+        if not call["MetricData"]:
+            return
+        try:
+            status, raw = self._cloudwatch.ask(_HEADERS, json.dumps(call).encode())
+        except NoAnswer as error:
+            raise NotPut(str(error)) from error
+        if status == http.HTTPStatus.OK:
+            return
+        code = _code(raw)
+        if code in ACCESS_ERRORS or status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
+            self._cloudwatch.forget_credentials()
+        raise NotPut(f"CloudWatch answered {status} {code}".rstrip())
+
+    def close(self) -> None:
+        """Hang up."""
+        self._cloudwatch.close()
+
+
+def _code(raw: bytes) -> str:
+    try:
+        answer = json.loads(raw)
+    except ValueError:
+        return ""
+    return str(answer.get("__type", "")).rpartition("#")[2] if isinstance(answer, dict) else ""
+
+
+class Publisher(threading.Thread):
+    """Tells them each minute, beside everything else. A minute that CloudWatch does not take is lost, and nothing more:
+    kept, it would take room from what matters.
+    """
+
+    def __init__(
+        self,
+        metrics: NodeMetrics,
+        gauges: Callable[[], Mapping[str, float]],
+        clock: Clock,
+        every_seconds: float = EVERY_SECONDS,
+    ) -> None:
+        super().__init__(name="metrics", daemon=True)
+        self._metrics = metrics
+        self._gauges = gauges
+        self._clock = clock
+        self._every = every_seconds
+        self._stopping = threading.Event()
+        self._lost = 0
+
+    def run(self) -> None:
+        """Publish until stopped: each node at its own moment of the minute, and always at that one, so that no minute
+        has two values or none.
+        """
+        due_at = self._clock.monotonic() + random.uniform(0.0, self._every)
+        while not self._stopping.wait(max(0.0, due_at - self._clock.monotonic())):
+            self.publish()
+            due_at = following(due_at, self._every, self._clock.monotonic())
+
+    def stop(self, patience_seconds: float) -> None:
+        """End after the call in progress."""
+        self._stopping.set()
+        self.join(patience_seconds)
+        self._metrics.close()
+
+    def publish(self) -> None:
+        """Once. What goes wrong is said once, until it goes well again."""
+        try:
+            self._metrics.put(self._gauges(), self._clock.utc_now())
+        except NotPut as error:
+            if not self._lost:
+                logger.error("CloudWatch does not take this node's metrics", extra={"why": error})
+            self._lost += 1
+            return
+        if self._lost:
+            logger.info("CloudWatch takes this node's metrics again", extra={"minutes_lost": self._lost})
+        self._lost = 0
+
+
+def following(due_at: float, every_seconds: float, now: float) -> float:
+    """The first moment in step with `due_at` that is still to come; those that were missed are."""
+    return due_at + every_seconds * max(1, math.floor((now - due_at) / every_seconds) + 1)
