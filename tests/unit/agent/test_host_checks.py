@@ -378,3 +378,11 @@ def test_a_link_that_went_down_once_is_told_without_a_second_look_to_confirm_it(
 
     assert [one.finding.code for one in second.happened] == ["link_downed"]
     assert second.problems == ()
+
+
+def test_a_pipe_among_the_files_of_progress_is_not_waited_for(place: Place, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "job.json")
+
+    look = progress.CHECK.look(replace(place, config=replace(place.config, progress_dir=str(tmp_path))), {})
+
+    assert "job.json must be an object" in look.unclear
