@@ -4,6 +4,7 @@ The exit code says the worst verdict, as monitoring plugins do: 0 OK, 1 DEGRADED
 """
 
 import argparse
+import contextlib
 import json
 import select
 import sys
@@ -13,7 +14,8 @@ from dataclasses import asdict, dataclass, replace
 
 from nodeheal.agent.checks.answer import Answer
 from nodeheal.agent.checks.check import Check, Place
-from nodeheal.agent.checks.prober import KILL_GRACE_SECONDS, Prober
+from nodeheal.agent.checks.looks import KILL_GRACE_SECONDS
+from nodeheal.agent.checks.prober import Prober
 from nodeheal.agent.checks.registry import CHECKS, chosen
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import given
@@ -81,12 +83,13 @@ def _answers(prober: Prober) -> Iterator[Row]:
     until = began + max((check.deadline_seconds for check in waiting.values()), default=0.0) + 2 * KILL_GRACE_SECONDS
     news = select.poll()
     news.register(prober.descriptor, select.POLLIN)
-    while waiting and time.monotonic() < until:
-        news.poll(1000)
-        for answer in prober.answers():
-            check = waiting.pop(answer.name, None)
-            if check is not None:
-                yield row_of(answer, check, round(time.monotonic() - began, 1))
+    with contextlib.suppress(EOFError):  # that nothing will come any more is a verdict as well
+        while waiting and time.monotonic() < until:
+            news.poll(1000)
+            for answer in prober.answers():
+                check = waiting.pop(answer.name, None)
+                if check is not None:
+                    yield row_of(answer, check, round(time.monotonic() - began, 1))
     for name in waiting:
         yield Row(name, Verdict.UNKNOWN.value, ("no answer",))
 

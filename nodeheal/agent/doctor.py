@@ -18,7 +18,7 @@ from nodeheal.agent.checks.registry import chosen
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus
-from nodeheal.agent.config import AgentConfig, given
+from nodeheal.agent.config import AgentConfig, ConfigError, given
 from nodeheal.agent.spool import Entry
 from nodeheal.contract.names import AGENT_DOCTOR
 
@@ -74,6 +74,8 @@ def _host(config: AgentConfig) -> Iterator[Sign]:
 def _tried(what: str, work: Callable[[], str]) -> Sign:
     try:
         return Sign(what, GOOD, work())
+    except ConfigError as error:
+        return Sign(what, BAD, str(error))
     except OSError as error:
         return Sign(what, BAD, f"{error.filename or ''}: {error.strerror}".lstrip(": "))
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from nodeheal.agent import machine
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.checks.prober import Prober
-from nodeheal.agent.checks.watch import News, Watch
+from nodeheal.agent.checks.watch import News, Watch, key_of
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import NodeBooted, NodeFact, Speaker
@@ -96,16 +96,21 @@ class Agent:
         now, at = self._clock.monotonic(), self._clock.utc_now()
         self._watch.ask(now, self._prober.ask)
         news = [one for answer in self._prober.answers() for one in self._watch.take(answer, now, at.timestamp())]
-        return [self._event(one, at) for one in news if not self._kernel_log.has_told(one.problem.finding)]
+        if self._watch.is_unanswered(now):
+            raise EOFError("the prober does not answer")
+        told = [one for one in news if one.is_over or not self._kernel_log.has_told(one.problem.finding)]
+        return [self._event(one, number, at) for number, one in enumerate(told)]
 
-    def _event(self, news: News, at: datetime) -> NodeFact:
-        position, problem = repr(news.since), news.problem
+    def _event(self, news: News, number: int, at: datetime) -> NodeFact:
+        """`number`: which of those that came together. They are one event each, though they may read the same."""
+        problem = news.problem
+        position = "/".join((repr(news.since), *key_of(problem.finding)))
         if news.is_over:
             return self._speaker.over(problem.finding, source=news.check, position=position, at=at)
         return self._speaker.found(
             problem.finding,
             source=news.check,
-            position=position,
+            position=f"{position}/{number}",
             at=at,
             evidence=problem.evidence or problem.finding.message,
             count=problem.count,

@@ -22,8 +22,9 @@ class Answer:
 
 
 def dumped(answer: Answer) -> bytes:
-    """The answer, without a newline in it."""
-    return json.dumps(asdict(answer), separators=(",", ":"), default=dict).encode()
+    """The answer, without a newline in it. Names of files may hold bytes that are no text: these become `?`."""
+    text = json.dumps(asdict(answer), separators=(",", ":"), default=dict, ensure_ascii=False)
+    return text.encode("utf-8", "replace")
 
 
 def answer_of(line: bytes) -> Answer:

@@ -12,12 +12,14 @@ from nodeheal.contract.vocabulary import Family
 # Where a full disk stops a job or a node. What else is mounted is the jobs' own affair.
 WATCHED = ("/", "/var", "/tmp", "/var/lib/docker", "/var/lib/containerd", "/var/lib/ecs", "/home")
 FULL_PERCENT = 98.0
+# Newer kernels leave a file system `rw` that they have stopped after an error, and say this beside it.
+_NOT_WRITABLE = ("ro", "emergency_ro", "shutdown")
 _LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs")
 
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of /proc/mounts."""
+    """One line of a list of mounts. `options`: those of the file system, not those of this view of it."""
 
     device: str
     point: str
@@ -26,8 +28,8 @@ class Mount:
 
     @property
     def is_writable(self) -> bool:
-        """Whether it is mounted for writing."""
-        return "ro" not in self.options
+        """Whether the file system takes writes."""
+        return self.options.isdisjoint(_NOT_WRITABLE)
 
 
 def parse_mounts(text: str) -> list[Mount]:
@@ -38,6 +40,20 @@ def parse_mounts(text: str) -> list[Mount]:
         if len(words) >= 4 and not line.startswith("#"):
             device, point, kind, options = (_unescaped(word) for word in words[:4])
             found[point] = Mount(device, point, kind, frozenset(options.split(",")))
+    return list(found.values())
+
+
+def parse_mountinfo(text: str) -> list[Mount]:
+    """The same of /proc/self/mountinfo: its options are those of the superblock. A mount can be read-only for one
+    service alone, as systemd's ProtectSystem= makes it, where the disk is fine. Source: proc_pid_mountinfo(5).
+    """
+    found = {}
+    for line in text.splitlines():
+        view, _, system = line.partition(" - ")
+        words, (kind, device, options, *_) = view.split(), [*system.split(), "", "", ""]
+        if len(words) >= 6 and options:
+            point = _unescaped(words[4])
+            found[point] = Mount(_unescaped(device), point, kind, frozenset(options.split(",")))
     return list(found.values())
 
 
@@ -59,25 +75,27 @@ def judge(mounts: list[Mount], was_writable: Collection[str], used_percent: Mapp
 
 
 def _look(place: Place, state: State) -> Look:
-    watched = [mount for mount in _mounts(place.proc / "mounts") if mount.kind in _LOCAL and mount.point in WATCHED]
+    mounts = parse_mountinfo(_text(place.proc / "self/mountinfo"))
+    watched = [mount for mount in mounts if mount.kind in _LOCAL and mount.point in WATCHED]
     before = state.get("writable")
     # What fstab wants writable is so; of the others, those that have been since the boot.
-    wanted = {mount.point for mount in _mounts(place.etc / "fstab") if mount.is_writable}
+    wanted = {mount.point for mount in parse_mounts(_text(place.etc / "fstab")) if mount.is_writable}
     was_writable = wanted | set(before if isinstance(before, list) else ())
     used = {mount.point: _used_percent(Path(mount.point)) for mount in watched}
     return Look(
         tuple(judge(watched, was_writable, used)),
         state={"writable": sorted(was_writable | {mount.point for mount in watched if mount.is_writable})},
         gauges={f"disk_used_percent:{point}": percent for point, percent in used.items()},
-        summary=f"{len(watched)} local file systems",
+        summary=f"local file systems: {', '.join(mount.point for mount in watched) or 'none'}",
+        unclear="" if mounts else "/proc/self/mountinfo is not understood",
     )
 
 
-def _mounts(path: Path) -> list[Mount]:
+def _text(path: Path) -> str:
     try:
-        return parse_mounts(path.read_text("utf-8", "replace"))
+        return path.read_text("utf-8", "replace")
     except OSError:
-        return []  # an fstab that is not there wants nothing
+        return ""  # an fstab that is not there wants nothing
 
 
 def _used_percent(point: Path) -> float:

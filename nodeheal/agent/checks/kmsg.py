@@ -29,8 +29,9 @@ class KmsgReader:
         if cursor is None:
             while self.read():  # read and not seek, to know the sequence number that a restart goes on from
                 pass
-        elif cursor["boot_id"] == boot_id:
-            self._last_sequence = int(str(cursor["sequence"]))
+        elif cursor.get("boot_id") == boot_id:
+            sequence = cursor.get("sequence")  # of an unknown shape, the whole boot is read again
+            self._last_sequence = sequence if isinstance(sequence, int) else -1
 
     def read(self) -> list[tuple[int, bytes]]:
         """The records since the last call, each with its sequence number. Every step here is taken for every record."""
@@ -44,9 +45,9 @@ class KmsgReader:
             except BlockingIOError:
                 break
             except OSError as error:
-                if error.errno != errno.EPIPE:
+                if error.errno not in (errno.EPIPE, errno.EINVAL):
                     raise
-                continue  # overrun: the next read returns the oldest record that is left
+                continue  # overrun, or a record over all bounds: the next read returns the oldest that is left
             except (ValueError, IndexError):
                 continue  # not a record
             if sequence > self._last_sequence:

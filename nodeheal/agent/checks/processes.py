@@ -14,6 +14,7 @@ from nodeheal.contract.vocabulary import Family
 
 ZOMBIES = 500  # each keeps a number, of which there are 32,768 where nobody has raised the limit
 TOLD = 10
+REMEMBERED = 1000  # what is remembered of a node where everything hangs must still fit into an answer
 _SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s{1,10}(\d{1,20})", re.MULTILINE)
 
 
@@ -42,8 +43,9 @@ def _look(place: Place, state: State) -> Look:
     processes = list(_processes(place.proc))
     kept = state.get("waiting")
     before = kept if isinstance(kept, Mapping) else {}
-    waiting = {_key(one): _switches(place.proc / str(one.pid)) for one in processes if one.state == "D"}
-    stuck = [one for one in processes if one.state == "D" and before.get(_key(one)) == waiting[_key(one)]]
+    asleep = sorted((one for one in processes if one.state == "D"), key=lambda one: one.pid)[:REMEMBERED]
+    waiting = {_key(one): _switches(place.proc / str(one.pid)) for one in asleep}
+    stuck = [one for one in asleep if before.get(_key(one)) == waiting[_key(one)]]
     zombies = [one for one in processes if one.state == "Z"]
     return Look(
         tuple(_judge(stuck, zombies)),

@@ -58,8 +58,9 @@ def _late(job: str, limit: float, still: float) -> Iterator[Problem]:
 
 def _read(file: Path) -> tuple[bytes, float] | None:
     try:
-        with file.open("rb") as opened:
-            return opened.read(FILE_BYTES), os.fstat(opened.fileno()).st_mtime
+        # A job may put there what it likes: opening a pipe must not wait for its writer.
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            return opened.read(FILE_BYTES) or b"", os.fstat(opened.fileno()).st_mtime
     except OSError:
         return None
 

@@ -39,12 +39,14 @@ def _look(place: Place, state: State) -> Look:
     root = place.sys / "class/infiniband"
     states = _tree(root, _STATES)
     counters = {path: int(text) for path, text in _tree(root, _COUNTERS).items() if _is_error(path, text)}
-    unbound = list(_unbound(place))
+    unbound, growth = list(_unbound(place)), list(grown(counters, state))
     report = parse_efa_tree(states) if states else None
     problems = [Problem(finding, finding.message) for finding in report.findings] if report else []
     is_unclear = report is not None and report.verdict is Verdict.UNKNOWN
     return Look(
-        (*problems, *unbound, *grown(counters, state)),
+        # A link that went down once will not do so again at the next look to confirm it: that has happened.
+        (*problems, *unbound, *(one for one in growth if one.finding.code not in TELLING)),
+        happened=tuple(one for one in growth if one.finding.code in TELLING),
         unclear=report.reason if report and is_unclear else "",
         state=counters,
         summary=f"{len(states)} ports are active",

@@ -1,5 +1,6 @@
 """Folds a storm: a GPU in trouble says the same thing hundreds of times a second."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -7,6 +8,8 @@ from typing import Any
 
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+
+logger = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 60.0
 Key = tuple[str, str, str, str, str]
@@ -85,8 +88,12 @@ class Repeats:
 
 
 def load(dumped: Iterable[Mapping[str, Any]]) -> list[Sighting]:
-    """The sightings of a dump."""
-    return [_from_json(document) for document in dumped]
+    """The sightings of a dump; none of one that another version has written in words of its own."""
+    try:
+        return [_from_json(document) for document in dumped]
+    except (KeyError, TypeError, ValueError) as error:
+        logger.warning("what was folded is not understood", extra={"why": error})
+        return []
 
 
 def _to_json(sighting: Sighting) -> dict[str, object]:

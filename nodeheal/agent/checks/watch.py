@@ -18,6 +18,7 @@ FIRST_LOOKS_WITHIN_SECONDS = 10.0
 LOOKS_TO_BE_OVER = 2
 STREAM_PATIENCE_SECONDS = 60.0  # before a stream that has ended is begun again
 ABSENT_SECONDS = 600.0  # before a node is tried again that could not be looked at
+ANSWER_GRACE_SECONDS = 60.0  # so long after its deadline a look without any answer is the prober's own fault
 STATE_KEY = "checks"
 Key = tuple[str, str, str, str]
 
@@ -44,6 +45,7 @@ class _Course:
     active: dict[Key, tuple[Finding, float]] = field(default_factory=dict)  # told of, and since when
     streaks: dict[Key, int] = field(default_factory=dict)  # looks in a row that say otherwise than what was told
     is_asked: bool = False
+    heard_at: float = 0.0  # when it was asked, or has answered since
     complaint: str = ""
     gauges: Mapping[str, float] = field(default_factory=dict)  # of the last look: what is no longer measured is gone
 
@@ -53,10 +55,9 @@ class Watch:
 
     def __init__(self, checks: Sequence[Check], boot_id: str, saved: State, uptime_seconds: float, now: float) -> None:
         """`saved`: the dump of the last run; that of another boot is forgotten. `now`: monotonic."""
-        kept = saved.get(STATE_KEY)
-        known = kept.get("courses", {}) if isinstance(kept, dict) and kept.get("boot_id") == boot_id else {}
+        known = _known(saved, boot_id)
         self._boot_id = boot_id
-        self._courses = {check.name: _begun(check, known.get(check.name, {}), uptime_seconds, now) for check in checks}
+        self._courses = {check.name: _begun(check, known.get(check.name), uptime_seconds, now) for check in checks}
 
     def gauges(self) -> dict[str, float]:
         """What the checks have measured at their last looks. From any thread: mappings are replaced, never changed."""
@@ -71,13 +72,18 @@ class Watch:
         """Ask for every look that is due."""
         for name, course in self._courses.items():
             if not course.is_asked and course.due_at <= now:
-                course.is_asked = True
+                course.is_asked, course.heard_at = True, now
                 ask(name, course.state)
+
+    def is_unanswered(self, now: float) -> bool:
+        """Whether a look is under way of which the prober should long have told, be it that it hangs."""
+        asked = [course for course in self._courses.values() if course.is_asked]
+        return any(now - one.heard_at > one.check.deadline_seconds + ANSWER_GRACE_SECONDS for one in asked)
 
     def take(self, answer: Answer, now: float, wall: float) -> list[News]:
         """What of an answer is news. `wall`: epoch seconds."""
         course = self._courses[answer.name]
-        check = course.check
+        check, course.heard_at = course.check, now
         if answer.absent:  # a driver may be loaded later
             course.is_asked, course.due_at, course.gauges = False, now + ABSENT_SECONDS, {}
             return []
@@ -116,12 +122,29 @@ def key_of(finding: Finding) -> Key:
     return (finding.family.value, finding.code, finding.subcode or "", finding.component or "")
 
 
-def _begun(check: Check, known: Mapping[str, Any], uptime_seconds: float, now: float) -> _Course:
-    unsettled = max(0.0, check.settle_seconds - uptime_seconds)
+def _known(saved: State, boot_id: str) -> Mapping[str, object]:
+    """What is kept of each check of this boot. Another version of the agent may have written it."""
+    kept = saved.get(STATE_KEY)
+    courses = kept.get("courses") if isinstance(kept, dict) and kept.get("boot_id") == boot_id else None
+    return courses if isinstance(courses, dict) else {}
+
+
+def _begun(check: Check, known: Any, uptime_seconds: float, now: float) -> _Course:
+    # A clock that jumps while the node comes up must not put off its looks for longer than a boot takes.
+    unsettled = max(0.0, check.settle_seconds - max(0.0, uptime_seconds))
     first = unsettled + random.uniform(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
-    told = [(finding_of(one["finding"]), float(one["since"])) for one in known.get("active", ())]
-    active = {key_of(finding): (finding, since) for finding, since in told}
-    return _Course(check, now + first, known.get("state", {}), active)
+    state, told = _remembered(check, known) if known else ({}, [])
+    return _Course(check, now + first, state, {key_of(finding): (finding, since) for finding, since in told})
+
+
+def _remembered(check: Check, known: Any) -> tuple[State, list[tuple[Finding, float]]]:
+    """The state and what was told; nothing of it where it is not understood: better told twice than never again."""
+    try:
+        state: State = dict(known["state"])
+        return state, [(finding_of(one["finding"]), float(one["since"])) for one in known["active"]]
+    except (KeyError, TypeError, ValueError) as error:
+        logger.warning("what a check remembers is not understood", extra={"check": check.name, "why": error})
+        return {}, []
 
 
 def _look_of(answer: Answer, check: Check) -> Look:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,26 @@ def test_a_spool_that_cannot_be_written_is_found(node: NodeFolder, capsys: pytes
 
     assert main(["doctor"]) == 1
     assert "spool                   WRONG" in capsys.readouterr().out
+
+
+def test_a_prober_that_dies_is_no_verdict_but_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    def kills(*_: object) -> Look:
+        os.kill(os.getppid(), signal.SIGKILL)
+        return Look()
+
+    code = check_now([Check("one", "a test", 60.0, 5.0, always, kills)], PLACE, as_json=False)
+
+    assert code == EXIT_CODES[Verdict.UNKNOWN]
+    assert "no answer" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("credentials", "bus")
+def test_a_boot_id_that_is_empty_keeps_the_doctor_from_nothing_else(
+    node: NodeFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node.boot_id_file.write_text("")
+
+    assert main(["doctor"]) == 1
+    told = capsys.readouterr().out
+    assert f"boot id                 WRONG  {node.boot_id_file}: holds no boot id" in told
+    assert "spool                   ok" in told

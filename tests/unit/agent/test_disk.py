@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.agent.checks.check import Look, Place
-from nodeheal.agent.checks.disk import CHECK, FULL_PERCENT, Mount, judge, parse_mounts
+from nodeheal.agent.checks.disk import CHECK, FULL_PERCENT, Mount, judge, parse_mountinfo, parse_mounts
 from nodeheal.agent.checks.tools import run_tool
 from tests.unit.agent.fakes import CONFIG
 
-ROOT = "/dev/nvme0n1p1 / ext4 {} 0 0"
+ROOT = "22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p1 {}"
 
 
 def place(folder: Path, mounts: str, fstab: str | None = None) -> Place:
-    (folder / "mounts").write_text(mounts)
+    (folder / "self").mkdir(exist_ok=True)
+    (folder / "self/mountinfo").write_text(mounts)
     if fstab is not None:
         (folder / "fstab").write_text(fstab)
     return Place(CONFIG, run_tool, proc=folder, etc=folder)
@@ -59,7 +60,8 @@ def test_one_without_room_is_a_problem(used: float, count: int) -> None:
 
 
 def test_what_others_mount_is_their_affair(tmp_path: Path) -> None:
-    other = "/dev/sdb /mnt/a\\040b ext4 ro 0 0\ntmpfs /tmp tmpfs ro 0 0\nserver:/x /home nfs4 ro 0 0"
+    seen = (("/mnt/a\\040b", "ext4"), ("/tmp", "tmpfs"), ("/home", "nfs4"))
+    other = "\n".join(f"30 22 8:1 / {point} ro - {kind} /dev/sdb ro" for point, kind in seen)
 
     look = CHECK.look(place(tmp_path, other), {"writable": ["/mnt/a b", "/home", "/tmp"]})
 
@@ -74,5 +76,35 @@ def test_the_room_of_this_machine_is_measured(tmp_path: Path) -> None:
 
 @given(st.binary())
 def test_any_bytes_are_read_without_a_word(content: bytes) -> None:
-    for mount in parse_mounts(content.decode("utf-8", "replace")):
+    text = content.decode("utf-8", "replace")
+    for mount in (*parse_mounts(text), *parse_mountinfo(text), *parse_mountinfo(f"1 2 3 / /x ro - {text}")):
         assert mount.point
+
+
+@pytest.mark.parametrize(
+    ("view", "superblock", "expected"),
+    [
+        ("ro,relatime", "rw,errors=continue", []),  # as ProtectSystem= makes it
+        ("rw,relatime", "ro", ["disk_read_only"]),
+        ("rw,relatime", "rw,emergency_ro", ["disk_read_only"]),
+        ("rw,relatime", "rw,shutdown", ["disk_read_only"]),
+    ],
+)
+def test_the_file_system_is_judged_and_not_this_service_s_view_of_it(
+    tmp_path: Path, view: str, superblock: str, expected: list[str]
+) -> None:
+    mounts = f"22 1 259:1 / / {view} shared:1 master:2 - ext4 /dev/sda1 {superblock}"
+
+    look = CHECK.look(place(tmp_path, mounts), {"writable": ["/"]})
+
+    assert codes(look) == expected
+
+
+def test_a_list_of_mounts_that_is_not_understood_is_not_taken_for_health(tmp_path: Path) -> None:
+    assert CHECK.look(place(tmp_path, "nonsense"), {}).unclear
+
+
+def test_of_several_on_one_point_the_last_is_seen_and_blanks_are_read() -> None:
+    lines = [f"22 1 8:1 / /a\\040b rw - ext4 /dev/sda {options}" for options in ("rw", "ro")]
+
+    assert parse_mountinfo("\n".join(lines)) == [Mount("/dev/sda", "/a b", "ext4", frozenset({"ro"}))]

@@ -366,3 +366,23 @@ def _looked(check: Check, place: Place, state: State) -> Look | None:
         return check.look(place, state)
     except OSError:
         return None
+
+
+def test_a_link_that_went_down_once_is_told_without_a_second_look_to_confirm_it(place: Place) -> None:
+    write(place.sys, f"{PORT}/state", "4: ACTIVE\n")
+    write(place.sys, f"{PORT}/counters/link_downed", "1\n")
+    first = rdma.CHECK.look(place, {})
+    write(place.sys, f"{PORT}/counters/link_downed", "2\n")
+
+    second = rdma.CHECK.look(place, first.state)
+
+    assert [one.finding.code for one in second.happened] == ["link_downed"]
+    assert second.problems == ()
+
+
+def test_a_pipe_among_the_files_of_progress_is_not_waited_for(place: Place, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "job.json")
+
+    look = progress.CHECK.look(replace(place, config=replace(place.config, progress_dir=str(tmp_path))), {})
+
+    assert "job.json must be an object" in look.unclear

@@ -158,3 +158,31 @@ def test_a_drill_is_a_fault_only_where_drills_are_taken(
     node.logs(xid(31))
 
     assert [event.code for event in check.poll()] == codes
+
+
+@pytest.mark.parametrize("folded", [7, [7], [{"family": "unheard_of"}], [{"family": "xid"}]])
+def test_what_was_folded_by_another_version_is_forgotten_where_it_is_not_understood(
+    node: NodeFolder, time: FakeTime, folded: object
+) -> None:
+    check = check_on(node, time, {"kernel_log.folded": folded})
+    node.logs(xid(31))
+
+    assert told(check.poll()) == [("31", 1, "boot-1")]
+
+
+def test_user_space_is_not_believed_though_the_kernel_has_said_the_same_words(node: NodeFolder, time: FakeTime) -> None:
+    device = node.kernel_log.with_name("kmsg")
+    device.touch()
+    log = KernelLogCheck([KernelLog("kmsg", str(device))], IDENTITY, "boot-1", time.clock(), {})
+    said = b",1,-;" + XID_79.encode() + b"\n"
+    device_says = [
+        b"3,1" + said,
+        b"11,2" + said,
+        b"11,3" + said,
+        b"3,4" + said.replace(b": 79", b": 31"),
+        b"3,5" + said,
+    ]
+    reader = log._logs[0]._reader  # type: ignore[attr-defined]
+    reader._read = lambda *_: device_says.pop(0) if device_says else b""
+
+    assert told(log.poll()) == [("79", 2, "boot-1"), ("31", 1, "boot-1")]

@@ -97,3 +97,29 @@ def test_the_real_device_is_read() -> None:
 
     with contextlib.closing(kmsg):
         assert [int(raw.split(b",")[0]) >> 3 for raw in records] == [1]
+
+
+@pytest.mark.parametrize("cursor", [{}, {"boot_id": "boot-1"}, {"boot_id": "boot-1", "sequence": "x"}])
+def test_a_cursor_that_nobody_understands_reads_the_boot_again(cursor: dict[str, object]) -> None:
+    buffer = RingBuffer()
+    buffer.holds(1, 2)
+
+    assert sequences(reader(buffer, cursor)) == [1, 2]
+
+
+def test_a_record_over_all_bounds_is_left_out() -> None:
+    buffer = RingBuffer()
+    kmsg = reader(buffer, {"boot_id": "boot-1", "sequence": 1})
+    buffer._records.append(errno.EINVAL)
+    buffer.holds(3)
+
+    assert sequences(kmsg) == [3]
+
+
+def test_a_device_that_fails_otherwise_is_no_silence() -> None:
+    buffer = RingBuffer()
+    kmsg = reader(buffer, {"boot_id": "boot-1", "sequence": 1})
+    buffer._records.append(errno.EIO)
+
+    with pytest.raises(OSError, match="Input/output"):
+        kmsg.read()

@@ -1,5 +1,8 @@
 """The prober: whatever a look does, the others go on, and so does the agent."""
 
+import errno
+import itertools
+import multiprocessing
 import os
 import signal
 import sys
@@ -11,9 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nodeheal.agent.checks.answer import Answer
+from nodeheal.agent.checks import prober as prober_module
+from nodeheal.agent.checks.answer import Answer, dumped
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
-from nodeheal.agent.checks.prober import Prober
+from nodeheal.agent.checks.looks import STREAM_PAUSE_SECONDS
+from nodeheal.agent.checks.prober import READS_A_TURN, Prober
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
@@ -209,3 +214,175 @@ def test_a_prober_that_is_gone_is_noticed(prober_of: Callable[..., Prober]) -> N
             list(prober.answers())
 
     prober.ask("one", {})
+
+
+def test_a_look_that_closes_its_pipe_and_stays_holds_up_no_other(prober_of: Callable[..., Prober]) -> None:
+    def lingers(*_: object) -> Look:
+        os.closerange(3, 1024)  # as a process does that ends, and that the driver then holds
+        return sleeps()
+
+    prober = prober_of(a_check(lingers, "lingers", deadline_seconds=0.5), a_check(lambda *_: FINE))
+    prober.ask("lingers", {})
+    time.sleep(0.2)
+    prober.ask("one", {})
+
+    assert wait_for(prober, 2) == [Answer("one", FINE), Answer("lingers", hung=True)]
+
+
+def test_a_look_that_leaves_a_process_behind_has_ended(prober_of: Callable[..., Prober]) -> None:
+    left = multiprocessing.get_context("fork").Value("i", 0)
+
+    def forks(*_: object) -> Look:
+        pid = os.fork()
+        if not pid:
+            time.sleep(5)
+            os._exit(0)
+        left.value = pid
+        return FINE
+
+    prober = prober_of(a_check(forks, deadline_seconds=0.3))
+    prober.ask("one", {})
+    first = wait_for(prober)
+    time.sleep(1.0)
+    heard = list(prober.answers())
+    prober.ask("one", {})
+
+    assert (first, heard, wait_for(prober)) == ([Answer("one", FINE)], [], [Answer("one", FINE)])
+    assert psutil.pid_exists(left.value)
+
+
+@pytest.mark.parametrize("said", [b"\xff\x00garbage\n", b'{"name":"two"}\n', b"[" * 9000 + b"\n", b"x" * 300_000])
+def test_a_look_that_says_what_is_no_answer_is_broken_and_does_not_hang(
+    prober_of: Callable[..., Prober], said: bytes
+) -> None:
+    def babbles(*_: object) -> Look:
+        os.write(sys._getframe(2).f_locals["writer"], said)
+        return FINE
+
+    prober = prober_of(a_check(babbles), a_check(lambda *_: FINE, "two"))
+    prober.ask("one", {})
+    [answer] = wait_for(prober)
+    prober.ask("two", {})
+
+    assert (answer.name, answer.look, answer.hung) == ("one", None, False)
+    assert answer.broke
+    assert wait_for(prober) == [Answer("two", FINE)]
+
+
+def test_a_look_that_raises_says_why_and_where(prober_of: Callable[..., Prober]) -> None:
+    prober = prober_of(a_check(lambda *_: 1 / 0))  # type: ignore[arg-type]
+    prober.ask("one", {})
+
+    [answer] = wait_for(prober)
+
+    assert answer.broke.startswith("ZeroDivisionError: division by zero (test_prober.py, line ")
+
+
+def test_what_a_check_remembers_may_be_more_than_a_socket_holds(prober_of: Callable[..., Prober]) -> None:
+    prober = prober_of(a_check(lambda _, state: Look(summary=str(len(str(state["long"]))))), a_check(fine, "two"))
+    os.kill(prober._pid, signal.SIGSTOP)
+    prober.ask("one", {"long": "x" * 1_000_000})
+    prober.ask("two", {})
+    os.kill(prober._pid, signal.SIGCONT)
+
+    answers = wait_for(prober, 2)
+
+    assert {answer.name: answer.look.summary for answer in answers if answer.look} == {"one": "1000000", "two": "fine"}
+
+
+def fine(*_: object) -> Look:
+    return FINE
+
+
+def test_a_stream_that_never_pauses_leaves_the_agent_its_time(prober_of: Callable[..., Prober]) -> None:
+    prober = prober_of(a_check(fine, stream=lambda *_: itertools.repeat(FINE)))
+    prober.ask("one", {})
+    wait_for(prober)
+
+    time.sleep(1.0)
+
+    assert len(list(prober.answers())) <= 1.5 / STREAM_PAUSE_SECONDS
+
+
+def test_the_agent_is_not_held_by_one_who_never_stops(prober_of: Callable[..., Prober]) -> None:
+    prober = prober_of()
+    endless = EndlessSocket()
+    prober._socket, real = endless, prober._socket  # type: ignore[assignment]
+
+    answers = list(prober.answers())
+
+    assert len(answers) == READS_A_TURN
+    prober._socket = real
+
+
+class EndlessSocket:
+    def recv(self, _size: int) -> bytes:
+        return dumped(Answer("one", FINE)) + b"\n"
+
+
+def test_where_no_process_can_be_begun_the_look_is_broken_and_the_prober_lives(
+    prober_of: Callable[..., Prober], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, fork = os.getpid(), os.fork
+
+    def full() -> int:
+        if os.getpid() == agent:
+            return fork()
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", full)
+    prober = prober_of(a_check(fine))
+
+    for _ in range(2):
+        prober.ask("one", {})
+        [answer] = wait_for(prober)
+        assert "cannot be begun: Resource temporarily unavailable" in answer.broke
+
+
+def test_looks_end_with_an_agent_that_was_killed_while_one_answers(tmp_path: Path) -> None:
+    def marks(*_: object) -> Look:
+        (tmp_path / str(os.getpid())).touch()
+        return sleeps()
+
+    def slowly(*_: object) -> Look:
+        time.sleep(0.5)
+        return FINE
+
+    prober = Prober([a_check(marks, deadline_seconds=60.0), a_check(slowly, "two")], Place(CONFIG, run_tool))
+    prober.ask("one", {})
+    prober.ask("two", {})
+    eventually(lambda: list(tmp_path.iterdir()))
+    look = int(next(tmp_path.iterdir()).name)
+    os.kill(prober._pid, signal.SIGSTOP)
+    time.sleep(0.7)
+    prober._socket.close()
+    os.kill(prober._pid, signal.SIGCONT)
+
+    eventually(lambda: not psutil.pid_exists(look))
+    prober.close()
+
+
+def test_a_prober_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prober_module, "CLOSE_SECONDS", 0.1)
+    prober = Prober([a_check(fine)], Place(CONFIG, run_tool))
+    os.kill(prober._pid, signal.SIGSTOP)
+
+    prober.close()
+
+    eventually(lambda: psutil.Process(prober._pid).status() == psutil.STATUS_ZOMBIE)
+    os.waitpid(prober._pid, 0)
+
+
+def test_hundreds_of_looks_leave_no_process_and_no_descriptor_behind(prober_of: Callable[..., Prober]) -> None:
+    prober = prober_of(a_check(fine), a_check(lambda *_: 1 / 0, "two"))  # type: ignore[arg-type]
+    seen = psutil.Process(prober._pid)
+
+    def after(looks: int) -> int:
+        for _ in range(looks):
+            prober.ask("one", {})
+            prober.ask("two", {})
+            wait_for(prober, 2)
+            eventually(lambda: not seen.children())
+        return seen.num_fds()
+
+    assert after(5) == after(100)

@@ -7,7 +7,7 @@ import pytest
 
 from nodeheal.agent.checks.answer import Answer
 from nodeheal.agent.checks.check import Check, Look, Problem, State, always
-from nodeheal.agent.checks.watch import ABSENT_SECONDS, FIRST_LOOKS_WITHIN_SECONDS, News, Watch
+from nodeheal.agent.checks.watch import ABSENT_SECONDS, ANSWER_GRACE_SECONDS, FIRST_LOOKS_WITHIN_SECONDS, News, Watch
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
 
@@ -223,3 +223,42 @@ def test_a_check_that_this_node_no_longer_supports_measures_nothing() -> None:
     node.watch.take(Answer("disk", absent="the driver was unloaded"), node.now, 1000.0)
 
     assert node.watch.gauges() == {}
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        7,
+        [],
+        {"state": 7, "active": []},
+        {"state": {}, "active": [{"finding": {"family": "host", "new_key": 1}, "since": 1.0}]},
+        {"state": {}, "active": [{"finding": {"family": "unheard_of"}, "since": 1.0}]},
+        {"state": {}, "active": [7]},
+        {"state": {}},
+    ],
+)
+def test_what_another_version_has_kept_and_nobody_understands_is_forgotten(known: object) -> None:
+    node = Node(saved={"checks": {"boot_id": "boot-1", "courses": {"disk": known}}})
+
+    assert len(node.looks(Look((FULL,)))) == 1
+    assert Node(saved={"checks": {"boot_id": "boot-1", "courses": known}}).looks(FINE) == []
+
+
+def test_a_clock_that_stands_before_the_boot_does_not_put_looks_off() -> None:
+    node = Node(uptime=-1e9, settle_seconds=120.0)
+
+    assert node.watch.due_in(0.0) <= 120.0 + FIRST_LOOKS_WITHIN_SECONDS
+
+
+def test_a_look_that_is_never_answered_is_noticed_long_after_its_deadline() -> None:
+    node = Node()
+    node.now = FIRST_LOOKS_WITHIN_SECONDS
+    patience = node.check.deadline_seconds + ANSWER_GRACE_SECONDS
+    assert not node.watch.is_unanswered(1e6)  # nothing has been asked
+    node.ask()
+
+    said = [node.watch.is_unanswered(node.now + seconds) for seconds in (patience, patience + 1)]
+    node.watch.take(Answer("disk", FINE), node.now, 0.0)
+
+    assert said == [False, True]
+    assert not node.watch.is_unanswered(1e6)

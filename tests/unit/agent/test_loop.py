@@ -1,0 +1,120 @@
+"""The agent's loop: what the checks find becomes events, one each, whatever they have in common."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from nodeheal.agent.checks.answer import Answer, answer_of, dumped
+from nodeheal.agent.checks.check import Check, Look, Problem, State, always
+from nodeheal.agent.checks.watch import ANSWER_GRACE_SECONDS, FIRST_LOOKS_WITHIN_SECONDS, LOOKS_TO_BE_OVER
+from nodeheal.agent.config import load
+from nodeheal.agent.loop import Agent
+from nodeheal.agent.sender import Sender
+from nodeheal.agent.spool import Spool
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family
+from tests.unit.agent.fakes import FakeTime, NodeFolder, xid
+
+CHECK = Check("gpus", "a test", 60.0, 5.0, always, lambda *_: Look())
+REMAP = [Problem(Finding(Family.host, "disk_full", component, "no room"), "no room") for component in ("a", "b")]
+XID_31 = Problem(Finding(Family.xid, "31", "0000:b9:00.0", "the driver says so"))
+
+
+class FakeProber:
+    """Answers every question with what the test has put there."""
+
+    def __init__(self) -> None:
+        self.checks = (CHECK,)
+        self.descriptor = -1
+        self.looks: Look | None = Look()
+        self._asked = 0
+
+    def ask(self, _name: str, _state: State) -> None:
+        self._asked += 1
+
+    def answers(self) -> Iterator[Answer]:
+        asked, self._asked = self._asked, 0
+        if self.looks is not None:
+            yield from [answer_of(dumped(Answer("gpus", self.looks)))] * asked
+
+    def close(self) -> None:
+        """Nothing to let go."""
+
+
+class Run:
+    """An agent whose time the test moves."""
+
+    def __init__(self, node: NodeFolder) -> None:
+        self.prober, self.time, self.spool = FakeProber(), FakeTime(), Spool(node.state_dir, 1 << 20)
+        clock = self.time.clock()
+        sender = Sender(self.spool, None, clock)  # type: ignore[arg-type]  # never started
+        self.agent = Agent(load(node.config_file), self.spool, sender, clock, self.prober)  # type: ignore[arg-type]
+
+    def looks(self, look: Look | None, times: int = 1) -> None:
+        self.prober.looks = look
+        for _ in range(times):
+            self.time.seconds += CHECK.interval_seconds + FIRST_LOOKS_WITHIN_SECONDS
+            self.agent.step()
+
+    def told(self) -> list[str]:
+        return [entry.detail for entry in self.spool.oldest(100) if entry.detail_type == "Node Health Reported"]
+
+    def told_of(self, component: str) -> int:
+        return sum(f'"component":"{component}"' in detail for detail in self.told())
+
+
+@pytest.fixture
+def run(node: NodeFolder) -> Run:
+    return Run(node)
+
+
+def test_two_problems_that_begin_and_end_together_are_two_beginnings_and_two_ends(run: Run) -> None:
+    run.looks(Look(tuple(REMAP)))
+    begun = (run.told_of("a"), run.told_of("b"))
+
+    run.looks(Look(), LOOKS_TO_BE_OVER)
+
+    assert begun == (1, 1)
+    assert (run.told_of("a"), run.told_of("b")) == (2, 2)
+
+
+def test_what_has_happened_twice_in_the_same_words_is_two_events(run: Run) -> None:
+    run.looks(Look(happened=(REMAP[0], REMAP[0])))
+
+    assert run.told_of("a") == 2
+
+
+def test_what_the_kernel_has_just_said_is_not_said_again_but_its_end_is(run: Run, node: NodeFolder) -> None:
+    run.looks(Look((XID_31,)))
+    run.time.seconds += 60
+    node.logs(xid(31))
+    run.agent.step()
+    before = len(run.told())
+    run.prober.looks = Look(happened=(XID_31,))
+    run.agent._watch._courses["gpus"].due_at = run.time.seconds
+    run.agent.step()
+    repeated = len(run.told()) - before
+
+    course = run.agent._watch._courses["gpus"]
+    course.streaks, course.due_at, run.prober.looks = dict.fromkeys(course.active, 1), run.time.seconds, Look()
+    run.agent.step()
+
+    assert repeated == 0
+    assert sum("it is over" in detail for detail in run.told()) == 1
+
+
+def test_names_that_are_no_text_are_told_all_the_same(run: Run) -> None:
+    strange = replace(REMAP[0].finding, component="job-\udcff")
+
+    run.looks(Look((Problem(strange, "\udcff stands still"),)))
+
+    assert run.told_of("job-?") == 1
+
+
+def test_a_prober_that_falls_silent_ends_the_agent(run: Run) -> None:
+    run.looks(None)
+    run.time.seconds += CHECK.deadline_seconds + ANSWER_GRACE_SECONDS + 1
+
+    with pytest.raises(EOFError, match="does not answer"):
+        run.agent.step()
