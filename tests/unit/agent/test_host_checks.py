@@ -386,3 +386,13 @@ def test_a_pipe_among_the_files_of_progress_is_not_waited_for(place: Place, tmp_
     look = progress.CHECK.look(replace(place, config=replace(place.config, progress_dir=str(tmp_path))), {})
 
     assert "job.json must be an object" in look.unclear
+
+
+def test_what_is_remembered_of_stuck_processes_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "REMEMBERED", 2)
+    for pid in (11, 12, 13):
+        write(place.proc, f"{pid}/stat", f"{pid} (x) D " + "0 " * 18 + "77\n")
+
+    state = processes.CHECK.look(place, {}).state
+
+    assert len(state["waiting"]) == 2  # type: ignore[arg-type]

@@ -262,3 +262,19 @@ def test_a_look_that_is_never_answered_is_noticed_long_after_its_deadline() -> N
 
     assert said == [False, True]
     assert not node.watch.is_unanswered(1e6)
+
+
+def test_what_took_three_looks_to_confirm_takes_three_to_be_over() -> None:
+    node = Node(confirm=3)
+
+    news = [len(node.looks(look)) for look in [Look((FULL,))] * 3 + [FINE] * 3]
+
+    assert news == [0, 0, 1, 0, 0, 1]
+
+
+def test_a_look_that_cannot_tell_does_not_begin_the_confirmation_anew() -> None:
+    node = Node(confirm=2)
+
+    news = [len(node.looks(look)) for look in (Look((FULL,)), Look(unclear="no answer"), Look((FULL,)))]
+
+    assert news == [0, 0, 1]
