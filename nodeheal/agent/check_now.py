@@ -6,6 +6,7 @@ The exit code says the worst verdict, as monitoring plugins do: 0 OK, 1 DEGRADED
 import argparse
 import contextlib
 import json
+import logging
 import select
 import sys
 import time
@@ -26,6 +27,9 @@ from nodeheal.contract.vocabulary import Verdict
 EXIT_CODES = {Verdict.OK: 0, Verdict.DEGRADED: 1, Verdict.FAILED: 2, Verdict.UNKNOWN: 3}
 NOT_HERE = "-"  # in place of a verdict: the check says nothing about this node
 _NAME, _VERDICT = 18, 9
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ def carry_out(arguments: argparse.Namespace) -> int:
 
 def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
     """Print a row for each check, in order, as they answer; the exit code. That nothing can be checked is UNKNOWN."""
+    if not checks:
+        logger.warning("nothing is looked at: the configuration names no check")
     rows: dict[str, Row] = {}
     printed = iter(checks)
     due = next(printed, None)

@@ -1,7 +1,6 @@
 """What this node says on the bus: the contract's events as frozen dataclasses.
 
-The shape is that of `nodeheal.contract.health_event`; a test holds the two together. They are not imported from there
-because pydantic alone costs 10 MiB on every node.
+A test holds the shape to `nodeheal.contract.health_event`, which is not imported: pydantic alone costs 10 MiB a node.
 """
 
 import hashlib

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.disk import parse_mounts
+from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.tool_report import first_line
 from nodeheal.contract.vocabulary import Family
 
 ANSWER_SECONDS = 10.0
@@ -18,15 +20,18 @@ def _why_not(place: Place) -> str:
 
 def _look(place: Place, state: State) -> Look:
     there = {mount.point for mount in parse_mounts((place.proc / "mounts").read_text("utf-8", "replace"))}
-    problems, patience = [], {}
+    problems, patience, unclear = [], {}, []
     for point in place.config.mounts:
         left = _patience(state, point)
         if point.rstrip("/") not in there:
             problems.append(_problem("mount_missing", point, f"{point} is not mounted"))
-        elif left or _hangs(place, point):
+        elif left or (answer := _ask(place, point)).ran.has_hung:
             patience[point] = left - 1 if left else LOOKS_BETWEEN_HANGS
             problems.append(_problem("mount_hung", point, f"{point} has not answered within {ANSWER_SECONDS:g} s"))
-    return Look(tuple(problems), state={"patience": patience}, summary=", ".join(place.config.mounts))
+        elif answer.ran.exit_code != 0:  # such as a stale file handle: something is wrong, and nobody can say what
+            unclear.append(f"{point}: {first_line(answer.errors) or answer.ran.error}")
+    said = ", ".join(place.config.mounts)
+    return Look(tuple(problems), unclear="; ".join(unclear), state={"patience": patience}, summary=said)
 
 
 def _patience(state: State, point: str) -> int:
@@ -35,9 +40,9 @@ def _patience(state: State, point: str) -> int:
     return int(kept.get(point, 0)) if isinstance(kept, Mapping) else 0
 
 
-def _hangs(place: Place, point: str) -> bool:
-    """Asked by a tool, in a process of its own: this one must live to tell."""
-    return place.run(["stat", "--file-system", point], ANSWER_SECONDS).ran.has_hung
+def _ask(place: Place, point: str) -> Output:
+    """By a tool, in a process of its own: this one must live to tell."""
+    return place.run(["stat", "--file-system", point], ANSWER_SECONDS)
 
 
 def _problem(code: str, point: str, message: str) -> Problem:

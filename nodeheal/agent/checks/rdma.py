@@ -42,12 +42,14 @@ def _look(place: Place, state: State) -> Look:
     unbound, growth = list(_unbound(place)), list(grown(counters, state))
     report = parse_efa_tree(states) if states else None
     problems = [Problem(finding, finding.message) for finding in report.findings] if report else []
-    is_unclear = report is not None and report.verdict is Verdict.UNKNOWN
+    unclear = "" if report else "the kernel shows no port of any adapter"
+    if report and report.verdict is Verdict.UNKNOWN:
+        unclear = report.reason
     return Look(
         # A link that went down once will not do so again at the next look to confirm it: that has happened.
         (*problems, *unbound, *(one for one in growth if one.finding.code not in TELLING)),
         happened=tuple(one for one in growth if one.finding.code in TELLING),
-        unclear=report.reason if report and is_unclear else "",
+        unclear=unclear,
         state=counters,
         summary=f"{len(states)} ports are active",
     )

@@ -87,6 +87,18 @@ def test_one_that_hangs_is_named_and_left_alone_for_a_while(place: Place) -> Non
     assert stat.asked.count("/fsx") == 2
 
 
+def test_one_that_answers_with_an_error_is_not_fine_and_is_no_hang_either(place: Place) -> None:
+    def fails(*_: object) -> Output:
+        return Output("", "stat: cannot read '/fsx': Stale file handle\n", probe.Ran(exit_code=1))
+
+    there = replace(mounted(place, Stat(), "/fsx", "/home/shared"), run=fails)
+
+    look = mounts.CHECK.look(there, {})
+
+    assert told(look) == []
+    assert "/fsx: stat: cannot read '/fsx': Stale file handle" in look.unclear
+
+
 def test_the_real_tool_answers_for_the_root(place: Place) -> None:
     write(place.proc, "mounts", "dev / ext4 rw 0 0\n")
     there = replace(place, config=replace(place.config, mounts=("/",)))
@@ -263,6 +275,14 @@ def test_an_adapter_without_its_driver_is_found_on_the_bus(place: Place) -> None
 
     assert rdma.CHECK.why_not(place) == ""
     assert told(rdma.CHECK.look(place, {})) == [("DRIVER_UNBOUND", "0000:50:00.0")]
+
+
+def test_adapters_without_a_port_are_never_fine(place: Place) -> None:
+    write(place.sys, "bus/pci/devices/0000:4f:00.0/vendor", "0x1d0f\n")
+    write(place.sys, "bus/pci/devices/0000:4f:00.0/device", "0xefa2\n")
+    write(place.sys, "bus/pci/devices/0000:4f:00.0/driver/uevent", "")
+
+    assert rdma.CHECK.look(place, {}).unclear
 
 
 def test_a_port_that_cannot_be_read_is_never_fine(place: Place) -> None:
