@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from lambdas.composition import Event, explain, logger, ports, quarantine
 from nodeheal.contract import names
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
+from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.ports import Ports
 from nodeheal.services import new_machine, stop_start, wakeup
 from nodeheal.services.translate.ecs_task import EcsTaskDetail, task_change
@@ -36,6 +37,8 @@ def _read(kind: object, detail: Event) -> Callable[[Ports], None]:
             return partial(wakeup.on_diagnostics_finished, DiagnosticsFinished.model_validate(detail))
         case names.EVIDENCE_FROZEN:
             return partial(wakeup.on_evidence_frozen, EvidenceFrozen.model_validate(detail))
+        case names.JOB_STOP_REQUESTED:
+            return partial(wakeup.on_stop_requested, JobStopRequested.model_validate(detail).job_id)
         case names.ECS_TASK_STATE_CHANGE:
             change = task_change(EcsTaskDetail.model_validate(detail))
             return partial(wakeup.on_task_change, change) if change is not None else _nothing

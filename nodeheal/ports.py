@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
 from nodeheal.contract.vocabulary import Action, IncidentState
@@ -17,7 +18,7 @@ from nodeheal.domain.beat import Beat
 from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, TimelineEntry
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.job import CheckAnswer, GangTask, Job, Run
 from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Power
 from nodeheal.domain.node import Node
 from nodeheal.domain.pool import Pool
@@ -127,7 +128,7 @@ class Wait:
     boot_id: str = ""  # the boot that a reboot is to leave behind; the one a diagnosis is about
     command_id: str = ""  # the SSM command behind it, where there is one
     twin: tuple[str, str] | None = None  # (kind, key) of a second wait with this token: one answer ends both
-    result_json: str = ""  # the StepResult to resume with, where it is known before
+    result_json: str = ""  # the StepResult or JobResult to resume with, where it is known before
     line: tuple[str, str] | None = None  # (which line, place): stands in a line, the smallest place first
     request_json: str = ""  # the StepRequest, where whoever resumes it must know more
 
@@ -165,6 +166,28 @@ class JobStore(Protocol):
 
     def save_run(self, run: Run) -> bool:
         """Write the run if its version is still the stored one (0: if it does not exist)."""
+
+    def runs(self, job_id: str) -> Sequence[Run]:
+        """Every run of the job, in order."""
+
+
+class JobNotes(Protocol):
+    """What there is of jobs beside their records: the list of a pool, what nodes answered, whose a directory is."""
+
+    def in_pool(self, pool: str) -> Sequence[Job]:
+        """The pool's jobs, by name; eventually consistent."""
+
+    def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
+        """Keep what a node answered to a check. The first answer to a request holds."""
+
+    def answers(self, job_id: str) -> Sequence[CheckAnswer]:
+        """What nodes have answered to the job's checks, of all its submissions (strongly consistent)."""
+
+    def hold(self, directory: str, job_id: str) -> str:
+        """Take the checkpoint directory for the job, if nobody has it; who has it now."""
+
+    def let_go(self, directory: str, job_id: str) -> None:
+        """Give it back, if this job has it."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +301,10 @@ class Workflows(Protocol):
     def start(self, incident_id: str, node_id: str) -> None:
         """Start recover_node for the incident; a second start is a no-op."""
 
-    def resume(self, token: str, result: StepResult) -> bool:
+    def run_job(self, job_id: str, submission: int) -> None:
+        """Start run_job for this submission of the job; a second start is a no-op."""
+
+    def resume(self, token: str, result: StepResult | JobResult) -> bool:
         """Hand a waiting task its result. False: nobody waits with this token any more."""
 
 
@@ -362,6 +388,7 @@ class Ports:
     pools: PoolStore
     waits: WaitStore
     jobs: JobStore
+    job_notes: JobNotes
     scheduler: Scheduler
     guests: Guests
     commands: NodeCommands

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,14 +17,15 @@ from nodeheal.adapters.aws.items import Table, from_item
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import Action, Ending, Family, JobState, NextRung
+from nodeheal.contract.job_spec import Checkpoints
+from nodeheal.contract.vocabulary import Action, CheckpointFormat, Ending, Family, JobState, NextRung
 from nodeheal.domain.catalog import find
 from nodeheal.domain.counted import counted
 from nodeheal.domain.incident import Incident, TimelineEntry
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.owner import Owner
-from nodeheal.services.launch_gang import submit_job
+from nodeheal.services.submit_job import submit_job
 from sandbox.client import NodeHandle, Sandbox, free_port
 from sandbox.training import Training
 
@@ -181,6 +183,7 @@ class Story:
             Destinations(sandbox.outputs["BusName"], sandbox.outputs["TopicArn"], sandbox.outputs["QuarantineUrl"]),
             sandbox.client,
             sandbox.client,
+            run_job_arn=sandbox.outputs["RunJobArn"],
         )
 
     def play(self) -> Told:
@@ -248,20 +251,26 @@ class Story:
                 "TRAINER_DIRECTORY": str(directory),
             },
             master_port=free_port(),
+            state=JobState.SUBMITTED,
             owner=OWNER,
+            checkpoints=Checkpoints(directory=str(directory), format=CheckpointFormat.numpy),
+            submission=1,
+            submitted_at=datetime.now(UTC),
         )
-        gang = [self._node(handle) for handle in self._handles[:GANG_NODES]]
-        submit_job(job, gang, self.ports)
+        submit_job(job, self.ports)
         self.told.training = Training(directory)
-        self._say(f"{JOB} submitted: {GANG_NODES} ranks on {gang[0].node_id} and {gang[1].node_id}")
+        self._say(f"{JOB} submitted: {GANG_NODES} nodes are chosen, and prove by diagnostics that they are fit")
+        self._await(lambda: self._gang() is not None, READY_SECONDS, f"{JOB} has been launched")
+        gang = self._gang() or []
+        self._handles.sort(key=lambda handle: gang.index(handle.node_id) if handle.node_id in gang else GANG_NODES)
+        self._say(f"{JOB} starts: {GANG_NODES} ranks, on {' and '.join(gang)}")
         enough = script.checkpoint_every * 2 + script.checkpoint_every // 2
         self._await(lambda: self._step() >= enough, TRAINING_SECONDS, f"the job has reached step {enough}")
 
-    def _node(self, handle: NodeHandle) -> Node:
-        node = self.ports.nodes.get(handle.node_id)
-        if node is None:
-            raise StoryError(f"{handle.node_id} has not been enrolled")
-        return node
+    def _gang(self) -> list[str] | None:
+        """The nodes of the job's first run, in order of rank."""
+        run = self.ports.jobs.get_run(JOB, 1)
+        return [task.node_id for task in run.tasks] if run else None
 
     def _step(self) -> int:
         assert self.told.training is not None

@@ -24,11 +24,11 @@ from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
 from stacks.permission import CLUSTER, Permission
 from stacks.policy_store import VALIDATOR, seed_policy
-from stacks.rules import connect_routes, keep_warm, page_on_broken_workflows, sweep_regularly
+from stacks.rules import BrokenWorkflow, connect_routes, keep_warm, page_on_broken_workflow, sweep_regularly
 from stacks.settings import REPOSITORY, Settings
 from stacks.stages import stack_options
 from stacks.state_stack import KEPT, StateStack
-from stacks.workflows import CHILDREN, PARENT, PARENT_PERMISSIONS, Workflow, build_workflow
+from stacks.workflows import CHILDREN, JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow, build_workflow
 
 DOCUMENTS = {
     names.REBOOT_DOCUMENT: "reboot-node",
@@ -74,6 +74,7 @@ class ControlStack(cdk.Stack):
             self._document(name, stem)
         OperatorPolicy(self, self._places)
         cdk.CfnOutput(self, "RecoverNodeArn", value=self.workflows[PARENT].state_machine_arn)
+        cdk.CfnOutput(self, "RunJobArn", value=self.workflows[JOB].state_machine_arn)
 
     def _deployed_places(self) -> dict[str, str]:
         """What stands for each {place} in a permission."""
@@ -131,7 +132,7 @@ class ControlStack(cdk.Stack):
 
     def _role(self, spec: FunctionSpec) -> iam.Role:
         permissions = spec.every_permission
-        if spec.stem in ("launch_gang", "end_incident") and self._settings.task_role_arns:
+        if spec.stem in ("launch_gang", "launch_job", "end_incident") and self._settings.task_role_arns:
             permissions = (*permissions, pass_task_roles(self._settings.task_role_arns))
         if spec.stem == "replace_node" and self._settings.instance_role_arns:
             permissions = (*permissions, pass_instance_roles(self._settings.instance_role_arns))
@@ -162,7 +163,11 @@ class ControlStack(cdk.Stack):
     def _workflows(self) -> dict[str, sfn.StateMachine]:
         children = {stem: self._workflow(Workflow(stem), {}, ()) for stem in CHILDREN}
         machines = {f"{Workflow(stem).class_name}Machine": arn.state_machine_arn for stem, arn in children.items()}
-        return {**children, PARENT: self._workflow(Workflow(PARENT), machines, PARENT_PERMISSIONS)}
+        parents = {
+            PARENT: self._workflow(Workflow(PARENT), machines, PARENT_PERMISSIONS),
+            JOB: self._workflow(Workflow(JOB), {}, JOB_PERMISSIONS),
+        }
+        return {**children, **parents}
 
     def _workflow(
         self, workflow: Workflow, machines: Mapping[str, str], permissions: tuple[Permission, ...]
@@ -215,8 +220,25 @@ class ControlStack(cdk.Stack):
         connect_routes(self, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
         keep_warm(self, self.functions, dead)
         sweep_regularly(self, self.functions["sweep"], dead)
-        runbook = Reading(runbooks=self._settings.runbook_base_url).runbook(Escalation.RECOVERY_BROKE)
-        page_on_broken_workflows(self, self.workflows[PARENT].state_machine_arn, self._state.topic, dead, runbook)
+        reading = Reading(runbooks=self._settings.runbook_base_url)
+        broken = (
+            BrokenWorkflow(
+                "RecoveryBroke",
+                "a recovery",
+                self.workflows[PARENT].state_machine_arn,
+                "The node may be out of service and its job stopped.",
+                reading.runbook(Escalation.RECOVERY_BROKE),
+            ),
+            BrokenWorkflow(
+                "JobBroke",
+                "the workflow of a job",
+                self.workflows[JOB].state_machine_arn,
+                "Nodes are still healed, and the job may still run, but nobody watches it.",
+                reading.runbook(Escalation.JOB_BROKE),
+            ),
+        )
+        for workflow in broken:
+            page_on_broken_workflow(self, workflow, self._state.topic, dead)
 
     def _watched_parts(self) -> Parts:
         state = self._state

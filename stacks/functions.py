@@ -185,6 +185,23 @@ FUNCTIONS = (
         ),
     ),
     FunctionSpec("end_incident", (FIND_NODE, *START_TASK, ANNOUNCE, READ_POLICY, RESUME)),
+    FunctionSpec("choose_nodes", (READ_POLICY,)),
+    FunctionSpec("await_nodes", (READ_POLICY, RESUME)),
+    FunctionSpec(
+        "check_nodes",
+        (*send_command("prove the nodes of a job", names.DIAGNOSTICS_DOCUMENT), READ_POLICY, RESUME),
+        timeout_seconds=55,  # one command a node, and a job may have hundreds
+    ),
+    FunctionSpec("judge_checks", (START_RECOVERY, READ_POLICY, RESUME)),
+    FunctionSpec(
+        "launch_job",
+        (FIND_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
+        timeout_seconds=55,  # one task a node, and a job may have hundreds
+    ),
+    FunctionSpec("watch_gang", (RESUME,)),
+    FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, RESUME)),
+    FunctionSpec("stop_job", (STOP_TASK, SEE_TASKS, RESUME), timeout_seconds=55),
+    FunctionSpec("end_job", (ANNOUNCE, RESUME)),
     FunctionSpec("validate_policy"),
     FunctionSpec(
         "notify",

@@ -1,6 +1,7 @@
 """Which events reach which target. Every target has a dead-letter queue."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import aws_cdk as cdk
@@ -35,6 +36,13 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
                 source=[names.AGENT_SOURCE],
                 detail_type=[names.NODE_BOOTED, names.DIAGNOSTICS_FINISHED, names.EVIDENCE_FROZEN],
             ),
+        ),
+        Route(
+            "JobStopRequested",
+            "An operator wants a job stopped: its workflow waits for its gang",
+            "wakeup",
+            True,
+            events.EventPattern(source=[names.OPERATOR_SOURCE], detail_type=[names.JOB_STOP_REQUESTED]),
         ),
         Route(
             "TaskChanged",
@@ -147,29 +155,38 @@ def sweep_regularly(scope: Construct, sweep: lambda_.IFunction, dead: sqs.IQueue
     )
 
 
-def page_on_broken_workflows(
-    scope: Construct, workflow_arn: str, topic: sns.ITopic, dead: sqs.IQueue, runbook: str
-) -> None:
-    """Page when a recovery ends in any way that has not paged from within."""
+@dataclass(frozen=True)
+class BrokenWorkflow:
+    """A workflow whose executions page when they end in any way that has not paged from within."""
+
+    construct_id: str
+    what: str  # an execution of it is
+    arn: str
+    advice: str
+    runbook: str
+
+
+def page_on_broken_workflow(scope: Construct, workflow: BrokenWorkflow, topic: sns.ITopic, dead: sqs.IQueue) -> None:
+    """Page when an execution ends in any way that has not paged from within."""
     ended: dict[str, Any] = {
-        "stateMachineArn": [workflow_arn],
+        "stateMachineArn": [workflow.arn],
         "$or": [
             {"status": ["TIMED_OUT", "ABORTED"]},
             {"status": ["FAILED"], "error": [{"anything-but": [names.ERROR_ALREADY_PAGED]}]},
         ],
     }
     text = events.RuleTargetInput.from_multiline_text(
-        f"nodeheal: a recovery ended as {events.EventField.from_path('$.detail.status')}, "
+        f"nodeheal: {workflow.what} ended as {events.EventField.from_path('$.detail.status')}, "
         "and nobody has been told by it.\n"
         f"Execution: {events.EventField.from_path('$.detail.executionArn')}\n"
-        "The node may be out of service and its job stopped. Look at the execution's last state in the Step "
+        f"{workflow.advice} Look at the execution's last state in the Step "
         "Functions console, then finish by hand what it had begun.\n"
-        f"Runbook: {runbook}"
+        f"Runbook: {workflow.runbook}"
     )
     events.Rule(
         scope,
-        "RecoveryBroke",
-        description="A recovery failed without paging, timed out, or was stopped: page",
+        workflow.construct_id,
+        description=f"{workflow.what.capitalize()} failed without paging, timed out, or was stopped: page",
         event_pattern=events.EventPattern(
             source=["aws.states"], detail_type=["Step Functions Execution Status Change"], detail=ended
         ),

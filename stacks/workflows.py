@@ -17,6 +17,7 @@ from stacks.settings import REPOSITORY
 
 DEFINITIONS = REPOSITORY / "state_machines"
 PARENT = "recover_node"
+JOB = "run_job"
 CHILDREN = ("reboot_node", "replace_node", "restart_workload", "run_diagnostics")
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 # Step Functions keeps its right to write logs in one resource policy a Region; under this prefix it never grows full.
@@ -68,6 +69,13 @@ PARENT_PERMISSIONS = (
         ("events:DescribeRule", "events:PutRule", "events:PutTargets"),
         ("arn:{partition}:events:{region}:{account}:rule/StepFunctionsGetEventsForStepFunctionsExecutionRule",),
     ),
+)
+
+JOB_PERMISSIONS = (
+    Permission(
+        "give a job whose workflow broke to a human, without a function", ("dynamodb:UpdateItem",), ("{table}",)
+    ),
+    Permission("page even where no function works", ("sns:Publish",), ("{topic}",)),
 )
 
 

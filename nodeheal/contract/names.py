@@ -21,10 +21,12 @@ INCIDENT_ESCALATED = "Incident Escalated"
 INCIDENT_WAITING = "Incident Waiting"
 APPROVAL_REQUESTED = "Approval Requested"
 JOB_NEWS = "Job News"  # to the owner of a job
+JOB_STOP_REQUESTED = "Job Stop Requested"  # an operator wants a job stopped; its record says so already
 
 # Where an event's `source` begins so, somebody other than the node's agent says it.
 OUTSIDE_SOURCES = ("aws.", "nodeheal.")
 SWEEP_SOURCE = "nodeheal.sweep"
+JOB_SOURCE = "nodeheal.jobs"  # what a job's own workflow has found: how its ranks ended, who failed its preflight
 # Findings of the family heartbeat: each says that a sign of life is missing.
 SILENT = "silent"
 AGENT_DISCONNECTED = "agent_disconnected"
@@ -56,6 +58,8 @@ INSTALL_DOCUMENT = "nodeheal-install-agent"  # an administrator sends it; no fun
 
 # The workflow of an incident; its executions are named after their incidents.
 RECOVERY_WORKFLOW = "nodeheal-recover-node"
+# The workflow of a training job; its executions are named after its submissions.
+JOB_WORKFLOW = "nodeheal-run-job"
 
 # Stands in every line that a drill injects, so that nobody takes what follows for the real thing.
 DRILL_MARK = "nodeheal-drill"
@@ -139,6 +143,7 @@ POLICY_SK = "last_good"
 NODE_SK = "node"
 INCIDENT_SK = "incident"
 JOB_SK = "job"
+LEASE_SK = "lease"
 WAIT_SK = "wait"
 POOL_SK = "pool"
 ATTEMPTS_PREFIX = "attempts#"
@@ -147,6 +152,7 @@ LINE_PREFIX = "wait#"
 TIMELINE_PREFIX = "t#"
 FAULT_PREFIX = "f#"
 RUN_PREFIX = "run#"
+CHECK_PREFIX = "check#"
 
 
 # The table of signs of life, apart from the other: a node may write there, one item. ---------------------------------
@@ -183,6 +189,11 @@ def job_pk(job_id: str) -> str:
     return f"job#{job_id}"
 
 
+def lease_pk(directory: str) -> str:
+    """Partition of the lease on one checkpoint directory."""
+    return f"lease#{directory}"
+
+
 def line_pk(line: str) -> str:
     """Index partition of the waits that stand in one line."""
     return f"line#{line}"
@@ -216,6 +227,11 @@ def attempts_sk(group: str) -> str:
 def run_sk(number: int) -> str:
     """Sort key of one run of a job; zero-padded so that runs sort in order."""
     return f"{RUN_PREFIX}{number:06d}"
+
+
+def job_execution(job_id: str, submission: int) -> str:
+    """The name of the execution of run_job for one submission; at most 80 characters, as Step Functions has it."""
+    return f"{job_id}-{submission}"
 
 
 def started_by(job_id: str, run: int) -> str:

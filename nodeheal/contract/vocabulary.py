@@ -50,6 +50,19 @@ class Check(_Word):
     stress = "stress"
 
 
+class CheckpointFormat(_Word):
+    """How a checkpoint lies on disk."""
+
+    auto = "auto"  # whichever of the others is found
+    megatron = "megatron"  # latest_checkpointed_iteration.txt and iter_*
+    torch_distributed = "torch_distributed"  # a folder with .metadata and *.distcp
+    torch_save = "torch_save"  # single files
+    hugging_face = "hugging_face"  # checkpoint-* of the Trainer
+    nemo = "nemo"
+    neuronx = "neuronx"
+    numpy = "numpy"  # step-*.npz with its checksum beside it
+
+
 class Provider(_Word):
     """Who can reboot and replace a node."""
 
@@ -204,12 +217,42 @@ class Escalation(_Word):
     BREAKER_OPEN = "BREAKER_OPEN"
     NODES_SILENT = "NODES_SILENT"  # so many at once that none is touched for it
     RECOVERY_BROKE = "RECOVERY_BROKE"  # the workflow itself broke
+    JOB_BROKE = "JOB_BROKE"  # the workflow of a job broke
 
 
 class JobState(_Word):
     """Where a training job is in its life."""
 
+    SUBMITTED = "SUBMITTED"  # its nodes are being chosen or checked; nothing of it has run since it was submitted
     RUNNING = "RUNNING"
-    STOPPED = "STOPPED"
+    STOPPED = "STOPPED"  # no rank runs; it is being brought back
     COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"  # a person has stopped it
+    FAILED = "FAILED"  # it is down, and a human must bring it back
+
+
+class JobStep(_Word):
+    """What a state of run_job does."""
+
+    CHOOSE = "CHOOSE"
+    CHECK = "CHECK"
+    JUDGE = "JUDGE"
+    LAUNCH = "LAUNCH"
+    WATCH = "WATCH"
+    ATTRIBUTE = "ATTRIBUTE"
+    STOP = "STOP"
+    END = "END"
+
+
+class Next(_Word):
+    """Where run_job goes from here."""
+
+    CHOOSE = "CHOOSE"  # choose nodes
+    AWAIT_NODES = "AWAIT_NODES"  # there are too few; one may become free
+    CHECK = "CHECK"  # prove the nodes by diagnostics
+    LAUNCH = "LAUNCH"
+    WATCH = "WATCH"  # wait until something becomes of the gang
+    ATTRIBUTE = "ATTRIBUTE"  # a run has failed: find out why
+    SETTLE = "SETTLE"  # give findings that are under way a moment, then look again
+    STOP = "STOP"  # stop what still runs
+    END = "END"

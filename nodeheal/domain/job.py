@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.owner import Owner
+from nodeheal.contract.job_spec import Checkpoints, JobSpec, Preflight, RestartLimits
+from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.domain.owner import Owner, parse_owner
 
+ENDED = frozenset({JobState.COMPLETED, JobState.CANCELLED, JobState.FAILED})
 # How a stop reason begins when a task was asked to end; translators of foreign events spell it so.
 STOPPED_BY_REQUEST = "UserInitiated"
 
@@ -22,6 +24,7 @@ class GangTask:
     status: str = "PENDING"  # PENDING, RUNNING or STOPPED
     exit_code: int | None = None
     stop_reason: str = ""
+    stopped_at: datetime | None = None  # as the scheduler has it
 
     @property
     def has_stopped(self) -> bool:
@@ -44,6 +47,10 @@ class Run:
     why: str
     tasks: tuple[GangTask, ...]
     end_awaited_by: tuple[str, ...] = ()  # incidents whose workflows wait until every rank has stopped
+    resumed_from: str = ""  # the checkpoint that it was told to resume from; empty: its own search, or the beginning
+    resumed_step: int | None = None
+    running_since: datetime | None = None  # when the last of its ranks was seen running
+    ended_at: datetime | None = None  # when the first of its ranks was seen to stop
     version: int = 0
 
     @property
@@ -67,6 +74,28 @@ class Run:
 
 
 @dataclass(frozen=True)
+class CheckAnswer:
+    """What one node's diagnosis before (or after) a run came to."""
+
+    request_id: str
+    node_id: str
+    boot_id: str
+    outcome: Outcome  # DONE: it has passed
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """The newest valid checkpoint of a job, as one of its nodes has found it."""
+
+    path: str
+    step: int | None
+    looked_at: datetime
+    skipped: tuple[str, ...] = ()  # newer ones that are torn or partial, each with its reason
+
+
+@dataclass(frozen=True)
 class Job:
     """What to run, on how many nodes, and where it is now."""
 
@@ -81,4 +110,46 @@ class Job:
     state: JobState = JobState.RUNNING
     current_run: int = 0
     owner: Owner | None = None  # who is told what becomes of it, beside the operators
+    accelerators: int = 0  # that its task needs on each node
+    checkpoints: Checkpoints | None = None
+    preflight: Preflight = field(default_factory=Preflight)
+    restarts: RestartLimits = field(default_factory=RestartLimits)
+    hang_seconds: int | None = None
+    spares: int = 0
+    priority: int = 0
+    submission: int = 0  # how often it has been submitted; each has an execution of run_job of its own
+    submitted_at: datetime | None = None
+    stop_wanted: str = ""  # who wants it stopped, and why
+    summary: str = ""  # how it stands, or ended, in words
+    found: FoundCheckpoint | None = None  # what its next run resumes from
     version: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody brings it back by himself."""
+        return self.state in ENDED
+
+
+def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> Job:
+    """The job that the file describes, submitted for the first time. Raises ValueError for an owner who is none."""
+    return Job(
+        job_id=spec.name,
+        pool=spec.pool,
+        cluster=cluster,
+        task_definition=task_definition,
+        container=spec.container,
+        nodes=spec.nodes,
+        environment=dict(spec.environment),
+        master_port=spec.master_port,
+        state=JobState.SUBMITTED,
+        owner=parse_owner(spec.owner) if spec.owner else None,
+        accelerators=spec.accelerators,
+        checkpoints=spec.checkpoints,
+        preflight=spec.preflight,
+        restarts=spec.restarts,
+        hang_seconds=spec.hang_seconds,
+        spares=spec.spares,
+        priority=spec.priority,
+        submission=1,
+        submitted_at=at,
+    )

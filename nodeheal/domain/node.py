@@ -73,6 +73,7 @@ class Node:
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
     paused_until: datetime | None = None  # a human wants nothing touched until then
     paused_why: str = ""
+    claimed_by: str | None = None  # the job that is about to start here, while its nodes are checked
     is_spare: bool = False  # an operator keeps it free, to stand in for another node
     rack: str = ""  # where an operator says that it stands
     # what others say about it -> the newest version heard; an older one that comes later is history
@@ -151,7 +152,8 @@ class Node:
         """Whether it could take another node's place: in service, out of probation, no open incident, no job, and no
         human who wants hands off it."""
         in_service = self.state is NodeState.HEALTHY or self.is_past_probation(now)
-        return in_service and self.open_incident is None and self.job_id is None and not self.is_paused(now)
+        has_work = self.job_id is not None or self.claimed_by is not None
+        return in_service and self.open_incident is None and not has_work and not self.is_paused(now)
 
     def is_paused(self, now: datetime) -> bool:
         """Whether a human wants hands off it now."""

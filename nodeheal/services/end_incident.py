@@ -19,11 +19,13 @@ from nodeheal.ports import Ports
 from nodeheal.services.compose import compose
 from nodeheal.services.compose_dropped import compose_dropped
 from nodeheal.services.guests import bring_guests_back
+from nodeheal.services.job_nodes import call_next_job
 from nodeheal.services.look_around import is_running
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.tell_owner import tell_of_ending
 from nodeheal.services.wait_for_news import bring_news
+from nodeheal.services.watch_gang import tell_watch
 
 
 def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> StepResult:
@@ -51,6 +53,8 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         _let_go(str(spare), history, seen, decided, ports, policy)
     node = _let_go(closed.node_id, history, seen, decided, ports, policy)
     _wake_who_waits_for_the_job(closed, ports)
+    tell_watch(closed.job_id, ports)
+    call_next_job(node.pool, ports)
     detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
     ports.messenger.announce(detail_type, _email(history, seen, decided, node, ports))
     tell_of_ending(history, seen, decided, ports, policy)

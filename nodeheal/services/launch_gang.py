@@ -7,35 +7,25 @@ from datetime import timedelta
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import JobState, NextRung, NodeState, Outcome
 from nodeheal.domain.case import read_case
-from nodeheal.domain.diagnosis import dealt_with_the_job
-from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
+from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.incident import JOB_LEFT, TimelineEntry
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.job import Job, Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.reserve_attempt import refund_attempt
-from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, resume_if_complete, save_node, tell, token_of
+from nodeheal.services.start_gang import abandon, record_run, start_ranks
+from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
 from nodeheal.services.stop_gang import current_run, is_newer_than_fault, may_write, run_key
 
 GANG_RUNNING = "gang_running"
+_ENDED = {
+    JobState.COMPLETED: "has finished",
+    JobState.CANCELLED: "was stopped by a person",
+    JobState.FAILED: "is in a human's hands",
+}
 LEFT_TO = "left_to"  # evidence of a refusal: the incident that will bring the job back
-
-
-def submit_job(job: Job, nodes: Sequence[Node], ports: Ports, policy: RecoveryPolicy | None = None) -> Run:
-    """Record a new job and start its first run. Raises PlacementRefused as `launch` does.
-
-    Raises ValueError if it exists, or if a node is kept as a spare: those are for jobs that run already.
-    """
-    spares = [node.node_id for node in nodes if node.is_spare]
-    if spares:
-        raise ValueError(f"job {job.job_id} cannot begin on {', '.join(spares)}: kept as a spare")
-    if not ports.jobs.save(job):
-        raise ValueError(f"job {job.job_id} exists already")
-    run = _record_run(replace(job, version=1), nodes, "submitted", ports)
-    _start(replace(job, version=1), run, ports, policy or RecoveryPolicy())
-    return run
 
 
 def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -48,8 +38,9 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
     if job is None or last is None:
         _refuse(request, ports, f"no record of job {request.decision.job_id}")
         return
-    if job.state is JobState.COMPLETED:
-        done = result_of(request, ports, Outcome.DONE, f"{job.job_id} has finished; there is nothing to restart")
+    if job.is_over:
+        ended = _ENDED[job.state]
+        done = result_of(request, ports, Outcome.DONE, f"{job.job_id} {ended}; there is nothing to restart")
         ports.workflows.resume(token, done)
         return
     if is_newer_than_fault(last, request, ports):
@@ -68,7 +59,7 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
             refund_attempt(request, ports)  # nothing was started
             _refuse(request, ports, why, _left_to(request, [node for node, _ in unfit], ports))
             return
-        last = _record_run(job, nodes, launch_id(request), ports)
+        last = record_run(job, nodes, launch_id(request), ports)
         job = replace(job, current_run=last.number)
     dead = [f"rank {task.rank} on {task.node_id}" for task in last.tasks if task.has_stopped]
     if dead:
@@ -78,13 +69,13 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
     where = ", ".join(f"rank {task.rank} on {task.node_id}" for task in last.tasks)
     tell(request, ports, "launched", f"launching {job.job_id} as run {last.number}: {where}")
     try:
-        _start(job, last, ports, policy)
+        start_ranks(job, last, ports, policy)
     except (PlacementRefused, NotFound) as refusal:
         ports.waits.drop(wait)
-        _abandon(job, last.number, ports)
+        abandon(job, last.number, ports)
         _refuse(request, ports, str(refusal))
         return
-    _strike_what_runs_already(wait, job, last.number, ports)
+    strike_what_runs_already(wait, job, last.number, ports)
 
 
 def launch_id(request: StepRequest) -> str:
@@ -131,24 +122,6 @@ def _nodes_for(request: StepRequest, last: Run, ports: Ports, policy: RecoveryPo
     return [node_of(name, ports) for name in names]
 
 
-def _record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
-    """Write the run, then point the job and its nodes at it: what is started is always on record first."""
-    number = job.current_run + 1
-    tasks = tuple(
-        GangTask(node.node_id, rank, node.boot_id, ports.scheduler.look(node).placement)
-        for rank, node in enumerate(nodes)
-    )
-    run = Run(job.job_id, number, ports.clock(), why, tasks)
-    known = ports.jobs.get_run(job.job_id, number)
-    if known is None and not ports.jobs.save_run(run):
-        raise NotAccepted(f"run {number} of {job.job_id} is being recorded elsewhere")
-    if known is not None and known.why != why:
-        raise NotAccepted(f"run {number} of {job.job_id} was launched for another reason: {known.why}")
-    if not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING)):
-        raise NotAccepted(f"job {job.job_id} is being written by others")
-    return known or replace(run, version=1)
-
-
 def _store_wait(request: StepRequest, job: Job, run: Run, token: str, ports: Ports) -> Wait:
     reason = f"{job.job_id} restarted from its last checkpoint, as run {run.number}"
     done: StepResult = result_of(request, ports, Outcome.DONE, reason)
@@ -165,64 +138,7 @@ def _store_wait(request: StepRequest, job: Job, run: Run, token: str, ports: Por
     return wait
 
 
-def _start(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Start all ranks or none: a rank that is refused takes the others down again.
-
-    The nodes are marked first: one that is about to train must not be anybody's spare.
-    """
-    for task in run.tasks:
-        node = node_of(task.node_id, ports)
-        # What the last run's faults settled is settled for that run: the next one's are news.
-        settled = {fault: by for fault, by in node.settled.items() if not dealt_with_the_job(fault, policy, node.pool)}
-        save_node(ports, node, job_id=job.job_id, settled=settled)
-    master = node_of(run.tasks[0].node_id, ports)
-    started: list[str] = []
-    for task in run.tasks:
-        if task.task_id:  # an earlier call started it; it may even have stopped since
-            started.append(task.task_id)
-            continue
-        environment = {
-            **job.environment,
-            "NODEHEAL_JOB": job.job_id,
-            "NODEHEAL_RUN": str(run.number),
-            "RANK": str(task.rank),
-            "WORLD_SIZE": str(len(run.tasks)),
-            "MASTER_ADDR": master.address,
-            "MASTER_PORT": str(job.master_port),
-        }
-        try:
-            started.append(ports.scheduler.start(job, run, task, environment))
-        except PlacementRefused:
-            for task_id in started:
-                ports.scheduler.stop(job.cluster, task_id, f"nodeheal: rank {task.rank} of the gang was refused")
-            raise
-        _note_task_id(run, task.rank, started[-1], ports)
-
-
-def _abandon(job: Job, number: int, ports: Ports) -> None:
-    """A run that was refused: what was never started is over, so that it does not look alive for ever."""
-    for _ in range(SAVE_TRIES):
-        run = ports.jobs.get_run(job.job_id, number)
-        if run is None:
-            return
-        over = tuple(t if t.task_id else replace(t, status="STOPPED", stop_reason="never started") for t in run.tasks)
-        if ports.jobs.save_run(replace(run, tasks=over)):
-            break
-    stored = ports.jobs.get(job.job_id)
-    if stored is not None:
-        ports.jobs.save(replace(stored, state=JobState.STOPPED))
-
-
-def _note_task_id(run: Run, rank: int, task_id: str, ports: Ports) -> None:
-    for _ in range(SAVE_TRIES):
-        stored = ports.jobs.get_run(run.job_id, run.number) or run
-        task = next(t for t in stored.tasks if t.rank == rank)
-        if task.task_id == task_id or ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id))):
-            return
-    raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others")
-
-
-def _strike_what_runs_already(wait: Wait, job: Job, number: int, ports: Ports) -> None:
+def strike_what_runs_already(wait: Wait, job: Job, number: int, ports: Ports) -> None:
     """A rank that ran before the wait was stored has struck nothing: do it now."""
     run = ports.jobs.get_run(job.job_id, number)
     left: Wait | None = wait

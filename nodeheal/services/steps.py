@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+from pydantic import TypeAdapter
+
+from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.errors import NotAccepted, NotFound
@@ -11,6 +14,7 @@ from nodeheal.ports import Ports, Wait
 
 # A save that loses a race is read and tried again. Two writers of one node are the rule in a storm, five are not.
 SAVE_TRIES = 5
+_RESULT: TypeAdapter[StepResult | JobResult] = TypeAdapter(StepResult | JobResult)
 
 
 def result_of(
@@ -70,12 +74,12 @@ def save_node(ports: Ports, node: Node, **changes: object) -> Node:
     raise NotAccepted(f"{node.node_id} is being written by others; nothing was changed")
 
 
-def resume(ports: Ports, wait: Wait, result: StepResult) -> bool:
+def resume(ports: Ports, wait: Wait, result: StepResult | JobResult) -> bool:
     """Hand the waiting workflow its result, then forget the wait. In this order: a crash between repeats harmlessly.
 
     False: nobody waited with this token any more.
     """
-    fitting = StepResult.model_validate(result.model_dump())  # a copy with other words is not held to the bounds
+    fitting = type(result).model_validate(result.model_dump())  # a copy with other words is not held to the bounds
     was_waiting = ports.workflows.resume(wait.token, fitting)
     forget(ports, wait)
     return was_waiting
@@ -91,8 +95,12 @@ def forget(ports: Ports, wait: Wait) -> None:
 def resume_if_complete(ports: Ports, wait: Wait | None) -> None:
     """Resume a wait that has nothing outstanding any more, with the result it was stored with."""
     if wait is not None and not wait.outstanding and wait.result_json:
-        result = StepResult.model_validate_json(wait.result_json)
-        resume(ports, wait, result.model_copy(update={"finished_at": ports.clock()}))
+        resume(ports, wait, read_result(wait).model_copy(update={"finished_at": ports.clock()}))
+
+
+def read_result(wait: Wait) -> StepResult | JobResult:
+    """The result that the wait was stored with."""
+    return _RESULT.validate_json(wait.result_json)
 
 
 def token_of(request: StepRequest) -> str:

@@ -53,14 +53,14 @@ def stop_and_resume(request: StepRequest, ports: Ports, policy: RecoveryPolicy, 
         result_json=result.model_dump_json(),
     )
     ports.waits.save(wait)
-    _enter(run, request.incident_id, ports)
+    await_end(run, request.incident_id, ports)
     ask_for_checkpoint(job, alive, request, ports, policy)
     names = ", ".join(f"rank {task.rank} on {task.node_id}" for task in alive)
     tell(request, ports, "gang-stopping", f"stopping {job.job_id}, with its grace: {names}")
     for task in alive:
         if task.task_id:
             ports.scheduler.stop(job.cluster, task.task_id, f"nodeheal: recovery {request.incident_id}")
-    _strike_what_stopped_meanwhile(wait, job, run.number, ports)
+    strike_stopped(wait, job, run.number, ports)
 
 
 def is_newer_than_fault(run: Run, request: StepRequest, ports: Ports) -> bool:
@@ -84,8 +84,8 @@ def may_write(task: GangTask, ports: Ports) -> bool:
     return not task.has_stopped and is_same_boot
 
 
-def _enter(run: Run, incident_id: str, ports: Ports) -> None:
-    """Put the incident on the run's list of who waits for its end: the events of its tasks are handed to these.
+def await_end(run: Run, incident_id: str, ports: Ports) -> None:
+    """Put the incident (or the job's own round) on the run's list of who waits for its end: its tasks' events go there.
 
     The run is written over what is stored: a task's end is recorded either before, and seen below, or after, by a
     writer who then sees the list.
@@ -98,7 +98,7 @@ def _enter(run: Run, incident_id: str, ports: Ports) -> None:
     raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others; it is stopped later")
 
 
-def _strike_what_stopped_meanwhile(wait: Wait, job: Job, number: int, ports: Ports) -> None:
+def strike_stopped(wait: Wait, job: Job, number: int, ports: Ports) -> None:
     """A rank that stopped after it was read and before the wait was stored has struck nothing: do it now."""
     run = ports.jobs.get_run(job.job_id, number)
     left: Wait | None = wait

@@ -3,24 +3,29 @@
 from dataclasses import replace
 
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
+from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.contract.vocabulary import JobState, Next, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import GangTask, Run
 from nodeheal.domain.node import BootView
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.await_nodes import JOB_NODES
 from nodeheal.services.boot_wait import prove_boot
+from nodeheal.services.check_nodes import take_answer, take_refusal
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.hear_node import hear_node
+from nodeheal.services.job_nodes import free_nodes
 from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
 from nodeheal.services.send_command import COMMAND
-from nodeheal.services.steps import SAVE_TRIES, resume, resume_if_complete, save_node
+from nodeheal.services.steps import SAVE_TRIES, read_result, resume, resume_if_complete, save_node
 from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wait_for_news import bring_news
+from nodeheal.services.watch_gang import tell_watch
 
 _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
 
@@ -44,7 +49,10 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
 def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
     """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed."""
     wait = ports.waits.get(DIAGNOSTICS, event.request_id)
-    if wait is None or wait.boot_id != event.boot_id:
+    if wait is None:
+        take_answer(event, ports)
+        return
+    if wait.boot_id != event.boot_id:
         return
     blank = StepResult.model_validate_json(wait.result_json)
     if blank.node_id != event.node_id:
@@ -70,8 +78,16 @@ def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
 def on_command_failed(command_id: str, ports: Ports) -> None:
     """A command that the node refused or could not run will bring no answer: say so now, not at the deadline."""
     wait = ports.waits.get(COMMAND, command_id)
-    if wait is not None and wait.result_json:
+    if wait is None:
+        take_refusal(command_id, ports)
+    elif wait.result_json:
         resume(ports, wait, _at(StepResult.model_validate_json(wait.result_json), ports))
+
+
+def on_stop_requested(job_id: str, ports: Ports) -> None:
+    """Wake whatever the job's workflow waits in; the job's record says that it is to stop."""
+    tell_watch(job_id, ports)
+    resume_if_complete(ports, ports.waits.get(JOB_NODES, job_id))
 
 
 def on_task_change(change: TaskChange, ports: Ports) -> None:
@@ -91,6 +107,7 @@ def on_task_change(change: TaskChange, ports: Ports) -> None:
             resume_if_complete(ports, ports.waits.strike(GANG_STOPPED, stopping, change.placement))
         _settle_job(run, ports)
         _tell_who_waits_for_the_end(run, ports)
+        tell_watch(change.job_id, ports)
 
 
 def _at(blank: StepResult, ports: Ports, **known: object) -> StepResult:
@@ -104,13 +121,23 @@ def _record(change: TaskChange, ports: Ports) -> Run | None:
         task = next((t for t in run.tasks if t.placement == change.placement), None) if run else None
         if run is None or task is None:
             return None
-        changed = _advanced(task, change)
-        if changed == task or ports.jobs.save_run(run.with_task(changed)):
-            return run.with_task(changed)
+        changed = _advanced(task, change, ports)
+        after = _dated(run.with_task(changed), ports)
+        if changed == task or ports.jobs.save_run(after):
+            return after
     raise NotAccepted(f"run {change.run} of {change.job_id} is being written by others; the event is taken later")
 
 
-def _advanced(task: GangTask, change: TaskChange) -> GangTask:
+def _dated(run: Run, ports: Ports) -> Run:
+    """The run with when all of it began to run, and when the first of it stopped."""
+    if run.running_since is None and run.is_running:
+        run = replace(run, running_since=ports.clock())
+    if run.ended_at is None and any(task.has_stopped for task in run.tasks):
+        run = replace(run, ended_at=ports.clock())
+    return run
+
+
+def _advanced(task: GangTask, change: TaskChange, ports: Ports) -> GangTask:
     if task.task_id not in ("", change.task_id) or _ORDER[change.status] <= _ORDER[task.status]:
         return task
     return replace(
@@ -119,6 +146,7 @@ def _advanced(task: GangTask, change: TaskChange) -> GangTask:
         status=change.status,
         exit_code=change.exit_code,
         stop_reason=change.stop_reason,
+        stopped_at=(change.stopped_at or ports.clock()) if change.status == "STOPPED" else None,
     )
 
 
@@ -127,8 +155,10 @@ def _tell_launch_of_a_death(change: TaskChange, key: str, ports: Ports) -> None:
     wait: Wait | None = ports.waits.get(GANG_RUNNING, key)
     if wait is not None:
         died = f"a rank stopped while the gang was starting ({change.stop_reason or f'exit code {change.exit_code}'})"
-        blank = StepResult.model_validate_json(wait.result_json)
-        resume(ports, wait, _at(blank, ports, outcome=Outcome.FAILED, reason=died))
+        blank = read_result(wait)
+        then = {"then": Next.ATTRIBUTE} if isinstance(blank, JobResult) else {}
+        now = {"outcome": Outcome.FAILED, "reason": died, "finished_at": ports.clock()}
+        resume(ports, wait, blank.model_copy(update={**now, **then}))
 
 
 def _tell_who_waits_for_the_end(run: Run, ports: Ports) -> None:
@@ -142,7 +172,12 @@ def _tell_who_waits_for_the_end(run: Run, ports: Ports) -> None:
 def _settle_job(run: Run, ports: Ports) -> None:
     """When the last rank has stopped: a finished job gives its nodes back, a stopped one keeps them for its restart."""
     job = ports.jobs.get(run.job_id)
-    if job is None or not run.has_ended or job.current_run != run.number:
+    if job is None:
+        return
+    if job.is_over or job.current_run != run.number:
+        free_nodes(job, [task.node_id for task in run.tasks], ports)
+        return
+    if not run.has_ended:
         return
     ports.jobs.save(replace(job, state=JobState.COMPLETED if run.has_succeeded else JobState.STOPPED))
     if run.has_succeeded:

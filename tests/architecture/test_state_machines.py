@@ -8,7 +8,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import Step
 from stacks.functions import FUNCTIONS
-from stacks.workflows import CHILDREN, DEFINITIONS, PARENT, PARENT_PERMISSIONS, Workflow
+from stacks.workflows import CHILDREN, DEFINITIONS, JOB, PARENT, PARENT_PERMISSIONS, Workflow
 
 FILES = sorted(path.name.removesuffix(".asl.json") for path in DEFINITIONS.glob("*.asl.json"))
 STATES_AT_MOST = 20  # one screen of the console
@@ -45,14 +45,24 @@ HARMLESS_TWICE = {
     "Look once",
     "End incident",
     "Reserve attempt",
+    "Choose nodes",
+    "Judge checks",
+    "Attribute failure",
+    "End job",
+    "Hand job over",
 }
 PAGE = "Page operators"
 COMMANDS = {
+    "Attribute",
+    "Await",
+    "Check",
+    "Choose",
     "Decide",
     "End",
     "Freeze",
     "Hand",
     "Isolate",
+    "Judge",
     "Launch",
     "Look",
     "Open",
@@ -65,6 +75,7 @@ COMMANDS = {
     "Run",
     "Stop",
     "Wait",
+    "Watch",
 }
 
 State = dict[str, Any]
@@ -96,7 +107,7 @@ TASKS = [pytest.param(name, state, id=f"{stem}:{name}") for stem, name, state in
 
 
 def test_every_workflow_is_deployed_and_every_deployed_one_has_a_file() -> None:
-    assert sorted((PARENT, *CHILDREN)) == FILES
+    assert sorted((PARENT, JOB, *CHILDREN)) == FILES
 
 
 @pytest.mark.parametrize("stem", FILES)

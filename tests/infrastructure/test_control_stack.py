@@ -150,16 +150,18 @@ def test_only_our_own_commands_wake_anybody(real: Templates) -> None:
     }
 
 
-def test_a_broken_recovery_pages_unless_it_has_paged_already(real: Templates) -> None:
-    broken = rule(real, "Step Functions Execution Status Change")
+@pytest.mark.parametrize(
+    ("workflow", "runbook"), [("RecoverNodeWorkflow", "recovery-broke"), ("RunJobWorkflow", "job-broke")]
+)
+def test_a_broken_workflow_pages_unless_it_has_paged_already(real: Templates, workflow: str, runbook: str) -> None:
+    broken = rule(real, workflow)
 
-    assert "RecoverNodeWorkflow" in json.dumps(broken["EventPattern"]["detail"]["stateMachineArn"])
     assert broken["EventPattern"]["detail"]["$or"] == [
         {"status": ["TIMED_OUT", "ABORTED"]},
         {"status": ["FAILED"], "error": [{"anything-but": [names.ERROR_ALREADY_PAGED]}]},
     ]
     assert "Topic" in json.dumps(broken["Targets"][0]["Arn"])
-    assert "Runbook: docs/runbooks/recovery-broke.md" in json.dumps(broken["Targets"][0]["InputTransformer"])
+    assert f"Runbook: docs/runbooks/{runbook}.md" in json.dumps(broken["Targets"][0]["InputTransformer"])
 
 
 def test_what_stands_between_a_fault_and_the_resumed_job_is_kept_warm(real: Templates) -> None:

@@ -46,14 +46,21 @@ MAY = {
     "ec2:StartInstances": {"reboot_node", "wakeup"},
     "ec2:StopInstances": {"reboot_node"},
     "ec2:TerminateInstances": {"replace_node", "return_to_service"},
-    "ecs:StartTask": {"end_incident", "launch_gang"},
-    "ecs:StopTask": {"isolate_node", "launch_gang", "stop_gang"},
+    "ecs:StartTask": {"end_incident", "launch_gang", "launch_job"},
+    "ecs:StopTask": {"isolate_node", "launch_gang", "launch_job", "stop_gang", "stop_job"},
     "ecs:UpdateContainerInstancesState": {"isolate_node", "return_to_service"},
     "dynamodb:Scan": {"sweep"},
     "sns:Publish": {"notify"},
     "s3:PutObject": {"freeze_evidence"},
-    "ssm:SendCommand": {"freeze_evidence", "isolate_node", "reboot_node", "run_diagnostics", "stop_gang"},
-    "states:StartExecution": {"ingest", "sweep", "take_signal"},
+    "ssm:SendCommand": {
+        "check_nodes",
+        "freeze_evidence",
+        "isolate_node",
+        "reboot_node",
+        "run_diagnostics",
+        "stop_gang",
+    },
+    "states:StartExecution": {"attribute_failure", "ingest", "judge_checks", "sweep", "take_signal"},
 }
 TAG_KEYS = {f"{key}/{names.MANAGED_TAG}" for key in ("aws:ResourceTag", "aws:RequestTag", "ssm:resourceTag")}
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]
@@ -119,6 +126,7 @@ def test_what_ecs_may_be_asked_to_change_is_in_our_cluster(stem: str, permission
 @pytest.mark.parametrize(("stem", "permission"), COMMANDS)
 def test_a_command_goes_to_one_document_or_to_tagged_nodes(stem: str, permission: Permission) -> None:
     document = {
+        "check_nodes": names.DIAGNOSTICS_DOCUMENT,
         "freeze_evidence": names.EVIDENCE_DOCUMENT,
         "isolate_node": names.CHECKPOINT_DOCUMENT,
         "reboot_node": names.REBOOT_DOCUMENT,
@@ -144,7 +152,7 @@ def test_machines_are_launched_from_tagged_templates_and_marked() -> None:
     assert {key for conditions in by_kind.values() for key in conditions["ArnLike"]} == {"ec2:LaunchTemplate"}
 
 
-ROLES_PASSED_BY_AT_MOST = 2
+ROLES_PASSED_BY_AT_MOST = 3
 
 
 @pytest.mark.parametrize(

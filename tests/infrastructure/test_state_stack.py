@@ -140,4 +140,4 @@ def test_the_outputs_have_the_names_that_tools_rely_on(real: Templates) -> None:
         "TableName",
         "TopicArn",
     }
-    assert control == {"OperatorPolicyArn", "RecoverNodeArn"}
+    assert control == {"OperatorPolicyArn", "RecoverNodeArn", "RunJobArn"}

@@ -10,8 +10,9 @@ from moto import mock_aws
 
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.items import Table
+from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
-from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, DynamoNodeStore, DynamoWaitStore
+from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoWaitStore
 from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.contract import names
 from nodeheal.contract.steps import AttemptLimit, Decision
@@ -62,6 +63,7 @@ def dynamo_ports(clock: FrozenClock, region: str = "us-east-1") -> Ports:
         pools=DynamoPoolStore(table),
         waits=DynamoWaitStore(table),
         jobs=DynamoJobStore(table),
+        job_notes=DynamoJobNotes(table),
         watchlist=DynamoWatchlist(table),
         heartbeats=DynamoHeartbeats(client, names.HEARTBEATS_TABLE),
     )

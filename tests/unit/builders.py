@@ -1,5 +1,7 @@
 """Values for tests, each with one obvious default."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,10 +9,12 @@ from nodeheal.adapters.memory.ports import memory_ports as ports_of
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Provider, Verdict
 from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.job import Job, Run
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.start_gang import record_run, start_ranks
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
 ACT = RecoveryPolicy(
@@ -75,3 +79,11 @@ def node(node_id: str = "mi-0a1b2c3d4e5f60718", **changes: Any) -> Node:
 def memory_ports(clock: FrozenClock | None = None) -> Ports:
     """A whole world in memory, at a time that stands still."""
     return ports_of(clock or FrozenClock())
+
+
+def started_job(job: Job, nodes: Sequence[Node], ports: Ports) -> Run:
+    """A job whose first run has been started on these nodes, as run_job does it, and no workflow to watch it."""
+    assert ports.jobs.save(job)
+    run = record_run(replace(job, version=1), nodes, "submitted", ports)
+    start_ranks(replace(job, version=1), run, ports, RecoveryPolicy())
+    return run

@@ -15,13 +15,11 @@ from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.vocabulary import Action, Family, NodeState, Provider, Verdict
 from nodeheal.domain.enrolment import Enrolment, Mark, Registry
 from nodeheal.domain.errors import HalfDone, NotFound
-from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import glimpse_of, is_silent
 from nodeheal.ports import Ports
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.launch_gang import submit_job
 from nodeheal.services.request_action import request_action
 from nodeheal.services.retire_node import retire_node
 from nodeheal.services.stand_in import claim_spare
@@ -358,15 +356,6 @@ def test_a_spare_is_taken_before_a_node_that_happens_to_be_free(ports: Ports) ->
     taken = [claim_spare(stored(ports), "inc-1", ports, ACT), claim_spare(stored(ports), "inc-2", ports, ACT)]
 
     assert [spare.node_id for spare in taken if spare] == ["mi-2", "mi-1"]
-
-
-def test_no_new_job_begins_on_a_spare(ports: Ports) -> None:
-    job = Job("llama", "demo", "training", "trainer", "main", 2)
-
-    with pytest.raises(ValueError, match="mi-2: kept as a spare"):
-        submit_job(job, [stored(ports), node("mi-2", is_spare=True)], ports)
-
-    assert ports.jobs.get("llama") is None
 
 
 @pytest.mark.parametrize("state", [NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION, NodeState.QUARANTINED])

@@ -24,6 +24,7 @@ NOT_ENDINGS = {
     Escalation.BREAKER_OPEN,
     Escalation.NODES_SILENT,
     Escalation.RECOVERY_BROKE,
+    Escalation.JOB_BROKE,
 }
 NODE = xid().node_id
 

@@ -16,7 +16,7 @@ from nodeheal.ports import Wait
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang, submit_job
+from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.replace_node import replace_node
@@ -24,9 +24,10 @@ from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.stop_gang import stop_gang
+from nodeheal.services.submit_job import submit_job
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import OBSERVE, SPARE, Story
-from tests.unit.test_steps import LLAMA, A, B, C, Incident
+from tests.unit.test_steps import LLAMA, A, C, Incident
 
 
 def _lost(*_: object) -> bool:
@@ -217,13 +218,11 @@ def test_a_destructive_step_without_a_limit_or_for_an_unknown_node_is_an_error()
 # Lost writes ----------------------------------------------------------------------------------------------------------
 
 
-def _submit(it: Incident) -> None:
-    submit_job(LLAMA, [it.node(A), it.node(B)], it.ports)
-
-
 def test_a_job_is_submitted_once() -> None:
+    it = Incident()
+
     with pytest.raises(ValueError, match="exists already"):
-        _submit(Incident())
+        submit_job(LLAMA, it.ports)
 
 
 @pytest.mark.parametrize(("store", "method"), [("jobs", "save_run"), ("jobs", "save"), ("nodes", "save")])

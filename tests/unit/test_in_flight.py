@@ -28,7 +28,7 @@ from nodeheal.domain.pool import Pool
 from nodeheal.ports import Wait
 from nodeheal.services.decide_next_step import decide_next_step
 from stacks.functions import FUNCTIONS
-from stacks.workflows import CHILDREN, PARENT, Workflow
+from stacks.workflows import CHILDREN, JOB, PARENT, Workflow
 from tests.unit.builders import FrozenClock, memory_ports, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 
@@ -96,7 +96,7 @@ def spelled() -> list[str]:
     told = {name: value for name, value in vars(names).items() if name.isupper() and name[:4] not in ("ENV_", "METR")}
     constants = {value for value in told.values() if isinstance(value, str)}
     functions = {spec.deployed_name for spec in FUNCTIONS}
-    workflows = {Workflow(stem).deployed_name for stem in (PARENT, *CHILDREN)}
+    workflows = {Workflow(stem).deployed_name for stem in (PARENT, JOB, *CHILDREN)}
     keys = {names.node_pk("n"), names.incident_pk("i"), names.pool_pk("p"), names.faults_pk("p")}
     keys |= {names.job_pk("j"), names.run_sk(1), names.started_by("j", 1)}
     keys |= {names.wait_pk("k", "w"), names.attempts_sk("g"), names.line_pk("l")}

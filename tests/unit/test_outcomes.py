@@ -94,7 +94,7 @@ def test_at_the_deadline_of_a_launch_every_rank_must_run(running: tuple[int, ...
     assert look_once(request, it.ports).outcome is outcome
 
 
-@pytest.mark.parametrize("lost_record", ["jobs", "runs"])
+@pytest.mark.parametrize("lost_record", ["jobs", "kept_runs"])
 def test_a_job_that_nobody_knows_is_neither_launched_nor_seen_to_run(lost_record: str) -> None:
     it = healed()
     getattr(it.ports.jobs, lost_record).clear()

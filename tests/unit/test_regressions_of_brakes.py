@@ -22,13 +22,13 @@ from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import LEFT_TO, launch_gang, submit_job
+from nodeheal.services.launch_gang import LEFT_TO, launch_gang
 from nodeheal.services.release_node import release_node
 from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.steps import save_node
 from nodeheal.services.sweep import sweep
 from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, started_job, xid
 from tests.unit.test_approval import Asked
 from tests.unit.test_brakes import APPROVE, OPEN, full, waited
 from tests.unit.test_decide import Story
@@ -445,7 +445,7 @@ def test_a_job_that_came_to_the_node_while_its_incident_waited_is_not_taken_down
     it = Incident()
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=143)
-    submit_job(Job("other", "demo", "training", "trainer:1", "trainer", 1), [it.node(A)], it.ports)
+    started_job(Job("other", "demo", "training", "trainer:1", "trainer", 1), [it.node(A)], it.ports)
     if ended:
         run = it.ports.jobs.get_run("other", 1)
         assert run is not None

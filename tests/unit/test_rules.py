@@ -85,7 +85,7 @@ def _unfinished(it: Incident) -> int:
     run = it.ports.jobs.get_run("llama", 1)
     assert run is not None
     blank = tuple(replace(task, status="RUNNING", exit_code=None) for task in run.tasks)
-    it.ports.jobs.runs["llama", 1] = replace(run, tasks=blank)  # type: ignore[attr-defined]
+    it.ports.jobs.kept_runs["llama", 1] = replace(run, tasks=blank)  # type: ignore[attr-defined]
     return 1
 
 

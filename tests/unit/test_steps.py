@@ -21,7 +21,7 @@ from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang, submit_job
+from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
 from nodeheal.services.notify import notify
 from nodeheal.services.reboot_node import reboot_node
@@ -30,7 +30,7 @@ from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.translate.ecs_task import TaskChange
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, started_job, xid
 
 A, B, C = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
@@ -45,7 +45,7 @@ class Incident:
         self.ports: Ports = memory_ports(self.clock)
         for name in (A, B, C)[: 3 if spare else 2]:
             self.ports.nodes.save(node(name))
-        submit_job(LLAMA, [self.node(A), self.node(B)], self.ports)
+        started_job(LLAMA, [self.node(A), self.node(B)], self.ports)
         for rank in (0, 1):
             self.task_is("RUNNING", rank)
         ingest(xid(code), self.ports, policy)
@@ -672,7 +672,10 @@ def test_ranks_know_who_they_are_and_where_rank_0_is() -> None:
         "NODEHEAL_JOB": "llama",
         "NODEHEAL_RUN": "1",
         "RANK": "1",
+        "NODE_RANK": "1",
         "WORLD_SIZE": "2",
+        "NNODES": "2",
+        "NPROC_PER_NODE": "1",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
     }

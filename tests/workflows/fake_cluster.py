@@ -25,7 +25,7 @@ from nodeheal.services.end_incident import end_incident
 from nodeheal.services.freeze_evidence import freeze_evidence
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import launch_gang, submit_job
+from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.replace_node import replace_node
@@ -36,7 +36,7 @@ from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wait_for_approval import wait_for_approval
 from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, FrozenClock, memory_ports, node, started_job, xid
 from tests.workflows.walker import TIMEOUT, Error, Walk, walk
 
 if TYPE_CHECKING:
@@ -72,8 +72,11 @@ class FakeCluster:
         self.breaks: dict[str, Error] = {}  # states whose function breaks, and how
         for name in (BROKEN, PEER, SPARE)[: 3 if spare else 2]:
             self.ports.nodes.save(node(name))
+        self._begin()
+
+    def _begin(self) -> None:
         job = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
-        submit_job(job, [self.node(BROKEN), self.node(PEER)], self.ports)
+        started_job(job, [self.node(BROKEN), self.node(PEER)], self.ports)
         self._gang_becomes("RUNNING")
 
     def node(self, name: str = BROKEN) -> Node:

@@ -1,7 +1,7 @@
 """Walks one ASL file (JSONata) with stub tasks, in milliseconds: no clock, no network.
 
-It knows what our files use: Task, Choice, Succeed and Fail; Arguments, Assign, Output, Retry, Catch and TimeoutSeconds.
-Anything else raises, so that a file cannot use what the walker would walk past.
+It knows what our files use: Task, Choice, Pass, Wait, Succeed and Fail; of a Task Arguments, Assign, Output, Retry,
+Catch and TimeoutSeconds. Anything else raises, so that a file cannot use what the walker would walk past.
 """
 
 import json
@@ -22,6 +22,8 @@ STATES_MAY_TAKE = 200  # far more than any file walks: a loop that does not end 
 _KNOWN = {
     "Task": {"Resource", "Arguments", "TimeoutSeconds", "Retry", "Catch", "Assign", "Output", "Next", "End"},
     "Choice": {"Choices", "Default"},
+    "Pass": {"Assign", "Next"},
+    "Wait": {"Seconds", "Next"},
     "Succeed": set(),
     "Fail": {"Error", "Cause"},
 }
@@ -107,6 +109,14 @@ class _Walker:
 
     def _fail(self, name: str, state: Json) -> None:
         self._seen.error = self._evaluate(state["Error"])
+
+    def _pass(self, name: str, state: Json) -> str:
+        self._leave(state, result=self._value)
+        return str(state["Next"])
+
+    def _wait(self, name: str, state: Json) -> str:
+        self._seen.deadlines[name] = self._evaluate(state["Seconds"])
+        return str(state["Next"])
 
     def _choice(self, name: str, state: Json) -> str:
         for rule in state["Choices"]:

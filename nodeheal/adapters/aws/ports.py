@@ -12,10 +12,11 @@ from nodeheal.adapters.aws.ecs_guests import EcsGuests
 from nodeheal.adapters.aws.evidence import S3UploadSigner
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.items import Table
+from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
-from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoJobStore, DynamoNodeStore, DynamoWaitStore
+from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoWaitStore
 from nodeheal.adapters.aws.watchlist import DynamoWatchlist
 from nodeheal.adapters.aws.witnesses import AwsWitnesses
 from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
@@ -37,6 +38,7 @@ def aws_ports(
     make_once: Callable[[str], Any] = client_once,
     evidence_bucket: str = "",
     runbooks: str = "",
+    run_job_arn: str = "",
 ) -> Ports:
     """Ports over the AWS clients that `make` and `make_once` return; each is made when its port is first used."""
     rows = Table(make("dynamodb"), table)
@@ -47,11 +49,12 @@ def aws_ports(
         pools=DynamoPoolStore(rows),
         waits=DynamoWaitStore(rows),
         jobs=DynamoJobStore(rows),
+        job_notes=DynamoJobNotes(rows),
         scheduler=EcsScheduler(partial(make, "ecs"), partial(make_once, "ecs")),
         guests=EcsGuests(partial(make, "ecs"), partial(make_once, "ecs")),
         commands=SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock),
         machines=Ec2Machines(make, make_once),
-        workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn),
+        workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn, run_job_arn),
         messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
         watchlist=DynamoWatchlist(rows),
         heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE),

@@ -12,7 +12,6 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
-from nodeheal.domain.job import Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.surroundings import Sighting, sighting_of
 from nodeheal.ports import FAULTS_LOOKED_UP, Wait
@@ -194,38 +193,6 @@ class DynamoIncidentStore:
     def _entry(incident_id: str, entry: TimelineEntry) -> Item:
         keys = {"pk": names.incident_pk(incident_id), "sk": f"{names.TIMELINE_PREFIX}{entry.entry_id}"}
         return to_item({**keys, **fields_of(entry)})
-
-
-class DynamoJobStore:
-    """JobStore."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    def get(self, job_id: str) -> Job | None:
-        item = self._table.get(names.job_pk(job_id), names.JOB_SK)
-        return from_item(Job, item) if item else None
-
-    def save(self, job: Job) -> bool:
-        keys = {
-            "pk": names.job_pk(job.job_id),
-            "sk": names.JOB_SK,
-            names.INDEX_PARTITION_KEY: names.pool_pk(job.pool),
-            names.INDEX_SORT_KEY: f"job#{job.state}#{job.job_id}",
-        }
-        condition, values = versioned(job.version)
-        item = to_item({**keys, **fields_of(replace(job, version=job.version + 1))})
-        return self._table.put(item, condition, values)
-
-    def get_run(self, job_id: str, number: int) -> Run | None:
-        item = self._table.get(names.job_pk(job_id), names.run_sk(number))
-        return from_item(Run, item) if item else None
-
-    def save_run(self, run: Run) -> bool:
-        keys = {"pk": names.job_pk(run.job_id), "sk": names.run_sk(run.number)}
-        condition, values = versioned(run.version)
-        item = to_item({**keys, **fields_of(replace(run, version=run.version + 1))})
-        return self._table.put(item, condition, values)
 
 
 class DynamoWaitStore:

@@ -7,6 +7,7 @@ from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.memory.stores import (
     MemoryAttemptLedger,
     MemoryIncidentStore,
+    MemoryJobNotes,
     MemoryJobStore,
     MemoryNodeStore,
     MemoryPoolStore,
@@ -21,13 +22,15 @@ def memory_ports(clock: Clock) -> Ports:
     """Every port over dictionaries, telling the time by `clock`."""
     nodes = MemoryNodeStore()
     incidents = MemoryIncidentStore(nodes)
+    jobs = MemoryJobStore()
     return Ports(
         nodes=nodes,
         incidents=incidents,
         attempts=MemoryAttemptLedger(clock),
         pools=MemoryPoolStore(),
         waits=MemoryWaitStore(),
-        jobs=MemoryJobStore(),
+        jobs=jobs,
+        job_notes=MemoryJobNotes(jobs),
         scheduler=MemoryScheduler(),
         guests=MemoryGuests(),
         commands=MemoryNodeCommands(),

@@ -13,7 +13,7 @@ from nodeheal.contract.vocabulary import Action
 from nodeheal.domain import budget
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
-from nodeheal.domain.job import Job, Run
+from nodeheal.domain.job import CheckAnswer, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.surroundings import Sighting, sighting_of
@@ -203,7 +203,7 @@ class MemoryJobStore:
     """JobStore."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
-    runs: dict[tuple[str, int], Run] = field(default_factory=dict)
+    kept_runs: dict[tuple[str, int], Run] = field(default_factory=dict)
 
     def get(self, job_id: str) -> Job | None:
         return self.jobs.get(job_id)
@@ -216,11 +216,39 @@ class MemoryJobStore:
         return True
 
     def get_run(self, job_id: str, number: int) -> Run | None:
-        return self.runs.get((job_id, number))
+        return self.kept_runs.get((job_id, number))
 
     def save_run(self, run: Run) -> bool:
-        stored = self.runs.get((run.job_id, run.number))
+        stored = self.kept_runs.get((run.job_id, run.number))
         if (stored.version if stored else 0) != run.version:
             return False
-        self.runs[run.job_id, run.number] = replace(run, version=run.version + 1)
+        self.kept_runs[run.job_id, run.number] = replace(run, version=run.version + 1)
         return True
+
+    def runs(self, job_id: str) -> Sequence[Run]:
+        return [run for (name, _), run in sorted(self.kept_runs.items()) if name == job_id]
+
+
+@dataclass
+class MemoryJobNotes:
+    """JobNotes."""
+
+    store: MemoryJobStore
+    kept_answers: dict[tuple[str, str, str], CheckAnswer] = field(default_factory=dict)
+    leases: dict[str, str] = field(default_factory=dict)
+
+    def in_pool(self, pool: str) -> Sequence[Job]:
+        return [job for _, job in sorted(self.store.jobs.items()) if job.pool == pool]
+
+    def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
+        self.kept_answers.setdefault((job_id, answer.request_id, answer.node_id), answer)
+
+    def answers(self, job_id: str) -> Sequence[CheckAnswer]:
+        return [self.kept_answers[key] for key in sorted(self.kept_answers) if key[0] == job_id]
+
+    def hold(self, directory: str, job_id: str) -> str:
+        return self.leases.setdefault(directory, job_id)
+
+    def let_go(self, directory: str, job_id: str) -> None:
+        if self.leases.get(directory) == job_id:
+            del self.leases[directory]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
 from nodeheal.domain.errors import NotFound
@@ -104,14 +105,19 @@ class MemoryWorkflows:
     """Workflows. A token that was resumed once resumes nothing more."""
 
     started: list[str] = field(default_factory=list)
-    resumed: dict[str, StepResult] = field(default_factory=dict)
+    jobs_started: list[tuple[str, int]] = field(default_factory=list)
+    resumed: dict[str, StepResult | JobResult] = field(default_factory=dict)
     expired: set[str] = field(default_factory=set)
 
     def start(self, incident_id: str, node_id: str) -> None:
         if incident_id not in self.started:
             self.started.append(incident_id)
 
-    def resume(self, token: str, result: StepResult) -> bool:
+    def run_job(self, job_id: str, submission: int) -> None:
+        if (job_id, submission) not in self.jobs_started:
+            self.jobs_started.append((job_id, submission))
+
+    def resume(self, token: str, result: StepResult | JobResult) -> bool:
         if token in self.expired or token in self.resumed:
             return False
         self.resumed[token] = result

@@ -1,8 +1,9 @@
 """ECS Task State Change -> what happened to one rank of one run."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from nodeheal.contract.names import parse_started_by
 
@@ -10,6 +11,7 @@ from nodeheal.contract.names import parse_started_by
 class _Container(BaseModel):
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
     exit_code: int | None = Field(default=None, alias="exitCode")
+    reason: str = ""  # what the container runtime says: CannotPullContainerError, OutOfMemoryError
 
 
 class EcsTaskDetail(BaseModel):
@@ -22,6 +24,7 @@ class EcsTaskDetail(BaseModel):
     started_by: str = Field(default="", alias="startedBy")
     stop_code: str = Field(default="", alias="stopCode")
     stopped_reason: str = Field(default="", alias="stoppedReason")
+    stopped_at: AwareDatetime | None = Field(default=None, alias="stoppedAt")
     containers: list[_Container] = Field(default_factory=list)
 
 
@@ -36,6 +39,7 @@ class TaskChange:
     status: str
     exit_code: int | None
     stop_reason: str
+    stopped_at: datetime | None = None
 
 
 def task_change(detail: EcsTaskDetail) -> TaskChange | None:
@@ -49,7 +53,8 @@ def task_change(detail: EcsTaskDetail) -> TaskChange | None:
     status = detail.last_status if detail.last_status == "STOPPED" else "RUNNING"
     if detail.last_status not in (*running, "STOPPED"):
         status = "PENDING"
-    reason = f"{detail.stop_code}: {detail.stopped_reason}" if detail.stop_code else detail.stopped_reason
+    said = dict.fromkeys(c.reason for c in detail.containers if c.reason)  # a sidecar may say the same
+    reason = ": ".join(filter(None, [detail.stop_code, detail.stopped_reason, *said]))
     return TaskChange(
         job_id=mark[0],
         run=mark[1],
@@ -58,6 +63,7 @@ def task_change(detail: EcsTaskDetail) -> TaskChange | None:
         status=status,
         exit_code=_worst([c.exit_code for c in detail.containers]),
         stop_reason=reason,
+        stopped_at=detail.stopped_at,
     )
 
 

@@ -1,0 +1,112 @@
+"""job.yaml: what a team says about a training job. Its JSON Schema is published, so that editors complete it."""
+
+import re
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.job_steps import GANG_AT_MOST
+from nodeheal.contract.vocabulary import Check, CheckpointFormat
+
+DAY = 86_400
+LONGEST = 90 * DAY
+# ECS allows 128 characters in `startedBy`, which carries the job's name and the number of the run.
+NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+# What launch_gang sets for every rank: a job that sets them itself would lie to its own launcher.
+RESERVED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "NPROC_PER_NODE")
+RESERVED_PREFIX = "NODEHEAL_"
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/") or ".." in path.split("/"):
+        raise ValueError("give an absolute path without '..'")
+    return re.sub(r"/+", "/", path).rstrip("/") or "/"
+
+
+Directory = Annotated[str, Field(min_length=1, max_length=1_024), AfterValidator(_absolute)]
+
+
+class Mount(Frozen):
+    """A directory of the node that the container sees."""
+
+    source: Directory = Field(description="on the node")
+    target: Directory = Field(description="in the container")
+    read_only: bool = False
+
+
+class Checkpoints(Frozen):
+    """Where the job keeps its checkpoints, and in which layout."""
+
+    directory: Directory = Field(description="as nodes see it; on a file system that all of them share")
+    format: CheckpointFormat = Field(default=CheckpointFormat.auto, description="auto: found out by looking")
+    every_seconds: int | None = Field(default=None, gt=0, le=LONGEST, description="how often; for advice")
+    write_seconds: float | None = Field(
+        default=None, gt=0, le=DAY, description="how long one stops training; for advice"
+    )
+
+
+class Preflight(Frozen):
+    """What proves nodes before the job starts on them."""
+
+    level: int = Field(default=1, ge=0, le=4, description="dcgmi diag -r; 0: nodes are not checked")
+    checks: tuple[Check, ...] = Field(default=(), description="empty: those of the pool's policy")
+    recent_seconds: int = Field(
+        default=DAY, ge=0, le=LONGEST, description="a pass of this boot that is younger is not repeated"
+    )
+    timeout_seconds: int = Field(default=900, gt=0, le=4 * 3_600, description="who is silent until then has failed")
+
+
+class RestartLimits(Frozen):
+    """How often the job is restarted before a human looks."""
+
+    total: int = Field(default=100, ge=0, le=10_000, description="since it was submitted")
+    in_window: int = Field(default=10, ge=0, le=1_000)
+    window_seconds: int = Field(default=DAY, gt=0, le=LONGEST)
+    of_application: int = Field(default=3, ge=0, le=1_000, description="in the window, for failures of its own")
+    without_progress: int = Field(
+        default=3, ge=1, le=1_000, description="in a row, each from the same checkpoint as the one before"
+    )
+
+
+class JobSpec(Frozen):
+    """One training job. Unknown fields are refused."""
+
+    name: str = Field(pattern=f"^{NAME}$", description="lower-case letters, digits and '-'; at most 63")
+    pool: str = Field(min_length=1, max_length=128)
+    nodes: int = Field(ge=1, le=GANG_AT_MOST, description="one rank's task runs on each")
+    accelerators: int = Field(default=0, ge=0, le=128, description="that each task needs; 0: does not matter")
+    image: str | None = Field(default=None, min_length=1, max_length=512, description="or a task_definition")
+    task_definition: str | None = Field(default=None, min_length=1, max_length=512, description="family:revision")
+    container: str = Field(default="trainer", min_length=1, max_length=255, description="that the settings are for")
+    command: tuple[str, ...] = Field(default=(), max_length=256, description="empty: the image's own")
+    environment: dict[str, str] = Field(default_factory=dict, max_length=256)
+    mounts: tuple[Mount, ...] = Field(default=(), max_length=32)
+    memory_mib: int = Field(default=1_024, ge=4, description="what the task reserves on each node; with image only")
+    stop_seconds: int = Field(default=30, ge=2, le=600, description="from SIGTERM to SIGKILL; with image only")
+    task_role: str | None = Field(default=None, description="the ARN of an IAM role; with image only")
+    master_port: int = Field(default=29_500, ge=1_024, le=65_535)
+    checkpoints: Checkpoints | None = None
+    preflight: Preflight = Field(default_factory=Preflight)
+    restarts: RestartLimits = Field(default_factory=RestartLimits)
+    hang_seconds: int | None = Field(
+        default=None, gt=0, le=DAY, description="no step within this is a hang; the program tells its steps"
+    )
+    spares: int = Field(default=0, ge=0, le=GANG_AT_MOST, description="nodes of the pool left free when it starts")
+    priority: int = Field(default=0, ge=-100, le=100, description="who waits for nodes is served by it, then by time")
+    owner: str | None = Field(default=None, description="who is told: ada@example.com, or Ada <ada@example.com>")
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if (self.image is None) == (self.task_definition is None):
+            raise ValueError("image: give either image or task_definition")
+        for name in self.environment:
+            if name in RESERVED or name.startswith(RESERVED_PREFIX):
+                raise ValueError(f"environment: {name} is set by nodeheal for every rank; leave it out")
+        targets = [mount.target for mount in self.mounts]
+        twice = next((target for target in targets if targets.count(target) > 1), None)
+        if twice is not None:
+            raise ValueError(f"mounts: {twice} is the target of two mounts")
+        if self.task_definition is not None and (self.mounts or self.task_role):
+            raise ValueError("task_definition: mounts and task_role belong into the task definition itself")
+        return self

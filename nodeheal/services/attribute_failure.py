@@ -1,0 +1,153 @@
+"""Why a run has failed: the first cause, not its echoes. What no incident accounts for becomes one.
+
+Every restart belongs to an incident: that of the node that broke, or one of the job's own that is opened here.
+"""
+
+from datetime import timedelta
+from hashlib import sha256
+
+from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.names import JOB_SOURCE
+from nodeheal.contract.steps import AttemptLimit
+from nodeheal.contract.vocabulary import (
+    Action,
+    Ending,
+    Family,
+    IncidentState,
+    JobState,
+    JobStep,
+    Next,
+    Outcome,
+    Verdict,
+)
+from nodeheal.domain.gang import Breakage, Standing, breakage, standing
+from nodeheal.domain.incident import Incident
+from nodeheal.domain.job import Job, Run
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.surroundings import job_scope
+from nodeheal.ports import Ports
+from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.job_steps import job_of_request, job_result, save_job, stop_if_wanted
+from nodeheal.services.steps import node_of
+from nodeheal.services.stop_gang import current_run
+from nodeheal.services.watch_gang import at_work, stopped_by_a_person
+
+_OPENED = (Ingested.OPENED, Ingested.JOINED)
+
+
+def attribute_failure(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> JobResult:
+    """Goes to WATCH where an incident brings the job back, to SETTLE for a second look, to STOP where it ends.
+
+    Where exit codes say nothing clear, to STOP first and then CHECK: all nodes of the gang are diagnosed, and not
+    only the one that was the first to fall.
+    """
+    job = job_of_request(request, ports)
+    _, run = current_run(job.job_id, ports)
+    found = stop_if_wanted(request, JobStep.ATTRIBUTE, job, ports)
+    if found is None:
+        found = _attribute(request, job, run, ports, policy) if run else _over(request, "it has no run", ports)
+    nodes = tuple(task.node_id for task in run.tasks) if run else ()
+    save_job(ports, job.job_id, summary=found.reason)
+    return found.model_copy(update={"run": run.number if run else None, "nodes": nodes})
+
+
+def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:
+    incident_id = at_work(job, run, ports)
+    if incident_id is not None:
+        told = f"run {run.number} is brought back by {incident_id}"
+        return _watch(request, told, ports).model_copy(update={"incident_id": incident_id})
+    match standing(run):
+        case Standing.SUCCEEDED:
+            done = job_result(request, JobStep.ATTRIBUTE, Next.END, f"run {run.number} has ended well", ports)
+            return done.model_copy(update={"ending": JobState.COMPLETED})
+        case Standing.STOPPED_BY_A_PERSON:
+            return _over(request, stopped_by_a_person(run), ports, JobState.CANCELLED)
+        case Standing.UNDER_WAY if run.is_running:
+            return _watch(request, f"run {run.number} is under way", ports)
+        case Standing.UNDER_WAY:
+            late = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if task.status == "PENDING"]
+            return _over(request, f"{', '.join(late)} of run {run.number} did not start in time", ports)
+    return _explain(request, job, run, ports, policy)
+
+
+def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:
+    """It has failed, and no incident is at work on it."""
+    given_up = _handed_over(job, run, ports)
+    if given_up is not None:
+        told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
+        return _over(request, told, ports).model_copy(update={"incident_id": given_up.incident_id})
+    broke = breakage(run)
+    if broke is not None and broke.never_ran:
+        return _over(request, f"{broke.words}: it cannot start as it is defined; nothing is tried again", ports)
+    if request.looks == 0:
+        return job_result(request, JobStep.ATTRIBUTE, Next.SETTLE, "findings that are under way are waited for", ports)
+    if broke is None:
+        return _over(request, f"run {run.number} was stopped for a recovery that did not bring it back", ports)
+    if not broke.is_clear and not request.is_failure:
+        why = f"{broke.words}, which does not say why: all nodes of the gang are diagnosed"
+        return job_result(request, JobStep.ATTRIBUTE, Next.STOP, why, ports, Outcome.UNKNOWN)  # then CHECK
+    return _open_incident(request, job, run, broke, ports, policy)
+
+
+def _open_incident(
+    request: JobRequest, job: Job, run: Run, broke: Breakage, ports: Ports, policy: RecoveryPolicy
+) -> JobResult:
+    """The program's own failure: an incident of the job, on the node where it began, which is not touched."""
+    limits = job.restarts
+    limit = AttemptLimit(
+        group=Action.RESTART_WORKLOAD, limit=limits.of_application, window_seconds=limits.window_seconds
+    )
+    scope = f"{job_scope(job.job_id)}/{job.submission}/application"
+    granted, spent = ports.attempts.reserve(scope, f"run-{run.number}", limit)
+    if not granted:
+        often = f"{spent} failures of the program's own were restarted within {limits.window_seconds / 3600:g} h"
+        return _over(request, f"{broke.words}; {often}, and more are not allowed (restarts.of_application)", ports)
+    event = _event(request, job, run, broke, ports)
+    taken = ingest(event, ports, policy)
+    incident_id = node_of(broke.task.node_id, ports).open_incident
+    if taken not in _OPENED and incident_id is None:
+        return _over(request, f"{broke.words}; an incident has dealt with that before, and it came again", ports)
+    told = f"{broke.words}: taken for the program's own failure"
+    return _watch(request, told, ports).model_copy(update={"incident_id": incident_id})
+
+
+def _event(request: JobRequest, job: Job, run: Run, broke: Breakage, ports: Ports) -> HealthEvent:
+    node = node_of(broke.task.node_id, ports)
+    checked = " All nodes of the gang have passed their diagnostics since." if request.is_failure else ""
+    return HealthEvent(
+        schema_version=1,
+        event_id=sha256(f"{job.job_id}|{run.number}|{broke.task.rank}".encode()).hexdigest()[:32],
+        node_id=node.node_id,
+        cluster=node.cluster,
+        pool=node.pool,
+        provider=node.provider,
+        instance_id=node.instance_id,
+        boot_id=node.boot_id,
+        observed_at=ports.clock(),
+        agent_version=node.agent_version or "none",
+        source=JOB_SOURCE,
+        family=Family.task,
+        code=broke.code,
+        component=f"{job.job_id}/{run.number}",
+        verdict=Verdict.FAILED,
+        evidence=f"{job.job_id}, run {run.number}: {broke.words}.{checked}"[:EVIDENCE_BYTES],
+    )
+
+
+def _handed_over(job: Job, run: Run, ports: Ports) -> Incident | None:
+    """The incident that was to bring this run back, and was handed to a human instead."""
+    since, until = run.started_at - timedelta(seconds=1), ports.clock() + timedelta(seconds=1)
+    ended = ports.watchlist.incidents(job.pool, IncidentState.ESCALATED, since, until)
+    mine = [i for i in ended if i.job_id == job.job_id and i.ending is Ending.HANDED_TO_A_HUMAN]
+    return mine[-1] if mine else None
+
+
+def _watch(request: JobRequest, told: str, ports: Ports) -> JobResult:
+    return job_result(request, JobStep.ATTRIBUTE, Next.WATCH, told, ports)
+
+
+def _over(request: JobRequest, why: str, ports: Ports, ending: JobState = JobState.FAILED) -> JobResult:
+    """Nothing is started any more: what still runs is stopped, and the job ends."""
+    ended = job_result(request, JobStep.ATTRIBUTE, Next.STOP, why, ports, Outcome.REFUSED)
+    return ended.model_copy(update={"ending": ending})

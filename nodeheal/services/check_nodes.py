@@ -1,0 +1,148 @@
+"""Have all nodes of a gang run their diagnostics at once, and let the last answer resume the job.
+
+Every answer is kept by itself: nodes that answer in the same moment do not write over one another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from nodeheal.contract.health_event import DiagnosticsFinished
+from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.steps import StepResult
+from nodeheal.contract.vocabulary import JobStep, Next, Outcome, Step
+from nodeheal.domain.counted import counted
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.evidence import Diagnosis
+from nodeheal.domain.job import CheckAnswer, Job
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports, Wait
+from nodeheal.services.choose_nodes import nodes_to_check
+from nodeheal.services.job_steps import job_of_request, job_result, job_token, request_id_of, save_job
+from nodeheal.services.judge_diagnosis import TOLERANCE, judge
+from nodeheal.services.steps import node_of, resume_if_complete
+
+JOB_CHECK = "job_check"
+JOB_COMMAND = "job_command"
+LEAST_LEVEL = 1  # of a diagnosis after a failure, whatever the job says of its preflight
+_NO_ANSWER = "the node refused the command or could not run it"
+
+
+def check_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Send the commands, each once. Resumes when all have answered; the judging comes after, at the deadline too."""
+    job = job_of_request(request, ports)
+    nodes = due_nodes(request, job, ports)
+    all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{counted(len(nodes), 'node')} answered", ports)
+    deadline = ports.clock() + timedelta(seconds=job.preflight.timeout_seconds)
+    wait = Wait(
+        JOB_CHECK,
+        request_id_of(request),
+        job_token(request),
+        job.job_id,
+        deadline,
+        outstanding=frozenset(node.node_id for node in nodes),
+        result_json=all_in.model_dump_json(),
+    )
+    ports.waits.save(wait)
+    save_job(ports, job.job_id, summary=f"{counted(len(nodes), 'node')} run diagnostics")
+    for node in nodes:
+        _ask(node, _what_to_ask(request, job, node, policy), wait, ports, policy)
+    _strike_what_came_meanwhile(wait, ports)
+
+
+def due_nodes(request: JobRequest, job: Job, ports: Ports) -> list[Node]:
+    """The nodes that this round is about: after a failure all of them, else those that have not passed lately."""
+    nodes = [node_of(name, ports) for name in request.nodes]
+    return nodes if request.is_failure else nodes_to_check(job, nodes, ports.clock())
+
+
+def take_answer(event: DiagnosticsFinished, ports: Ports) -> None:
+    """A node has answered a check of a job."""
+    wait = ports.waits.get(JOB_CHECK, event.request_id)
+    sent = ports.waits.get(JOB_COMMAND, _sent_key(event.request_id, event.node_id))
+    if wait is None or sent is None or sent.boot_id != event.boot_id:
+        return
+    blank = StepResult.model_validate_json(sent.result_json)
+    found = judge(blank, event.verdict, event.failed_tests, event.measured, ports)
+    _answer(wait, event.node_id, event.boot_id, found.outcome, found.reason, ports)
+
+
+def take_refusal(command_id: str, ports: Ports) -> None:
+    """A command of a check has failed on its node: no answer will come."""
+    sent = ports.waits.get(JOB_COMMAND, command_id)
+    wait = ports.waits.get(JOB_CHECK, sent.incident_id) if sent else None
+    if sent is not None and wait is not None:
+        name = StepResult.model_validate_json(sent.result_json).node_id
+        _answer(wait, name, sent.boot_id, Outcome.UNKNOWN, _NO_ANSWER, ports)
+
+
+def _what_to_ask(request: JobRequest, job: Job, node: Node, policy: RecoveryPolicy) -> Diagnosis:
+    level = max(job.preflight.level, LEAST_LEVEL)
+    return Diagnosis(level, job.preflight.checks or policy.pool(node.pool).checks, ())
+
+
+def _ask(node: Node, ask: Diagnosis, wait: Wait, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Send the command, and keep under both its names what it is about. One that was sent is not sent again."""
+    key = _sent_key(wait.key, node.node_id)
+    if ports.waits.get(JOB_COMMAND, key) is not None:
+        return
+    try:
+        command_id = ports.commands.diagnose(node, ask, wait.key, wait.deadline_at)
+    except NotFound as error:
+        _answer(wait, node.node_id, node.boot_id, Outcome.UNKNOWN, str(error), ports)
+        return
+    blank = StepResult(
+        step=Step.DIAGNOSE,
+        node_id=node.node_id,
+        outcome=Outcome.UNKNOWN,
+        reason="no answer yet",
+        finished_at=ports.clock(),
+        boot_id=node.boot_id,
+        evidence={TOLERANCE: str(policy.regression_percent)},
+    )
+    sent = replace(
+        wait,
+        kind=JOB_COMMAND,
+        token="",
+        incident_id=wait.key,
+        boot_id=node.boot_id,
+        outstanding=frozenset(),
+        result_json=blank.model_dump_json(),
+    )
+    for name in (key, command_id):
+        ports.waits.save(replace(sent, key=name))
+
+
+def _sent_key(request_id: str, node_id: str) -> str:
+    return f"{request_id}/{node_id}"
+
+
+def _answer(wait: Wait, node_id: str, boot_id: str, outcome: Outcome, reason: str, ports: Ports) -> None:
+    ports.job_notes.note_answer(
+        wait.incident_id, CheckAnswer(wait.key, node_id, boot_id, outcome, reason, ports.clock())
+    )
+    if outcome is Outcome.DONE:
+        node = node_of(node_id, ports)
+        if node.boot_id == boot_id:
+            _note_pass(node, ports)
+    resume_if_complete(ports, ports.waits.strike(wait.kind, wait.key, node_id))
+
+
+def _note_pass(node: Node, ports: Ports) -> None:
+    """A pass is remembered, so that the next job need not repeat it. Lost to another writer, it is only repeated."""
+    ports.nodes.save(replace(node, passed_at=ports.clock()))
+
+
+def answers_of(request: JobRequest, ports: Ports) -> Sequence[CheckAnswer]:
+    """What has been answered in this round."""
+    return [a for a in ports.job_notes.answers(request.job_id) if a.request_id == request_id_of(request)]
+
+
+def _strike_what_came_meanwhile(wait: Wait, ports: Ports) -> None:
+    """An answer that came before the wait was stored (anew, by a repeated call) has struck nothing: do it now."""
+    left: Wait | None = wait
+    for answer in ports.job_notes.answers(wait.incident_id):
+        if answer.request_id == wait.key and answer.node_id in wait.outstanding:
+            left = ports.waits.strike(wait.kind, wait.key, answer.node_id)
+    resume_if_complete(ports, left)

@@ -1,0 +1,70 @@
+"""Choose the nodes of a job and claim them, all or none."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
+from nodeheal.domain.job import Job
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.job_nodes import claim, look_for_nodes, release_claims, waits_before
+from nodeheal.services.job_steps import end_of_job, job_of_request, job_result, save_job, stop_if_wanted
+
+
+def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> JobResult:
+    """Goes to CHECK (or LAUNCH, where nothing is to be checked) with nodes that are claimed, to AWAIT_NODES, STOP or
+    END. Safe to repeat: what it has claimed before it finds claimed."""
+    job = job_of_request(request, ports)
+    stopped = stop_if_wanted(request, JobStep.CHOOSE, job, ports)
+    if stopped is not None:
+        return stopped
+    held = _hold_directory(job, ports)
+    if held:
+        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, held, ports)
+    found = look_for_nodes(job, release_claims(job, ports), ports, policy)
+    if not found.nodes and not found.may_change:
+        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, found.why, ports)
+    before = waits_before(job, ports) if found.nodes else ""
+    if before or not found.nodes or not claim(job, found.nodes, ports):
+        why = before or found.why or f"{job.job_id}: another job has taken a node just now"
+        save_job(ports, job.job_id, summary=f"waits for nodes: {why}")
+        later = job_result(request, JobStep.CHOOSE, Next.AWAIT_NODES, why, ports, Outcome.REFUSED)
+        return later.model_copy(update={"nodes": ()})
+    return _chosen(request, job, found.nodes, ports)
+
+
+def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports) -> JobResult:
+    names = tuple(node.node_id for node in nodes)
+    due = nodes_to_check(job, nodes, ports.clock())
+    racks = sorted({node.rack for node in nodes if node.rack})
+    where = f" in {', '.join(racks)}" if racks else ""
+    told = f"chosen{where}: {', '.join(names)}"
+    save_job(ports, job.job_id, summary=told)
+    if not due:
+        proven = "nodes are not checked (preflight level 0)" if job.preflight.level == 0 else "all passed lately"
+        return job_result(request, JobStep.CHOOSE, Next.LAUNCH, f"{told}; {proven}", ports).model_copy(
+            update={"nodes": names}
+        )
+    chosen = job_result(request, JobStep.CHOOSE, Next.CHECK, f"{told}; {len(due)} of them to be checked", ports)
+    return chosen.model_copy(update={"nodes": names, "deadline_seconds": job.preflight.timeout_seconds})
+
+
+def nodes_to_check(job: Job, nodes: Sequence[Node], now: datetime) -> list[Node]:
+    """Those that have not passed lately, on the boot that they have."""
+    if job.preflight.level == 0:
+        return []
+    since = now - timedelta(seconds=job.preflight.recent_seconds)
+    return [n for n in nodes if n.passed_at is None or n.passed_at < max(since, n.booted_at)]
+
+
+def _hold_directory(job: Job, ports: Ports) -> str:
+    """Take the job's checkpoint directory; why not, in words: two jobs would write over one another."""
+    if job.checkpoints is None:
+        return ""
+    directory = job.checkpoints.directory
+    holder = ports.job_notes.hold(directory, job.job_id)
+    if holder == job.job_id:
+        return ""
+    return f"checkpoints.directory: job {holder} writes its checkpoints to {directory}; give {job.job_id} another one"

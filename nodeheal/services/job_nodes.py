@@ -1,0 +1,95 @@
+"""The nodes of a pool as jobs share them: who may have which, who has claimed one, and who stands in line."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from nodeheal.contract.job_steps import JobResult
+from nodeheal.contract.names import pool_line
+from nodeheal.contract.vocabulary import Outcome
+from nodeheal.domain.job import Job
+from nodeheal.domain.node import Node
+from nodeheal.domain.placement import Placement, choose
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.steps import resume, save_node
+from nodeheal.services.stop_gang import may_write
+
+NODES = "NODES"  # the line of a pool for nodes
+
+
+def look_for_nodes(job: Job, just_freed: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> Placement:
+    """What could be had now. Those that were just let go of are read again: the list lags."""
+    known = [ports.nodes.get(n.node_id) or n if n.node_id in just_freed else n for n in ports.nodes.in_pool(job.pool)]
+    pool = ports.pools.get(job.pool)
+    return choose(job, pool, known, unfit_of(job, known, ports), policy.opted_out, ports.clock())
+
+
+def unfit_of(job: Job, known: Sequence[Node], ports: Ports) -> frozenset[str]:
+    """The nodes that did not pass a check of this submission, and no diagnosis since."""
+    prefix, passed = f"{job.job_id}-{job.submission}-", {node.node_id: node.passed_at for node in known}
+    failed = [a for a in ports.job_notes.answers(job.job_id) if a.outcome is not Outcome.DONE]
+    return frozenset(
+        a.node_id
+        for a in failed
+        if a.request_id.startswith(prefix) and not ((at := passed.get(a.node_id)) is not None and at > a.at)
+    )
+
+
+def claim(job: Job, nodes: Sequence[Node], ports: Ports) -> bool:
+    """Claim all or none, each on what is stored now: the pool's list lags."""
+    claimed: list[str] = []
+    for seen in nodes:
+        node = ports.nodes.get(seen.node_id)
+        free = node is not None and node.is_available(ports.clock())
+        if node is None or not free or not ports.nodes.save(replace(node, claimed_by=job.job_id)):
+            release_claims(job, ports, also=claimed)
+            return False
+        claimed.append(node.node_id)
+    return True
+
+
+def release_claims(job: Job, ports: Ports, also: Sequence[str] = ()) -> list[str]:
+    """Let go of the nodes that are claimed for the job, by the pool's list, which lags, or that are named; which."""
+    let_go = []
+    for seen in ports.nodes.in_pool(job.pool):
+        if seen.claimed_by != job.job_id and seen.node_id not in also:
+            continue
+        node = ports.nodes.get(seen.node_id)
+        if node is not None and node.claimed_by == job.job_id:
+            save_node(ports, node, claimed_by=None)
+            let_go.append(node.node_id)
+    return let_go
+
+
+def free_nodes(job: Job, names: Iterable[str], ports: Ports) -> None:
+    """Take the job off these nodes, except where its current run is, or a rank may still write: nothing else may start
+    there before."""
+    runs = ports.jobs.runs(job.job_id)
+    current = {t.node_id for run in runs if run.number == job.current_run and not job.is_over for t in run.tasks}
+    writing = {task.node_id for run in runs for task in run.tasks if may_write(task, ports)}
+    for name in dict.fromkeys(names):
+        node = ports.nodes.get(name)
+        if node is not None and node.job_id == job.job_id and name not in current | writing:
+            save_node(ports, node, job_id=None)
+
+
+def call_next_job(pool: str, ports: Ports) -> str | None:
+    """A node has become free: let the first job in line look; its id. Calling too often is harmless."""
+    for wait in ports.waits.in_line(pool_line(NODES, pool)):
+        result = JobResult.model_validate_json(wait.result_json)
+        if resume(ports, wait, result.model_copy(update={"finished_at": ports.clock()})):
+            return wait.key
+    return None
+
+
+def place_of(job: Job) -> str:
+    """Where it stands in line: by priority, then by age."""
+    at = job.submitted_at
+    return f"{100 - job.priority:03d}#{at:%Y-%m-%dT%H:%M:%SZ}#{job.job_id}" if at else f"200#{job.job_id}"
+
+
+def waits_before(job: Job, ports: Ports) -> str:
+    """Why the free nodes are not for this job: another one stands in line before it. Empty: none does."""
+    standing = ports.waits.in_line(pool_line(NODES, job.pool))
+    first = next((wait for wait in standing if wait.line and wait.line[1] < place_of(job)), None)
+    return f"{first.key} stands in line before {job.job_id}" if first else ""

@@ -1,0 +1,83 @@
+"""Small things that every step of a job does the same way."""
+
+from dataclasses import replace
+
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
+from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.job import Job
+from nodeheal.ports import Ports
+from nodeheal.services.steps import SAVE_TRIES
+
+QUICK_SECONDS = 60
+# How long each step that waits may take. A check's time is the job's own to say.
+DEADLINES = {
+    Next.AWAIT_NODES: 900,  # what becomes free says so; this is for what could not
+    Next.LAUNCH: 1_800,  # an image of tens of gigabytes is pulled by every node first
+    Next.WATCH: 364 * 86_400,  # an execution of Step Functions lasts a year at most
+    Next.SETTLE: 2,  # a finding is on the bus within a second of its kernel line
+    Next.STOP: 900,  # ECS gives a task two minutes after SIGTERM, or what its agent is set to
+}
+
+
+def job_result(
+    request: JobRequest, step: JobStep, then: Next, reason: str, ports: Ports, outcome: Outcome = Outcome.DONE
+) -> JobResult:
+    """How the step went, and where the job goes from here. Further fields: `model_copy(update=…)`."""
+    return JobResult(
+        step=step,
+        job_id=request.job_id,
+        outcome=outcome,
+        then=then,
+        reason=reason,
+        finished_at=ports.clock(),
+        nodes=request.nodes,
+        deadline_seconds=DEADLINES.get(then, QUICK_SECONDS),
+    )
+
+
+def end_of_job(request: JobRequest, step: JobStep, ending: JobState, reason: str, ports: Ports) -> JobResult:
+    """The job ends, and so."""
+    outcome = Outcome.DONE if ending is JobState.COMPLETED else Outcome.REFUSED
+    return job_result(request, step, Next.END, reason, ports, outcome).model_copy(update={"ending": ending})
+
+
+def stop_if_wanted(request: JobRequest, step: JobStep, job: Job, ports: Ports) -> JobResult | None:
+    """Where a person wants the job stopped, it goes there. None: nobody does."""
+    if not job.stop_wanted:
+        return None
+    stopped = job_result(request, step, Next.STOP, f"stopped by a person: {job.stop_wanted}", ports)
+    return stopped.model_copy(update={"ending": JobState.CANCELLED})
+
+
+def job_of_request(request: JobRequest, ports: Ports) -> Job:
+    """The job. Raises NotFound; ValueError for a submission that is not the newest one."""
+    job = ports.jobs.get(request.job_id)
+    if job is None:
+        raise NotFound(f"no job {request.job_id} in the table")
+    if job.submission != request.submission:
+        raise ValueError(f"{request.job_id} was submitted again: this is submission {request.submission}")
+    return job
+
+
+def save_job(ports: Ports, job_id: str, **changes: object) -> Job:
+    """Write changes to a job over whatever version is stored now. For fields that one writer owns."""
+    for _ in range(SAVE_TRIES):
+        job = ports.jobs.get(job_id)
+        if job is None:
+            raise NotFound(f"no job {job_id} in the table")
+        if ports.jobs.save(changed := replace(job, **changes)):  # type: ignore[arg-type]
+            return replace(changed, version=job.version + 1)
+    raise NotAccepted(f"{job_id} is being written by others; nothing was changed")
+
+
+def job_token(request: JobRequest) -> str:
+    """The task token. Raises ValueError: a step that waits was called by a state that does not."""
+    if not request.task_token:
+        raise ValueError(f"a step of {request.job_id} was called without a task token")
+    return request.task_token
+
+
+def request_id_of(request: JobRequest) -> str:
+    """Names this round of a job to nodes and back."""
+    return f"{request.job_id}-{request.submission}-{request.round}"

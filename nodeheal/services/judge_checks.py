@@ -1,0 +1,98 @@
+"""What the diagnostics of a gang's nodes have found: each node that did not pass becomes an incident."""
+
+from hashlib import sha256
+
+from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.names import JOB_SOURCE
+from nodeheal.contract.vocabulary import Family, JobState, JobStep, Next, Outcome, Verdict
+from nodeheal.domain.counted import counted
+from nodeheal.domain.job import CheckAnswer, Job
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.check_nodes import answers_of, due_nodes
+from nodeheal.services.ingest import ingest
+from nodeheal.services.job_steps import (
+    end_of_job,
+    job_of_request,
+    job_result,
+    request_id_of,
+    save_job,
+    stop_if_wanted,
+)
+from nodeheal.services.steps import node_of
+
+ROUNDS = 10  # of choosing and checking, before a human looks at the pool
+FAILED, UNANSWERED = "preflight_failed", "preflight_unanswered"
+_NAMED = 6
+
+
+def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> JobResult:
+    """Goes to LAUNCH when all have passed, else to CHOOSE; after a failed run back to ATTRIBUTE. Safe to repeat."""
+    job = job_of_request(request, ports)
+    stopped = stop_if_wanted(request, JobStep.JUDGE, job, ports)
+    if stopped is not None:
+        return stopped
+    answers = {answer.node_id: answer for answer in answers_of(request, ports)}
+    asked = request.nodes if request.is_failure else [*answers, *_unanswered(request, job, ports)]
+    bad = [name for name in dict.fromkeys(asked) if name not in answers or answers[name].outcome is not Outcome.DONE]
+    for name in bad:
+        _report(node_of(name, ports), answers.get(name), request, ports, policy)
+    told = _told(bad, answers)
+    save_job(ports, job.job_id, summary=told)
+    if request.is_failure:
+        return job_result(request, JobStep.JUDGE, Next.ATTRIBUTE, told, ports)
+    if not bad:
+        return job_result(request, JobStep.JUDGE, Next.LAUNCH, told, ports)
+    if request.round + 1 >= ROUNDS:
+        why = f"{counted(ROUNDS, 'time')} nodes were chosen, and some did not pass; the last time {told}"
+        return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports)
+    return job_result(request, JobStep.JUDGE, Next.CHOOSE, told, ports, Outcome.FAILED)
+
+
+def _unanswered(request: JobRequest, job: Job, ports: Ports) -> list[str]:
+    """Who was asked and is still due: a pass is noted on the node, so who passed is not among them."""
+    return [node.node_id for node in due_nodes(request, job, ports)]
+
+
+def _told(bad: list[str], answers: dict[str, CheckAnswer]) -> str:
+    if not bad:
+        return "every node has passed its diagnostics"
+    said = [f"{name}: {answers[name].reason if name in answers else 'no answer in time'}" for name in bad[:_NAMED]]
+    more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+    return f"{counted(len(bad), 'node')} did not pass: {'; '.join(said)}{more}"
+
+
+def _report(node: Node, answer: CheckAnswer | None, request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Open the node's incident. Only what failed for certain is a fault; the rest nobody can tell."""
+    has_failed = answer is not None and answer.outcome is Outcome.FAILED
+    told = answer.reason if answer is not None else f"no answer within the preflight's time, on boot {node.boot_id[:8]}"
+    request_id = request_id_of(request)
+    if answer is None:
+        _note_silence(node, request_id, request.job_id, told, ports)
+    event = HealthEvent(
+        schema_version=1,
+        event_id=sha256(f"{request_id}|{node.node_id}".encode()).hexdigest()[:32],
+        node_id=node.node_id,
+        cluster=node.cluster,
+        pool=node.pool,
+        provider=node.provider,
+        instance_id=node.instance_id,
+        boot_id=node.boot_id,
+        observed_at=answer.at if answer is not None else ports.clock(),
+        agent_version=node.agent_version or "none",
+        source=JOB_SOURCE,
+        family=Family.host,
+        code=FAILED if has_failed else UNANSWERED,
+        verdict=Verdict.FAILED if has_failed else Verdict.UNKNOWN,
+        evidence=f"{request.job_id}: {told}"[:EVIDENCE_BYTES],
+    )
+    ingest(event, ports, policy)
+
+
+def _note_silence(node: Node, request_id: str, job_id: str, told: str, ports: Ports) -> None:
+    """Who has not answered is not chosen again by this job, until it has passed."""
+    ports.job_notes.note_answer(
+        job_id, CheckAnswer(request_id, node.node_id, node.boot_id, Outcome.UNKNOWN, told, ports.clock())
+    )

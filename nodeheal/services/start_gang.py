@@ -1,0 +1,110 @@
+"""Put a run on record and start its ranks: all of them, or none."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nodeheal.contract.vocabulary import JobState
+from nodeheal.domain.diagnosis import dealt_with_the_job
+from nodeheal.domain.errors import NotAccepted, PlacementRefused
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
+
+
+def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
+    """Write the run, then point the job and its nodes at it: what is started is always on record first."""
+    number = job.current_run + 1
+    tasks = tuple(
+        GangTask(node.node_id, rank, node.boot_id, ports.scheduler.look(node).placement)
+        for rank, node in enumerate(nodes)
+    )
+    found = job.found
+    run = Run(
+        job.job_id,
+        number,
+        ports.clock(),
+        why,
+        tasks,
+        resumed_from=found.path if found else "",
+        resumed_step=found.step if found else None,
+    )
+    known = ports.jobs.get_run(job.job_id, number)
+    if known is None and not ports.jobs.save_run(run):
+        raise NotAccepted(f"run {number} of {job.job_id} is being recorded elsewhere")
+    if known is not None and known.why != why:
+        raise NotAccepted(f"run {number} of {job.job_id} was launched for another reason: {known.why}")
+    if not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING)):
+        raise NotAccepted(f"job {job.job_id} is being written by others")
+    return known or replace(run, version=1)
+
+
+def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Start all ranks or none: a rank that is refused takes the others down again.
+
+    The nodes are marked first: one that is about to train must not be anybody's spare.
+    """
+    for task in run.tasks:
+        node = node_of(task.node_id, ports)
+        # What the last run's faults settled is settled for that run: the next one's are news.
+        settled = {fault: by for fault, by in node.settled.items() if not dealt_with_the_job(fault, policy, node.pool)}
+        save_node(ports, node, job_id=job.job_id, settled=settled)
+    master = node_of(run.tasks[0].node_id, ports)
+    started: list[str] = []
+    for task in run.tasks:
+        if task.task_id:  # an earlier call started it; it may even have stopped since
+            started.append(task.task_id)
+            continue
+        environment = {
+            **job.environment,
+            "NODEHEAL_JOB": job.job_id,
+            "NODEHEAL_RUN": str(run.number),
+            **_resume_hint(run),
+            # One task a node: for launchers that start a process for each accelerator, ranks are those of nodes.
+            "RANK": str(task.rank),
+            "NODE_RANK": str(task.rank),
+            "WORLD_SIZE": str(len(run.tasks)),
+            "NNODES": str(len(run.tasks)),
+            "NPROC_PER_NODE": str(max(1, job.accelerators)),
+            "MASTER_ADDR": master.address,
+            "MASTER_PORT": str(job.master_port),
+        }
+        try:
+            started.append(ports.scheduler.start(job, run, task, environment))
+        except PlacementRefused:
+            for task_id in started:
+                ports.scheduler.stop(job.cluster, task_id, f"nodeheal: rank {task.rank} of the gang was refused")
+            raise
+        _note_task_id(run, task.rank, started[-1], ports)
+
+
+def _resume_hint(run: Run) -> dict[str, str]:
+    """Where to go on, for programs that do not search for themselves."""
+    if not run.resumed_from:
+        return {}
+    step = {} if run.resumed_step is None else {"NODEHEAL_RESUME_STEP": str(run.resumed_step)}
+    return {"NODEHEAL_RESUME_FROM": run.resumed_from, **step}
+
+
+def abandon(job: Job, number: int, ports: Ports) -> None:
+    """A run that was refused: what was never started is over, so that it does not look alive for ever."""
+    for _ in range(SAVE_TRIES):
+        run = ports.jobs.get_run(job.job_id, number)
+        if run is None:
+            return
+        over = tuple(t if t.task_id else replace(t, status="STOPPED", stop_reason="never started") for t in run.tasks)
+        if ports.jobs.save_run(replace(run, tasks=over)):
+            break
+    stored = ports.jobs.get(job.job_id)
+    if stored is not None:
+        ports.jobs.save(replace(stored, state=JobState.STOPPED))
+
+
+def _note_task_id(run: Run, rank: int, task_id: str, ports: Ports) -> None:
+    for _ in range(SAVE_TRIES):
+        stored = ports.jobs.get_run(run.job_id, run.number) or run
+        task = next(t for t in stored.tasks if t.rank == rank)
+        if task.task_id == task_id or ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id))):
+            return
+    raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others")

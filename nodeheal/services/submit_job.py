@@ -1,0 +1,42 @@
+"""Take a job in: put it on record, and start its workflow."""
+
+from dataclasses import replace
+
+from nodeheal.contract.vocabulary import JobState
+from nodeheal.domain.job import Job
+from nodeheal.ports import Ports
+
+
+def submit_job(job: Job, ports: Ports, *, is_idempotent: bool = False) -> Job:
+    """The job as recorded. One that exists is refused with ValueError; `is_idempotent`: it is returned, and a start
+    that a crash has lost is made up for."""
+    if not ports.jobs.save(job):
+        known = ports.jobs.get(job.job_id)
+        if known is None or not is_idempotent:
+            state = f" ({known.state})" if known else ""
+            raise ValueError(f"job {job.job_id} exists already{state}; give another name, or see `nodeheal jobs show`")
+        job = known
+    if not job.is_over:
+        ports.workflows.run_job(job.job_id, job.submission)
+    return job
+
+
+def restart_job(job_id: str, ports: Ports) -> Job:
+    """Submit a job that is over once more, as it was. Raises ValueError for one that is not over, or not known."""
+    known = ports.jobs.get(job_id)
+    if known is None:
+        raise ValueError(f"no job {job_id} is known; see `nodeheal jobs list`")
+    if not known.is_over:
+        raise ValueError(f"{job_id} is {known.state}: stop it first")
+    again = replace(
+        known,
+        state=JobState.SUBMITTED,
+        submission=known.submission + 1,
+        submitted_at=ports.clock(),
+        stop_wanted="",
+        summary="submitted again",
+    )
+    if not ports.jobs.save(again):
+        raise ValueError(f"{job_id} has just been changed by somebody else; look, and try again")
+    ports.workflows.run_job(again.job_id, again.submission)
+    return again

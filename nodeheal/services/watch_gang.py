@@ -1,0 +1,92 @@
+"""One wait for the gang, from run to run: it resumes when the job has ended, or nobody is bringing it back."""
+
+from datetime import timedelta
+
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, Outcome, Step
+from nodeheal.domain.gang import Standing, first_end, standing
+from nodeheal.domain.job import Job, Run
+from nodeheal.ports import Ports, Wait
+from nodeheal.services.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of, save_job
+from nodeheal.services.steps import resume
+from nodeheal.services.stop_gang import current_run
+
+JOB_WATCH = "job_watch"
+
+
+def watch_gang(request: JobRequest, ports: Ports) -> None:
+    """Store the wait. Whatever happens to the job's ranks, or to an incident of the job, calls `tell_watch`."""
+    job = job_of_request(request, ports)
+    blank = job_result(request, JobStep.WATCH, Next.ATTRIBUTE, "nothing has happened yet", ports)
+    ports.waits.save(
+        Wait(
+            JOB_WATCH,
+            job.job_id,
+            job_token(request),
+            request_id_of(request),
+            ports.clock() + timedelta(seconds=DEADLINES[Next.WATCH]),
+            result_json=blank.model_dump_json(),
+        )
+    )
+    if job.state is JobState.RUNNING:
+        save_job(ports, job.job_id, summary=f"run {job.current_run} is under way")
+    tell_watch(job.job_id, ports)  # what happened before the wait was stored has told nobody
+
+
+def tell_watch(job_id: str | None, ports: Ports) -> None:
+    """Something has happened to the job: resume its workflow, if that concerns it."""
+    wait = ports.waits.get(JOB_WATCH, job_id) if job_id else None
+    job, run = current_run(job_id, ports) if wait is not None else (None, None)
+    if wait is None or job is None:
+        return
+    blank = JobResult.model_validate_json(wait.result_json)
+    found = what_became(job, run, blank, ports)
+    if found is not None:
+        resume(ports, wait, found.model_copy(update={"finished_at": ports.clock()}))
+
+
+def what_became(job: Job, run: Run | None, blank: JobResult, ports: Ports) -> JobResult | None:
+    """What the job's workflow has to see to; None: nothing, it runs or is being brought back."""
+    nodes = tuple(task.node_id for task in run.tasks) if run else ()
+    known = {"run": run.number if run else None, "nodes": nodes, "deadline_seconds": DEADLINES[Next.STOP]}
+    if job.stop_wanted:
+        told = f"stopped by a person: {job.stop_wanted}"
+        return blank.model_copy(update={**known, "then": Next.STOP, "ending": JobState.CANCELLED, "reason": told})
+    if run is None:
+        return None
+    match standing(run):
+        case Standing.UNDER_WAY:
+            return None
+        case Standing.SUCCEEDED:
+            done = f"every rank of run {run.number} has ended with exit code 0"
+            return blank.model_copy(update={**known, "then": Next.END, "ending": JobState.COMPLETED, "reason": done})
+        case Standing.STOPPED_BY_A_PERSON:
+            told = stopped_by_a_person(run)
+            return blank.model_copy(update={**known, "then": Next.STOP, "ending": JobState.CANCELLED, "reason": told})
+        case _ if at_work(job, run, ports):
+            return None
+    failed = f"run {run.number} has failed, and nobody is bringing it back yet"
+    return blank.model_copy(update={**known, "then": Next.ATTRIBUTE, "outcome": Outcome.FAILED, "reason": failed})
+
+
+def stopped_by_a_person(run: Run) -> str:
+    """Which rank was stopped, in words: a wish, against which nothing is started."""
+    task = first_end(run)
+    assert task is not None
+    return f"rank {task.rank} on {task.node_id} was stopped by somebody else ({task.stop_reason[:200]})"
+
+
+def at_work(job: Job, run: Run, ports: Ports) -> str | None:
+    """The open incident of the gang's nodes that may bring the job back; None: there is none."""
+    found = (ports.nodes.get(task.node_id) for task in run.tasks)
+    names = dict.fromkeys(node.open_incident for node in found if node is not None and node.open_incident)
+    return next((str(name) for name in names if _may_bring_back(str(name), job, ports)), None)
+
+
+def _may_bring_back(incident_id: str, job: Job, ports: Ports) -> bool:
+    history = ports.incidents.history(incident_id)
+    if history.incident.ending is not None or history.incident.job_id != job.job_id:
+        return False
+    last = history.turns[-1].decision if history.turns else None
+    # One that waits for the job to end is woken by that, and heals its node: the job is not its business.
+    return last is None or last.step is not Step.WAIT or last.awaits is not Awaited.JOB_END

@@ -1,0 +1,233 @@
+"""A job from its submission to its end: the real run_job file, walked over real services, and a world that reacts.
+
+What happens while the gang is watched is a list of happenings, played one by one until the wait is resumed. An incident
+that the job's workflow opens is recovered by the real recover_node, walked inside of that wait.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.contract.health_event import DiagnosticsFinished
+from nodeheal.contract.job_spec import JobSpec
+from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.vocabulary import JobState, Verdict
+from nodeheal.domain.job import Job, Run, job_of
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.services import wakeup
+from nodeheal.services.attribute_failure import attribute_failure
+from nodeheal.services.await_nodes import await_nodes
+from nodeheal.services.check_nodes import check_nodes
+from nodeheal.services.choose_nodes import choose_nodes
+from nodeheal.services.end_job import end_job
+from nodeheal.services.judge_checks import judge_checks
+from nodeheal.services.launch_job import launch_job
+from nodeheal.services.stop_job import stop_job
+from nodeheal.services.submit_job import submit_job
+from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.watch_gang import watch_gang
+from tests.unit.builders import ACT, memory_ports, node
+from tests.workflows.fake_cluster import FakeCluster, MakePorts
+from tests.workflows.walker import TIMEOUT, Error, Walk
+
+if TYPE_CHECKING:
+    from nodeheal.domain.node import Node
+
+Json = dict[str, Any]
+Happening = Callable[["JobCluster"], object]
+NODES = ("mi-0000000a", "mi-0000000b", "mi-0000000c", "mi-0000000d")
+SPEC = JobSpec(name="llama", pool="demo", nodes=2, task_definition="trainer:1", owner="ada@example.com")
+
+
+def spec(**changes: Any) -> JobSpec:
+    """The job of most tests, with changes."""
+    return JobSpec.model_validate({**SPEC.model_dump(exclude_none=True), **changes})
+
+
+class JobCluster(FakeCluster):
+    """Four nodes and no job. Attributes say how the world behaves."""
+
+    def __init__(
+        self, nodes: int = 4, policy: RecoveryPolicy = ACT, make_ports: "MakePorts" = memory_ports, **spec_of: Any
+    ) -> None:
+        self._count = nodes
+        self.spec = spec(**spec_of)
+        self.happenings: list[Happening] = []
+        self.while_waiting: list[Happening] = []  # what happens while the job stands in line for nodes
+        self.never_start: set[str] = set()  # nodes on which a task stays PENDING
+        self.before: dict[str, Happening] = {}  # by state: what happens right before its function is called
+        self.job_breaks: dict[str, Error] = {}
+        self._job_tokens = count()
+        super().__init__(policy, make_ports=make_ports)
+
+    def _begin(self) -> None:
+        for name in list(self.ports.nodes.nodes):  # type: ignore[attr-defined]  # those of the other stories
+            del self.ports.nodes.nodes[name]  # type: ignore[attr-defined]
+        for name in NODES[: self._count]:
+            self.ports.nodes.save(node(name))
+
+    def submit(self) -> Walk:
+        """The job is submitted, and its workflow is walked to its end."""
+        job = job_of(self.spec, "training", "trainer:1", self.clock())
+        submitted = submit_job(job, self.ports)
+        return self.walk_job(submitted.submission)
+
+    def walk_job(self, submission: int = 1) -> Walk:
+        """The workflow of one submission, from its beginning."""
+        return self._walk("run_job", {"job_id": self.spec.name, "submission": submission}, self._job_answers())
+
+    @property
+    def job(self) -> Job:
+        """The job as recorded."""
+        job = self.ports.jobs.get(self.spec.name)
+        assert job is not None
+        return job
+
+    @property
+    def run(self) -> Run:
+        """Its newest run."""
+        run = self.ports.jobs.get_run(self.spec.name, self.job.current_run)
+        assert run is not None
+        return run
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is left of the job: no node, no claim, no rank, no wait, no directory."""
+        nodes = self.ports.nodes.in_pool("demo")
+        marks = [n.node_id for n in nodes if n.job_id == self.spec.name or n.claimed_by == self.spec.name]
+        alive = [t for run in self.ports.jobs.runs(self.spec.name) for t in run.tasks if not t.has_stopped]
+        waits = [k for k in self.ports.waits.waits if k[0] in ("job_watch", "job_nodes", "gang_running")]  # type: ignore[attr-defined]
+        return not (marks or alive or waits or self.ports.job_notes.leases)  # type: ignore[attr-defined]
+
+    # What may happen
+
+    def becomes(self, rank: int, status: str, exit_code: int | None = None, reason: str = "") -> None:
+        """One rank's task changes its state."""
+        run, task = self.run, self.run.tasks[rank]
+        change = TaskChange(
+            run.job_id, run.number, task.task_id, task.placement, status, exit_code, reason, self.clock()
+        )
+        wakeup.on_task_change(change, self.ports)
+
+    def all_become(self, status: str, exit_code: int | None = None, reason: str = "") -> None:
+        """Every rank that lives changes its state."""
+        for task in self.run.tasks:
+            if not task.has_stopped and task.node_id not in self.deaf:
+                self.becomes(task.rank, status, exit_code, reason)
+
+    def recover_all(self) -> None:
+        """Every incident whose workflow was started is walked to its end."""
+        walked = {walk.asked[0][1]["Payload"]["incident_id"] for walk in self._recoveries()}
+        for incident_id in [i for i in self.ports.workflows.started if i not in walked]:  # type: ignore[attr-defined]
+            self.incident_id = incident_id
+            self._walk("recover_node", {"incident_id": incident_id}, self._answers())
+
+    def _recoveries(self) -> list[Walk]:
+        return [w for w in self.walked if w.path[0] == "Open incident" and "Payload" in w.asked[0][1]]
+
+    # The workflow's functions
+
+    def _job_answers(self) -> Json:
+        policy = self.policy
+        answers: Json = {
+            "Choose nodes": self._job_step("Choose nodes", lambda r: choose_nodes(r, self.ports, policy)),
+            "Await nodes": self._job_wait(
+                "Await nodes", lambda r: await_nodes(r, self.ports, policy), lambda r: self._play(self.while_waiting, r)
+            ),
+            "Check nodes": self._job_wait(
+                "Check nodes", lambda r: check_nodes(r, self.ports, policy), self._nodes_answer
+            ),
+            "Judge checks": self._job_step("Judge checks", lambda r: judge_checks(r, self.ports, policy)),
+            "Launch job": self._job_wait("Launch job", lambda r: launch_job(r, self.ports, policy), self._ranks_start),
+            "Watch gang": self._job_wait(
+                "Watch gang", lambda r: watch_gang(r, self.ports), lambda r: self._play(self.happenings, r)
+            ),
+            "Attribute failure": self._job_step(
+                "Attribute failure", lambda r: attribute_failure(r, self.ports, policy)
+            ),
+            "Stop job": self._job_wait("Stop job", lambda r: stop_job(r, self.ports), self._ranks_stop),
+            "End job": self._job_step("End job", lambda r: end_job(r, self.ports)),
+            "Page operators": {"MessageId": "m"},
+            "Hand job over": self._job_is_a_humans,
+        }
+        return {**answers, **self.job_breaks}
+
+    def _job_step(self, state: str, serve: Callable[[JobRequest], Any]) -> Callable[[Json], Any]:
+        def answer(arguments: Json) -> Any:
+            self._happens_before(state)
+            return serve(JobRequest.model_validate(arguments["Payload"])).model_dump(mode="json")
+
+        return answer
+
+    def _job_wait(
+        self, state: str, serve: Callable[[JobRequest], None], react: Callable[[JobRequest], object]
+    ) -> Callable[[Json], Any]:
+        def wait(arguments: Json) -> Any:
+            self._happens_before(state)
+            token = f"job-token-{next(self._job_tokens)}"
+            request = JobRequest.model_validate(arguments["Payload"]).model_copy(update={"task_token": token})
+            serve(request)
+            react(request)
+            resumed = self.ports.workflows.resumed.pop(token, None)  # type: ignore[attr-defined]
+            return TIMEOUT if resumed is None else resumed.model_dump(mode="json")
+
+        return wait
+
+    def _happens_before(self, state: str) -> None:
+        happening = self.before.pop(state, None)
+        if happening is not None:
+            happening(self)
+
+    def _play(self, happenings: list[Happening], request: JobRequest) -> None:
+        while happenings and request.task_token not in self.ports.workflows.resumed:  # type: ignore[attr-defined]
+            happenings.pop(0)(self)
+
+    def _nodes_answer(self, request: JobRequest) -> None:
+        """Each node that was asked answers, but the ones that hang."""
+        request_id = f"{request.job_id}-{request.submission}-{request.round}"
+        for name in request.nodes:
+            if name in self.hangs or self.ports.waits.get("job_command", f"{request_id}/{name}") is None:
+                continue
+            verdict = self.diagnoses.get(name, Verdict.OK)
+            event = DiagnosticsFinished(
+                **self._fact(name, self.node(name).boot_id),
+                request_id=request_id,
+                verdict=verdict,
+                failed_tests=("memory",) if verdict is Verdict.FAILED else (),
+            )
+            wakeup.on_diagnostics_finished(event, self.ports)
+
+    def _ranks_start(self, request: JobRequest) -> None:
+        if self.job.state is JobState.RUNNING and self.job.current_run:
+            for task in self.run.tasks:
+                if task.node_id not in self.never_start and not task.has_stopped:
+                    self.becomes(task.rank, "RUNNING")
+
+    def _ranks_stop(self, request: JobRequest) -> None:
+        if self.ports.scheduler.stopped:  # type: ignore[attr-defined]  # nobody stops who was not asked to
+            self.all_become("STOPPED", 143, "UserInitiated: nodeheal: asked to")
+
+    def _job_is_a_humans(self, arguments: Json) -> Json:
+        self.ports.jobs.save(replace(self.job, state=JobState.FAILED))
+        return {}
+
+
+def finishes(it: JobCluster) -> None:
+    """Every rank ends well."""
+    it.all_become("STOPPED", 0)
+
+
+def fails(rank: int = 1, exit_code: int | None = 1, reason: str = "EssentialContainerExited") -> Happening:
+    """One rank breaks; the others hang, as collectives do."""
+    return lambda it: it.becomes(rank, "STOPPED", exit_code, reason)
+
+
+def is_recovered(it: JobCluster) -> None:
+    """The incidents that are open are walked to their ends."""
+    it.recover_all()
+
+
+def node_of(it: JobCluster, rank: int) -> "Node":
+    """The node of a rank, as it is now."""
+    return it.node(it.run.tasks[rank].node_id)

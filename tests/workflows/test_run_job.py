@@ -1,0 +1,532 @@
+"""A job from its submission to its end, through every branch of run_job."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Verdict
+from nodeheal.domain.errors import PlacementRefused
+from nodeheal.domain.job import job_of
+from nodeheal.services import wakeup
+from nodeheal.services.brakes import pause_pool
+from nodeheal.services.steps import save_node
+from nodeheal.services.submit_job import restart_job, submit_job
+from tests.unit.builders import xid
+from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered, spec
+from tests.workflows.walker import Error, walk
+
+A, B, C, D = NODES
+TO_THE_LAUNCH = ["Begin", "Choose nodes", "What next?", "Check nodes", "Judge checks", "What next?", "Launch job"]
+
+
+def wants_it_stopped(it: JobCluster) -> None:
+    """An operator asks for the job to be stopped."""
+    it.ports.jobs.save(replace(it.job, stop_wanted="ada: enough"))
+    wakeup.on_stop_requested("llama", it.ports)
+
+
+def falls_off_the_bus(name: str) -> object:
+    """A node of the gang breaks, and its rank dies of it."""
+
+    def happens(it: JobCluster) -> None:
+        it._ingest(xid(79, node_id=name, instance_id=name, event_id=f"fault-of-{name}"))
+
+    return happens
+
+
+def test_a_job_is_checked_launched_watched_and_ended() -> None:
+    it = JobCluster()
+    it.happenings = [finishes]
+
+    seen = it.submit()
+
+    after = ["What next?", "Watch gang", "What next?", "End job", "How did it end?", "Completed"]
+    assert seen.path == [*TO_THE_LAUNCH, *after]
+    assert it.job.state is JobState.COMPLETED
+    assert [task.node_id for task in it.run.tasks] == [A, B]
+    assert it.is_clean
+
+
+def test_a_recent_pass_is_not_repeated() -> None:
+    it = JobCluster()
+    for name in (A, B):
+        save_node(it.ports, it.node(name), passed_at=it.clock())
+    it.happenings = [finishes]
+
+    seen = it.submit()
+
+    assert "Check nodes" not in seen.path
+    assert seen.end == "Completed"
+
+
+@pytest.mark.parametrize("what", ["older than recent_seconds", "of the boot before"])
+def test_a_pass_that_proves_nothing_now_is_repeated(what: str) -> None:
+    it = JobCluster()
+    at = it.clock()
+    it.clock.advance(90_000 if "older" in what else 60)
+    for name in (A, B):
+        booted = it.node(name).booted_at if "older" in what else it.clock()
+        save_node(it.ports, it.node(name), passed_at=at, booted_at=booted)
+    it.happenings = [finishes]
+
+    assert "Check nodes" in it.submit().path
+
+
+def test_without_a_preflight_nodes_are_not_checked() -> None:
+    it = JobCluster(preflight={"level": 0})
+    it.happenings = [finishes]
+
+    assert "Check nodes" not in it.submit().path
+
+
+def test_only_who_has_not_passed_lately_is_asked() -> None:
+    it = JobCluster()
+    save_node(it.ports, it.node(A), passed_at=it.clock())
+    it.happenings = [finishes]
+
+    it.submit()
+
+    assert it.commands == [("diagnose", B)]
+
+
+def test_a_node_that_fails_its_preflight_becomes_an_incident_and_another_is_chosen() -> None:
+    it = JobCluster()
+    it.diagnoses[A] = Verdict.FAILED
+    it.happenings = [finishes]
+
+    seen = it.submit()
+
+    assert seen.end == "Completed"
+    assert [task.node_id for task in it.run.tasks] == [B, C]
+    incident = it.ports.incidents.history(str(it.node(A).open_incident)).incident
+    assert (incident.root.code, incident.root.verdict) == ("preflight_failed", Verdict.FAILED)
+    assert it.is_clean
+
+
+def test_a_node_that_does_not_answer_is_a_humans_and_another_is_chosen() -> None:
+    it = JobCluster()
+    it.hangs.add(A)
+    it.happenings = [finishes]
+
+    seen = it.submit()
+
+    assert seen.path.count("Choose nodes") == 2
+    assert [task.node_id for task in it.run.tasks] == [B, C]
+    incident = it.ports.incidents.history(str(it.node(A).open_incident)).incident
+    assert (incident.root.code, incident.root.verdict) == ("preflight_unanswered", Verdict.UNKNOWN)
+
+
+def test_a_node_that_takes_no_command_does_not_hold_the_others_up() -> None:
+    it = JobCluster()
+    it.ports.commands.unknown_nodes.add(B)  # type: ignore[attr-defined]
+    it.happenings = [finishes]
+
+    seen = it.submit()
+
+    assert seen.end == "Completed"
+    assert [task.node_id for task in it.run.tasks] == [A, C]
+
+
+def test_a_command_that_fails_on_its_node_is_an_answer() -> None:
+    it = JobCluster()
+    it.hangs.add(A)
+    it.before["Judge checks"] = lambda _: None
+    it.happenings = [finishes]
+    answer = it._nodes_answer
+
+    def first_a_refusal(request: JobRequest) -> None:
+        wakeup.on_command_failed("command-1", it.ports)
+        answer(request)
+
+    it._nodes_answer = first_a_refusal  # type: ignore[method-assign]
+
+    it.submit()
+
+    [told] = [answer for answer in it.ports.job_notes.answers("llama") if answer.node_id == A]
+    assert (told.outcome, told.reason) == (Outcome.UNKNOWN, "the node refused the command or could not run it")
+
+
+def test_when_too_few_pass_the_job_waits_for_nodes() -> None:
+    it = JobCluster(nodes=2)
+    it.diagnoses[A] = Verdict.FAILED
+
+    def mended(cluster: JobCluster) -> None:
+        cluster.diagnoses.clear()
+        cluster.recover_all()  # its reboot brings it back, and ends its incident
+
+    it.while_waiting = [mended]
+    it.happenings = [finishes]
+    it.policy = it.policy.model_copy(update={"probation_seconds": 0})
+
+    seen = it.submit()
+
+    assert "Await nodes" in seen.path
+    assert seen.end == "Completed"
+    assert [task.node_id for task in it.run.tasks] == [A, B]
+
+
+def test_rounds_of_choosing_end() -> None:
+    it = JobCluster(nodes=4)
+    it.diagnoses = dict.fromkeys(NODES, Verdict.FAILED)
+    it.before["Await nodes"] = wants_it_stopped
+
+    seen = it.submit()
+
+    assert seen.end == "Stopped"
+    assert it.is_clean
+
+
+def test_a_job_that_the_pool_can_never_hold_is_refused_at_once() -> None:
+    it = JobCluster(nodes=4, accelerators=16)
+
+    seen = it.submit()
+
+    assert seen.end == "Handed to a human"
+    assert it.job.summary == (
+        "llama wants 2 nodes with 16 accelerators, and pool demo has 0 nodes with 16 accelerators (of 4 in all)"
+    )
+
+
+def test_a_paused_pool_starts_no_job() -> None:
+    it = JobCluster()
+    pause_pool("demo", 3_600, "ada: maintenance", it.ports)
+    it.while_waiting = [lambda cluster: cluster.clock.advance(3_601)]
+    it.happenings = [finishes]
+
+    seen = it.submit()
+
+    assert seen.path[:5] == ["Begin", "Choose nodes", "What next?", "Await nodes", "Choose nodes"]
+    assert seen.end == "Completed"
+
+
+@pytest.mark.parametrize("state", ["Choose nodes", "Await nodes", "Judge checks", "Launch job", "Watch gang"])
+def test_a_job_that_a_person_wants_stopped_stops_wherever_it_is(state: str) -> None:
+    it = JobCluster()
+    if state == "Await nodes":
+        for name in (A, B, C):
+            save_node(it.ports, it.node(name), job_id="another")
+    it.before[state] = wants_it_stopped
+
+    seen = it.submit()
+
+    assert seen.end == "Stopped"
+    assert (it.job.state, it.job.summary) == (JobState.CANCELLED, "stopped by a person: ada: enough")
+    assert it.is_clean
+
+
+def test_a_failure_of_the_program_is_an_incident_of_its_own_that_restarts_the_gang() -> None:
+    it = JobCluster()
+    it.happenings = [fails(exit_code=1), is_recovered, finishes]
+
+    seen = it.submit()
+
+    assert seen.end == "Completed"
+    assert it.run.number == 2
+    [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
+    incident = it.ports.incidents.history(incident_id).incident
+    assert (incident.root.family, incident.root.code, incident.ending) == ("task", "exit_1", Ending.RECOVERED)
+    assert {n.state for n in it.ports.nodes.in_pool("demo")} == {NodeState.HEALTHY}, "no node is touched for it"
+    assert it.is_clean
+
+
+def test_a_failure_waits_a_moment_for_the_finding_that_explains_it() -> None:
+    it = JobCluster()
+    it.happenings = [fails(exit_code=137), is_recovered, finishes]
+    it.before["Attribute failure"] = lambda _: None
+
+    def finding_arrives(cluster: JobCluster) -> None:
+        cluster.before["Attribute failure"] = falls_off_the_bus(B)  # type: ignore[assignment]
+
+    it.before["Watch gang"] = finding_arrives
+
+    seen = it.submit()
+
+    assert seen.end == "Completed"
+    [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
+    assert it.ports.incidents.history(incident_id).incident.root.code == "79"
+
+
+def test_where_the_exit_code_says_nothing_all_nodes_are_diagnosed() -> None:
+    it = JobCluster()
+    it.happenings = [fails(exit_code=139), is_recovered, finishes]
+
+    seen = it.submit()
+
+    after = seen.path[seen.path.index("Attribute failure") :]
+    assert after[:11] == [
+        "Attribute failure",
+        "What next?",
+        "Let findings settle",
+        "Attribute failure",
+        "What next?",
+        "Stop job",
+        "What next?",
+        "Check nodes",
+        "Judge checks",
+        "What next?",
+        "Attribute failure",
+    ]
+    assert [name for verb, name in it.commands if verb == "diagnose"] == [A, B, A, B]
+    [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
+    evidence = it.ports.incidents.history(incident_id).incident.root.evidence
+    assert "ended with exit code 139" in evidence
+    assert "All nodes of the gang have passed their diagnostics since" in evidence
+    assert seen.end == "Completed"
+
+
+def test_the_node_that_fails_that_diagnosis_is_healed_and_the_job_comes_back() -> None:
+    it = JobCluster()
+
+    def breaks(cluster: JobCluster) -> None:
+        cluster.diagnoses[A] = Verdict.FAILED  # rank 0's node, and not the one whose rank fell first
+        fails(rank=1, exit_code=134)(cluster)
+
+    def healed(cluster: JobCluster) -> None:
+        cluster.diagnoses.clear()
+        cluster.recover_all()
+
+    it.happenings = [breaks, healed, finishes]
+
+    seen = it.submit()
+
+    assert seen.end == "Completed"
+    [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
+    incident = it.ports.incidents.history(incident_id).incident
+    assert (incident.node_id, incident.root.code, incident.job_id) == (A, "preflight_failed", "llama")
+    assert it.run.number == 2
+
+
+def test_a_node_that_is_being_recovered_explains_the_failure() -> None:
+    it = JobCluster()
+
+    def node_breaks(cluster: JobCluster) -> None:
+        falls_off_the_bus(B)(cluster)  # type: ignore[operator]
+        fails(rank=1, exit_code=137)(cluster)
+
+    it.happenings = [node_breaks, is_recovered, finishes]
+
+    seen = it.submit()
+
+    assert "Attribute failure" not in seen.path, "the wait goes on: somebody is at work on it"
+    assert len(it.ports.workflows.started) == 1  # type: ignore[attr-defined]
+    assert (seen.end, it.run.number) == ("Completed", 2)
+
+
+def test_a_job_whose_recovery_is_handed_to_a_human_is_one_too_and_leaves_nothing() -> None:
+    it = JobCluster(nodes=2)
+    it.diagnoses[B] = Verdict.OK
+
+    def node_breaks(cluster: JobCluster) -> None:
+        cluster.diagnoses[B] = Verdict.FAILED
+        falls_off_the_bus(B)(cluster)  # type: ignore[operator]
+        cluster.recover_all()
+
+    it.happenings = [node_breaks]
+
+    seen = it.submit()
+
+    assert seen.end == "Handed to a human"
+    assert it.job.state is JobState.FAILED
+    assert "was handed to a human" in it.job.summary
+    assert it.is_clean
+
+
+def test_a_rank_that_a_person_stops_takes_the_gang_down_and_nothing_is_started_against_it() -> None:
+    it = JobCluster()
+    it.happenings = [fails(rank=1, exit_code=143, reason="UserInitiated: Task stopped by user")]
+
+    seen = it.submit()
+
+    assert seen.end == "Stopped"
+    assert it.job.summary.startswith(f"rank 1 on {B} was stopped by somebody else")
+    assert it.ports.workflows.started == []  # type: ignore[attr-defined]
+    assert it.is_clean
+
+
+def test_failures_of_the_program_have_a_limit_of_their_own() -> None:
+    it = JobCluster(restarts={"of_application": 1})
+    it.happenings = [fails(), is_recovered, fails()]
+
+    seen = it.submit()
+
+    assert seen.end == "Handed to a human"
+    assert "restarts.of_application" in it.job.summary
+    assert len(it.ports.workflows.started) == 1  # type: ignore[attr-defined]
+    assert it.is_clean
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "reason"),
+    [
+        (None, "TaskFailedToStart: CannotPullContainerError: not found"),
+        (127, "EssentialContainerExited"),
+        (None, "CannotCreateContainerError: exec format error"),
+    ],
+)
+def test_what_cannot_start_anywhere_is_not_tried_again(exit_code: int | None, reason: str) -> None:
+    it = JobCluster()
+    it.never_start = {A, B}
+    started = it._ranks_start
+
+    def dies(request: object) -> None:
+        started(request)  # type: ignore[arg-type]
+        it.becomes(0, "STOPPED", exit_code, reason)
+
+    it._ranks_start = dies  # type: ignore[method-assign]
+
+    seen = it.submit()
+
+    assert seen.end == "Handed to a human"
+    assert "nothing is tried again" in it.job.summary
+    assert it.ports.workflows.started == []  # type: ignore[attr-defined]
+    assert it.is_clean
+
+
+def test_a_rank_that_never_starts_takes_the_others_down() -> None:
+    it = JobCluster()
+    it.never_start = {B}
+
+    seen = it.submit()
+
+    assert seen.end == "Handed to a human"
+    assert it.job.summary == f"rank 1 on {B} of run 1 did not start in time"
+    assert it.is_clean
+
+
+def test_a_node_that_breaks_between_its_check_and_the_launch_is_exchanged() -> None:
+    it = JobCluster()
+    it.before["Launch job"] = falls_off_the_bus(A)  # type: ignore[assignment]
+    it.happenings = [finishes]
+
+    seen = it.submit()
+
+    assert seen.end == "Completed"
+    assert [task.node_id for task in it.run.tasks] == [B, C]
+    assert it.is_clean
+
+
+def test_a_rank_that_is_refused_takes_the_others_down_and_other_nodes_are_chosen() -> None:
+    it = JobCluster()
+    start = it.ports.scheduler.start
+    refused: list[str] = []
+
+    def once(job, run, task, environment):  # type: ignore[no-untyped-def]
+        if task.node_id == B and not refused:
+            refused.append(B)
+            raise PlacementRefused("RESOURCE:GPU")
+        return start(job, run, task, environment)
+
+    it.ports.scheduler.start = once  # type: ignore[method-assign]
+    it.before["Choose nodes"] = lambda _: None
+
+    def rank_0_stops(cluster: JobCluster) -> None:
+        if cluster.job.current_run:
+            cluster.all_become("STOPPED", 143, "UserInitiated: nodeheal: refused")
+
+    it.before["Launch job"] = lambda cluster: cluster.before.update({"Choose nodes": rank_0_stops})
+    it.happenings = [finishes]
+
+    seen = it.submit()
+
+    assert seen.path.count("Launch job") == 2
+    assert seen.end == "Completed"
+    assert it.run.number == 2
+    assert it.is_clean
+
+
+def test_two_jobs_never_write_to_one_directory() -> None:
+    it = JobCluster(checkpoints={"directory": "/fsx/shared"})
+    it.ports.job_notes.hold("/fsx/shared", "another")
+
+    seen = it.submit()
+
+    assert seen.end == "Handed to a human"
+    assert it.job.summary.startswith("checkpoints.directory: job another writes its checkpoints to /fsx/shared")
+    assert it.ports.job_notes.hold("/fsx/shared", "llama") == "another"
+
+
+def test_two_jobs_share_no_node() -> None:
+    it = JobCluster()
+    other = job_of(spec(name="other"), "training", "trainer:1", it.clock())
+    submit_job(other, it.ports)
+    for name in (A, C):
+        save_node(it.ports, it.node(name), claimed_by="other")
+    it.happenings = [finishes]
+
+    it.submit()
+
+    assert [task.node_id for task in it.run.tasks] == [B, D]
+    assert it.node(A).claimed_by == "other"
+
+
+def test_nodes_are_left_free_for_spares() -> None:
+    it = JobCluster(nodes=3, spares=2)
+    it.before["Await nodes"] = wants_it_stopped
+
+    seen = it.submit()
+
+    assert seen.end == "Stopped"
+    assert "Launch job" not in seen.path
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["Choose nodes", "Await nodes", "Judge checks", "Watch gang", "Attribute failure", "Stop job", "End job"],
+)
+def test_a_function_that_breaks_pages_and_hands_the_job_over(state: str) -> None:
+    it = JobCluster()
+    if state == "Await nodes":
+        for name in (A, B, C):
+            save_node(it.ports, it.node(name), job_id="another")
+    it.job_breaks[state] = Error("Lambda.Unknown")
+    it.happenings = [fails()] if state in ("Attribute failure",) else [wants_it_stopped]
+
+    seen = it.submit()
+
+    assert seen.path[-3:] == ["Page operators", "Hand job over", "Job broke"]
+    assert seen.error == "HumanPaged"
+    assert it.job.state is JobState.FAILED
+
+
+@pytest.mark.parametrize("state", ["Check nodes", "Launch job"])
+def test_what_may_have_acted_is_looked_at(state: str) -> None:
+    it = JobCluster()
+    it.job_breaks[state] = Error("Lambda.Unknown")
+    it.before["Await nodes"] = wants_it_stopped  # no node has answered: there is none left
+
+    seen = it.submit()
+
+    follows = seen.path[seen.path.index(state) + 1]
+    assert follows == {"Check nodes": "Judge checks", "Launch job": "Attribute failure"}[state]
+
+
+def test_a_page_goes_out_although_the_execution_was_started_with_nothing() -> None:
+    seen = walk("run_job", {}, {"Choose nodes": Error("Boom"), "Page operators": {}, "Hand job over": {}})
+
+    [asked] = seen.arguments_of("Page operators")
+    assert all(value["StringValue"] for value in asked["MessageAttributes"].values())
+
+
+def test_a_job_that_is_over_may_be_submitted_again_and_goes_on_counting() -> None:
+    it = JobCluster()
+    it.happenings = [wants_it_stopped]
+    it.submit()
+
+    again = restart_job("llama", it.ports)
+    it.happenings = [finishes]
+    seen = it.walk_job(again.submission)
+
+    assert seen.end == "Completed"
+    assert (it.run.number, it.job.submission) == (2, 2)
+    assert it.ports.workflows.jobs_started == [("llama", 1), ("llama", 2)]  # type: ignore[attr-defined]
+
+
+def test_restarts_of_the_program_spend_attempts_of_the_job() -> None:
+    it = JobCluster()
+    it.happenings = [fails(), is_recovered, finishes]
+
+    it.submit()
+
+    limit = it.policy.limits[Action.RESTART_WORKLOAD]
+    assert it.ports.attempts.spent("job#llama", limit)[Action.RESTART_WORKLOAD] == 1
