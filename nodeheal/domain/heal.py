@@ -3,9 +3,10 @@
 from datetime import timedelta
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, NextRung, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, NextRung, Outcome, Provider, Step
 from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case
+from nodeheal.domain.counted import counted
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.escalation import why_ended
 from nodeheal.domain.ladder import STEP_OF, WITH_ARTICLE, next_rungs
@@ -23,6 +24,9 @@ def heal(say: Spell, seen: Progress, case: Case) -> Decision:
         return _not_isolated(say, seen, fault)
     if seen.returned is None and say.history.surroundings.is_taken_away:
         return _taken_away(say, seen, case)
+    moved = _move_job(say, seen, case)
+    if moved is not None:
+        return moved
     if seen.awaits_proof:
         return _prove(say, seen)
     if seen.returned is not None and seen.contradiction:
@@ -58,6 +62,26 @@ def _not_isolated(say: Spell, seen: Progress, fault: Fault) -> Decision:
     return say.wait(Awaited.BUDGET, told, left, fault.action)
 
 
+def _move_job(say: Spell, seen: Progress, case: Case) -> Decision | None:
+    """Once, before anything is done to the node: let the job go on without it, where that is sooner."""
+    is_first = seen.move is None and seen.restart is None and not seen.tried and seen.proof is None
+    around, allowed = say.history.surroundings, say.policy.move_job_seconds
+    if not is_first or around.free_nodes == 0 or not _owes_job(say, seen, case):
+        return None
+    if case.fault.action is Action.ISOLATE:
+        return None  # that is all that was asked for
+    known, limits = around.usual_recovery_seconds, say.policy.deadlines
+    may_take = limits.reboot_seconds + limits.diagnose_seconds + say.policy.stable_seconds
+    if (known if known is not None else may_take) <= allowed:
+        return None
+    lasts = f"usually takes {known:.0f} s" if known is not None else f"may take {may_take} s"
+    free = counted(around.free_nodes, "free node of the pool has", "free nodes of the pool have")
+    reason = (
+        f"a recovery here {lasts}, and {free} passed diagnostics: {say.job_id} goes on there, from its last checkpoint"
+    )
+    return say.step(Step.RESTART_WORKLOAD, reason, Action.RESTART_WORKLOAD, is_move=True)
+
+
 def _taken_away(say: Spell, seen: Progress, case: Case) -> Decision:
     """A human has given the node back, or up, while this waited: that was the last word on it."""
     told = f"{case.fault.title}: {say.history.incident.node_id} was given back or retired by hand; nothing more is done"
@@ -84,6 +108,9 @@ def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
         ended = f"{fault.title}: {told or 'isolated, as the catalog asks'}; nothing is left to try"
         return say.hand_over(why_ended(fault, seen, say), by_hand if fault.is_by_hand and not told else ended)
     rung = rungs[0]
+    if seen.has_moved_job and rung is Action.REPLACE and say.history.surroundings.provider is Provider.hybrid:
+        left = "the job goes on elsewhere; the node stays out of service until a human repairs or retires it"
+        return say.hand_over(Escalation.BROKEN_NODE_LEFT, f"{fault.title}: {'; '.join(filter(None, [told, left]))}")
     held = brakes.held_in_the_middle(say, seen, fault, rung) or _no_capacity(say, seen, fault, rung)
     held = held or _evidence_first(say, seen, fault)
     if held is not None:

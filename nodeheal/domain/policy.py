@@ -101,6 +101,13 @@ class RecoveryPolicy(Frozen):
     probation_seconds: int = Field(
         default=3_600, ge=0, le=LONGEST, description="no new gang on a returned node for this long"
     )
+    move_job_seconds: int = Field(
+        default=120,
+        ge=0,
+        le=LONGEST,
+        description="a job goes on elsewhere, on free nodes that have passed their diagnostics lately, where a recovery"
+        " takes longer than this: the pool's median, or what a reboot and its proof may take",
+    )
     max_turns: int = Field(default=24, gt=3, le=1_000, description="decisions in one incident before a human is asked")
     deadlines: Deadlines = Field(default_factory=Deadlines)
     evidence: Evidence = Field(default_factory=Evidence)

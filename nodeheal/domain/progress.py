@@ -49,6 +49,7 @@ class Progress:
     contradiction: str = ""  # a fault on the boot that the reboot led to
     returned: StepResult | None = None
     restart: StepResult | None = None
+    move: StepResult | None = None  # of the job, to free nodes, before this one was healed
     waited: dict[Awaited, StepResult] = field(default_factory=dict)  # by what for, the last time
     due: dict[tuple[Awaited, str], datetime] = field(default_factory=dict)  # when a wait is over, by its page's key
     approvals: dict[Action, StepResult] = field(default_factory=dict)  # a human's answers, by what was asked
@@ -96,6 +97,11 @@ class Progress:
     def is_proven(self) -> bool:
         """Whether the last rung is shown to have helped. Not being able to tell is no proof."""
         return self.proof is not None and self.proof.outcome is Outcome.DONE and not self.contradiction
+
+    @property
+    def has_moved_job(self) -> bool:
+        """Whether the job goes on elsewhere: this node is healed for its own sake."""
+        return self.move is not None and self.move.outcome is Outcome.DONE
 
     @property
     def job_is_left_to(self) -> str:
@@ -148,8 +154,11 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.evidence = result
     elif result.step is Step.RETURN:
         seen.returned = result
+    elif result.step is Step.RESTART_WORKLOAD and decision.is_move and result.outcome is not Outcome.DONE:
+        seen.move = result  # it stays where it is, and is brought back when its node is healed
     elif result.step is Step.RESTART_WORKLOAD:
         seen.restart = result
+        seen.move = result if decision.is_move else seen.move
         if result.outcome is Outcome.DONE:
             seen.approvals.pop(Action.RESTART_WORKLOAD, None)  # that yes is used up: the next restart is another
 

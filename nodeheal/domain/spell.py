@@ -34,6 +34,7 @@ class Spell:
         action: Action | None = None,
         node_id: str | None = None,
         deadline_seconds: int | None = None,
+        is_move: bool = False,
     ) -> Decision:
         """Carry out `step`. `action`: the rung that it climbs, whose attempts are reserved first."""
         return self._decision(
@@ -44,6 +45,7 @@ class Spell:
             deadline_seconds=deadline_seconds or self._deadline(step, action),
             reserve=self.reservations(action) if action else (),
             diagnostics_level=self._diagnostics_level() if step is Step.DIAGNOSE else None,
+            is_move=is_move,
         )
 
     def wait_on(

@@ -32,6 +32,7 @@ class PastRecovery:
 
     incident_id: str
     opened_at: datetime
+    seconds: float | None = None  # until the node was back in service; None: it did not come back by itself
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Surroundings:
     sightings: tuple[Sighting, ...] = ()  # of the whole pool, this node included
     is_taken_away: bool = False  # the node is no longer this incident's: a human has given it back, or up
     pool: Pool = field(default_factory=lambda: Pool(""))  # its breaker and its pause
+    free_nodes: int = 0  # on which the job could go on at once; asked for only where it was stopped
+    usual_recovery_seconds: float | None = None  # of the pool's nodes, the median; None: too few have recovered
     node_paused_until: datetime | None = None
     node_paused_why: str = ""
 

@@ -18,7 +18,7 @@ from nodeheal.domain.job import CheckAnswer, Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.choose_nodes import nodes_to_check
+from nodeheal.services.job_nodes import job_checks_due
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, request_id_of, save_job
 from nodeheal.services.judge_diagnosis import TOLERANCE, judge
 from nodeheal.services.steps import node_of, resume_if_complete
@@ -54,7 +54,7 @@ def check_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> No
 def due_nodes(request: JobRequest, job: Job, ports: Ports) -> list[Node]:
     """The nodes that this round is about: after a failure all of them, else those that have not passed lately."""
     nodes = [node_of(name, ports) for name in request.nodes]
-    return nodes if request.is_failure else nodes_to_check(job, nodes, ports.clock())
+    return nodes if request.is_failure else job_checks_due(job, nodes, ports.clock())
 
 
 def take_answer(event: DiagnosticsFinished, ports: Ports) -> None:

@@ -1,7 +1,6 @@
 """Choose the nodes of a job and claim them, all or none."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
@@ -9,7 +8,7 @@ from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import claim, look_for_nodes, release_claims, waits_before
+from nodeheal.services.job_nodes import claim, job_checks_due, look_for_nodes, release_claims, waits_before
 from nodeheal.services.job_steps import end_of_job, job_of_request, job_result, save_job, stop_if_wanted
 
 
@@ -37,7 +36,7 @@ def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
 
 def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports) -> JobResult:
     names = tuple(node.node_id for node in nodes)
-    due = nodes_to_check(job, nodes, ports.clock())
+    due = job_checks_due(job, nodes, ports.clock())
     racks = sorted({node.rack for node in nodes if node.rack})
     where = f" in {', '.join(racks)}" if racks else ""
     told = f"chosen{where}: {', '.join(names)}"
@@ -49,14 +48,6 @@ def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports) 
         )
     chosen = job_result(request, JobStep.CHOOSE, Next.CHECK, f"{told}; {len(due)} of them to be checked", ports)
     return chosen.model_copy(update={"nodes": names, "deadline_seconds": job.preflight.timeout_seconds})
-
-
-def nodes_to_check(job: Job, nodes: Sequence[Node], now: datetime) -> list[Node]:
-    """Those that have not passed lately, on the boot that they have."""
-    if job.preflight.level == 0:
-        return []
-    since = now - timedelta(seconds=job.preflight.recent_seconds)
-    return [n for n in nodes if n.passed_at is None or n.passed_at < max(since, n.booted_at)]
 
 
 def _hold_directory(job: Job, ports: Ports) -> str:

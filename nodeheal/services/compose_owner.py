@@ -128,6 +128,8 @@ def _asked(history: History) -> str:
 def _what_was_done(about: About) -> str:
     if about.is_the_programs:
         return "It was started again where it was."
+    if about.seen.has_moved_job:
+        return "Another node, which had passed its diagnostics, has taken its place at once."
     if about.seen.replacement:
         return f"{about.seen.replacement} has taken its place, after passing its diagnostics."
     return f"The node {_healed_by(about.seen)}has passed its diagnostics since."

@@ -91,7 +91,7 @@ def _let_go(
         if node.open_incident != incident_id:
             return node
         if node_id == history.incident.node_id and seen.is_isolated and not _is_by_hand(history):
-            node = node.recovered_in(PastRecovery(incident_id, history.incident.opened_at))
+            node = node.recovered_in(_past(history.incident, decided, ports))
         if node_id != history.incident.node_id and not seen.is_proven:
             after = replace(node, open_incident=None, state=NodeState.SUSPECT, state_reason="no proof as a spare")
         elif node.state in OUT_OF_SERVICE:
@@ -103,6 +103,13 @@ def _let_go(
         if ports.nodes.save(after):
             return after
     raise NotAccepted(f"{node_id} is being written by others; the ending is written later")
+
+
+def _past(incident: Incident, decided: Decision, ports: Ports) -> PastRecovery:
+    lasted = (ports.clock() - incident.opened_at).total_seconds()
+    return PastRecovery(
+        incident.incident_id, incident.opened_at, lasted if decided.ending is Ending.RECOVERED else None
+    )
 
 
 def _is_by_hand(history: History) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import pool_line
@@ -59,6 +60,37 @@ def release_claims(job: Job, ports: Ports, also: Sequence[str] = ()) -> list[str
             save_node(ports, node, claimed_by=None)
             let_go.append(node.node_id)
     return let_go
+
+
+def job_checks_due(job: Job, nodes: Sequence[Node], now: datetime) -> list[Node]:
+    """Those that have not passed lately, on the boot that they have."""
+    if job.preflight.level == 0:
+        return []
+    since = now - timedelta(seconds=job.preflight.recent_seconds)
+    return [n for n in nodes if n.passed_at is None or n.passed_at < max(since, n.booted_at)]
+
+
+def stand_ins(job: Job, ports: Ports) -> list[Node]:
+    """The free nodes on which the job could go on at once, proven as its preflight asks: kept spares first."""
+    now = ports.clock()
+    able = [n for n in ports.nodes.in_pool(job.pool) if n.is_available(now) and n.accelerators >= job.accelerators]
+    due = {node.node_id for node in job_checks_due(job, able, now)}
+    return sorted((n for n in able if n.node_id not in due), key=lambda node: (not node.is_spare, node.node_id))
+
+
+def claim_stand_ins(job: Job, count: int, ports: Ports) -> list[Node] | None:
+    """So many of them, claimed for the job; None: there are too few."""
+    claimed: list[Node] = []
+    for seen in stand_ins(job, ports):
+        node = ports.nodes.get(seen.node_id)
+        if len(claimed) == count or node is None or not node.is_available(ports.clock()):
+            continue
+        if ports.nodes.save(replace(node, claimed_by=job.job_id)):
+            claimed.append(node)
+    if len(claimed) == count:
+        return claimed
+    release_claims(job, ports, also=[node.node_id for node in claimed])
+    return None
 
 
 def free_nodes(job: Job, names: Iterable[str], ports: Ports) -> None:

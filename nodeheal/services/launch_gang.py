@@ -14,6 +14,7 @@ from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, release_claims
 from nodeheal.services.reserve_attempt import refund_attempt
 from nodeheal.services.start_gang import abandon, record_run, start_ranks
 from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
@@ -53,6 +54,7 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
             _refuse(request, ports, f"{', '.join(alive)} of run {last.number} may still be writing checkpoints")
             return
         nodes = _nodes_for(request, last, ports, policy)
+        nodes = _without_the_unfit(request, job, nodes, ports, policy) if request.decision.is_move else nodes
         unfit = [(node, why) for node in nodes if (why := _why_unfit(node, request, ports, policy))]
         if unfit:
             why = "; ".join(why for _, why in unfit)
@@ -75,6 +77,7 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
         abandon(job, last.number, ports)
         _refuse(request, ports, str(refusal))
         return
+    _let_go_of_who_was_left(request, job, last, ports)
     strike_what_runs_already(wait, job, last.number, ports)
 
 
@@ -120,6 +123,29 @@ def _nodes_for(request: StepRequest, last: Run, ports: Ports, policy: RecoveryPo
     spare, broken = read_progress(history, policy).replacement, history.incident.node_id
     names = [spare if spare and task.node_id == broken else task.node_id for task in last.tasks]
     return [node_of(name, ports) for name in names]
+
+
+def _without_the_unfit(
+    request: StepRequest, job: Job, nodes: list[Node], ports: Ports, policy: RecoveryPolicy
+) -> list[Node]:
+    """The same ranks, with free nodes in the places of those that cannot run one now. Too few: as they were."""
+    unfit = [node.node_id for node in nodes if _why_unfit(node, request, ports, policy)]
+    others = claim_stand_ins(job, len(unfit), ports)
+    if others is None:
+        return nodes
+    places = dict(zip(unfit, others, strict=True))
+    told = ", ".join(f"{other.node_id} takes the place of {name}" for name, other in places.items())
+    tell(request, ports, "moved", f"{job.job_id}: {told}")
+    return [places.get(node.node_id, node) for node in nodes]
+
+
+def _let_go_of_who_was_left(request: StepRequest, job: Job, run: Run, ports: Ports) -> None:
+    """The nodes that were claimed carry the job now; those that it has left are nobody's."""
+    if not request.decision.is_move:
+        return
+    release_claims(job, ports, also=[task.node_id for task in run.tasks])
+    before = ports.jobs.get_run(job.job_id, run.number - 1)
+    free_nodes(job, [task.node_id for task in before.tasks] if before else (), ports)
 
 
 def _store_wait(request: StepRequest, job: Job, run: Run, token: str, ports: Ports) -> Wait:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from statistics import median
+from typing import Any
 
 from nodeheal.contract.vocabulary import Action, JobState, Step
 from nodeheal.domain.incident import History, Incident
@@ -11,9 +13,12 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings, accelerator_scope, job_scope, node_scope
 from nodeheal.ports import Ports
+from nodeheal.services.job_nodes import stand_ins
 from nodeheal.services.pool_size import size_of
 from nodeheal.services.steps import node_of
 from nodeheal.services.stop_gang import current_run
+
+RECOVERIES_THAT_SAY_SOMETHING = 3
 
 
 def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> History:
@@ -42,10 +47,21 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         sightings=sightings,
         is_taken_away=node.open_incident != incident.incident_id,
         pool=pool,
+        **_ways_out(history, job, run, ports),
         node_paused_until=node.paused_until,
         node_paused_why=node.paused_why,
     )
     return replace(history, surroundings=surroundings)
+
+
+def _ways_out(history: History, job: Job | None, run: Run | None, ports: Ports) -> dict[str, Any]:
+    """Where the job could go on, and how long recoveries take here. Asked once, when its gang has been stopped."""
+    last = history.turns[-1].decision if history.turns else None
+    if job is None or job.is_over or run is None or not run.has_ended or last is None or last.step is not Step.ISOLATE:
+        return {}
+    past = [r.seconds for node in ports.nodes.in_pool(job.pool) for r in node.recoveries if r.seconds is not None]
+    known = median(past) if len(past) >= RECOVERIES_THAT_SAY_SOMETHING else None
+    return {"free_nodes": len(stand_ins(job, ports)), "usual_recovery_seconds": known}
 
 
 def is_running(incident: Incident, ports: Ports) -> bool:

@@ -1,6 +1,7 @@
 """A job from its submission to its end, through every branch of run_job."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -8,11 +9,14 @@ from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Verdict
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.job import job_of
+from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.surroundings import PastRecovery
 from nodeheal.services import wakeup
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import restart_job, submit_job
-from tests.unit.builders import xid
+from tests.unit.builders import ACT, xid
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered, spec
 from tests.workflows.walker import Error, walk
 
@@ -530,3 +534,115 @@ def test_restarts_of_the_program_spend_attempts_of_the_job() -> None:
 
     limit = it.policy.limits[Action.RESTART_WORKLOAD]
     assert it.ports.attempts.spent("job#llama", limit)[Action.RESTART_WORKLOAD] == 1
+
+
+MOVES = ACT.model_copy(update={"move_job_seconds": 60})
+
+
+def with_spares(policy: RecoveryPolicy = MOVES, spares: int = 2) -> JobCluster:
+    """A job on A and B; C (and D) are free, and have passed their diagnostics."""
+    it = JobCluster(policy=policy)
+    for name in (C, D)[:spares]:
+        save_node(it.ports, it.node(name), passed_at=it.clock())
+    it.happenings = [falls_off_the_bus(B), is_recovered, finishes]  # type: ignore[list-item]
+    return it
+
+
+def restarts(it: JobCluster) -> list[str]:
+    """What the recovery did, in order."""
+    [recovery] = [walk for walk in it.walked if walk.path[0] == "Open incident"]
+    return [state for state in recovery.path if state in ("Isolate node", "Reboot node", "Restart workload")]
+
+
+def test_where_a_recovery_takes_long_the_job_goes_on_elsewhere_at_once() -> None:
+    it = with_spares()
+
+    seen = it.submit()
+
+    assert restarts(it) == ["Isolate node", "Restart workload", "Reboot node"]
+    assert [task.node_id for task in it.run.tasks] == [A, C]
+    assert (seen.end, it.run.number) == ("Completed", 2)
+    assert it.node(B).job_id is None
+    assert it.ports.incidents.history(it.incident_id).incident.ending is Ending.RECOVERED
+    assert it.is_clean
+
+
+def test_where_recoveries_are_known_to_be_short_it_waits_for_its_node() -> None:
+    it = with_spares()
+    past = tuple(PastRecovery(f"inc-{n}", it.clock(), seconds=45) for n in range(3))
+    save_node(it.ports, it.node(D), recoveries=past)
+
+    it.submit()
+
+    assert restarts(it) == ["Isolate node", "Reboot node", "Restart workload"]
+    assert [task.node_id for task in it.run.tasks] == [A, B]
+
+
+@pytest.mark.parametrize("why_not", ["unproven", "kept busy", "paused", "none", "policy"])
+def test_without_free_and_proven_nodes_it_waits_for_its_node(why_not: str) -> None:
+    it = with_spares(ACT if why_not == "policy" else MOVES, spares=0 if why_not == "none" else 1)
+    changes: dict[str, dict[str, object]] = {
+        "unproven": {"passed_at": None},
+        "kept busy": {"claimed_by": "another"},
+        "paused": {"paused_until": it.clock() + timedelta(hours=1)},
+    }
+    save_node(it.ports, it.node(C), **changes.get(why_not, {}))
+
+    it.submit()
+
+    assert restarts(it) == ["Isolate node", "Reboot node", "Restart workload"]
+
+
+def test_a_move_that_is_refused_spends_nothing_and_the_job_comes_back_with_its_node() -> None:
+    it = with_spares(spares=1)
+    taken = it.ports.nodes.in_pool
+
+    def snatched(pool: str) -> object:
+        """Between the decision and the launch somebody else takes the spare."""
+        found = taken(pool)
+        last = it.ports.incidents.history(it.incident_id).turns[-1].decision if hasattr(it, "incident_id") else None
+        if last is not None and last.is_move:
+            save_node(it.ports, it.node(C), claimed_by="another")
+        return found
+
+    it.ports.nodes.in_pool = snatched  # type: ignore[method-assign,assignment]
+
+    seen = it.submit()
+
+    assert restarts(it) == ["Isolate node", "Restart workload", "Reboot node", "Restart workload"]
+    assert [task.node_id for task in it.run.tasks] == [A, B]
+    assert seen.end == "Completed"
+    limit = it.policy.limits[Action.RESTART_WORKLOAD]
+    assert it.ports.attempts.spent("job#llama", limit)[Action.RESTART_WORKLOAD] == 1
+
+
+def test_a_node_whose_job_has_moved_takes_no_spare_when_its_reboot_fails() -> None:
+    it = with_spares()
+    it.node_returns = False
+
+    seen = it.submit()
+
+    incident = it.ports.incidents.history(it.incident_id).incident
+    assert incident.ending is Ending.HANDED_TO_A_HUMAN
+    assert "goes on elsewhere" in incident.summary
+    assert it.node(D).is_available(it.clock())
+    assert seen.end == "Completed"
+
+
+def test_two_nodes_that_break_at_once_are_both_exchanged_in_one_restart() -> None:
+    policy = MOVES.model_copy(
+        update={"default_pool": PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=2, max_percent=100))}
+    )
+    it = with_spares(policy)
+
+    def both(cluster: JobCluster) -> None:
+        falls_off_the_bus(A)(cluster)  # type: ignore[operator]
+        falls_off_the_bus(B)(cluster)  # type: ignore[operator]
+
+    it.happenings[0] = both
+
+    seen = it.submit()
+
+    assert [task.node_id for task in it.run.tasks] == [C, D]
+    assert (seen.end, it.run.number) == ("Completed", 2)
+    assert it.is_clean
