@@ -31,6 +31,7 @@ TOOLS = {
     "nvidia-smi": "evidence; GPU state where NVML cannot be loaded",
     "neuron-ls": "diagnostics of Trainium and Inferentia",
     "fi_info": "diagnostics of EFA",
+    "fi_pingpong": "the way to another node over EFA, on command",
     "stress-ng": "CPU stress",
 }
 

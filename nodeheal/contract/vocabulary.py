@@ -50,6 +50,13 @@ class Check(_Word):
     stress = "stress"
 
 
+class FabricRole(_Word):
+    """What a node does in a test that takes two."""
+
+    SERVE = "SERVE"
+    CONNECT = "CONNECT"
+
+
 class Provider(_Word):
     """Who can reboot and replace a node."""
 
