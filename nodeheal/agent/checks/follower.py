@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 READ_BYTES = 64 * 1024  # what a pipe holds
 TURN_BYTES = 512 * 1024  # the agent has other things to do than to listen to one who never stops
 LINE_BYTES = 64 * 1024  # a longer line is skipped up to its newline
-COMPLAINT_BYTES = 4096
+COMPLAINT_BYTES, COMPLAINT_CHARACTERS = 4096, 500
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 STEADY_SECONDS = 60.0  # one that has lived so long has worked: its next end is news, and is followed by a short pause
 END_SECONDS = 2.0
@@ -56,7 +56,7 @@ class Follower:
         data = _drain(self.descriptor, TURN_BYTES)
         lines = self._whole(data)
         if complaint := _drain(self._complaints, COMPLAINT_BYTES):
-            self._complain("it complains", complaint.decode("utf-8", "replace").strip())
+            self._complain("it complains", complaint.decode("utf-8", "replace").strip()[:COMPLAINT_CHARACTERS])
         if ended is not None and len(data) < TURN_BYTES:
             self._bury(ended, now)
         return lines

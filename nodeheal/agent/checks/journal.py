@@ -14,15 +14,20 @@ from nodeheal.agent.event import clip
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.journal_entry import FIELDS, JournalEntry, parse_journal_entry
 from nodeheal.contract.evidence.kernel_filter import all_lines, suspicious_lines
-from nodeheal.contract.evidence.kernel_line import KmsgRecord, finding_in_record
+from nodeheal.contract.evidence.kernel_line import finding_in_record
 
 TOOL = "journalctl"
-KNOWN_RECORDS = 512  # different ones that are recognised without being parsed again
+KNOWN_WORDS = 512  # different ones that are recognised without being parsed again
 # Of another shape journalctl would refuse it, at every start.
 _CURSOR = re.compile(
     r"s=[0-9a-f]{32};i=[0-9a-f]{1,16};b=[0-9a-f]{32};m=[0-9a-f]{1,16};t=[0-9a-f]{1,16};x=[0-9a-f]{1,16}"
 )
+# What differs from one entry to the next that says the same: __CURSOR, __REALTIME_TIMESTAMP and the like. Within a
+# message the quotes are escaped.
+_OF_THE_MOMENT = re.compile(rb'"__[A-Z_]{1,40}"\s*:\s*"[^"\\]*"')
 _BOOT_ID = re.compile(r"([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
+
+_Told = tuple[str, str, Finding]  # of which boot, in which words, what
 
 
 class JournalLog:
@@ -46,7 +51,7 @@ class JournalLog:
         self._takes_drills = takes_drills
         # A drill's first word, by which a suspicious line is known, is kept in a field of its own.
         self._lines = all_lines if takes_drills else suspicious_lines
-        self._known: dict[KmsgRecord, Finding | None] = {}
+        self._known: dict[bytes, _Told | None] = {}
         self._place: dict[str, object] = _place(cursor) if cursor is not None else {"since": int(now.timestamp())}
         self._follower = Follower(self._command)
         self.descriptor: int | None = self._follower.descriptor
@@ -56,27 +61,33 @@ class JournalLog:
         """The faults since the last call; those of one boot that read the same are one with a count."""
         block = self._follower.read(now)
         self.lines = block.count(b"\n")
-        told: dict[tuple[str, KmsgRecord], tuple[Finding, int, str]] = {}  # how many so far, and the last one's cursor
+        told: dict[bytes, tuple[_Told, int, bytes]] = {}  # how many so far, and the last one's line
         for _, line in self._lines(iter((block,))):
+            words = _OF_THE_MOMENT.sub(b"", line)
+            known = self._known[words] if words in self._known else self._learn(words, line)
+            if known is not None:
+                before = told.get(words)
+                told[words] = (known, before[1] + 1 if before else 1, line)
+        for (boot_id, text, finding), count, line in told.values():
             entry = parse_journal_entry(line)
-            finding = self._finding(entry.record) if entry is not None and entry.record is not None else None
-            if entry is not None and entry.record is not None and finding is not None:
-                same = (entry.boot_id, entry.record)
-                told[same] = (finding, told[same][1] + 1 if same in told else 1, entry.cursor)
-        for (boot, record), (finding, count, cursor) in told.items():
-            yield Sighting(finding, self._boot(boot), cursor, clip(record.text), seen_at, count)
+            yield Sighting(finding, boot_id, entry.cursor if entry else "", text, seen_at, count)
         self._go_on_behind(block)
 
     def cursor(self) -> dict[str, object]:
         """Where to go on after a restart."""
         return dict(self._place)
 
-    def _finding(self, record: KmsgRecord) -> Finding | None:
-        if record not in self._known:
-            if len(self._known) >= KNOWN_RECORDS:
-                self._known.clear()
-            self._known[record] = finding_in_record(record, self._takes_drills)
-        return self._known[record]
+    def _learn(self, words: bytes, line: bytes) -> "_Told | None":
+        if len(self._known) >= KNOWN_WORDS:
+            self._known.clear()
+        entry = parse_journal_entry(line)
+        record = entry.record if entry is not None else None
+        finding = finding_in_record(record, self._takes_drills) if record is not None else None
+        told = None
+        if entry is not None and record is not None and finding is not None:
+            told = (self._boot(entry.boot_id), clip(record.text), finding)
+        self._known[words] = told
+        return told
 
     def _go_on_behind(self, block: bytes) -> None:
         """Behind the last entry that says where it stands; what follows it is junk."""

@@ -19,7 +19,9 @@ from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK
-from tests.unit.agent.fakes import IDENTITY, XID_79, FakeTime, eventually
+from sandbox.toml import toml
+from tests.unit.agent.fakes import IDENTITY, XID_79, FakeEventBridge, FakeTime, NodeFolder, eventually
+from tests.unit.agent.test_agent_process import AgentProcess
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernel_logs"
 OLD_BOOT, BOOT = "0a1b2c3d-0000-4000-8000-000000000001", "0a1b2c3d-0000-4000-8000-000000000002"
@@ -29,6 +31,8 @@ import json, os, sys, time
 folder = os.path.dirname(os.path.abspath(__file__))
 with open(folder + "/arguments", "a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
+with open(folder + "/pids", "a") as file:
+    file.write(f"{{os.getpid()}} ")
 complaint = folder + "/complaint"
 if os.path.exists(complaint):
     sys.stderr.write(open(complaint).read())
@@ -85,6 +89,10 @@ class Journal:
         """Whatever journalctl may print."""
         with self.journal.open("ab") as file:
             file.write(text.encode() if isinstance(text, str) else text)
+
+    def pids(self) -> list[int]:
+        """Of every journalctl that was started."""
+        return [int(pid) for pid in (self.folder / "pids").read_text().split()]
 
     def starts(self) -> list[list[str]]:
         """What journalctl was started with, each time."""
@@ -389,6 +397,37 @@ def test_journalctl_ends_with_the_check(journal: Journal, listener: Listener) ->
 def test_select_hears_the_journal(journal: Journal, listener: Listener) -> None:
     assert len(listener.check.descriptors()) == 1
     assert not listener.check.must_be_polled
+
+
+def test_an_agent_that_is_killed_leaves_no_journalctl_and_loses_nothing(
+    journal: Journal, node: NodeFolder, bus: FakeEventBridge
+) -> None:
+    node.boot_id_file.write_text(BOOT)
+    node.config_file.write_text(toml(node.config() | {"kernel_log": [{"kind": "journald"}]}))
+    agent = AgentProcess(node)
+    agent.start()
+    eventually(lambda: bus.details("Node Booted"))
+    journal.says(xid(31))
+    eventually(lambda: "31" in bus.codes())
+    agent.ends(signal.SIGKILL)
+    journal.says(xid(48))
+
+    agent.start()
+    eventually(lambda: "48" in bus.codes())
+    stopped = agent.ends(signal.SIGTERM)
+
+    # The bus may get an event twice, under one id.
+    assert sorted({one["event_id"]: one["code"] for one in bus.details()}.values()) == ["31", "48"]
+    assert stopped == 0
+    assert len(journal.starts()) == 2
+    eventually(lambda: not any(_is_running(pid) for pid in journal.pids()))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
 
 
 @pytest.mark.skipif(not shutil.which("journalctl"), reason="this machine has no journalctl")
