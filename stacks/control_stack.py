@@ -33,6 +33,7 @@ from stacks.workflows import CHILDREN, JOB, JOB_PERMISSIONS, PARENT, PARENT_PERM
 DOCUMENTS = {
     names.REBOOT_DOCUMENT: "reboot-node",
     names.DIAGNOSTICS_DOCUMENT: "run-diagnostics",
+    names.FABRIC_DOCUMENT: "test-fabric",
     names.EVIDENCE_DOCUMENT: "freeze-evidence",
     names.CHECKPOINT_DOCUMENT: "checkpoint-now",
     names.INJECT_DOCUMENT: "inject-fault",

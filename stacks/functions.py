@@ -145,7 +145,8 @@ FUNCTIONS = (
         keep_warm=True,
     ),
     FunctionSpec(
-        "run_diagnostics", (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), READ_POLICY, RESUME)
+        "run_diagnostics",
+        (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT, names.FABRIC_DOCUMENT), READ_POLICY, RESUME),
     ),
     FunctionSpec(
         "freeze_evidence",

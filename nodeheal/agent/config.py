@@ -18,7 +18,7 @@ ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
 _WORD_CHARACTERS = 128
 LABELS = 16  # health_event.LABELS
-_LOG_KINDS = ("kmsg", "file")
+_LOG_KINDS = ("kmsg", "file", "journald")
 _LONG_KEYS = (
     *("endpoint_url", "boot_id_file", "state_dir", "orders_dir", "checkpoint_dir", "progress_dir"),
     "kernel_log.path",
@@ -31,10 +31,10 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class KernelLog:
-    """Where the kernel's words are read: `kmsg` (the device) or `file` (what a syslog daemon writes)."""
+    """Where the kernel's words are read: `kmsg` (the device), `file` (what a syslog daemon writes) or `journald`."""
 
     kind: str
-    path: str
+    path: str = ""  # journald: the folder of the journal's files; empty: this machine's own
 
 
 @dataclass(frozen=True)
@@ -187,15 +187,16 @@ def _provider(value: object) -> Provider:
 
 
 def _kernel_logs(value: object) -> tuple[KernelLog, ...]:
-    expected = 'a list of tables such as { kind = "kmsg" or "file", path = "…" }, at least one'
+    expected = 'a list of tables such as { kind = "kmsg" or "file", path = "…" } or { kind = "journald" }, at least one'
     _checked("kernel_log", value, isinstance(value, list) and bool(value), expected)
     logs = []
     for entry in value if isinstance(value, list) else []:
         for key in entry if isinstance(entry, dict) else ():
             _known(key, ("kind", "path"), "kernel_log.")
-        is_log = isinstance(entry, dict) and len(entry) == 2 and entry["kind"] in _LOG_KINDS
+        kind = str(entry.get("kind")) if isinstance(entry, dict) else ""
+        is_log = kind in _LOG_KINDS and ("path" in entry or kind == "journald")
         _checked("kernel_log", entry, is_log, expected)
-        logs.append(KernelLog(entry["kind"], _text("kernel_log.path", entry["path"])))
+        logs.append(KernelLog(kind, _text("kernel_log.path", entry["path"]) if "path" in entry else ""))
     return tuple(logs)
 
 

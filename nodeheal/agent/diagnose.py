@@ -57,7 +57,7 @@ def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: Event
     speaker = Speaker(config.identity, order.boot_id)
     event = speaker.diagnosed(order.request_id, found, results, f"{found.reason}\n{said}", clock.utc_now())
     report(event, spool, bus)
-    sys.stdout.write(_summary(event, found.reason) + "\n")
+    sys.stdout.write(summary(event, found.reason) + "\n")
     return EXIT_DONE
 
 
@@ -86,7 +86,7 @@ def _named_first(found: Report, first: tuple[str, ...]) -> Report:
     return replace(found, failed_tests=tuple(ordered))
 
 
-def _summary(event: DiagnosticsFinished, reason: str) -> str:
+def summary(event: DiagnosticsFinished, reason: str) -> str:
     """What look_once reads if the event gets lost."""
     return json.dumps(
         {

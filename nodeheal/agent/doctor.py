@@ -1,6 +1,7 @@
 """`nodeheal-agent doctor`: what works on this node, what is missing, and whether the bus hears it."""
 
 import argparse
+import errno
 import json
 import platform
 import shutil
@@ -14,11 +15,12 @@ from pathlib import Path
 from nodeheal import __version__
 from nodeheal.agent.bus import BusUnavailable, EventBus
 from nodeheal.agent.checks.check import Check, Place
+from nodeheal.agent.checks.journal import TOOL as JOURNAL_TOOL
 from nodeheal.agent.checks.registry import chosen
-from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.checks.tools import is_installed, run_tool
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus
-from nodeheal.agent.config import AgentConfig, ConfigError, given
+from nodeheal.agent.config import AgentConfig, ConfigError, KernelLog, given
 from nodeheal.agent.spool import Entry
 from nodeheal.contract.names import AGENT_DOCTOR
 
@@ -29,6 +31,7 @@ TOOLS = {
     "nvidia-smi": "evidence; GPU state where NVML cannot be loaded",
     "neuron-ls": "diagnostics of Trainium and Inferentia",
     "fi_info": "diagnostics of EFA",
+    "fi_pingpong": "the way to another node over EFA, on command",
     "stress-ng": "CPU stress",
 }
 
@@ -67,7 +70,7 @@ def _host(config: AgentConfig) -> Iterator[Sign]:
     yield Sign("agent", GOOD, f"{__version__}, Python {platform.python_version()}, node {config.node_id}")
     yield _tried("boot id", config.boot_id)
     for log in config.kernel_log:
-        yield _tried(f"kernel log ({log.kind})", partial(_opened, Path(log.path)))
+        yield _tried(f"kernel log ({log.kind})", partial(_opened, log))
     yield _tried("spool", partial(_writable, Path(config.state_dir)))
 
 
@@ -80,9 +83,13 @@ def _tried(what: str, work: Callable[[], str]) -> Sign:
         return Sign(what, BAD, f"{error.filename or ''}: {error.strerror}".lstrip(": "))
 
 
-def _opened(path: Path) -> str:
-    with path.open("rb"):
-        return str(path)
+def _opened(log: KernelLog) -> str:
+    if log.kind == "journald":
+        if not is_installed(JOURNAL_TOOL):
+            raise FileNotFoundError(errno.ENOENT, "not installed", JOURNAL_TOOL)
+        return log.path or "of this machine"
+    with Path(log.path).open("rb"):
+        return log.path
 
 
 def _writable(folder: Path) -> str:

@@ -46,6 +46,15 @@ def ports() -> Iterator[str]:
     yield from _tree(SYSTEM / "class/infiniband", ("*/ports/*/state",))
 
 
+def host() -> Iterator[str]:
+    """What the host's processors, memory and sensors tell of heat and errors, as `path: value`."""
+    yield from _tree(SYSTEM / "devices/system/cpu", ("cpu[0-9]*/thermal_throttle/*_throttle_count",))
+    yield from _tree(SYSTEM / "devices/system/edac/mc", ("mc[0-9]*/ue_count",))
+    yield from _tree(
+        SYSTEM / "class/thermal", ("thermal_zone*/type", "thermal_zone*/temp", "thermal_zone*/trip_point_*")
+    )
+
+
 def neuron() -> Iterator[str]:
     """The Neuron driver's tree, as `path: value`."""
     for root in ("devices/virtual/neuron_device", "class/neuron_device"):
@@ -63,6 +72,7 @@ WHAT: dict[str, Callable[[], Iterator[str]]] = {
     "stuck": stuck,
     "network": network,
     "ports": ports,
+    "host": host,
     "neuron": neuron,
     "last-boot": last_boot,
 }

@@ -22,6 +22,7 @@ from nodeheal.contract.names import DRILL_MARK
 LINE_CHARACTERS = 800
 # The level of an error. The kernel itself puts what user space writes into the facility of user space.
 _KMSG_LEVEL = "<3>"
+_DEVICE = "/dev/kmsg"
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def inject(order: InjectOrder, config: AgentConfig, clock: Clock) -> int:
         return EXIT_REFUSED
     log = config.kernel_log[0]
     _write(log, line, clock)
-    sys.stdout.write(json.dumps({"injected": line, "log": log.path}) + "\n")
+    sys.stdout.write(json.dumps({"injected": line, "log": log.path or log.kind}) + "\n")
     return EXIT_DONE
 
 
@@ -66,9 +67,9 @@ def _why_not(line: str, config: AgentConfig) -> str | None:
 
 
 def _write(log: KernelLog, line: str, clock: Clock) -> None:
-    if log.kind == "kmsg":
+    if log.kind != "file":  # journald hears the device too
         # One write is one record; a buffered file could make two of it.
-        with Path(log.path).open("wb", buffering=0) as device:
+        with Path(log.path if log.kind == "kmsg" else _DEVICE).open("wb", buffering=0) as device:
             device.write(f"{_KMSG_LEVEL}{line}\n".encode())
         return
     stamp = clock.utc_now().isoformat(timespec="microseconds")

@@ -1,6 +1,7 @@
 """`nodeheal-agent run ORDER`: what SSM commands ask of a node. Each names the boot that it is for, and its end."""
 
 import argparse
+import re
 import signal
 import sys
 
@@ -11,15 +12,20 @@ from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.diagnose import CHECKS, DiagnoseOrder, diagnose
 from nodeheal.agent.diagnostics.dcgm import DEADLINE_SECONDS
+from nodeheal.agent.diagnostics.fabric import Way
 from nodeheal.agent.evidence import EvidenceOrder, freeze_evidence
+from nodeheal.agent.fabric import FabricOrder, try_fabric
 from nodeheal.agent.inject import InjectOrder, inject
 from nodeheal.agent.inject_dcgm import DcgmOrder, inject_dcgm
 from nodeheal.agent.reboot import RebootOrder, reboot
-from nodeheal.contract.vocabulary import Check
+from nodeheal.contract.vocabulary import Check, FabricRole
 
 EXIT_TERMINATED = 128 + signal.SIGTERM
 TICKET_CHARACTERS = 64 * 1024
 MAX_BYTES = 64 * 1024 * 1024
+FABRIC_PORT, FABRIC_SECONDS = 47592, 60.0  # as contract.fabric has them; a test compares them
+LONGEST_FABRIC_SECONDS = 600.0
+_PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,254}")
 
 Parsers = list[argparse.ArgumentParser]
 
@@ -65,6 +71,29 @@ def _diagnose(config: AgentConfig, arguments: argparse.Namespace) -> int:
         tuple(arguments.first),
     )
     return diagnose(order, config, open_spool(config), event_bus(config, clock), clock)
+
+
+def _fabric(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    _end_well_when_terminated()
+    clock, peer = Clock(), arguments.peer
+    role = FabricRole.SERVE if peer is None else FabricRole.CONNECT
+    way = Way(role, peer or "", arguments.port, arguments.seconds, arguments.min_mb_per_second)
+    order = FabricOrder(way, arguments.request_id, arguments.boot_id, arguments.expires_at)
+    return try_fabric(order, config, open_spool(config), event_bus(config, clock), clock)
+
+
+def _peer(text: str) -> str | None:
+    if text == "none":
+        return None
+    if not _PEER.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a host name or an IPv4 address, or none to serve")
+    return text
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d{1,3}(?:\.\d{1,3})?", text) or not 1 <= float(text) <= LONGEST_FABRIC_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r}: give seconds, 1 to {LONGEST_FABRIC_SECONDS:g}")
+    return float(text)
 
 
 def _evidence(config: AgentConfig, arguments: argparse.Namespace) -> int:
@@ -113,6 +142,14 @@ def _add_reports(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", 
     order.add_argument("--deadline-seconds", type=float, help="how long each tool may take; default: by level")
     order.add_argument("--checks", type=_checks, default=[Check.dcgm], help=f"of {','.join(CHECKS)}; default: dcgm")
     order.add_argument("--first", type=_names, default=[], help="tests that failed before, to be rerun first: a,b")
+    order = orders.add_parser("fabric", parents=parents, help="test the way to another node, which must take part")
+    order.add_argument("--request-id", required=True, help="echoed in the report")
+    order.add_argument("--peer", type=_peer, required=True, help="the node that serves; none: this one serves")
+    order.add_argument("--port", type=int, default=FABRIC_PORT, help=f"of the node that serves; default: {FABRIC_PORT}")
+    order.add_argument("--seconds", type=_seconds, default=FABRIC_SECONDS, help="for all of it, waiting included")
+    order.add_argument(
+        "--min-mb-per-second", type=float, default=0.0, help="less has failed; default: any speed will do"
+    )
     order = orders.add_parser("evidence", parents=parents, help="save what the node can tell of its fault")
     order.add_argument("--request-id", required=True, help="echoed in the report")
     order.add_argument("--upload", required=True, help="the ticket for the upload; -: from standard input")
@@ -134,6 +171,7 @@ def _add_drills(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", p
 _ORDERS = {
     "diag": _diagnose,
     "evidence": _evidence,
+    "fabric": _fabric,
     "checkpoint": _checkpoint,
     "reboot": _reboot,
     "inject": _inject,

@@ -50,6 +50,7 @@ MACHINE_STATE_CHANGE = "EC2 Instance State-change Notification"
 # SSM -----------------------------------------------------------------------------------------------------------------
 REBOOT_DOCUMENT = "nodeheal-reboot-node"
 DIAGNOSTICS_DOCUMENT = "nodeheal-run-diagnostics"
+FABRIC_DOCUMENT = "nodeheal-test-fabric"
 EVIDENCE_DOCUMENT = "nodeheal-freeze-evidence"
 CHECKPOINT_DOCUMENT = "nodeheal-checkpoint-now"
 INJECT_DOCUMENT = "nodeheal-inject-fault"  # for drills; no function may send it

@@ -63,6 +63,13 @@ class CheckpointFormat(_Word):
     numpy = "numpy"  # step-*.npz with its checksum beside it
 
 
+class FabricRole(_Word):
+    """What a node does in a test that takes two."""
+
+    SERVE = "SERVE"
+    CONNECT = "CONNECT"
+
+
 class Provider(_Word):
     """Who can reboot and replace a node."""
 

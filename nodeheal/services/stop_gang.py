@@ -40,7 +40,7 @@ def stop_and_resume(request: StepRequest, ports: Ports, policy: RecoveryPolicy, 
     token = token_of(request)
     job, run = current_run(request.decision.job_id, ports)
     alive = [task for task in run.tasks if may_write(task, ports)] if run else []
-    if job is None or run is None or not alive:
+    if job is None or run is None or not alive or _is_elsewhere(run, request):
         ports.workflows.resume(token, result)
         return
     wait = Wait(
@@ -64,10 +64,18 @@ def stop_and_resume(request: StepRequest, ports: Ports, policy: RecoveryPolicy, 
 
 
 def is_newer_than_fault(run: Run, request: StepRequest, ports: Ports) -> bool:
-    """Whether another incident has relaunched the gang since: one fault that many ranks report is one restart."""
+    """Whether another incident has relaunched the gang since: one fault that many ranks report is one restart.
+
+    One that was moved away from this node is, too, whenever the fault was seen.
+    """
     is_restart = "/" in run.why and not run.why.startswith(f"{request.incident_id}/")
     fault_at = request.decision.fault_at or ports.incidents.history(request.incident_id).incident.root.observed_at
-    return is_restart and run.started_at > fault_at
+    return is_restart and (run.started_at > fault_at or _is_elsewhere(run, request))
+
+
+def _is_elsewhere(run: Run, request: StepRequest) -> bool:
+    """Whether the gang has left the node that the step is about: what is done there does not concern it."""
+    return all(task.node_id != request.decision.node_id for task in run.tasks)
 
 
 def current_run(job_id: str | None, ports: Ports) -> tuple[Job | None, Run | None]:

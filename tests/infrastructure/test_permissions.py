@@ -124,17 +124,18 @@ def test_what_ecs_may_be_asked_to_change_is_in_our_cluster(stem: str, permission
 
 
 @pytest.mark.parametrize(("stem", "permission"), COMMANDS)
-def test_a_command_goes_to_one_document_or_to_tagged_nodes(stem: str, permission: Permission) -> None:
-    document = {
-        "check_nodes": names.DIAGNOSTICS_DOCUMENT,
-        "freeze_evidence": names.EVIDENCE_DOCUMENT,
-        "isolate_node": names.CHECKPOINT_DOCUMENT,
-        "reboot_node": names.REBOOT_DOCUMENT,
-        "run_diagnostics": names.DIAGNOSTICS_DOCUMENT,
-        "stop_gang": names.CHECKPOINT_DOCUMENT,
+def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permission: Permission) -> None:
+    documents = {
+        "check_nodes": [names.DIAGNOSTICS_DOCUMENT],
+        "freeze_evidence": [names.EVIDENCE_DOCUMENT],
+        "isolate_node": [names.CHECKPOINT_DOCUMENT],
+        "reboot_node": [names.REBOOT_DOCUMENT],
+        "run_diagnostics": [names.DIAGNOSTICS_DOCUMENT, names.FABRIC_DOCUMENT],
+        "stop_gang": [names.CHECKPOINT_DOCUMENT],
     }[stem]
 
-    assert permission.resources in {MANAGED_NODES, ("arn:{partition}:ssm:{region}:{account}:document/" + document,)}
+    in_place = tuple("arn:{partition}:ssm:{region}:{account}:document/" + document for document in documents)
+    assert permission.resources in {MANAGED_NODES, in_place}
 
 
 @pytest.mark.parametrize(("action", "stems"), MAY.items())

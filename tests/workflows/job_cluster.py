@@ -204,9 +204,14 @@ class JobCluster(FakeCluster):
                 if task.node_id not in self.never_start and not task.has_stopped:
                     self.becomes(task.rank, "RUNNING")
 
-    def _ranks_stop(self, request: JobRequest) -> None:
-        if self.ports.scheduler.stopped:  # type: ignore[attr-defined]  # nobody stops who was not asked to
-            self.all_become("STOPPED", 143, "UserInitiated: nodeheal: asked to")
+    def _ranks_stop(self, request: object) -> None:
+        """Who was asked to stop does, and nobody else."""
+        asked = self.ports.scheduler.stopped  # type: ignore[attr-defined]
+        for task in self.run.tasks if self.job.current_run else ():
+            if task.task_id in asked and not task.has_stopped and task.node_id not in self.deaf:
+                self.becomes(task.rank, "STOPPED", 143, f"UserInitiated: {asked[task.task_id]}")
+
+    _gang_stops = _ranks_stop  # of recoveries, too
 
     def _job_is_a_humans(self, arguments: Json) -> Json:
         self.ports.jobs.save(replace(self.job, state=JobState.FAILED))

@@ -1,9 +1,8 @@
 """What DCGM's health watches see, and whether its host engine runs.
 
 Watches are off until somebody turns them on, and forgotten when the host engine starts again: a look that finds them
-off turns them on, which is harmless to repeat. Policy violations are not asked for: `dcgmi policy --reg` is a process
-that has to stay and weighs as much as the agent, and all that it would tell (XIDs, double-bit errors, page retirement,
-heat, power, PCIe, NVLink) is told by gpu_state and by the watches. `dcgmi diag` runs on command only.
+off turns them on, which is harmless to repeat. Policy violations are not listened to: `dcgmi policy --reg` does not say
+which GPU, and needs a policy that would replace somebody's own; docs/adr/0024. `dcgmi diag` runs on command only.
 """
 
 import re

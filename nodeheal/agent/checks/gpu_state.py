@@ -16,6 +16,7 @@ from nodeheal.agent.checks.gpu_judgement import gauges, judge
 from nodeheal.agent.checks.gpu_reading import GpuReading, problem
 from nodeheal.agent.checks.hardware import gpus_with_driver, has_nvidia
 from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, GpuEvent, Nvml, NvmlError
+from nodeheal.agent.checks.tools import is_installed
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
@@ -114,7 +115,8 @@ def _known(place: Place, state: State) -> list[str]:
 
 
 def _reads_kernel_log(place: Place) -> bool:
-    return any(_can_open(log.path) for log in place.config.kernel_log)
+    logs = place.config.kernel_log
+    return any(is_installed("journalctl") if log.kind == "journald" else _can_open(log.path) for log in logs)
 
 
 def _can_open(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""The kernel-log check: accelerator faults as the driver writes them, from the device or from a log file."""
+"""The kernel-log check: accelerator faults as the driver writes them, from the device, a log file or the journal."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -126,7 +126,8 @@ class KernelLogCheck:
         self._boot_id = boot_id
         self._clock = clock
         self._repeats = Repeats()
-        self._logs = [_open(log, boot_id, saved.get(_key(log.kind, log.path)), takes_drills) for log in logs]
+        began_at = clock.utc_now()
+        self._logs = [_open(log, boot_id, saved.get(_key(log.kind, log.path)), takes_drills, began_at) for log in logs]
         # The minute of what was folded before a restart is not known any more: it is reported now.
         self._leftover = load(saved.get(_FOLDED, []))  # type: ignore[arg-type]  # as state() wrote it
 
@@ -183,8 +184,12 @@ def _key(kind: str, path: str) -> str:
     return f"kernel_log.{kind}.{path}"
 
 
-def _open(log: KernelLog, boot_id: str, cursor: object, takes_drills: bool) -> _Log:
+def _open(log: KernelLog, boot_id: str, cursor: object, takes_drills: bool, now: datetime) -> _Log:
     known = cursor if isinstance(cursor, dict) else None
+    if log.kind == "journald":
+        from nodeheal.agent.checks.journal import JournalLog  # which loads what runs processes: only where it is used
+
+        return JournalLog(_key(log.kind, log.path), log.path, boot_id, known, takes_drills, now)
     if log.kind == "kmsg":
         return _KmsgLog(log.path, boot_id, known, takes_drills)
     return _FileLog(log.path, boot_id, known, takes_drills)

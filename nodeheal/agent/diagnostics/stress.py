@@ -1,30 +1,42 @@
-"""The host's processors and memory under load: stress-ng, which checks its own results."""
+"""The host under load: stress-ng, which checks its own results, and what the kernel says of heat and errors then."""
 
+import sys
 from dataclasses import replace
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.contract.evidence.finding import Report
+from nodeheal.contract.evidence.host_heat import judge_load, read_host
 from nodeheal.contract.evidence.measures import heat
-from nodeheal.contract.evidence.tool_report import first_line, unknown
+from nodeheal.contract.evidence.tool_report import first_line, unknown, worst_of
 from nodeheal.contract.vocabulary import Verdict
 
 LOAD_SECONDS = {1: 10, 2: 60, 3: 300, 4: 900}
-GRACE_SECONDS = 120.0
+GRACE_SECONDS, HOST_SECONDS = 120.0, 30.0
 STRESSOR_FAILED = 2  # its manual: one or more stressors failed; everything else is about the tool itself
 
 
 def check(bench: Bench) -> tuple[Report, Output]:
-    """Every processor computes and checks, a tenth of the memory is written and read back."""
+    """Every processor computes and checks, a tenth of the memory is written and read back; heat and errors are read."""
     seconds = LOAD_SECONDS[bench.level]
     load = ("--cpu", "0", "--vm", "2", "--vm-bytes", "10%", "--verify", "--tz", "--timeout", f"{seconds}s")
+    before = _host(bench)
     output = bench.run(["stress-ng", *load], seconds + GRACE_SECONDS)
     silent = output.no_answer("stress-ng")
     if silent is not None:
         return silent, output
-    measured = heat(output.text + output.errors)
+    report = worst_of([_read(output, seconds), judge_load(before, _host(bench))])
+    return replace(report, measured=heat(output.text + output.errors)), output
+
+
+def _read(output: Output, seconds: int) -> Report:
     if output.ran.exit_code == STRESSOR_FAILED:
         wrong = [line for line in (output.text + output.errors).splitlines() if "fail:" in line]
-        return Report(Verdict.FAILED, ("stress",), reason=f"stress-ng: {first_line(wrong[0] if wrong else '')}"), output
+        return Report(Verdict.FAILED, ("stress",), reason=f"stress-ng: {first_line(wrong[0] if wrong else '')}")
     if output.ran.exit_code != 0:
-        return unknown(f"stress-ng ended with {output.ran.exit_code}: {first_line(output.errors)}"), output
-    return replace(Report(Verdict.OK, reason=f"{seconds} s of load"), measured=measured), output
+        return unknown(f"stress-ng ended with {output.ran.exit_code}: {first_line(output.errors)}")
+    return Report(Verdict.OK, reason=f"{seconds} s of load")
+
+
+def _host(bench: Bench) -> dict[str, str]:
+    """What the kernel tells; nothing, as on most virtual machines, proves nothing and is no fault."""
+    return read_host(bench.run([sys.executable, "-m", "nodeheal.agent.gather", "host"], HOST_SECONDS).text)

@@ -90,7 +90,7 @@ def kernel_text_of_json_line(line: bytes) -> str | None:
         return None
     if not isinstance(entry, dict) or not _is_of_kernel(entry):
         return None
-    text = _text_of_field(entry.get("MESSAGE"))
+    text = text_of_field(entry.get("MESSAGE"))
     return None if text is None else _without_stamp(text)
 
 
@@ -103,7 +103,7 @@ def _is_of_kernel(entry: dict[str, object]) -> bool:
     return entry.get("SYSLOG_IDENTIFIER") == "kernel" and not is_process
 
 
-def _text_of_field(value: object) -> str | None:
+def text_of_field(value: object) -> str | None:
     """A field is text, or a list of bytes where it is not clean text, or a list of both where it is there twice."""
     if isinstance(value, str):
         return value

@@ -15,6 +15,7 @@ from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_USAGE, main
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
+from sandbox.toml import toml
 from tests.unit.agent.fakes import CONFIG, FakeEventBridge, NodeFolder
 from tests.unit.agent.fakes import Answer as BusAnswer
 
@@ -176,3 +177,20 @@ def test_a_boot_id_that_is_empty_keeps_the_doctor_from_nothing_else(
     told = capsys.readouterr().out
     assert f"boot id                 WRONG  {node.boot_id_file}: holds no boot id" in told
     assert "spool                   ok" in told
+
+
+@pytest.mark.usefixtures("credentials")
+@pytest.mark.parametrize(("folder", "state"), [("tools", "ok"), ("nowhere", "WRONG")])
+def test_the_doctor_misses_the_tool_that_reads_the_journal(
+    node: NodeFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: str, state: str
+) -> None:
+    tool = node.directory / "tools" / "journalctl"
+    tool.parent.mkdir()
+    tool.touch(0o755)
+    node.config_file.write_text(toml(node.config() | {"kernel_log": [{"kind": "journald"}]}))
+    monkeypatch.setenv("PATH", str(node.directory / folder))
+
+    main(["doctor", "--json"])
+
+    signs = {sign["what"]: sign["state"] for sign in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert signs["kernel log (journald)"] == state

@@ -64,6 +64,15 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
         load(path)
 
 
+def test_the_journal_is_this_machines_unless_a_folder_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(toml(LEAST | {"kernel_log": [{"kind": "journald"}, {"kind": "journald", "path": "/host/journal"}]}))
+
+    config = load(path)
+
+    assert config.kernel_log == (KernelLog("journald"), KernelLog("journald", "/host/journal"))
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -76,6 +85,7 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
         ("kernel_log", []),
         ("kernel_log", [{"kind": "journal", "path": "/x"}]),
         ("kernel_log", [{"kind": "file"}]),
+        ("kernel_log.path", [{"kind": "journald", "path": ""}]),
         ("kernel_log", ["/dev/kmsg"]),
         ("kernel_log.path", [{"kind": "file", "path": 7}]),
         ("state_dir", "/var/lib\0"),

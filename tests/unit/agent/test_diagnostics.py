@@ -1,5 +1,6 @@
 """What a node's diagnostics run, and what the answers of the tools come to."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,8 +163,8 @@ def test_load_that_checks_out_is_healthy_and_tells_its_heat() -> None:
     report, _ = stress.check(made)
 
     assert (report.verdict, report.measured) == (Verdict.OK, {"hottest_zone_celsius": 71.25})
-    assert "--verify" in made.ran[0]
-    assert "--timeout 60s" in made.ran[0]
+    assert [command for command in made.ran if "stress-ng" in command and "--verify" in command] == made.ran[1:2]
+    assert "--timeout 60s" in made.ran[1]
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(2, Verdict.FAILED), (1, Verdict.UNKNOWN), (3, Verdict.UNKNOWN)])
@@ -171,6 +172,74 @@ def test_only_a_stressor_that_failed_is_the_hosts_fault(code: int, verdict: Verd
     report, _ = stress.check(bench(stress_ng=says("stress-ng: fail:  [4711] cpu: wrong sum", code)))
 
     assert report.verdict is verdict
+
+
+CPU = "/sys/devices/system/cpu/cpu3/thermal_throttle/package_throttle_count: "
+ECC = "/sys/devices/system/edac/mc/mc0/ue_count: "
+ZONE = """\
+/sys/class/thermal/thermal_zone0/type: x86_pkg_temp
+/sys/class/thermal/thermal_zone0/temp: {now}
+/sys/class/thermal/thermal_zone0/trip_point_0_type: passive
+/sys/class/thermal/thermal_zone0/trip_point_0_temp: 80000
+/sys/class/thermal/thermal_zone0/trip_point_1_type: critical
+/sys/class/thermal/thermal_zone0/trip_point_1_temp: 100000
+"""
+
+
+@dataclass(frozen=True)
+class LoadedBench(FakeBench):
+    """A bench whose host tells one thing before the load and another after it."""
+
+    host: list[str] = field(default_factory=list)
+
+    def run(self, command: Sequence[str], seconds: float) -> Output:
+        return says(self.host.pop(0)) if "gather" in " ".join(command) else super().run(command, seconds)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "failed"),
+    [
+        (ECC + "0", ECC + "0", Verdict.OK, ()),
+        (ECC + "4", ECC + "4", Verdict.OK, ()),
+        (ECC + "4", ECC + "5", Verdict.FAILED, ("memory_uncorrected",)),
+        (CPU + "7", CPU + "7", Verdict.OK, ()),
+        (CPU + "7", CPU + "9", Verdict.DEGRADED, ()),
+        ("", CPU + "9\n" + ECC + "3", Verdict.OK, ()),
+        (ZONE.format(now=45000), ZONE.format(now=99000), Verdict.OK, ()),
+        (ZONE.format(now=45000), ZONE.format(now=100000), Verdict.FAILED, ("temperature",)),
+        (ZONE.format(now=45000), ZONE.format(now=999999), Verdict.OK, ()),
+        (ZONE.format(now=45000), ZONE.format(now=-274000), Verdict.OK, ()),
+        (ECC + "(Input/output error)", ECC + "many", Verdict.OK, ()),
+    ],
+)
+def test_errors_and_heat_that_come_with_the_load_are_the_hosts_fault(
+    before: str, after: str, verdict: Verdict, failed: tuple[str, ...]
+) -> None:
+    made = LoadedBench(Path("unused"), 2, 0, answers={"stress_ng": says(HEAT)}, host=[before, after])
+
+    report, _ = stress.check(made)
+
+    assert (report.verdict, report.failed_tests) == (verdict, failed), report.reason
+    assert report.measured == {"hottest_zone_celsius": 71.25}
+
+
+def test_a_stressor_that_fails_is_worse_than_a_warm_host() -> None:
+    answers = {"stress_ng": says("stress-ng: fail:  [4711] cpu: wrong sum", 2)}
+    made = LoadedBench(Path("unused"), 2, 0, answers=answers, host=[CPU + "1", CPU + "2"])
+
+    report, _ = stress.check(made)
+
+    assert (report.verdict, report.failed_tests) == (Verdict.FAILED, ("stress",))
+
+
+@pytest.mark.skipif(not shutil.which("stress-ng"), reason="this machine has no stress-ng")
+def test_the_real_stress_ng_takes_what_it_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(stress.LOAD_SECONDS, 1, 1)
+
+    report, output = stress.check(Bench(tmp_path, 1, 0))
+
+    assert output.ran.exit_code == 0, output.errors
+    assert report.verdict in (Verdict.OK, Verdict.DEGRADED), report.reason
 
 
 # All of them --------------------------------------------------------------------------------------------------------

@@ -68,3 +68,19 @@ def test_it_is_asked_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     gather.main("stuck")
 
     assert capsys.readouterr().out.startswith("== 7 dcgm\n")
+
+
+def test_what_the_host_tells_of_heat_and_errors(trees: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file(trees, "devices/system/cpu/cpu3/thermal_throttle/core_throttle_count", "7")
+    file(trees, "devices/system/cpu/cpu3/thermal_throttle/core_power_limit_count", "9")
+    file(trees, "devices/system/edac/mc/mc0/ue_count", "1")
+    file(trees, "class/thermal/thermal_zone0/trip_point_1_type", "critical")
+
+    gather.main("host")
+
+    told = [line.removeprefix(f"{trees}/sys/") for line in capsys.readouterr().out.splitlines()]
+    assert told == [
+        "devices/system/cpu/cpu3/thermal_throttle/core_throttle_count: 7",
+        "devices/system/edac/mc/mc0/ue_count: 1",
+        "class/thermal/thermal_zone0/trip_point_1_type: critical",
+    ]

@@ -1,6 +1,7 @@
 """The install document's script, run with sh against a folder that stands for the node's root. Nothing is fetched."""
 
 import base64
+import hashlib
 import json
 import os
 import re
@@ -21,7 +22,7 @@ REPOSITORY = Path(__file__).parents[3]
 DOCUMENT = REPOSITORY / "packaging" / "ssm" / "install-agent.json"
 FROM_THE_SYSTEM = (
     *("sh", "base64", "cat", "chmod", "cp", "date", "find", "grep", "gzip", "ln", "mkdir", "mv", "readlink", "rm"),
-    *("rmdir", "sed", "sleep", "tar", "uname"),
+    *("rmdir", "sed", "sha256sum", "sleep", "tar"),
 )
 # What the stubs do to a root that the tests look at. The wheel "crashes" is one whose agent ends at once.
 STUBS = {
@@ -37,8 +38,9 @@ STUBS = {
           show) grep -q crashes "$ROOT/opt/nodeheal/current/package" && echo NRestarts=3 || echo NRestarts=0 ;;
           is-active) echo active ;;
         esac""",
+    "uname": 'echo "${FAKE_MACHINE:-x86_64}"',
     "dnf": '[ -e "$ROOT/amazon-linux" ] && cp "$ROOT/python-stub" "$ROOT/tools/python3.11"',
-    "curl": '[ -e "$ROOT/has-network" ] && tar -cz -C "$ROOT/uv-release" .',
+    "curl": '[ -e "$ROOT/has-network" ] && [ "$4" = -o ] && cat "$ROOT/uv.tar.gz" > "$5"',
 }
 PYTHON = """#!/bin/sh
 case "$1 $2" in
@@ -77,7 +79,11 @@ class Machine:
             _script(self.tools / name, f"#!/bin/sh\n{text}\n")
         _script(self.root / "python-stub", PYTHON)
         _script(self.root / "agent-stub", AGENT)
-        _script(self.root / "uv-release" / f"uv-{os.uname().machine}-unknown-linux-musl" / "uv", UV)
+        release = self.root / "uv-release"
+        _script(release / "uv-x86_64-unknown-linux-musl" / "uv", UV)
+        archive = self.root / "uv.tar.gz"
+        subprocess.run(["tar", "-czf", str(archive), "-C", str(release), "."], check=True, timeout=60)
+        self.checksum = hashlib.sha256(archive.read_bytes()).hexdigest()
         (self.root / "users").touch()
 
     def has_python(self) -> None:
@@ -89,6 +95,7 @@ class Machine:
         """As the SSM agent does. No config: the node's own."""
         document = json.loads(DOCUMENT.read_text())
         script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
+        script = re.sub(r"(?m)^uv_sha256_x86_64='.*'$", f"uv_sha256_x86_64='{self.checksum}'", script)
         given = toml(self.config) if config is None else config
         values = {"Action": action, "Package": package, "Config": base64.b64encode(given.encode()).decode()}
         assert sorted(document["parameters"]) == sorted(values)
@@ -279,6 +286,29 @@ def test_a_python_that_cannot_be_fetched_is_told(machine: Machine) -> None:
     assert re.search(r"uv \S+ for \S+ cannot be fetched from github\.com", ended.stderr)
 
 
+def test_what_is_fetched_must_be_what_was_published(machine: Machine) -> None:
+    (machine.tools / "python3.11").unlink()
+    (machine.root / "has-network").touch()
+    with (machine.root / "uv.tar.gz").open("ab") as archive:
+        archive.write(b"and something else")
+
+    ended = machine.run()
+
+    assert ended.returncode == 1
+    assert "its checksum is another" in ended.stderr
+    assert not (machine.base / "uv").exists()
+
+
+def test_for_a_machine_whose_checksum_is_not_known_nothing_is_fetched(machine: Machine) -> None:
+    (machine.tools / "python3.11").unlink()
+    (machine.root / "has-network").touch()
+
+    ended = machine.run(FAKE_MACHINE="riscv64")
+
+    assert ended.returncode == 1
+    assert "no uv is known for riscv64" in ended.stderr
+
+
 def test_removed_it_leaves_nothing(machine: Machine) -> None:
     (machine.root / "has-network").touch()
     (machine.tools / "python3.11").unlink()
@@ -323,11 +353,10 @@ def test_the_agent_of_this_version_is_what_is_installed_unless_another_is_named(
     assert not re.search(parameters["Package"]["allowedPattern"], "--index-url=https://example.org")
 
 
-def test_the_uv_that_is_fetched_is_the_one_that_we_use() -> None:
-    pinned = re.search(r"^uv==(\S+)", (REPOSITORY / "requirements-dev.txt").read_text(), re.MULTILINE)
+def test_the_uv_that_is_fetched_is_pinned_by_what_it_sums_up_to() -> None:
+    script = "\n".join(json.loads(DOCUMENT.read_text())["mainSteps"][0]["inputs"]["runCommand"])
 
-    assert pinned is not None
-    assert f"uv_version='{pinned[1]}'" in json.loads(DOCUMENT.read_text())["mainSteps"][0]["inputs"]["runCommand"]
+    assert len(set(re.findall(r"(?m)^uv_sha256_(?:x86_64|aarch64)='[0-9a-f]{64}'$", script))) == 2
 
 
 @pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck")

@@ -1,7 +1,10 @@
 """Numbers that diagnostics measure, and when they have become worse."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from nodeheal.contract.evidence.host_heat import judge_load, read_host
 from nodeheal.contract.evidence.measures import (
     collective_bandwidth,
     dcgm_bandwidths,
@@ -9,6 +12,7 @@ from nodeheal.contract.evidence.measures import (
     regressions,
     worse_by_percent,
 )
+from nodeheal.contract.vocabulary import Verdict
 
 PCIE = (
     "GPU 0 GPU to Host bandwidth:\t\t24.02 GB/s, GPU 1 GPU to Host bandwidth:  22.5 GB/s, "
@@ -41,3 +45,10 @@ def test_only_what_is_worse_by_more_than_allowed_is_told_in_words() -> None:
     )
 
     assert told == ["bus_gb_per_s is 70, 30 % worse than 100 in its last good run"]
+
+
+@given(st.text(), st.text())
+def test_no_listing_of_a_host_breaks_it(before: str, after: str) -> None:
+    paths = "/sys/devices/system/edac/mc/mc0/ue_count: "
+
+    assert judge_load(read_host(before + paths + "1"), read_host(after + "\n" + paths + "1")).verdict is Verdict.OK

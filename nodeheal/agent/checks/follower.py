@@ -1,0 +1,136 @@
+"""Listens to a command that stays, such as `journalctl --follow`: whole lines, as they come.
+
+The command is started again when it ends, after a pause that grows, and what is wrong with it is said once.
+"""
+
+import contextlib
+import logging
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+
+READ_BYTES = 64 * 1024  # what a pipe holds
+TURN_BYTES = 512 * 1024  # the agent has other things to do than to listen to one who never stops
+LINE_BYTES = 64 * 1024  # a longer line is skipped up to its newline
+COMPLAINT_BYTES, COMPLAINT_CHARACTERS = 4096, 500
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+STEADY_SECONDS = 60.0  # one that has lived so long has worked: its next end is news, and is followed by a short pause
+END_SECONDS = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class Follower:
+    """One command and its pipes. `descriptor` stays the same over restarts of the command, for select to wait at.
+
+    We hold the pipes' other ends as well: the end of the command then makes no noise, and `read` looks for it.
+    A command that notices that nobody reads any more ends with us, whatever becomes of us; journalctl does.
+    """
+
+    def __init__(self, command: Callable[[], Sequence[str]]) -> None:
+        """Start what `command` answers: it is asked at every start. Raises OSError where it cannot be run."""
+        self._command = command
+        self.descriptor, self._output = _pipe()
+        self._complaints, self._errors = _pipe()
+        self._open = [self.descriptor, self._output, self._complaints, self._errors]
+        self._rest = b""
+        self._is_overlong = False
+        self._pause = FIRST_PAUSE_SECONDS
+        self._started_at: float | None = None
+        self._starts_at = 0.0
+        self._told: dict[str, str] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._process = self._start()
+        except OSError:
+            self.close()
+            raise
+
+    def read(self, now: float) -> bytes:
+        """The whole lines since the last call, or as many as one turn takes. `now`: monotonic."""
+        if self._process is None:
+            self._start_when_due(now)
+        self._started_at = now if self._started_at is None else self._started_at
+        # Asked before it is read out: what it has said before its end is all there then.
+        ended = self._process.poll() if self._process is not None else None
+        data = _drain(self.descriptor, TURN_BYTES)
+        lines = self._whole(data)
+        if complaint := _drain(self._complaints, COMPLAINT_BYTES):
+            self._complain("it complains", complaint.decode("utf-8", "replace").strip()[:COMPLAINT_CHARACTERS])
+        if ended is not None and len(data) < TURN_BYTES:
+            self._bury(ended, now)
+        return lines
+
+    def close(self) -> None:
+        """End the command."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+            self._process = None
+        for descriptor in self._open:
+            os.close(descriptor)
+        self._open = []
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            list(self._command()), stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._errors
+        )
+
+    def _start_when_due(self, now: float) -> None:
+        if now < self._starts_at:
+            return
+        self._started_at = now
+        try:
+            self._process = self._start()
+        except OSError as error:
+            self._wait(now)
+            self._complain("it cannot be run", str(error.strerror))
+
+    def _bury(self, code: int, now: float) -> None:
+        """What it has left half said is nothing: the next one says it again, from where the last whole line ended."""
+        self._process, self._rest, self._is_overlong = None, b"", False
+        if now - (self._started_at or now) >= STEADY_SECONDS:
+            self._pause = FIRST_PAUSE_SECONDS
+            self._told.clear()
+        self._complain("it has ended", f"exit code {code}")
+        self._wait(now)
+
+    def _wait(self, now: float) -> None:
+        self._starts_at = now + self._pause
+        self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _complain(self, what: str, why: str) -> None:
+        if self._told.get(what) != why:
+            self._told[what] = why
+            tool = os.path.basename(self._command()[0])  # noqa: PTH119
+            logger.warning("a command that is listened to is in trouble", extra={"tool": tool, what: why})
+
+    def _whole(self, data: bytes) -> bytes:
+        """What is whole now; the rest waits for more."""
+        if self._is_overlong:
+            _, newline, data = data.partition(b"\n")
+            self._is_overlong = not newline
+        end = data.rfind(b"\n") + 1
+        whole = self._rest + data[:end] if end else b""
+        self._rest = data[end:] if end else self._rest + data
+        if len(self._rest) > LINE_BYTES:
+            self._rest, self._is_overlong = b"", True
+        return whole
+
+
+def _pipe() -> tuple[int, int]:
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    return ours, theirs
+
+
+def _drain(descriptor: int, limit: int) -> bytes:
+    """What is there, in whole reads, until it is `limit` bytes or more."""
+    pieces: list[bytes] = []
+    with contextlib.suppress(BlockingIOError):
+        while sum(map(len, pieces)) < limit:
+            pieces.append(os.read(descriptor, READ_BYTES))
+    return b"".join(pieces)

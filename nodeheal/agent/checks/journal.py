@@ -1,0 +1,128 @@
+"""The kernel's words as journald keeps them, of this boot and of those before: `journalctl --follow` is listened to.
+
+The journal says of every entry which boot it is of, and after a restart or a reboot it is read on from where it was
+left: what a boot has said before it died is told once, as history.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+from nodeheal.agent.checks.follower import Follower
+from nodeheal.agent.checks.repeats import Sighting
+from nodeheal.agent.event import clip
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.journal_entry import FIELDS, JournalEntry, parse_journal_entry
+from nodeheal.contract.evidence.kernel_filter import all_lines, suspicious_lines
+from nodeheal.contract.evidence.kernel_line import finding_in_record
+
+TOOL = "journalctl"
+KNOWN_WORDS = 512  # different ones that are recognised without being parsed again
+# Of another shape journalctl would refuse it, at every start.
+_CURSOR = re.compile(
+    r"s=[0-9a-f]{32};i=[0-9a-f]{1,16};b=[0-9a-f]{32};m=[0-9a-f]{1,16};t=[0-9a-f]{1,16};x=[0-9a-f]{1,16}"
+)
+# What differs from one entry to the next that says the same: __CURSOR, __REALTIME_TIMESTAMP and the like. Within a
+# message the quotes are escaped.
+_OF_THE_MOMENT = re.compile(rb'"__[A-Z_]{1,40}"\s*:\s*"[^"\\]*"')
+_BOOT_ID = re.compile(r"([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
+
+_Told = tuple[str, str, Finding]  # of which boot, in which words, what
+
+
+class JournalLog:
+    """One journal. Nothing is lost or told twice over a restart: what was handed out is said by `cursor()`."""
+
+    lines = 0
+
+    def __init__(
+        self,
+        key: str,
+        directory: str,
+        boot_id: str,
+        cursor: dict[str, object] | None,
+        takes_drills: bool,
+        now: datetime,
+    ) -> None:
+        """Without a cursor (the first start ever) it begins with what is said from `now` on. Raises OSError."""
+        self.key = key
+        self._directory = directory
+        self._boot_id = boot_id
+        self._takes_drills = takes_drills
+        # A drill's first word, by which a suspicious line is known, is kept in a field of its own.
+        self._lines = all_lines if takes_drills else suspicious_lines
+        self._known: dict[bytes, _Told | None] = {}
+        self._place: dict[str, object] = _place(cursor) if cursor is not None else {"since": int(now.timestamp())}
+        self._follower = Follower(self._command)
+        self.descriptor: int | None = self._follower.descriptor
+        self.close = self._follower.close
+
+    def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
+        """The faults since the last call; those of one boot that read the same are one with a count."""
+        block = self._follower.read(now)
+        self.lines = block.count(b"\n")
+        told: dict[bytes, tuple[_Told, int, bytes]] = {}  # how many so far, and the last one's line
+        for _, line in self._lines(iter((block,))):
+            words = _OF_THE_MOMENT.sub(b"", line)
+            known = self._known[words] if words in self._known else self._learn(words, line)
+            if known is not None:
+                before = told.get(words)
+                told[words] = (known, before[1] + 1 if before else 1, line)
+        for (boot_id, text, finding), count, line in told.values():
+            entry = parse_journal_entry(line)
+            yield Sighting(finding, boot_id, entry.cursor if entry else "", text, seen_at, count)
+        self._go_on_behind(block)
+
+    def cursor(self) -> dict[str, object]:
+        """Where to go on after a restart."""
+        return dict(self._place)
+
+    def _learn(self, words: bytes, line: bytes) -> "_Told | None":
+        if len(self._known) >= KNOWN_WORDS:
+            self._known.clear()
+        entry = parse_journal_entry(line)
+        record = entry.record if entry is not None else None
+        finding = finding_in_record(record, self._takes_drills) if record is not None else None
+        told = None
+        if entry is not None and record is not None and finding is not None:
+            told = (self._boot(entry.boot_id), clip(record.text), finding)
+        self._known[words] = told
+        return told
+
+    def _go_on_behind(self, block: bytes) -> None:
+        """Behind the last entry that says where it stands; what follows it is junk."""
+        for line in reversed(block.splitlines()):
+            entry = parse_journal_entry(line)
+            if entry is not None and _is_cursor(entry):
+                self._place = {"cursor": entry.cursor}
+                return
+
+    def _boot(self, name: str) -> str:
+        """The boot as the kernel spells it. An entry that names none is of the boot that runs."""
+        parts = _BOOT_ID.fullmatch(name)
+        if parts is None or name == self._boot_id.replace("-", ""):
+            return self._boot_id
+        return "-".join(parts.groups())
+
+    def _command(self) -> list[str]:
+        """--all: else what is long is left out. Not --quiet: that would hide that this user may not read it."""
+        where = [f"--directory={self._directory}"] if self._directory else []
+        how = ["--follow", "--no-tail", "--no-pager", "--all", "--output=json", f"--output-fields={','.join(FIELDS)}"]
+        return [TOOL, *where, *how, *self._since(), "_TRANSPORT=kernel"]
+
+    def _since(self) -> list[str]:
+        if "cursor" in self._place:
+            return [f"--after-cursor={self._place['cursor']}"]
+        return [f"--since=@{self._place['since']}"] if "since" in self._place else ["--boot"]
+
+
+def _is_cursor(entry: JournalEntry) -> bool:
+    return _CURSOR.fullmatch(entry.cursor) is not None
+
+
+def _place(saved: dict[str, object]) -> dict[str, object]:
+    """Where the last run was. Of a shape that is not understood, the whole boot is read again."""
+    cursor, since = saved.get("cursor"), saved.get("since")
+    if isinstance(cursor, str) and _CURSOR.fullmatch(cursor):
+        return {"cursor": cursor}
+    return {"since": since} if isinstance(since, int) else {}

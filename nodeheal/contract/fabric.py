@@ -1,0 +1,82 @@
+"""The test that takes two nodes: one serves, the other connects. What each is asked, and what it answers.
+
+Each node is told apart from the other by its own request id, and answers twice: as a `Diagnostics Finished` event with
+that id, and in the output of its command, for whoever looks there because the event was lost.
+"""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from nodeheal.contract.health_event import Frozen, UtcTime, Word
+from nodeheal.contract.vocabulary import FabricRole, Verdict
+
+PORT = 47592  # fi_pingpong's own
+SECONDS = 60
+PEER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9.-]{0,254}$"  # fi_pingpong speaks IPv4 only
+Address = Annotated[str, Field(pattern=PEER_PATTERN)]
+NO_PEER = "none"
+
+
+class FabricOrder(Frozen):
+    """What one of the two nodes is asked, as the parameters of the SSM document.
+
+    The one that serves is asked first; the other tries again until it is there, or its seconds are over.
+    """
+
+    role: FabricRole
+    request_id: Annotated[str, Field(pattern=r"^[0-9A-Za-z._:/#@=+-]{1,128}$")]
+    boot_id: Annotated[str, Field(pattern=r"^[0-9A-Za-z-]{1,64}$", description="of the node that is asked")]
+    expires_at: UtcTime
+    peer: Address | None = Field(default=None, description="CONNECT: the address of the node that serves")
+    port: int = Field(default=PORT, ge=1024, le=65_535)
+    seconds: int = Field(default=SECONDS, ge=5, le=600, description="how long a node waits for the other, and tests")
+    min_mb_per_second: int = Field(default=0, ge=0, le=1_000_000, description="less has failed; 0: any speed will do")
+
+    @model_validator(mode="after")
+    def _who_connects_names_a_peer(self) -> Self:
+        if (self.role is FabricRole.CONNECT) != (self.peer is not None):
+            raise ValueError("a peer is named by the node that connects, and by no other")
+        return self
+
+    def parameters(self) -> dict[str, list[str]]:
+        """As SendCommand takes them."""
+        return {
+            "Role": [self.role],
+            "RequestId": [self.request_id],
+            "BootId": [self.boot_id],
+            "ExpiresAt": [str(int(self.expires_at.timestamp()))],
+            "Peer": [self.peer or NO_PEER],
+            "Port": [str(self.port)],
+            "Seconds": [str(self.seconds)],
+            "MinMbPerSecond": [str(self.min_mb_per_second)],
+        }
+
+
+class FabricAnswer(Frozen):
+    """What one node found: the last line of its command's output."""
+
+    request_id: str
+    verdict: Verdict
+    failed_tests: tuple[str, ...] = ()
+    reason: str
+    measured: dict[Word, float] = Field(default_factory=dict, description="fabric_mb_per_s, fabric_us")
+
+
+class PairVerdict(Frozen):
+    """What the two answers come to. A pair that fails does not say which of its nodes, cables or switches is broken."""
+
+    verdict: Verdict
+    reason: str
+
+
+def judge_pair(serving: FabricAnswer | None, connecting: FabricAnswer | None) -> PairVerdict:
+    """Both must say OK. What one has seen fail, has failed; what one could not tell, or did not answer, is unknown."""
+    answers = {"the node that serves": serving, "the node that connects": connecting}
+    told = [f"{who}: {answer.reason if answer else 'no answer'}" for who, answer in answers.items()]
+    verdicts = [answer.verdict if answer else Verdict.UNKNOWN for answer in answers.values()]
+    if Verdict.FAILED in verdicts:
+        verdict = Verdict.FAILED
+    else:
+        verdict = Verdict.OK if set(verdicts) == {Verdict.OK} else Verdict.UNKNOWN
+    return PairVerdict(verdict=verdict, reason="; ".join(told))

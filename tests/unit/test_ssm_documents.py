@@ -1,0 +1,69 @@
+"""What all SSM documents have in common: SSM takes their patterns, and a shell takes what the patterns let through."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from re import _parser  # type: ignore[attr-defined]  # sre_parse, as it is called since 3.11
+from typing import Any
+
+import pytest
+
+DOCUMENTS = sorted((Path(__file__).parents[2] / "packaging" / "ssm").glob("*.json"))
+MOST_REPEATS = 1000  # of SSM's regular expressions, nested ones multiplied
+# What would end a quoted word of a shell, or begin something in one.
+DANGEROUS = tuple("'\n\0;|&$`\\\"<>(){} ")
+
+
+def parameters() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path in DOCUMENTS:
+        for name, parameter in json.loads(path.read_text())["parameters"].items():
+            yield path.stem, name, parameter
+
+
+PATTERNS = [(stem, name, one["allowedPattern"]) for stem, name, one in parameters() if "allowedPattern" in one]
+IDS = [f"{stem}-{name}" for stem, name, _ in PATTERNS]
+
+
+def most_repeats(parsed: Any) -> int:
+    """The highest count of a repetition, with those around it."""
+    most = 1
+    for kind, value in parsed:
+        if str(kind) in ("MAX_REPEAT", "MIN_REPEAT"):
+            least, highest, inner = value
+            times = least if highest == _parser.MAXREPEAT else highest
+            most = max(most, int(times) * most_repeats(inner))
+        elif str(kind) == "SUBPATTERN":
+            most = max(most, most_repeats(value[-1]))
+        elif str(kind) == "BRANCH":
+            most = max(most, *(most_repeats(one) for one in value[1]))
+    return most
+
+
+@pytest.mark.parametrize(("stem", "name", "pattern"), PATTERNS, ids=IDS)
+def test_a_pattern_is_one_that_ssm_takes(stem: str, name: str, pattern: str) -> None:
+    assert most_repeats(_parser.parse(pattern)) <= MOST_REPEATS
+    assert not re.search(r"\(\?[=!<]|\\[1-9]", pattern)  # it looks neither ahead nor back
+
+
+@pytest.mark.parametrize(("stem", "name", "pattern"), PATTERNS, ids=IDS)
+def test_a_pattern_lets_nothing_through_that_a_shell_would_obey(stem: str, name: str, pattern: str) -> None:
+    assert pattern.startswith("^")
+    assert pattern.endswith("$")
+    for character in DANGEROUS:
+        for text in (character, f"a{character}", f"1{character}1", f"{character}a", f"a,{character}b"):
+            assert not re.fullmatch(pattern, text), (stem, name, text)
+
+
+@pytest.mark.parametrize(("stem", "name", "parameter"), list(parameters()), ids=lambda one: str(one)[:40])
+def test_a_parameter_takes_no_free_text(stem: str, name: str, parameter: dict[str, Any]) -> None:
+    assert "allowedPattern" in parameter or "allowedValues" in parameter
+    if "default" in parameter and "allowedPattern" in parameter:
+        assert re.fullmatch(parameter["allowedPattern"], parameter["default"])
+
+
+def test_the_longest_drill_fits_its_pattern() -> None:
+    [pattern] = [one for stem, name, one in PATTERNS if (stem, name) == ("inject-fault", "Line")]
+
+    assert re.fullmatch(pattern, "A" * 1068)  # 800 characters as Base64
+    assert not re.fullmatch(pattern, "A" * 1201)
