@@ -96,6 +96,7 @@ def ports() -> Ports:
         ),
         evidence_bucket=os.environ.get(names.ENV_EVIDENCE_BUCKET, ""),
         runbooks=os.environ.get(names.ENV_RUNBOOKS, ""),
+        run_job_arn=os.environ.get(names.ENV_RUN_JOB_ARN, ""),
     )
 
 

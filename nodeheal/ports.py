@@ -174,8 +174,8 @@ class JobStore(Protocol):
 class JobNotes(Protocol):
     """What there is of jobs beside their records: the list of a pool, what nodes answered, whose a directory is."""
 
-    def in_pool(self, pool: str) -> Sequence[Job]:
-        """The pool's jobs, by name; eventually consistent."""
+    def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
+        """The pool's jobs, by name, or those that were not over when they were last written; eventually consistent."""
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
         """Keep what a node answered to a check. The first answer to a request holds."""

@@ -96,10 +96,8 @@ class ControlStack(cdk.Stack):
             "policy_application": state.policy.application.ref,
             "undelivered": self._undelivered.queue_arn,
             # Spelled, not referred to: the workflow refers to its functions, and one of them starts it.
-            "recover_node": (
-                f"arn:{cdk.Aws.PARTITION}:states:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
-                f":stateMachine:{Workflow(PARENT).deployed_name}"
-            ),
+            "recover_node": _spelled(PARENT),
+            "run_job": _spelled(JOB),
         }
 
     def _function(self, spec: FunctionSpec) -> lambda_.Function:
@@ -154,6 +152,7 @@ class ControlStack(cdk.Stack):
             names.ENV_TOPIC_ARN: self._state.topic.topic_arn,
             names.ENV_OWNERS_TOPIC_ARN: self._state.owners_topic.topic_arn,
             names.ENV_RECOVER_NODE_ARN: self._places["recover_node"],
+            names.ENV_RUN_JOB_ARN: self._places["run_job"],
             names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,
             names.ENV_EVIDENCE_BUCKET: self._state.evidence.bucket_name,
             names.ENV_POLICY: self._state.policy.ids,
@@ -263,3 +262,9 @@ class ControlStack(cdk.Stack):
             update_method="NewVersion",
             target_type="/",
         )
+
+
+def _spelled(stem: str) -> str:
+    """The ARN of a workflow, without referring to it."""
+    name = Workflow(stem).deployed_name
+    return f"arn:{cdk.Aws.PARTITION}:states:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:stateMachine:{name}"

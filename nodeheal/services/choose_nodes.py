@@ -1,6 +1,7 @@
 """Choose the nodes of a job and claim them, all or none."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
@@ -8,7 +9,7 @@ from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import claim, job_checks_due, look_for_nodes, release_claims, waits_before
+from nodeheal.services.job_nodes import claim, free_nodes, job_checks_due, look_for_nodes, release_claims, waits_before
 from nodeheal.services.job_steps import end_of_job, job_of_request, job_result, save_job, stop_if_wanted
 
 
@@ -22,6 +23,9 @@ def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     held = _hold_directory(job, ports)
     if held:
         return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, held, ports)
+    # A job that is submitted again is no more on the nodes of its earlier runs, where these have ended.
+    been_on = [task.node_id for run in ports.jobs.runs(job.job_id) for task in run.tasks]
+    free_nodes(replace(job, current_run=0), been_on, ports)
     found = look_for_nodes(job, release_claims(job, ports), ports, policy)
     if not found.nodes and not found.may_change:
         return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, found.why, ports)

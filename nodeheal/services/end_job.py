@@ -3,9 +3,8 @@
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobStep
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import call_next_job, free_nodes, release_claims
+from nodeheal.services.job_nodes import call_next_job, leave, release_claims
 from nodeheal.services.job_steps import end_of_job, job_of_request, save_job
-from nodeheal.services.stop_gang import may_write
 
 
 def end_job(request: JobRequest, ports: Ports) -> JobResult:
@@ -14,10 +13,7 @@ def end_job(request: JobRequest, ports: Ports) -> JobResult:
     if request.ending is None:
         raise ValueError(f"{request.job_id} is to end, and the request does not say how")
     job = save_job(ports, job.job_id, state=request.ending, summary=request.reason, stop_wanted="")
-    tasks = [task for run in ports.jobs.runs(job.job_id) for task in run.tasks]
-    free_nodes(job, [task.node_id for task in tasks], ports)
     release_claims(job, ports, also=request.nodes)
-    if job.checkpoints is not None and not any(may_write(task, ports) for task in tasks):
-        ports.job_notes.let_go(job.checkpoints.directory, job.job_id)
+    leave(job, ports)
     call_next_job(job.pool, ports)
     return end_of_job(request, JobStep.END, request.ending, request.reason, ports)

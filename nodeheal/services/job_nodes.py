@@ -105,6 +105,15 @@ def free_nodes(job: Job, names: Iterable[str], ports: Ports) -> None:
             save_node(ports, node, job_id=None)
 
 
+def leave(job: Job, ports: Ports) -> None:
+    """Leave nothing of a job that is over, but where a rank may still write: no node, no claim, no directory."""
+    tasks = [task for run in ports.jobs.runs(job.job_id) for task in run.tasks]
+    free_nodes(job, [task.node_id for task in tasks], ports)
+    release_claims(job, ports)
+    if job.checkpoints is not None and not any(may_write(task, ports) for task in tasks):
+        ports.job_notes.let_go(job.checkpoints.directory, job.job_id)
+
+
 def call_next_job(pool: str, ports: Ports) -> str | None:
     """A node has become free: let the first job in line look; its id. Calling too often is harmless."""
     for wait in ports.waits.in_line(pool_line(NODES, pool)):

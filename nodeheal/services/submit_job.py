@@ -34,7 +34,7 @@ def restart_job(job_id: str, ports: Ports) -> Job:
         submission=known.submission + 1,
         submitted_at=ports.clock(),
         stop_wanted="",
-        summary="submitted again",
+        summary="",
     )
     if not ports.jobs.save(again):
         raise ValueError(f"{job_id} has just been changed by somebody else; look, and try again")

@@ -14,6 +14,7 @@ from nodeheal.services.hear_beats import ask_for_interval, lay_over, note_boots
 from nodeheal.services.hear_silence import Heard, hear, tell_of_many
 from nodeheal.services.pool_size import count, note_size
 from nodeheal.services.queue import wake_after_reset, wake_for_free_slots
+from nodeheal.services.sweep_jobs import sweep_jobs
 
 # What one run may do. A page of nodes costs one read of a megabyte, a node that is looked at some calls of ECS, SSM and
 # EC2, whose limits all of us share. What is left over, the next run goes on with.
@@ -39,6 +40,7 @@ class Swept:
     asked_for_interval: int = 0
     restarted: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
+    jobs: list[str] = field(default_factory=list)  # whose start was lost, or that left marks behind
     unfinished: str = ""
     counted: dict[str, int] = field(default_factory=dict)  # the nodes of each pool that was looked over whole
 
@@ -50,6 +52,7 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
         done.restarted += _start_what_was_lost(pool, ports)
         done.woken += wake_for_free_slots(pool, ports, policy)
         done.woken += wake_after_reset(pool, ports)
+        done.jobs += sweep_jobs(pool, ports)
     if policy.silence.enabled:
         try:
             beats = ports.heartbeats.newest()

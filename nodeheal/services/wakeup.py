@@ -15,7 +15,7 @@ from nodeheal.services.boot_wait import prove_boot
 from nodeheal.services.check_nodes import take_answer, take_refusal
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.hear_node import hear_node
-from nodeheal.services.job_nodes import free_nodes
+from nodeheal.services.job_nodes import free_nodes, leave
 from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
@@ -174,7 +174,10 @@ def _settle_job(run: Run, ports: Ports) -> None:
     job = ports.jobs.get(run.job_id)
     if job is None:
         return
-    if job.is_over or job.current_run != run.number:
+    if job.is_over:
+        leave(job, ports)
+        return
+    if job.current_run != run.number:
         free_nodes(job, [task.node_id for task in run.tasks], ports)
         return
     if not run.has_ended:

@@ -16,6 +16,7 @@ from nodeheal.services import wakeup
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import restart_job, submit_job
+from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import ACT, xid
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered, spec
 from tests.workflows.walker import Error, walk
@@ -646,3 +647,61 @@ def test_two_nodes_that_break_at_once_are_both_exchanged_in_one_restart() -> Non
     assert [task.node_id for task in it.run.tasks] == [C, D]
     assert (seen.end, it.run.number) == ("Completed", 2)
     assert it.is_clean
+
+
+def test_a_start_that_a_crash_has_lost_is_made_up_for() -> None:
+    it = JobCluster()
+    job = job_of(it.spec, "training", "trainer:1", it.clock())
+    it.ports.jobs.save(job)
+
+    early = sweep_jobs("demo", it.ports)
+    it.clock.advance(61)
+    late = sweep_jobs("demo", it.ports)
+
+    assert (early, late) == ([], ["llama"])
+    assert it.ports.workflows.jobs_started == [("llama", 1)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("state", ["Judge checks", "Watch gang"])
+def test_what_a_broken_workflow_has_left_is_cleared_away_when_no_rank_runs(state: str) -> None:
+    it = JobCluster()
+    it.job_breaks[state] = Error("Lambda.Unknown")
+    it.submit()
+    it.ports.job_notes.in_pool = lambda pool, *, live_only=False: [it.job]  # type: ignore[method-assign]  # the list lags
+
+    sweep_jobs("demo", it.ports)
+    while_it_runs = [n.node_id for n in it.ports.nodes.in_pool("demo") if n.job_id or n.claimed_by]
+    if it.job.current_run:
+        it.all_become("STOPPED", 1)
+    after = [n.node_id for n in it.ports.nodes.in_pool("demo") if n.job_id or n.claimed_by]
+
+    assert while_it_runs == ([A, B] if state == "Watch gang" else [])
+    assert after == []
+
+
+def test_a_job_whose_workflow_broke_while_it_ran_is_restarted_once_its_ranks_have_ended() -> None:
+    it = JobCluster()
+    it.job_breaks["Watch gang"] = Error("Lambda.Unknown")
+    it.submit()
+    it.job_breaks.clear()
+    it.all_become("STOPPED", 1)
+
+    it.happenings = [finishes]
+    seen = it.walk_job(restart_job("llama", it.ports).submission)
+
+    assert seen.end == "Completed"
+    assert it.is_clean
+
+
+def test_no_second_run_starts_beside_one_that_still_runs() -> None:
+    it = JobCluster()
+    it.job_breaks["Watch gang"] = Error("Lambda.Unknown")
+    it.submit()
+    it.job_breaks.clear()
+
+    seen = it.walk_job(restart_job("llama", it.ports).submission)
+
+    assert seen.end == "Handed to a human"
+    assert "may still be writing checkpoints" in it.job.summary
+    assert [run.number for run in it.ports.jobs.runs("llama")] == [1]
+    assert it.is_clean, "what still ran was stopped"

@@ -10,6 +10,9 @@ from nodeheal.domain.job import CheckAnswer, Job, Run
 
 ANSWER_DAYS = 90  # what a check has found is for whoever asks later why a node was not taken
 
+# In the index: what is over is kept for long, and the sweep reads the others every minute.
+_JOBS, _LIVE, _OVER = "job#", "job#live#", "job#over#"
+
 
 class DynamoJobStore:
     """JobStore."""
@@ -26,7 +29,7 @@ class DynamoJobStore:
             "pk": names.job_pk(job.job_id),
             "sk": names.JOB_SK,
             names.INDEX_PARTITION_KEY: names.pool_pk(job.pool),
-            names.INDEX_SORT_KEY: f"job#{job.job_id}",
+            names.INDEX_SORT_KEY: f"{_OVER if job.is_over else _LIVE}{job.job_id}",
         }
         condition, values = versioned(job.version)
         item = to_item({**keys, **fields_of(replace(job, version=job.version + 1))})
@@ -52,8 +55,8 @@ class DynamoJobNotes:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def in_pool(self, pool: str) -> Sequence[Job]:
-        items = self._table.query_index(names.INDEX, names.pool_pk(pool), "job#")
+    def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
+        items = self._table.query_index(names.INDEX, names.pool_pk(pool), _LIVE if live_only else _JOBS)
         return sorted((from_item(Job, item) for item in items), key=lambda job: job.job_id)
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:

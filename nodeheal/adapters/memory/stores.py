@@ -237,8 +237,9 @@ class MemoryJobNotes:
     kept_answers: dict[tuple[str, str, str], CheckAnswer] = field(default_factory=dict)
     leases: dict[str, str] = field(default_factory=dict)
 
-    def in_pool(self, pool: str) -> Sequence[Job]:
-        return [job for _, job in sorted(self.store.jobs.items()) if job.pool == pool]
+    def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
+        jobs = [job for _, job in sorted(self.store.jobs.items()) if job.pool == pool]
+        return [job for job in jobs if not (live_only and job.is_over)]
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
         self.kept_answers.setdefault((job_id, answer.request_id, answer.node_id), answer)
