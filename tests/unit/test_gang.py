@@ -1,0 +1,101 @@
+"""How a run stands, from its ranks."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.domain.gang import Standing, breakage, first_end, standing
+from nodeheal.domain.job import GangTask, Run
+from tests.unit.builders import NOW
+
+
+def task(
+    rank: int, status: str = "RUNNING", exit_code: int | None = None, after: float = 0, **changes: Any
+) -> GangTask:
+    """One rank; `after`: seconds until it stopped."""
+    stopped_at = NOW + timedelta(seconds=after) if status == "STOPPED" else None
+    known = GangTask(f"mi-{rank}", rank, "boot", f"place-{rank}", f"task-{rank}", status, exit_code)
+    return replace(known, stopped_at=stopped_at, **changes)
+
+
+def run(*tasks: GangTask) -> Run:
+    """A run of these ranks."""
+    return Run("llama", 1, NOW, "submitted", tasks)
+
+
+OURS = {"stop_reason": "UserInitiated: nodeheal: recovery inc-1"}
+THEIRS = {"stop_reason": "UserInitiated: Task stopped by user"}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([task(0), task(1)], Standing.UNDER_WAY),
+        ([task(0, "PENDING"), task(1)], Standing.UNDER_WAY),
+        ([task(0, "STOPPED", 0), task(1)], Standing.UNDER_WAY),
+        ([task(0, "STOPPED", 0), task(1, "STOPPED", 0)], Standing.SUCCEEDED),
+        ([task(0), task(1, "STOPPED", 1)], Standing.FAILED),
+        ([task(0), task(1, "STOPPED", None)], Standing.FAILED),
+        ([task(0, "STOPPED", 143, 9, **OURS), task(1, "STOPPED", 1, 3)], Standing.FAILED),
+        ([task(0, "STOPPED", 143, 3, **OURS), task(1, "STOPPED", 1, 9)], Standing.STOPPED_BY_US),
+        ([task(0, "STOPPED", 143, 3, **OURS), task(1, "STOPPED", 1, 3)], Standing.FAILED),
+        ([task(0), task(1, "STOPPED", 143, 3, **THEIRS)], Standing.STOPPED_BY_A_PERSON),
+        ([task(0, "STOPPED", 0, 3, **THEIRS), task(1)], Standing.STOPPED_BY_A_PERSON),
+        ([task(0, "STOPPED", 0, 3, **OURS), task(1, "STOPPED", 0, 4, **OURS)], Standing.STOPPED_BY_US),
+    ],
+)
+def test_a_run_is_what_its_first_end_makes_of_it(ranks: list[GangTask], expected: Standing) -> None:
+    assert standing(run(*ranks)) is expected
+
+
+def test_the_first_to_end_is_the_cause_and_an_unknown_time_is_the_last() -> None:
+    late, early, unknown = task(0, "STOPPED", 1, 9), task(1, "STOPPED", 139, 2), task(2, "STOPPED", 134)
+
+    assert first_end(run(late, early, replace(unknown, stopped_at=None))) == early
+    assert first_end(run(late, replace(unknown, stopped_at=None))) == late
+    assert first_end(run(task(0))) is None
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "reason", "code", "is_clear", "never_ran"),
+    [
+        (1, "", "exit_1", True, False),
+        (2, "", "exit_1", True, False),
+        (134, "", "exit_134", False, False),
+        (137, "", "exit_137", False, False),
+        (137, "EssentialContainerExited: OutOfMemoryError: killed", "exit_137", True, False),
+        (139, "", "exit_139", False, False),
+        (None, "", "no_exit_code", False, False),
+        (None, "Host EC2 (instance i-0a1b2c3d) terminated.", "host_lost", True, False),
+        (None, "TaskFailedToStart: CannotPullContainerError: no such image", "no_exit_code", False, True),
+        (126, "", "exit_1", True, True),
+        (127, "", "exit_1", True, True),
+        (128, "exec format error", "exit_1", True, True),
+    ],
+)
+def test_every_end_is_understood(
+    exit_code: int | None, reason: str, code: str, is_clear: bool, never_ran: bool
+) -> None:
+    found = breakage(run(task(0), task(1, "STOPPED", exit_code, 1, stop_reason=reason)))
+
+    assert found is not None
+    assert (found.code, found.is_clear, found.never_ran) == (code, is_clear, never_ran)
+    assert found.words.startswith("rank 1 on mi-1 ")
+    assert reason in found.words
+
+
+def test_echoes_are_counted_and_who_was_stopped_has_not_broken() -> None:
+    broke = breakage(
+        run(
+            task(0, "STOPPED", 1, 5),
+            task(1, "STOPPED", 139, 1),
+            task(2, "STOPPED", 143, 0, **OURS),
+            task(3, "STOPPED", 0, 0),
+        )
+    )
+
+    assert broke is not None
+    assert broke.words == "rank 1 on mi-1 ended with exit code 139; 1 more after it"
+    assert breakage(run(task(0), task(1, "STOPPED", 143, 0, **OURS))) is None
