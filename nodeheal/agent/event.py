@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import ClassVar, TypedDict
 
 from nodeheal import __version__
+from nodeheal.agent.identity import Identity as Identity
 from nodeheal.contract import names
 from nodeheal.contract.evidence.finding import Finding, Report
 from nodeheal.contract.evidence.measures import MEASURES
@@ -24,19 +25,6 @@ REASON_CHARACTERS = 1000
 CHECK_CHARACTERS = 300  # health_event.REASON_CHARACTERS
 EVIDENCE_ITEMS = 64  # health_event.EVIDENCE_ITEMS
 CUT_MARK = " … [cut]"
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Who speaks."""
-
-    node_id: str
-    cluster: str
-    pool: str
-    provider: Provider
-    instance_id: str
-    product: str | None = None  # of its accelerators, where the operator has said
-    labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
 
 
 @dataclass(frozen=True, kw_only=True)

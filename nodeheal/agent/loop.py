@@ -40,7 +40,7 @@ class Agent:
         self._kernel_log = KernelLogCheck(config.kernel_log, identity, boot_id, clock, saved, config.drills)
         self._started = clock.monotonic()
         uptime = (clock.utc_now() - machine.booted_at(config)).total_seconds()
-        self._watch = Watch(prober.checks, boot_id, saved, uptime, self._started)
+        self._watch = Watch(prober.terms, boot_id, saved, uptime, self._started)
         self._kept_at = self._started
         self._announced_at: float | None = None
 

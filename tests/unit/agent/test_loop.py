@@ -25,7 +25,7 @@ class FakeProber:
     """Answers every question with what the test has put there."""
 
     def __init__(self) -> None:
-        self.checks = (CHECK,)
+        self.terms = (CHECK.terms,)
         self.descriptor = -1
         self.looks: Look | None = Look()
         self._asked = 0

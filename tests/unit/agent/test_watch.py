@@ -25,7 +25,7 @@ class Node:
         self, boot_id: str = "boot-1", saved: State | None = None, uptime: float = 1e6, **changes: object
     ) -> None:
         self.check = replace(CHECK, **changes)  # type: ignore[arg-type]
-        self.watch = Watch([self.check], boot_id, saved or {}, uptime, now=0.0)
+        self.watch = Watch([self.check.terms], boot_id, saved or {}, uptime, now=0.0)
         self.now = 0.0
         self.asked: list[State] = []
 
