@@ -9,7 +9,7 @@ from nodeheal.agent.checks.answer import Answer, answer_of, dumped
 from nodeheal.agent.checks.check import Check, Look, Problem, State, always
 from nodeheal.agent.checks.watch import ANSWER_GRACE_SECONDS, FIRST_LOOKS_WITHIN_SECONDS, LOOKS_TO_BE_OVER
 from nodeheal.agent.config import load
-from nodeheal.agent.loop import Agent
+from nodeheal.agent.loop import FILE_POLL_SECONDS, Agent
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.evidence.finding import Finding
@@ -118,3 +118,13 @@ def test_a_prober_that_falls_silent_ends_the_agent(run: Run) -> None:
 
     with pytest.raises(EOFError, match="does not answer"):
         run.agent.step()
+
+
+def test_the_loop_waits_for_news_no_longer_than_until_a_check_is_due(run: Run) -> None:
+    course = run.agent._watch._courses["gpus"]
+    course.due_at = run.time.seconds + FILE_POLL_SECONDS / 2
+    before = run.agent._patience_seconds()
+
+    course.due_at = run.time.seconds + 1000.0
+
+    assert (before, run.agent._patience_seconds()) == (FILE_POLL_SECONDS / 2, FILE_POLL_SECONDS)

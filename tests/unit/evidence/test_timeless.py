@@ -1,4 +1,4 @@
-"""What of a log line is the same at another time: recognised by it, a line is found to say what it would be parsed to."""
+"""What of a log line is the same at another time: lines that agree in it are parsed to the same finding."""
 
 import re
 
