@@ -16,7 +16,7 @@ from nodeheal.contract import names
 from nodeheal.contract.evidence.finding import Finding, Report
 from nodeheal.contract.evidence.measures import MEASURES
 from nodeheal.contract.vocabulary import Action, Check, Family, Provider, Verdict
-from nodeheal.domain.catalog import find
+from nodeheal.domain.catalog import verdict
 
 SCHEMA_VERSION = 1
 EVIDENCE_CHARACTERS = 8192
@@ -224,8 +224,7 @@ class Speaker:
 
 def verdict_of(finding: Finding) -> Verdict:
     """How grave the catalog calls it; nobody can tell of a fault that it does not know."""
-    row = find(finding.family, finding.code, finding.subcode)
-    return row.verdict if row else Verdict.UNKNOWN
+    return verdict(finding.family, finding.code, finding.subcode) or Verdict.UNKNOWN
 
 
 def clip(text: str, limit: int = EVIDENCE_CHARACTERS) -> str:

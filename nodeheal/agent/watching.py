@@ -54,7 +54,9 @@ def _watch(config: AgentConfig, prober: Prober, stop: threading.Event) -> int:
     from nodeheal.agent.connect import beside, fallback
     from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
     from nodeheal.agent.sender import Sender
+    from nodeheal.domain.catalog import verdicts
 
+    verdicts()  # now: the disk may be dead when one is wanted
     clock, spool = Clock(), open_spool(config)
     bus, by_way_of_sns = event_bus(config, clock), fallback(config, clock)
     sender = Sender(spool, bus, clock, by_way_of_sns, config.fallback_seconds)
