@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections import UserDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,7 +77,7 @@ def wait_for(prober: Prober, count: int = 1) -> list[Answer]:
 def test_a_look_is_told_as_it_was_made(prober_of: Callable[..., Prober]) -> None:
     found = Look(
         (Problem(FULL, "df says so", 3),),
-        state={"before": [1, "two"]},
+        state=UserDict({"before": [1, "two"]}),
         gauges={"used_percent": 99.5},
         happened=(Problem(FULL),),
         unclear="half of it",
@@ -431,4 +432,5 @@ def test_what_the_agent_knows_of_a_check_is_what_the_check_says(prober_of: Calla
 
     [terms] = prober_of(whole).terms
 
+    assert terms.floor is Verdict.FAILED
     assert terms == Terms("one", 60.0, 5.0, Verdict.FAILED, hang, 3, 120.0, goes_on=True)
