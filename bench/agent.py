@@ -61,18 +61,39 @@ class Device:
         os.close(self._reader)
 
 
+class LogFile:
+    """What a syslog daemon writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("w", buffering=1)
+        self._lines = 0
+
+    def says(self, text: str) -> None:
+        """One line of the kernel's."""
+        self._lines += 1
+        stamp = f"{self._lines // 10_000:02}.{self._lines % 10_000:04}"
+        self._file.write(f"2026-11-21T05:50:{stamp}56+00:00 gpu-7 kernel: [  1{stamp}56] {text}\n")
+
+    def close(self) -> None:
+        """Be done."""
+        self._file.close()
+
+
 def measure_agent(idle_seconds: float) -> dict[str, float]:
     """All figures, each with its unit in its name."""
-    return {**_footprint(idle_seconds), **_to_finding(), **_to_wire(""), **_loaded(), **_storm()}
+    return {**_footprint(idle_seconds), **_to_finding(), **_to_wire(""), **_loaded(), **_storm(), **_storm_in_a_file()}
 
 
 @contextmanager
-def _agent(checks: tuple[str, ...]) -> Iterator[tuple[psutil.Process, Device, FakeEventBridge]]:
+def _agent(
+    checks: tuple[str, ...], log: dict[str, str] | None = None
+) -> Iterator[tuple[psutil.Process, Device, FakeEventBridge]]:
     bus = FakeEventBridge()
     bus.start()
     with _device() as (device, path), tempfile.TemporaryDirectory() as directory:
         node = NodeFolder(Path(directory), bus.url)
-        told = {"checks": list(checks), "kernel_log": [{"kind": "kmsg", "path": str(path)}]}
+        told = {"checks": list(checks), "kernel_log": [log or {"kind": "kmsg", "path": str(path)}]}
         node.config_file.write_text(toml({**node.config(), **told}))
         command = [sys.executable, "-m", "nodeheal.agent.main", "watch"]
         agent = subprocess.Popen(command, env={**os.environ, **node.environment()}, stderr=subprocess.DEVNULL)
@@ -177,7 +198,18 @@ def _storm() -> dict[str, float]:
     }
 
 
-def _pour(agent: psutil.Process, device: Device, text: str) -> float:
+def _storm_in_a_file() -> dict[str, float]:
+    """The same fault again and again, as a syslog daemon writes it: each line with its own times."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        log = LogFile(Path(directory) / "messages")
+        with _agent((), {"kind": "file", "path": str(log.path)}) as (agent, _, _bus):
+            time.sleep(1.0)
+            took = _pour(agent, log, FAULT.format(1))
+        log.close()
+    return {"storm_file_cpu_percent": took}
+
+
+def _pour(agent: psutil.Process, device: "Device | LogFile", text: str) -> float:
     """Percent of a core that the agent takes while it is told this."""
     before, began, said = _cpu_seconds([agent]), time.monotonic(), 0
     while said < STORM_LINES_PER_SECOND * STORM_SECONDS:

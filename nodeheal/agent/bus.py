@@ -1,6 +1,6 @@
 """Puts events on EventBridge, with nothing but the standard library."""
 
-import http.client
+import http
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 
 from nodeheal.agent.checks.answer import Answer
 from nodeheal.agent.checks.check import Check, Place
+from nodeheal.agent.checks.look import Terms
 from nodeheal.agent.checks.looks import KILL_GRACE_SECONDS
 from nodeheal.agent.checks.prober import Prober
 from nodeheal.agent.checks.registry import CHECKS, chosen
@@ -73,7 +74,8 @@ def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
 
 
 def _rows(checks: Sequence[Check], place: Place) -> Iterator[Row]:
-    prober = Prober([replace(check, stream=None) for check in checks], place)
+    once = [replace(check, stream=None) for check in checks]
+    prober = Prober(lambda: (once, place))
     try:
         yield from _answers(prober)
     finally:
@@ -82,7 +84,7 @@ def _rows(checks: Sequence[Check], place: Place) -> Iterator[Row]:
 
 def _answers(prober: Prober) -> Iterator[Row]:
     began = time.monotonic()
-    waiting = {check.name: check for check in prober.checks}
+    waiting = {check.name: check for check in prober.terms}
     for name in waiting:
         prober.ask(name, {})
     # The prober keeps the deadlines; this is for the case that it has died.
@@ -100,7 +102,7 @@ def _answers(prober: Prober) -> Iterator[Row]:
         yield Row(name, Verdict.UNKNOWN.value, ("no answer",))
 
 
-def row_of(answer: Answer, check: Check, seconds: float = 0.0) -> Row:
+def row_of(answer: Answer, check: Terms, seconds: float = 0.0) -> Row:
     """What an answer means for a reader. What could not be told is never OK."""
     if answer.absent:
         return Row(check.name, NOT_HERE, (f"not checked: {answer.absent}",), seconds)

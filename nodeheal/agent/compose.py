@@ -1,4 +1,4 @@
-"""What every command of the agent is made of."""
+"""What every command of the agent is made of. What only `watch` has beside it is in `connect`: others never load it."""
 
 from pathlib import Path
 

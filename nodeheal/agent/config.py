@@ -1,16 +1,19 @@
 """The agent's configuration: one TOML file, read once. A wrong key is refused by name."""
 
-import argparse
 import os
 import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nodeheal.agent.event import Identity
+from nodeheal.agent.identity import Identity
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
+
+if TYPE_CHECKING:
+    import argparse
 
 DEFAULT_PATH = Path("/etc/nodeheal/agent.toml")
 ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
@@ -84,8 +87,10 @@ class AgentConfig:
         return boot_id
 
 
-def option() -> argparse.ArgumentParser:
+def option() -> "argparse.ArgumentParser":
     """`--config`, for every command to have as a parent: it may stand before or behind the command's name."""
+    import argparse  # the agent that watches is told nothing, and has no room for it
+
     parent = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     parent.add_argument("--config", metavar="FILE", help=f"default: ${ENV_CONFIG}, else {DEFAULT_PATH}")
     return parent
@@ -96,7 +101,7 @@ def config_path(argument: str | None) -> Path:
     return Path(argument or os.environ.get(ENV_CONFIG) or DEFAULT_PATH)
 
 
-def given(arguments: argparse.Namespace) -> AgentConfig:
+def given(arguments: "argparse.Namespace") -> AgentConfig:
     """The configuration that the command line asks for. Raises ConfigError."""
     return load(config_path(getattr(arguments, "config", None)))
 

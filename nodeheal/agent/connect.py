@@ -1,4 +1,4 @@
-"""Connections of `nodeheal-agent watch` beside the bus. Each thread has its own."""
+"""Connections of `nodeheal-agent watch` beside the bus, which `compose` makes for all. Each thread has its own."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol

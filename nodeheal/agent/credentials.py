@@ -1,7 +1,7 @@
 """Finds the node's AWS credentials: the environment, the shared file that the SSM agent rotates, or IMDSv2."""
 
 import configparser
-import http.client
+import http
 import json
 import os
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.connection import BadAnswer, Connection
 from nodeheal.agent.sigv4 import Credentials
 
 IMDS_HOST = "169.254.169.254"
@@ -101,7 +102,7 @@ class CredentialChain:
     def _ask_metadata(self) -> tuple[datetime, Credentials]:
         if self._environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
             raise NoCredentials(f"no AWS credentials in the environment or in {self._path}")
-        connection = http.client.HTTPConnection(*self._imds, timeout=IMDS_SECONDS)
+        connection = Connection(*self._imds, IMDS_SECONDS)
         try:
             lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": str(IMDS_TOKEN_SECONDS)}
             header = {"X-aws-ec2-metadata-token": _ask(connection, "PUT", "/latest/api/token", lifetime)}
@@ -109,7 +110,7 @@ class CredentialChain:
             answer = json.loads(_ask(connection, "GET", IMDS_ROLE_PATH + role, header))
             ends_at = datetime.fromisoformat(answer["Expiration"].replace("Z", "+00:00"))
             return ends_at, Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["Token"])
-        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+        except (OSError, BadAnswer, ValueError, KeyError) as error:
             raise NoCredentials(
                 f"no AWS credentials in the environment, in {self._path} or in the instance metadata ({error})"
             ) from error
@@ -117,10 +118,8 @@ class CredentialChain:
             connection.close()
 
 
-def _ask(connection: http.client.HTTPConnection, method: str, path: str, headers: dict[str, str]) -> str:
-    connection.request(method, path, headers=headers)
-    response = connection.getresponse()
-    body = response.read().decode("utf-8")
+def _ask(connection: Connection, method: str, path: str, headers: dict[str, str]) -> str:
+    response = connection.request(method, path, headers)
     if response.status != http.HTTPStatus.OK:
         raise ValueError(f"{path} answered {response.status}")
-    return body
+    return response.body.decode("utf-8")

@@ -11,11 +11,12 @@ from datetime import datetime
 from typing import ClassVar, TypedDict
 
 from nodeheal import __version__
+from nodeheal.agent.identity import Identity as Identity
 from nodeheal.contract import names
 from nodeheal.contract.evidence.finding import Finding, Report
 from nodeheal.contract.evidence.measures import MEASURES
 from nodeheal.contract.vocabulary import Action, Check, Family, Provider, Verdict
-from nodeheal.domain.catalog import find
+from nodeheal.domain.catalog import verdict
 
 SCHEMA_VERSION = 1
 EVIDENCE_CHARACTERS = 8192
@@ -24,19 +25,6 @@ REASON_CHARACTERS = 1000
 CHECK_CHARACTERS = 300  # health_event.REASON_CHARACTERS
 EVIDENCE_ITEMS = 64  # health_event.EVIDENCE_ITEMS
 CUT_MARK = " … [cut]"
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Who speaks."""
-
-    node_id: str
-    cluster: str
-    pool: str
-    provider: Provider
-    instance_id: str
-    product: str | None = None  # of its accelerators, where the operator has said
-    labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,8 +224,7 @@ class Speaker:
 
 def verdict_of(finding: Finding) -> Verdict:
     """How grave the catalog calls it; nobody can tell of a fault that it does not know."""
-    row = find(finding.family, finding.code, finding.subcode)
-    return row.verdict if row else Verdict.UNKNOWN
+    return verdict(finding.family, finding.code, finding.subcode) or Verdict.UNKNOWN
 
 
 def clip(text: str, limit: int = EVIDENCE_CHARACTERS) -> str:

@@ -40,7 +40,7 @@ class Agent:
         self._kernel_log = KernelLogCheck(config.kernel_log, identity, boot_id, clock, saved, config.drills)
         self._started = clock.monotonic()
         uptime = (clock.utc_now() - machine.booted_at(config)).total_seconds()
-        self._watch = Watch(prober.checks, boot_id, saved, uptime, self._started)
+        self._watch = Watch(prober.terms, boot_id, saved, uptime, self._started)
         self._kept_at = self._started
         self._announced_at: float | None = None
 
@@ -52,14 +52,13 @@ class Agent:
         waiter = select.poll()
         for descriptor in (*self._kernel_log.descriptors(), self._prober.descriptor):
             waiter.register(descriptor, select.POLLIN)
-        wait_seconds = FILE_POLL_SECONDS if self._kernel_log.must_be_polled else IDLE_SECONDS
         try:
             while not stop.is_set():
                 has_found = self.step()
                 if self._kernel_log.is_in_storm:
                     stop.wait(BREATH_SECONDS)  # so that a turn reads many lines: turns cost more than lines
                 elif not has_found:
-                    waiter.poll(wait_seconds * 1000)
+                    waiter.poll(self._patience_seconds() * 1000)
         finally:
             self._keep([])
             self._sender.stop(STOP_PATIENCE_SECONDS)
@@ -77,6 +76,11 @@ class Agent:
         elif self._clock.monotonic() - self._kept_at >= KEEP_SECONDS:
             self._keep([])
         return bool(found)
+
+    def _patience_seconds(self) -> float:
+        """How long may be waited for news: until a file must be read, a check is due, a stop must be noticed."""
+        longest = FILE_POLL_SECONDS if self._kernel_log.must_be_polled else IDLE_SECONDS
+        return min(longest, self._watch.due_in(self._clock.monotonic()))
 
     def say_alive(self) -> None:
         """A sign of life over the bus, for where none can be given otherwise. From any thread."""

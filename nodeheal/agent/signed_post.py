@@ -1,22 +1,25 @@
 """Signed POSTs to one AWS service over one connection that is kept open, with nothing but the standard library."""
 
-import http.client
+import http
 import os
+import re
 import ssl
 from collections.abc import Mapping
-from datetime import timedelta
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from nodeheal import __version__
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.connection import BadAnswer, Connection
 from nodeheal.agent.credentials import CredentialChain, NoCredentials
 from nodeheal.agent.sigv4 import Scope, signed_headers
 
 TIMEOUT_SECONDS = 10.0
 # AWS refuses what was signed five minutes ago, or will be in five minutes.
 TOLERATED_SKEW = timedelta(minutes=2)
+_DATE = re.compile(r"[A-Z][a-z]{2}, (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT", re.ASCII)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _REFUSED = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.FORBIDDEN)
 
 # What somebody has to change a permission, a credential or a clock for.
@@ -66,7 +69,7 @@ class SignedPost:
         self._url = urlsplit(url)
         self._credentials = credentials
         self._clock = clock
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: Connection | None = None
         self._date: str | None = None  # of the last answer
         self._skew = timedelta()  # how far the service is ahead of us, where that is too much to be ignored
 
@@ -87,10 +90,10 @@ class SignedPost:
 
     def _learns_the_time(self) -> bool:
         """Whether the service's clock tells another time than the last call was signed with."""
-        try:
-            ahead = parsedate_to_datetime(self._date or "") - self._clock.utc_now()
-        except (ValueError, TypeError, IndexError):
+        told = _time_of(self._date or "")
+        if told is None:
             return False
+        ahead = told - self._clock.utc_now()
         has_learnt = abs(ahead - self._skew) >= TOLERATED_SKEW
         if has_learnt:
             self._skew = ahead
@@ -101,18 +104,17 @@ class SignedPost:
             headers = self._signed(headers, body)
         except NoCredentials as error:
             raise NoAnswer(str(error), is_refusal=True) from error
-        is_reused = self._connection is not None
+        connection = self._connection = self._connection or self._connect()
+        is_reused = connection.is_open
         try:
-            return self._exchange(body, headers)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
+            return self._exchange(connection, body, headers)
+        except (OSError, BadAnswer) as error:
             if not is_reused or isinstance(error, TimeoutError):
                 raise NoAnswer(f"{self._url.netloc}: {error or type(error).__name__}") from error
         # The other side had closed the idle connection.
         try:
-            return self._exchange(body, headers)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
+            return self._exchange(connection, body, headers)
+        except (OSError, BadAnswer) as error:
             raise NoAnswer(f"{self._url.netloc}: {error or type(error).__name__}") from error
 
     def forget_credentials(self) -> None:
@@ -123,7 +125,6 @@ class SignedPost:
         """Hang up."""
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
 
     def _signed(self, headers: dict[str, str], body: bytes) -> dict[str, str]:
         headers = {"Host": self._url.netloc, **headers}
@@ -132,22 +133,29 @@ class SignedPost:
         signed = signed_headers(headers, body, path, self._credentials.current(), self._scope, now)
         return {**signed, "User-Agent": f"nodeheal-agent/{__version__}"}
 
-    def _exchange(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
-        if self._connection is None:
-            self._connection = self._connect()
-        self._connection.request("POST", self._url.path or "/", body, headers)
-        response = self._connection.getresponse()
-        self._date = response.getheader("Date")
-        return response.status, response.read()
+    def _exchange(self, connection: Connection, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        response = connection.request("POST", self._url.path or "/", headers, body)
+        self._date = response.headers.get("date")
+        return response.status, response.body
 
-    def _connect(self) -> http.client.HTTPConnection:
-        host, port = self._url.hostname or "", self._url.port
-        if self._url.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=_trusted())
-        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+    def _connect(self) -> Connection:
+        tls = _trusted() if self._url.scheme == "https" else None
+        return Connection(self._url.hostname or "", self._url.port, TIMEOUT_SECONDS, tls)
 
 
 @lru_cache(maxsize=1)
 def _trusted() -> ssl.SSLContext:
     """One for all connections: the certificate authorities take a megabyte and some milliseconds each time."""
     return ssl.create_default_context()
+
+
+def _time_of(date: str) -> datetime | None:
+    """The time that a Date header tells, in the one form that HTTP still has: Sun, 22 Nov 2026 05:20:00 GMT."""
+    told = _DATE.fullmatch(date)
+    if told is None or told[2] not in _MONTHS:
+        return None
+    day, year, hour, minute, second = (int(told[group]) for group in (1, 3, 4, 5, 6))
+    try:
+        return datetime(year, _MONTHS.index(told[2]) + 1, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        return None

@@ -1,34 +1,51 @@
 """`nodeheal-agent watch`: the agent itself, put together."""
 
-import argparse
 import logging
 import signal
 import threading
+from functools import partial
+from typing import TYPE_CHECKING
 
-from nodeheal.agent.checks.check import Place
 from nodeheal.agent.checks.prober import Prober
-from nodeheal.agent.checks.registry import chosen
-from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.config import AgentConfig, given
+from nodeheal.agent.config import AgentConfig, config_path, load
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from nodeheal.agent.checks.check import Check, Place
 
 EXIT_BROKEN = 1
 
 logger = logging.getLogger(__name__)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: "argparse.ArgumentParser") -> None:
     """None but what every command takes."""
 
 
-def carry_out(arguments: argparse.Namespace) -> int:
+def carry_out(arguments: "argparse.Namespace") -> int:
     """Watch until told to stop."""
-    config = given(arguments)
+    return watch_as_configured(getattr(arguments, "config", None))
+
+
+def watch_as_configured(file: str | None) -> int:
+    """Watch until told to stop, as this file says, or the one that is read where none is named."""
+    config = load(config_path(file))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    # Before there are threads, and before what only the agent needs is loaded: the prober then shares and holds little.
-    prober = Prober(chosen(config), Place(config, run_tool))
+    prober = Prober(partial(_looked_at, config))  # before there are threads
     return _watch(config, prober, stop)
+
+
+def _looked_at(config: AgentConfig) -> "tuple[Sequence[Check], Place]":
+    """In the prober, which alone has the checks' code."""
+    from nodeheal.agent.checks.check import Place
+    from nodeheal.agent.checks.registry import chosen
+    from nodeheal.agent.checks.tools import run_tool
+
+    return chosen(config), Place(config, run_tool)
 
 
 def _watch(config: AgentConfig, prober: Prober, stop: threading.Event) -> int:
@@ -37,7 +54,9 @@ def _watch(config: AgentConfig, prober: Prober, stop: threading.Event) -> int:
     from nodeheal.agent.connect import beside, fallback
     from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
     from nodeheal.agent.sender import Sender
+    from nodeheal.domain.catalog import verdicts
 
+    verdicts()  # now: the disk may be dead when one is wanted
     clock, spool = Clock(), open_spool(config)
     bus, by_way_of_sns = event_bus(config, clock), fallback(config, clock)
     sender = Sender(spool, bus, clock, by_way_of_sns, config.fallback_seconds)

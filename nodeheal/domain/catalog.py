@@ -5,6 +5,7 @@ human, never to a reboot.
 """
 
 import csv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
 
+_FILE = Path(__file__).with_name("catalog.csv")
 # A reboot resets what a GPU reset would: the two spend the same attempts.
 BUDGET_GROUPS = {
     Action.RESET_GPU: Action.REBOOT,
@@ -125,7 +127,7 @@ def generation_of(product: str | None) -> str | None:
 @cache
 def catalog() -> Rows:
     """The catalog that ships with the code."""
-    return parse_catalog(Path(__file__).with_name("catalog.csv").read_text("utf-8"))
+    return parse_catalog(_FILE.read_text("utf-8"))
 
 
 def title(family: Family, code: str, subcode: str | None = None) -> str:
@@ -143,10 +145,29 @@ def find(family: Family, code: str, subcode: str | None = None) -> CatalogRow | 
 
     A sub-code without a row of its own falls back to its unit (the part before the last '/'), then to the code.
     """
-    rows, rest = catalog(), subcode or ""
+    rows = catalog()
+    return next((rows[key] for key in _keys(family, code, subcode) if key in rows), None)
+
+
+def verdict(family: Family, code: str, subcode: str | None = None) -> Verdict | None:
+    """How grave the row of a fault, as `find` finds it, says it is. Of all rows nothing else is kept in memory."""
+    known = verdicts()
+    return next((known[key] for key in _keys(family, code, subcode) if key in known), None)
+
+
+def _keys(family: Family, code: str, subcode: str | None) -> Iterator[tuple[str, str, str]]:
+    rest = subcode or ""
     while rest:
-        row = rows.get((family.value, code, rest))
-        if row is not None:
-            return row
+        yield (family.value, code, rest)
         rest = rest.rpartition("/")[0]
-    return rows.get((family.value, code, ""))
+    yield (family.value, code, "")
+
+
+@cache
+def verdicts() -> dict[tuple[str, str, str], Verdict]:
+    """By (family, code, subcode). Read once."""
+    with _FILE.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file)
+        columns = next(rows)
+        family, code, subcode, graveness = (columns.index(name) for name in ("family", "code", "subcode", "verdict"))
+        return {(Family(row[family]).value, row[code], row[subcode]): Verdict(row[graveness]) for row in rows}

@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Verdict
-from nodeheal.domain.catalog import BUDGET_GROUPS, CatalogRow, Rows, catalog, find, generation_of, parse_catalog
+from nodeheal.domain.catalog import (
+    BUDGET_GROUPS,
+    CatalogRow,
+    Rows,
+    catalog,
+    find,
+    generation_of,
+    parse_catalog,
+    verdict,
+)
 from nodeheal.domain.knobs import HEIGHT
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -333,3 +342,12 @@ def test_a_product_of_the_same_generation_shares_its_codes() -> None:
         False,
         True,
     ]
+
+
+def test_the_verdict_alone_is_the_verdict_of_the_row_that_is_found() -> None:
+    keys = [(row.family, row.code, row.subcode) for row in catalog().values()]
+    strange = [(family, code, f"{subcode}/nobody/knows") for family, code, subcode in keys]
+
+    for key in [*keys, *strange, (Family.xid, "79", None), (Family.xid, "none", None), (Family.host, "79", "x")]:
+        row = find(*key)
+        assert verdict(*key) == (row.verdict if row else None), key

@@ -3,46 +3,17 @@
 The kernel log is no check of this kind: it is a stream of what happened, these ask how things are.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from nodeheal.agent.checks.look import Look, Problem, State, Terms
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Verdict
 
-# What a check remembers of its last look: JSON, kept through restarts of the agent, forgotten at a reboot.
-State = Mapping[str, object]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something that is wrong now. How grave it is, the catalog says. Seen again at the next look it is the same."""
-
-    finding: Finding
-    evidence: str = ""
-    count: int = 1
-
-
-@dataclass(frozen=True)
-class Look:
-    """What one look has found.
-
-    `unclear`: why the check could not tell, in words; then nothing is taken back that was found before. `happened`: not
-    a state but an event, such as an XID that the driver hands out: reported each time.
-
-    `gauges`: what was measured, by names such as `memory_used_percent` and `gpu_temperature_celsius:1`. The first word
-    says what it is of, the last ones say the unit, one of percent, bytes, bytes_per_second, celsius, watts; where there
-    are several of the kind, a colon and which of them follow. What could not be measured is left out.
-    """
-
-    problems: tuple[Problem, ...] = ()
-    unclear: str = ""
-    state: State = field(default_factory=dict)
-    gauges: Mapping[str, float] = field(default_factory=dict)
-    happened: tuple[Problem, ...] = ()
-    summary: str = ""  # what a person reads where nothing is wrong: "8 GPUs"
+__all__ = ["Check", "Look", "Place", "Problem", "State", "always"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +47,20 @@ class Check:
     confirm: int = 1  # so many looks in a row must agree before a problem is reported, or is over
     settle_seconds: float = 0.0  # so long after the boot nothing is reported: it is still coming up
     stream: Callable[[Place, State], Iterator[Look]] | None = None
+
+    @property
+    def terms(self) -> Terms:
+        """What the agent must know of it."""
+        return Terms(
+            self.name,
+            self.interval_seconds,
+            self.deadline_seconds,
+            self.floor,
+            self.hang,
+            self.confirm,
+            self.settle_seconds,
+            goes_on=self.stream is not None,
+        )
 
 
 def always(_: Place) -> str:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nodeheal.contract.evidence.kernel_line import is_boot_banner
 
@@ -15,13 +16,18 @@ MARK_BYTES = 128  # what stands before the cursor, to recognise the file when it
 RETIRED_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class RawLine:
-    """One complete line. `is_history`: it was written before the boot that now runs."""
+class RawLine(NamedTuple):
+    """One complete line, and where it begins. `is_history`: it was written before the boot that now runs."""
 
     content: bytes
-    position: str
+    file: int
+    offset: int
     is_history: bool
+
+    @property
+    def position(self) -> str:
+        """Where it stands, for as long as there is its file."""
+        return f"{self.file}:{self.offset}"
 
 
 @dataclass
@@ -58,7 +64,7 @@ class _OpenFile:
             # The end of a line that was skipped is not a line: a header in there is somebody's forgery.
             self.offset += len(complete.pop(0)) + 1
             self.is_overlong = False
-        lines = [self._hand_out(content, len(content) + 1) for content in complete]
+        lines = self._handed_out(complete)
         self.partial = rest
         if len(rest) > LINE_BYTES:
             self.offset, self.partial, self.is_overlong = self.offset + len(rest), b"", True
@@ -67,12 +73,20 @@ class _OpenFile:
     def read_last(self) -> list[RawLine]:
         """What stands at the very end without a newline: nobody will finish it in a file that was rotated away."""
         content, self.partial = self.partial, b""
-        return [self._hand_out(content, len(content))] if content else []
+        if not content:
+            return []
+        line = RawLine(content, self.identity[1], self.offset, self.offset < self.history_until)
+        self.offset += len(content)
+        return [line]
 
-    def _hand_out(self, content: bytes, length: int) -> RawLine:
-        line = RawLine(content, f"{self.identity[1]}:{self.offset}", self.offset < self.history_until)
-        self.offset += length
-        return line
+    def _handed_out(self, complete: list[bytes]) -> list[RawLine]:
+        """In a storm every step here is taken for every line."""
+        lines, number, offset, history_until = [], self.identity[1], self.offset, self.history_until
+        for content in complete:
+            lines.append(RawLine(content, number, offset, offset < history_until))
+            offset += len(content) + 1
+        self.offset = offset
+        return lines
 
     def mark(self) -> str:
         """A fingerprint of what stands just before the cursor."""

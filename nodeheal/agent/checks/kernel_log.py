@@ -1,23 +1,26 @@
 """The kernel-log check: accelerator faults as the driver writes them, from the device, a log file or the journal."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from nodeheal.agent.checks.file_tail import FileTail
+from nodeheal.agent.checks.file_tail import FileTail, RawLine
 from nodeheal.agent.checks.kmsg import KmsgReader
 from nodeheal.agent.checks.repeats import Repeats, Sighting, load
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent, Identity, Speaker, clip
 from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.kernel_header import timeless
 from nodeheal.contract.evidence.kernel_line import finding_in_record, parse_kmsg_record, parse_syslog_line
 from nodeheal.contract.names import DRILL_MARK
 
 SOURCE = "kernel_log"
 _FOLDED = "kernel_log.folded"
 STORM_LINES = 16
+KNOWN_BYTES = 2048  # a kernel record is no longer, and the longest header is short
 KNOWN_WORDS = 512  # different ones that are recognised without being parsed again
 
 
@@ -41,6 +44,16 @@ class _Log(Protocol):
         """Let go."""
 
 
+@dataclass(slots=True)
+class _Seen:
+    """Lines of one turn that say the same."""
+
+    finding: Finding
+    first: RawLine
+    last: RawLine
+    again: int = 0
+
+
 class _FileLog:
     descriptor: int | None = None
     lines = 0
@@ -53,20 +66,45 @@ class _FileLog:
         self._boot_id = boot_id
         self._takes_drills = takes_drills
         self._tail = FileTail(Path(path), boot_id, cursor)
+        self._known: dict[_Words, Finding | None] = {}
         self.cursor, self.close = self._tail.cursor, self._tail.close
 
     def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
+        """The first of those that read the same but for their times, and the rest as one: see `_KmsgLog`."""
         self.lines = 0
         if not self._tail.has_news():
             return
+        told: dict[tuple[_Words, bool], _Seen] = {}
+        known, lines = self._known, 0
         for line in self._tail.read(now):
-            self.lines += 1
-            finding = parse_syslog_line(line.content)
-            is_refused = DRILL_MARK.encode() in line.content and not self._takes_drills
-            if finding is not None and not is_refused:
-                boot_id = self._tail.history_boot_id if line.is_history else self._boot_id
-                text = clip(line.content.decode("utf-8", "replace"))
-                yield Sighting(finding, boot_id, line.position, text, seen_at)
+            lines += 1
+            words = timeless(line.content)
+            finding = known[words] if words in known else self._learn(words, line.content)
+            if finding is not None:
+                key = (words, line.is_history)
+                seen = told.get(key)
+                if seen is None:
+                    told[key] = _Seen(finding, line, line)
+                else:
+                    seen.last, seen.again = line, seen.again + 1
+        self.lines = lines
+        for seen in told.values():
+            yield self._sighting(seen.finding, seen.first, seen_at)
+            if seen.again:
+                yield self._sighting(seen.finding, seen.last, seen_at, seen.again)
+
+    def _sighting(self, finding: Finding, line: RawLine, seen_at: datetime, count: int = 1) -> Sighting:
+        boot_id = self._tail.history_boot_id if line.is_history else self._boot_id
+        return Sighting(finding, boot_id, line.position, clip(line.content.decode("utf-8", "replace")), seen_at, count)
+
+    def _learn(self, words: _Words, line: bytes) -> Finding | None:
+        if len(self._known) >= KNOWN_WORDS:
+            self._known.clear()
+        is_refused = DRILL_MARK.encode() in line and not self._takes_drills
+        finding = None if is_refused else parse_syslog_line(line)
+        if words[0] and len(line) <= KNOWN_BYTES:  # what a program logs hardly ever comes again in the same words
+            self._known[words] = finding
+        return finding
 
 
 class _KmsgLog:
@@ -155,8 +193,8 @@ class KernelLogCheck:
 
     @property
     def is_in_storm(self) -> bool:
-        """Whether lines come so fast that it is cheaper to let some gather."""
-        return any(log.lines >= STORM_LINES for log in self._logs)
+        """Whether the device has lines so fast that it is cheaper to let some gather. A file is only polled anyway."""
+        return any(log.lines >= STORM_LINES and log.descriptor is not None for log in self._logs)
 
     @property
     def must_be_polled(self) -> bool:

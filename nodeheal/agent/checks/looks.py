@@ -1,6 +1,7 @@
 """The prober's life: it begins looks, hears what they say, and ends those that hang. See `prober`."""
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -10,12 +11,13 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodeheal.agent.checks.answer import Answer, answer_of, dumped
+from nodeheal.agent.checks.answer import READ_BYTES, Answer, Lines, answer_of, dumped, introduced
 from nodeheal.agent.checks.check import Check, Look, Place, State
+from nodeheal.agent.config import ConfigError
 
 EXIT_TOLD = 3  # the look has said itself why there is none
 KILL_GRACE_SECONDS = 1.0
@@ -23,25 +25,14 @@ TICK_SECONDS = 0.25  # how late a deadline may be noticed while a look is under 
 END_TICK_SECONDS = 0.01  # one that has closed its pipe is about to end
 STREAM_PAUSE_SECONDS = 0.1  # after each look of a stream: one that never pauses must not burn a core
 ANSWER_BYTES = 256 * 1024
-READ_BYTES = 64 * 1024
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Lines:
-    """Whole lines out of pieces."""
-
-    rest: bytes = b""
-
-    def of(self, data: bytes) -> list[bytes]:
-        """Those that are whole now."""
-        *whole, self.rest = (self.rest + data).split(b"\n")
-        return whole
-
-
-@dataclass
 class _Child:
+    """A look that is under way."""
+
     check: Check
     pid: int
     pipe: int
@@ -53,11 +44,16 @@ class _Child:
     heard: bool = False
 
 
-def live(agent: socket.socket, checks: Sequence[Check], place: Place) -> None:
+Begin = Callable[[], tuple[Sequence[Check], Place]]
+
+
+def live(agent: socket.socket, begin: Begin) -> None:
     """The prober's life; never returns."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the whole service: the agent says when it is over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
+        checks, place = _begun(agent, begin)
+        gc.freeze()  # what is never touched again stays shared with the looks
         work = _Work(agent, {check.name: check for check in checks}, place)
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the agent is gone
@@ -68,6 +64,17 @@ def live(agent: socket.socket, checks: Sequence[Check], place: Place) -> None:
         logger.exception("the prober is broken")
     finally:
         os._exit(0)
+
+
+def _begun(agent: socket.socket, begin: Begin) -> tuple[Sequence[Check], Place]:
+    """What is looked at, and where; the agent is told. One that cannot follow its configuration says why, and ends."""
+    try:
+        checks, place = begin()
+    except ConfigError as error:
+        agent.sendall(introduced([], refused=str(error)) + b"\n")
+        os._exit(0)
+    agent.sendall(introduced([check.terms for check in checks]) + b"\n")
+    return checks, place
 
 
 class _Work:

@@ -1,7 +1,7 @@
 """Runs looks in processes of their own, with a deadline each: what the hardware does to one hangs only that one.
 
-The prober is a process too. It is forked before the agent has threads and has loaded what it needs to speak with AWS:
-so it is small, shares its memory with the agent, and may fork safely, once for each look. It ends with the agent.
+The prober is a process too. It is forked before the agent has threads, so it may fork safely, once for each look; and
+before either has loaded what only it needs: the checks' code is in no other process. It ends with the agent.
 """
 
 import contextlib
@@ -11,13 +11,18 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from nodeheal.agent.checks.answer import Answer, answer_of
-from nodeheal.agent.checks.check import Check, Place, State
-from nodeheal.agent.checks.looks import READ_BYTES, Lines, live
+from nodeheal.agent.checks.answer import READ_BYTES, Answer, Lines, answer_of, terms_of
+from nodeheal.agent.checks.look import State, Terms
+
+if TYPE_CHECKING:
+    from nodeheal.agent.checks.check import Check, Place
 
 READS_A_TURN = 16  # the agent has other things to do than to listen to one who never stops
+BEGIN_SECONDS = 60.0  # to load the checks' code, on a disk that everybody reads from who comes up
 CLOSE_SECONDS = 2.0  # for the prober to end its looks and itself
 CLOSE_POLL_SECONDS = 0.01
 
@@ -25,20 +30,36 @@ CLOSE_POLL_SECONDS = 0.01
 class Prober:
     """The agent's end. `descriptor` becomes readable when there are answers."""
 
-    def __init__(self, checks: Sequence[Check], place: Place) -> None:
-        """Fork it. To be called before any thread is started."""
+    def __init__(self, begin: "Callable[[], tuple[Sequence[Check], Place]]") -> None:
+        """Fork it; there, `begin` says what is looked at. To be called before any thread is started."""
         ours, theirs = socket.socketpair()
         gc.freeze()  # what is never touched again stays shared
-        self.checks = tuple(checks)
         self._pid = os.fork()
         if self._pid == 0:
             ours.close()
-            live(theirs, checks, place)
+            from nodeheal.agent.checks.looks import live
+
+            live(theirs, begin)
         theirs.close()
         self._socket = ours
-        self._socket.setblocking(False)
+        self._socket.settimeout(BEGIN_SECONDS)
         self._unsent = b""
         self._lines = Lines()
+
+    @cached_property
+    def terms(self) -> tuple[Terms, ...]:
+        """Of everything that is looked at; to be read before anything is asked. It is waited for.
+
+        Raises ConfigError where the configuration cannot be followed, OSError where the prober does not begin.
+        """
+        lines: list[bytes] = []
+        while not lines:
+            data = self._socket.recv(READ_BYTES)
+            if not data:
+                raise ConnectionError("the prober has ended at its start")
+            lines = self._lines.of(data)
+        self._socket.setblocking(False)
+        return terms_of(lines[0])
 
     @property
     def descriptor(self) -> int:

@@ -39,6 +39,8 @@ def _key(found: Finding, boot_id: str) -> Key:
 
 @dataclass
 class _Window:
+    """The minute after a sighting that was told."""
+
     ends_at: float
     last: Sighting | None = None  # carries the count of all that were folded
 

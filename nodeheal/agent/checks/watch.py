@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from nodeheal.agent.checks.answer import Answer, finding_of
-from nodeheal.agent.checks.check import Check, Look, Problem, State
+from nodeheal.agent.checks.look import Look, Problem, State, Terms
 from nodeheal.agent.event import verdict_of
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.tool_report import GRAVITY
@@ -39,7 +39,7 @@ class News:
 class _Course:
     """How one check is going."""
 
-    check: Check
+    check: Terms
     due_at: float
     state: State = field(default_factory=dict)
     active: dict[Key, tuple[Finding, float]] = field(default_factory=dict)  # told of, and since when
@@ -53,7 +53,7 @@ class _Course:
 class Watch:
     """All checks of a node. What it tells and `dump()` belong into one transaction, as with the kernel log."""
 
-    def __init__(self, checks: Sequence[Check], boot_id: str, saved: State, uptime_seconds: float, now: float) -> None:
+    def __init__(self, checks: Sequence[Terms], boot_id: str, saved: State, uptime_seconds: float, now: float) -> None:
         """`saved`: the dump of the last run; that of another boot is forgotten. `now`: monotonic."""
         known = _known(saved, boot_id)
         self._boot_id = boot_id
@@ -87,9 +87,9 @@ class Watch:
         if answer.absent:  # a driver may be loaded later
             course.is_asked, course.due_at, course.gauges = False, now + ABSENT_SECONDS, {}
             return []
-        is_going_on = check.stream is not None and answer.look is not None
+        is_going_on = check.goes_on and answer.look is not None
         if not is_going_on:
-            patience = STREAM_PATIENCE_SECONDS if check.stream else check.interval_seconds
+            patience = STREAM_PATIENCE_SECONDS if check.goes_on else check.interval_seconds
             course.is_asked, course.due_at = False, now + patience
         look = answer.look or _look_of(answer, check)
         self._complain(course, look.unclear)
@@ -129,7 +129,7 @@ def _known(saved: State, boot_id: str) -> Mapping[str, object]:
     return courses if isinstance(courses, dict) else {}
 
 
-def _begun(check: Check, known: Any, uptime_seconds: float, now: float) -> _Course:
+def _begun(check: Terms, known: Any, uptime_seconds: float, now: float) -> _Course:
     # A clock that jumps while the node comes up must not put off its looks for longer than a boot takes.
     unsettled = max(0.0, check.settle_seconds - max(0.0, uptime_seconds))
     first = unsettled + random.uniform(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
@@ -137,7 +137,7 @@ def _begun(check: Check, known: Any, uptime_seconds: float, now: float) -> _Cour
     return _Course(check, now + first, state, {key_of(finding): (finding, since) for finding, since in told})
 
 
-def _remembered(check: Check, known: Any) -> tuple[State, list[tuple[Finding, float]]]:
+def _remembered(check: Terms, known: Any) -> tuple[State, list[tuple[Finding, float]]]:
     """The state and what was told; nothing of it where it is not understood: better told twice than never again."""
     try:
         state: State = dict(known["state"])
@@ -147,7 +147,7 @@ def _remembered(check: Check, known: Any) -> tuple[State, list[tuple[Finding, fl
         return {}, []
 
 
-def _look_of(answer: Answer, check: Check) -> Look:
+def _look_of(answer: Answer, check: Terms) -> Look:
     """A look that did not end. Whatever else was wrong is still taken to be."""
     if not answer.hung:
         return Look(unclear=answer.broke)
@@ -155,7 +155,7 @@ def _look_of(answer: Answer, check: Check) -> Look:
     return Look((Problem(check.hang, late),) if check.hang else (), unclear=late)
 
 
-def _counts(problem: Problem, check: Check) -> bool:
+def _counts(problem: Problem, check: Terms) -> bool:
     return GRAVITY.index(verdict_of(problem.finding)) >= GRAVITY.index(check.floor)
 
 

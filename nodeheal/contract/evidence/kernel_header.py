@@ -33,6 +33,7 @@ _ANY_TAG = re.compile(
 _STAMP = re.compile(
     r"\[ {0,12}\+?\d{1,12}\.\d{1,9}(?: < {0,12}\d{1,12}\.\d{1,9}>)?\] ?(?:\[ {0,12}[TC]\d{1,10}\] ?)?", re.ASCII
 )
+_BYTES_STAMP = re.compile(_STAMP.pattern.encode())
 # dmesg -T, -H and --time-format iso
 _READABLE_STAMP = re.compile(
     rf"(?:\[(?:{_WEEKDAY} )?{_MONTH} ?[ \d]\d {_CLOCK}(?: \d{{4}})?(?: < {{0,12}}\d{{1,12}}\.\d{{1,9}}>)?\] ?"
@@ -46,6 +47,25 @@ _DECODED_PRIORITY = re.compile(
     r"(?:emerg|alert|crit|err|warn|notice|info|debug) {0,4}: ",
     re.ASCII,
 )
+
+_HEADER_BYTES = 512
+_TAG = b" kernel:"
+_TO_ZEROS = bytes(ord("0") if byte in b"0123456789" else byte for byte in range(256))
+
+
+def timeless(line: bytes) -> tuple[bytes, bytes]:
+    """What is the same in two lines that say the same at another time: the header, with zeros for its digits, and the
+    message. Of two lines for which it is the same `parse_syslog_line` finds the same: these headers are told from
+    others by where they have digits, not by which. A line with a priority in front is kept as it is.
+    """
+    at = line.find(_TAG, 0, _HEADER_BYTES)
+    if at < 0 or line.startswith(b"<"):
+        return b"", line
+    at += 9 if line.startswith(b" ", at + 8) else 8
+    if line.startswith(b"[", at):
+        stamp = _BYTES_STAMP.match(line, at)
+        at = stamp.end() if stamp else at
+    return line[:at].translate(_TO_ZEROS), line[at:]
 
 
 def kernel_text_of_tagged_line(line: str) -> str | None:

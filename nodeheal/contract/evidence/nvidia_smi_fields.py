@@ -32,6 +32,8 @@ class Doubt:
 
 @dataclass(frozen=True)
 class _Check:
+    """A field, and what its values mean."""
+
     field: re.Pattern[str]
     is_raised: "Callable[[str], bool | None]"  # None: the value is not understood
     verdict: Verdict

@@ -28,7 +28,9 @@ def no_tools(*_: object) -> Output:
 def probe(place: Place, seconds: float) -> None:
     """Print the prober's answers until it has nothing more to say of a look that hangs."""
     gpu_state.READ_SECONDS = seconds / 4
-    prober = Prober([replace(gpu_state.CHECK, deadline_seconds=seconds, why_not=always)], place)
+    check = replace(gpu_state.CHECK, deadline_seconds=seconds, why_not=always)
+    prober = Prober(lambda: ([check], place))
+    assert [one.name for one in prober.terms] == [check.name]
     prober.ask(gpu_state.CHECK.name, {})
     while select.select([prober.descriptor], [], [], seconds * 4)[0]:
         for answer in prober.answers():

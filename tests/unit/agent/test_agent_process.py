@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from nodeheal.agent.later import SELDOM
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from sandbox.toml import toml
 from tests.unit.agent.fakes import PATIENCE_SECONDS, XID_79, FakeEventBridge, NodeFolder, eventually, kernel_line, xid
 
-RESIDENT_KIB = 45 * 1024
+PRINT_LOADED = "print(*(name for name, module in sys.modules.items() if '__getattr__' not in vars(module)))"
+RESIDENT_KIB = 30 * 1024
 
 
 class AgentProcess:
@@ -205,14 +207,22 @@ def test_the_agent_needs_nothing_but_the_standard_library() -> None:
     assert not loaded & {"pydantic", "pydantic_core", "boto3", "botocore"}
 
 
-def test_the_agent_that_watches_holds_nothing_of_what_orders_need() -> None:
-    loaded = _loaded_with("nodeheal.agent.main")
+def test_the_agent_that_watches_holds_nothing_of_what_orders_and_checks_need() -> None:
+    loaded = _loaded_with("nodeheal.agent.main", "nodeheal.agent.watching", "nodeheal.agent.loop")
+    loaded |= _loaded_with("nodeheal.agent.connect", "nodeheal.agent.compose")
 
-    assert not loaded & {"nodeheal.agent.orders", "nodeheal.agent.evidence", "tarfile"}
+    assert "nodeheal.agent.sender" in loaded
+    assert not loaded & {"nodeheal.agent.orders", "nodeheal.agent.evidence", "tarfile", "nodeheal.agent.checks.check"}
+    assert not loaded & {"argparse", "tempfile", "http.client", "email.message", "subprocess", *SELDOM}
 
 
-def test_a_wrong_configuration_is_named(node: NodeFolder) -> None:
-    node.config_file.write_text("node = 1")
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [("node = 1", "agent.toml: unknown key 'node'"), ("checks = ['dusk']", "there is no check 'dusk'; there are ")],
+)
+def test_a_wrong_configuration_is_named(node: NodeFolder, wrong: str, words: str) -> None:
+    told = {key: value for key, value in node.config().items() if key != "checks"}
+    node.config_file.write_text(f"{wrong}\n{toml(told)}")
 
     ended = subprocess.run(
         [sys.executable, "-m", "nodeheal.agent.main", "watch"],
@@ -224,7 +234,7 @@ def test_a_wrong_configuration_is_named(node: NodeFolder) -> None:
     )
 
     assert ended.returncode == 78
-    assert "agent.toml: unknown key 'node'" in ended.stderr
+    assert words in ended.stderr
 
 
 def _spooled(node: NodeFolder) -> list[str]:
@@ -234,9 +244,10 @@ def _spooled(node: NodeFolder) -> list[str]:
 
 
 def _loaded_with(*modules: str) -> set[str]:
-    """Every module that these bring along."""
+    """Every module that these bring along, without those that were put off."""
+    put_off = "from nodeheal.agent.later import load_when_used; load_when_used()"
     loaded = subprocess.run(
-        [sys.executable, "-c", f"import sys, {', '.join(modules)}; print(*sys.modules)"],
+        [sys.executable, "-c", f"{put_off}\nimport sys, {', '.join(modules)}\n{PRINT_LOADED}"],
         env={"PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,

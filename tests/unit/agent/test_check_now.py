@@ -12,7 +12,8 @@ from nodeheal.agent.checks.answer import Answer
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, always
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
-from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_USAGE, main
+from nodeheal.agent.commands import EXIT_USAGE
+from nodeheal.agent.main import EXIT_CANNOT_START, main
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
 from sandbox.toml import toml
@@ -77,7 +78,7 @@ def test_a_program_reads_one_object_a_line(capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_a_look_without_an_end_is_never_fine(answer: Answer, hang: Finding | None, verdict: Verdict, said: str) -> None:
-    row = row_of(answer, check("one", Look(), hang=hang))
+    row = row_of(answer, check("one", Look(), hang=hang).terms)
 
     assert (row.verdict, row.said) == (verdict, (said,))
 

@@ -1,5 +1,8 @@
 """The agent's loop: what the checks find becomes events, one each, whatever they have in common."""
 
+import json
+import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,7 +12,7 @@ from nodeheal.agent.checks.answer import Answer, answer_of, dumped
 from nodeheal.agent.checks.check import Check, Look, Problem, State, always
 from nodeheal.agent.checks.watch import ANSWER_GRACE_SECONDS, FIRST_LOOKS_WITHIN_SECONDS, LOOKS_TO_BE_OVER
 from nodeheal.agent.config import load
-from nodeheal.agent.loop import Agent
+from nodeheal.agent.loop import FILE_POLL_SECONDS, KEEP_SECONDS, Agent
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.evidence.finding import Finding
@@ -25,8 +28,9 @@ class FakeProber:
     """Answers every question with what the test has put there."""
 
     def __init__(self) -> None:
-        self.checks = (CHECK,)
+        self.terms = (CHECK.terms,)
         self.descriptor = -1
+        self.is_closed = False
         self.looks: Look | None = Look()
         self._asked = 0
 
@@ -39,7 +43,21 @@ class FakeProber:
             yield from [answer_of(dumped(Answer("gpus", self.looks)))] * asked
 
     def close(self) -> None:
-        """Nothing to let go."""
+        self.is_closed = True
+
+
+class QuietSender:
+    """Notes what was on disk when it was started, and sends nothing."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self.begun_with: dict[str, object] = {}
+
+    def start(self) -> None:
+        self.begun_with = self._spool.state()
+
+    def stop(self, _patience_seconds: float) -> None:
+        """Nothing is under way."""
 
 
 class Run:
@@ -118,3 +136,66 @@ def test_a_prober_that_falls_silent_ends_the_agent(run: Run) -> None:
 
     with pytest.raises(EOFError, match="does not answer"):
         run.agent.step()
+
+
+def test_the_loop_waits_for_news_no_longer_than_until_a_check_is_due(run: Run) -> None:
+    course = run.agent._watch._courses["gpus"]
+    course.due_at = run.time.seconds + FILE_POLL_SECONDS / 2
+    before = run.agent._patience_seconds()
+
+    course.due_at = run.time.seconds + 1000.0
+
+    assert (before, run.agent._patience_seconds()) == (FILE_POLL_SECONDS / 2, FILE_POLL_SECONDS)
+
+
+def test_an_agent_that_stops_has_kept_where_it_began_and_where_it_ends_and_lets_go(run: Run) -> None:
+    sender = run.agent._sender = QuietSender(run.spool)  # type: ignore[assignment]
+    run.prober.descriptor, writer = os.pipe()
+    stop = threading.Event()
+    stop.set()
+    run.agent._watch._courses["gpus"].state = {"seen": 1}
+
+    run.agent.run(stop)
+
+    assert sender.begun_with == run.spool.state()
+    assert '"seen": 1' in json.dumps(sender.begun_with)
+    assert run.prober.is_closed
+    assert run.agent._kernel_log._logs[0].cursor()["files"] == []
+    for descriptor in (run.prober.descriptor, writer):
+        os.close(descriptor)
+
+
+def test_what_was_learnt_last_is_kept_at_the_stop(run: Run) -> None:
+    run.agent._sender = QuietSender(run.spool)  # type: ignore[assignment]
+    run.prober.descriptor, writer = os.pipe()
+    stop = threading.Event()
+    run.agent.step = lambda: learns()  # type: ignore[method-assign]
+
+    def learns() -> bool:
+        run.agent._watch._courses["gpus"].state = {"seen": 2}
+        stop.set()
+        return True
+
+    run.agent.run(stop)
+
+    assert '"seen": 2' in json.dumps(run.spool.state())
+    for descriptor in (run.prober.descriptor, writer):
+        os.close(descriptor)
+
+
+def test_what_checks_remember_is_kept_now_and_then_also_where_nothing_is_found(run: Run) -> None:
+    run.looks(Look(state={"seen": 3}))
+
+    run.time.seconds += KEEP_SECONDS
+    run.agent.step()
+
+    assert '"seen": 3' in json.dumps(run.spool.state())
+
+
+def test_what_is_found_wakes_the_sender(run: Run) -> None:
+    run.looks(Look())
+    run.agent._sender._news.clear()
+
+    run.looks(Look(tuple(REMAP)))
+
+    assert run.agent._sender._news.is_set()

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import UserDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +18,13 @@ import pytest
 from nodeheal.agent.checks import prober as prober_module
 from nodeheal.agent.checks.answer import Answer, dumped
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
+from nodeheal.agent.checks.look import Terms
 from nodeheal.agent.checks.looks import STREAM_PAUSE_SECONDS
 from nodeheal.agent.checks.prober import READS_A_TURN, Prober
 from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.config import ConfigError
 from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.vocabulary import Family
+from nodeheal.contract.vocabulary import Family, Verdict
 from tests.unit.agent.fakes import CONFIG, PATIENCE_SECONDS, eventually
 
 FULL = Finding(Family.host, "disk_full", "/", "no room", subcode=None, pid=7)
@@ -31,6 +34,12 @@ FINE = Look(summary="fine")
 def a_check(look: Callable[[Place, State], Look], name: str = "one", **changes: object) -> Check:
     check = Check(name, "a test", interval_seconds=60.0, deadline_seconds=5.0, why_not=always, look=look)
     return replace(check, **changes)  # type: ignore[arg-type]
+
+
+def prober_that_looks(checks: Sequence[Check]) -> Prober:
+    prober = Prober(lambda: (checks, Place(CONFIG, run_tool)))
+    assert prober.terms == tuple(check.terms for check in checks)
+    return prober
 
 
 def sleeps(*_: object) -> Look:
@@ -46,7 +55,7 @@ def prober_of() -> Iterator[Callable[..., Prober]]:
     begun: list[Prober] = []
 
     def begin(*checks: Check) -> Prober:
-        begun.append(Prober(checks, Place(CONFIG, run_tool)))
+        begun.append(prober_that_looks(checks))
         return begun[-1]
 
     yield begin
@@ -68,7 +77,7 @@ def wait_for(prober: Prober, count: int = 1) -> list[Answer]:
 def test_a_look_is_told_as_it_was_made(prober_of: Callable[..., Prober]) -> None:
     found = Look(
         (Problem(FULL, "df says so", 3),),
-        state={"before": [1, "two"]},
+        state=UserDict({"before": [1, "two"]}),
         gauges={"used_percent": 99.5},
         happened=(Problem(FULL),),
         unclear="half of it",
@@ -194,7 +203,7 @@ def test_the_prober_ends_with_the_agent_and_so_do_its_looks(tmp_path: Path) -> N
         (tmp_path / str(os.getpid())).touch()
         return sleeps()
 
-    prober = Prober([a_check(marks, deadline_seconds=60.0)], Place(CONFIG, run_tool))
+    prober = prober_that_looks([a_check(marks, deadline_seconds=60.0)])
     prober.ask("one", {})
     eventually(lambda: list(tmp_path.iterdir()))
     look = int(next(tmp_path.iterdir()).name)
@@ -348,7 +357,7 @@ def test_looks_end_with_an_agent_that_was_killed_while_one_answers(tmp_path: Pat
         time.sleep(0.5)
         return FINE
 
-    prober = Prober([a_check(marks, deadline_seconds=60.0), a_check(slowly, "two")], Place(CONFIG, run_tool))
+    prober = prober_that_looks([a_check(marks, deadline_seconds=60.0), a_check(slowly, "two")])
     prober.ask("one", {})
     prober.ask("two", {})
     eventually(lambda: list(tmp_path.iterdir()))
@@ -364,7 +373,7 @@ def test_looks_end_with_an_agent_that_was_killed_while_one_answers(tmp_path: Pat
 
 def test_a_prober_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prober_module, "CLOSE_SECONDS", 0.1)
-    prober = Prober([a_check(fine)], Place(CONFIG, run_tool))
+    prober = prober_that_looks([a_check(fine)])
     os.kill(prober._pid, signal.SIGSTOP)
 
     prober.close()
@@ -386,3 +395,42 @@ def test_hundreds_of_looks_leave_no_process_and_no_descriptor_behind(prober_of: 
         return seen.num_fds()
 
     assert after(5) == after(100)
+
+
+def test_a_configuration_that_cannot_be_followed_is_refused_in_the_probers_words() -> None:
+    def refuses() -> tuple[list[Check], Place]:
+        raise ConfigError("there is no check 'dusk'")
+
+    prober = Prober(refuses)
+
+    with pytest.raises(ConfigError, match="no check 'dusk'"):
+        assert prober.terms
+    prober.close()
+
+
+def test_a_prober_that_does_not_begin_is_noticed() -> None:
+    prober = Prober(lambda: ([], 1 / 0))  # type: ignore[arg-type,return-value]
+
+    with pytest.raises(OSError, match="ended at its start"):
+        assert prober.terms
+    prober.close()
+
+
+def test_one_that_begins_too_slowly_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prober_module, "BEGIN_SECONDS", 0.1)
+    monkeypatch.setattr(prober_module, "CLOSE_SECONDS", 0.1)
+    prober = Prober(lambda: time.sleep(5))  # type: ignore[arg-type,return-value]
+
+    with pytest.raises(TimeoutError):
+        assert prober.terms
+    prober.close()
+
+
+def test_what_the_agent_knows_of_a_check_is_what_the_check_says(prober_of: Callable[..., Prober]) -> None:
+    hang = Finding(Family.nvml, "NVML_HANG", None, "it hangs")
+    whole = a_check(fine, floor=Verdict.FAILED, hang=hang, confirm=3, settle_seconds=120.0, stream=lambda *_: iter(()))
+
+    [terms] = prober_of(whole).terms
+
+    assert terms.floor is Verdict.FAILED
+    assert terms == Terms("one", 60.0, 5.0, Verdict.FAILED, hang, 3, 120.0, goes_on=True)

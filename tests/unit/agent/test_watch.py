@@ -7,7 +7,14 @@ import pytest
 
 from nodeheal.agent.checks.answer import Answer
 from nodeheal.agent.checks.check import Check, Look, Problem, State, always
-from nodeheal.agent.checks.watch import ABSENT_SECONDS, ANSWER_GRACE_SECONDS, FIRST_LOOKS_WITHIN_SECONDS, News, Watch
+from nodeheal.agent.checks.watch import (
+    ABSENT_SECONDS,
+    ANSWER_GRACE_SECONDS,
+    FIRST_LOOKS_WITHIN_SECONDS,
+    STREAM_PATIENCE_SECONDS,
+    News,
+    Watch,
+)
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
 
@@ -25,7 +32,7 @@ class Node:
         self, boot_id: str = "boot-1", saved: State | None = None, uptime: float = 1e6, **changes: object
     ) -> None:
         self.check = replace(CHECK, **changes)  # type: ignore[arg-type]
-        self.watch = Watch([self.check], boot_id, saved or {}, uptime, now=0.0)
+        self.watch = Watch([self.check.terms], boot_id, saved or {}, uptime, now=0.0)
         self.now = 0.0
         self.asked: list[State] = []
 
@@ -278,3 +285,71 @@ def test_a_look_that_cannot_tell_does_not_begin_the_confirmation_anew() -> None:
     news = [len(node.looks(look)) for look in (Look((FULL,)), Look(unclear="no answer"), Look((FULL,)))]
 
     assert news == [0, 0, 1]
+
+
+def test_what_is_not_due_is_not_asked_and_what_is_overdue_is_due_now() -> None:
+    node = Node()
+    node.now = -1.0
+
+    node.ask()
+
+    assert node.asked == []
+    assert node.watch.due_in(1e6) == 0.0
+
+
+def test_a_check_that_is_asked_is_not_due_whatever_the_time() -> None:
+    node = Node()
+    node.now = FIRST_LOOKS_WITHIN_SECONDS
+
+    node.ask()
+
+    assert node.watch.due_in(1e6) > 0.0
+
+
+def test_a_stream_is_heard_as_often_as_it_answers() -> None:
+    node = Node(stream=lambda *_: iter(()))
+    node.looks(FINE)
+
+    node.watch.take(Answer("disk", FINE), 1e6, 0.0)
+
+    assert not node.watch.is_unanswered(1e6 + 1)
+
+
+def test_a_stream_that_has_ended_is_not_begun_again_at_once() -> None:
+    node = Node(stream=lambda *_: iter(()), interval_seconds=1.0)
+
+    node.looks(broke="it ended")
+
+    assert node.watch.due_in(node.now) == STREAM_PATIENCE_SECONDS
+
+
+def test_each_time_that_a_check_can_no_longer_tell_it_complains(caplog: pytest.LogCaptureFixture) -> None:
+    node = Node()
+
+    with caplog.at_level(logging.WARNING):
+        for look in (Look(unclear="why"), FINE, FINE, Look(unclear="why")):
+            node.looks(look)
+
+    assert len(caplog.records) == 2
+
+
+def test_first_looks_are_spread_also_on_a_node_that_has_long_been_up() -> None:
+    old, quick = Node(settle_seconds=120.0), Node(interval_seconds=0.01)
+
+    assert old.watch._courses["disk"].due_at > 0.0
+    assert quick.watch.due_in(0.0) <= 0.01
+
+
+def test_what_is_over_must_be_confirmed_anew_when_it_comes_again() -> None:
+    node = Node(confirm=3)
+
+    news = [len(node.looks(look)) for look in [Look((FULL,))] * 3 + [FINE] * 3 + [Look((FULL,))] * 3]
+
+    assert news == [0, 0, 1, 0, 0, 1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("kept", [7, [1], "x"])
+def test_a_memory_of_another_shape_is_none(kept: object) -> None:
+    node = Node(saved={"checks": kept})
+
+    assert len(node.looks(Look((FULL,)))) == 1

@@ -1,0 +1,53 @@
+"""What the agent knows of the checks: when each is asked, and what it answers. Their code is only in the prober."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Verdict
+
+# What a check remembers of its last look: JSON, kept through restarts of the agent, forgotten at a reboot.
+State = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong now. How grave it is, the catalog says. Seen again at the next look it is the same."""
+
+    finding: Finding
+    evidence: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look has found.
+
+    `unclear`: why the check could not tell, in words; then nothing is taken back that was found before. `happened`: not
+    a state but an event, such as an XID that the driver hands out: reported each time.
+
+    `gauges`: what was measured, by names such as `memory_used_percent` and `gpu_temperature_celsius:1`. The first word
+    says what it is of, the last ones say the unit, one of percent, bytes, bytes_per_second, celsius, watts; where there
+    are several of the kind, a colon and which of them follow. What could not be measured is left out.
+    """
+
+    problems: tuple[Problem, ...] = ()
+    unclear: str = ""
+    state: State = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    happened: tuple[Problem, ...] = ()
+    summary: str = ""  # what a person reads where nothing is wrong: "8 GPUs"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """When a check is asked, and how its answers are taken. As `check.Check` has them."""
+
+    name: str
+    interval_seconds: float
+    deadline_seconds: float
+    floor: Verdict
+    hang: Finding | None
+    confirm: int
+    settle_seconds: float
+    goes_on: bool  # it is a stream: asked once, it answers again and again
