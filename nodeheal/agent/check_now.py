@@ -110,9 +110,9 @@ def row_of(answer: Answer, check: Check, seconds: float = 0.0) -> Row:
         return Row(check.name, verdict.value, (late if answer.hung else answer.broke,), seconds)
     look = answer.look
     problems = [*look.problems, *look.happened]
-    verdicts = [verdict_of(problem.finding) for problem in problems] + [Verdict.UNKNOWN] * bool(look.unclear)
+    verdicts = [verdict_of(problem.finding) for problem in problems] + [Verdict.UNKNOWN] * bool(look.why_unclear)
     said = [_words(problem.finding.code, problem.evidence or problem.finding.message) for problem in problems]
-    said += [look.unclear] if look.unclear else []
+    said += list(filter(None, (look.unclear, *look.doubts.values())))
     worst = max(verdicts, key=GRAVITY.index, default=Verdict.OK)
     return Row(check.name, worst.value, tuple(said) or (look.summary,), seconds)
 

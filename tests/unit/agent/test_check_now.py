@@ -36,6 +36,7 @@ def check(name: str, look: Look, **changes: object) -> Check:
         ([Look((FULL,)), Look((SKEW,)), Look()], 2),
         ([Look(unclear="an unknown layout"), Look((SKEW,))], 3),
         ([Look((FULL,), unclear="an unknown layout")], 2),
+        ([Look(doubts={"/fsx": "a stale file handle"})], 3),
         ([], 3),
     ],
 )

@@ -1,5 +1,6 @@
 """The checks of the host: mounts, memory, stuck processes, RAM, EFA and InfiniBand, and whether jobs move."""
 
+import errno
 import os
 import subprocess
 from collections.abc import Sequence
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from nodeheal.agent import probe
 from nodeheal.agent.checks import memory, mounts, processes, progress, ram_ecc, rdma
+from nodeheal.agent.checks.answer import Answer, dumped
 from nodeheal.agent.checks.check import Check, Look, Place, State
+from nodeheal.agent.checks.looks import ANSWER_BYTES
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.diagnostics.bench import Output
@@ -96,7 +99,7 @@ def test_one_that_answers_with_an_error_is_not_fine_and_is_no_hang_either(place:
     look = mounts.CHECK.look(there, {})
 
     assert told(look) == []
-    assert "/fsx: stat: cannot read '/fsx': Stale file handle" in look.unclear
+    assert look.doubts["/fsx"] == "/fsx: stat: cannot read '/fsx': Stale file handle"
 
 
 def test_the_real_tool_answers_for_the_root(place: Place) -> None:
@@ -223,6 +226,20 @@ def test_a_counter_that_cannot_be_read_is_named(place: Place) -> None:
     assert ram_ecc.CHECK.look(place, {}).unclear == "cannot be read: mc0/ce_count"
 
 
+def test_a_counter_that_cannot_be_read_once_keeps_its_number(place: Place) -> None:
+    edac(place, 900, 3)
+    first = ram_ecc.CHECK.look(place, {})
+    edac(place, "", "")
+    blind = ram_ecc.CHECK.look(place, first.state)
+    edac(place, 900 + ram_ecc.CORRECTED_MANY, 4)
+
+    last = ram_ecc.CHECK.look(place, blind.state)
+
+    assert told(blind) == []
+    assert told(last) == [("ram_ecc", "mc0"), ("edac_ue", "mc0")]
+    assert [one.count for one in last.happened] == [ram_ecc.CORRECTED_MANY, 1]
+
+
 # EFA and InfiniBand --------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +280,16 @@ def test_errors_that_grow_are_told_and_old_ones_are_not(
     second = rdma.CHECK.look(place, first.state)
 
     assert (told(first), [code for code, _ in told(second)]) == ([], codes)
+
+
+def test_an_error_counter_that_cannot_be_read_once_keeps_its_number(place: Place) -> None:
+    port(place, rx_drops=5)
+    first = rdma.CHECK.look(place, {})
+    write(place.sys, f"{PORT}/hw_counters/rx_drops", "")
+    blind = rdma.CHECK.look(place, first.state)
+    port(place, rx_drops=5 + rdma.MANY)
+
+    assert [code for code, _ in told(rdma.CHECK.look(place, blind.state))] == ["rx_drops"]
 
 
 def test_an_adapter_without_its_driver_is_found_on_the_bus(place: Place) -> None:
@@ -346,7 +373,63 @@ def test_a_file_that_its_job_has_left_behind_is_forgotten_in_time(job: Job) -> N
 def test_a_file_that_says_no_limit_is_named(job: Job, content: str) -> None:
     job.steps(content)
 
-    assert str(job.file) in job.look_after(0).unclear
+    assert str(job.file) in job.look_after(0).doubts["llama"]
+
+
+def test_a_file_that_is_not_understood_leaves_the_other_jobs_alone(job: Job) -> None:
+    job.steps()
+    job.file.with_name("bert.json").write_text("no limit")
+    job.look_after(5)
+
+    hung = job.look_after(61)
+
+    assert told(hung) == [("training_hang", "llama")]
+    assert (hung.unclear, set(hung.doubts)) == ("", {"bert"})
+
+
+def test_a_file_that_may_not_be_read_is_named_and_one_that_has_just_gone_is_not(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.steps()
+    errors = iter([PermissionError(errno.EACCES, "Permission denied"), FileNotFoundError(errno.ENOENT, "gone")])
+
+    def refuses(*_: object) -> int:
+        raise next(errors)
+
+    monkeypatch.setattr("nodeheal.agent.checks.progress.os.open", refuses)
+
+    assert [job.look_after(0).why_unclear for _ in range(2)] == [f"{job.file}: Permission denied", ""]
+
+
+def test_of_too_many_files_the_newest_are_looked_at_and_the_rest_are_said(job: Job) -> None:
+    for number in range(progress.FILES):
+        newer = job.file.with_name(f"job-{number}.json")
+        newer.write_text('{"limit_seconds": 60}')
+    job.steps()  # the oldest of all, by its time
+
+    look = job.look_after(0)
+
+    assert (len(look.state), "llama.json" in look.state) == (progress.FILES, False)
+    assert look.unclear.startswith("1 files of jobs are not looked at")
+
+
+def test_all_that_can_be_told_of_jobs_fits_into_an_answer(job: Job) -> None:
+    for number in range(progress.FILES):
+        job.file.with_name(f"{number:0250}.json").write_text('{"limit_seconds": 60}')
+    job.look_after(0)
+
+    look = job.look_after(61)
+
+    assert len(look.problems) == progress.FILES
+    assert len(dumped(Answer("progress", look))) < ANSWER_BYTES
+
+
+@pytest.mark.parametrize("known", [7, [], ["x"], [1, 2, 3], [1000.0, "x"], None])
+def test_what_is_remembered_of_a_job_and_not_understood_begins_anew(job: Job, known: object) -> None:
+    job.steps()
+    job.state = {"llama.json": known}
+
+    assert told(job.look_after(0)) == []
 
 
 def test_no_folder_is_no_job(place: Place) -> None:
@@ -405,7 +488,7 @@ def test_a_pipe_among_the_files_of_progress_is_not_waited_for(place: Place, tmp_
 
     look = progress.CHECK.look(replace(place, config=replace(place.config, progress_dir=str(tmp_path))), {})
 
-    assert "job.json must be an object" in look.unclear
+    assert "job.json must be an object" in look.doubts["job"]
 
 
 def test_what_is_remembered_of_stuck_processes_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

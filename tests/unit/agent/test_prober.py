@@ -73,6 +73,7 @@ def test_a_look_is_told_as_it_was_made(prober_of: Callable[..., Prober]) -> None
         happened=(Problem(FULL),),
         unclear="half of it",
         summary="s",
+        doubts={"/fsx": "a stale file handle"},
     )
     prober = prober_of(a_check(lambda *_: found))
 
