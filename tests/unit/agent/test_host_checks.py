@@ -143,10 +143,31 @@ def test_what_is_not_understood_is_not_fine(place: Place, pressure: str, meminfo
 # Processes -----------------------------------------------------------------------------------------------------------
 
 
-def process(place: Place, pid: int, state: str, *, switches: int = 7, started: int = 5, name: str = "python3") -> None:
-    write(place.proc, f"{pid}/stat", f"{pid} ({name}) {state} 1 1 1 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 {started} 9 9\n")
+def process(
+    place: Place,
+    pid: int,
+    state: str,
+    *,
+    switches: int = 7,
+    started: int = 5,
+    name: str = "python3",
+    flags: int = 0x400100,
+    opened: str = "/dev/nvidia0",
+) -> None:
+    write(
+        place.proc, f"{pid}/stat", f"{pid} ({name}) {state} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {started} 9 9\n"
+    )
     counts = f"voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t1\n"
     write(place.proc, f"{pid}/status", f"Name:\t{name}\n{counts}")
+    descriptors = place.proc / str(pid) / "fd"
+    descriptors.mkdir(exist_ok=True)
+    (descriptors / "3").unlink(missing_ok=True)
+    (descriptors / "3").symlink_to(opened)
+
+
+def stuck(place: Place) -> Look:
+    """The second of two looks at a node on which nothing runs meanwhile."""
+    return processes.CHECK.look(place, processes.CHECK.look(place, {}).state)
 
 
 def test_a_process_that_has_waited_from_one_look_to_the_next_is_stuck(place: Place) -> None:
@@ -167,6 +188,73 @@ def test_one_that_has_run_in_between_or_is_another_one_is_not(place: Place, chan
     process(place, 41, **{"state": "D", **change})  # type: ignore[arg-type]
 
     assert told(processes.CHECK.look(place, first.state)) == []
+
+
+@pytest.mark.parametrize(
+    ("opened", "codes"),
+    [
+        ("/dev/nvidia7", ["d_state_processes"]),
+        ("/dev/nvidia-uvm", ["d_state_processes"]),
+        ("/dev/neuron3", ["d_state_processes"]),
+        ("/dev/infiniband/uverbs0", ["d_state_processes"]),
+        ("/dev/null", []),
+        ("/fsx/dev/nvidia0", []),
+        ("socket:[4711]", []),
+    ],
+)
+def test_one_that_waits_keeps_others_from_an_accelerator_only_if_it_has_one_open(
+    place: Place, opened: str, codes: list[str]
+) -> None:
+    process(place, 41, "D", opened=opened)
+
+    look = stuck(place)
+
+    assert ([code for code, _ in told(look)], look.unclear) == (codes, "")
+
+
+@pytest.mark.parametrize("change", [{"flags": 0x208040}, {"state": "I"}, {"state": "S"}])
+def test_threads_of_the_kernel_and_what_may_be_interrupted_wait_by_trade(
+    place: Place, change: dict[str, object]
+) -> None:
+    process(place, 41, **{"state": "D", **change})  # type: ignore[arg-type]
+
+    assert told(stuck(place)) == []
+
+
+@pytest.mark.parametrize(
+    ("users", "codes", "is_unclear"),
+    [(frozenset({41}), ["d_state_processes"], False), (frozenset({42}), [], False), (None, [], True)],
+)
+def test_what_another_users_process_has_open_the_driver_tells_or_nobody(
+    place: Place, monkeypatch: pytest.MonkeyPatch, users: frozenset[int] | None, codes: list[str], is_unclear: bool
+) -> None:
+    process(place, 41, "D")
+    monkeypatch.setattr(processes, "gpu_users", lambda _: users)
+    monkeypatch.setattr("nodeheal.agent.checks.holders.os.scandir", refused)
+
+    look = stuck(place)
+
+    assert ([code for code, _ in told(look)], bool(look.unclear)) == (codes, is_unclear)
+    assert ("python3 (41)" in look.unclear) == is_unclear
+
+
+def refused(*_: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_where_nothing_waits_the_driver_is_not_asked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    process(place, 41, "R")
+    monkeypatch.setattr(processes, "gpu_users", refused)
+
+    assert told(stuck(place)) == []
+
+
+def test_one_that_ends_while_it_is_looked_at_holds_nothing(place: Place) -> None:
+    process(place, 41, "D")
+    (place.proc / "41/fd/3").unlink()
+    (place.proc / "41/fd").rmdir()
+
+    assert (told(stuck(place)), stuck(place).unclear) == ([], "")
 
 
 @pytest.mark.parametrize(("count", "problems"), [(processes.ZOMBIES - 1, 0), (processes.ZOMBIES, 1)])
