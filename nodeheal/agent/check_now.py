@@ -61,7 +61,7 @@ def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
     rows: dict[str, Row] = {}
     printed = iter(checks)
     due = next(printed, None)
-    for row in _rows(checks, place):
+    for row in rows_of(checks, place):
         rows[row.check] = row
         while due is not None and due.name in rows:
             told = rows[due.name]
@@ -72,7 +72,8 @@ def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
     return EXIT_CODES[max(verdicts, key=GRAVITY.index, default=Verdict.UNKNOWN)]
 
 
-def _rows(checks: Sequence[Check], place: Place) -> Iterator[Row]:
+def rows_of(checks: Sequence[Check], place: Place) -> Iterator[Row]:
+    """A row for each, as they answer; all look at once, each in a process of its own and until its deadline."""
     prober = Prober([replace(check, stream=None) for check in checks], place)
     try:
         yield from _answers(prober)
