@@ -9,6 +9,20 @@ from nodeheal.agent.checks.check import Look, Problem
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
+READ_BYTES = 64 * 1024
+
+
+@dataclass
+class Lines:
+    """Whole lines out of pieces."""
+
+    rest: bytes = b""
+
+    def of(self, data: bytes) -> list[bytes]:
+        """Those that are whole now."""
+        *whole, self.rest = (self.rest + data).split(b"\n")
+        return whole
+
 
 @dataclass(frozen=True)
 class Answer:

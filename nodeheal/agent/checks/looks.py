@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodeheal.agent.checks.answer import Answer, answer_of, dumped
+from nodeheal.agent.checks.answer import READ_BYTES, Answer, Lines, answer_of, dumped
 from nodeheal.agent.checks.check import Check, Look, Place, State
+from nodeheal.agent.checks.outbox import Outbox
 
 EXIT_TOLD = 3  # the look has said itself why there is none
 KILL_GRACE_SECONDS = 1.0
@@ -23,21 +24,8 @@ TICK_SECONDS = 0.25  # how late a deadline may be noticed while a look is under 
 END_TICK_SECONDS = 0.01  # one that has closed its pipe is about to end
 STREAM_PAUSE_SECONDS = 0.1  # after each look of a stream: one that never pauses must not burn a core
 ANSWER_BYTES = 256 * 1024
-READ_BYTES = 64 * 1024
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Lines:
-    """Whole lines out of pieces."""
-
-    rest: bytes = b""
-
-    def of(self, data: bytes) -> list[bytes]:
-        """Those that are whole now."""
-        *whole, self.rest = (self.rest + data).split(b"\n")
-        return whole
 
 
 @dataclass
@@ -76,20 +64,34 @@ class _Work:
         self._lines = Lines()
         self._children: dict[int, _Child] = {}  # by pid
         self._pipes: dict[int, _Child] = {}
-        self._poll = select.poll()
-        self._poll.register(agent.fileno(), select.POLLIN)
+        self._outbox = Outbox(agent)
+        self._poll, self._agent_alone = select.poll(), select.poll()
 
     def go_on(self) -> None:
         """Until the agent is gone."""
-        is_there = True
-        while is_there:
-            for descriptor, _ in self._poll.poll(self._patience()):
-                if descriptor in self._pipes:
-                    self._hear(self._pipes[descriptor])
-                else:
-                    is_there = self._take_orders()
-            self._bury_dead(time.monotonic())
-            self._watch_deadlines(time.monotonic())
+        while self._hear_all():
+            pass
+
+    def _hear_all(self) -> bool:
+        """Whoever has something to say; whether the agent is there. While it takes nothing, what the looks say waits in
+        their pipes, and their time stands still. Who has said something by `now` is heard before he is judged.
+        """
+        now, was_full, is_there = time.monotonic(), self._outbox.is_full, True
+        poll = self._agent_alone if was_full else self._poll
+        poll.register(self._agent, select.POLLIN if self._outbox.is_empty else select.POLLIN | select.POLLOUT)
+        for descriptor, event in poll.poll(self._patience()):
+            if descriptor not in self._pipes:
+                self._outbox.send()
+                is_there = event == select.POLLOUT or self._take_orders()
+            elif not self._outbox.is_full:
+                self._hear(self._pipes[descriptor])
+        if was_full or self._outbox.is_full:
+            for child in self._children.values():
+                child.ends_at += time.monotonic() - now
+        else:
+            self._bury_dead(now)
+            self._watch_deadlines(now)
+        return is_there
 
     def _patience(self) -> float | None:
         """Milliseconds until something must be looked after."""
@@ -141,7 +143,7 @@ class _Work:
                 self._give_up(child, "the look has said what is no answer")
                 continue
             child.heard = True
-            self._agent.sendall(line + b"\n")
+            self._outbox.put(line)
         if len(child.lines.rest) > ANSWER_BYTES and not child.told_to_end:
             self._give_up(child, f"the look has said more than {ANSWER_BYTES} bytes at once")
 
@@ -193,7 +195,7 @@ class _Work:
             _signal(child, signal.SIGKILL)
 
     def _tell(self, answer: Answer) -> None:
-        self._agent.sendall(dumped(answer) + b"\n")
+        self._outbox.put(dumped(answer))
 
 
 def _signal(child: _Child, number: signal.Signals) -> None:

@@ -13,9 +13,9 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 
-from nodeheal.agent.checks.answer import Answer, answer_of
+from nodeheal.agent.checks.answer import READ_BYTES, Answer, Lines, answer_of
 from nodeheal.agent.checks.check import Check, Place, State
-from nodeheal.agent.checks.looks import READ_BYTES, Lines, live
+from nodeheal.agent.checks.looks import live
 
 READS_A_TURN = 16  # the agent has other things to do than to listen to one who never stops
 CLOSE_SECONDS = 2.0  # for the prober to end its looks and itself

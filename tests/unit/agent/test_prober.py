@@ -18,6 +18,7 @@ from nodeheal.agent.checks import prober as prober_module
 from nodeheal.agent.checks.answer import Answer, dumped
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
 from nodeheal.agent.checks.looks import STREAM_PAUSE_SECONDS
+from nodeheal.agent.checks.outbox import FULL_BYTES
 from nodeheal.agent.checks.prober import READS_A_TURN, Prober
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.contract.evidence.finding import Finding
@@ -387,3 +388,61 @@ def test_hundreds_of_looks_leave_no_process_and_no_descriptor_behind(prober_of: 
         return seen.num_fds()
 
     assert after(5) == after(100)
+
+
+def test_while_the_agent_takes_nothing_a_look_that_hangs_is_still_ended(
+    prober_of: Callable[..., Prober], tmp_path: Path
+) -> None:
+    def marks(*_: object) -> Look:
+        (tmp_path / str(os.getpid())).touch()
+        return sleeps()
+
+    def is_long(*_: object) -> Look:
+        return Look(summary="x" * 250_000)
+
+    prober = prober_of(a_check(is_long), a_check(is_long, "two"), a_check(marks, "hangs", deadline_seconds=1.0))
+    prober.ask("one", {})
+    prober.ask("two", {})
+    prober.ask("hangs", {})
+    eventually(lambda: list(tmp_path.iterdir()))
+
+    eventually(lambda: not psutil.pid_exists(int(next(tmp_path.iterdir()).name)))
+
+    assert {answer.name: answer.hung for answer in wait_for(prober, 3)} == {"one": False, "two": False, "hangs": True}
+
+
+def test_a_look_that_answered_while_the_agent_took_nothing_has_not_hung(prober_of: Callable[..., Prober]) -> None:
+    def floods(*_: object) -> Iterator[Look]:
+        for number in itertools.count():
+            yield Look(summary=f"{number} {'x' * 250_000}")
+
+    def slowly(*_: object) -> Look:
+        time.sleep(0.5)
+        return FINE
+
+    prober = prober_of(a_check(fine, stream=floods, deadline_seconds=1.0), a_check(slowly, "two", deadline_seconds=1.0))
+    prober.ask("one", {})
+    prober.ask("two", {})
+
+    time.sleep(2.5)  # the agent waits for its disk
+
+    answers = wait_for(prober, 8)
+    assert [answer for answer in answers if answer.hung or answer.broke] == []
+    assert [answer.look for answer in answers if answer.name == "two"] == [FINE]
+    told = [int(answer.look.summary.split()[0]) for answer in answers if answer.look and answer.name == "one"]
+    assert told == list(range(len(told)))
+
+
+def test_a_prober_whose_agent_takes_nothing_keeps_a_bounded_backlog(prober_of: Callable[..., Prober]) -> None:
+    def floods(*_: object) -> Iterator[Look]:
+        return itertools.repeat(Look(summary="x" * 250_000))
+
+    prober = prober_of(*(a_check(fine, str(number), stream=floods) for number in range(4)))
+    for number in range(4):
+        prober.ask(str(number), {})
+    time.sleep(1.0)
+    before = psutil.Process(prober._pid).memory_info().rss
+
+    time.sleep(2.0)
+
+    assert psutil.Process(prober._pid).memory_info().rss - before < FULL_BYTES
