@@ -446,3 +446,31 @@ def test_a_prober_whose_agent_takes_nothing_keeps_a_bounded_backlog(prober_of: C
     time.sleep(2.0)
 
     assert psutil.Process(prober._pid).memory_info().rss - before < FULL_BYTES
+
+
+def test_signals_that_come_all_the_time_hold_up_no_look(prober_of: Callable[..., Prober]) -> None:
+    def runs(place: Place, _: State) -> Look:
+        return Look(summary=place.run(["true"], 5.0).ran.error or "ran")
+
+    heard = list[int]()
+    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+    prober = prober_of(a_check(runs), a_check(runs, "two"))
+    prober.ask("one", {})
+    wait_for(prober)
+    eventually(lambda: not psutil.Process(prober._pid).children())
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        answers = []
+        for _ in range(20):
+            for name in ("one", "two"):
+                prober.ask(name, {})
+            for number in (signal.SIGCHLD, signal.SIGALRM, signal.SIGTERM, signal.SIGSTOP, signal.SIGCONT) * 5:
+                os.kill(prober._pid, number)
+            answers += wait_for(prober, 2)
+            eventually(lambda: not psutil.Process(prober._pid).children())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert len(heard) > 100
+    assert [answer.look.summary if answer.look else answer for answer in answers] == ["ran"] * 40
