@@ -29,9 +29,8 @@ def limit_of(content: bytes) -> float | None:
     except (ValueError, RecursionError):
         return None
     limit = said.get("limit_seconds") if isinstance(said, dict) else None
-    if not isinstance(limit, int | float) or isinstance(limit, bool):
-        return None
-    return float(limit) if SHORTEST_SECONDS <= limit < LONGEST_SECONDS else None
+    is_number = isinstance(limit, int | float)
+    return float(limit) if is_number and SHORTEST_SECONDS <= limit < LONGEST_SECONDS else None
 
 
 def _look(place: Place, state: State) -> Look:
@@ -60,7 +59,10 @@ def _look(place: Place, state: State) -> Look:
 
 def _files(folder: Path) -> tuple[list[Path], int]:
     """The files of jobs, and how many there are beyond those that can be watched."""
-    found = [(_touched(file), file) for file in folder.glob("*.json")] if folder.is_dir() else []
+    try:
+        found = [(_touched(file), file) for file in folder.iterdir() if file.suffix == ".json"]
+    except FileNotFoundError:
+        return [], 0  # nobody has made it yet; one that may not be read is another matter
     newest = sorted(found, reverse=True)[:FILES]
     return sorted(file for _, file in newest), len(found) - len(newest)
 

@@ -65,9 +65,10 @@ def mounted(place: Place, stat: Stat, *points: str) -> Place:
 def test_a_file_system_that_jobs_need_is_mounted_and_answers(place: Place) -> None:
     stat = Stat()
 
-    look = mounts.CHECK.look(mounted(place, stat, "/fsx", "/home/shared"), {})
+    there = mounted(place, stat, "/fsx", "/home/shared")
+    look = mounts.CHECK.look(there, {})
 
-    assert told(look) == []
+    assert (told(look), look.why_unclear, mounts.CHECK.why_not(there)) == ([], "", "")
     assert stat.asked == ["/fsx", "/home/shared"]
 
 
@@ -249,6 +250,48 @@ def test_where_nothing_waits_the_driver_is_not_asked(place: Place, monkeypatch: 
     assert told(stuck(place)) == []
 
 
+def test_what_is_closed_while_it_is_looked_at_is_not_held(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_gone(_: Path) -> Path:
+        raise FileNotFoundError(errno.ENOENT, "gone")
+
+    process(place, 41, "D")
+    monkeypatch.setattr("nodeheal.agent.checks.holders.Path.readlink", is_gone)
+
+    look = stuck(place)
+
+    assert (told(look), look.unclear) == ([], "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "41 (x) D 1 2 3",
+        "self (x) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 9",
+        "41 (x) D 1 1 1 0 -1 flags 0 0 0 0 0 0 0 0 20 0 1 0 5 9",
+        "41 (x) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 never 9",
+    ],
+)
+def test_what_is_no_process_is_not_counted(place: Place, line: str) -> None:
+    process(place, 42, "S")
+    write(place.proc, "41/stat", line)
+    write(place.proc, "self/stat", (place.proc / "42/stat").read_text())
+
+    assert processes.CHECK.look(place, {}).summary == "1 processes"
+
+
+def test_the_first_that_are_stuck_are_named_and_the_rest_counted(place: Place) -> None:
+    for pid in range(1, processes.TOLD + 2):
+        process(place, pid, "D")
+    more = stuck(place).problems[0].evidence
+    process(place, 1, "S")
+
+    all_of_them = stuck(place).problems[0].evidence
+
+    assert (more.endswith(f"({processes.TOLD}) and 1 more"), more.count("python3")) == (True, processes.TOLD)
+    assert (all_of_them.endswith(f"({processes.TOLD + 1})"), all_of_them.count("python3")) == (True, processes.TOLD)
+
+
 def test_one_that_ends_while_it_is_looked_at_holds_nothing(place: Place) -> None:
     process(place, 41, "D")
     (place.proc / "41/fd/3").unlink()
@@ -293,6 +336,7 @@ def edac(place: Place, corrected: object, uncorrected: object) -> None:
         (ram_ecc.CORRECTED_MANY - 1, 2, []),
         (ram_ecc.CORRECTED_MANY, 2, [("ram_ecc", "mc0")]),
         (0, 3, [("edac_ue", "mc0")]),
+        (0, 2 + ram_ecc.CORRECTED_MANY, [("edac_ue", "mc0")]),
     ],
 )
 def test_what_the_memory_controllers_count_from_look_to_look_is_told(
@@ -304,8 +348,15 @@ def test_what_the_memory_controllers_count_from_look_to_look_is_told(
 
     second = ram_ecc.CHECK.look(place, first.state)
 
-    assert (told(first), told(second)) == ([], codes)
+    assert (told(first), told(second), second.unclear) == ([], codes, "")
     assert told(ram_ecc.CHECK.look(place, second.state)) == []
+
+
+def test_memory_that_no_controller_counts_is_not_looked_at(place: Place) -> None:
+    without = ram_ecc.CHECK.why_not(place)
+    edac(place, 0, 0)
+
+    assert (bool(without), ram_ecc.CHECK.why_not(place)) == (True, "")
 
 
 def test_a_counter_that_cannot_be_read_is_named(place: Place) -> None:
@@ -510,6 +561,37 @@ def test_all_that_can_be_told_of_jobs_fits_into_an_answer(job: Job) -> None:
 
     assert len(look.problems) == progress.FILES
     assert len(dumped(Answer("progress", look))) < ANSWER_BYTES
+
+
+def test_a_link_that_leads_nowhere_and_other_files_are_no_jobs(job: Job) -> None:
+    job.file.symlink_to("gone.json")
+    job.file.with_name("README").write_text("no job")
+
+    look = job.look_after(0)
+
+    assert (look.summary, look.why_unclear) == ("0 jobs show their progress", "")
+
+
+def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeheal.agent.checks.progress.Path.iterdir", refused)
+
+    with pytest.raises(PermissionError):
+        progress.CHECK.look(place, {})
+
+
+def test_a_long_name_is_told_by_its_beginning(job: Job) -> None:
+    job.file = job.file.with_name("x" * 200 + ".json")
+    job.steps()
+    job.look_after(0)
+
+    assert told(job.look_after(61)) == [("training_hang", "x" * progress.JOB_CHARACTERS)]
+
+
+@pytest.mark.parametrize(("limit", "taken"), [("10", 10.0), ("9.99", None), ("999999", 999999.0), ("1e6", None)])
+def test_a_limit_has_bounds(limit: str, taken: float | None) -> None:
+    assert progress.limit_of(b'{"limit_seconds": %s}' % limit.encode()) == taken
 
 
 @pytest.mark.parametrize("known", [7, [], ["x"], [1, 2, 3], [1000.0, "x"], None])
