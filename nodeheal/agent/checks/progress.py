@@ -29,8 +29,9 @@ def limit_of(content: bytes) -> float | None:
     except (ValueError, RecursionError):
         return None
     limit = said.get("limit_seconds") if isinstance(said, dict) else None
-    is_number = isinstance(limit, int | float)
-    return float(limit) if is_number and SHORTEST_SECONDS <= limit < LONGEST_SECONDS else None
+    if not isinstance(limit, int | float):
+        return None
+    return float(limit) if SHORTEST_SECONDS <= limit < LONGEST_SECONDS else None
 
 
 def _look(place: Place, state: State) -> Look:

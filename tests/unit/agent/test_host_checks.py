@@ -103,6 +103,15 @@ def test_one_that_answers_with_an_error_is_not_fine_and_is_no_hang_either(place:
     assert look.doubts["/fsx"] == "/fsx: stat: cannot read '/fsx': Stale file handle"
 
 
+def test_where_the_tool_itself_fails_that_is_what_is_said(place: Place) -> None:
+    def is_absent(*_: object) -> Output:
+        return Output("", "", probe.Ran(error=probe.NOT_INSTALLED))
+
+    there = replace(mounted(place, Stat(), "/fsx", "/home/shared"), run=is_absent)
+
+    assert mounts.CHECK.look(there, {}).doubts["/fsx"] == f"/fsx: {probe.NOT_INSTALLED}"
+
+
 def test_the_real_tool_answers_for_the_root(place: Place) -> None:
     write(place.proc, "mounts", "dev / ext4 rw 0 0\n")
     there = replace(place, config=replace(place.config, mounts=("/",)))
@@ -131,6 +140,26 @@ def test_a_host_on_which_all_tasks_wait_for_memory_is_short_of_it(
 
     assert told(look) == codes
     assert look.gauges == {"memory_stalled_percent": float(stalled)}
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "used"),
+    [
+        (MEMINFO, 75.0),
+        ("MemTotal: 0 kB\nMemAvailable: 5 kB\n", None),
+        ("MemTotal: 5 kB\n", None),
+        ("MemAvailable: 5 kB\n", None),
+    ],
+)
+def test_how_much_memory_is_in_use_is_told_or_not_known(meminfo: str, used: float | None) -> None:
+    assert memory.parse_used_percent(meminfo) == used
+
+
+def test_a_kernel_that_does_not_measure_pressure_is_not_looked_at(place: Place) -> None:
+    without = memory.CHECK.why_not(place)
+    write(place.proc, "pressure/memory", "")
+
+    assert (bool(without), memory.CHECK.why_not(place)) == (True, "")
 
 
 @pytest.mark.parametrize(("pressure", "meminfo"), [("full avg60=", MEMINFO), (PRESSURE.format("1"), "MemTotal: 0 kB")])
