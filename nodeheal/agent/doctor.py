@@ -99,7 +99,7 @@ def trial_of(what: str, work: Callable[[], str], seconds: float = LOCAL_SECONDS,
             return Look(unclear=str(error))
         except OSError as error:
             name = f"{error.filename}: " if error.filename else ""
-            return Look(unclear=f"{name}{error.strerror or error or type(error).__name__}")
+            return Look(unclear=f"{name}{error.strerror or str(error) or type(error).__name__}")
 
     return Check(what, "a trial", seconds, seconds, (lambda _: why_not) if why_not else always, look)
 

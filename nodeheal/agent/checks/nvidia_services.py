@@ -79,10 +79,7 @@ def library_versions(folders: tuple[Path, ...]) -> frozenset[str]:
     """The versions of the installed library. While a package is upgraded there may be two."""
     found = set()
     for folder in folders:
-        try:
-            matches = [_LIBRARY.fullmatch(path.name) for path in folder.glob("libnvidia-ml.so.*")]
-        except OSError:
-            continue
+        matches = [_LIBRARY.fullmatch(path.name) for path in folder.glob("libnvidia-ml.so.*")]
         found |= {match[1] for match in matches if match}
     return frozenset(found)
 

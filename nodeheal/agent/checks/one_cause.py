@@ -19,8 +19,6 @@ _OWNERS: dict[str, tuple[str, Callable[[Place], bool]]] = {
 def told_once(look: Look, place: Place) -> Look:
     """The look without what another check tells: one that is chosen, and sees it."""
     others = {problem: owner for problem in look.problems if (owner := _owner(problem, place))}
-    if not others:
-        return look
     pointers = [f"{problem.finding.message}: see {owner}" for problem, owner in others.items()]
     kept = tuple(problem for problem in look.problems if problem not in others)
     return replace(look, problems=kept, unclear="; ".join(filter(None, (look.unclear, *pointers))))

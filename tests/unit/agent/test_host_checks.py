@@ -19,6 +19,7 @@ from nodeheal.agent.checks.looks import ANSWER_BYTES
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.catalog import find
 from tests.unit.agent.fakes import CONFIG
 
@@ -450,6 +451,24 @@ def test_errors_that_grow_are_told_and_old_ones_are_not(
     assert (told(first), [code for code, _ in told(second)]) == ([], codes)
 
 
+@pytest.mark.parametrize(("name", "family"), [("rx_drops", Family.efa), ("link_downed", Family.ib)])
+def test_whose_error_it_is_is_said(place: Place, name: str, family: Family) -> None:
+    port(place, **{name: 0})  # type: ignore[arg-type]
+    first = rdma.CHECK.look(place, {})
+    port(place, **{name: rdma.MANY})  # type: ignore[arg-type]
+
+    look = rdma.CHECK.look(place, first.state)
+
+    assert [one.finding.family for one in (*look.problems, *look.happened)] == [family]
+
+
+def test_a_node_without_an_adapter_is_not_looked_at(place: Place) -> None:
+    without = rdma.CHECK.why_not(place)
+    port(place)
+
+    assert (bool(without), rdma.CHECK.why_not(place)) == (True, "")
+
+
 def test_an_error_counter_that_cannot_be_read_once_keeps_its_number(place: Place) -> None:
     port(place, rx_drops=5)
     first = rdma.CHECK.look(place, {})
@@ -467,6 +486,9 @@ def test_an_adapter_without_its_driver_is_found_on_the_bus(place: Place) -> None
     write(place.sys, "bus/pci/devices/0000:4f:00.0/driver/uevent", "")
     write(place.sys, "bus/pci/devices/0000:00:01.0/vendor", "0x1d0f\n")
     write(place.sys, "bus/pci/devices/0000:00:01.0/device", "0xec20\n")
+    write(place.sys, "bus/pci/devices/0000:00:02.0/vendor", "0x8086\n")
+    write(place.sys, "bus/pci/devices/0000:00:02.0/device", "0xefa2\n")
+    write(place.sys, "bus/pci/devices/0000:00:03.0/class", "0x060000\n")
 
     assert rdma.CHECK.why_not(place) == ""
     assert told(rdma.CHECK.look(place, {})) == [("DRIVER_UNBOUND", "0000:50:00.0")]

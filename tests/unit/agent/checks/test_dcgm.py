@@ -94,6 +94,10 @@ def test_no_answer_is_unclear(node: Node, answer: Output) -> None:
     assert (seen.problems, bool(seen.unclear)) == ((), True)
 
 
+def test_a_tool_that_hangs_is_said_to(node: Node) -> None:
+    assert look(node, HUNG).unclear == "dcgmi: no answer within 9 s"
+
+
 def test_only_nodes_with_gpus_and_dcgm_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path)
     tool = installed(tmp_path, dcgm.TOOL, monkeypatch)

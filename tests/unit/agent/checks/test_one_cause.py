@@ -56,6 +56,12 @@ def test_what_a_check_sees_that_nobody_has_chosen_is_told(node: Node, code: str)
     assert told_once(look(code), alone) == look(code)
 
 
+def test_what_a_check_sees_that_is_chosen_by_name_is_left_to_it(node: Node) -> None:
+    both = replace(node.place, config=replace(node.place.config, checks=("gpu_state", "gpu_count")))
+
+    assert told(told_once(look("NO_DEVICES"), both)) == ["GPU_LOST"]
+
+
 def test_the_same_word_of_another_family_is_another_thing(node: Node) -> None:
     of_neuron = replace(look("x").problems[0], finding=Finding(Family.neuron, "DRIVER_NOT_LOADED", None, "no module"))
 
