@@ -3,7 +3,8 @@
 import errno
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -280,16 +281,32 @@ def test_where_nothing_waits_the_driver_is_not_asked(place: Place, monkeypatch: 
     assert told(stuck(place)) == []
 
 
-def test_what_is_closed_while_it_is_looked_at_is_not_held(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_gone(_: Path) -> Path:
-        raise FileNotFoundError(errno.ENOENT, "gone")
+def test_what_is_closed_while_it_is_looked_at_hides_nothing_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_gone(link: Path) -> Path:
+        if link.name == "3":
+            raise FileNotFoundError(errno.ENOENT, "gone")
+        return Path("/dev/nvidia0")
 
     process(place, 41, "D")
+    process(place, 42, "D")
+    (place.proc / "42/fd/4").symlink_to("/dev/nvidia0")
     monkeypatch.setattr("nodeheal.agent.checks.holders.Path.readlink", is_gone)
+    monkeypatch.setattr("nodeheal.agent.checks.holders.os.scandir", in_order)
 
     look = stuck(place)
 
-    assert (told(look), look.unclear) == ([], "")
+    assert ("(42)" in look.problems[0].evidence, "(41)" in look.problems[0].evidence) == (True, False)
+
+
+@contextmanager
+def in_order(folder: Path) -> Iterator[list[Path]]:
+    """As scandir does, the first first."""
+
+    class Entry:
+        def __init__(self, path: Path) -> None:
+            self.path = str(path)
+
+    yield [Entry(path) for path in sorted(folder.iterdir())]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -332,6 +349,7 @@ def test_one_that_ends_while_it_is_looked_at_holds_nothing(place: Place) -> None
 
 @pytest.mark.parametrize(("count", "problems"), [(processes.ZOMBIES - 1, 0), (processes.ZOMBIES, 1)])
 def test_many_dead_processes_are_a_problem(place: Place, count: int, problems: int) -> None:
+    process(place, count + 1, "S")
     for pid in range(1, count + 1):
         process(place, pid, "Z")
 
@@ -615,12 +633,13 @@ def test_all_that_can_be_told_of_jobs_fits_into_an_answer(job: Job) -> None:
 
 
 def test_a_link_that_leads_nowhere_and_other_files_are_no_jobs(job: Job) -> None:
-    job.file.symlink_to("gone.json")
+    job.steps()
+    job.file.with_name("left.json").symlink_to("gone.json")
     job.file.with_name("README").write_text("no job")
 
     look = job.look_after(0)
 
-    assert (look.summary, look.why_unclear) == ("0 jobs show their progress", "")
+    assert (look.summary, look.why_unclear) == ("1 jobs show their progress", "")
 
 
 def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(
