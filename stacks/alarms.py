@@ -19,6 +19,8 @@ FULL_MINUTES, OPEN_MINUTES, SILENT_MINUTES = 60, 30, 10
 OLD_SECONDS = 300
 # One call that is refused for load is repeated by whoever made it; several in five minutes are no accident.
 ERRORS, BROKEN_RECOVERIES = 5, 3
+# A sign of life that is throttled is given again a moment later; a table that is too small throttles on and on.
+THROTTLED_PERIODS = 3
 VALIDATOR = "validate_policy"
 
 
@@ -82,7 +84,7 @@ class Parts:
 def build_alarms(scope: Construct, parts: Parts, topic: sns.ITopic) -> list[cloudwatch.Alarm]:
     """Every alarm; each tells the operators."""
     built = []
-    for watched in (*_of_messages(parts), *_of_functions(parts), *_of_recoveries(parts), *_of_policy(parts)):
+    for watched in _watched(parts):
         below = cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
         above = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
         alarm = cloudwatch.Alarm(
@@ -101,6 +103,16 @@ def build_alarms(scope: Construct, parts: Parts, topic: sns.ITopic) -> list[clou
     return built
 
 
+def _watched(parts: Parts) -> list[Watched]:
+    return [
+        *_of_messages(parts),
+        *_of_nodes(),
+        *_of_functions(parts),
+        *_of_recoveries(parts),
+        *_of_policy(parts),
+    ]
+
+
 def _waiting(queue: str) -> cloudwatch.Metric:
     return aws("AWS/SQS", "ApproximateNumberOfMessagesVisible", {"QueueName": queue}, statistic="Maximum")
 
@@ -117,6 +129,23 @@ def _of_messages(parts: Parts) -> list[Watched]:
         *dead,
         Watched("Quarantine", _waiting(parts.quarantine), unread),
         Watched("EventsLate", age, late, OLD_SECONDS, 2),
+    ]
+
+
+def _of_nodes() -> list[Watched]:
+    beats = aws("AWS/DynamoDB", "WriteThrottleEvents", {"TableName": names.HEARTBEATS_TABLE})
+    throttled = (
+        f"Signs of life are throttled for {5 * THROTTLED_PERIODS} minutes: nodes may look silent that are well."
+        " Raise heartbeat_writes_a_second, or see the table's limits."
+    )
+    around = aws("AWS/SNS", "NumberOfMessagesPublished", {"TopicName": names.FALLBACK_TOPIC})
+    cut_off = (
+        "Nodes tell grave faults by way of SNS: the bus takes nothing from them."
+        " See EventBridge's health, its quota of PutEvents, and the nodes' way to it."
+    )
+    return [
+        Watched("BeatsThrottled", beats, throttled, periods=THROTTLED_PERIODS),
+        Watched("BusAvoided", around, cut_off),
     ]
 
 

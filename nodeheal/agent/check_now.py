@@ -62,7 +62,7 @@ def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
     rows: dict[str, Row] = {}
     printed = iter(checks)
     due = next(printed, None)
-    for row in _rows(checks, place):
+    for row in rows_of(checks, place):
         rows[row.check] = row
         while due is not None and due.name in rows:
             told = rows[due.name]
@@ -73,7 +73,8 @@ def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
     return EXIT_CODES[max(verdicts, key=GRAVITY.index, default=Verdict.UNKNOWN)]
 
 
-def _rows(checks: Sequence[Check], place: Place) -> Iterator[Row]:
+def rows_of(checks: Sequence[Check], place: Place) -> Iterator[Row]:
+    """A row for each, as they answer; all look at once, each in a process of its own and until its deadline."""
     once = [replace(check, stream=None) for check in checks]
     prober = Prober(lambda: (once, place))
     try:
@@ -112,9 +113,9 @@ def row_of(answer: Answer, check: Terms, seconds: float = 0.0) -> Row:
         return Row(check.name, verdict.value, (late if answer.hung else answer.broke,), seconds)
     look = answer.look
     problems = [*look.problems, *look.happened]
-    verdicts = [verdict_of(problem.finding) for problem in problems] + [Verdict.UNKNOWN] * bool(look.unclear)
+    verdicts = [verdict_of(problem.finding) for problem in problems] + [Verdict.UNKNOWN] * bool(look.why_unclear)
     said = [_words(problem.finding.code, problem.evidence or problem.finding.message) for problem in problems]
-    said += [look.unclear] if look.unclear else []
+    said += list(filter(None, (look.unclear, *look.doubts.values())))
     worst = max(verdicts, key=GRAVITY.index, default=Verdict.OK)
     return Row(check.name, worst.value, tuple(said) or (look.summary,), seconds)
 

@@ -13,7 +13,7 @@ from nodeheal.agent.pulse import Pulse
 from nodeheal.agent.signed_post import SignedPost, endpoint
 
 if TYPE_CHECKING:
-    from nodeheal.agent.metrics import Publisher
+    from nodeheal.agent.metrics import NodeMetrics, Publisher
 
 
 class Thread(Protocol):
@@ -42,9 +42,13 @@ def beside(
 
 def pulse(config: AgentConfig, clock: Clock, instead: Callable[[], None]) -> Pulse:
     """What gives this node's signs of life."""
-    table, caller = _service("dynamodb", config, clock)
-    item = HeartbeatItem(config.instance_id or config.node_id, table, caller)
+    item = heartbeat_item(config, clock)
     return Pulse(item, config.boot_id(), config.heartbeat_seconds, clock, instead)
+
+
+def heartbeat_item(config: AgentConfig, clock: Clock) -> HeartbeatItem:
+    """Where they are written."""
+    return HeartbeatItem(config.instance_id or config.node_id, *_service("dynamodb", config, clock))
 
 
 def fallback(config: AgentConfig, clock: Clock) -> Fallback:
@@ -54,11 +58,18 @@ def fallback(config: AgentConfig, clock: Clock) -> Fallback:
 
 def publisher(config: AgentConfig, clock: Clock, gauges: Callable[[], Mapping[str, float]]) -> "Publisher":
     """What tells CloudWatch of what is measured."""
-    from nodeheal.agent.metrics import NodeMetrics, Publisher  # likewise
+    from nodeheal.agent.metrics import Publisher  # likewise
+
+    return Publisher(node_metrics(config, clock), gauges, clock)
+
+
+def node_metrics(config: AgentConfig, clock: Clock) -> "NodeMetrics":
+    """Where it is told."""
+    from nodeheal.agent.metrics import NodeMetrics
 
     region = config.region
     cloudwatch = SignedPost("monitoring", region, endpoint("monitoring", region), CredentialChain(clock), clock)
-    return Publisher(NodeMetrics(cloudwatch, config.node_id), gauges, clock)
+    return NodeMetrics(cloudwatch, config.node_id)
 
 
 def _service(name: str, config: AgentConfig, clock: Clock) -> tuple[SignedPost, Caller]:

@@ -1,30 +1,31 @@
-"""`nodeheal-agent doctor`: what works on this node, what is missing, and whether the bus hears it."""
+"""`nodeheal-agent doctor`: what works on this node, what is missing, and whether AWS hears it.
+
+Everything is tried at once, each thing in a process of its own, as looks are: what hangs is said to, and ended.
+"""
 
 import argparse
-import errno
 import json
 import platform
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from nodeheal import __version__
-from nodeheal.agent.bus import BusUnavailable, EventBus
-from nodeheal.agent.checks.check import Check, Place
-from nodeheal.agent.checks.journal import TOOL as JOURNAL_TOOL
+from nodeheal.agent import trials
+from nodeheal.agent.check_now import NOT_HERE, Row, rows_of
+from nodeheal.agent.checks.check import Check, Look, Place, State, always
 from nodeheal.agent.checks.registry import chosen
-from nodeheal.agent.checks.tools import is_installed, run_tool
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.compose import event_bus
-from nodeheal.agent.config import AgentConfig, ConfigError, KernelLog, given
-from nodeheal.agent.spool import Entry
-from nodeheal.contract.names import AGENT_DOCTOR
+from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.config import AgentConfig, ConfigError, given
+from nodeheal.contract.vocabulary import Verdict
 
 GOOD, BAD, ABSENT = "ok", "WRONG", "-"
+POOR, UNTRIED = "poor", "?"  # the agent does its work, at a price or with less; nobody has tried
+# A call finds out who this node is, and may be signed a second time: four answers of ten seconds.
+CALL_SECONDS, LOCAL_SECONDS = 45.0, 10.0
 # What an order may run on a node, and what for.
 TOOLS = {
     "dcgmi": "diagnostics and health of NVIDIA GPUs",
@@ -34,6 +35,7 @@ TOOLS = {
     "fi_pingpong": "the way to another node over EFA, on command",
     "stress-ng": "CPU stress",
 }
+_OFF = "off: `cloudwatch_metrics` is not set"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,22 @@ class Sign:
     said: str
 
 
+@dataclass(frozen=True)
+class Trial:
+    """One thing to try, and what it is where it works and where it does not."""
+
+    check: Check
+    fails: str = BAD
+    works: str = GOOD
+
+    def sign(self, row: Row) -> Sign:
+        """What came of it."""
+        said = "; ".join(row.said)
+        if row.verdict == NOT_HERE:
+            return Sign(row.check, ABSENT, said.removeprefix("not checked: "))
+        return Sign(row.check, self.works if row.verdict == Verdict.OK else self.fails, said)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How to tell."""
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -53,69 +71,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def carry_out(arguments: argparse.Namespace) -> int:
     """Look; the exit code."""
     config = given(arguments)
-    bus = event_bus(config, Clock())
-    return doctor(config, chosen(config), Place(config, run_tool), bus, as_json=arguments.json)
+    return doctor(chosen(config), Place(config, run_tool), as_json=arguments.json)
 
 
-def doctor(config: AgentConfig, checks: Sequence[Check], place: Place, bus: EventBus, *, as_json: bool) -> int:
+def doctor(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
     """Print what was found; 0 where the agent can do its work, else 1."""
-    signs = [*_host(config), _heard(bus), *_checks(checks, place), *_tools()]
-    for sign in signs:
+    version = f"{__version__}, Python {platform.python_version()}, node {place.config.node_id}"
+    signs = [Sign("agent", GOOD, version), *tried([*_host(place.config), *_aws(place), *_supported(checks)], place)]
+    for sign in [*signs, *_tools()]:
         line = f"{sign.what:<24}{sign.state:<7}{sign.said}"
         sys.stdout.write((json.dumps(asdict(sign)) if as_json else line.rstrip()) + "\n")
     return 1 if any(sign.state == BAD for sign in signs) else 0
 
 
-def _host(config: AgentConfig) -> Iterator[Sign]:
-    yield Sign("agent", GOOD, f"{__version__}, Python {platform.python_version()}, node {config.node_id}")
-    yield _tried("boot id", config.boot_id)
-    for log in config.kernel_log:
-        yield _tried(f"kernel log ({log.kind})", partial(_opened, log))
-    yield _tried("spool", partial(_writable, Path(config.state_dir)))
+def tried(everything: Sequence[Trial], place: Place) -> list[Sign]:
+    """What came of each, in order."""
+    rows = {row.check: row for row in rows_of([trial.check for trial in everything], place)}
+    return [trial.sign(rows[trial.check.name]) for trial in everything]
 
 
-def _tried(what: str, work: Callable[[], str]) -> Sign:
-    try:
-        return Sign(what, GOOD, work())
-    except ConfigError as error:
-        return Sign(what, BAD, str(error))
-    except OSError as error:
-        return Sign(what, BAD, f"{error.filename or ''}: {error.strerror}".lstrip(": "))
+def trial_of(what: str, work: Callable[[], str], seconds: float = LOCAL_SECONDS, why_not: str = "") -> Check:
+    """A check that does it: fine where it says something, unclear where it fails."""
+
+    def look(_: Place, __: State) -> Look:
+        try:
+            return Look(summary=work())
+        except ConfigError as error:
+            return Look(unclear=str(error))
+        except OSError as error:
+            name = f"{error.filename}: " if error.filename else ""
+            return Look(unclear=f"{name}{error.strerror or str(error) or type(error).__name__}")
+
+    return Check(what, "a trial", seconds, seconds, (lambda _: why_not) if why_not else always, look)
 
 
-def _opened(log: KernelLog) -> str:
-    if log.kind == "journald":
-        if not is_installed(JOURNAL_TOOL):
-            raise FileNotFoundError(errno.ENOENT, "not installed", JOURNAL_TOOL)
-        return log.path or "of this machine"
-    with Path(log.path).open("rb"):
-        return log.path
+def _host(config: AgentConfig) -> Iterator[Trial]:
+    yield Trial(trial_of("boot id", config.boot_id))
+    for number, log in enumerate(config.kernel_log, 1):
+        name = f"kernel log ({log.kind})" + f" {number}" * (number > 1)
+        yield Trial(trial_of(name, partial(trials.opens, log)))
+    yield Trial(trial_of("spool", partial(trials.writes, Path(config.state_dir))))
 
 
-def _writable(folder: Path) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder):
-        return str(folder)
+def _aws(place: Place) -> Iterator[Trial]:
+    config = place.config
+    yield Trial(trial_of("bus", partial(trials.speaks, config), CALL_SECONDS))
+    yield Trial(trial_of("signs of life", partial(trials.beats, config), CALL_SECONDS), fails=POOR)
+    yield Trial(trial_of("way around the bus", partial(trials.reaches_sns, config), CALL_SECONDS), POOR, UNTRIED)
+    off = "" if config.cloudwatch_metrics else _OFF
+    yield Trial(trial_of("CloudWatch", partial(trials.measures, place), CALL_SECONDS, off), fails=POOR)
 
 
-def _heard(bus: EventBus) -> Sign:
-    """By an event that nobody listens to: PutEvents has no dry run. It costs a millionth of a dollar."""
-    now = Clock().utc_now().timestamp()
-    try:
-        receipt = bus.put([Entry("doctor", AGENT_DOCTOR, "{}", now)])
-    except BusUnavailable as error:
-        hint = "; see 'Let it speak' in docs/agent.md" if error.is_refusal else ""
-        return Sign("bus", BAD, f"{error}{hint}")
-    finally:
-        bus.close()
-    refused = "; ".join(why for _, why in receipt.hopeless)
-    return Sign("bus", BAD if refused else GOOD, refused or "takes events of this node")
-
-
-def _checks(checks: Sequence[Check], place: Place) -> Iterator[Sign]:
+def _supported(checks: Sequence[Check]) -> Iterator[Trial]:
+    """Only whether this node can be looked at so: that reads from drivers as well, and can hang as well."""
     for check in checks:
-        why_not = check.why_not(place)
-        yield Sign(f"check {check.name}", ABSENT if why_not else GOOD, why_not or check.about)
+        same = trial_of(f"check {check.name}", partial(str, check.about), LOCAL_SECONDS)
+        yield Trial(replace(same, why_not=check.why_not), fails=POOR)
 
 
 def _tools() -> Iterator[Sign]:

@@ -110,12 +110,12 @@ class SignedPost:
             return self._exchange(connection, body, headers)
         except (OSError, BadAnswer) as error:
             if not is_reused or isinstance(error, TimeoutError):
-                raise NoAnswer(f"{self._url.netloc}: {error or type(error).__name__}") from error
+                raise NoAnswer(f"{self._url.netloc}: {str(error) or type(error).__name__}") from error
         # The other side had closed the idle connection.
         try:
             return self._exchange(connection, body, headers)
         except (OSError, BadAnswer) as error:
-            raise NoAnswer(f"{self._url.netloc}: {error or type(error).__name__}") from error
+            raise NoAnswer(f"{self._url.netloc}: {str(error) or type(error).__name__}") from error
 
     def forget_credentials(self) -> None:
         """They were refused: find them anew next time."""

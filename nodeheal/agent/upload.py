@@ -63,7 +63,7 @@ def upload(file: Path, ticket: Ticket, seconds: float) -> None:
         response = connection.getresponse()
         answer = response.read(ANSWER_BYTES).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException) as error:
-        raise NotUploaded(f"{url.hostname}: {error or type(error).__name__}") from error
+        raise NotUploaded(f"{url.hostname}: {str(error) or type(error).__name__}") from error
     finally:
         connection.close()
     if not 200 <= response.status < 300:

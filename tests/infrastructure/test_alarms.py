@@ -46,6 +46,8 @@ def test_every_metric_of_ours_that_is_watched_is_emitted_with_these_dimensions(r
         "DeadUndelivered",
         "Quarantine",
         "EventsLate",
+        "BeatsThrottled",
+        "BusAvoided",
         "IngestErrors",
         "Throttled",
         "SweepGone",
@@ -61,6 +63,24 @@ def test_what_may_keep_help_from_coming_is_watched_and_told(real: Templates, nam
 
     assert "Topic" in json.dumps(alarm["AlarmActions"])
     assert alarm["AlarmDescription"]
+
+
+def test_what_nodes_say_is_watched_where_they_say_it(real: Templates) -> None:
+    [table] = [p for name, p in real.of_type("AWS::DynamoDB::Table") if name.startswith("Heartbeats")]
+    [topic] = [p for name, p in real.of_type("AWS::SNS::Topic") if name.startswith("FallbackTopic")]
+    found = alarms(real)
+
+    watched = {
+        name: (found[name]["Namespace"], found[name]["MetricName"], found[name]["Dimensions"][0])
+        for name in ("BeatsThrottled", "BusAvoided")
+    }
+
+    name, avoided = table["Properties"]["TableName"], topic["Properties"]["TopicName"]
+    assert watched == {
+        "BeatsThrottled": ("AWS/DynamoDB", "WriteThrottleEvents", {"Name": "TableName", "Value": name}),
+        "BusAvoided": ("AWS/SNS", "NumberOfMessagesPublished", {"Name": "TopicName", "Value": avoided}),
+    }
+    assert [found[name]["EvaluationPeriods"] for name in watched] == [3, 1]
 
 
 def test_every_function_that_fails_again_and_again_rings(real: Templates) -> None:

@@ -30,10 +30,15 @@ def _look(place: Place, _: State) -> Look:
     try:
         date = _date_of(place)
     except OSError as error:
-        return Look(unclear=f"nobody tells the time: {error or type(error).__name__}")
+        return Look(unclear=f"nobody tells the time: {str(error) or type(error).__name__}")
     ahead = ahead_seconds(date, datetime.now(UTC))
     if ahead is None:
         return Look(unclear=f"no date: {date[:100]!r}")
+    return judge(ahead)
+
+
+def judge(ahead: float) -> Look:
+    """What it means that the clock is so many seconds ahead."""
     message = f"the clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
     found = Problem(Finding(Family.host, "clock_skew", None, message), message)
     is_wrong = abs(ahead) >= WRONG_SECONDS

@@ -63,7 +63,7 @@ def judge_engine(enabled: Output) -> Look:
 
 
 def _turned_on(answer: Output) -> Look:
-    is_on = not answer.ran.error and answer.ran.exit_code == 0
+    is_on = answer.ran.exit_code == 0
     return Look(unclear=f"the health watches were off; {'they are on now' if is_on else 'they cannot be turned on'}")
 
 

@@ -31,6 +31,11 @@ def look(place: Place, _: State) -> Look:
     return judge(expected_gpus(place), gpus_on_bus(place), gpus_with_driver(place) if has_driver else None)
 
 
+def sees_missing(place: Place) -> bool:
+    """Whether this check tells of GPUs that are missing, for whatever reason."""
+    return bool(look(place, {}).problems)
+
+
 def judge(expected: Expected, on_bus: tuple[str, ...], with_driver: tuple[str, ...] | None) -> Look:
     """What the counts come to. `with_driver` is None where the driver is not loaded."""
     registered = with_driver or ()

@@ -16,6 +16,7 @@ from nodeheal.agent.checks.gpu_judgement import gauges, judge
 from nodeheal.agent.checks.gpu_reading import GpuReading, problem
 from nodeheal.agent.checks.hardware import gpus_with_driver, has_nvidia
 from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, GpuEvent, Nvml, NvmlError
+from nodeheal.agent.checks.one_cause import told_once
 from nodeheal.agent.checks.tools import is_installed
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
@@ -58,7 +59,7 @@ def stream(place: Place, state: State) -> Iterator[Look]:
         else:
             seen = _seen(readings, events if tells_xids else Counter(), state, nvml.addresses)
         state = seen.state
-        yield seen
+        yield told_once(seen, place)
         events = _events(nvml, due_at)
 
 

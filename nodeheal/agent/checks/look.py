@@ -23,8 +23,9 @@ class Problem:
 class Look:
     """What one look has found.
 
-    `unclear`: why the check could not tell, in words; then nothing is taken back that was found before. `happened`: not
-    a state but an event, such as an XID that the driver hands out: reported each time.
+    `unclear`: why the check could not tell, in words; then nothing is taken back that was found before. `doubts`: the
+    same of single components, by name: the others are judged. `happened`: not a state but an event, such as an XID that
+    the driver hands out: reported each time.
 
     `gauges`: what was measured, by names such as `memory_used_percent` and `gpu_temperature_celsius:1`. The first word
     says what it is of, the last ones say the unit, one of percent, bytes, bytes_per_second, celsius, watts; where there
@@ -37,6 +38,12 @@ class Look:
     gauges: Mapping[str, float] = field(default_factory=dict)
     happened: tuple[Problem, ...] = ()
     summary: str = ""  # what a person reads where nothing is wrong: "8 GPUs"
+    doubts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def why_unclear(self) -> str:
+        """All that the look could not tell, in words; empty where it could tell everything."""
+        return "; ".join(filter(None, (self.unclear, *self.doubts.values())))
 
 
 @dataclass(frozen=True)

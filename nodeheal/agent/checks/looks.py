@@ -8,22 +8,19 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from nodeheal.agent.checks.answer import READ_BYTES, Answer, Lines, answer_of, dumped, introduced
-from nodeheal.agent.checks.check import Check, Look, Place, State
+from nodeheal.agent.checks.check import Check, Place, State
+from nodeheal.agent.checks.one_look import EXIT_TOLD, look_once
+from nodeheal.agent.checks.outbox import Outbox
 from nodeheal.agent.config import ConfigError
 
-EXIT_TOLD = 3  # the look has said itself why there is none
 KILL_GRACE_SECONDS = 1.0
 TICK_SECONDS = 0.25  # how late a deadline may be noticed while a look is under way
 END_TICK_SECONDS = 0.01  # one that has closed its pipe is about to end
-STREAM_PAUSE_SECONDS = 0.1  # after each look of a stream: one that never pauses must not burn a core
 ANSWER_BYTES = 256 * 1024
 
 logger = logging.getLogger(__name__)
@@ -83,20 +80,34 @@ class _Work:
         self._lines = Lines()
         self._children: dict[int, _Child] = {}  # by pid
         self._pipes: dict[int, _Child] = {}
-        self._poll = select.poll()
-        self._poll.register(agent.fileno(), select.POLLIN)
+        self._outbox = Outbox(agent)
+        self._poll, self._agent_alone = select.poll(), select.poll()
 
     def go_on(self) -> None:
         """Until the agent is gone."""
-        is_there = True
-        while is_there:
-            for descriptor, _ in self._poll.poll(self._patience()):
-                if descriptor in self._pipes:
-                    self._hear(self._pipes[descriptor])
-                else:
-                    is_there = self._take_orders()
-            self._bury_dead(time.monotonic())
-            self._watch_deadlines(time.monotonic())
+        while self._hear_all():
+            pass
+
+    def _hear_all(self) -> bool:
+        """Whoever has something to say; whether the agent is there. While it takes nothing, what the looks say waits in
+        their pipes, and their time stands still. Who has said something by `now` is heard before he is judged.
+        """
+        now, was_full, is_there = time.monotonic(), self._outbox.is_full, True
+        poll = self._agent_alone if was_full else self._poll
+        poll.register(self._agent, select.POLLIN if self._outbox.is_empty else select.POLLIN | select.POLLOUT)
+        for descriptor, event in poll.poll(self._patience()):
+            if descriptor not in self._pipes:
+                self._outbox.send()
+                is_there = event == select.POLLOUT or self._take_orders()
+            elif not self._outbox.is_full:
+                self._hear(self._pipes[descriptor])
+        if was_full or self._outbox.is_full:
+            for child in self._children.values():
+                child.ends_at += time.monotonic() - now
+        else:
+            self._bury_dead(now)
+            self._watch_deadlines(now)
+        return is_there
 
     def _patience(self) -> float | None:
         """Milliseconds until something must be looked after."""
@@ -129,7 +140,7 @@ class _Work:
         if pid == 0:
             self._agent.close()
             os.close(reader)
-            _look(check, self._place, state, writer)
+            look_once(check, self._place, state, writer)
         os.close(writer)
         self._children[pid] = self._pipes[reader] = _Child(
             check, pid, reader, time.monotonic() + check.deadline_seconds
@@ -148,7 +159,7 @@ class _Work:
                 self._give_up(child, "the look has said what is no answer")
                 continue
             child.heard = True
-            self._agent.sendall(line + b"\n")
+            self._outbox.put(line)
         if len(child.lines.rest) > ANSWER_BYTES and not child.told_to_end:
             self._give_up(child, f"the look has said more than {ANSWER_BYTES} bytes at once")
 
@@ -200,7 +211,7 @@ class _Work:
             _signal(child, signal.SIGKILL)
 
     def _tell(self, answer: Answer) -> None:
-        self._agent.sendall(dumped(answer) + b"\n")
+        self._outbox.put(dumped(answer))
 
 
 def _signal(child: _Child, number: signal.Signals) -> None:
@@ -213,38 +224,3 @@ def _is_answer(line: bytes, check: Check) -> bool:
         return answer_of(line).name == check.name
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
-
-
-def _look(check: Check, place: Place, state: State, writer: int) -> None:
-    """In a process of its own: look, say what was found, end. Never returns."""
-    # An exit like any other, so that a tool that was started ends with the look.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    code = 1
-    try:
-        why_not = check.why_not(place)
-        if why_not:
-            os.write(writer, dumped(Answer(check.name, absent=why_not)) + b"\n")
-            os._exit(EXIT_TOLD)
-        for look in _looks(check, place, state):
-            os.write(writer, dumped(Answer(check.name, look)) + b"\n")
-        code = 0
-    except Exception as error:
-        os.write(writer, dumped(Answer(check.name, broke=_why(error))) + b"\n")
-        code = EXIT_TOLD
-    finally:
-        os._exit(code)
-
-
-def _why(error: Exception) -> str:
-    """In one line: the agent says it once, and not at every look."""
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
-
-
-def _looks(check: Check, place: Place, state: State) -> Iterator[Look]:
-    if check.stream is None:
-        yield check.look(place, state)
-        return
-    for look in check.stream(place, state):
-        yield look
-        time.sleep(STREAM_PAUSE_SECONDS)

@@ -29,8 +29,8 @@ def parse_used_percent(text: str) -> float | None:
     return 100.0 * (1 - available / total) if total and available is not None else None
 
 
-def _judge(stalled: float | None, used: float) -> Iterator[Problem]:
-    if stalled is not None and stalled >= STALLED_PERCENT:
+def _judge(stalled: float, used: float) -> Iterator[Problem]:
+    if stalled >= STALLED_PERCENT:
         message = f"all tasks waited for memory in {stalled:g} % of the last minute; {used:.0f} % is in use"
         yield Problem(Finding(Family.host, "memory_pressure", None, message), message)
 

@@ -20,7 +20,7 @@ def _why_not(place: Place) -> str:
 
 def _look(place: Place, state: State) -> Look:
     there = {mount.point for mount in parse_mounts((place.proc / "mounts").read_text("utf-8", "replace"))}
-    problems, patience, unclear = [], {}, []
+    problems, patience, doubts = [], {}, {}
     for point in place.config.mounts:
         left = _patience(state, point)
         if point.rstrip("/") not in there:
@@ -29,9 +29,9 @@ def _look(place: Place, state: State) -> Look:
             patience[point] = left - 1 if left else LOOKS_BETWEEN_HANGS
             problems.append(_problem("mount_hung", point, f"{point} has not answered within {ANSWER_SECONDS:g} s"))
         elif answer.ran.exit_code != 0:  # such as a stale file handle: something is wrong, and nobody can say what
-            unclear.append(f"{point}: {first_line(answer.errors) or answer.ran.error}")
+            doubts[point] = f"{point}: {first_line(answer.errors) or answer.ran.error}"
     said = ", ".join(place.config.mounts)
-    return Look(tuple(problems), unclear="; ".join(unclear), state={"patience": patience}, summary=said)
+    return Look(tuple(problems), doubts=doubts, state={"patience": patience}, summary=said)
 
 
 def _patience(state: State, point: str) -> int:

@@ -42,7 +42,7 @@ def look(place: Place, state: State) -> Look:
     told, asked_at, now = _told_by_tool(state), state.get("asked_at"), time.monotonic()
     if not isinstance(asked_at, (int, float)) or now - asked_at >= LIST_EVERY_SECONDS:
         answer = place.run(LIST_COMMAND, LIST_SECONDS)
-        found = () if answer.ran.error else tuple(_missing(parse_neuron(answer.text, expected.count)))
+        found = tuple(_missing(parse_neuron(answer.text, expected.count)))
         told, asked_at = {problem.finding.component: problem.evidence for problem in found}, now
     known = {problem.finding.component for problem in seen.problems}
     more = [_missed(component, message) for component, message in told.items() if component not in known]

@@ -34,7 +34,7 @@ def why_not(place: Place) -> str:
 
 def look(place: Place, _: State) -> Look:
     """Ask for the services, and compare the versions."""
-    module = module_version(text_of(nvidia_driver(place) / "version"))
+    module = _module(place)
     problems = [*_mismatch(module, library_versions(LIBRARY_FOLDERS))]
     answer = place.run(ASK, TOOL_SECONDS)
     silent = answer.no_answer("systemctl")
@@ -42,6 +42,11 @@ def look(place: Place, _: State) -> Look:
     problems += judge_units(units, len(nvswitches(place)))
     unclear = silent.reason if silent else "" if units else "systemctl names no unit"
     return Look(tuple(problems), unclear=unclear, summary=f"driver {module}" if module else "")
+
+
+def sees_mismatch(place: Place) -> bool:
+    """Whether this check tells that the driver and its library do not fit."""
+    return any(_mismatch(_module(place), library_versions(LIBRARY_FOLDERS)))
 
 
 def parse_units(text: str) -> dict[str, Unit]:
@@ -60,6 +65,10 @@ def judge_units(units: Mapping[str, Unit], switches: int) -> Iterator[Problem]:
         yield _problem("persistence_daemon_down", f"{PERSISTENCE} is enabled and {daemon['ActiveState']}")
 
 
+def _module(place: Place) -> str:
+    return module_version(text_of(nvidia_driver(place) / "version"))
+
+
 def module_version(text: str) -> str:
     """The version of the loaded module, by what it says of itself; empty if it says nothing."""
     found = _MODULE.search(f"{text}\n")
@@ -70,10 +79,7 @@ def library_versions(folders: tuple[Path, ...]) -> frozenset[str]:
     """The versions of the installed library. While a package is upgraded there may be two."""
     found = set()
     for folder in folders:
-        try:
-            matches = [_LIBRARY.fullmatch(path.name) for path in folder.glob("libnvidia-ml.so.*")]
-        except OSError:
-            continue
+        matches = [_LIBRARY.fullmatch(path.name) for path in folder.glob("libnvidia-ml.so.*")]
         found |= {match[1] for match in matches if match}
     return frozenset(found)
 

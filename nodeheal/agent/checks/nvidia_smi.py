@@ -3,6 +3,7 @@
 from nodeheal.agent.checks import gpu_state
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.hardware import has_nvidia
+from nodeheal.agent.checks.one_cause import told_once
 from nodeheal.agent.checks.tools import is_installed
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
@@ -25,6 +26,10 @@ def why_not(place: Place) -> str:
 
 def look(place: Place, _: State) -> Look:
     """Ask it."""
+    return told_once(_asked(place), place)
+
+
+def _asked(place: Place) -> Look:
     answer = place.run(ASK, TOOL_SECONDS)
     if answer.ran.has_hung:
         return Look((Problem(HANG, answer.ran.error),), unclear=answer.ran.error)

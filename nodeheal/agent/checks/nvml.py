@@ -52,6 +52,12 @@ class Nvml:
         count = int(self._call(self._library.nvmlDeviceGetCount))
         return [self._read(index) for index in range(min(count, _MOST_GPUS))]
 
+    def users(self) -> frozenset[int]:
+        """The processes that use a GPU."""
+        count = int(self._call(self._library.nvmlDeviceGetCount))
+        found = [self._users(index) for index in range(min(count, _MOST_GPUS))]
+        return frozenset[int]().union(*found)
+
     def wait(self, seconds: float) -> GpuEvent | None:
         """The next event of the GPUs that have been read; None if there is none in time."""
         if self._events is None:
@@ -75,6 +81,10 @@ class Nvml:
         """Let go of it. A library that is gone already is no matter."""
         with contextlib.suppress(NvmlError):
             self._call(self._library.nvmlShutdown)
+
+    def _users(self, index: int) -> set[int]:
+        handle = self._call(self._library.nvmlDeviceGetHandleByIndex, index)
+        return {int(one.pid) for one in self._call(self._library.nvmlDeviceGetComputeRunningProcesses, handle)}
 
     def _stop_listening(self) -> None:
         events, self._events = self._events, None

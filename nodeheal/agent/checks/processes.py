@@ -1,4 +1,7 @@
-"""Processes that wait for a driver or file system and can't be killed, and dead ones that nobody collects.
+"""Processes with an accelerator that wait and do not run, and dead ones that nobody collects.
+
+Many wait for a moment, or for a file server: only one with an accelerator open keeps that from the next job. Threads of
+the kernel wait by trade.
 
 Source: proc_pid_stat(5), proc_pid_status(5).
 """
@@ -9,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
+from nodeheal.agent.checks.holders import gpu_users, holds_accelerator
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
 ZOMBIES = 500  # each keeps a number, of which there are 32,768 where nobody has raised the limit
 TOLD = 10
 REMEMBERED = 1000  # what is remembered of a node where everything hangs must still fit into an answer
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 _SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s{1,10}(\d{1,20})", re.MULTILINE)
 
 
@@ -26,6 +31,7 @@ class Process:
     name: str
     state: str
     started: int  # clock ticks after the boot: with the pid it names a process for good
+    is_kernel: bool = False
 
 
 def parse_stat(text: str) -> Process | None:
@@ -33,9 +39,9 @@ def parse_stat(text: str) -> Process | None:
     before, _, after = text.rpartition(")")
     pid, _, name = before.partition(" (")
     fields = after.split()
-    if not pid.isdecimal() or len(fields) < 20 or not fields[19].isdecimal():
+    if not pid.isdecimal() or len(fields) < 20 or not (fields[6].isdecimal() and fields[19].isdecimal()):
         return None
-    return Process(int(pid), name, fields[0], int(fields[19]))
+    return Process(int(pid), name, fields[0], int(fields[19]), bool(int(fields[6]) & _KERNEL_THREAD))
 
 
 def _look(place: Place, state: State) -> Look:
@@ -43,20 +49,31 @@ def _look(place: Place, state: State) -> Look:
     processes = list(_processes(place.proc))
     kept = state.get("waiting")
     before = kept if isinstance(kept, Mapping) else {}
-    asleep = sorted((one for one in processes if one.state == "D"), key=lambda one: one.pid)[:REMEMBERED]
+    asleep = [one for one in processes if one.state == "D" and not one.is_kernel]
+    asleep = sorted(asleep, key=lambda one: one.pid)[:REMEMBERED]
     waiting = {_key(one): _switches(place.proc / str(one.pid)) for one in asleep}
     stuck = [one for one in asleep if before.get(_key(one)) == waiting[_key(one)]]
+    holders, unknown = _sorted_out(place, stuck)
     zombies = [one for one in processes if one.state == "Z"]
     return Look(
-        tuple(_judge(stuck, zombies)),
+        tuple(_judge(holders, zombies)),
+        unclear=f"nobody tells whether an accelerator is held by {_named(unknown)}, which wait" if unknown else "",
         state={"waiting": waiting},
         summary=f"{len(processes)} processes",
     )
 
 
-def _judge(stuck: list[Process], zombies: list[Process]) -> Iterator[Problem]:
-    if stuck:
-        yield _problem("d_state_processes", f"waiting since the last look, and cannot be killed: {_named(stuck)}")
+def _sorted_out(place: Place, stuck: list[Process]) -> tuple[list[Process], list[Process]]:
+    """Those that have an accelerator open, and those of which that cannot be told."""
+    users = gpu_users(place) if stuck else None
+    held = {one.pid: holds_accelerator(place.proc / str(one.pid), users) for one in stuck}
+    return [one for one in stuck if held[one.pid]], [one for one in stuck if held[one.pid] is None]
+
+
+def _judge(holders: list[Process], zombies: list[Process]) -> Iterator[Problem]:
+    if holders:
+        told = f"waiting since the last look, without running, with an accelerator open: {_named(holders)}"
+        yield _problem("d_state_processes", told)
     if len(zombies) >= ZOMBIES:
         yield _problem("zombie_processes", f"{len(zombies)} dead processes are not collected: {_named(zombies)}")
 
@@ -96,7 +113,7 @@ def _problem(code: str, message: str) -> Problem:
 
 CHECK = Check(
     name="processes",
-    about="processes stuck in a driver or file system, and zombies",
+    about="processes that hold an accelerator and are stuck, and zombies",
     interval_seconds=300.0,  # it reads a file for each process
     deadline_seconds=30.0,
     why_not=always,

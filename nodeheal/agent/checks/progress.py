@@ -17,6 +17,8 @@ from nodeheal.contract.vocabulary import Family
 # Of a job that was killed the file stays: after so many limits without a step it is taken for one of those.
 FORGOTTEN_AFTER_LIMITS = 20.0
 FILE_BYTES = 4096
+FILES = 200  # more jobs than a node has; all that is told of them must fit into an answer
+JOB_CHARACTERS = 128  # of a component's name
 SHORTEST_SECONDS, LONGEST_SECONDS = 10.0, 1e6
 
 
@@ -27,42 +29,74 @@ def limit_of(content: bytes) -> float | None:
     except (ValueError, RecursionError):
         return None
     limit = said.get("limit_seconds") if isinstance(said, dict) else None
-    if not isinstance(limit, int | float) or isinstance(limit, bool):
+    if not isinstance(limit, int | float):
         return None
     return float(limit) if SHORTEST_SECONDS <= limit < LONGEST_SECONDS else None
 
 
 def _look(place: Place, state: State) -> Look:
     """A clock may jump: how long a file has stood still is counted from the look that first saw it so."""
-    folder, now = Path(place.config.progress_dir), time.monotonic()
-    seen, problems, unclear = dict[str, list[float]](), list[Problem](), list[str]()
-    for file in sorted(folder.glob("*.json")) if folder.is_dir() else []:
-        read = _read(file)
-        if read is None:
+    now, seen, problems, doubts = time.monotonic(), dict[str, list[float]](), list[Problem](), dict[str, str]()
+    files, others = _files(Path(place.config.progress_dir))
+    for file in files:
+        try:
+            content, touched = _read(file)
+        except FileNotFoundError:
             continue  # the job has just ended
-        limit, touched = limit_of(read[0]), read[1]
-        if limit is None:
-            unclear.append(f"{file} must be an object with `limit_seconds`, {SHORTEST_SECONDS:g} or more")
+        except OSError as error:
+            doubts[_job(file)] = f"{file}: {error.strerror}"
             continue
-        known = state.get(file.name)
-        seen[file.name] = known if isinstance(known, list) and known[0] == touched else [touched, now]
-        problems += _late(file.stem, limit, now - seen[file.name][1])
-    return Look(tuple(problems), "; ".join(unclear), seen, summary=f"{len(seen)} jobs show their progress")
+        limit = limit_of(content)
+        if limit is None:
+            doubts[_job(file)] = f"{file} must be an object with `limit_seconds`, {SHORTEST_SECONDS:g} or more"
+            continue
+        since = _since(state.get(file.name), touched, now)
+        seen[file.name] = [touched, since]
+        problems += _late(_job(file), limit, now - since)
+    unclear = f"{others} files of jobs are not looked at, only the {FILES} newest: see that jobs remove theirs"
+    summary = f"{len(seen)} jobs show their progress"
+    return Look(tuple(problems), unclear if others else "", seen, summary=summary, doubts=doubts)
+
+
+def _files(folder: Path) -> tuple[list[Path], int]:
+    """The files of jobs, and how many there are beyond those that can be watched."""
+    try:
+        found = [(_touched(file), file) for file in folder.iterdir() if file.suffix == ".json"]
+    except FileNotFoundError:
+        return [], 0  # nobody has made it yet; one that may not be read is another matter
+    newest = sorted(found, reverse=True)[:FILES]
+    return sorted(file for _, file in newest), len(found) - len(newest)
+
+
+def _touched(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _job(file: Path) -> str:
+    return file.stem[:JOB_CHARACTERS]
+
+
+def _since(known: object, touched: float, now: float) -> float:
+    """When it was first seen as it stands."""
+    match known:
+        case [before, int() | float() as since] if before == touched:
+            return since
+    return now
 
 
 def _late(job: str, limit: float, still: float) -> Iterator[Problem]:
     if limit < still < FORGOTTEN_AFTER_LIMITS * limit:
         message = f"no step of {job} for longer than the {limit:g} s that one may take"
-        yield Problem(Finding(Family.host, "training_hang", job[:128], message), message)
+        yield Problem(Finding(Family.host, "training_hang", job, message), message)
 
 
-def _read(file: Path) -> tuple[bytes, float] | None:
-    try:
-        # A job may put there what it likes: opening a pipe must not wait for its writer.
-        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-            return opened.read(FILE_BYTES) or b"", os.fstat(opened.fileno()).st_mtime
-    except OSError:
-        return None
+def _read(file: Path) -> tuple[bytes, float]:
+    # A job may put there what it likes: opening a pipe must not wait for its writer.
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        return opened.read(FILE_BYTES) or b"", os.fstat(opened.fileno()).st_mtime
 
 
 CHECK = Check(

@@ -42,8 +42,11 @@ def _look(place: Place, state: State) -> Look:
     found = {name: count for name, count in read.items() if count is not None}
     unread = [name for name, count in read.items() if count is None]
     unclear = f"cannot be read: {', '.join(unread)}" if unread else ""
+    # One that cannot be read keeps its number: what comes meanwhile counts when it can be read again.
+    kept = {name: state[name] for name in unread if name in state}
     # What has happened, not a state: the count stays where it is.
-    return Look(happened=tuple(judge(found, state)), unclear=unclear, state=found, summary=f"{len(found)} counters")
+    happened = tuple(judge(found, state))
+    return Look(happened=happened, unclear=unclear, state={**kept, **found}, summary=f"{len(found)} counters")
 
 
 def _count(path: Path) -> int | None:

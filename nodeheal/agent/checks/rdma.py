@@ -38,19 +38,19 @@ def _why_not(place: Place) -> str:
 def _look(place: Place, state: State) -> Look:
     root = place.sys / "class/infiniband"
     states = _tree(root, _STATES)
-    counters = {path: int(text) for path, text in _tree(root, _COUNTERS).items() if _is_error(path, text)}
+    read = _tree(root, _COUNTERS)
+    counters = {path: int(text) for path, text in read.items() if _is_error(path, text)}
     unbound, growth = list(_unbound(place)), list(grown(counters, state))
-    report = parse_efa_tree(states) if states else None
-    problems = [Problem(finding, finding.message) for finding in report.findings] if report else []
-    unclear = "" if report else "the kernel shows no port of any adapter"
-    if report and report.verdict is Verdict.UNKNOWN:
-        unclear = report.reason
+    report = parse_efa_tree(states)
+    problems = [Problem(finding, finding.message) for finding in report.findings]
+    unclear = report.reason if report.verdict is Verdict.UNKNOWN else ""
     return Look(
         # A link that went down once will not do so again at the next look to confirm it: that has happened.
         (*problems, *unbound, *(one for one in growth if one.finding.code not in TELLING)),
         happened=tuple(one for one in growth if one.finding.code in TELLING),
         unclear=unclear,
-        state=counters,
+        # A counter that cannot be read keeps its number; those of a device that is gone go with it.
+        state={**{path: state[path] for path in read.keys() - counters.keys() if path in state}, **counters},
         summary=f"{len(states)} ports are active",
     )
 

@@ -58,6 +58,9 @@ class Watch:
         known = _known(saved, boot_id)
         self._boot_id = boot_id
         self._courses = {check.name: _begun(check, known.get(check.name), uptime_seconds, now) for check in checks}
+        # What a check has told of stays open while nobody looks: that it is over can be told when it is chosen again.
+        left = known.keys() - self._courses.keys()
+        self._left = {name: known[name] for name in sorted(left) if _has_told(name, known[name])}
 
     def gauges(self) -> dict[str, float]:
         """What the checks have measured at their last looks. From any thread: mappings are replaced, never changed."""
@@ -86,13 +89,15 @@ class Watch:
         check, course.heard_at = course.check, now
         if answer.absent:  # a driver may be loaded later
             course.is_asked, course.due_at, course.gauges = False, now + ABSENT_SECONDS, {}
+            if course.active:
+                self._complain(course, f"{answer.absent}; what it has told of stays open")
             return []
         is_going_on = check.goes_on and answer.look is not None
         if not is_going_on:
             patience = STREAM_PATIENCE_SECONDS if check.goes_on else check.interval_seconds
             course.is_asked, course.due_at = False, now + patience
         look = answer.look or _look_of(answer, check)
-        self._complain(course, look.unclear)
+        self._complain(course, look.why_unclear)
         course.state = look.state if answer.look is not None else course.state
         course.gauges = look.gauges
         happened = [News(check.name, problem, since=wall) for problem in look.happened if _counts(problem, check)]
@@ -107,7 +112,7 @@ class Watch:
             }
             for name, course in self._courses.items()
         }
-        return {STATE_KEY: {"boot_id": self._boot_id, "courses": courses}}
+        return {STATE_KEY: {"boot_id": self._boot_id, "courses": {**self._left, **courses}}}
 
     @staticmethod
     def _complain(course: _Course, unclear: str) -> None:
@@ -133,17 +138,26 @@ def _begun(check: Terms, known: Any, uptime_seconds: float, now: float) -> _Cour
     # A clock that jumps while the node comes up must not put off its looks for longer than a boot takes.
     unsettled = max(0.0, check.settle_seconds - max(0.0, uptime_seconds))
     first = unsettled + random.uniform(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
-    state, told = _remembered(check, known) if known else ({}, [])
+    state, told = _remembered(check.name, known) if known else ({}, [])
     return _Course(check, now + first, state, {key_of(finding): (finding, since) for finding, since in told})
 
 
-def _remembered(check: Terms, known: Any) -> tuple[State, list[tuple[Finding, float]]]:
+def _has_told(name: str, known: Any) -> bool:
+    """Whether a check that nobody has chosen has told of problems that are not over; it is said, once a start."""
+    _, told = _remembered(name, known)
+    if told:
+        open_ones = ", ".join(sorted(finding.code for finding, _ in told))
+        logger.warning("problems are no longer watched, and stay open", extra={"check": name, "problems": open_ones})
+    return bool(told)
+
+
+def _remembered(name: str, known: Any) -> tuple[State, list[tuple[Finding, float]]]:
     """The state and what was told; nothing of it where it is not understood: better told twice than never again."""
     try:
         state: State = dict(known["state"])
         return state, [(finding_of(one["finding"]), float(one["since"])) for one in known["active"]]
     except (KeyError, TypeError, ValueError) as error:
-        logger.warning("what a check remembers is not understood", extra={"check": check.name, "why": error})
+        logger.warning("what a check remembers is not understood", extra={"check": name, "why": error})
         return {}, []
 
 
@@ -159,12 +173,17 @@ def _counts(problem: Problem, check: Terms) -> bool:
     return GRAVITY.index(verdict_of(problem.finding)) >= GRAVITY.index(check.floor)
 
 
+def _is_open(key: Key, look: Look) -> bool:
+    """Whether the look could not tell of it."""
+    return bool(look.unclear) or key[3] in look.doubts
+
+
 def _changes(course: _Course, look: Look, wall: float) -> list[News]:
     check = course.check
     seen = {key_of(problem.finding): problem for problem in look.problems if _counts(problem, check)}
     strange = seen.keys() - course.active.keys()
-    gone = course.active.keys() - seen.keys() if not look.unclear else frozenset[Key]()
-    kept = course.streaks if look.unclear else {}
+    gone = {key for key in course.active.keys() - seen.keys() if not _is_open(key, look)}
+    kept = {key: looks for key, looks in course.streaks.items() if _is_open(key, look)}
     course.streaks = {**kept, **{key: course.streaks.get(key, 0) + 1 for key in {*strange, *gone}}}
     news = []
     for key in sorted(strange):

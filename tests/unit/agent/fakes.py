@@ -54,10 +54,11 @@ class FakeTime:
     """A clock that only the test moves."""
 
     seconds: float = 0.0
+    set_by_seconds: float = 0.0  # how far somebody has set the time of day
 
     def clock(self) -> Clock:
         """The agent's view of it."""
-        return Clock(lambda: START + timedelta(seconds=self.seconds), lambda: self.seconds)
+        return Clock(lambda: START + timedelta(seconds=self.seconds + self.set_by_seconds), lambda: self.seconds)
 
 
 @dataclass

@@ -1,9 +1,8 @@
-"""`nodeheal-agent check` and `doctor`: what a person and a prolog read."""
+"""`nodeheal-agent check`: what a person and a prolog read."""
 
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -16,9 +15,7 @@ from nodeheal.agent.commands import EXIT_USAGE
 from nodeheal.agent.main import EXIT_CANNOT_START, main
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
-from sandbox.toml import toml
-from tests.unit.agent.fakes import CONFIG, FakeEventBridge, NodeFolder
-from tests.unit.agent.fakes import Answer as BusAnswer
+from tests.unit.agent.fakes import CONFIG, NodeFolder
 
 FULL = Problem(Finding(Family.host, "disk_full", "/", "no room"), "/ is 99.9 % full\nand more")
 SKEW = Problem(Finding(Family.host, "clock_skew", None, "late by a minute"))
@@ -38,6 +35,7 @@ def check(name: str, look: Look, **changes: object) -> Check:
         ([Look((FULL,)), Look((SKEW,)), Look()], 2),
         ([Look(unclear="an unknown layout"), Look((SKEW,))], 3),
         ([Look((FULL,), unclear="an unknown layout")], 2),
+        ([Look(doubts={"/fsx": "a stale file handle"})], 3),
         ([], 3),
     ],
 )
@@ -113,50 +111,6 @@ def test_a_usage_error_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None
     assert "--jsn" in capsys.readouterr().err
 
 
-@pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch, node: NodeFolder) -> None:
-    for name, value in node.environment().items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.mark.usefixtures("credentials")
-def test_the_doctor_tries_whether_the_bus_takes_events(
-    node: NodeFolder, bus: FakeEventBridge, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = main(["doctor"])
-
-    told = capsys.readouterr().out
-    assert code == 0
-    assert [entry["DetailType"] for entry in bus.accepted] == ["Agent Doctor"]
-    assert "bus                     ok     takes events of this node" in told
-    assert f"kernel log (file)       ok     {node.kernel_log}" in told
-
-
-@pytest.mark.usefixtures("credentials")
-def test_the_doctor_says_what_keeps_the_agent_from_its_work(
-    node: NodeFolder, bus: FakeEventBridge, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bus.always = BusAnswer(400, "AccessDeniedException")
-    node.kernel_log.unlink()
-
-    code = main(["doctor", "--json"])
-
-    signs = {sign["what"]: sign for sign in map(json.loads, capsys.readouterr().out.splitlines())}
-    assert code == 1
-    assert [what for what, sign in signs.items() if sign["state"] == "WRONG"] == ["kernel log (file)", "bus"]
-    assert "AccessDeniedException" in signs["bus"]["said"]
-    assert "Let it speak" in signs["bus"]["said"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-@pytest.mark.usefixtures("credentials")
-def test_a_spool_that_cannot_be_written_is_found(node: NodeFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    Path(node.state_dir).mkdir(mode=0o500)
-
-    assert main(["doctor"]) == 1
-    assert "spool                   WRONG" in capsys.readouterr().out
-
-
 def test_a_prober_that_dies_is_no_verdict_but_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     def kills(*_: object) -> Look:
         os.kill(os.getppid(), signal.SIGKILL)
@@ -166,32 +120,3 @@ def test_a_prober_that_dies_is_no_verdict_but_unknown(capsys: pytest.CaptureFixt
 
     assert code == EXIT_CODES[Verdict.UNKNOWN]
     assert "no answer" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("credentials", "bus")
-def test_a_boot_id_that_is_empty_keeps_the_doctor_from_nothing_else(
-    node: NodeFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    node.boot_id_file.write_text("")
-
-    assert main(["doctor"]) == 1
-    told = capsys.readouterr().out
-    assert f"boot id                 WRONG  {node.boot_id_file}: holds no boot id" in told
-    assert "spool                   ok" in told
-
-
-@pytest.mark.usefixtures("credentials")
-@pytest.mark.parametrize(("folder", "state"), [("tools", "ok"), ("nowhere", "WRONG")])
-def test_the_doctor_misses_the_tool_that_reads_the_journal(
-    node: NodeFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: str, state: str
-) -> None:
-    tool = node.directory / "tools" / "journalctl"
-    tool.parent.mkdir()
-    tool.touch(0o755)
-    node.config_file.write_text(toml(node.config() | {"kernel_log": [{"kind": "journald"}]}))
-    monkeypatch.setenv("PATH", str(node.directory / folder))
-
-    main(["doctor", "--json"])
-
-    signs = {sign["what"]: sign["state"] for sign in map(json.loads, capsys.readouterr().out.splitlines())}
-    assert signs["kernel log (journald)"] == state

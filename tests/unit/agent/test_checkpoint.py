@@ -1,15 +1,13 @@
 """`nodeheal-agent run checkpoint`: the file that a job's tasks look for."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from sandbox.toml import toml
+from tests.unit.agent.documents import Ended, run_document
 from tests.unit.agent.fakes import NodeFolder
 
 REPOSITORY = Path(__file__).parents[3]
@@ -23,25 +21,10 @@ def requests(node: NodeFolder) -> Path:
     return folder
 
 
-def ask(node: NodeFolder, boots: str = "boot-0,boot-1", expires_in: float = 60) -> "subprocess.CompletedProcess[str]":
+def ask(node: NodeFolder, boots: str = "boot-0,boot-1", expires_in: float = 60) -> Ended:
     """As the SSM document asks."""
-    agent = node.directory / "nodeheal-agent"
-    agent.write_text(f'#!/bin/sh\nexec {sys.executable} -m nodeheal.agent.main "$@"\n')
-    agent.chmod(0o755)
-    document = json.loads((REPOSITORY / "packaging" / "ssm" / "checkpoint-now.json").read_text())
-    script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
     values = {"Job": "llama", "BootIds": boots, "ExpiresAt": str(int(time.time() + expires_in))}
-    assert sorted(document["parameters"]) == sorted(values)
-    for name, value in values.items():
-        script = script.replace("{{ " + name + " }}", value)
-    return subprocess.run(
-        ["sh", "-c", script],
-        env={**node.environment(), "PATH": f"{node.directory}:{os.defpath}"},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return run_document(node, "checkpoint-now", values)
 
 
 def test_a_request_is_a_file_that_every_user_can_read(node: NodeFolder, requests: Path) -> None:

@@ -1,5 +1,7 @@
 """The clock check: by the time that the bus tells."""
 
+import socket
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.agent.checks.check import Look, Place
-from nodeheal.agent.checks.clock_skew import CHECK, WRONG_SECONDS, ahead_seconds
+from nodeheal.agent.checks.clock_skew import CHECK, WRONG_SECONDS, ahead_seconds, judge
 from nodeheal.agent.checks.tools import run_tool
 from tests.unit.agent.fakes import CONFIG, START, FakeEventBridge
 
@@ -52,6 +54,66 @@ def test_a_bus_out_of_reach_tells_nothing(bus: FakeEventBridge) -> None:
 
 def test_a_date_is_compared_to_the_second() -> None:
     assert ahead_seconds(DATE, START + timedelta(seconds=90)) == 90.0
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said", "is_wrong"),
+    [(60.0, "60 s ahead", True), (-60.0, "60 s behind", True), (59.9, "60 s ahead", False), (-59.9, "behind", False)],
+)
+def test_from_a_minute_on_a_clock_is_wrong_whichever_way(ahead: float, said: str, is_wrong: bool) -> None:
+    found = judge(ahead)
+
+    assert (said in found.summary, bool(found.problems)) == (True, is_wrong)
+
+
+@pytest.mark.parametrize(
+    ("date", "at"),
+    [
+        ("Sat, 21 Nov 2026 05:50:31 GMT", START),
+        ("Sat, 21 Nov 2026 05:50:31 -0000", START),
+        ("Sat, 21 Nov 2026 07:50:31 +0200", START),
+    ],
+)
+def test_a_date_of_whatever_zone_is_a_moment(date: str, at: datetime) -> None:
+    assert ahead_seconds(date, at) == 0.0
+
+
+def test_where_the_configuration_names_no_address_the_environment_does(
+    bus: FakeEventBridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus.date = format_datetime(datetime.now(UTC), usegmt=True)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bus.url)
+
+    assert look("").unclear == ""
+
+
+def test_an_address_that_wants_tls_is_asked_by_tls(bus: FakeEventBridge) -> None:
+    bus.date = format_datetime(datetime.now(UTC), usegmt=True)
+
+    assert "nobody tells the time" in look(bus.url.replace("http:", "https:")).unclear
+
+
+def test_one_who_does_not_speak_http_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: server.accept()[0].sendall(b"220 mail\r\n"), daemon=True).start()
+        port = server.getsockname()[1]
+
+        assert look(f"http://127.0.0.1:{port}").unclear == f"nobody tells the time: 127.0.0.1:{port}: BadStatusLine"
+
+
+def test_an_error_without_words_is_told_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_late(_: Place) -> str:
+        raise TimeoutError
+
+    monkeypatch.setattr("nodeheal.agent.checks.clock_skew._date_of", is_late)
+
+    assert look("").unclear == "nobody tells the time: TimeoutError"
+
+
+def test_what_is_no_date_is_shown_by_its_beginning(bus: FakeEventBridge) -> None:
+    bus.date = "x" * 1000
+
+    assert len(look(bus.url).unclear) < 120
 
 
 @given(st.text())

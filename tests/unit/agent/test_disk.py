@@ -1,5 +1,6 @@
 """The disk check: what became read-only, and what has no room."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -41,15 +42,18 @@ def test_a_file_system_that_has_become_read_only_is_a_problem(tmp_path: Path) ->
     [
         (None, []),
         ("LABEL=root / ext4 ro 0 1", []),
+        ("LABEL=root / ext4 ro 0 1\n# / is a comment\nLABEL=x /", []),
         ("# / is a comment\nLABEL=root / ext4 defaults 0 1", ["disk_read_only"]),
     ],
 )
 def test_one_that_was_so_at_the_first_look_is_one_only_where_fstab_says_otherwise(
     tmp_path: Path, fstab: str | None, expected: list[str]
 ) -> None:
-    look = CHECK.look(place(tmp_path, ROOT.format("ro"), fstab), {})
+    first = CHECK.look(place(tmp_path, ROOT.format("ro"), fstab), {})
 
-    assert codes(look) == expected
+    second = CHECK.look(place(tmp_path, ROOT.format("ro"), fstab), first.state)
+
+    assert (codes(first), codes(second)) == (expected, expected)
 
 
 @pytest.mark.parametrize(("used", "count"), [(FULL_PERCENT - 0.1, 0), (FULL_PERCENT, 1)])
@@ -72,6 +76,18 @@ def test_the_room_of_this_machine_is_measured(tmp_path: Path) -> None:
     look = CHECK.look(place(tmp_path, ROOT.format("rw")), {})
 
     assert 0.0 <= look.gauges["disk_used_percent:/"] <= 100.0
+
+
+@pytest.mark.parametrize(("blocks_left", "inodes_left", "used"), [(50, 1, 99.0), (1, 50, 99.0), (50, 40, 60.0)])
+def test_what_runs_out_first_is_what_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks_left: int, inodes_left: int, used: float
+) -> None:
+    room = os.statvfs_result((4096, 4096, 100, blocks_left, blocks_left, 100, inodes_left, inodes_left, 0, 255))
+    monkeypatch.setattr("nodeheal.agent.checks.disk.os.statvfs", lambda _: room)
+
+    look = CHECK.look(place(tmp_path, ROOT.format("rw")), {})
+
+    assert look.gauges["disk_used_percent:/"] == pytest.approx(used)
 
 
 @given(st.binary())
@@ -98,6 +114,28 @@ def test_the_file_system_is_judged_and_not_this_service_s_view_of_it(
     look = CHECK.look(place(tmp_path, mounts), {"writable": ["/"]})
 
     assert codes(look) == expected
+
+
+@pytest.mark.parametrize(
+    "line", ["22 1 259:1 / / - ext4 /dev/sda1 rw", "22 1 259:1 / / rw shared:1 - ext4 /dev/sda1", "22 1 259:1 / / rw"]
+)
+def test_a_line_without_all_of_its_words_is_no_mount(line: str) -> None:
+    assert parse_mountinfo(line) == []
+
+
+@pytest.mark.parametrize(("line", "count"), [("/dev/sda / ext4", 0), ("/dev/sda / ext4 rw", 1), ("# / ext4 rw", 0)])
+def test_a_line_of_fstab_has_four_words_at_least(line: str, count: int) -> None:
+    assert len(parse_mounts(line)) == count
+
+
+def test_a_file_system_that_counts_no_inodes_has_room_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = os.statvfs_result((4096, 4096, 100, 50, 50, 0, 0, 0, 0, 255))
+    monkeypatch.setattr("nodeheal.agent.checks.disk.os.statvfs", lambda _: room)
+
+    look = CHECK.look(place(tmp_path, ROOT.format("rw")), {})
+
+    assert (look.gauges, look.summary, look.unclear) == ({"disk_used_percent:/": 50.0}, "local file systems: /", "")
+    assert CHECK.look(place(tmp_path, ROOT.format("rw").replace("ext4", "nfs4")), {}).summary.endswith(": none")
 
 
 def test_a_list_of_mounts_that_is_not_understood_is_not_taken_for_health(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """The checks of the host: mounts, memory, stuck processes, RAM, EFA and InfiniBand, and whether jobs move."""
 
+import errno
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +14,13 @@ from hypothesis import strategies as st
 
 from nodeheal.agent import probe
 from nodeheal.agent.checks import memory, mounts, processes, progress, ram_ecc, rdma
+from nodeheal.agent.checks.answer import Answer, dumped
 from nodeheal.agent.checks.check import Check, Look, Place, State
+from nodeheal.agent.checks.looks import ANSWER_BYTES
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.catalog import find
 from tests.unit.agent.fakes import CONFIG
 
@@ -62,9 +67,10 @@ def mounted(place: Place, stat: Stat, *points: str) -> Place:
 def test_a_file_system_that_jobs_need_is_mounted_and_answers(place: Place) -> None:
     stat = Stat()
 
-    look = mounts.CHECK.look(mounted(place, stat, "/fsx", "/home/shared"), {})
+    there = mounted(place, stat, "/fsx", "/home/shared")
+    look = mounts.CHECK.look(there, {})
 
-    assert told(look) == []
+    assert (told(look), look.why_unclear, mounts.CHECK.why_not(there)) == ([], "", "")
     assert stat.asked == ["/fsx", "/home/shared"]
 
 
@@ -96,7 +102,16 @@ def test_one_that_answers_with_an_error_is_not_fine_and_is_no_hang_either(place:
     look = mounts.CHECK.look(there, {})
 
     assert told(look) == []
-    assert "/fsx: stat: cannot read '/fsx': Stale file handle" in look.unclear
+    assert look.doubts["/fsx"] == "/fsx: stat: cannot read '/fsx': Stale file handle"
+
+
+def test_where_the_tool_itself_fails_that_is_what_is_said(place: Place) -> None:
+    def is_absent(*_: object) -> Output:
+        return Output("", "", probe.Ran(error=probe.NOT_INSTALLED))
+
+    there = replace(mounted(place, Stat(), "/fsx", "/home/shared"), run=is_absent)
+
+    assert mounts.CHECK.look(there, {}).doubts["/fsx"] == f"/fsx: {probe.NOT_INSTALLED}"
 
 
 def test_the_real_tool_answers_for_the_root(place: Place) -> None:
@@ -129,6 +144,26 @@ def test_a_host_on_which_all_tasks_wait_for_memory_is_short_of_it(
     assert look.gauges == {"memory_stalled_percent": float(stalled)}
 
 
+@pytest.mark.parametrize(
+    ("meminfo", "used"),
+    [
+        (MEMINFO, 75.0),
+        ("MemTotal: 0 kB\nMemAvailable: 5 kB\n", None),
+        ("MemTotal: 5 kB\n", None),
+        ("MemAvailable: 5 kB\n", None),
+    ],
+)
+def test_how_much_memory_is_in_use_is_told_or_not_known(meminfo: str, used: float | None) -> None:
+    assert memory.parse_used_percent(meminfo) == used
+
+
+def test_a_kernel_that_does_not_measure_pressure_is_not_looked_at(place: Place) -> None:
+    without = memory.CHECK.why_not(place)
+    write(place.proc, "pressure/memory", "")
+
+    assert (bool(without), memory.CHECK.why_not(place)) == (True, "")
+
+
 @pytest.mark.parametrize(("pressure", "meminfo"), [("full avg60=", MEMINFO), (PRESSURE.format("1"), "MemTotal: 0 kB")])
 def test_what_is_not_understood_is_not_fine(place: Place, pressure: str, meminfo: str) -> None:
     write(place.proc, "meminfo", meminfo)
@@ -140,10 +175,31 @@ def test_what_is_not_understood_is_not_fine(place: Place, pressure: str, meminfo
 # Processes -----------------------------------------------------------------------------------------------------------
 
 
-def process(place: Place, pid: int, state: str, *, switches: int = 7, started: int = 5, name: str = "python3") -> None:
-    write(place.proc, f"{pid}/stat", f"{pid} ({name}) {state} 1 1 1 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 {started} 9 9\n")
+def process(
+    place: Place,
+    pid: int,
+    state: str,
+    *,
+    switches: int = 7,
+    started: int = 5,
+    name: str = "python3",
+    flags: int = 0x400100,
+    opened: str = "/dev/nvidia0",
+) -> None:
+    write(
+        place.proc, f"{pid}/stat", f"{pid} ({name}) {state} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 {started} 9 9\n"
+    )
     counts = f"voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t1\n"
     write(place.proc, f"{pid}/status", f"Name:\t{name}\n{counts}")
+    descriptors = place.proc / str(pid) / "fd"
+    descriptors.mkdir(exist_ok=True)
+    (descriptors / "3").unlink(missing_ok=True)
+    (descriptors / "3").symlink_to(opened)
+
+
+def stuck(place: Place) -> Look:
+    """The second of two looks at a node on which nothing runs meanwhile."""
+    return processes.CHECK.look(place, processes.CHECK.look(place, {}).state)
 
 
 def test_a_process_that_has_waited_from_one_look_to_the_next_is_stuck(place: Place) -> None:
@@ -166,8 +222,134 @@ def test_one_that_has_run_in_between_or_is_another_one_is_not(place: Place, chan
     assert told(processes.CHECK.look(place, first.state)) == []
 
 
+@pytest.mark.parametrize(
+    ("opened", "codes"),
+    [
+        ("/dev/nvidia7", ["d_state_processes"]),
+        ("/dev/nvidia-uvm", ["d_state_processes"]),
+        ("/dev/neuron3", ["d_state_processes"]),
+        ("/dev/infiniband/uverbs0", ["d_state_processes"]),
+        ("/dev/null", []),
+        ("/fsx/dev/nvidia0", []),
+        ("socket:[4711]", []),
+    ],
+)
+def test_one_that_waits_keeps_others_from_an_accelerator_only_if_it_has_one_open(
+    place: Place, opened: str, codes: list[str]
+) -> None:
+    process(place, 41, "D", opened=opened)
+
+    look = stuck(place)
+
+    assert ([code for code, _ in told(look)], look.unclear) == (codes, "")
+
+
+@pytest.mark.parametrize("change", [{"flags": 0x208040}, {"state": "I"}, {"state": "S"}])
+def test_threads_of_the_kernel_and_what_may_be_interrupted_wait_by_trade(
+    place: Place, change: dict[str, object]
+) -> None:
+    process(place, 41, **{"state": "D", **change})  # type: ignore[arg-type]
+
+    assert told(stuck(place)) == []
+
+
+@pytest.mark.parametrize(
+    ("users", "codes", "is_unclear"),
+    [(frozenset({41}), ["d_state_processes"], False), (frozenset({42}), [], False), (None, [], True)],
+)
+def test_what_another_users_process_has_open_the_driver_tells_or_nobody(
+    place: Place, monkeypatch: pytest.MonkeyPatch, users: frozenset[int] | None, codes: list[str], is_unclear: bool
+) -> None:
+    process(place, 41, "D")
+    monkeypatch.setattr(processes, "gpu_users", lambda _: users)
+    monkeypatch.setattr("nodeheal.agent.checks.holders.os.scandir", refused)
+
+    look = stuck(place)
+
+    assert ([code for code, _ in told(look)], bool(look.unclear)) == (codes, is_unclear)
+    assert ("python3 (41)" in look.unclear) == is_unclear
+
+
+def refused(*_: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_where_nothing_waits_the_driver_is_not_asked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    process(place, 41, "R")
+    monkeypatch.setattr(processes, "gpu_users", refused)
+
+    assert told(stuck(place)) == []
+
+
+def test_what_is_closed_while_it_is_looked_at_hides_nothing_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_gone(link: Path) -> Path:
+        if link.name == "3":
+            raise FileNotFoundError(errno.ENOENT, "gone")
+        return Path("/dev/nvidia0")
+
+    process(place, 41, "D")
+    process(place, 42, "D")
+    (place.proc / "42/fd/4").symlink_to("/dev/nvidia0")
+    monkeypatch.setattr("nodeheal.agent.checks.holders.Path.readlink", is_gone)
+    monkeypatch.setattr("nodeheal.agent.checks.holders.os.scandir", in_order)
+
+    look = stuck(place)
+
+    assert ("(42)" in look.problems[0].evidence, "(41)" in look.problems[0].evidence) == (True, False)
+
+
+@contextmanager
+def in_order(folder: Path) -> Iterator[list[Path]]:
+    """As scandir does, the first first."""
+
+    class Entry:
+        def __init__(self, path: Path) -> None:
+            self.path = str(path)
+
+    yield [Entry(path) for path in sorted(folder.iterdir())]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "41 (x) D 1 2 3",
+        "self (x) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 9",
+        "41 (x) D 1 1 1 0 -1 flags 0 0 0 0 0 0 0 0 20 0 1 0 5 9",
+        "41 (x) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 never 9",
+    ],
+)
+def test_what_is_no_process_is_not_counted(place: Place, line: str) -> None:
+    process(place, 42, "S")
+    write(place.proc, "41/stat", line)
+    write(place.proc, "self/stat", (place.proc / "42/stat").read_text())
+
+    assert processes.CHECK.look(place, {}).summary == "1 processes"
+
+
+def test_the_first_that_are_stuck_are_named_and_the_rest_counted(place: Place) -> None:
+    for pid in range(1, processes.TOLD + 2):
+        process(place, pid, "D")
+    more = stuck(place).problems[0].evidence
+    process(place, 1, "S")
+
+    all_of_them = stuck(place).problems[0].evidence
+
+    assert (more.endswith(f"({processes.TOLD}) and 1 more"), more.count("python3")) == (True, processes.TOLD)
+    assert (all_of_them.endswith(f"({processes.TOLD + 1})"), all_of_them.count("python3")) == (True, processes.TOLD)
+
+
+def test_one_that_ends_while_it_is_looked_at_holds_nothing(place: Place) -> None:
+    process(place, 41, "D")
+    (place.proc / "41/fd/3").unlink()
+    (place.proc / "41/fd").rmdir()
+
+    assert (told(stuck(place)), stuck(place).unclear) == ([], "")
+
+
 @pytest.mark.parametrize(("count", "problems"), [(processes.ZOMBIES - 1, 0), (processes.ZOMBIES, 1)])
 def test_many_dead_processes_are_a_problem(place: Place, count: int, problems: int) -> None:
+    process(place, count + 1, "S")
     for pid in range(1, count + 1):
         process(place, pid, "Z")
 
@@ -202,6 +384,7 @@ def edac(place: Place, corrected: object, uncorrected: object) -> None:
         (ram_ecc.CORRECTED_MANY - 1, 2, []),
         (ram_ecc.CORRECTED_MANY, 2, [("ram_ecc", "mc0")]),
         (0, 3, [("edac_ue", "mc0")]),
+        (0, 2 + ram_ecc.CORRECTED_MANY, [("edac_ue", "mc0")]),
     ],
 )
 def test_what_the_memory_controllers_count_from_look_to_look_is_told(
@@ -213,14 +396,35 @@ def test_what_the_memory_controllers_count_from_look_to_look_is_told(
 
     second = ram_ecc.CHECK.look(place, first.state)
 
-    assert (told(first), told(second)) == ([], codes)
+    assert (told(first), told(second), second.unclear) == ([], codes, "")
     assert told(ram_ecc.CHECK.look(place, second.state)) == []
+
+
+def test_memory_that_no_controller_counts_is_not_looked_at(place: Place) -> None:
+    without = ram_ecc.CHECK.why_not(place)
+    edac(place, 0, 0)
+
+    assert (bool(without), ram_ecc.CHECK.why_not(place)) == (True, "")
 
 
 def test_a_counter_that_cannot_be_read_is_named(place: Place) -> None:
     edac(place, "many", 0)
 
     assert ram_ecc.CHECK.look(place, {}).unclear == "cannot be read: mc0/ce_count"
+
+
+def test_a_counter_that_cannot_be_read_once_keeps_its_number(place: Place) -> None:
+    edac(place, 900, 3)
+    first = ram_ecc.CHECK.look(place, {})
+    edac(place, "", "")
+    blind = ram_ecc.CHECK.look(place, first.state)
+    edac(place, 900 + ram_ecc.CORRECTED_MANY, 4)
+
+    last = ram_ecc.CHECK.look(place, blind.state)
+
+    assert told(blind) == []
+    assert told(last) == [("ram_ecc", "mc0"), ("edac_ue", "mc0")]
+    assert [one.count for one in last.happened] == [ram_ecc.CORRECTED_MANY, 1]
 
 
 # EFA and InfiniBand --------------------------------------------------------------------------------------------------
@@ -265,6 +469,34 @@ def test_errors_that_grow_are_told_and_old_ones_are_not(
     assert (told(first), [code for code, _ in told(second)]) == ([], codes)
 
 
+@pytest.mark.parametrize(("name", "family"), [("rx_drops", Family.efa), ("link_downed", Family.ib)])
+def test_whose_error_it_is_is_said(place: Place, name: str, family: Family) -> None:
+    port(place, **{name: 0})  # type: ignore[arg-type]
+    first = rdma.CHECK.look(place, {})
+    port(place, **{name: rdma.MANY})  # type: ignore[arg-type]
+
+    look = rdma.CHECK.look(place, first.state)
+
+    assert [one.finding.family for one in (*look.problems, *look.happened)] == [family]
+
+
+def test_a_node_without_an_adapter_is_not_looked_at(place: Place) -> None:
+    without = rdma.CHECK.why_not(place)
+    port(place)
+
+    assert (bool(without), rdma.CHECK.why_not(place)) == (True, "")
+
+
+def test_an_error_counter_that_cannot_be_read_once_keeps_its_number(place: Place) -> None:
+    port(place, rx_drops=5)
+    first = rdma.CHECK.look(place, {})
+    write(place.sys, f"{PORT}/hw_counters/rx_drops", "")
+    blind = rdma.CHECK.look(place, first.state)
+    port(place, rx_drops=5 + rdma.MANY)
+
+    assert [code for code, _ in told(rdma.CHECK.look(place, blind.state))] == ["rx_drops"]
+
+
 def test_an_adapter_without_its_driver_is_found_on_the_bus(place: Place) -> None:
     for name in ("0000:4f:00.0", "0000:50:00.0"):
         write(place.sys, f"bus/pci/devices/{name}/vendor", "0x1d0f\n")
@@ -272,6 +504,9 @@ def test_an_adapter_without_its_driver_is_found_on_the_bus(place: Place) -> None
     write(place.sys, "bus/pci/devices/0000:4f:00.0/driver/uevent", "")
     write(place.sys, "bus/pci/devices/0000:00:01.0/vendor", "0x1d0f\n")
     write(place.sys, "bus/pci/devices/0000:00:01.0/device", "0xec20\n")
+    write(place.sys, "bus/pci/devices/0000:00:02.0/vendor", "0x8086\n")
+    write(place.sys, "bus/pci/devices/0000:00:02.0/device", "0xefa2\n")
+    write(place.sys, "bus/pci/devices/0000:00:03.0/class", "0x060000\n")
 
     assert rdma.CHECK.why_not(place) == ""
     assert told(rdma.CHECK.look(place, {})) == [("DRIVER_UNBOUND", "0000:50:00.0")]
@@ -346,7 +581,95 @@ def test_a_file_that_its_job_has_left_behind_is_forgotten_in_time(job: Job) -> N
 def test_a_file_that_says_no_limit_is_named(job: Job, content: str) -> None:
     job.steps(content)
 
-    assert str(job.file) in job.look_after(0).unclear
+    assert str(job.file) in job.look_after(0).doubts["llama"]
+
+
+def test_a_file_that_is_not_understood_leaves_the_other_jobs_alone(job: Job) -> None:
+    job.steps()
+    job.file.with_name("bert.json").write_text("no limit")
+    job.look_after(5)
+
+    hung = job.look_after(61)
+
+    assert told(hung) == [("training_hang", "llama")]
+    assert (hung.unclear, set(hung.doubts)) == ("", {"bert"})
+
+
+def test_a_file_that_may_not_be_read_is_named_and_one_that_has_just_gone_is_not(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.steps()
+    errors = iter([PermissionError(errno.EACCES, "Permission denied"), FileNotFoundError(errno.ENOENT, "gone")])
+
+    def refuses(*_: object) -> int:
+        raise next(errors)
+
+    monkeypatch.setattr("nodeheal.agent.checks.progress.os.open", refuses)
+
+    assert [job.look_after(0).why_unclear for _ in range(2)] == [f"{job.file}: Permission denied", ""]
+
+
+def test_of_too_many_files_the_newest_are_looked_at_and_the_rest_are_said(job: Job) -> None:
+    for number in range(progress.FILES):
+        newer = job.file.with_name(f"job-{number}.json")
+        newer.write_text('{"limit_seconds": 60}')
+    job.steps()  # the oldest of all, by its time
+
+    look = job.look_after(0)
+
+    assert (len(look.state), "llama.json" in look.state) == (progress.FILES, False)
+    assert look.unclear.startswith("1 files of jobs are not looked at")
+
+
+def test_all_that_can_be_told_of_jobs_fits_into_an_answer(job: Job) -> None:
+    for number in range(progress.FILES):
+        job.file.with_name(f"{number:0250}.json").write_text('{"limit_seconds": 60}')
+    job.look_after(0)
+
+    look = job.look_after(61)
+
+    assert len(look.problems) == progress.FILES
+    assert len(dumped(Answer("progress", look))) < ANSWER_BYTES
+
+
+def test_a_link_that_leads_nowhere_and_other_files_are_no_jobs(job: Job) -> None:
+    job.steps()
+    job.file.with_name("left.json").symlink_to("gone.json")
+    job.file.with_name("README").write_text("no job")
+
+    look = job.look_after(0)
+
+    assert (look.summary, look.why_unclear) == ("1 jobs show their progress", "")
+
+
+def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeheal.agent.checks.progress.Path.iterdir", refused)
+
+    with pytest.raises(PermissionError):
+        progress.CHECK.look(place, {})
+
+
+def test_a_long_name_is_told_by_its_beginning(job: Job) -> None:
+    job.file = job.file.with_name("x" * 200 + ".json")
+    job.steps()
+    job.look_after(0)
+
+    assert told(job.look_after(61)) == [("training_hang", "x" * progress.JOB_CHARACTERS)]
+
+
+@pytest.mark.parametrize(("limit", "taken"), [("10", 10.0), ("9.99", None), ("999999", 999999.0), ("1e6", None)])
+def test_a_limit_has_bounds(limit: str, taken: float | None) -> None:
+    assert progress.limit_of(b'{"limit_seconds": %s}' % limit.encode()) == taken
+
+
+@pytest.mark.parametrize("known", [7, [], ["x"], [1, 2, 3], [1000.0, "x"], None])
+def test_what_is_remembered_of_a_job_and_not_understood_begins_anew(job: Job, known: object) -> None:
+    job.steps()
+    job.state = {"llama.json": known}
+
+    assert told(job.look_after(0)) == []
 
 
 def test_no_folder_is_no_job(place: Place) -> None:
@@ -405,7 +728,7 @@ def test_a_pipe_among_the_files_of_progress_is_not_waited_for(place: Place, tmp_
 
     look = progress.CHECK.look(replace(place, config=replace(place.config, progress_dir=str(tmp_path))), {})
 
-    assert "job.json must be an object" in look.unclear
+    assert "job.json must be an object" in look.doubts["job"]
 
 
 def test_what_is_remembered_of_stuck_processes_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

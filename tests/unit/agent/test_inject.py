@@ -2,9 +2,6 @@
 
 import base64
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 from nodeheal.contract.evidence.kernel_line import parse_message, parse_syslog_line
 from nodeheal.contract.names import DRILL_MARK
 from sandbox.toml import toml
+from tests.unit.agent.documents import Ended, run_document
 from tests.unit.agent.fakes import NodeFolder
 
 REPOSITORY = Path(__file__).parents[3]
@@ -28,29 +26,12 @@ def log_of(node: NodeFolder, kind: str = "file", drills: bool = True) -> Path:
     return log
 
 
-def inject(
-    node: NodeFolder, line: str | bytes = XID_79, boot: str = "boot-1", expires_in: float = 60
-) -> "subprocess.CompletedProcess[str]":
+def inject(node: NodeFolder, line: str | bytes = XID_79, boot: str = "boot-1", expires_in: float = 60) -> Ended:
     """As the SSM document does."""
-    agent = node.directory / "nodeheal-agent"
-    agent.write_text(f'#!/bin/sh\nexec {sys.executable} -m nodeheal.agent.main "$@"\n')
-    agent.chmod(0o755)
-    document = json.loads((REPOSITORY / "packaging" / "ssm" / "inject-fault.json").read_text())
-    script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
     raw = line if isinstance(line, bytes) else line.encode()
     encoded = base64.urlsafe_b64encode(raw).decode().rstrip("=")
     values = {"Line": encoded, "BootId": boot, "ExpiresAt": str(int(time.time() + expires_in))}
-    assert sorted(document["parameters"]) == sorted(values)
-    for name, value in values.items():
-        script = script.replace("{{ " + name + " }}", value)
-    return subprocess.run(
-        ["sh", "-c", script],
-        env={**node.environment(), "PATH": f"{node.directory}:{os.defpath}"},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return run_document(node, "inject-fault", values)
 
 
 def test_a_drill_reads_as_the_kernels_own_line(node: NodeFolder) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sandbox.toml import toml
+from tests.unit.agent.documents import script_of
 from tests.unit.agent.fakes import NodeFolder
 
 REPOSITORY = Path(__file__).parents[3]
@@ -42,13 +43,8 @@ class DcgmNode:
 
     def inject(self, boot: str = "boot-1", expires_in: float = 60, **what: str) -> Ended:
         """As the SSM document does."""
-        document = json.loads((REPOSITORY / "packaging" / "ssm" / "inject-dcgm.json").read_text())
-        script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
         values = {**XID, **what, "BootId": boot, "ExpiresAt": str(int(time.time() + expires_in))}
-        assert sorted(document["parameters"]) == sorted(values)
-        for name, value in values.items():
-            script = script.replace("{{ " + name + " }}", value)
-        return self.run("sh", "-c", script)
+        return self.run("sh", "-c", script_of("inject-dcgm", values))
 
     def run(self, *command: str) -> Ended:
         """A command with the node's tools on its path."""

@@ -1,11 +1,14 @@
 """The agent's loop: what the checks find becomes events, one each, whatever they have in common."""
 
 import json
+import logging
 import os
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from nodeheal.agent.checks.answer import Answer, answer_of, dumped
@@ -33,9 +36,11 @@ class FakeProber:
         self.is_closed = False
         self.looks: Look | None = Look()
         self._asked = 0
+        self.asked_ever = 0
 
     def ask(self, _name: str, _state: State) -> None:
         self._asked += 1
+        self.asked_ever += 1
 
     def answers(self) -> Iterator[Answer]:
         asked, self._asked = self._asked, 0
@@ -199,3 +204,59 @@ def test_what_is_found_wakes_the_sender(run: Run) -> None:
     run.looks(Look(tuple(REMAP)))
 
     assert run.agent._sender._news.is_set()
+
+
+@pytest.mark.parametrize("years", [-30, 30])
+def test_a_clock_that_is_set_neither_hurries_looks_nor_puts_them_off(run: Run, years: int) -> None:
+    run.looks(Look(), 3)
+    before = run.prober.asked_ever
+    run.time.set_by_seconds = years * 365 * 86_400.0
+    for _ in range(50):
+        run.agent.step()
+    at_once = run.prober.asked_ever - before
+
+    run.looks(Look(tuple(REMAP)))
+    run.looks(Look(), LOOKS_TO_BE_OVER)
+
+    assert (at_once, run.prober.asked_ever - before) == (0, 1 + LOOKS_TO_BE_OVER)
+    assert (run.told_of("a"), run.told_of("b")) == (2, 2)
+
+
+def test_a_full_disk_keeps_no_check_from_telling_and_is_said_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    run.looks(Look())
+    run.spool._database.execute("PRAGMA max_page_count = 1")  # SQLite raises this to what it has: the disk is full now
+
+    run.looks(Look(tuple(REMAP), state={"seen": "y" * 60_000}), 30)
+    run.looks(Look(), LOOKS_TO_BE_OVER)
+
+    assert (run.told_of("a"), run.told_of("b")) == (2, 2)
+    assert run.prober.asked_ever == 1 + 30 + LOOKS_TO_BE_OVER
+    assert sum("going on in memory" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_thousands_of_looks_leave_nothing_behind_but_what_the_last_one_says(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("nodeheal.agent.checks.watch"), "disabled", True)  # pytest keeps every line
+
+    def looks(count: int) -> int:
+        for number in range(count):
+            odd = Problem(replace(REMAP[0].finding, component=f"disk-{number % 50}"), "no room")
+            look = Look((odd,) * (number % 3), state={"seen": number}, unclear="no answer" * (number % 7 == 0))
+            run.agent._watch.ask(run.time.seconds, run.prober.ask)
+            run.time.seconds += CHECK.interval_seconds
+            run.agent._watch.take(Answer("gpus", look), run.time.seconds, run.time.seconds)
+        return len(json.dumps(run.agent._watch.dump())) // 1000
+
+    run.time.seconds += FIRST_LOOKS_WITHIN_SECONDS
+    looks(1_000)
+    tracemalloc.start()
+    descriptors, before = psutil.Process().num_fds(), tracemalloc.get_traced_memory()[0]
+
+    sizes = {looks(1_000) for _ in range(9)}
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+
+    assert psutil.Process().num_fds() == descriptors
+    assert grown < 200_000
+    assert max(sizes) - min(sizes) <= 1

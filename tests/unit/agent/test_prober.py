@@ -19,7 +19,8 @@ from nodeheal.agent.checks import prober as prober_module
 from nodeheal.agent.checks.answer import Answer, dumped
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
 from nodeheal.agent.checks.look import Terms
-from nodeheal.agent.checks.looks import STREAM_PAUSE_SECONDS
+from nodeheal.agent.checks.one_look import STREAM_PAUSE_SECONDS
+from nodeheal.agent.checks.outbox import FULL_BYTES
 from nodeheal.agent.checks.prober import READS_A_TURN, Prober
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import ConfigError
@@ -82,6 +83,7 @@ def test_a_look_is_told_as_it_was_made(prober_of: Callable[..., Prober]) -> None
         happened=(Problem(FULL),),
         unclear="half of it",
         summary="s",
+        doubts={"/fsx": "a stale file handle"},
     )
     prober = prober_of(a_check(lambda *_: found))
 
@@ -434,3 +436,89 @@ def test_what_the_agent_knows_of_a_check_is_what_the_check_says(prober_of: Calla
 
     assert terms.floor is Verdict.FAILED
     assert terms == Terms("one", 60.0, 5.0, Verdict.FAILED, hang, 3, 120.0, goes_on=True)
+
+
+def test_while_the_agent_takes_nothing_a_look_that_hangs_is_still_ended(
+    prober_of: Callable[..., Prober], tmp_path: Path
+) -> None:
+    def marks(*_: object) -> Look:
+        (tmp_path / str(os.getpid())).touch()
+        return sleeps()
+
+    def is_long(*_: object) -> Look:
+        return Look(summary="x" * 250_000)
+
+    prober = prober_of(a_check(is_long), a_check(is_long, "two"), a_check(marks, "hangs", deadline_seconds=1.0))
+    prober.ask("one", {})
+    prober.ask("two", {})
+    prober.ask("hangs", {})
+    eventually(lambda: list(tmp_path.iterdir()))
+
+    eventually(lambda: not psutil.pid_exists(int(next(tmp_path.iterdir()).name)))
+
+    assert {answer.name: answer.hung for answer in wait_for(prober, 3)} == {"one": False, "two": False, "hangs": True}
+
+
+def test_a_look_that_answered_while_the_agent_took_nothing_has_not_hung(prober_of: Callable[..., Prober]) -> None:
+    def floods(*_: object) -> Iterator[Look]:
+        for number in itertools.count():
+            yield Look(summary=f"{number} {'x' * 250_000}")
+
+    def slowly(*_: object) -> Look:
+        time.sleep(0.5)
+        return FINE
+
+    prober = prober_of(a_check(fine, stream=floods, deadline_seconds=1.0), a_check(slowly, "two", deadline_seconds=1.0))
+    prober.ask("one", {})
+    prober.ask("two", {})
+
+    time.sleep(2.5)  # the agent waits for its disk
+
+    answers = wait_for(prober, 8)
+    assert [answer for answer in answers if answer.hung or answer.broke] == []
+    assert [answer.look for answer in answers if answer.name == "two"] == [FINE]
+    told = [int(answer.look.summary.split()[0]) for answer in answers if answer.look and answer.name == "one"]
+    assert told == list(range(len(told)))
+
+
+def test_a_prober_whose_agent_takes_nothing_keeps_a_bounded_backlog(prober_of: Callable[..., Prober]) -> None:
+    def floods(*_: object) -> Iterator[Look]:
+        return itertools.repeat(Look(summary="x" * 250_000))
+
+    prober = prober_of(*(a_check(fine, str(number), stream=floods) for number in range(4)))
+    for number in range(4):
+        prober.ask(str(number), {})
+    time.sleep(1.0)
+    before = psutil.Process(prober._pid).memory_info().rss
+
+    time.sleep(2.0)
+
+    assert psutil.Process(prober._pid).memory_info().rss - before < FULL_BYTES
+
+
+def test_signals_that_come_all_the_time_hold_up_no_look(prober_of: Callable[..., Prober]) -> None:
+    def runs(place: Place, _: State) -> Look:
+        return Look(summary=place.run(["true"], 5.0).ran.error or "ran")
+
+    heard = list[int]()
+    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+    prober = prober_of(a_check(runs), a_check(runs, "two"))
+    prober.ask("one", {})
+    wait_for(prober)
+    eventually(lambda: not psutil.Process(prober._pid).children())
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        answers = []
+        for _ in range(20):
+            for name in ("one", "two"):
+                prober.ask(name, {})
+            for number in (signal.SIGCHLD, signal.SIGALRM, signal.SIGTERM, signal.SIGSTOP, signal.SIGCONT) * 5:
+                os.kill(prober._pid, number)
+            answers += wait_for(prober, 2)
+            eventually(lambda: not psutil.Process(prober._pid).children())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert len(heard) > 100
+    assert [answer.look.summary if answer.look else answer for answer in answers] == ["ran"] * 40

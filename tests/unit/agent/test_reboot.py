@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import time as wall
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from nodeheal.agent.config import load
 from nodeheal.agent.reboot import EXIT_REBOOT, MARK, RebootOrder, reboot
+from tests.unit.agent.documents import Ended, run_document
 from tests.unit.agent.fakes import START, FakeTime, NodeFolder
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "reboot-node.json"
@@ -145,30 +144,15 @@ def test_a_mark_that_is_none_marks_nothing(it: RebootingNode, content: str) -> N
     assert it.is_ordered() == REFUSED
 
 
-def run_document(node: NodeFolder, expires_in: float = 60) -> "subprocess.CompletedProcess[str]":
-    agent = node.directory / "nodeheal-agent"
-    agent.write_text(f'#!/bin/sh\nexec {sys.executable} -m nodeheal.agent.main "$@"\n')
-    agent.chmod(0o755)
-    document = json.loads(DOCUMENT.read_text())
-    script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
+def run_reboot(node: NodeFolder, expires_in: float = 60) -> Ended:
     values = {"BootId": "boot-1", "ExpiresAt": str(int(wall.time() + expires_in))}
-    assert sorted(document["parameters"]) == sorted(values)
-    for name, value in values.items():
-        script = script.replace("{{ " + name + " }}", value)
-    return subprocess.run(
-        ["sh", "-c", script],
-        env={**node.environment(), "PATH": f"{node.directory}:{os.defpath}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_document(node, "reboot-node", values)
 
 
 def test_the_document_passes_on_what_the_agent_answers(node: NodeFolder) -> None:
-    late, asked = run_document(node, expires_in=-1), run_document(node)
+    late, asked = run_reboot(node, expires_in=-1), run_reboot(node)
     node.reboots("boot-2")
-    rerun = run_document(node)
+    rerun = run_reboot(node)
 
     assert [late.returncode, asked.returncode, rerun.returncode] == [REFUSED, EXIT_REBOOT, DONE]
     assert "why='the order has expired'" in late.stderr
@@ -178,7 +162,7 @@ def test_a_node_whose_boot_is_unknown_is_neither_rebooted_nor_taken_for_rebooted
     for break_it in (lambda: node.boot_id_file.write_text("\n"), node.boot_id_file.unlink):
         break_it()
 
-        ended = run_document(node)
+        ended = run_reboot(node)
 
         assert ended.returncode == 78
         assert "boot_id" in ended.stderr

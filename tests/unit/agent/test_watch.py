@@ -353,3 +353,59 @@ def test_a_memory_of_another_shape_is_none(kept: object) -> None:
     node = Node(saved={"checks": kept})
 
     assert len(node.looks(Look((FULL,)))) == 1
+
+
+def test_of_one_component_that_cannot_be_judged_nothing_is_taken_back_and_of_the_others_all() -> None:
+    other = Problem(replace(FULL.finding, component="/var"), "df says so")
+    node = Node()
+    node.looks(Look((FULL, other)))
+
+    news = [node.looks(Look(doubts={"/": "no answer"})) for _ in range(3)]
+
+    assert [[one.problem.finding.component for one in each] for each in news] == [[], ["/var"], []]
+
+
+def test_a_doubt_about_one_component_does_not_begin_its_confirmation_anew() -> None:
+    node = Node(confirm=2)
+
+    news = [len(node.looks(look)) for look in (Look((FULL,)), Look(doubts={"/": "no answer"}), Look((FULL,)))]
+
+    assert news == [0, 0, 1]
+
+
+def test_what_was_told_by_a_check_that_nobody_has_chosen_is_said_once_and_stays_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = Node()
+    [told] = before.looks(Look((FULL,)))
+    with caplog.at_level(logging.WARNING):
+        without = Watch([], "boot-1", before.watch.dump(), 1e6, now=0.0)
+
+    again = Node(saved=without.dump())
+    news = [again.looks(FINE) for _ in range(2)]
+
+    [said] = caplog.records
+    assert (said.getMessage(), vars(said)["problems"]) == ("problems are no longer watched, and stay open", "disk_full")
+    assert [[(one.is_over, one.since) for one in each] for each in news] == [[], [(True, told.since)]]
+
+
+def test_what_a_check_that_nobody_has_chosen_has_not_told_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    before = Node()
+    before.looks(FINE)
+
+    without = Watch([], "boot-1", before.watch.dump(), 1e6, now=0.0)
+
+    assert without.dump() == Watch([], "boot-1", {}, 1e6, now=0.0).dump()
+    assert caplog.records == []
+
+
+def test_what_was_told_and_can_no_longer_be_looked_at_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    node = Node()
+    node.looks(Look((FULL,)))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            node.now += node.watch.due_in(node.now)
+            node.ask()
+            node.watch.take(Answer("disk", absent="the driver was unloaded"), node.now, 0.0)
+
+    assert [vars(one)["why"] for one in caplog.records] == ["the driver was unloaded; what it has told of stays open"]

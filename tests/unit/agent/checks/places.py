@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from nodeheal.agent import probe
 from nodeheal.agent.checks.check import Place
 from nodeheal.agent.config import AgentConfig
@@ -65,6 +67,15 @@ class Node:
         self.ran.append(" ".join(command))
         found = [answer for words, answer in self.answers.items() if self.ran[-1].startswith(words)]
         return found[0] if found else ABSENT
+
+
+def installed(folder: Path, tool: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tool on the PATH, which holds nothing else."""
+    path = folder / "bin" / tool
+    path.parent.mkdir()
+    path.touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"/nowhere:{path.parent}")
+    return path
 
 
 def address(number: int) -> str:

@@ -7,7 +7,7 @@ import pytest
 from nodeheal.agent.checks import dcgm
 from nodeheal.agent.checks.check import Look
 from nodeheal.agent.diagnostics.bench import Output
-from tests.unit.agent.checks.places import ABSENT, HUNG, Node, says
+from tests.unit.agent.checks.places import ABSENT, HUNG, Node, installed, says
 from tests.unit.evidence.goldens import golden
 
 NO_ENGINE = says(
@@ -94,14 +94,16 @@ def test_no_answer_is_unclear(node: Node, answer: Output) -> None:
     assert (seen.problems, bool(seen.unclear)) == ((), True)
 
 
+def test_a_tool_that_hangs_is_said_to(node: Node) -> None:
+    assert look(node, HUNG).unclear == "dcgmi: no answer within 9 s"
+
+
 def test_only_nodes_with_gpus_and_dcgm_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / dcgm.TOOL).touch(mode=0o755)
-    monkeypatch.setenv("PATH", f"/nowhere:{tmp_path / 'bin'}")
+    tool = installed(tmp_path, dcgm.TOOL, monkeypatch)
     without_gpus = dcgm.why_not(node.place)
     node.gpus(8, 8)
     with_both = dcgm.why_not(node.place)
-    (tmp_path / "bin" / dcgm.TOOL).chmod(0o644)
+    tool.chmod(0o644)
 
     assert (bool(without_gpus), with_both, bool(dcgm.why_not(node.place))) == (True, "", True)

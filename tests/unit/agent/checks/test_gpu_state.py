@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nodeheal.agent.checks import gpu_state
+from nodeheal.agent.checks.holders import gpu_users
 from tests.fakes.nvml import FakeGpus, build
 from tests.unit.agent.checks.places import Node
 
@@ -299,3 +300,41 @@ def test_a_node_without_the_python_side_is_told_what_to_install(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
     assert "nodeheal[agent]" in gpu_state.why_not(Node(tmp_path).gpus(1).place)
+
+
+@pytest.mark.parametrize(
+    ("said", "users"),
+    [
+        ({"gpu0_pid": 41, "gpu1_pid": 42}, "[41, 42]"),
+        ({}, "[]"),
+        ({"gpu1_error": 15, "gpu1_pid": 42}, "None"),
+        ({"gpu0_pid": -1}, "None"),
+        ({"init": 9}, "None"),
+    ],
+)
+def test_who_uses_a_gpu_the_driver_tells_or_nobody_knows(
+    gpus: FakeGpus, tmp_path: Path, said: dict[str, int], users: str
+) -> None:
+    gpus.set(**said)
+    Node(tmp_path).gpus(2, 2)
+    code = (
+        "import sys; from pathlib import Path; from tests.unit.agent.checks.places import Node;"
+        "from nodeheal.agent.checks.holders import gpu_users; users = gpu_users(Node(Path(sys.argv[1])).place);"
+        "print(users if users is None else sorted(users))"
+    )
+
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, **gpus.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert ran.stdout.strip() == users
+
+
+def test_where_there_is_no_gpu_nobody_tells_who_uses_one(tmp_path: Path) -> None:
+    assert gpu_users(Node(tmp_path).place) is None

@@ -161,6 +161,51 @@ def test_the_tool_is_asked_rarely_and_what_it_misses_is_told(node: Node) -> None
     assert len(node.ran) == 1
 
 
+def test_the_tool_is_asked_again_after_an_hour(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("nodeheal.agent.checks.neuron.time.monotonic", lambda: now[0])
+    seen, asked = look(node), []
+    for seconds in (neuron.LIST_EVERY_SECONDS - 1, 1):
+        now[0] += seconds
+        seen = look(node, seen.state)
+        asked.append(len(node.ran))
+
+    assert asked == [1, 2]
+
+
+@pytest.mark.parametrize("component", [None, "neuron3"])
+def test_what_the_tool_missed_is_the_same_until_it_is_asked_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch, component: str | None
+) -> None:
+    monkeypatch.setattr("nodeheal.agent.checks.neuron.time.monotonic", lambda: 1000.0)
+    state = {"asked_at": 1000.0, "told_by_tool": [[component, "one is not listed"], ["x"], 7]}
+
+    seen = look(node, state)
+
+    assert [(one.finding.component, one.evidence) for one in seen.problems] == [(component, "one is not listed")]
+
+
+def test_what_a_total_counts_since_is_said(node: Node) -> None:
+    first = look(furnish(node, timeout=7))
+
+    assert [problem.evidence for problem in first.happened] == ["timeout: 7 since the driver was loaded"]
+
+
+def test_where_nobody_knows_how_many_there_should_be_none_is_unclear(tmp_path: Path) -> None:
+    node = Node(tmp_path, answers={"neuron-ls": ABSENT})
+    (tmp_path / NEW).mkdir(parents=True)
+
+    assert (look(node).problems, bool(look(node).unclear)) == ((), True)
+
+
+def test_what_was_remembered_of_a_counter_and_is_no_number_is_forgotten(node: Node) -> None:
+    path = "neuron0/neuron_core0/stats/status/timeout/total"
+
+    seen = look(furnish(node, timeout=1), {"counters": {path: "many"}})
+
+    assert happened(seen) == [("EXECUTION_TIMEOUT", "neuron0:nc0")]
+
+
 def test_what_both_miss_is_told_once(node: Node) -> None:
     node.accelerators = 17
     node.answers["neuron-ls"] = says(golden("neuron_ls_healthy.json"))

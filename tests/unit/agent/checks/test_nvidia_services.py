@@ -17,6 +17,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(nvidia_services, "LIBRARY_FOLDERS", (tmp_path / "lib", tmp_path / "lib64"))
     node = Node(tmp_path).gpus(8, 8)
     node.write("lib/libnvidia-ml.so.570.133.20")
+    node.write("lib/libnvidia-ml.so.1")
     node.answers["systemctl show"] = says(units())
     return node
 
@@ -90,6 +91,25 @@ def test_a_library_nobody_finds_is_no_mismatch(node: Node) -> None:
     (node.root / "lib/libnvidia-ml.so.570.133.20").unlink()
 
     assert codes(look(node)) == []
+
+
+def test_a_driver_that_says_no_version_is_not_compared(node: Node) -> None:
+    node.write("proc/driver/nvidia/version", "")
+
+    assert (codes(look(node)), look(node).summary) == ([], "")
+
+
+def test_a_node_without_gpus_needs_no_services(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    without = nvidia_services.why_not(node.place)
+
+    assert (bool(without), nvidia_services.why_not(node.gpus(8, 8).place)) == (True, "")
+
+
+def test_a_systemd_that_hangs_is_said_to(node: Node) -> None:
+    node.answers["systemctl show"] = HUNG
+
+    assert look(node).unclear == "systemctl: no answer within 9 s"
 
 
 @pytest.mark.parametrize("answer", [HUNG, says("", 1), says("Failed to connect to bus: No such file", 1)])

@@ -7,7 +7,7 @@ import pytest
 from nodeheal.agent.checks import nvidia_smi
 from nodeheal.agent.checks.check import Look
 from nodeheal.agent.diagnostics.bench import Output
-from tests.unit.agent.checks.places import ABSENT, HUNG, Node, says
+from tests.unit.agent.checks.places import ABSENT, HUNG, Node, installed, says
 from tests.unit.evidence.goldens import golden
 
 
@@ -67,9 +67,7 @@ def test_one_that_says_nothing_is_unclear(tmp_path: Path, answer: Output) -> Non
 
 def test_it_is_used_only_where_the_library_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / nvidia_smi.TOOL).touch(mode=0o755)
-    monkeypatch.setenv("PATH", f"/nowhere:{tmp_path / 'bin'}")
+    installed(tmp_path, nvidia_smi.TOOL, monkeypatch)
     without_gpus = nvidia_smi.why_not(node.place)
     node.gpus(8, 8)
     with_library = nvidia_smi.why_not(node.place)

@@ -1,0 +1,111 @@
+"""What `doctor` tries, each the way that the agent would do it. What fails raises ConfigError or OSError."""
+
+import errno
+import http.client
+import tempfile
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from nodeheal.agent.beat import Beat, NotBeaten
+from nodeheal.agent.bus import BusUnavailable
+from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.journal import TOOL as JOURNAL_TOOL
+from nodeheal.agent.checks.memory import parse_used_percent
+from nodeheal.agent.checks.tools import is_installed
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import event_bus
+from nodeheal.agent.config import AgentConfig, KernelLog
+from nodeheal.agent.connect import heartbeat_item, node_metrics
+from nodeheal.agent.metrics import NotPut
+from nodeheal.agent.signed_post import endpoint
+from nodeheal.agent.spool import Entry
+from nodeheal.contract.names import AGENT_DOCTOR
+
+ANSWER_SECONDS = 8.0
+HINT = "; see 'Let it speak' in docs/agent.md"
+
+
+def opens(log: KernelLog) -> str:
+    """A kernel log can be read."""
+    if log.kind == "journald":
+        if not is_installed(JOURNAL_TOOL):
+            raise FileNotFoundError(errno.ENOENT, "not installed", JOURNAL_TOOL)
+        return log.path or "of this machine"
+    with Path(log.path).open("rb"):
+        return log.path
+
+
+def writes(folder: Path) -> str:
+    """A folder can be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder):
+        return str(folder)
+
+
+def speaks(config: AgentConfig) -> str:
+    """The bus takes an event, one that nobody listens to: PutEvents has no dry run. A millionth of a dollar."""
+    clock = Clock()
+    bus = event_bus(config, clock)
+    try:
+        receipt = bus.put([Entry("doctor", AGENT_DOCTOR, "{}", clock.utc_now().timestamp())])
+    except BusUnavailable as error:
+        raise _failed(str(error), error.is_refusal) from error
+    finally:
+        bus.close()
+    if receipt.hopeless:
+        raise OSError("; ".join(why for _, why in receipt.hopeless))
+    return "takes events of this node"
+
+
+def beats(config: AgentConfig) -> str:
+    """The table takes a sign of life: a true one. A second one says the interval that the control plane wants, if it
+    wants another one than the configuration has: by what stands there it judges the node's silence.
+    """
+    clock, every = Clock(), config.heartbeat_seconds
+    item = heartbeat_item(config, clock)
+    beat = partial(Beat, config.boot_id(), clock.utc_now().timestamp())
+    try:
+        wanted = item.write(beat(every))
+        if wanted is not None and wanted != every:
+            item.write(beat(wanted))
+    except NotBeaten as error:
+        raise _failed(f"{error}; they go over the bus instead", error.is_refusal) from error
+    finally:
+        item.close()
+    return f"taken, every {wanted or every:g} s"
+
+
+def measures(place: Place) -> str:
+    """CloudWatch takes a number: a true one, such as the agent sends each minute."""
+    used = parse_used_percent((place.proc / "meminfo").read_text("ascii", "replace"))
+    if used is None:
+        raise OSError("/proc/meminfo is not understood")
+    clock = Clock()
+    metrics = node_metrics(place.config, clock)
+    try:
+        metrics.put({"memory_used_percent": used}, clock.utc_now())
+    except NotPut as error:
+        raise OSError(str(error)) from error
+    finally:
+        metrics.close()
+    return f"takes this node's numbers: {used:.0f} % of the memory is in use"
+
+
+def reaches_sns(config: AgentConfig) -> str:
+    """SNS answers. What is published to the topic is taken for a fault, so that is not tried."""
+    url = urlsplit(endpoint("sns", config.region))
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    connection = kind(url.hostname or "", url.port, timeout=ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/")
+        connection.getresponse().read(1)
+    except http.client.HTTPException as error:
+        raise OSError(f"{url.netloc}: {type(error).__name__}") from error
+    finally:
+        connection.close()
+    return f"{url.netloc} answers; whether it lets this node publish is not tried: it would page"
+
+
+def _failed(why: str, is_refusal: bool) -> OSError:
+    return OSError(why + HINT * is_refusal)
