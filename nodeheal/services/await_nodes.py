@@ -29,6 +29,6 @@ def await_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> No
     )
     ports.waits.save(wait)
     # What became free between the choice and the wait has called nobody.
-    found = look_for_nodes(job, (), ports, policy)
+    found = look_for_nodes(job, ports, policy)
     if job.stop_wanted or (found.nodes and not waits_before(job, ports)):
         resume_if_complete(ports, wait)

@@ -7,9 +7,10 @@ from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
+from nodeheal.domain.placement import Placement
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import claim, free_nodes, job_checks_due, look_for_nodes, release_claims, waits_before
+from nodeheal.services.job_nodes import call_next_job, claim, free_nodes, job_checks_due, waits_before
 from nodeheal.services.job_steps import end_of_job, job_of_request, job_result, save_job, stop_if_wanted
 
 
@@ -26,15 +27,15 @@ def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     # A job that is submitted again is no more on the nodes of its earlier runs, where these have ended.
     been_on = [task.node_id for run in ports.jobs.runs(job.job_id) for task in run.tasks]
     free_nodes(replace(job, current_run=0), been_on, ports)
-    found = look_for_nodes(job, release_claims(job, ports), ports, policy)
+    before = waits_before(job, ports)
+    found = Placement(why=before) if before else claim(job, ports, policy)
     if not found.nodes and not found.may_change:
         return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, found.why, ports)
-    before = waits_before(job, ports) if found.nodes else ""
-    if before or not found.nodes or not claim(job, found.nodes, ports):
-        why = before or found.why or f"{job.job_id}: another job has taken a node just now"
-        save_job(ports, job.job_id, summary=f"waits for nodes: {why}")
-        later = job_result(request, JobStep.CHOOSE, Next.AWAIT_NODES, why, ports, Outcome.REFUSED)
+    if not found.nodes:
+        save_job(ports, job.job_id, summary=f"waits for nodes: {found.why}")
+        later = job_result(request, JobStep.CHOOSE, Next.AWAIT_NODES, found.why, ports, Outcome.REFUSED)
         return later.model_copy(update={"nodes": ()})
+    call_next_job(job.pool, ports)  # there may be enough for the next in line, too
     return _chosen(request, job, found.nodes, ports)
 
 

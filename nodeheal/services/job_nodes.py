@@ -1,6 +1,6 @@
 """The nodes of a pool as jobs share them: who may have which, who has claimed one, and who stands in line."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -16,13 +16,14 @@ from nodeheal.services.steps import resume, save_node
 from nodeheal.services.stop_gang import may_write
 
 NODES = "NODES"  # the line of a pool for nodes
+CLAIM_TRIES = 8  # where many jobs choose in one moment, each try finds other nodes taken
 
 
-def look_for_nodes(job: Job, just_freed: Sequence[str], ports: Ports, policy: RecoveryPolicy) -> Placement:
-    """What could be had now. Those that were just let go of are read again: the list lags."""
-    known = [ports.nodes.get(n.node_id) or n if n.node_id in just_freed else n for n in ports.nodes.in_pool(job.pool)]
-    pool = ports.pools.get(job.pool)
-    return choose(job, pool, known, unfit_of(job, known, ports), policy.opted_out, ports.clock())
+def look_for_nodes(job: Job, ports: Ports, policy: RecoveryPolicy, lost: Collection[str] = ()) -> Placement:
+    """What could be had now, by the pool's list, which lags; `lost`: what others turned out to have taken."""
+    known = [replace(n, claimed_by=None) if n.claimed_by == job.job_id else n for n in ports.nodes.in_pool(job.pool)]
+    unfit = unfit_of(job, known, ports) | set(lost)
+    return choose(job, ports.pools.get(job.pool), known, unfit, policy.opted_out, ports.clock())
 
 
 def unfit_of(job: Job, known: Sequence[Node], ports: Ports) -> frozenset[str]:
@@ -36,30 +37,36 @@ def unfit_of(job: Job, known: Sequence[Node], ports: Ports) -> frozenset[str]:
     )
 
 
-def claim(job: Job, nodes: Sequence[Node], ports: Ports) -> bool:
-    """Claim all or none, each on what is stored now: the pool's list lags."""
-    claimed: list[str] = []
-    for seen in nodes:
-        node = ports.nodes.get(seen.node_id)
-        free = node is not None and node.is_available(ports.clock())
-        if node is None or not free or not ports.nodes.save(replace(node, claimed_by=job.job_id)):
-            release_claims(job, ports, also=claimed)
-            return False
-        claimed.append(node.node_id)
-    return True
+def claim(job: Job, ports: Ports, policy: RecoveryPolicy) -> Placement:
+    """Nodes that are claimed for the job: all that it wants, or none, and why. Each is claimed on what is stored now;
+    for one that somebody else has taken meanwhile, another one is looked for."""
+    lost: set[str] = set()
+    for _ in range(CLAIM_TRIES):
+        found = look_for_nodes(job, ports, policy, lost)
+        taken = [node.node_id for node in found.nodes if not _claim_one(node.node_id, job, ports)]
+        if not taken:
+            release_claims(job, ports, but=[node.node_id for node in found.nodes])
+            return found
+        lost.update(taken)
+    release_claims(job, ports)
+    return Placement(why=f"{job.job_id}: other jobs are choosing nodes of pool {job.pool} just now")
 
 
-def release_claims(job: Job, ports: Ports, also: Sequence[str] = ()) -> list[str]:
-    """Let go of the nodes that are claimed for the job, by the pool's list, which lags, or that are named; which."""
-    let_go = []
-    for seen in ports.nodes.in_pool(job.pool):
-        if seen.claimed_by != job.job_id and seen.node_id not in also:
-            continue
-        node = ports.nodes.get(seen.node_id)
-        if node is not None and node.claimed_by == job.job_id:
+def _claim_one(node_id: str, job: Job, ports: Ports) -> bool:
+    node = ports.nodes.get(node_id)
+    if node is not None and node.claimed_by == job.job_id:
+        return replace(node, claimed_by=None).is_available(ports.clock())
+    free = node is not None and node.is_available(ports.clock())
+    return node is not None and free and ports.nodes.save(replace(node, claimed_by=job.job_id))
+
+
+def release_claims(job: Job, ports: Ports, also: Collection[str] = (), but: Collection[str] = ()) -> None:
+    """Let go of the nodes that are claimed for the job, by the pool's list, which lags, or that are named."""
+    listed = [node.node_id for node in ports.nodes.in_pool(job.pool) if node.claimed_by == job.job_id]
+    for name in dict.fromkeys([*listed, *also]):
+        node = ports.nodes.get(name)
+        if node is not None and node.claimed_by == job.job_id and name not in but:
             save_node(ports, node, claimed_by=None)
-            let_go.append(node.node_id)
-    return let_go
 
 
 def job_checks_due(job: Job, nodes: Sequence[Node], now: datetime) -> list[Node]:

@@ -49,15 +49,16 @@ class JobCluster(FakeCluster):
     """Four nodes and no job. Attributes say how the world behaves."""
 
     def __init__(
-        self, nodes: int = 4, policy: RecoveryPolicy = ACT, make_ports: "MakePorts" = memory_ports, **spec_of: Any
+        self, pool_of: int = 4, policy: RecoveryPolicy = ACT, make_ports: "MakePorts" = memory_ports, **spec_of: Any
     ) -> None:
-        self._count = nodes
+        self._count = pool_of
         self.spec = spec(**spec_of)
         self.happenings: list[Happening] = []
         self.while_waiting: list[Happening] = []  # what happens while the job stands in line for nodes
         self.never_start: set[str] = set()  # nodes on which a task stays PENDING
         self.before: dict[str, Happening] = {}  # by state: what happens right before its function is called
         self.job_breaks: dict[str, Error] = {}
+        self.recovered: list[str] = []
         self._job_tokens = count()
         super().__init__(policy, make_ports=make_ports)
 
@@ -117,14 +118,17 @@ class JobCluster(FakeCluster):
                 self.becomes(task.rank, status, exit_code, reason)
 
     def recover_all(self) -> None:
-        """Every incident whose workflow was started is walked to its end."""
-        walked = {walk.asked[0][1]["Payload"]["incident_id"] for walk in self._recoveries()}
-        for incident_id in [i for i in self.ports.workflows.started if i not in walked]:  # type: ignore[attr-defined]
+        """Every incident whose workflow was started is walked to its end, once."""
+        for incident_id in [i for i in self.ports.workflows.started if self._is_mine(i)]:  # type: ignore[attr-defined]
+            self.recovered.append(incident_id)
             self.incident_id = incident_id
             self._walk("recover_node", {"incident_id": incident_id}, self._answers())
 
-    def _recoveries(self) -> list[Walk]:
-        return [w for w in self.walked if w.path[0] == "Open incident" and "Payload" in w.asked[0][1]]
+    def _is_mine(self, incident_id: str) -> bool:
+        return incident_id not in self.recovered
+
+    def _gang_becomes(self, status: str, exit_code: int = 143) -> None:
+        self.all_become(status, exit_code)
 
     # The workflow's functions
 
@@ -165,7 +169,7 @@ class JobCluster(FakeCluster):
     ) -> Callable[[Json], Any]:
         def wait(arguments: Json) -> Any:
             self._happens_before(state)
-            token = f"job-token-{next(self._job_tokens)}"
+            token = f"{self.spec.name}-token-{next(self._job_tokens)}"
             request = JobRequest.model_validate(arguments["Payload"]).model_copy(update={"task_token": token})
             serve(request)
             react(request)

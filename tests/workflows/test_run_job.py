@@ -153,7 +153,7 @@ def test_a_command_that_fails_on_its_node_is_an_answer() -> None:
 
 
 def test_when_too_few_pass_the_job_waits_for_nodes() -> None:
-    it = JobCluster(nodes=2)
+    it = JobCluster(pool_of=2)
     it.diagnoses[A] = Verdict.FAILED
 
     def mended(cluster: JobCluster) -> None:
@@ -172,7 +172,7 @@ def test_when_too_few_pass_the_job_waits_for_nodes() -> None:
 
 
 def test_rounds_of_choosing_end() -> None:
-    it = JobCluster(nodes=4)
+    it = JobCluster(pool_of=4)
     it.diagnoses = dict.fromkeys(NODES, Verdict.FAILED)
     it.before["Await nodes"] = wants_it_stopped
 
@@ -183,7 +183,7 @@ def test_rounds_of_choosing_end() -> None:
 
 
 def test_a_job_that_the_pool_can_never_hold_is_refused_at_once() -> None:
-    it = JobCluster(nodes=4, accelerators=16)
+    it = JobCluster(pool_of=4, accelerators=16)
 
     seen = it.submit()
 
@@ -319,7 +319,7 @@ def test_a_node_that_is_being_recovered_explains_the_failure() -> None:
 
 
 def test_a_job_whose_recovery_is_handed_to_a_human_is_one_too_and_leaves_nothing() -> None:
-    it = JobCluster(nodes=2)
+    it = JobCluster(pool_of=2)
     it.diagnoses[B] = Verdict.OK
 
     def node_breaks(cluster: JobCluster) -> None:
@@ -466,7 +466,7 @@ def test_two_jobs_share_no_node() -> None:
 
 
 def test_nodes_are_left_free_for_spares() -> None:
-    it = JobCluster(nodes=3, spares=2)
+    it = JobCluster(pool_of=3, spares=2)
     it.before["Await nodes"] = wants_it_stopped
 
     seen = it.submit()
