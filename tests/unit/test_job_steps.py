@@ -1,0 +1,409 @@
+"""Steps of a job that come twice, late, or at a bad moment."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.health_event import DiagnosticsFinished
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, Outcome, Verdict
+from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.job import CheckAnswer, Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.ports import Ports
+from nodeheal.services import wakeup
+from nodeheal.services.attribute_failure import attribute_failure
+from nodeheal.services.await_nodes import await_nodes
+from nodeheal.services.check_nodes import JOB_CHECK, JOB_COMMAND, check_nodes
+from nodeheal.services.choose_nodes import choose_nodes
+from nodeheal.services.end_job import end_job
+from nodeheal.services.ingest import ingest
+from nodeheal.services.job_steps import job_of_request
+from nodeheal.services.judge_checks import ROUNDS, judge_checks
+from nodeheal.services.launch_job import launch_job
+from nodeheal.services.steps import save_node
+from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.watch_gang import at_work, watch_gang
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+
+A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"
+TOKEN = "token-1"
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+def ports(clock: FrozenClock) -> Ports:
+    """Three free nodes, and a job that was submitted."""
+    world = memory_ports(clock)
+    for name in (A, B, C):
+        world.nodes.save(node(name))
+    job = Job("llama", "demo", "training", "trainer:1", "trainer", 2, state=JobState.SUBMITTED, submission=1)
+    world.jobs.save(replace(job, submitted_at=NOW))
+    return world
+
+
+def request(step: JobStep = JobStep.CHOOSE, nodes: tuple[str, ...] = (A, B), **changes: Any) -> JobRequest:
+    """What a function of run_job is given."""
+    last = JobResult(
+        step=step, job_id="llama", outcome=Outcome.DONE, then=Next.CHECK, reason="so", finished_at=NOW, nodes=nodes
+    )
+    told = last.model_copy(update={"ending": changes.pop("ending", None)})
+    return JobRequest(**{"job_id": "llama", "submission": 1, "round": 1, "last": told, "task_token": TOKEN, **changes})
+
+
+def stored(ports: Ports, name: str) -> Node:
+    found = ports.nodes.get(name)
+    assert found is not None
+    return found
+
+
+def resumed(ports: Ports) -> JobResult:
+    """What the workflow was resumed with."""
+    found: JobResult = ports.workflows.resumed[TOKEN]  # type: ignore[attr-defined]
+    return found
+
+
+def finished(name: str, verdict: Verdict = Verdict.OK, boot_id: str = "boot-1", request_id: str = "llama-1-1") -> Any:
+    """A node's answer."""
+    shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version", "observed_at"})
+    return DiagnosticsFinished(
+        **shared,
+        event_id=f"done-{name}",
+        node_id=name,
+        instance_id=name,
+        boot_id=boot_id,
+        request_id=request_id,
+        verdict=verdict,
+    )
+
+
+def launched(ports: Ports) -> Run:
+    """The job's first run, of which every rank runs."""
+    for name in (A, B):
+        save_node(ports, stored(ports, name), claimed_by="llama")
+    launch_job(request(), ports, ACT)
+    for rank in (0, 1):
+        becomes(ports, rank, "RUNNING")
+    return run_of(ports)
+
+
+def run_of(ports: Ports) -> Run:
+    job = ports.jobs.get("llama")
+    assert job is not None
+    run = ports.jobs.get_run("llama", job.current_run)
+    assert run is not None
+    return run
+
+
+def becomes(ports: Ports, rank: int, status: str, exit_code: int | None = None, reason: str = "") -> None:
+    task, run = run_of(ports).tasks[rank], run_of(ports)
+    change = TaskChange("llama", run.number, task.task_id, task.placement, status, exit_code, reason, ports.clock())
+    wakeup.on_task_change(change, ports)
+
+
+def test_a_check_that_is_asked_again_sends_nothing_again_and_answers_the_new_token(ports: Ports) -> None:
+    check_nodes(request(), ports, ACT)
+    wakeup.on_diagnostics_finished(finished(A), ports)
+
+    check_nodes(request(task_token="token-2"), ports, ACT)
+    wakeup.on_diagnostics_finished(finished(B), ports)
+
+    assert [name for _, name, _ in ports.commands.sent] == [A, B]  # type: ignore[attr-defined]
+    assert list(ports.workflows.resumed) == ["token-2"]  # type: ignore[attr-defined]
+
+
+def test_an_answer_that_came_before_a_repeated_call_stored_its_wait_is_not_waited_for(ports: Ports) -> None:
+    asked = request(is_failure=True)
+    check_nodes(asked, ports, ACT)
+    for name in (A, B):
+        ports.waits.strike(JOB_CHECK, "llama-1-1", name)  # as if the wait had been gone just then
+        answer = CheckAnswer("llama-1-1", name, "boot-1", Outcome.FAILED, "diagnostics failed", NOW)
+        ports.job_notes.note_answer("llama", answer)
+
+    check_nodes(asked.model_copy(update={"task_token": "token-2"}), ports, ACT)
+
+    assert "token-2" in ports.workflows.resumed  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("change", [{"boot_id": "boot-0"}, {"request_id": "llama-1-0"}])
+def test_an_answer_of_another_boot_or_round_is_none(ports: Ports, change: dict[str, str]) -> None:
+    check_nodes(request(), ports, ACT)
+
+    wakeup.on_diagnostics_finished(finished(A, **change), ports)  # type: ignore[arg-type]
+
+    assert ports.job_notes.answers("llama") == []
+    assert stored(ports, A).passed_at is None
+
+
+def test_a_pass_of_a_boot_that_is_over_is_an_answer_but_proves_nothing_of_this_one(ports: Ports) -> None:
+    check_nodes(request(), ports, ACT)
+    save_node(ports, stored(ports, A), boot_id="boot-2")
+
+    wakeup.on_diagnostics_finished(finished(A), ports)
+
+    assert len(ports.job_notes.answers("llama")) == 1
+    assert stored(ports, A).passed_at is None
+
+
+def test_the_first_answer_to_a_request_holds(ports: Ports) -> None:
+    check_nodes(request(), ports, ACT)
+
+    wakeup.on_diagnostics_finished(finished(A, Verdict.FAILED), ports)
+    wakeup.on_diagnostics_finished(finished(A), ports)
+
+    assert [answer.outcome for answer in ports.job_notes.answers("llama")] == [Outcome.FAILED]
+
+
+def test_a_throttled_command_is_sent_by_the_repeated_call(ports: Ports) -> None:
+    send = ports.commands.diagnose
+
+    def throttled(*given: Any, **named: Any) -> str:
+        if given[0].node_id == B:
+            raise NotAccepted("SendCommand was throttled")
+        return send(*given, **named)
+
+    ports.commands.diagnose = throttled  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted):
+        check_nodes(request(), ports, ACT)
+    ports.commands.diagnose = send  # type: ignore[method-assign]
+
+    check_nodes(request(task_token="token-2"), ports, ACT)
+
+    assert [name for _, name, _ in ports.commands.sent] == [A, B]  # type: ignore[attr-defined]
+
+
+def test_rounds_of_checking_end_with_a_human(ports: Ports) -> None:
+    asked = request(round=ROUNDS - 1)
+    check_nodes(asked, ports, ACT)
+    for name in (A, B):
+        wakeup.on_diagnostics_finished(finished(name, Verdict.FAILED, request_id=f"llama-1-{ROUNDS - 1}"), ports)
+
+    judged = judge_checks(asked, ports, ACT)
+
+    assert (judged.then, judged.ending) == (Next.END, JobState.FAILED)
+    assert "10 times nodes were chosen" in judged.reason
+
+
+def test_judging_twice_opens_one_incident(ports: Ports) -> None:
+    check_nodes(request(), ports, ACT)
+    wakeup.on_diagnostics_finished(finished(A, Verdict.FAILED), ports)
+    wakeup.on_diagnostics_finished(finished(B), ports)
+
+    first, second = (judge_checks(request(), ports, ACT) for _ in range(2))
+
+    assert first.then is second.then is Next.CHOOSE
+    assert len(ports.workflows.started) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("changes", [{"claimed_by": "other"}, {"claimed_by": "llama", "open_incident": "inc-1"}])
+def test_a_node_that_is_not_what_it_was_is_not_launched_on(ports: Ports, changes: dict[str, Any]) -> None:
+    save_node(ports, stored(ports, A), claimed_by="llama")
+    save_node(ports, stored(ports, B), **changes)
+
+    launch_job(request(), ports, ACT)
+
+    assert (resumed(ports).then, resumed(ports).nodes) == (Next.CHOOSE, ())
+    assert ports.jobs.runs("llama") == []
+    assert stored(ports, A).claimed_by is None
+
+
+def test_a_launch_that_is_asked_twice_starts_one_run(ports: Ports) -> None:
+    run = launched(ports)
+
+    launch_job(request(task_token="token-2"), ports, ACT)
+
+    assert [known.number for known in ports.jobs.runs("llama")] == [1]
+    assert {task.task_id for task in run_of(ports).tasks} == {task.task_id for task in run.tasks}
+    assert ports.workflows.resumed["token-2"].then is Next.WATCH  # type: ignore[attr-defined]
+
+
+def test_a_launch_that_is_refused_leaves_no_rank_that_looks_alive(ports: Ports) -> None:
+    for name in (A, B):
+        save_node(ports, stored(ports, name), claimed_by="llama")
+    ports.scheduler.start = _refuses  # type: ignore[method-assign,assignment]
+
+    launch_job(request(), ports, ACT)
+
+    assert resumed(ports).then is Next.CHOOSE
+    assert all(task.has_stopped for task in run_of(ports).tasks)
+    assert {stored(ports, name).job_id for name in (A, B)} == {None}
+    assert ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def _refuses(*_: object) -> str:
+    raise NotFound("no such container instance")
+
+
+def test_who_waits_for_the_job_to_end_does_not_bring_it_back(ports: Ports) -> None:
+    run = launched(ports)
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ingest(xid(79, node_id=B, instance_id=B, observed_at=ports.clock()), ports, ACT)
+
+    mine = at_work(job, run, ports)
+    others = at_work(replace(job, job_id="other"), run, ports)
+
+    assert (mine, others) == (stored(ports, B).open_incident, None)
+
+
+def test_a_watch_that_begins_when_all_is_over_ends_at_once(ports: Ports) -> None:
+    launched(ports)
+    for rank in (0, 1):
+        becomes(ports, rank, "STOPPED", 0)
+    ports.workflows.resumed.clear()  # type: ignore[attr-defined]
+
+    watch_gang(request(), ports)
+
+    assert (resumed(ports).then, resumed(ports).ending) == (Next.END, JobState.COMPLETED)
+
+
+def test_another_jobs_incident_that_a_human_has_does_not_end_this_one(ports: Ports) -> None:
+    launched(ports)
+    ingest(xid(79, node_id=C, instance_id=C, observed_at=ports.clock()), ports, ACT)
+    incident = ports.incidents.history(str(stored(ports, C).open_incident)).incident
+    ended = replace(incident, state=IncidentState.ESCALATED, ending=Ending.HANDED_TO_A_HUMAN, job_id="other")
+    ports.incidents.finish(ended)
+    becomes(ports, 0, "STOPPED", 1)
+
+    found = attribute_failure(request(looks=1), ports, ACT)
+
+    assert found.then is Next.WATCH
+
+
+def test_attributing_twice_opens_one_incident_and_spends_one_attempt(ports: Ports) -> None:
+    launched(ports)
+    becomes(ports, 0, "STOPPED", 1)
+
+    first = attribute_failure(request(looks=1), ports, ACT)
+    second = attribute_failure(request(looks=1), ports, ACT)
+
+    assert first.then is second.then is Next.WATCH
+    assert first.incident_id == second.incident_id
+    assert len(ports.workflows.started) == 1  # type: ignore[attr-defined]
+
+
+def test_a_step_of_an_older_submission_does_nothing(ports: Ports) -> None:
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ports.jobs.save(replace(job, submission=2))
+
+    for act in (choose_nodes, judge_checks, attribute_failure):
+        with pytest.raises(ValueError, match="submitted again"):
+            act(request(), ports, ACT)
+    assert all(stored(ports, name).claimed_by is None for name in (A, B, C))
+
+
+def test_a_job_that_nobody_knows_is_named() -> None:
+    with pytest.raises(NotFound, match="no job llama"):
+        job_of_request(request(), memory_ports(FrozenClock()))
+
+
+def test_a_request_to_end_must_say_how(ports: Ports) -> None:
+    with pytest.raises(ValueError, match="does not say how"):
+        end_job(request(), ports)
+
+
+def test_an_end_keeps_what_a_rank_may_still_write_to(ports: Ports) -> None:
+    launched(ports)
+    becomes(ports, 0, "STOPPED", 1)
+
+    end_job(request(ending=JobState.FAILED), ports)
+    before = (stored(ports, A).job_id, stored(ports, B).job_id)
+    becomes(ports, 1, "STOPPED", 143)
+
+    assert before == (None, "llama")
+    assert stored(ports, B).job_id is None
+
+
+def test_a_pass_after_a_failed_check_makes_a_node_fit_again(ports: Ports, clock: FrozenClock) -> None:
+    for name in (A, B):
+        ports.job_notes.note_answer("llama", CheckAnswer("llama-1-0", name, "boot-1", Outcome.FAILED, "bad", NOW))
+    clock.advance(60)
+    save_node(ports, stored(ports, A), passed_at=NOW + timedelta(seconds=30))
+
+    chosen = choose_nodes(request(), ports, ACT)
+
+    assert chosen.nodes == (A, C)
+
+
+def test_what_was_sent_is_kept_until_the_wait_is_over(ports: Ports) -> None:
+    check_nodes(request(), ports, ACT)
+
+    sent = ports.waits.get(JOB_COMMAND, f"llama-1-1/{A}")
+
+    assert sent is not None
+    assert sent.deadline_at == NOW + timedelta(seconds=900)
+
+
+def test_who_did_not_answer_is_not_chosen_again_even_when_its_incident_is_over(ports: Ports) -> None:
+    check_nodes(request(), ports, ACT)
+    wakeup.on_diagnostics_finished(finished(B), ports)
+    judge_checks(request(), ports, ACT)
+    save_node(ports, stored(ports, A), open_incident=None)
+
+    assert choose_nodes(request(round=2), ports, ACT).nodes == (B, C)
+
+
+def test_the_nodes_of_earlier_runs_that_have_ended_are_free_for_the_job_itself(ports: Ports) -> None:
+    launched(ports)
+    for rank in (0, 1):
+        becomes(ports, rank, "STOPPED", 143, "UserInitiated: nodeheal: over")
+    for name in (A, B):
+        save_node(ports, stored(ports, name), job_id="llama")
+    save_node(ports, stored(ports, C), job_id="other")
+
+    assert choose_nodes(request(round=2), ports, ACT).nodes == (A, B)
+
+
+def in_line(ports: Ports, name: str, nodes: int, token: str) -> None:
+    """Another job that stands in line for nodes."""
+    job = Job(name, "demo", "training", "trainer:1", "trainer", nodes, submission=1, submitted_at=NOW)
+    ports.jobs.save(job)
+    await_nodes(request(job_id=name, task_token=token), ports, ACT)
+
+
+def test_the_next_in_line_is_called_when_a_job_has_chosen(ports: Ports) -> None:
+    for name in (A, B, C):
+        save_node(ports, stored(ports, name), claimed_by="somebody")
+    in_line(ports, "zebra", 1, "token-z")
+    for name in (A, B, C):
+        save_node(ports, stored(ports, name), claimed_by=None)
+
+    choose_nodes(request(), ports, ACT)
+
+    assert ports.workflows.resumed["token-z"].then is Next.CHOOSE  # type: ignore[attr-defined]
+
+
+def test_the_next_in_line_is_called_when_a_job_has_ended(ports: Ports) -> None:
+    launched(ports)
+    save_node(ports, stored(ports, C), claimed_by="somebody")
+    in_line(ports, "zebra", 1, "token-z")
+    for rank in (0, 1):
+        becomes(ports, rank, "STOPPED", 0)
+
+    end_job(request(ending=JobState.COMPLETED), ports)
+
+    assert ports.workflows.resumed["token-z"].then is Next.CHOOSE  # type: ignore[attr-defined]
+
+
+def test_who_stands_in_line_before_goes_first_by_priority_then_by_age(ports: Ports) -> None:
+    for name in (A, B, C):
+        save_node(ports, stored(ports, name), claimed_by="somebody")
+    in_line(ports, "aardvark", 3, "token-a")
+    for name in (A, B):
+        save_node(ports, stored(ports, name), claimed_by=None)
+
+    waits = choose_nodes(request(), ports, ACT)
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ports.jobs.save(replace(job, priority=1))
+    goes = choose_nodes(request(), ports, ACT)
+
+    assert (waits.then, waits.reason) == (Next.AWAIT_NODES, "aardvark stands in line before llama")
+    assert goes.nodes == (A, B)
