@@ -407,3 +407,29 @@ def test_who_stands_in_line_before_goes_first_by_priority_then_by_age(ports: Por
 
     assert (waits.then, waits.reason) == (Next.AWAIT_NODES, "aardvark stands in line before llama")
     assert goes.nodes == (A, B)
+
+
+def test_who_waits_for_nodes_and_is_to_stop_looks_at_once(ports: Ports) -> None:
+    job = ports.jobs.get("llama")
+    assert job is not None
+    for name in (A, B, C):
+        save_node(ports, stored(ports, name), claimed_by="somebody")
+    ports.jobs.save(replace(job, stop_wanted="ada: enough"))
+
+    await_nodes(request(), ports, ACT)
+
+    assert resumed(ports).then is Next.CHOOSE
+
+
+def test_a_rank_of_an_older_run_that_ends_late_frees_its_node(ports: Ports) -> None:
+    old = launched(ports)
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ports.jobs.save_run(replace(old, number=2, tasks=(replace(old.tasks[0], node_id=C),), version=0))
+    ports.jobs.save(replace(job, current_run=2))
+
+    for task in old.tasks:
+        change = TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 143, "", ports.clock())
+        wakeup.on_task_change(change, ports)
+
+    assert (stored(ports, A).job_id, stored(ports, B).job_id) == (None, None)

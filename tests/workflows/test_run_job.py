@@ -568,6 +568,20 @@ def test_where_a_recovery_takes_long_the_job_goes_on_elsewhere_at_once() -> None
     assert it.is_clean
 
 
+def test_a_node_that_the_job_has_left_is_nobodys_and_the_others_stay_its_own() -> None:
+    it = with_spares()
+    marks: dict[str, tuple[str | None, str | None]] = {}
+
+    def looked_at(cluster: JobCluster) -> None:
+        marks.update({name: (cluster.node(name).job_id, cluster.node(name).claimed_by) for name in NODES})
+
+    it.happenings.insert(2, looked_at)
+
+    it.submit()
+
+    assert marks == {A: ("llama", None), B: (None, None), C: ("llama", None), D: (None, None)}
+
+
 def test_where_recoveries_are_known_to_be_short_it_waits_for_its_node() -> None:
     it = with_spares()
     past = tuple(PastRecovery(f"inc-{n}", it.clock(), seconds=45) for n in range(3))
