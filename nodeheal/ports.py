@@ -213,6 +213,9 @@ class Scheduler(Protocol):
     def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         """Start one rank where `task` says; its id. A rank that is there already is not started again."""
 
+    def find(self, job: Job, run: Run, task: GangTask) -> str | None:
+        """The id of this rank's task, if it was started and lives. None: it is not there."""
+
     def stop(self, cluster: str, task_id: str, reason: str) -> None:
         """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
 

@@ -203,7 +203,7 @@ FUNCTIONS = (
     ),
     FunctionSpec("watch_gang", (RESUME,)),
     FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, RESUME)),
-    FunctionSpec("stop_job", (STOP_TASK, SEE_TASKS, RESUME), timeout_seconds=55),
+    FunctionSpec("stop_job", (STOP_TASK, SEE_TASKS, SEE_TASKS_ON_NODE, RESUME), timeout_seconds=55),
     FunctionSpec("end_job", (ANNOUNCE, RESUME)),
     FunctionSpec("validate_policy"),
     FunctionSpec(

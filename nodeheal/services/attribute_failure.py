@@ -55,6 +55,9 @@ def attribute_failure(request: JobRequest, ports: Ports, policy: RecoveryPolicy)
 def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:
     incident_id = at_work(job, run, ports)
     if incident_id is not None:
+        incident = ports.incidents.history(incident_id).incident
+        if incident.turn == 0:  # a crash may have come between its opening and its start; starting twice is harmless
+            ports.workflows.start(incident_id, incident.node_id)
         told = f"run {run.number} is brought back by {incident_id}"
         return _watch(request, told, ports).model_copy(update={"incident_id": incident_id})
     match standing(run):

@@ -1,5 +1,7 @@
 """End a job: write how it ended, and leave nothing of it behind: no node, no claim, no directory."""
 
+from dataclasses import replace
+
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobStep
 from nodeheal.ports import Ports
@@ -12,8 +14,9 @@ def end_job(request: JobRequest, ports: Ports) -> JobResult:
     job = job_of_request(request, ports)
     if request.ending is None:
         raise ValueError(f"{request.job_id} is to end, and the request does not say how")
-    job = save_job(ports, job.job_id, state=request.ending, summary=request.reason, stop_wanted="")
     release_claims(job, ports, also=request.nodes)
-    leave(job, ports)
+    leave(replace(job, state=request.ending), ports)
+    # Last: from now on no sweep looks after what is left.
+    save_job(ports, job.job_id, state=request.ending, summary=request.reason, stop_wanted="")
     call_next_job(job.pool, ports)
     return end_of_job(request, JobStep.END, request.ending, request.reason, ports)

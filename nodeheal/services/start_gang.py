@@ -12,10 +12,12 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
 
+NEVER_STARTED = "never started"
+
 
 def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
     """Write the run, then point the job and its nodes at it: what is started is always on record first."""
-    number = job.current_run + 1
+    number, orphans = _next_number(job, why, ports)
     tasks = tuple(
         GangTask(node.node_id, rank, node.boot_id, ports.scheduler.look(node).placement)
         for rank, node in enumerate(nodes)
@@ -33,11 +35,28 @@ def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
     known = ports.jobs.get_run(job.job_id, number)
     if known is None and not ports.jobs.save_run(run):
         raise NotAccepted(f"run {number} of {job.job_id} is being recorded elsewhere")
-    if known is not None and known.why != why:
-        raise NotAccepted(f"run {number} of {job.job_id} was launched for another reason: {known.why}")
     if not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING)):
         raise NotAccepted(f"job {job.job_id} is being written by others")
+    for orphan in orphans:  # whoever has recorded it cannot start it any more: the job points elsewhere
+        ports.jobs.save_run(_over(orphan))
     return known or replace(run, version=1)
+
+
+def _next_number(job: Job, why: str, ports: Ports) -> tuple[int, list[Run]]:
+    """The number of the next run, and the runs before it that were recorded by calls that died right after that."""
+    number, orphans = job.current_run + 1, []
+    while (known := ports.jobs.get_run(job.job_id, number)) is not None and known.why != why:
+        orphans.append(known)
+        number += 1
+    return number, orphans
+
+
+def _over(run: Run) -> Run:
+    """What was never started is over, so that it does not look alive for ever."""
+    return replace(
+        run,
+        tasks=tuple(t if t.task_id else replace(t, status="STOPPED", stop_reason=NEVER_STARTED) for t in run.tasks),
+    )
 
 
 def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -88,17 +107,34 @@ def _resume_hint(run: Run) -> dict[str, str]:
 
 
 def abandon(job: Job, number: int, ports: Ports) -> None:
-    """A run that was refused: what was never started is over, so that it does not look alive for ever."""
+    """A run that was refused: what was never started is over."""
     for _ in range(SAVE_TRIES):
         run = ports.jobs.get_run(job.job_id, number)
         if run is None:
             return
-        over = tuple(t if t.task_id else replace(t, status="STOPPED", stop_reason="never started") for t in run.tasks)
-        if ports.jobs.save_run(replace(run, tasks=over)):
+        if ports.jobs.save_run(_over(run)):
             break
     stored = ports.jobs.get(job.job_id)
     if stored is not None:
         ports.jobs.save(replace(stored, state=JobState.STOPPED))
+
+
+def find_unnoted(job: Job, run: Run, ports: Ports) -> Run:
+    """The run as the scheduler knows it, where a crash came between the start of a rank and the note of it: a rank that
+    is there gets its id, one that is not was never started. Only for a run that nobody starts any more."""
+    for _ in range(SAVE_TRIES):
+        stored = ports.jobs.get_run(run.job_id, run.number) or run
+        if all(task.task_id or task.has_stopped for task in stored.tasks):
+            return stored
+        found = [t if t.task_id or t.has_stopped else _looked_for(job, stored, t, ports) for t in stored.tasks]
+        known = _over(replace(stored, tasks=tuple(found)))
+        if ports.jobs.save_run(known):
+            return replace(known, version=stored.version + 1)
+    raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others; it is looked for later")
+
+
+def _looked_for(job: Job, run: Run, task: GangTask, ports: Ports) -> GangTask:
+    return replace(task, task_id=ports.scheduler.find(job, run, task) or "")
 
 
 def _note_task_id(run: Run, rank: int, task_id: str, ports: Ports) -> None:

@@ -7,7 +7,8 @@ from nodeheal.contract.vocabulary import JobStep, Next
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of
-from nodeheal.services.stop_gang import GANG_STOPPED, await_end, current_run, may_write, stop_key, strike_stopped
+from nodeheal.services.start_gang import find_unnoted
+from nodeheal.services.stop_gang import GANG_STOPPED, await_end, may_write, stop_key, strike_stopped
 
 STOP_REASON = 255  # characters that ECS keeps of one
 
@@ -18,7 +19,8 @@ def stop_job(request: JobRequest, ports: Ports) -> None:
     job, token = job_of_request(request, ports), job_token(request)
     then = Next.END if request.ending is not None else Next.CHECK
     done = job_result(request, JobStep.STOP, then, request.reason or "the gang has stopped", ports)
-    _, run = current_run(job.job_id, ports)
+    runs = [find_unnoted(job, run, ports) for run in ports.jobs.runs(job.job_id)]
+    run = next((run for run in runs if run.number == job.current_run), None)
     nodes = tuple(task.node_id for task in run.tasks) if run else request.nodes
     if then is Next.CHECK:
         done = done.model_copy(update={"deadline_seconds": job.preflight.timeout_seconds})

@@ -21,7 +21,7 @@ from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
 from nodeheal.services.send_command import COMMAND
-from nodeheal.services.steps import SAVE_TRIES, read_result, resume, resume_if_complete, save_node
+from nodeheal.services.steps import SAVE_TRIES, read_result, resume, resume_if_complete
 from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wait_for_news import bring_news
@@ -182,9 +182,7 @@ def _settle_job(run: Run, ports: Ports) -> None:
         return
     if not run.has_ended:
         return
-    ports.jobs.save(replace(job, state=JobState.COMPLETED if run.has_succeeded else JobState.STOPPED))
+    settled = replace(job, state=JobState.COMPLETED if run.has_succeeded else JobState.STOPPED)
+    ports.jobs.save(settled)
     if run.has_succeeded:
-        for task in run.tasks:
-            node = ports.nodes.get(task.node_id)
-            if node is not None and node.job_id == run.job_id:
-                save_node(ports, node, job_id=None)
+        leave(settled, ports)

@@ -9,7 +9,7 @@ import pytest
 from nodeheal.contract.steps import DecideRequest
 from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.job import Run
+from nodeheal.domain.job import Job, Run
 from nodeheal.domain.knobs import Override
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Wait
@@ -247,9 +247,27 @@ def test_a_run_that_is_on_record_is_only_taken_over_by_the_launch_that_wrote_it(
     tasks = tuple(replace(task, task_id="", status="PENDING", exit_code=None) for task in first.tasks)
     it.ports.jobs.save_run(Run("llama", 2, NOW, ours if why == "of this launch" else "inc-other/5", tasks))
 
-    if why == "of this launch":
+    launch_gang(request, it.ports, ACT)
+
+    job, second = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 2)
+    assert job is not None
+    assert second is not None
+    assert job.current_run == (2 if why == "of this launch" else 3)
+    assert all(task.has_stopped for task in second.tasks) == (why == "of another launch")
+
+
+def test_of_two_launches_that_record_their_runs_in_one_moment_the_first_to_point_the_job_at_its_own_wins() -> None:
+    it = healed()
+    request, save = it.request(), it.ports.jobs.save
+
+    def another_is_quicker(job: Job) -> bool:
+        it.ports.jobs.save = save  # type: ignore[method-assign]
+        it.ports.jobs.save(replace(job, current_run=2))
+        return save(job)
+
+    it.ports.jobs.save = another_is_quicker  # type: ignore[method-assign]
+
+    with pytest.raises(NotAccepted):
         launch_gang(request, it.ports, ACT)
-        assert it.ports.jobs.get("llama").current_run == 2  # type: ignore[union-attr]
-    else:
-        with pytest.raises(NotAccepted, match="another reason"):
-            launch_gang(request, it.ports, ACT)
+
+    assert "task-llama-2-0" not in it.ports.scheduler.tasks  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ Catch and TimeoutSeconds. Anything else raises, so that a file cannot use what t
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,7 @@ class _Walker:
             return [self._evaluate(value, result, error) for value in template]
         if not (isinstance(template, str) and template.startswith("{%")):
             return template
-        expression = Jsonata(template.removeprefix("{%").removesuffix("%}"))
+        expression = _parsed(template)
         frame = expression.create_frame()
         for name, value in {**self._variables, "states": self._states_object(result, error)}.items():
             frame.bind(name, value)
@@ -196,6 +197,11 @@ class _Walker:
             "Task": {"Token": TASK_TOKEN},
         }
         return {"input": self._value, "result": result, "errorOutput": error, "context": context}
+
+
+@cache
+def _parsed(template: str) -> Jsonata:
+    return Jsonata(template.removeprefix("{%").removesuffix("%}"))
 
 
 def _as_integrated(resource: str, answer: Json) -> Json:

@@ -57,19 +57,15 @@ class EcsScheduler:
 
     def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
         # StartTask takes no client token: a call that is repeated after a crash must find what the first one started.
-        mark = names.started_by(job.job_id, run.number)
-        with throttles_named("ListTasks"):
-            already = self._client().list_tasks(cluster=job.cluster, containerInstance=task.placement, startedBy=mark)[
-                "taskArns"
-            ]
-        if already:
-            return already[0]
+        already = self.find(job, run, task)
+        if already is not None:
+            return already
         with throttles_named("StartTask"):
             answer = self._once().start_task(
                 cluster=job.cluster,
                 taskDefinition=job.task_definition,
                 containerInstances=[task.placement],
-                startedBy=mark,
+                startedBy=names.started_by(job.job_id, run.number),
                 overrides={
                     "containerOverrides": [
                         {
@@ -85,6 +81,12 @@ class EcsScheduler:
             why = " ".join(filter(None, [failure.get("reason"), failure.get("detail")]))
             raise PlacementRefused(f"ECS would not start rank {task.rank} on {task.node_id}: {why}")
         return answer["tasks"][0]["taskArn"]
+
+    def find(self, job: Job, run: Run, task: GangTask) -> str | None:
+        mark = names.started_by(job.job_id, run.number)
+        with throttles_named("ListTasks"):
+            answer = self._client().list_tasks(cluster=job.cluster, containerInstance=task.placement, startedBy=mark)
+        return next(iter(answer["taskArns"]), None)
 
     def stop(self, cluster: str, task_id: str, reason: str) -> None:
         from botocore.exceptions import ClientError

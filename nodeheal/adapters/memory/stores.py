@@ -204,6 +204,7 @@ class MemoryJobStore:
 
     jobs: dict[str, Job] = field(default_factory=dict)
     kept_runs: dict[tuple[str, int], Run] = field(default_factory=dict)
+    listed_as_over: set[str] = field(default_factory=set)  # in the index, which only `save` writes
 
     def get(self, job_id: str) -> Job | None:
         return self.jobs.get(job_id)
@@ -213,6 +214,7 @@ class MemoryJobStore:
         if (stored.version if stored else 0) != job.version:
             return False
         self.jobs[job.job_id] = replace(job, version=job.version + 1)
+        (self.listed_as_over.add if job.is_over else self.listed_as_over.discard)(job.job_id)
         return True
 
     def get_run(self, job_id: str, number: int) -> Run | None:
@@ -239,7 +241,7 @@ class MemoryJobNotes:
 
     def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
         jobs = [job for _, job in sorted(self.store.jobs.items()) if job.pool == pool]
-        return [job for job in jobs if not (live_only and job.is_over)]
+        return [job for job in jobs if not (live_only and job.job_id in self.store.listed_as_over)]
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
         self.kept_answers.setdefault((job_id, answer.request_id, answer.node_id), answer)

@@ -48,6 +48,10 @@ class MemoryScheduler:
         self.environments.setdefault(task_id, environment)
         return task_id
 
+    def find(self, job: Job, run: Run, task: GangTask) -> str | None:
+        task_id = f"task-{job.job_id}-{run.number}-{task.rank}"
+        return task_id if task_id in self.tasks and task_id not in self.stopped else None
+
     def stop(self, cluster: str, task_id: str, reason: str) -> None:
         self.stopped.setdefault(task_id, reason)
 

@@ -1,0 +1,173 @@
+"""A function of run_job dies at each of its side effects, once: before it, or right after it.
+
+What provably was not accepted is repeated, and nobody notices. What may have acted is looked at, or a human is paged;
+either way nothing runs twice, and nothing is left behind when the ranks have ended and the sweep has passed.
+"""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.vocabulary import Verdict
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.ports import Ports
+from nodeheal.services import wakeup
+from nodeheal.services.sweep_jobs import sweep_jobs
+from nodeheal.services.translate.ecs_task import TaskChange
+from tests.unit.builders import FrozenClock, memory_ports
+from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
+from tests.workflows.walker import Error
+
+NOT_PORTS = ("clock", "reading", "sign_upload")
+NEVER = 10**9
+CALLS, A_TEST = 240, 24  # more than the story makes: a test says so
+ENDS = {"Completed", "Handed to a human", "Job broke"}
+
+
+class Crash(Exception):
+    """The function is gone, in the middle of its work."""
+
+
+class Fuse:
+    """Counts the calls that functions of run_job make, and blows at one of them, once."""
+
+    def __init__(self, at: int, is_after: bool, error: type[Exception]) -> None:
+        self.at, self.is_after, self.error = at, is_after, error
+        self.calls = 0
+        self.is_on = False  # while a function of run_job works
+
+    def around(self, call: Any) -> Any:
+        """The same call, with the fuse in it."""
+
+        def fused(*given: Any, **named: Any) -> Any:
+            if not self.is_on:
+                return call(*given, **named)
+            number, self.calls = self.calls, self.calls + 1
+            if number == self.at and not self.is_after:
+                raise self.error(f"before call {number}")
+            answer = call(*given, **named)
+            if number == self.at:
+                raise self.error(f"after call {number}")
+            return answer
+
+        return fused
+
+
+class Fused:
+    """A port with the fuse in each of its calls."""
+
+    def __init__(self, port: Any, fuse: Fuse) -> None:
+        self._port, self._fuse = port, fuse
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._port, name)
+        return self._fuse.around(found) if callable(found) else found
+
+
+class CrashingCluster(JobCluster):
+    """A job whose functions have the fuse."""
+
+    def __init__(self, fuse: Fuse) -> None:
+        self.fuse = fuse
+        super().__init__(make_ports=self._fused, checkpoints={"directory": "/fsx/llama"})
+        self.diagnoses[NODES[0]] = Verdict.FAILED
+        self.happenings = [fails(exit_code=139), is_recovered, finishes]
+
+    def _fused(self, clock: FrozenClock) -> Ports:
+        plain = memory_ports(clock)
+        ports: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(Ports)}
+        ports = {name: port if name in NOT_PORTS else Fused(port, self.fuse) for name, port in ports.items()}
+        return Ports(**ports)
+
+    def _job_step(self, state: str, serve: Any) -> Any:
+        return super()._job_step(state, self._with_fuse(serve))
+
+    def _job_wait(self, state: str, serve: Any, react: Any) -> Any:
+        waits = super()._job_wait(state, self._with_fuse(serve), react)
+        return self._as_error(waits)
+
+    def _with_fuse(self, serve: Any) -> Any:
+        def served(request: Any) -> Any:
+            self.fuse.is_on = True
+            try:
+                return serve(request)
+            finally:
+                self.fuse.is_on = False
+
+        return served
+
+    def _job_answers(self) -> dict[str, Any]:
+        answers = super()._job_answers()
+        return {name: self._as_error(answer) if callable(answer) else answer for name, answer in answers.items()}
+
+    @staticmethod
+    def _as_error(answer: Any) -> Any:
+        def answered(arguments: Any) -> Any:
+            try:
+                return answer(arguments)
+            except NotAccepted:
+                return Error("NotAccepted")
+            except Crash:
+                return Error("Lambda.Unknown")
+
+        return answered
+
+    @property
+    def alive(self) -> list[tuple[int, int]]:
+        """(run, rank) of every task that was started and has not ended."""
+        runs = self.ports.jobs.runs("llama")
+        return [(run.number, t.rank) for run in runs for t in run.tasks if t.task_id and not t.has_stopped]
+
+    def settle(self) -> None:
+        """What a human and the minutes do: the ranks that nobody watches end, and the sweep passes."""
+        for run in self.ports.jobs.runs("llama"):
+            self._end_of(run.number)
+        self.clock.advance(120)
+        sweep_jobs("demo", self.ports)
+
+    def _end_of(self, number: int) -> None:
+        run = self.ports.jobs.get_run("llama", number)
+        for task in run.tasks if run else ():
+            if task.task_id and not task.has_stopped:
+                told = TaskChange("llama", number, task.task_id, task.placement, "STOPPED", 143, "", self.clock())
+                wakeup.on_task_change(told, self.ports)
+
+
+def test_the_story_without_a_crash_makes_fewer_calls_than_are_tried() -> None:
+    it = CrashingCluster(Fuse(NEVER, is_after=False, error=Crash))
+
+    seen = it.submit()
+
+    assert seen.end == "Completed"
+    assert 200 < it.fuse.calls < CALLS
+
+
+@pytest.mark.parametrize("first", range(0, CALLS, A_TEST))
+def test_what_was_not_accepted_is_done_again_and_nobody_notices(first: int) -> None:
+    for at in range(first, first + A_TEST):
+        it = CrashingCluster(Fuse(at, is_after=False, error=NotAccepted))
+
+        seen = it.submit()
+
+        assert (seen.end, it.run.number, it.is_clean) == ("Completed", 2, True), f"before call {at}"
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("first", range(0, CALLS, A_TEST))
+def test_after_a_crash_nothing_runs_twice_and_nothing_is_left(first: int, is_after: bool) -> None:
+    for at in range(first, first + A_TEST):
+        it = CrashingCluster(Fuse(at, is_after=is_after, error=Crash))
+
+        seen = it.submit()
+        alive = it.alive
+        it.settle()
+
+        where = f"{'after' if is_after else 'before'} call {at}"
+        assert seen.end in ENDS, where
+        assert len({number for number, _ in alive}) <= 1, f"two runs at a time, {where}"
+        assert it.job.is_over, where
+        marks = [n.node_id for n in it.ports.nodes.in_pool("demo") if n.job_id or n.claimed_by]
+        assert (marks, it.ports.job_notes.leases) == ([], {}), where  # type: ignore[attr-defined]
+        assert (seen.end == "Job broke") == ("Page operators" in seen.path), where
+        assert seen.end == "Job broke" or alive == [], where
