@@ -58,7 +58,8 @@ def _operators() -> Iterator[str]:
     """The managed policy, and which command needs which part of it."""
     numbers = {permission.why: number for number, permission in enumerate(operator.every_permission(), start=1)}
     yield from ("## Operators", "")
-    yield f"The managed policy `{operator.POLICY_NAME}` is attached to nobody by us. It holds what the commands need."
+    yield f"The managed policy `{operator.POLICY_NAME}` holds what the commands need, but for those of jobs, which are"
+    yield f"in `{operator.JOBS_POLICY_NAME}`: who trains needs no more than that. Both are attached to nobody by us."
     yield from (
         "",
         *_table(operator.every_permission()),

@@ -64,20 +64,17 @@ class EcsScheduler:
             ]
         if already:
             return already[0]
+        variables = [{"name": n, "value": v} for n, v in sorted(environment.items())]
+        override: Any = {"name": job.container, "environment": variables}
+        if job.command:
+            override["command"] = list(job.command)
         with throttles_named("StartTask"):
             answer = self._once().start_task(
                 cluster=job.cluster,
                 taskDefinition=job.task_definition,
                 containerInstances=[task.placement],
                 startedBy=mark,
-                overrides={
-                    "containerOverrides": [
-                        {
-                            "name": job.container,
-                            "environment": [{"name": n, "value": v} for n, v in sorted(environment.items())],
-                        }
-                    ]
-                },
+                overrides={"containerOverrides": [override]},
                 tags=[{"key": names.MANAGED_TAG, "value": names.MANAGED_TAG_VALUE}],
             )
         if answer["failures"]:
