@@ -138,11 +138,8 @@ MAKE_RECIPE = (
     ),
     PASS_EXECUTION_ROLE,
 )
-READ_LOG = Permission(
-    "read what the ranks of jobs have written",
-    ("logs:GetLogEvents",),
-    ("arn:{partition}:logs:{region}:{account}:log-group:" + names.JOB_LOG_GROUP + ":*",),
-)
+_JOB_LOG = "arn:{partition}:logs:{region}:{account}:log-group:" + names.JOB_LOG_GROUP
+READ_LOG = Permission("read what the ranks of jobs have written", ("logs:GetLogEvents",), (_JOB_LOG, f"{_JOB_LOG}:*"))
 _FIND = (FIND_NODE, SEE_NODE)
 _DECIDE = (READ, WRITE, RESUME)
 _POLICY = (FIND_POLICY, READ_POLICY)
