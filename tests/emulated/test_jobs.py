@@ -24,7 +24,7 @@ pool: lab
 nodes: 2
 accelerators: 2
 image: numpy-trainer:latest
-command: [python, train.py, --steps, "{steps}", --step-seconds, "0.05"]
+command: [sh, -c, "echo rank $RANK of $WORLD_SIZE; exec python train.py --steps {steps} --step-seconds 0.05"]
 environment: {{TRAINER_DIRECTORY: {directory}}}
 mounts: [{{source: {directory}, target: {directory}}}]
 checkpoints: {{directory: {directory}, format: numpy}}
@@ -90,7 +90,7 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     submitted = grace.does("jobs", "submit", file)
     again = grace.types("jobs", "submit", file)
     until(lambda: state_of(grace)["summary"] == "run 1 is under way", "run")
-    read = until(lambda: len(found := grace.does("jobs", "logs", "digits")) > 1 and found, "output of the ranks")
+    read = until(lambda: set(grace.does("jobs", "logs", "digits").splitlines()), "output of the ranks")
     shown = state_of(grace)
     listed = grace.does("jobs", "list", "lab")
     stopped = grace.does("jobs", "stop", "digits", "--why", "wrong data")
@@ -100,7 +100,7 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     assert planned["task_definition"]["executionRoleArn"].endswith(f":role/{names.JOB_EXECUTION_ROLE}")
     assert "grace@example.com has not agreed to emails" in submitted
     assert (again.returncode, "exists already" in again.stderr) == (1, True)
-    assert "rank 0" in read
+    assert read == {"[0] rank 0 of 2", "[1] rank 1 of 2"}
     assert [rank["status"] for rank in shown["runs"][0]["ranks"]] == ["RUNNING", "RUNNING"]
     assert f"nodeheal-run-job:{names.job_execution('digits', 1)}" in shown["execution"]
     assert "digits  RUNNING" in listed
