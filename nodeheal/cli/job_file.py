@@ -31,6 +31,9 @@ _ALIASES = {
     "taskDefinition": "task_definition",
 }
 
+_NAME = "lower-case letters, digits and '-' are taken, at most 63, and no '-' at either end"
+_VARIABLE = "letters, digits, '_', '.' and '-' are taken, and no digit first"
+
 
 @dataclass(frozen=True, order=True)
 class Complaint:
@@ -49,7 +52,12 @@ class JobFileRefused(ValueError):
 
     def __init__(self, complaints: list[Complaint]) -> None:
         super().__init__("; ".join(map(str, complaints)))
-        self.complaints = sorted(complaints)
+        # A file may hold anything: nothing of it reaches a terminal as a command, nor a pipe as half a character.
+        self.complaints = sorted(Complaint(one.line, _plain(one.field), _plain(one.why)) for one in complaints)
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def parse_job_file(raw: bytes) -> JobSpec:
@@ -107,6 +115,8 @@ def _words(error: ErrorDetails, loc: tuple[int | str, ...], said: str) -> str:
             return f"there is no such field{_meant(loc)}"
         case "missing":
             return "is missing"
+        case "string_pattern_mismatch":
+            return f"{_shown(error['input'])} does not fit; {_VARIABLE if '[key]' in loc else _NAME}"
         case "string_type" if isinstance(error["input"], bool | int | float):
             return f"text is wanted; put it in quotes: {json.dumps(str(error['input']))}"
         case "int_type" | "int_from_float" | "float_type" | "bool_type" | "tuple_type" | "dict_type" | "model_type":

@@ -93,6 +93,8 @@ class _Reader:
 
 def _scalar(node: Any, line: int) -> object:
     kind = node.tag.removeprefix(_WORDS)
+    if not node.value.isascii() and any("\ud800" <= c <= "\udfff" for c in node.value):
+        raise YamlRefused(line, "it holds half a character (a lone surrogate)")
     if kind in _TEXT:
         return str(node.value)
     if kind not in _PLAIN:

@@ -69,6 +69,7 @@ JOB_EXECUTION_ROLE = "nodeheal-job-execution"  # the ECS agent pulls the image a
 JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was made for
 # Where the agent leaves requests for checkpoints, on the node and in the container; docs/agent.md has the protocol.
 CHECKPOINT_REQUESTS = "/run/nodeheal"
+PROGRESS = "/run/nodeheal/progress"  # where a program shows its steps, so that it is missed when it hangs
 
 # Stands in every line that a drill injects, so that nobody takes what follows for the real thing.
 DRILL_MARK = "nodeheal-drill"

@@ -30,6 +30,7 @@ SPEC = JobSpec(
     command=("python", "train.py"),
     environment={"B": "2", "A": "1"},
     mounts=(Mount(source="/fsx", target="/data"),),
+    hang_seconds=900,
 )
 PLACE = LogPlace(names.JOB_LOG_GROUP, "llama", "us-east-1")
 
@@ -78,9 +79,9 @@ def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield Side(EcsRecipes(ecs, role), CloudWatchJobLogs(lambda _: logs), logs)
 
 
-def as_moto_takes_it(params: dict[str, Any], **_: object) -> dict[str, Any]:
+def as_moto_takes_it(params: dict[str, Any], **_: object) -> None:
     """moto asks for a bound of memory where EC2 is named; ECS is content with a reservation."""
-    return {**params, "requiresCompatibilities": ["EXTERNAL"]}
+    params["requiresCompatibilities"] = ["EXTERNAL"]
 
 
 def test_what_is_registered_is_found_with_its_revision(side: Side) -> None:
@@ -145,7 +146,11 @@ def test_the_task_definition_says_all_that_the_file_says() -> None:
     assert (container["memoryReservation"], container["stopTimeout"]) == (1_024, 30)
     sources = {volume["name"]: volume["host"]["sourcePath"] for volume in body["volumes"]}
     seen = [(sources[m["sourceVolume"]], m["containerPath"], m["readOnly"]) for m in container["mountPoints"]]
-    assert seen == [("/run/nodeheal", "/run/nodeheal", True), ("/fsx", "/data", False)]
+    assert seen == [
+        ("/run/nodeheal", "/run/nodeheal", True),
+        ("/run/nodeheal/progress", "/run/nodeheal/progress", False),
+        ("/fsx", "/data", False),
+    ]
     options = container["logConfiguration"]["options"]
     assert (options["awslogs-group"], options["awslogs-stream-prefix"]) == (names.JOB_LOG_GROUP, "llama")
     assert options["awslogs-region"] == "eu-central-1"

@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from nodeheal.cli import jobs
 from nodeheal.cli.job_file import JobFileRefused, parse_job_file
+from nodeheal.cli.job_wait import EXIT_CODES, TIME_IS_UP
 from nodeheal.cli.main import app
 from nodeheal.cli.yaml_tree import LARGEST
 from nodeheal.contract.job_spec import OVERRIDES_AT_MOST, JobSpec
-from nodeheal.contract.vocabulary import Check, CheckpointFormat
+from nodeheal.contract.vocabulary import Check, CheckpointFormat, JobState
+from nodeheal.services.prepare_job import file_doubts
 
 RUN = CliRunner()
+PAGE = Path(__file__).parents[2] / "docs" / "jobs.md"
 WHOLE = """\
 # yaml-language-server: $schema=job.schema.json
 name: llama-7b
@@ -82,7 +86,10 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
         (MINIMAL + "mounts:\n- source: /a\n", "6: mounts.0.target: is missing"),
         (MINIMAL + "environment:\n  A: 1\n", '6: environment.A: text is wanted; put it in quotes: "1"'),
         (MINIMAL + "environment:\n  1: a\n", "6: '1': a field's name is text; put it in quotes if it is meant so"),
-        (MINIMAL + "environment:\n  A-=B: a\n", "6: environment.A-=B: String should match pattern"),
+        (MINIMAL + "environment:\n  A-=B: a\n", "6: environment.A-=B: \"A-=B\" does not fit; letters, digits, '_'"),
+        (MINIMAL.replace("name: a", "name: Llama_7b"), '1: name: "Llama_7b" does not fit; lower-case letters'),
+        (MINIMAL + '"\\e[2J": 1\n', "5: \ufffd[2J: there is no such field"),
+        (MINIMAL + 'owner: "\\ud800"\n', "5: it holds half a character"),
         (MINIMAL + "environment: {RANK: '1'}\n", "5: environment: RANK is set by nodeheal for every rank"),
         (MINIMAL + "owner: ada\n", "5: owner: 'ada' is no email address"),
         (MINIMAL + "checkpoints: {directory: ckpt}\n", "5: checkpoints.directory: give an absolute path"),
@@ -227,3 +234,24 @@ def test_the_schema_is_what_the_model_says_and_every_field_is_described() -> Non
         if not field.get("description") and "$ref" not in field and "anyOf" not in field
     ]
     assert unsaid == []
+
+
+def test_the_page_for_researchers_has_a_file_that_is_valid_and_names_every_state() -> None:
+    page = PAGE.read_text("utf-8")
+    block = page.split("```yaml\n")[1].split("```")[0]
+
+    spec = parse_job_file(block.encode())
+
+    assert file_doubts(spec) == []
+    assert spec.name in page.split("```yaml")[1]
+    assert not [state for state in JobState if f"| {state} |" not in page]
+
+
+def test_the_page_names_every_command_and_every_exit_code() -> None:
+    page = PAGE.read_text("utf-8")
+    commands = [
+        command.name or command.callback.__name__ for command in jobs.app.registered_commands if command.callback
+    ]
+
+    assert not [name for name in commands if f"| `jobs {name}" not in page]
+    assert not [code for code in (*EXIT_CODES.values(), TIME_IS_UP) if f"| {code} |" not in page]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
-from nodeheal.contract.job_spec import JobSpec
+from nodeheal.contract.job_spec import JobSpec, Mount
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.recipe import Container, LogPlace, Recipe
 
@@ -52,15 +52,14 @@ def execution_role_arn(caller_arn: str) -> str:
 
 def definition_of(spec: JobSpec, region: str, execution_role: str) -> dict[str, object]:
     """What RegisterTaskDefinition is asked for."""
-    mounts = {f"mount-{number}": mount for number, mount in enumerate(spec.mounts)}
-    volumes = {"nodeheal": names.CHECKPOINT_REQUESTS, **{name: mount.source for name, mount in mounts.items()}}
+    mounts = _mounts(spec)
     body: dict[str, object] = {
         "family": f"{names.JOB_FAMILY_PREFIX}{spec.name}",
         "requiresCompatibilities": ["EXTERNAL", "EC2"],
         "networkMode": "host",
         "executionRoleArn": execution_role,
         "containerDefinitions": [_container(spec, region)],
-        "volumes": [{"name": name, "host": {"sourcePath": source}} for name, source in volumes.items()],
+        "volumes": [{"name": name, "host": {"sourcePath": mount.source}} for name, mount in mounts.items()],
         "tags": [{"key": names.JOB_TAG, "value": spec.name}],
     }
     return {**body, "taskRoleArn": spec.task_role} if spec.task_role else body
@@ -68,12 +67,8 @@ def definition_of(spec: JobSpec, region: str, execution_role: str) -> dict[str, 
 
 def _container(spec: JobSpec, region: str) -> dict[str, object]:
     mounts = [
-        # The program sees that a checkpoint is asked for; it answers by writing one, and not here.
-        {"sourceVolume": "nodeheal", "containerPath": names.CHECKPOINT_REQUESTS, "readOnly": True},
-        *(
-            {"sourceVolume": f"mount-{number}", "containerPath": mount.target, "readOnly": mount.read_only}
-            for number, mount in enumerate(spec.mounts)
-        ),
+        {"sourceVolume": name, "containerPath": mount.target, "readOnly": mount.read_only}
+        for name, mount in _mounts(spec).items()
     ]
     options = {
         "awslogs-group": names.JOB_LOG_GROUP,
@@ -102,6 +97,16 @@ def _container(spec: JobSpec, region: str) -> dict[str, object]:
         "logConfiguration": {"logDriver": "awslogs", "options": options},
         **optional,
     }
+
+
+def _mounts(spec: JobSpec) -> dict[str, Mount]:
+    """What the container sees of its node, by the name of the volume."""
+    requests = names.CHECKPOINT_REQUESTS
+    # The program sees that a checkpoint is asked for; it answers by writing one, and not here.
+    mounts = {"nodeheal": Mount(source=requests, target=requests, read_only=True)}
+    if spec.hang_seconds is not None:
+        mounts["progress"] = Mount(source=names.PROGRESS, target=names.PROGRESS)
+    return {**mounts, **{f"mount-{number}": mount for number, mount in enumerate(spec.mounts)}}
 
 
 def recipe_of(definition: dict[str, Any]) -> Recipe:
