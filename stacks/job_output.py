@@ -33,9 +33,9 @@ PULL_IMAGE = Permission(
 EXECUTION_PERMISSIONS = (WRITE_LOG, SIGN_IN_TO_ECR, PULL_IMAGE)
 
 
-def job_log(scope: Construct, settings: Settings) -> logs.LogGroup:
-    """The output of every job that nodeheal has made a task definition for."""
-    return logs.LogGroup(
+def job_output(scope: Construct, settings: Settings) -> None:
+    """The log group of every job that nodeheal has made a task definition for, and the role that writes it."""
+    logs.LogGroup(
         scope,
         "JobLog",
         log_group_name=names.JOB_LOG_GROUP,
@@ -43,9 +43,10 @@ def job_log(scope: Construct, settings: Settings) -> logs.LogGroup:
         # Kept for a time anyway, as the functions' logs are; checkpoints and incidents outlive the stacks.
         removal_policy=cdk.RemovalPolicy.DESTROY,
     )
+    _execution_role(scope)
 
 
-def execution_role(scope: Construct) -> iam.Role:
+def _execution_role(scope: Construct) -> None:
     """The task execution role. The program in the container never has it: its own is the task role, if there is one."""
     places = {"partition": cdk.Aws.PARTITION, "region": cdk.Aws.REGION, "account": cdk.Aws.ACCOUNT_ID}
     statements = [permission.statement(places) for permission in EXECUTION_PERMISSIONS]
@@ -57,4 +58,3 @@ def execution_role(scope: Construct) -> iam.Role:
         inline_policies={"start": iam.PolicyDocument(statements=statements)},
     )
     accept_wildcards(role, EXECUTION_PERMISSIONS, places)
-    return role

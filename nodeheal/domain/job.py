@@ -132,10 +132,8 @@ class Job:
 
 
 def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> Job:
-    """The job that the file describes, submitted for the first time. Raises ValueError for an owner who is none.
-
-    A definition that was made of the file has its command and environment already: ECS takes little beside it.
-    """
+    """The job that the file describes, submitted for the first time. Raises ValueError for an owner who is none."""
+    # A definition that is made of the file has its command and environment already: ECS takes little beside it.
     is_made_of_it = spec.image is not None
     return Job(
         job_id=spec.name,

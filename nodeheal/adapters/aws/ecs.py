@@ -64,17 +64,13 @@ class EcsScheduler:
             ]
         if already:
             return already[0]
-        variables = [{"name": n, "value": v} for n, v in sorted(environment.items())]
-        override: Any = {"name": job.container, "environment": variables}
-        if job.command:
-            override["command"] = list(job.command)
         with throttles_named("StartTask"):
             answer = self._once().start_task(
                 cluster=job.cluster,
                 taskDefinition=job.task_definition,
                 containerInstances=[task.placement],
                 startedBy=mark,
-                overrides={"containerOverrides": [override]},
+                overrides={"containerOverrides": [_override(job, environment)]},
                 tags=[{"key": names.MANAGED_TAG, "value": names.MANAGED_TAG_VALUE}],
             )
         if answer["failures"]:
@@ -100,3 +96,10 @@ class EcsScheduler:
         with throttles_named("DescribeTasks"):
             seen = self._client().describe_tasks(cluster=cluster, tasks=[task_id])["tasks"]
         return not seen or seen[0].get("desiredStatus") == "STOPPED"
+
+
+def _override(job: Job, environment: dict[str, str]) -> Any:
+    """What this run has besides its definition."""
+    command = {"command": list(job.command)} if job.command else {}
+    variables = [{"name": name, "value": value} for name, value in sorted(environment.items())]
+    return {"name": job.container, "environment": variables, **command}

@@ -70,14 +70,6 @@ def _container(spec: JobSpec, region: str) -> dict[str, object]:
         {"sourceVolume": name, "containerPath": mount.target, "readOnly": mount.read_only}
         for name, mount in _mounts(spec).items()
     ]
-    options = {
-        "awslogs-group": names.JOB_LOG_GROUP,
-        "awslogs-region": region,
-        "awslogs-stream-prefix": spec.name,
-        # A program that prints must not stand still because a log cannot be written.
-        "mode": "non-blocking",
-        "max-buffer-size": "4m",
-    }
     optional: dict[str, object] = {}
     if spec.command:
         optional["command"] = list(spec.command)
@@ -94,8 +86,20 @@ def _container(spec: JobSpec, region: str) -> dict[str, object]:
         # An init process hands SIGTERM on to a program that is not made to be a container's first one.
         "linuxParameters": {"initProcessEnabled": True, "sharedMemorySize": spec.shared_memory_mib},
         "ulimits": [{"name": "memlock", "softLimit": -1, "hardLimit": -1}],  # RDMA registers memory
-        "logConfiguration": {"logDriver": "awslogs", "options": options},
+        "logConfiguration": {"logDriver": "awslogs", "options": _log(spec, region)},
         **optional,
+    }
+
+
+def _log(spec: JobSpec, region: str) -> dict[str, str]:
+    """Options of the log driver."""
+    return {
+        "awslogs-group": names.JOB_LOG_GROUP,
+        "awslogs-region": region,
+        "awslogs-stream-prefix": spec.name,
+        # A program that prints must not stand still because a log cannot be written.
+        "mode": "non-blocking",
+        "max-buffer-size": "4m",
     }
 
 
