@@ -20,6 +20,7 @@ from sandbox.environments import answer_at_once, parse_once, share_environments
 from sandbox.events import Event, EventPump
 from sandbox.fleet import Fleet, NodeKind, describe_node
 from sandbox.iam import ACCOUNT, REGION, caller_of
+from sandbox.log_sink import log_sink
 from sandbox.node import Faults
 from sandbox.ssm import Ssm
 
@@ -31,7 +32,7 @@ class Cloud:
         self._behaviour = Behaviour()
         self._fleet = Fleet(directory, endpoint_url, boot_seconds, sandbox_id, self._behaviour)
         pump = EventPump(_in_account(patches.event_sink()), self._behaviour)
-        self._ecs = self._fleet.ecs = Ecs(self._fleet.nodes, pump.emit)
+        self._ecs = self._fleet.ecs = Ecs(self._fleet.nodes, pump.emit, log_sink())
         self._ssm = Ssm(self._fleet.nodes, self._fleet.tags, pump.emit, self._behaviour)
         self._state = Ec2State()
         self._ec2 = Ec2(self._state, self._fleet, self._behaviour, pump.emit)

@@ -12,15 +12,16 @@ from sandbox.ecs_tasks import TaskOperations
 from sandbox.events import Emit
 from sandbox.iam import resource_tags
 from sandbox.node import Node
+from sandbox.task_logs import Sink, TaskLogs, nowhere
 
 
 class Ecs:
     """The service. One lock: every operation is short, and processes are waited for elsewhere."""
 
-    def __init__(self, nodes: Mapping[str, Node], emit: Emit) -> None:
+    def __init__(self, nodes: Mapping[str, Node], emit: Emit, log: Sink = nowhere) -> None:
         self._lock = threading.RLock()
         self._state = EcsState()
-        self.agents = EcsAgents(self._state, self._lock, nodes, emit)
+        self.agents = EcsAgents(self._state, self._lock, nodes, emit, TaskLogs(log))
 
     def operations(self) -> dict[str, Operation]:
         """What is served, by operation name."""

@@ -12,6 +12,7 @@ from sandbox import processes
 from sandbox.ecs_state import ContainerInstance, EcsState, Task, now
 from sandbox.events import Emit, Event, event_detail
 from sandbox.node import REPOSITORY, Node
+from sandbox.task_logs import TaskLogs
 
 IMAGES = REPOSITORY / "examples"  # an image is a folder: the container's file system, as far as the sandbox goes
 KILLED = 137  # how a container ends that its host takes down with it
@@ -23,11 +24,14 @@ logger = logging.getLogger(__name__)
 class EcsAgents:
     """Runs and ends tasks. `lock` guards the state."""
 
-    def __init__(self, state: EcsState, lock: threading.RLock, nodes: Mapping[str, Node], emit: Emit) -> None:
+    def __init__(
+        self, state: EcsState, lock: threading.RLock, nodes: Mapping[str, Node], emit: Emit, logs: TaskLogs
+    ) -> None:
         self._state = state
         self._lock = lock
         self._nodes = nodes
         self._emit = emit
+        self._logs = logs
 
     def launch(self, task: Task) -> None:
         """Start a task in the background."""
@@ -104,6 +108,7 @@ class EcsAgents:
                 self._stopped(task, None)
                 return
             try:
+                self._logs.open(task)
                 task.process = node.run(*_container_of(task, node.directory), extra=task.environment)
             except OSError as error:
                 task.stop_code, task.stopped_reason = "TaskFailedToStart", f"CannotStartContainerError: {error}"
@@ -113,6 +118,7 @@ class EcsAgents:
                 return  # the node went down first; its agent tells when it is back
             task.last_status, task.started_at = "RUNNING", now()
             self.tell(task, changed=True)
+        self._logs.follow(task, log_of(task, node.directory))
         code = task.process.wait()
         if node.is_up and node.boot_id == boot_id:
             self._stopped(task, 128 - code if code < 0 else code)
@@ -138,7 +144,12 @@ def _container_of(task: Task, node_directory: Path) -> tuple[list[str], Path, Pa
     """Command, working directory and log of a task's container."""
     container = task.definition.container
     image = IMAGES / container["image"].rpartition("/")[2].partition(":")[0]
-    command = [*container.get("entryPoint", []), *container.get("command", [])]
+    command = [*container.get("entryPoint", []), *task.command]
     if not image.is_dir():
         raise FileNotFoundError(f"no such image: {image.name} is not a folder of examples/")
-    return command, image, node_directory / "tasks" / f"{task.arn.rpartition('/')[2]}.log"
+    return command, image, log_of(task, node_directory)
+
+
+def log_of(task: Task, node_directory: Path) -> Path:
+    """The file that a task's container writes to."""
+    return node_directory / "tasks" / f"{task.arn.rpartition('/')[2]}.log"

@@ -155,10 +155,21 @@ class Task:
     def environment(self) -> dict[str, str]:
         """The container's environment: the definition's, with the overrides on top."""
         pairs = list(self.definition.container.get("environment", []))
-        for override in self.overrides.get("containerOverrides", []):
-            if override.get("name") == self.definition.container["name"]:
-                pairs += override.get("environment", [])
+        for override in self._overrides:
+            pairs += override.get("environment", [])
         return {pair["name"]: pair["value"] for pair in pairs}
+
+    @property
+    def command(self) -> list[str]:
+        """The container's command: the definition's, or the one that was given instead."""
+        given = [override["command"] for override in self._overrides if override.get("command")]
+        command: list[str] = (given or [self.definition.container.get("command", [])])[-1]
+        return command
+
+    @property
+    def _overrides(self) -> list[Json]:
+        name = self.definition.container["name"]
+        return [one for one in self.overrides.get("containerOverrides", []) if one.get("name") == name]
 
     def describe(self) -> Json:
         """As DescribeTasks answers."""

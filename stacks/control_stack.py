@@ -20,6 +20,7 @@ from stacks.approval_api import ApprovalApi
 from stacks.bundling import code_asset
 from stacks.dashboard import build_dashboard
 from stacks.functions import FUNCTIONS, FunctionSpec, pass_instance_roles, pass_task_roles
+from stacks.job_output import RETENTION
 from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
 from stacks.permission import CLUSTER, Permission
@@ -41,13 +42,6 @@ DOCUMENTS = {
     names.INSTALL_DOCUMENT: "install-agent",
 }
 EVENTS_A_BATCH = 10
-RETENTION = {
-    7: logs.RetentionDays.ONE_WEEK,
-    30: logs.RetentionDays.ONE_MONTH,
-    90: logs.RetentionDays.THREE_MONTHS,
-    180: logs.RetentionDays.SIX_MONTHS,
-    365: logs.RetentionDays.ONE_YEAR,
-}
 
 
 class ControlStack(cdk.Stack):
@@ -73,7 +67,7 @@ class ControlStack(cdk.Stack):
         build_dashboard(self, parts, build_alarms(self, parts, state.topic))
         for name, stem in DOCUMENTS.items():
             self._document(name, stem)
-        OperatorPolicy(self, self._places)
+        OperatorPolicy(self, self._places, self._settings.task_role_arns)
         cdk.CfnOutput(self, "RecoverNodeArn", value=self.workflows[PARENT].state_machine_arn)
         cdk.CfnOutput(self, "RunJobArn", value=self.workflows[JOB].state_machine_arn)
 

@@ -227,7 +227,7 @@ def pass_instance_roles(instance_role_arns: tuple[str, ...]) -> Permission:
 def pass_task_roles(task_role_arns: tuple[str, ...]) -> Permission:
     """What starts tasks needs besides where they have task roles. Named in the settings, one by one."""
     return Permission(
-        "give a restarted task the task role that its definition names",
+        "give a task the task role that its definition names",
         ("iam:PassRole",),
         task_role_arns,
         {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}},

@@ -1,7 +1,7 @@
-"""What an operator's commands need: one managed policy, to be attached to the people who look after the nodes.
+"""What commands need: a managed policy for the people who look after the nodes, and one for those who train on them.
 
-A person with this policy and no other can do what `nodeheal` does from the command line, and cannot reboot, terminate,
-stop or start anything past it: what acts on a node stays with the functions, their budgets and their record.
+A person with these policies and no other can do what `nodeheal` does from the command line, and cannot reboot,
+terminate, stop or start anything past it: what acts on a node stays with the functions, their budgets and their record.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,13 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from nodeheal.contract import names
+from stacks.functions import pass_task_roles
 from stacks.machine_permissions import INSTANCES
 from stacks.nag import accept_wildcards
 from stacks.permission import (
     CONTAINER_INSTANCES,
     FIND_NODE,
+    PASS_EXECUTION_ROLE,
     READ_BEATS,
     RESUME,
     SEE_NODE,
@@ -27,10 +29,12 @@ from stacks.permission import (
 )
 
 POLICY_NAME = "nodeheal-operator"
+JOBS_POLICY_NAME = "nodeheal-jobs"
 APPCONFIG = "arn:{partition}:appconfig:{region}:{account}"
 _APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}", f"{APPCONFIG}:application/{{policy_application}}/*")
 # cdk-nag spells what comes from the other stack by the name of its export.
 _APPLICATION_AS_REPORTED = "nodeheal-state:ExportsOutputRefPolicyApplication6A3948DE42652283"
+TASK_DEFINITION_FAMILIES = "arn:{partition}:ecs:{region}:{account}:task-definition"
 _HYBRID = (f"{SSM}:managed-instance/*",)
 ONLY_OUR_TAGS: Conditions = {"ForAllValues:StringEquals": {"aws:TagKeys": (names.MANAGED_TAG, names.RACK_TAG)}}
 
@@ -112,13 +116,37 @@ SUBSCRIBE_OWNER = Permission(
     ("{owners_topic}",),
     {"StringEquals": {"sns:Protocol": "email"}},
 )
+SEE_OWNERS = Permission(
+    "see whether the owner of a job has said yes", ("sns:ListSubscriptionsByTopic",), ("{owners_topic}",)
+)
+RUN_JOB = Permission(
+    "start the workflow of a job that was submitted, which starts its tasks", ("states:StartExecution",), ("{run_job}",)
+)
+SEE_RECIPE = Permission(
+    "check the task definition of a job; the call takes no resource", ("ecs:DescribeTaskDefinition",), ("*",)
+)
+MAKE_RECIPE = (
+    # In any family: what counts is what a task may be given, and that is one role.
+    Permission(
+        "make a task definition of a job file; nothing is started by it", ("ecs:RegisterTaskDefinition",), ("*",)
+    ),
+    Permission(
+        "mark a task definition with its job as it is made, and at no other time",
+        ("ecs:TagResource",),
+        (f"{TASK_DEFINITION_FAMILIES}/{names.JOB_FAMILY_PREFIX}*",),
+        {"StringEquals": {"ecs:CreateAction": "RegisterTaskDefinition"}},
+    ),
+    PASS_EXECUTION_ROLE,
+)
+_JOB_LOG = "arn:{partition}:logs:{region}:{account}:log-group:" + names.JOB_LOG_GROUP
+READ_LOG = Permission("read what the ranks of jobs have written", ("logs:GetLogEvents",), (_JOB_LOG, f"{_JOB_LOG}:*"))
 _FIND = (FIND_NODE, SEE_NODE)
 _DECIDE = (READ, WRITE, RESUME)
 _POLICY = (FIND_POLICY, READ_POLICY)
 _ENROL = (*_FIND, *SEE_MARKS, *CHANGE_MARKS)
 
-# Every command that asks AWS for anything; a test holds it against the commands there are.
-COMMANDS: Mapping[str, tuple[Permission, ...]] = {
+Commands = Mapping[str, tuple[Permission, ...]]
+NODE_COMMANDS: Commands = {
     "approve": _DECIDE,
     "refuse": _DECIDE,
     "pause": (READ, WRITE),
@@ -143,28 +171,51 @@ COMMANDS: Mapping[str, tuple[Permission, ...]] = {
     "policy apply": (*_POLICY, CHANGE_POLICY),
     "policy rollback": (*_POLICY, CHANGE_POLICY),
 }
+# Apart from the others: who trains needs no more than these, and both together do not fit into one policy.
+JOB_COMMANDS: Commands = {
+    "jobs submit": (READ, WRITE, *_POLICY, SEE_RECIPE, *MAKE_RECIPE, RUN_JOB, SEE_OWNERS),
+    "jobs list": (READ,),
+    "jobs show": (READ, SEE_OWNERS),
+    "jobs stop": (READ, WRITE, ASK),
+    "jobs restart": (READ, WRITE, RUN_JOB),
+    "jobs wait": (READ,),
+    "jobs logs": (READ, SEE_RECIPE, READ_LOG),
+}
+# Every command that asks AWS for anything; a test holds it against the commands there are.
+COMMANDS: Commands = {**NODE_COMMANDS, **JOB_COMMANDS}
+POLICIES: Mapping[str, Commands] = {POLICY_NAME: NODE_COMMANDS, JOBS_POLICY_NAME: JOB_COMMANDS}
 
 
-def every_permission() -> tuple[Permission, ...]:
+def every_permission(commands: Commands = COMMANDS) -> tuple[Permission, ...]:
     """Each permission once, in the order in which commands first need it."""
     found: dict[str, Permission] = {}
-    for permissions in COMMANDS.values():
+    for permissions in commands.values():
         for permission in permissions:
             found.setdefault(permission.why, permission)
     return tuple(found.values())
 
 
 class OperatorPolicy(Construct):
-    """The managed policy. It is attached to nobody: who operates is not ours to say."""
+    """The managed policies. They are attached to nobody: who operates, and who trains, is not ours to say.
 
-    def __init__(self, scope: Construct, places: Mapping[str, str]) -> None:
+    `task_role_arns`: what jobs may be given, as the settings name them, one by one.
+    """
+
+    def __init__(self, scope: Construct, places: Mapping[str, str], task_role_arns: tuple[str, ...]) -> None:
         super().__init__(scope, "Operator")
-        self.policy = iam.ManagedPolicy(
+        roles = (pass_task_roles(task_role_arns),) if task_role_arns else ()
+        self._make("Policy", POLICY_NAME, every_permission(NODE_COMMANDS), places)
+        self._make("JobsPolicy", JOBS_POLICY_NAME, (*every_permission(JOB_COMMANDS), *roles), places)
+
+    def _make(
+        self, construct_id: str, name: str, permissions: tuple[Permission, ...], places: Mapping[str, str]
+    ) -> None:
+        made = iam.ManagedPolicy(
             self,
-            "Policy",
-            managed_policy_name=POLICY_NAME,
+            construct_id,
+            managed_policy_name=name,
             description="What the nodeheal command needs, and nothing that acts past it",
-            statements=[permission.statement(places) for permission in every_permission()],
+            statements=[permission.statement(places) for permission in permissions],
         )
-        accept_wildcards(self.policy, every_permission(), {**places, "policy_application": _APPLICATION_AS_REPORTED})
-        cdk.CfnOutput(cdk.Stack.of(self), "OperatorPolicyArn", value=self.policy.managed_policy_arn)
+        accept_wildcards(made, permissions, {**places, "policy_application": _APPLICATION_AS_REPORTED})
+        cdk.CfnOutput(cdk.Stack.of(self), f"Operator{construct_id}Arn", value=made.managed_policy_arn)

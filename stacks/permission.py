@@ -117,6 +117,12 @@ STOP_TASK = Permission(
 )
 SEE_TASKS_ON_NODE = Permission("see which tasks are on a node", ("ecs:ListTasks",), (CONTAINER_INSTANCES,), IN_CLUSTER)
 SEE_TASKS = Permission("see whose a task on a node is", ("ecs:DescribeTasks",), (TASKS,), IN_CLUSTER)
+PASS_EXECUTION_ROLE = Permission(
+    "give a job's task the role with which its image is pulled and its output is logged, which can do no more",
+    ("iam:PassRole",),
+    ("arn:{partition}:iam::{account}:role/" + names.JOB_EXECUTION_ROLE,),
+    {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}},
+)
 START_TASK = (
     Permission(
         "start a task on a node of the cluster, marked as ours to stop",
@@ -131,6 +137,7 @@ START_TASK = (
         {"StringEquals": {"ecs:CreateAction": "StartTask"}},
     ),
     SEE_TASKS_ON_NODE,
+    PASS_EXECUTION_ROLE,
 )
 SIGN_UPLOADS = Permission(
     "sign for a node's upload of evidence: what is signed can do no more than who signs",

@@ -157,10 +157,10 @@ An override treats a fault otherwise than [the catalog](faults.md) does, and eve
 def policy() -> str:
     """The whole page."""
     lines = [_HEAD]
-    for model, places in _places().items():
+    for model, places in places_in(RecoveryPolicy).items():
         elsewhere = [f"`{place}`" for place in places[1:]]
         also = f" Also at {', '.join(elsewhere)}." if elsewhere else ""
-        lines += ["", f"### {model.__name__}", "", f"{_first_line(model)}{also}", ""]
+        lines += ["", f"### {model.__name__}", "", f"{first_line(model)}{also}", ""]
         lines += ["|knob|type|unit|default|meaning|must be|", "|---|---|---|---|---|---|"]
         lines += [_row(places[0], name, field) for name, field in model.model_fields.items()]
     return "\n".join([*lines, ""])
@@ -173,7 +173,7 @@ def schema() -> str:
 
 def knobs() -> Iterator[tuple[str, FieldInfo]]:
     """Every knob, by its path in the document."""
-    for model, places in _places().items():
+    for model, places in places_in(RecoveryPolicy).items():
         for name, field in model.model_fields.items():
             yield f"{places[0]}.{name}".lstrip("."), field
 
@@ -181,7 +181,7 @@ def knobs() -> Iterator[tuple[str, FieldInfo]]:
 def meaning(name: str, field: FieldInfo) -> str:
     """What a knob does: its own description, or that of the model that stands in its place."""
     inner = _models_in(field.annotation)
-    return field.description or _UNSAID.get(name) or (_first_line(inner[0][0]) if inner else "")
+    return field.description or _UNSAID.get(name) or (first_line(inner[0][0]) if inner else "")
 
 
 def unit(name: str, field: FieldInfo) -> str:
@@ -190,10 +190,10 @@ def unit(name: str, field: FieldInfo) -> str:
     return UNITS[name.rpartition("_")[2]] if is_number else ""
 
 
-def _places() -> Places:
-    """Every model of the document, with the paths at which it stands, from the outside in."""
+def places_in(root: type[BaseModel]) -> Places:
+    """Every model of a document, with the paths at which it stands, from the outside in."""
     found: Places = {}
-    _visit(RecoveryPolicy, "", found)
+    _visit(root, "", found)
     return found
 
 
@@ -214,20 +214,21 @@ def _models_in(annotation: object, suffix: str = "") -> list[tuple[type[BaseMode
 
 def _row(place: str, name: str, field: FieldInfo) -> str:
     path = f"{place}.{name}".lstrip(".")
-    said = [f"`{path}`", _type(field.annotation), unit(name, field), _default(field), meaning(name, field)]
-    return "|" + "|".join(cell.replace("|", r"\|") for cell in [*said, _must_be(field)]) + "|"
+    said = [f"`{path}`", type_of(field.annotation), unit(name, field), default_of(field), meaning(name, field)]
+    return "|" + "|".join(cell.replace("|", r"\|") for cell in [*said, must_be(field)]) + "|"
 
 
-def _type(annotation: object) -> str:
+def type_of(annotation: object) -> str:
+    """What may stand there, in words."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _type(parts[0])
+        return type_of(parts[0])
     if origin is tuple:
-        return f"list of: {_type(parts[0])}"
+        return f"list of: {type_of(parts[0])}"
     if origin is dict:
-        return f"object of {_type(parts[0])}: {_type(parts[1])}"
+        return f"object of {type_of(parts[0])}: {type_of(parts[1])}"
     if origin in (Union, types.UnionType):
-        return " or ".join(_type(part) for part in parts)
+        return " or ".join(type_of(part) for part in parts)
     if annotation is Action:
         return "[action](faults.md)"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
@@ -237,7 +238,8 @@ def _type(annotation: object) -> str:
     return "null" if annotation is type(None) else _TYPES[annotation]
 
 
-def _default(field: FieldInfo) -> str:
+def default_of(field: FieldInfo) -> str:
+    """What holds where it is left out."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True, validated_data={})
@@ -246,7 +248,8 @@ def _default(field: FieldInfo) -> str:
     return f"`{json.dumps(to_jsonable_python(value))}`"
 
 
-def _must_be(field: FieldInfo) -> str:
+def must_be(field: FieldInfo) -> str:
+    """The bounds of what may stand there."""
     said = [
         f"{words} {limit}"
         for about in field.metadata
@@ -257,5 +260,6 @@ def _must_be(field: FieldInfo) -> str:
     return ", ".join([*said, *(f"like `{pattern}`" for pattern in patterns)])
 
 
-def _first_line(model: type[BaseModel]) -> str:
+def first_line(model: type[BaseModel]) -> str:
+    """What a model is, by its own words."""
     return " ".join((model.__doc__ or "").split("\n\n")[0].split())

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from nodeheal.contract import names
-from stacks import fault_reference, operator, policy_reference
+from stacks import fault_reference, job_reference, operator, policy_reference
 from stacks.functions import FUNCTIONS, pass_task_roles
+from stacks.job_output import EXECUTION_PERMISSIONS
 from stacks.node_channels import NODE_PERMISSIONS
 from stacks.permission import Permission, own_log
 from stacks.settings import REPOSITORY
@@ -23,6 +24,7 @@ def render() -> dict[Path, str]:
     return {
         REFERENCE / "faults.md": fault_reference.faults(),
         REFERENCE / "iam.md": _iam(),
+        REFERENCE / "job.md": job_reference.job_fields(),
         REFERENCE / "policy.md": policy_reference.policy(),
         REFERENCE / "policy.schema.json": policy_reference.schema(),
         REFERENCE / "state-machines.md": _state_machines(),
@@ -50,7 +52,9 @@ def _iam() -> str:
     lines += ["", f"## The workflow {PARENT}", "", *_table(PARENT_PERMISSIONS)]
     lines += ["", "Every workflow may invoke exactly the functions that its file names, and deliver its own log.", ""]
     lines += ["## The nodes", "", *_table(NODE_PERMISSIONS)]
-    lines += ["", "And `AmazonSSMManagedInstanceCore`, which the SSM agent needs.", "", *_operators()]
+    lines += ["", "And `AmazonSSMManagedInstanceCore`, which the SSM agent needs.", ""]
+    lines += [f"## The ECS agent, for tasks of jobs: the role {names.JOB_EXECUTION_ROLE}", ""]
+    lines += [*_table(EXECUTION_PERMISSIONS), "", *_operators()]
     return "\n".join(lines)
 
 
@@ -58,7 +62,8 @@ def _operators() -> Iterator[str]:
     """The managed policy, and which command needs which part of it."""
     numbers = {permission.why: number for number, permission in enumerate(operator.every_permission(), start=1)}
     yield from ("## Operators", "")
-    yield f"The managed policy `{operator.POLICY_NAME}` is attached to nobody by us. It holds what the commands need."
+    yield f"The managed policy `{operator.POLICY_NAME}` holds what the commands need, but for those of jobs, which are"
+    yield f"in `{operator.JOBS_POLICY_NAME}`: who trains needs no more than that. Both are attached to nobody by us."
     yield from (
         "",
         *_table(operator.every_permission()),

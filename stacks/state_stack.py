@@ -15,6 +15,7 @@ from constructs import Construct
 from nodeheal.contract import names
 from stacks.alarms import ALARM_PREFIX
 from stacks.functions import FUNCTIONS
+from stacks.job_output import job_output
 from stacks.nag import accept
 from stacks.node_channels import fallback_topic, heartbeats_table, node_role
 from stacks.policy_store import VALIDATOR, PolicyStore
@@ -46,6 +47,7 @@ class StateStack(cdk.Stack):
         self.evidence = self._evidence_bucket(settings)
         self._route_health_events()
         self._approval_key(settings)
+        job_output(self, settings)
         self.heartbeats = heartbeats_table(self, settings)
         fallback = fallback_topic(self, self.event_queue, self.event_dlq)
         places = {

@@ -7,25 +7,28 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from functools import partial
-from typing import Annotated
+from functools import cache, partial
+from typing import Annotated, Any
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodeheal.adapters.aws import console
 from nodeheal.adapters.aws.calls import client, client_once
-from nodeheal.adapters.aws.console import execution_arn
+from nodeheal.adapters.aws.console import execution_arn, workflow_arn
 from nodeheal.adapters.aws.drills import SsmDrills
+from nodeheal.adapters.aws.job_logs import CloudWatchJobLogs
 from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.owners import SnsOwners
 from nodeheal.adapters.aws.owners import topic_arn as owners_topic
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.adapters.aws.ports import aws_ports, clock
+from nodeheal.adapters.aws.task_definitions import EcsRecipes, execution_role_arn
 from nodeheal.cli.say import refuse
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.policy import RecoveryPolicy, parse_policy
 from nodeheal.ports import Ports
@@ -53,6 +56,30 @@ def clearly() -> Iterator[None]:
 def ports(table: str) -> Ports:
     """The real world, through the table and with the caller's credentials."""
     return aws_ports(table, "", Destinations(names.BUS, "", ""))
+
+
+def job_ports(table: str) -> Ports:
+    """The same, where jobs can be started: their workflow is that of the caller's account and Region."""
+    sts = client("sts")
+    arn = workflow_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name, names.JOB_WORKFLOW)
+    return aws_ports(table, "", Destinations(names.BUS, "", ""), run_job_arn=arn)
+
+
+def recipes() -> EcsRecipes:
+    """The task definitions of the caller's account and Region."""
+    return EcsRecipes(client("ecs"), execution_role_arn(client("sts").get_caller_identity()["Arn"]))
+
+
+def job_logs() -> CloudWatchJobLogs:
+    """What jobs have written."""
+    return CloudWatchJobLogs(_logs)
+
+
+@cache
+def _logs(region: str) -> Any:
+    import boto3
+
+    return boto3.client("logs", region_name=region) if region else client("logs")
 
 
 def known_pool(pool: str, world: Ports) -> str:
@@ -95,9 +122,17 @@ def policy() -> RecoveryPolicy:
 
 def execution_url(incident_id: str) -> str:
     """Where the console shows the incident's workflow, in the account and Region of the caller."""
+    return _execution_url(names.RECOVERY_WORKFLOW, incident_id)
+
+
+def job_execution_url(job_id: str, submission: int) -> str:
+    """The same for one submission of a job."""
+    return _execution_url(names.JOB_WORKFLOW, names.job_execution(job_id, submission))
+
+
+def _execution_url(workflow: str, name: str) -> str:
     sts = client("sts")
-    arn = execution_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name, names.RECOVERY_WORKFLOW, incident_id)
-    return console.execution_url(arn)
+    return console.execution_url(execution_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name, workflow, name))
 
 
 def on_record(why: str) -> str:
@@ -129,12 +164,16 @@ def within(seconds: float, look: Callable[[], str | None], sleep: Callable[[floa
 
 def put_request(event: HealthEvent, bus: str = names.BUS) -> None:
     """Put what an operator asks for on the bus, in an operator's name. Raises ValueError where the bus refuses it."""
-    entry = {
-        "Source": names.OPERATOR_SOURCE,
-        "DetailType": names.NODE_HEALTH_REPORTED,
-        "Detail": event.model_dump_json(),
-        "EventBusName": bus,
-    }
+    _put(names.NODE_HEALTH_REPORTED, event.model_dump_json(), bus)
+
+
+def put_stop(job_id: str, bus: str = names.BUS) -> None:
+    """Wake the job's workflow: its record says that it is to stop. Raises ValueError where the bus refuses it."""
+    _put(names.JOB_STOP_REQUESTED, JobStopRequested(job_id=job_id).model_dump_json(), bus)
+
+
+def _put(detail_type: str, detail: str, bus: str) -> None:
+    entry = {"Source": names.OPERATOR_SOURCE, "DetailType": detail_type, "Detail": detail, "EventBusName": bus}
     answer = client("events").put_events(Entries=[entry])
     if answer["FailedEntryCount"]:
         raise ValueError(f"the bus {bus} refused the request: {answer['Entries'][0].get('ErrorMessage')}")

@@ -25,6 +25,9 @@ def _absolute(path: str) -> str:
 
 
 Directory = Annotated[str, Field(min_length=1, max_length=1_024), AfterValidator(_absolute)]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,254}$")]
+# ECS takes 8,192 characters of overrides for a task; run_job's own variables and the JSON around them need some.
+OVERRIDES_AT_MOST = 6_000
 
 
 class Mount(Frozen):
@@ -32,7 +35,7 @@ class Mount(Frozen):
 
     source: Directory = Field(description="on the node")
     target: Directory = Field(description="in the container")
-    read_only: bool = False
+    read_only: bool = Field(default=False, description="the container cannot write there")
 
 
 class Checkpoints(Frozen):
@@ -61,8 +64,8 @@ class RestartLimits(Frozen):
     """How often the job is restarted before a human looks."""
 
     total: int = Field(default=100, ge=0, le=10_000, description="since it was submitted")
-    in_window: int = Field(default=10, ge=0, le=1_000)
-    window_seconds: int = Field(default=DAY, gt=0, le=LONGEST)
+    in_window: int = Field(default=10, ge=0, le=1_000, description="within window_seconds")
+    window_seconds: int = Field(default=DAY, gt=0, le=LONGEST, description="how far back restarts are counted")
     of_application: int = Field(default=3, ge=0, le=1_000, description="in the window, for failures of its own")
     without_progress: int = Field(
         default=3, ge=1, le=1_000, description="in a row, each from the same checkpoint as the one before"
@@ -73,19 +76,20 @@ class JobSpec(Frozen):
     """One training job. Unknown fields are refused."""
 
     name: str = Field(pattern=f"^{NAME}$", description="lower-case letters, digits and '-'; at most 63")
-    pool: str = Field(min_length=1, max_length=128)
+    pool: str = Field(min_length=1, max_length=128, description="whose nodes it runs on")
     nodes: int = Field(ge=1, le=GANG_AT_MOST, description="one rank's task runs on each")
     accelerators: int = Field(default=0, ge=0, le=128, description="that each task needs; 0: does not matter")
     image: str | None = Field(default=None, min_length=1, max_length=512, description="or a task_definition")
     task_definition: str | None = Field(default=None, min_length=1, max_length=512, description="family:revision")
     container: str = Field(default="trainer", min_length=1, max_length=255, description="that the settings are for")
     command: tuple[str, ...] = Field(default=(), max_length=256, description="empty: the image's own")
-    environment: dict[str, str] = Field(default_factory=dict, max_length=256)
-    mounts: tuple[Mount, ...] = Field(default=(), max_length=32)
+    environment: dict[Variable, str] = Field(default_factory=dict, max_length=256, description="for the program")
+    mounts: tuple[Mount, ...] = Field(default=(), max_length=32, description="with image only")
     memory_mib: int = Field(default=1_024, ge=4, description="what the task reserves on each node; with image only")
+    shared_memory_mib: int = Field(default=1_024, ge=64, description="the container's /dev/shm; with image only")
     stop_seconds: int = Field(default=30, ge=2, le=600, description="from SIGTERM to SIGKILL; with image only")
     task_role: str | None = Field(default=None, description="the ARN of an IAM role; with image only")
-    master_port: int = Field(default=29_500, ge=1_024, le=65_535)
+    master_port: int = Field(default=29_500, ge=1_024, le=65_535, description="where rank 0 listens, on its node")
     checkpoints: Checkpoints | None = None
     preflight: Preflight = Field(default_factory=Preflight)
     restarts: RestartLimits = Field(default_factory=RestartLimits)
@@ -109,4 +113,8 @@ class JobSpec(Frozen):
             raise ValueError(f"mounts: {twice} is the target of two mounts")
         if self.task_definition is not None and (self.mounts or self.task_role):
             raise ValueError("task_definition: mounts and task_role belong into the task definition itself")
+        said = [*self.command, *(text for pair in self.environment.items() for text in pair)]
+        if self.task_definition is not None and sum(map(len, said)) > OVERRIDES_AT_MOST:
+            told = f"command and environment have more than {OVERRIDES_AT_MOST} characters together, which ECS does not"
+            raise ValueError(f"environment: {told} take with a task_definition; put them into it, or give an image")
         return self

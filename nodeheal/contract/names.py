@@ -62,6 +62,15 @@ RECOVERY_WORKFLOW = "nodeheal-recover-node"
 # The workflow of a training job; its executions are named after its submissions.
 JOB_WORKFLOW = "nodeheal-run-job"
 
+# Training jobs that nodeheal makes task definitions for ---------------------------------------------------------------
+JOB_FAMILY_PREFIX = "nodeheal-"  # and the job's name
+JOB_LOG_GROUP = "/nodeheal/jobs"  # streams: the job's name, the container, the task
+JOB_EXECUTION_ROLE = "nodeheal-job-execution"  # the ECS agent pulls the image and writes the log with it
+JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was made for
+# Where the agent leaves requests for checkpoints, on the node and in the container; docs/agent.md has the protocol.
+CHECKPOINT_REQUESTS = "/run/nodeheal"
+PROGRESS = "/run/nodeheal/progress"  # where a program shows its steps, so that it is missed when it hangs
+
 # Stands in every line that a drill injects, so that nobody takes what follows for the real thing.
 DRILL_MARK = "nodeheal-drill"
 

@@ -106,6 +106,7 @@ class Job:
     container: str
     nodes: int
     environment: dict[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()  # instead of the definition's own; empty: as it is there
     master_port: int = 29500
     state: JobState = JobState.RUNNING
     current_run: int = 0
@@ -132,6 +133,8 @@ class Job:
 
 def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> Job:
     """The job that the file describes, submitted for the first time. Raises ValueError for an owner who is none."""
+    # A definition that is made of the file has its command and environment already: ECS takes little beside it.
+    is_made_of_it = spec.image is not None
     return Job(
         job_id=spec.name,
         pool=spec.pool,
@@ -139,7 +142,8 @@ def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> J
         task_definition=task_definition,
         container=spec.container,
         nodes=spec.nodes,
-        environment=dict(spec.environment),
+        environment={} if is_made_of_it else dict(spec.environment),
+        command=() if is_made_of_it else spec.command,
         master_port=spec.master_port,
         state=JobState.SUBMITTED,
         owner=parse_owner(spec.owner) if spec.owner else None,

@@ -206,13 +206,13 @@ def parse_policy(text: str) -> RecoveryPolicy:
 def complaints_of(error: ValidationError) -> tuple[str, ...]:
     """What is wrong with a document, the field first."""
     told = (
-        (".".join(map(str, e["loc"])) or "document", e["msg"].removeprefix("Value error, ") + _perhaps(e))
+        (".".join(map(str, e["loc"])) or "document", e["msg"].removeprefix("Value error, ") + perhaps(e))
         for e in error.errors()
     )
     return tuple(f"{field}: {message}" for field, message in told)
 
 
-def _perhaps(error: ErrorDetails) -> str:
+def perhaps(error: ErrorDetails) -> str:
     """What may have been meant, where one of a few words was asked for."""
     expected = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
     given = error["input"]

@@ -1,6 +1,7 @@
 """Take a job in: put it on record, and start its workflow."""
 
 from dataclasses import replace
+from typing import Never
 
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.job import Job
@@ -13,12 +14,17 @@ def submit_job(job: Job, ports: Ports, *, is_idempotent: bool = False) -> Job:
     if not ports.jobs.save(job):
         known = ports.jobs.get(job.job_id)
         if known is None or not is_idempotent:
-            state = f" ({known.state})" if known else ""
-            raise ValueError(f"job {job.job_id} exists already{state}; give another name, or see `nodeheal jobs show`")
+            refuse_known(known or job)
         job = known
     if not job.is_over:
         ports.workflows.run_job(job.job_id, job.submission)
     return job
+
+
+def refuse_known(job: Job) -> Never:
+    """Raises ValueError: the name is taken."""
+    again = f"`nodeheal jobs restart {job.job_id}` runs it again" if job.is_over else "--idempotent returns it"
+    raise ValueError(f"name: job {job.job_id} exists already ({job.state}); give another name, or {again}")
 
 
 def restart_job(job_id: str, ports: Ports) -> Job:

@@ -42,7 +42,7 @@ def heading_anchors(page: str) -> set[str]:
 def test_every_page_is_among_those_whose_freshness_is_tested() -> None:
     names = {path.name for path in reference.render()}
 
-    assert names == {"faults.md", "iam.md", "policy.md", "policy.schema.json", "state-machines.md"}
+    assert names == {"faults.md", "iam.md", "job.md", "policy.md", "policy.schema.json", "state-machines.md"}
 
 
 def test_every_fault_has_one_anchor() -> None:

@@ -9,19 +9,21 @@ import pytest
 import typer.main
 
 from nodeheal.cli.main import app
-from stacks.operator import COMMANDS, POLICY_NAME, every_permission
+from nodeheal.contract.names import JOB_EXECUTION_ROLE
+from stacks.operator import COMMANDS, JOBS_POLICY_NAME, POLICIES, POLICY_NAME, every_permission
 from stacks.permission import READ_BEATS, Permission
-from tests.infrastructure.synthesis import Templates
+from tests.infrastructure.synthesis import Templates, synthesize
 from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
 
 # They ask nobody: files in, text out.
-OFFLINE = {"version", "explain", "classify", "replay", "policy check", "policy diff"}
+OFFLINE = {"version", "explain", "classify", "replay", "policy check", "policy diff", "jobs validate", "jobs schema"}
 OFFLINE |= {f"parse {tool}" for tool in ("dcgm-diag", "dcgm-health", "nvidia-smi", "neuron", "efa")}
 LISTS = {"appconfig:ListApplications", "appconfig:ListDeploymentStrategies"}
+RECIPES = {"ecs:DescribeTaskDefinition", "ecs:RegisterTaskDefinition"}
 # What only the functions do, with their budgets and their record.
 NEVER = re.compile(
-    r"ecs:(Stop|Start|Run)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:\w+|lambda:\w+|sns:(?!Subscribe)\w+|sqs:\w+"
-    r"|states:(Start|Stop)\w+|dynamodb:(Scan|DeleteTable|Batch\w+)|s3:Put\w+|secretsmanager:\w+"
+    r"ecs:(Stop|Start|Run)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:(?!PassRole)\w+|lambda:\w+"
+    r"|sns:(?!Subscribe|List)\w+|sqs:\w+|states:(Stop|StartSync)\w+|dynamodb:(Scan|DeleteTable|Batch\w+)|s3:Put\w+|secretsmanager:\w+"
 )
 MANAGED_POLICY_CHARACTERS = 6_144
 
@@ -35,10 +37,10 @@ def commands(group: Any, path: str = "") -> Iterator[str]:
             yield f"{path}{name}"
 
 
-def deployed(templates: Templates) -> dict[str, Any]:
-    [policy] = [r["Properties"] for i, r in templates.of_type("AWS::IAM::ManagedPolicy") if i.startswith("Operator")]
-    found: dict[str, Any] = policy
-    return found
+def deployed(templates: Templates, name: str = POLICY_NAME) -> dict[str, Any]:
+    policies = [r["Properties"] for i, r in templates.of_type("AWS::IAM::ManagedPolicy") if i.startswith("Operator")]
+    [found] = [policy for policy in policies if policy["ManagedPolicyName"] == name]
+    return dict(found)
 
 
 def test_every_command_says_what_it_needs() -> None:
@@ -49,7 +51,7 @@ def test_every_command_says_what_it_needs() -> None:
 def test_a_permission_names_its_actions_its_reason_and_its_resources(permission: Permission) -> None:
     assert permission.why
     assert not [action for action in permission.actions if "*" in action]
-    assert "*" not in permission.resources or set(permission.actions) <= WITHOUT_RESOURCE | LISTS
+    assert "*" not in permission.resources or set(permission.actions) <= WITHOUT_RESOURCE | LISTS | RECIPES
 
 
 def test_two_permissions_never_share_a_reason() -> None:
@@ -74,20 +76,44 @@ def test_what_looks_only_writes_nothing() -> None:
     assert not [a for name in looking for p in COMMANDS[name] for a in p.actions if writes.search(a)]
 
 
-def test_the_template_says_what_the_table_says(real: Templates) -> None:
-    policy = deployed(real)
-    written = {(a, json.dumps(p.conditions) != "{}") for p in every_permission() for a in p.actions}
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_template_says_what_the_table_says(real: Templates, name: str) -> None:
+    policy = deployed(real, name)
+    written = {(a, json.dumps(p.conditions) != "{}") for p in every_permission(POLICIES[name]) for a in p.actions}
 
     said = {(a, "Condition" in s) for s in policy["PolicyDocument"]["Statement"] for a in as_list(s["Action"])}
 
     assert said == written
-    assert policy["ManagedPolicyName"] == POLICY_NAME
     assert not {"Users", "Roles", "Groups"} & policy.keys()
 
 
-def test_it_fits_into_one_policy_with_the_longest_names_in_place(real: Templates) -> None:
-    spelled = re.sub(r"\s", "", json.dumps(deployed(real)["PolicyDocument"]))
+@pytest.mark.parametrize("name", POLICIES)
+def test_each_fits_into_one_policy_with_the_longest_names_in_place(real: Templates, name: str) -> None:
+    spelled = re.sub(r"\s", "", json.dumps(deployed(real, name)["PolicyDocument"]))
     # A reference takes more room in a template than its value in the policy: ARNs of 130 characters stand for them.
     joined = re.sub(r'\{"Fn::Join":\["",\[(.*?)\]\]\}', r'"\1"', spelled).replace('"Ref":', "").replace('","', "")
 
     assert len(joined) < MANAGED_POLICY_CHARACTERS
+
+
+def test_of_workflows_it_starts_that_of_jobs_and_no_recovery() -> None:
+    starting = [one for one in every_permission() if "states:StartExecution" in one.actions]
+
+    assert [one.resources for one in starting] == [("{run_job}",)]
+
+
+def test_a_job_is_given_our_execution_role_and_the_task_roles_that_the_settings_name(real: Templates) -> None:
+    role = "arn:aws:iam::111122223333:role/trainer"
+
+    named = deployed(synthesize({"nodeheal": {"task_role_arns": [role]}}), JOBS_POLICY_NAME)
+
+    ours, theirs = passed(deployed(real, JOBS_POLICY_NAME)), passed(named)
+    assert len(ours) == 1
+    assert f":role/{JOB_EXECUTION_ROLE}" in json.dumps(ours[0]["Resource"])
+    assert [statement["Resource"] for statement in theirs if statement not in ours] == [role]
+    assert all(s["Condition"]["StringEquals"] == {"iam:PassedToService": "ecs-tasks.amazonaws.com"} for s in theirs)
+
+
+def passed(policy: dict[str, Any]) -> list[dict[str, Any]]:
+    """The statements that let roles be passed."""
+    return [s for s in policy["PolicyDocument"]["Statement"] if "iam:PassRole" in as_list(s["Action"])]

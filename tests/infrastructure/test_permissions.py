@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from nodeheal.contract import names
+from nodeheal.contract.names import JOB_EXECUTION_ROLE
 from stacks.functions import FUNCTIONS, FunctionSpec
-from stacks.permission import MANAGED_NODES, Permission
+from stacks.permission import MANAGED_NODES, PASS_EXECUTION_ROLE, Permission
 from tests.infrastructure.synthesis import Templates, synthesize
 
 # What can hurt a node, a task or a job.
@@ -156,6 +157,17 @@ def test_machines_are_launched_from_tagged_templates_and_marked() -> None:
 ROLES_PASSED_BY_AT_MOST = 3
 
 
+def is_passing(statement: dict[str, Any]) -> bool:
+    """Whether it lets a role be passed."""
+    return "iam:PassRole" in as_list(statement["Action"])
+
+
+def test_what_starts_tasks_and_nothing_else_passes_the_execution_role_of_jobs() -> None:
+    passing = {stem for stem, permission in EVERY_PERMISSION if permission == PASS_EXECUTION_ROLE}
+
+    assert passing == MAY["ecs:StartTask"]
+
+
 @pytest.mark.parametrize(
     ("setting", "service"), [("task_role_arns", "ecs-tasks.amazonaws.com"), ("instance_role_arns", "ec2.amazonaws.com")]
 )
@@ -164,8 +176,9 @@ def test_roles_are_passed_only_where_the_operator_names_them(real: Templates, se
 
     named = synthesize({"nodeheal": {setting: [role]}})
 
-    assert "iam:PassRole" not in json.dumps(real.control)
-    passing = [s for spec in FUNCTIONS for s in statements(named, spec) if "iam:PassRole" in as_list(s["Action"])]
+    before, after = ([s for spec in FUNCTIONS for s in statements(t, spec) if is_passing(s)] for t in (real, named))
+    assert all(JOB_EXECUTION_ROLE in json.dumps(statement["Resource"]) for statement in before)
+    passing = [statement for statement in after if statement not in before]
     assert 0 < len(passing) <= ROLES_PASSED_BY_AT_MOST
     for statement in passing:
         assert statement["Resource"] == role

@@ -104,7 +104,8 @@ def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(rea
 
 
 def test_a_node_may_speak_for_itself_and_nothing_else(real: Templates) -> None:
-    [role] = [r["Properties"] for _, r in real.of_type("AWS::IAM::Role") if r["Properties"].get("RoleName")]
+    roles = [r["Properties"] for _, r in real.of_type("AWS::IAM::Role")]
+    [role] = [role for role in roles if role.get("RoleName") == "nodeheal-node"]
     [policy] = role["Policies"]
     report, beat, around, measure = policy["PolicyDocument"]["Statement"]
 
@@ -140,4 +141,26 @@ def test_the_outputs_have_the_names_that_tools_rely_on(real: Templates) -> None:
         "TableName",
         "TopicArn",
     }
-    assert control == {"OperatorPolicyArn", "RecoverNodeArn", "RunJobArn"}
+    assert control == {"OperatorJobsPolicyArn", "OperatorPolicyArn", "RecoverNodeArn", "RunJobArn"}
+
+
+def test_the_role_of_jobs_writes_their_log_and_pulls_images_and_only_ecs_takes_it_on(real: Templates) -> None:
+    roles = [r["Properties"] for _, r in real.of_type("AWS::IAM::Role")]
+    [role] = [role for role in roles if role.get("RoleName") == names.JOB_EXECUTION_ROLE]
+
+    [trusted] = role["AssumeRolePolicyDocument"]["Statement"]
+    actions = {a for p in role["Policies"] for s in p["PolicyDocument"]["Statement"] for a in listed(s["Action"])}
+
+    assert trusted["Principal"] == {"Service": "ecs-tasks.amazonaws.com"}
+    assert {action for action in actions if not action.startswith("ecr:")} == {
+        "logs:CreateLogStream",
+        "logs:PutLogEvents",
+    }
+    assert not [action for action in actions if action.startswith(("ecr:Put", "ecr:Create", "ecr:Delete"))]
+    [log] = [r["Properties"] for _, r in real.of_type("AWS::Logs::LogGroup") if "nodeheal/jobs" in str(r["Properties"])]
+    assert (log["LogGroupName"], log["RetentionInDays"]) == (names.JOB_LOG_GROUP, 90)
+
+
+def listed(actions: "str | list[str]") -> list[str]:
+    """IAM's one action, or many, as a list."""
+    return [actions] if isinstance(actions, str) else actions

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -136,6 +137,20 @@ def test_a_rank_is_started_once_where_it_is_asked_for_and_marked_as_ours(aws: Aw
     aws.answers("list_tasks", {"taskArns": [TASK]})  # a repeated call finds it there
 
     assert [EcsScheduler(aws, aws).start(LLAMA, RUN, RANK, {"RANK": "1"}) for _ in range(2)] == [TASK, TASK]
+
+
+@on_ecs
+def test_a_job_with_a_command_of_its_own_runs_it_instead_of_the_definitions(aws: Aws) -> None:
+    aws.answers("list_tasks", {"taskArns": []})
+    variables = [{"name": "RANK", "value": "1"}]
+    override = {"name": LLAMA.container, "environment": variables, "command": ["python", "train.py"]}
+    answer = {"tasks": [{"taskArn": TASK}], "failures": []}
+    started = {"cluster": ANY, "taskDefinition": ANY, "containerInstances": ANY, "startedBy": ANY, "tags": ANY}
+    aws.answers("start_task", answer, {**started, "overrides": {"containerOverrides": [override]}})
+
+    job = replace(LLAMA, command=("python", "train.py"))
+
+    assert EcsScheduler(aws, aws).start(job, RUN, RANK, {"RANK": "1"}) == TASK
 
 
 @on_ecs

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from nodeheal.adapters.aws.console import execution_arn, execution_url
+from nodeheal.adapters.aws.console import execution_arn, execution_url, workflow_arn
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.cli.report import plain
@@ -15,7 +15,7 @@ from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.services.request_action import request_action
 from nodeheal.services.steps import save_node
-from stacks.workflows import PARENT, Workflow
+from stacks.workflows import JOB, PARENT, Workflow
 from tests.unit.builders import NOW, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
@@ -246,3 +246,10 @@ def test_what_was_asked_for_by_hand_says_by_whom_and_why(cluster: FakeCluster) -
     assert "\nAsked by   ada: a new riser\n" in run("show", asked).output
     assert json.loads(run("show", asked, "--json").output)["asked_by_hand"] == "ada: a new riser"
     assert "Asked by" not in run("show", other).output
+
+
+def test_the_workflow_that_a_command_starts_is_the_one_that_is_deployed() -> None:
+    assert (
+        workflow_arn(CALLER, "us-gov-west-1", names.JOB_WORKFLOW)
+        == f"arn:aws-us-gov:states:us-gov-west-1:111122223333:stateMachine:{Workflow(JOB).deployed_name}"
+    )

@@ -105,3 +105,27 @@ def test_the_topic_is_the_callers_own_in_every_partition() -> None:
     caller = "arn:aws-cn:sts::111122223333:assumed-role/ops/ada"
 
     assert topic_arn(caller, "cn-north-1") == "arn:aws-cn:sns:cn-north-1:111122223333:nodeheal-job-owners"
+
+
+def test_only_who_has_said_yes_is_confirmed() -> None:
+    class Pages:
+        def paginate(self, **_: object) -> list[dict[str, Any]]:
+            arn = "arn:aws:sns:us-east-1:111122223333:nodeheal-job-owners:1"
+            said = [
+                ("Ada@example.com", arn),
+                ("bob@example.com", "PendingConfirmation"),
+                ("eve@example.com", "Deleted"),
+            ]
+            return [{"Subscriptions": [{"Endpoint": who, "SubscriptionArn": what}]} for who, what in said]
+
+    class Listing:
+        def get_paginator(self, name: str) -> Pages:
+            assert name == "list_subscriptions_by_topic"
+            return Pages()
+
+    listing: Any = Listing()
+    owners = SnsOwners(listing, "arn:t")
+
+    found = [owners.is_confirmed(Owner(f"{who}@example.com")) for who in ("ada", "bob", "eve", "nobody")]
+
+    assert found == [True, False, False, False]

@@ -2,7 +2,13 @@
 
 from nodeheal.domain.reading import console_host, execution_url
 
-__all__ = ["console_host", "execution_arn", "execution_url"]
+__all__ = ["console_host", "execution_arn", "execution_url", "workflow_arn"]
+
+
+def workflow_arn(caller_arn: str, region: str, workflow: str) -> str:
+    """A workflow in the account and partition of the caller, whose ARN this is."""
+    _, partition, _, _, account, *_ = caller_arn.split(":")
+    return f"arn:{partition}:states:{region}:{account}:stateMachine:{workflow}"
 
 
 def execution_arn(caller_arn: str, region: str, workflow: str, name: str) -> str:

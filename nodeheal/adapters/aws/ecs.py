@@ -66,14 +66,7 @@ class EcsScheduler:
                 taskDefinition=job.task_definition,
                 containerInstances=[task.placement],
                 startedBy=names.started_by(job.job_id, run.number),
-                overrides={
-                    "containerOverrides": [
-                        {
-                            "name": job.container,
-                            "environment": [{"name": n, "value": v} for n, v in sorted(environment.items())],
-                        }
-                    ]
-                },
+                overrides={"containerOverrides": [_override(job, environment)]},
                 tags=[{"key": names.MANAGED_TAG, "value": names.MANAGED_TAG_VALUE}],
             )
         if answer["failures"]:
@@ -105,3 +98,10 @@ class EcsScheduler:
         with throttles_named("DescribeTasks"):
             seen = self._client().describe_tasks(cluster=cluster, tasks=[task_id])["tasks"]
         return not seen or seen[0].get("desiredStatus") == "STOPPED"
+
+
+def _override(job: Job, environment: dict[str, str]) -> Any:
+    """What this run has besides its definition."""
+    command = {"command": list(job.command)} if job.command else {}
+    variables = [{"name": name, "value": value} for name, value in sorted(environment.items())]
+    return {"name": job.container, "environment": variables, **command}

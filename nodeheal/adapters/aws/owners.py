@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from types_boto3_sns import SNSClient
 
 _PENDING = "pending confirmation"
+_UNANSWERED = (
+    "PendingConfirmation",
+    "Deleted",
+)  # in place of an ARN, where the address has not said yes, or has said no
 
 
 def topic_arn(caller_arn: str, region: str) -> str:
@@ -52,3 +56,13 @@ class SnsOwners:
             told = f"{owner.address} is subscribed to {names.OWNERS_TOPIC} already, with another filter policy"
             raise ValueError(f"{told}; take that subscription off first") from None
         return answer["SubscriptionArn"].lower() != _PENDING
+
+    def is_confirmed(self, owner: Owner) -> bool:
+        """Whether the address has said yes. Looks through the topic's subscriptions: for a person, not for a loop."""
+        with throttles_named("ListSubscriptionsByTopic"):
+            pages = self._sns.get_paginator("list_subscriptions_by_topic").paginate(TopicArn=self._topic)
+            return any(
+                found.get("Endpoint", "").lower() == owner.address and found["SubscriptionArn"] not in _UNANSWERED
+                for page in pages
+                for found in page["Subscriptions"]
+            )

@@ -1,0 +1,88 @@
+"""`nodeheal jobs logs`: what the ranks have written."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from nodeheal.cli import connect
+from nodeheal.cli.connect import Table, clearly
+from nodeheal.cli.job_wait import LOOK_EVERY_SECONDS, patiently
+from nodeheal.cli.say import say
+from nodeheal.contract import names
+from nodeheal.domain.job_log import LogLine
+from nodeheal.ports import Ports
+from nodeheal.services.look_at_job import find_job
+from nodeheal.services.prepare_job import Recipes
+from nodeheal.services.read_job_log import JobLogs, RunLog, open_log
+
+QUIET_LOOKS = 3  # a container's last lines come a moment after its end
+
+
+def logs(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="the job's name")],
+    is_followed: Annotated[bool, typer.Option("--follow", "-f", help="until the job ends, from run to run")] = False,
+    rank: Annotated[int | None, typer.Option(min=0, help="of one rank; without it, of all")] = None,
+    run: Annotated[int | None, typer.Option(min=1, help="of this run; without it, of the newest")] = None,
+    table: Table = names.TABLE,
+) -> None:
+    """What the ranks have written, line by line, from CloudWatch Logs."""
+    with clearly():
+        world, recipes, shelf = connect.ports(table), connect.recipes(), connect.job_logs()
+        if is_followed:
+            tail(name, rank, run, world, recipes, shelf)
+        else:
+            _say(opened := open_log(name, world, recipes, run, rank), opened.read(shelf))
+
+
+def tail(
+    name: str,
+    rank: int | None,
+    number: int | None,
+    world: Ports,
+    recipes: Recipes,
+    shelf: JobLogs,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Say what is new until the job ends (or the run that was asked for), and go on with each of its runs."""
+    while not find_job(name, world).current_run and not find_job(name, world).is_over:
+        sleep(LOOK_EVERY_SECONDS)
+    wanted = number
+    while True:
+        opened = patiently(partial(open_log, name, world, recipes, wanted, rank), sleep)
+        say(f"--- run {opened.run.number} of {name} ---")
+        _tail_run(opened, world, shelf, sleep)
+        if number is not None or not _has_next(opened, world, sleep):
+            return
+        wanted = opened.run.number + 1
+
+
+def _tail_run(opened: RunLog, world: Ports, shelf: JobLogs, sleep: Callable[[float], None]) -> None:
+    quiet = 0
+    while quiet < QUIET_LOOKS:
+        patiently(lambda: opened.look_again(world), sleep)
+        is_over = opened.run.has_ended or opened.job.is_over or opened.job.current_run > opened.run.number
+        new = patiently(lambda: opened.read(shelf), sleep)
+        _say(opened, new)
+        quiet = quiet + 1 if is_over and not new else 0
+        if not new:
+            sleep(LOOK_EVERY_SECONDS)
+
+
+def _has_next(opened: RunLog, world: Ports, sleep: Callable[[float], None]) -> bool:
+    """Wait for the next run. False: the job is over, and there is none."""
+    while True:
+        patiently(lambda: opened.look_again(world), sleep)
+        if opened.job.current_run > opened.run.number:
+            return True
+        if opened.job.is_over:
+            return False
+        sleep(LOOK_EVERY_SECONDS)
+
+
+def _say(opened: RunLog, lines: Sequence[tuple[int, LogLine]]) -> None:
+    is_one = len(opened.ranks) == 1
+    for rank, line in lines:
+        say(line.text if is_one else f"[{rank}] {line.text}")

@@ -1,0 +1,243 @@
+"""Jobs, as `nodeheal jobs list` and `show` tell of them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TypedDict
+
+from nodeheal.cli.say import say, say_table
+from nodeheal.domain.counted import counted
+from nodeheal.domain.gang import breakage
+from nodeheal.domain.incident import Incident
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.review import how_it_stands, title_of
+from nodeheal.services.look_at_job import JobView
+from nodeheal.services.prepare_job import Plan
+
+
+class Where(TypedDict):
+    """Where a job would run now; no nodes, and why, where it would wait."""
+
+    pool: str
+    cluster: str
+    nodes: list[str]
+    racks: list[str]
+    why: str
+
+
+def placement_of(plan: Plan) -> Where:
+    """The placement that the plan would get now."""
+    nodes = plan.placement.nodes
+    return {
+        "pool": plan.job.pool,
+        "cluster": plan.job.cluster,
+        "nodes": [node.node_id for node in nodes],
+        "racks": sorted({node.rack for node in nodes if node.rack}),
+        "why": plan.placement.why,
+    }
+
+
+def row_of(job: Job) -> dict[str, object]:
+    """One line of a list, for programs."""
+    return {
+        "job": job.job_id,
+        "state": job.state.value,
+        "pool": job.pool,
+        "nodes": job.nodes,
+        "priority": job.priority,
+        "run": job.current_run,
+        "submission": job.submission,
+        "submitted_at": _iso(job.submitted_at),
+        "owner": str(job.owner) if job.owner else None,
+        "summary": job.summary,
+    }
+
+
+def say_jobs(jobs: Sequence[Job]) -> None:
+    """A list, for people."""
+    if not jobs:
+        say("no job")
+        return
+    head = ("JOB", "STATE", "POOL", "NODES", "RUN", "SUBMITTED (UTC)", "HOW IT STANDS")
+    say_table(head, [(*_cells(job), job.summary or "-") for job in jobs])
+    say(f"{counted(len(jobs), 'job')}, {sum(not job.is_over for job in jobs)} of them alive")
+
+
+def _cells(job: Job) -> tuple[str, ...]:
+    at = f"{job.submitted_at:%Y-%m-%d %H:%M:%S}" if job.submitted_at else "-"
+    return job.job_id, job.state.value, job.pool, str(job.nodes), str(job.current_run or "-"), at
+
+
+def as_text(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bool | None) -> list[str]:
+    """One job for people, a line for each question."""
+    job = view.job
+    stop = [f"Stop        wanted by {job.stop_wanted}"] if job.stop_wanted else []
+    return [
+        f"Job         {job.job_id} (submission {job.submission}, {_at(job.submitted_at)})",
+        f"State       {job.state.value}: {job.summary or 'submitted; nothing is known of it yet'}",
+        *stop,
+        f"Waits for   {waits_for(view)}",
+        f"Pool        {job.pool} (cluster {job.cluster}), {_wants(job)}",
+        f"Definition  {job.task_definition}, container {job.container}",
+        f"Checkpoints {_checkpoints(job)}",
+        f"Restarts    {_restarts(view)}",
+        f"Owner       {_owner(job, is_confirmed)}",
+        f"Workflow    {link or '-'}",
+        *advice_of(view),
+        *_placed(view.run),
+        *_runs(view),
+        *_incidents(view.incidents, links),
+    ]
+
+
+def advice_of(view: JobView) -> list[str]:
+    """What the job's measured times advise. Nobody has measured them yet: nothing is said."""
+    return []
+
+
+def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bool | None) -> dict[str, object]:
+    """One job for programs."""
+    job = view.job
+    return {
+        **row_of(job),
+        "owner_confirmed": is_confirmed,
+        "cluster": job.cluster,
+        "accelerators": job.accelerators,
+        "task_definition": job.task_definition,
+        "container": job.container,
+        "checkpoints": job.checkpoints.model_dump(mode="json") if job.checkpoints else None,
+        "stop_wanted": job.stop_wanted or None,
+        "waits_for": waits_for(view),
+        "restarts": {
+            "total": view.restarts.total,
+            "in_window": view.restarts.in_window,
+            "limits": job.restarts.model_dump(mode="json"),
+        },
+        "execution": link or None,
+        "advice": advice_of(view),
+        "runs": [_run_json(run) for run in view.runs],
+        "incidents": [_incident_json(one, links) for one in view.incidents],
+    }
+
+
+def waits_for(view: JobView) -> str:
+    """What has to happen before it goes on; `-`: nothing, it trains or is over."""
+    job, run, incident = view.job, view.run, view.working
+    if job.is_over:
+        return "-"
+    if incident is not None:
+        return f"incident {incident.incident_id} on {incident.node_id}: {how_it_stands(incident)}"
+    if run is not None and run.is_running:
+        return "-"
+    late = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if task.status == "PENDING"] if run else []
+    return f"the start of {', '.join(late)}" if late else job.summary or "its workflow, which starts within a minute"
+
+
+def _run_json(run: Run) -> dict[str, object]:
+    return {
+        "run": run.number,
+        "started_at": _iso(run.started_at),
+        "running_since": _iso(run.running_since),
+        "ended_at": _iso(run.ended_at),
+        "why": run.why,
+        "resumed_from": run.resumed_from or None,
+        "resumed_step": run.resumed_step,
+        "ranks": [
+            {
+                "rank": task.rank,
+                "node": task.node_id,
+                "task": task.task_id or None,
+                "status": task.status,
+                "exit_code": task.exit_code,
+                "stop_reason": task.stop_reason or None,
+                "stopped_at": _iso(task.stopped_at),
+            }
+            for task in run.tasks
+        ],
+    }
+
+
+def _incident_json(incident: Incident, links: Mapping[str, str]) -> dict[str, object]:
+    return {
+        "incident": incident.incident_id,
+        "node": incident.node_id,
+        "state": incident.state.value,
+        "ending": incident.ending.value if incident.ending else None,
+        "fault": title_of(incident.root),
+        "summary": incident.summary,
+        "execution": links.get(incident.incident_id),
+    }
+
+
+def _wants(job: Job) -> str:
+    each = f" with {counted(job.accelerators, 'accelerator')} each" if job.accelerators else ""
+    spares = f", {job.spares} more to be left free" if job.spares else ""
+    return f"{counted(job.nodes, 'node')}{each}{spares}, priority {job.priority}"
+
+
+def _checkpoints(job: Job) -> str:
+    if job.checkpoints is None:
+        return "no directory is named"
+    found = job.found
+    if found is None:
+        return f"{job.checkpoints.directory} ({job.checkpoints.format})"
+    step = f", step {found.step}" if found.step is not None else ""
+    return f"{job.checkpoints.directory} ({job.checkpoints.format}); newest valid: {found.path}{step}"
+
+
+def _restarts(view: JobView) -> str:
+    used, limits = view.restarts, view.job.restarts
+    hours = limits.window_seconds / 3_600
+    return (
+        f"{used.total} of {limits.total} since it was submitted, {used.in_window} of {limits.in_window} in {hours:g} h"
+    )
+
+
+def _owner(job: Job, is_confirmed: bool | None) -> str:
+    if job.owner is None:
+        return "nobody; only the operators are told"
+    said = "gets emails about it" if is_confirmed else "has not agreed to emails: only the operators are told"
+    return f"{job.owner} {said}"
+
+
+def _placed(run: Run | None) -> list[str]:
+    if run is None:
+        return []
+    return [
+        "",
+        f"Ranks of run {run.number}:",
+        *(f"  {task.rank:4d}  {task.node_id}  {_rank(task)}" for task in run.tasks),
+    ]
+
+
+def _rank(task: GangTask) -> str:
+    if not task.has_stopped:
+        return task.status
+    code = "no exit code" if task.exit_code is None else f"exit code {task.exit_code}"
+    return f"STOPPED, {code}" + (f" ({task.stop_reason})" if task.stop_reason else "")
+
+
+def _runs(view: JobView) -> list[str]:
+    told = []
+    for run in reversed(view.runs):
+        broke = breakage(run)
+        ended = f"; {broke.words}" if broke else "; every rank ended well" if run.has_succeeded else ""
+        resumed = f", from {run.resumed_from}" if run.resumed_from else ""
+        told.append(f"  {run.number:4d}  {_at(run.started_at)}{resumed}: {run.why}{ended}")
+    return ["", f"Its last {counted(len(told), 'run')}:", *told] if told else []
+
+
+def _incidents(incidents: Sequence[Incident], links: Mapping[str, str]) -> list[str]:
+    told = [
+        f"  {one.incident_id}  {one.node_id}  {title_of(one.root)}: {how_it_stands(one)}"
+        f"\n      {links.get(one.incident_id, '')}"
+        for one in incidents
+    ]
+    return ["", "Its incidents:", *told] if told else []
+
+
+def _at(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "-"
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat(timespec="seconds") if at else None

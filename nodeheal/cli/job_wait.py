@@ -1,0 +1,71 @@
+"""`nodeheal jobs wait`: a line for each change, and an exit code by how it ended."""
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Never, TypeVar
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+
+from nodeheal.cli import connect
+from nodeheal.cli.connect import clearly
+from nodeheal.cli.say import say
+from nodeheal.contract.vocabulary import JobState
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.job import Job
+from nodeheal.ports import Ports
+from nodeheal.services.look_at_job import find_job
+
+Answer = TypeVar("Answer")
+LOOK_EVERY_SECONDS = 2.0
+# A wait of days outlives a network that is away for a moment; credentials that have expired do not come back.
+TRIES = 5
+TIME_IS_UP = 5
+EXIT_CODES = {JobState.COMPLETED: 0, JobState.FAILED: 3, JobState.CANCELLED: 4}
+
+
+def seconds_or_none(text: str | None) -> int | None:
+    """A length of time, if one is given; refused where it is none."""
+    return None if text is None else connect.seconds_of(text)
+
+
+def follow(
+    job_id: str,
+    world: Ports,
+    seconds: int | None,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Never:
+    """Say how it goes until it ends; then leave with the code of its ending."""
+    until = None if seconds is None else clock() + seconds
+    told: tuple[JobState, str] | None = None
+    while True:
+        with clearly():
+            job = patiently(lambda: find_job(job_id, world), sleep)
+        if (job.state, job.summary) != told:
+            told = (job.state, job.summary)
+            say(line_of(job, world.clock()))
+        if job.is_over:
+            raise typer.Exit(EXIT_CODES[job.state])
+        if until is not None and clock() >= until:
+            say(f"{job_id} goes on; the time to wait for it is up")
+            raise typer.Exit(TIME_IS_UP)
+        sleep(LOOK_EVERY_SECONDS)
+
+
+def line_of(job: Job, now: datetime) -> str:
+    """One line of progress."""
+    return f"{now:%Y-%m-%d %H:%M:%S} UTC  {job.state}  {job.summary or 'submitted'}"
+
+
+def patiently(ask: Callable[[], Answer], sleep: Callable[[float], None]) -> Answer:
+    """The answer, asked for again where AWS cannot be reached for a moment."""
+    for _ in range(TRIES - 1):
+        try:
+            return ask()
+        except (BotoCoreError, ClientError, NotAccepted) as error:
+            sys.stderr.write(f"{error}; asking again\n")
+            sleep(LOOK_EVERY_SECONDS)
+    return ask()

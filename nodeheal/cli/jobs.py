@@ -1,0 +1,167 @@
+"""`nodeheal jobs`: a training job from its file to its end."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nodeheal.cli import connect, job_log
+from nodeheal.cli.connect import AsJson, Table, Why, clearly
+from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file, read_job_file
+from nodeheal.cli.job_view import as_json_of, as_text, placement_of, row_of, say_jobs
+from nodeheal.cli.job_wait import follow, seconds_or_none
+from nodeheal.cli.say import BAD_INPUT, refuse, say, say_json
+from nodeheal.contract import names
+from nodeheal.contract.job_spec import JobSpec
+from nodeheal.contract.schemas import FOLDER
+from nodeheal.domain.job import Job
+from nodeheal.services.ask_to_stop import ask_to_stop
+from nodeheal.services.look_at_job import list_jobs, look_at_job
+from nodeheal.services.prepare_job import Plan, differences, file_doubts, prepare_job, submit_plan
+from nodeheal.services.submit_job import restart_job
+
+app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kept running.")
+
+File = Annotated[Path, typer.Argument(metavar="JOB.YAML", help="the job, as docs/jobs.md describes it")]
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="the job's name")]
+Timeout = Annotated[str | None, typer.Option(help="how long: 90s, 30m, 2h or 1d; without it, until it ends")]
+
+
+@app.command()
+def validate(file: File, as_json: AsJson = False) -> None:
+    """Say whether a job file is valid; if not, name line and field of everything that is wrong. Asks nobody."""
+    try:
+        spec = parse_job_file(bytes_of(file))
+    except JobFileRefused as refused:
+        wrong = [{"line": one.line, "field": one.field, "message": one.why} for one in refused.complaints]
+        if not as_json:
+            refuse("\n".join(f"{file}:{one.line}: {one}" for one in refused.complaints))
+        say_json({"file": str(file), "is_valid": False, "errors": wrong, "warnings": []})
+        raise typer.Exit(BAD_INPUT) from None
+    doubts = file_doubts(spec)
+    if as_json:
+        say_json({"file": str(file), "is_valid": True, "errors": [], "warnings": doubts})
+        return
+    say(f"{file}: valid, job {spec.name}")
+    _warn(doubts)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the file, for editors: `nodeheal jobs schema > job.schema.json`."""
+    say((FOLDER / "job.json").read_text("utf-8").rstrip())
+
+
+@app.command()
+def submit(
+    file: File,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="check and show everything, and touch nothing")] = False,
+    idempotent: Annotated[bool, typer.Option("--idempotent", help="one of this name is returned as it is")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="until it ends, as `nodeheal jobs wait`")] = False,
+    table: Table = names.TABLE,
+) -> None:
+    """Check a job, put it on record and start it. From then on nodeheal keeps it running."""
+    spec = read_job_file(file)
+    with clearly():
+        world, recipes = connect.job_ports(table), connect.recipes()
+        connect.known_pool(spec.pool, world)
+        plan = prepare_job(spec, world, connect.policy(), recipes)
+        if dry_run:
+            shown = recipes.shown(spec) if spec.image else plan.job.task_definition
+            say_json({"task_definition": shown, "placement": placement_of(plan), "warnings": list(plan.doubts)})
+            return
+        job = submit_plan(spec, plan, world, recipes, is_idempotent=idempotent)
+    _say_submitted(spec, plan, job)
+    if wait:
+        follow(job.job_id, world, None)
+
+
+def _say_submitted(spec: JobSpec, plan: Plan, job: Job) -> None:
+    _warn(plan.doubts)
+    if job is plan.job or job.submitted_at == plan.job.submitted_at:
+        where = placement_of(plan)
+        now = ", ".join(where["nodes"]) if where["nodes"] else f"it waits: {where['why']}"
+        say(f"{job.job_id} is submitted; nodes as they are now: {now}")
+    else:
+        say(f"{job.job_id} was submitted before and is {job.state}: {job.summary or 'nothing is known of it yet'}")
+        if changed := differences(plan.job, job):
+            say(f"warning: the file differs from it in {', '.join(changed)}; it runs as it was submitted")
+    if job.owner is not None:
+        with clearly():
+            is_confirmed = connect.owners().is_confirmed(job.owner)
+        if not is_confirmed:
+            say(f"{job.owner.address} has not agreed to emails: `nodeheal owners subscribe {job.owner.address}`;")
+            say("until that is confirmed, only the operators are told")
+    say(f"see `nodeheal jobs show {spec.name}`, `nodeheal jobs logs -f {spec.name}`")
+
+
+@app.command("list")
+def list_all(
+    pool: Annotated[str | None, typer.Argument(help="one pool; without it, every pool")] = None,
+    live: Annotated[bool, typer.Option("--live", help="only those that are not over")] = False,
+    table: Table = names.TABLE,
+    as_json: AsJson = False,
+) -> None:
+    """Jobs, those that live first."""
+    with clearly():
+        world = connect.ports(table)
+        pools = [connect.known_pool(pool, world)] if pool is not None else list(world.watchlist.pools())
+        found = [job for job in list_jobs(pools, world) if not (live and job.is_over)]
+    if as_json:
+        say_json([row_of(job) for job in found])
+    else:
+        say_jobs(found)
+
+
+@app.command()
+def show(name: JobName, table: Table = names.TABLE, as_json: AsJson = False) -> None:
+    """One job: how it stands and why, where it runs, how its runs ended, and what it has used of its limits."""
+    with clearly():
+        view = look_at_job(name, connect.ports(table))
+        owner = view.job.owner
+        is_confirmed = connect.owners().is_confirmed(owner) if owner else None
+        link = connect.job_execution_url(name, view.job.submission) if view.job.submission else ""
+        links = {one.incident_id: connect.execution_url(one.incident_id) for one in view.incidents}
+    if as_json:
+        say_json(as_json_of(view, link, links, is_confirmed))
+        return
+    for line in as_text(view, link, links, is_confirmed):
+        say(line)
+
+
+@app.command()
+def stop(name: JobName, why: Why, table: Table = names.TABLE) -> None:
+    """Stop a job, each rank with its grace, and leave nothing of it. `jobs restart` runs it again."""
+    reason = connect.on_record(why)
+    with clearly():
+        job = ask_to_stop(name, reason, connect.ports(table))
+        if job.is_over:
+            say(f"{name} is {job.state} already: {job.summary}")
+            return
+        connect.put_stop(name)
+    say(f"{name} is being stopped; `nodeheal jobs wait {name}` returns when nothing of it runs")
+
+
+@app.command()
+def restart(name: JobName, table: Table = names.TABLE) -> None:
+    """Submit a job that is over once more, as it was; it goes on from its last valid checkpoint."""
+    with clearly():
+        job = restart_job(name, connect.job_ports(table))
+    say(f"{name} is submitted again (submission {job.submission})")
+
+
+@app.command()
+def wait(name: JobName, timeout: Timeout = None, table: Table = names.TABLE) -> None:
+    """Until the job ends. Exit code 0: completed, 3: failed, 4: cancelled, 5: it goes on, and the time is up."""
+    seconds = seconds_or_none(timeout)
+    with clearly():
+        world = connect.ports(table)
+    follow(name, world, seconds)
+
+
+app.command("logs")(job_log.logs)
+
+
+def _warn(doubts: "tuple[str, ...] | list[str]") -> None:
+    for doubt in doubts:
+        say(f"warning: {doubt}")

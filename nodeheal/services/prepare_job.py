@@ -1,0 +1,117 @@
+"""What can be checked of a job before it is on record: so that a slip is told at once, and not by an email at night."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from nodeheal.contract.job_spec import JobSpec
+from nodeheal.domain.job import Job, job_of
+from nodeheal.domain.node import ABSENT
+from nodeheal.domain.placement import Placement
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.recipe import Recipe, misfits
+from nodeheal.ports import Ports
+from nodeheal.services.job_nodes import look_for_nodes
+from nodeheal.services.submit_job import refuse_known, submit_job
+
+NOT_YET = "(registered with the job)"
+
+
+class Recipes(Protocol):
+    """Knows what tasks are started from, and makes one of a job that names an image."""
+
+    def find(self, name: str) -> Recipe:
+        """The recipe, with its revision. Raises NotFound."""
+
+    def register(self, spec: JobSpec) -> Recipe:
+        """A new revision for the job. Making one twice is harmless: nothing is started by that."""
+
+    def shown(self, spec: JobSpec) -> dict[str, object]:
+        """What would be registered, as the scheduler takes it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The job as it would be recorded, where it would run now, and what to think about before it does."""
+
+    job: Job
+    placement: Placement
+    doubts: tuple[str, ...] = ()
+
+
+def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, recipes: Recipes) -> Plan:
+    """Touches nothing. Raises ValueError for what no waiting can mend, and NotFound for a recipe that there is not."""
+    recipe = recipes.find(spec.task_definition) if spec.task_definition else None
+    wrong = misfits(spec, recipe) if recipe else []
+    if wrong:
+        raise ValueError("\n".join(wrong))
+    job = job_of(spec, _cluster(spec.pool, ports), recipe.name if recipe else NOT_YET, ports.clock())
+    container = recipe.container(spec.container) if recipe else None
+    if container is not None and not job.accelerators:  # what its tasks take decides where they can run
+        job = replace(job, accelerators=container.accelerators)
+    placement = look_for_nodes(job, (), ports, policy)
+    if not placement.nodes and not placement.may_change:
+        raise ValueError(f"nodes: {placement.why}")
+    return Plan(job, placement, tuple(_doubts(spec, job, ports)))
+
+
+def submit_plan(spec: JobSpec, plan: Plan, ports: Ports, recipes: Recipes, *, is_idempotent: bool) -> Job:
+    """Put it on record and start it; the job as recorded. Raises ValueError for a name that is taken.
+
+    A crash in between leaves at most a revision that nobody uses, or a job that starts when it is submitted again.
+    """
+    job = plan.job
+    known = ports.jobs.get(job.job_id)
+    if known is not None and not is_idempotent:
+        refuse_known(known)
+    if known is None and spec.image is not None:
+        job = replace(job, task_definition=recipes.register(spec).name)
+    return submit_job(job, ports, is_idempotent=is_idempotent)
+
+
+def differences(wanted: Job, known: Job) -> list[str]:
+    """In which of its settings the recorded job is another one than the file describes."""
+    compared = ("pool", "nodes", "accelerators", "container", "checkpoints", "preflight", "restarts", "hang_seconds")
+    return [
+        name for name in (*compared, "spares", "priority", "owner") if getattr(wanted, name) != getattr(known, name)
+    ]
+
+
+def _cluster(pool: str, ports: Ports) -> str:
+    found = sorted({node.cluster for node in ports.nodes.in_pool(pool) if node.state not in ABSENT})
+    if not found:
+        raise ValueError(f"pool: {pool} has no node that its agent has reported")
+    if len(found) > 1:
+        raise ValueError(f"pool: the nodes of {pool} are in several clusters ({', '.join(found)}); a job runs in one")
+    return found[0]
+
+
+def _doubts(spec: JobSpec, job: Job, ports: Ports) -> list[str]:
+    return [*(file_doubts(spec)), *_doubts_of_nodes(job, ports, ports.clock())]
+
+
+def file_doubts(spec: JobSpec) -> list[str]:
+    """What a file can hardly mean, as far as it can be told from itself."""
+    if spec.checkpoints is None:
+        return [
+            "checkpoints: without a directory, nobody tells a run where to resume: it finds that out, or begins anew"
+        ]
+    directory = PurePosixPath(spec.checkpoints.directory)
+    writable = [PurePosixPath(mount.source) for mount in spec.mounts if not mount.read_only]
+    if spec.image is not None and not any(directory.is_relative_to(source) for source in writable):
+        return [
+            f"checkpoints.directory: no mount lets the container write to {directory}; what it saves is lost with it"
+        ]
+    return []
+
+
+def _doubts_of_nodes(job: Job, ports: Ports, now: datetime) -> list[str]:
+    known = [node for node in ports.nodes.in_pool(job.pool) if node.state not in ABSENT]
+    paused = ports.pools.get(job.pool).why_paused(now)
+    told = [f"pool: {paused}: the job waits until it is not"] if paused else []
+    if len([node for node in known if not node.is_spare]) == job.nodes and not any(node.is_spare for node in known):
+        told.append(
+            f"nodes: it takes every node of {job.pool}: when one breaks, the job waits until that one is healed"
+        )
+    return told

@@ -1,0 +1,74 @@
+"""What the ranks of a job have written, in the order in which it was written."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.job_log import LogLine, Page
+from nodeheal.domain.recipe import LogPlace
+from nodeheal.ports import Ports
+from nodeheal.services.look_at_job import find_job
+from nodeheal.services.prepare_job import Recipes
+
+
+class JobLogs(Protocol):
+    """Keeps what containers write."""
+
+    def read(self, place: LogPlace, stream: str, token: str = "") -> Page:
+        """What a stream holds since `token` was given out (empty: all of it), oldest first.
+
+        A stream that is not there yet is empty.
+        """
+
+
+@dataclass
+class RunLog:
+    """One run's output, read on from where it was left."""
+
+    job: Job
+    run: Run
+    place: LogPlace
+    ranks: tuple[int, ...]
+    tokens: dict[int, str] = field(default_factory=dict)
+
+    def read(self, logs: JobLogs) -> list[tuple[int, LogLine]]:
+        """The new lines of all ranks, with their ranks, in the order of their times."""
+        found: list[tuple[int, LogLine]] = []
+        for task in self._started():
+            stream = self.place.stream(self.job.container, task.task_id)
+            page = logs.read(self.place, stream, self.tokens.get(task.rank, ""))
+            self.tokens[task.rank] = page.token
+            found += [(task.rank, line) for line in page.lines]
+        return sorted(found, key=lambda one: (one[1].at, one[0]))
+
+    def look_again(self, ports: Ports) -> None:
+        """A rank's task has its name only once it was started."""
+        self.run = ports.jobs.get_run(self.job.job_id, self.run.number) or self.run
+        self.job = find_job(self.job.job_id, ports)
+
+    def _started(self) -> Sequence[GangTask]:
+        return [task for task in self.run.tasks if task.task_id and task.rank in self.ranks]
+
+
+def open_log(job_id: str, ports: Ports, recipes: Recipes, number: int | None, rank: int | None) -> RunLog:
+    """The log of a run (None: the newest), of one rank or all. Raises NotFound where there is none, and says why."""
+    job = find_job(job_id, ports)
+    wanted = job.current_run if number is None else number
+    run = ports.jobs.get_run(job_id, wanted)
+    if run is None:
+        has = (
+            f"its newest is {job.current_run}"
+            if job.current_run
+            else f"none has begun yet ({job.summary or job.state})"
+        )
+        raise NotFound(f"{job_id} has no run {wanted}; {has}" if wanted else f"{job_id} has no run: {has}")
+    ranks = tuple(task.rank for task in run.tasks)
+    if rank is not None and rank not in ranks:
+        raise NotFound(f"run {wanted} of {job_id} has no rank {rank}, but {ranks[0]} to {ranks[-1]}")
+    container = recipes.find(job.task_definition).container(job.container)
+    if container is None or container.log is None:
+        told = f"{job.task_definition} does not send the output of {job.container} to CloudWatch Logs"
+        raise NotFound(f"{told} (log driver awslogs, with a stream prefix): look where it does, or on the nodes")
+    return RunLog(job, run, container.log, ranks if rank is None else (rank,))

@@ -1,0 +1,60 @@
+"""Where jobs write to, and with whose rights: the ECS agent of a node takes on the role that their tasks are given."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from nodeheal.contract import names
+from stacks.nag import accept_wildcards
+from stacks.permission import Permission
+from stacks.settings import Settings
+
+RETENTION = {
+    7: logs.RetentionDays.ONE_WEEK,
+    30: logs.RetentionDays.ONE_MONTH,
+    90: logs.RetentionDays.THREE_MONTHS,
+    180: logs.RetentionDays.SIX_MONTHS,
+    365: logs.RetentionDays.ONE_YEAR,
+}
+WRITE_LOG = Permission(
+    "write what the containers of jobs write, into this group and no other",
+    ("logs:CreateLogStream", "logs:PutLogEvents"),
+    ("arn:{partition}:logs:{region}:{account}:log-group:" + names.JOB_LOG_GROUP + ":*",),
+)
+SIGN_IN_TO_ECR = Permission(
+    "sign in to ECR before an image is pulled; the call takes no resource", ("ecr:GetAuthorizationToken",), ("*",)
+)
+PULL_IMAGE = Permission(
+    "pull the images of jobs from the account's own repositories",
+    ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"),
+    ("arn:{partition}:ecr:{region}:{account}:repository/*",),
+)
+EXECUTION_PERMISSIONS = (WRITE_LOG, SIGN_IN_TO_ECR, PULL_IMAGE)
+
+
+def job_output(scope: Construct, settings: Settings) -> None:
+    """The log group of every job that nodeheal has made a task definition for, and the role that writes it."""
+    logs.LogGroup(
+        scope,
+        "JobLog",
+        log_group_name=names.JOB_LOG_GROUP,
+        retention=RETENTION[settings.log_retention_days],
+        # Kept for a time anyway, as the functions' logs are; checkpoints and incidents outlive the stacks.
+        removal_policy=cdk.RemovalPolicy.DESTROY,
+    )
+    _execution_role(scope)
+
+
+def _execution_role(scope: Construct) -> None:
+    """The task execution role. The program in the container never has it: its own is the task role, if there is one."""
+    places = {"partition": cdk.Aws.PARTITION, "region": cdk.Aws.REGION, "account": cdk.Aws.ACCOUNT_ID}
+    statements = [permission.statement(places) for permission in EXECUTION_PERMISSIONS]
+    role = iam.Role(
+        scope,
+        "JobExecutionRole",
+        role_name=names.JOB_EXECUTION_ROLE,
+        assumed_by=iam.ServicePrincipal("ecs-tasks.amazonaws.com"),
+        inline_policies={"start": iam.PolicyDocument(statements=statements)},
+    )
+    accept_wildcards(role, EXECUTION_PERMISSIONS, places)

@@ -1,0 +1,169 @@
+"""A researcher with the policy for jobs and nothing else: from a file to a job that trains, is read, and is stopped."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeheal.adapters.aws.messenger import Destinations
+from nodeheal.adapters.aws.ports import aws_ports
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import JobState
+from nodeheal.ports import Ports
+from sandbox.client import Sandbox, free_port
+from tests.emulated.test_operator import Operator, client_of, is_denied, until
+
+pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("jobs")]
+
+FILE = """\
+name: digits
+pool: lab
+nodes: 2
+accelerators: 2
+image: numpy-trainer:latest
+command: [sh, -c, "echo rank $RANK of $WORLD_SIZE; exec python train.py --steps {steps} --step-seconds 0.05"]
+environment: {{TRAINER_DIRECTORY: {directory}}}
+mounts: [{{source: {directory}, target: {directory}}}]
+checkpoints: {{directory: {directory}, format: numpy}}
+stop_seconds: 5
+master_port: {port}
+owner: grace@example.com
+"""
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("jobs"), boot_seconds=0.5) as sandbox:
+        sandbox.deploy()
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def grace(cloud: Sandbox) -> Operator:
+    anybody = {"Effect": "Allow", "Principal": {"AWS": "000000000000"}, "Action": "sts:AssumeRole"}
+    trust = json.dumps({"Version": "2012-10-17", "Statement": [anybody]})
+    role = cloud.client("iam").create_role(RoleName="grace", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+    cloud.client("iam").attach_role_policy(RoleName="grace", PolicyArn=cloud.outputs["OperatorJobsPolicyArn"])
+    found = cloud.client("sts").assume_role(RoleArn=role, RoleSessionName="grace")["Credentials"]
+    keys = {
+        "AWS_ACCESS_KEY_ID": found["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": found["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": found["SessionToken"],
+    }
+    return Operator(cloud, keys)
+
+
+@pytest.fixture(scope="module")
+def ports(cloud: Sandbox) -> Ports:
+    to = Destinations(cloud.outputs["BusName"], cloud.outputs["TopicArn"], cloud.outputs["QuarantineUrl"])
+    made = aws_ports(
+        cloud.outputs["TableName"], cloud.outputs["RecoverNodeArn"], to, partial(client_of, cloud), cloud.client
+    )
+    handles = [cloud.add_node("lab") for _ in range(2)]
+    until(lambda: all(made.nodes.get(handle.node_id) for handle in handles), "reports of the agents")
+    return made
+
+
+def written(tmp_path: Path, cloud: Sandbox, steps: int) -> str:
+    """The job file, with a checkpoint directory that exists."""
+    directory = cloud.directory / "shared" / "digits"
+    directory.mkdir(parents=True, exist_ok=True)
+    file = tmp_path / "job.yaml"
+    file.write_text(FILE.format(steps=steps, directory=directory, port=free_port()))
+    return str(file)
+
+
+def state_of(grace: Operator) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(grace.does("jobs", "show", "digits", "--json"))
+    return found
+
+
+def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
+    cloud: Sandbox, ports: Ports, grace: Operator, tmp_path: Path
+) -> None:
+    file = written(tmp_path, cloud, steps=5_000)
+
+    planned = json.loads(grace.does("jobs", "submit", file, "--dry-run"))
+    submitted = grace.does("jobs", "submit", file)
+    again = grace.types("jobs", "submit", file)
+    until(lambda: state_of(grace)["summary"] == "run 1 is under way", "run")
+    read = until(lambda: set(grace.does("jobs", "logs", "digits").splitlines()), "output of the ranks")
+    shown = state_of(grace)
+    listed = grace.does("jobs", "list", "lab")
+    stopped = grace.does("jobs", "stop", "digits", "--why", "wrong data")
+    waited = grace.types("jobs", "wait", "digits", "--timeout", "60s")
+
+    assert len(planned["placement"]["nodes"]) == 2
+    assert planned["task_definition"]["executionRoleArn"].endswith(f":role/{names.JOB_EXECUTION_ROLE}")
+    assert "grace@example.com has not agreed to emails" in submitted
+    assert (again.returncode, "exists already" in again.stderr) == (1, True)
+    assert read == {"[0] rank 0 of 2", "[1] rank 1 of 2"}
+    assert [rank["status"] for rank in shown["runs"][0]["ranks"]] == ["RUNNING", "RUNNING"]
+    assert f"nodeheal-run-job:{names.job_execution('digits', 1)}" in shown["execution"]
+    assert "digits  RUNNING" in listed
+    assert "is being stopped" in stopped
+    assert waited.returncode == 4, (waited.stdout, waited.stderr)
+    assert "wrong data" in waited.stdout
+    assert is_clean(cloud, ports)
+
+
+def test_it_is_restarted_with_the_definition_that_it_had(
+    cloud: Sandbox, ports: Ports, grace: Operator, tmp_path: Path
+) -> None:
+    job = ports.jobs.get("digits")
+    assert job is not None
+    first = job.task_definition
+    again = grace.does("jobs", "restart", "digits")
+    until(lambda: state_of(grace)["run"] == 2, "second run")
+    grace.does("jobs", "stop", "digits", "--why", "enough")
+
+    waited = grace.types("jobs", "wait", "digits", "--timeout", "60s")
+
+    assert "submission 2" in again
+    assert waited.returncode == 4
+    runs = ports.jobs.runs("digits")
+    assert [(run.number, run.has_ended) for run in runs] == [(1, True), (2, True)]
+    job = ports.jobs.get("digits")
+    assert job is not None
+    assert (job.task_definition, job.state) == (first, JobState.CANCELLED)
+    assert is_clean(cloud, ports)
+
+
+def is_clean(cloud: Sandbox, ports: Ports) -> bool:
+    """Whether nothing is left of the job: no task, no mark on a node, no claim, no lease."""
+    ecs = cloud.client("ecs")
+    nodes = ports.nodes.in_pool("lab")
+    job = ports.jobs.get("digits")
+    assert job is not None
+    assert job.checkpoints is not None
+    holder = ports.job_notes.hold(job.checkpoints.directory, "another")
+    ports.job_notes.let_go(job.checkpoints.directory, "another")
+    marks = [node.node_id for node in nodes if node.job_id or node.claimed_by]
+    return not ecs.list_tasks(cluster=cloud.cluster)["taskArns"] and not marks and holder == "another"
+
+
+def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, grace: Operator) -> None:
+    ecs, steps = grace.client("ecs"), grace.client("stepfunctions")
+    job = ports.jobs.get("digits")
+    assert job is not None
+    node = ports.nodes.in_pool("lab")[0]
+    seat = ports.scheduler.look(node)
+    idle = {"name": "c", "image": "numpy-trainer", "memory": 64, "command": ["true"]}
+    admin = "arn:aws:iam::000000000000:role/admin"
+    agents = {"Source": names.AGENT_SOURCE, "DetailType": names.NODE_HEALTH_REPORTED, "Detail": "{}"}
+
+    assert is_denied(
+        lambda: ecs.start_task(
+            cluster=cloud.cluster, taskDefinition=job.task_definition, containerInstances=[seat.placement]
+        )
+    )
+    assert is_denied(
+        lambda: ecs.register_task_definition(family="mine", containerDefinitions=[idle], taskRoleArn=admin)
+    )
+    assert is_denied(lambda: steps.start_execution(stateMachineArn=cloud.outputs["RecoverNodeArn"]))
+    assert is_denied(lambda: grace.client("events").put_events(Entries=[{**agents, "EventBusName": names.BUS}]))
+    assert is_denied(lambda: grace.client("logs").get_log_events(logGroupName="/aws/lambda/x", logStreamName="y"))
+    assert is_denied(lambda: grace.client("ssm").send_command(DocumentName=names.REBOOT_DOCUMENT, InstanceIds=["mi-1"]))

@@ -1,0 +1,101 @@
+"""Jobs, what is noted of them, and the directories that they hold: one specification over memory and DynamoDB."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.domain.job import CheckAnswer, GangTask, Job, Run
+from nodeheal.ports import Ports
+from tests.twins.test_stores import clock, ports
+from tests.unit.builders import NOW
+
+__all__ = ["clock", "ports"]  # the fixtures
+
+
+def job(name: str, pool: str = "demo", **changes: object) -> Job:
+    return replace(Job(name, pool, "training", "trainer:1", "trainer", 2), **changes)  # type: ignore[arg-type]
+
+
+def answer(request: str, node: str, outcome: Outcome = Outcome.DONE) -> CheckAnswer:
+    return CheckAnswer(request, node, "boot-1", outcome, "all tests passed", NOW)
+
+
+def names_of(jobs: "list[Job]") -> list[str]:
+    return [one.job_id for one in jobs]
+
+
+def test_a_job_comes_back_with_its_command(ports: Ports) -> None:
+    saved = job("llama", command=("python", "train.py"), environment={"A": "b"})
+
+    assert ports.jobs.save(saved)
+
+    assert ports.jobs.get("llama") == replace(saved, version=1)
+
+
+def test_a_pool_lists_its_own_jobs_by_name(ports: Ports) -> None:
+    for one in (job("llama"), job("gpt"), job("other", "elsewhere")):
+        assert ports.jobs.save(one)
+
+    assert names_of([*ports.job_notes.in_pool("demo")]) == ["gpt", "llama"]
+    assert names_of([*ports.job_notes.in_pool("nowhere")]) == []
+
+
+def test_a_job_that_is_over_leaves_the_list_of_the_living_and_comes_back_when_it_is_restarted(ports: Ports) -> None:
+    assert ports.jobs.save(job("llama"))
+    over = job("llama", state=JobState.COMPLETED, version=1)
+
+    assert ports.jobs.save(over)
+    living, known = ports.job_notes.in_pool("demo", live_only=True), ports.job_notes.in_pool("demo")
+    assert ports.jobs.save(replace(over, state=JobState.SUBMITTED, version=2))
+
+    assert (names_of([*living]), names_of([*known])) == ([], ["llama"])
+    assert names_of([*ports.job_notes.in_pool("demo", live_only=True)]) == ["llama"]
+
+
+def test_a_job_that_somebody_else_has_changed_is_not_written_over(ports: Ports) -> None:
+    assert ports.jobs.save(job("llama"))
+
+    assert not ports.jobs.save(job("llama"))
+    assert not ports.jobs.save(job("llama", version=7))
+    assert ports.jobs.save(job("llama", version=1, summary="run 1 is under way"))
+
+
+def test_runs_come_in_order_and_only_those_of_the_job(ports: Ports) -> None:
+    task = GangTask("mi-1", 0, "boot-1", "placement")
+    for name, number in (("llama", 10), ("llama", 2), ("llama", 1), ("llama-2", 3)):
+        assert ports.jobs.save_run(Run(name, number, NOW + timedelta(minutes=number), "why", (task,)))
+
+    assert [run.number for run in ports.jobs.runs("llama")] == [1, 2, 10]
+    assert ports.jobs.runs("nobody") == []
+
+
+def test_the_first_answer_to_a_request_holds(ports: Ports) -> None:
+    ports.job_notes.note_answer("llama", answer("llama-1-0", "mi-1"))
+    ports.job_notes.note_answer("llama", answer("llama-1-0", "mi-1", Outcome.FAILED))
+    ports.job_notes.note_answer("llama", answer("llama-1-0", "mi-2", Outcome.FAILED))
+    ports.job_notes.note_answer("llama", answer("llama-1-1", "mi-1", Outcome.TIMED_OUT))
+    ports.job_notes.note_answer("gpt", answer("gpt-1-0", "mi-1"))
+
+    found = [(a.request_id, a.node_id, a.outcome) for a in ports.job_notes.answers("llama")]
+
+    assert found == [
+        ("llama-1-0", "mi-1", Outcome.DONE),
+        ("llama-1-0", "mi-2", Outcome.FAILED),
+        ("llama-1-1", "mi-1", Outcome.TIMED_OUT),
+    ]
+    assert ports.job_notes.answers("llama")[0] == answer("llama-1-0", "mi-1")
+
+
+def test_a_directory_is_one_jobs_until_that_job_lets_go_of_it(ports: Ports) -> None:
+    notes = ports.job_notes
+
+    held = [notes.hold("/fsx/a", name) for name in ("llama", "gpt", "llama")]
+    notes.let_go("/fsx/a", "gpt")
+    still = notes.hold("/fsx/a", "gpt")
+    notes.let_go("/fsx/a", "llama")
+    notes.let_go("/fsx/a", "llama")
+
+    assert held == ["llama", "llama", "llama"]
+    assert still == "llama"
+    assert notes.hold("/fsx/a", "gpt") == "gpt"
+    assert notes.hold("/fsx/b", "llama") == "llama"

@@ -1,0 +1,156 @@
+"""Task definitions and logs: one specification over memory and AWS (moto)."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from nodeheal.adapters.aws.job_logs import CloudWatchJobLogs
+from nodeheal.adapters.aws.task_definitions import EcsRecipes, execution_role_arn
+from nodeheal.adapters.memory.recipes import MemoryJobLogs, MemoryRecipes
+from nodeheal.contract import names
+from nodeheal.contract.job_spec import JobSpec, Mount
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.job_log import LogLine
+from nodeheal.domain.recipe import LogPlace
+from nodeheal.services.prepare_job import Recipes
+from nodeheal.services.read_job_log import JobLogs
+from tests.unit.builders import NOW
+
+SPEC = JobSpec(
+    name="llama",
+    pool="demo",
+    nodes=2,
+    accelerators=8,
+    image="llama:3",
+    command=("python", "train.py"),
+    environment={"B": "2", "A": "1"},
+    mounts=(Mount(source="/fsx", target="/data"),),
+    hang_seconds=900,
+)
+PLACE = LogPlace(names.JOB_LOG_GROUP, "llama", "us-east-1")
+
+
+@dataclass
+class Side:
+    """One of the twins, and how a log is written there."""
+
+    recipes: Recipes
+    logs: JobLogs
+    logs_client: Any = None
+
+    def writes(self, stream: str, *texts: str) -> None:
+        """A container writes lines, one after the other."""
+        if isinstance(self.logs, MemoryJobLogs):
+            kept = self.logs.streams.setdefault(stream, [])
+            kept += [LogLine(NOW.replace(second=len(kept) + i), text) for i, text in enumerate(texts)]
+            return
+        where = {"logGroupName": names.JOB_LOG_GROUP, "logStreamName": stream}
+        if stream not in self._streams():
+            self.logs_client.create_log_stream(**where)
+        known = len(self.logs_client.get_log_events(**where)["events"])
+        at = int(time.time() * 1000)  # CloudWatch Logs takes nothing that is older than two weeks
+        events = [{"timestamp": at + known + i, "message": text} for i, text in enumerate(texts)]
+        self.logs_client.put_log_events(**where, logEvents=events)
+
+    def _streams(self) -> list[str]:
+        found = self.logs_client.describe_log_streams(logGroupName=names.JOB_LOG_GROUP)["logStreams"]
+        return [one["logStreamName"] for one in found]
+
+
+@pytest.fixture(params=["memory", "aws"])
+def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
+    if request.param == "memory":
+        yield Side(MemoryRecipes(), MemoryJobLogs())
+        return
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        logs = boto3.client("logs", region_name="us-east-1")
+        logs.create_log_group(logGroupName=names.JOB_LOG_GROUP)
+        role = execution_role_arn("arn:aws:sts::111122223333:assumed-role/ops/ada")
+        ecs = boto3.client("ecs", region_name="us-east-1")
+        ecs.meta.events.register("provide-client-params.ecs.RegisterTaskDefinition", as_moto_takes_it)
+        yield Side(EcsRecipes(ecs, role), CloudWatchJobLogs(lambda _: logs), logs)
+
+
+def as_moto_takes_it(params: dict[str, Any], **_: object) -> None:
+    """moto asks for a bound of memory where EC2 is named; ECS is content with a reservation."""
+    params["requiresCompatibilities"] = ["EXTERNAL"]
+
+
+def test_what_is_registered_is_found_with_its_revision(side: Side) -> None:
+    first, second = side.recipes.register(SPEC), side.recipes.register(SPEC)
+
+    assert first.name != second.name
+    for made in (first, second):
+        found = side.recipes.find(made.name)
+        assert found == made
+        container = found.container("trainer")
+        assert container is not None
+        assert container.accelerators == 8
+        assert container.log is not None
+        assert container.log.stream("trainer", "arn:x:task/training/abc") == "llama/trainer/abc"
+
+
+def test_what_nobody_has_registered_is_not_found(side: Side) -> None:
+    with pytest.raises(NotFound, match="task_definition"):
+        side.recipes.find("nobody:1")
+
+
+def test_what_is_shown_names_the_jobs_family_and_registers_nothing(side: Side) -> None:
+    shown = side.recipes.shown(SPEC)
+
+    assert shown["family"] == "nodeheal-llama"
+    with pytest.raises(NotFound):
+        side.recipes.find("nodeheal-llama:1")
+
+
+def test_a_log_is_read_on_from_where_it_was_left(side: Side) -> None:
+    stream = PLACE.stream("trainer", "task/1")
+    side.writes(stream, "step 1", "step 2")
+
+    first = side.logs.read(PLACE, stream)
+    nothing = side.logs.read(PLACE, stream, first.token)
+    side.writes(stream, "step 3")
+    more = side.logs.read(PLACE, stream, nothing.token)
+
+    assert [line.text for line in first.lines] == ["step 1", "step 2"]
+    assert first.lines[0].at < first.lines[1].at
+    assert nothing.lines == ()
+    assert [line.text for line in more.lines] == ["step 3"]
+
+
+def test_a_rank_that_has_written_nothing_yet_has_an_empty_log(side: Side) -> None:
+    page = side.logs.read(PLACE, "llama/trainer/none")
+
+    assert page.lines == ()
+
+
+def test_the_task_definition_says_all_that_the_file_says() -> None:
+    with mock_aws():
+        ecs = boto3.client("ecs", region_name="eu-central-1", aws_access_key_id="t", aws_secret_access_key="t")
+        body: Any = EcsRecipes(ecs, "arn:aws:iam::111122223333:role/nodeheal-job-execution").shown(SPEC)
+
+    [container] = body["containerDefinitions"]
+    assert (body["networkMode"], body["requiresCompatibilities"]) == ("host", ["EXTERNAL", "EC2"])
+    assert body["tags"] == [{"key": names.JOB_TAG, "value": "llama"}]
+    assert container["command"] == ["python", "train.py"]
+    assert container["environment"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+    assert container["resourceRequirements"] == [{"type": "GPU", "value": "8"}]
+    assert (container["memoryReservation"], container["stopTimeout"]) == (1_024, 30)
+    sources = {volume["name"]: volume["host"]["sourcePath"] for volume in body["volumes"]}
+    seen = [(sources[m["sourceVolume"]], m["containerPath"], m["readOnly"]) for m in container["mountPoints"]]
+    assert seen == [
+        ("/run/nodeheal", "/run/nodeheal", True),
+        ("/run/nodeheal/progress", "/run/nodeheal/progress", False),
+        ("/fsx", "/data", False),
+    ]
+    options = container["logConfiguration"]["options"]
+    assert (options["awslogs-group"], options["awslogs-stream-prefix"]) == (names.JOB_LOG_GROUP, "llama")
+    assert options["awslogs-region"] == "eu-central-1"

@@ -1,0 +1,468 @@
+"""`nodeheal jobs`: submit, look, stop, wait and read, over a world in memory."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import EndpointConnectionError
+from typer.testing import CliRunner
+
+from nodeheal.adapters.memory.recipes import MemoryJobLogs, MemoryRecipes
+from nodeheal.cli import connect, job_log, job_wait
+from nodeheal.cli.main import app
+from nodeheal.contract.vocabulary import JobState, NodeState
+from nodeheal.domain.job import Job, job_of
+from nodeheal.domain.job_log import LogLine
+from nodeheal.domain.owner import Owner
+from nodeheal.domain.pool import Pool
+from nodeheal.domain.recipe import Container, LogPlace, Recipe
+from nodeheal.ports import Ports
+from nodeheal.services.steps import save_node
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node
+from tests.workflows.job_cluster import JobCluster, fails, is_recovered
+
+RUN = CliRunner()
+TRAINER = Recipe("trainer:7", (Container("trainer", 8, LogPlace("/nodeheal/jobs", "llama")), Container("proxy")))
+FILE = "name: llama\npool: demo\nnodes: 2\ntask_definition: trainer\ncheckpoints: {directory: /fsx/llama}\n"
+IMAGE = FILE.replace("task_definition: trainer", "image: llama:3\ncommand: [python, train.py]\naccelerators: 4") + (
+    "mounts: [{source: /fsx, target: /fsx}]\nenvironment: {A: b}\n"
+)
+
+
+class Owners:
+    """The subscriptions of job owners."""
+
+    def __init__(self) -> None:
+        self.confirmed: set[Owner] = set()
+
+    def is_confirmed(self, owner: Owner) -> bool:
+        """Whether this one has said yes."""
+        return owner in self.confirmed
+
+
+class World:
+    """Three nodes of 8 accelerators, a task definition, and nobody who works."""
+
+    def __init__(self, ports: Ports, clock: FrozenClock) -> None:
+        self.ports, self.clock = ports, clock
+        self.recipes = MemoryRecipes({"trainer": TRAINER, "trainer:7": TRAINER})
+        self.logs, self.owners = MemoryJobLogs(), Owners()
+        self.stops: list[str] = []
+        self.happenings: list[Any] = []  # what happens while a command sleeps, one at a time
+
+    @property
+    def job(self) -> Job:
+        """llama, as recorded."""
+        job = self.ports.jobs.get("llama")
+        assert job is not None
+        return job
+
+    @property
+    def started(self) -> list[tuple[str, int]]:
+        """The executions of run_job that were started."""
+        return list(self.ports.workflows.jobs_started)  # type: ignore[attr-defined]
+
+    def becomes(self, **changes: Any) -> None:
+        """The job's record changes."""
+        assert self.ports.jobs.save(replace(self.job, **changes))
+
+    def sleep(self, seconds: float) -> None:
+        """Time that a command waits."""
+        assert self.happenings, "it would wait for ever"
+        self.happenings.pop(0)()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    clock = FrozenClock()
+    it = World(memory_ports(clock), clock)
+    for name in ("mi-a", "mi-b", "mi-c"):
+        it.ports.nodes.save(node(name, accelerators=8))
+    put_in_place(it, monkeypatch)
+    yield it
+
+
+def put_in_place(it: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "ports", lambda table: it.ports)
+    monkeypatch.setattr(connect, "job_ports", lambda table: it.ports)
+    monkeypatch.setattr(connect, "policy", lambda: ACT)
+    monkeypatch.setattr(connect, "recipes", lambda: it.recipes)
+    monkeypatch.setattr(connect, "job_logs", lambda: it.logs)
+    monkeypatch.setattr(connect, "owners", lambda: it.owners)
+    monkeypatch.setattr(connect, "put_stop", it.stops.append)
+    monkeypatch.setattr(connect, "execution_url", lambda incident: f"https://console.example/{incident}")
+    monkeypatch.setattr(connect, "job_execution_url", lambda job, number: f"https://console.example/{job}-{number}")
+    monkeypatch.setattr(job_wait.follow, "__defaults__", (it.sleep, lambda: it.clock().timestamp()))
+    monkeypatch.setattr(job_log.tail, "__defaults__", (it.sleep,))
+
+
+def run(*words: str) -> Any:
+    answer = RUN.invoke(app, ["jobs", *words])
+    assert answer.exception is None or isinstance(answer.exception, SystemExit), answer.exception
+    return answer
+
+
+def submit(tmp_path: Path, text: str, *words: str) -> Any:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    return run("submit", str(file), *words)
+
+
+def test_a_job_is_put_on_record_with_the_revision_that_was_checked_and_started(world: World, tmp_path: Path) -> None:
+    said = submit(tmp_path, FILE)
+
+    assert said.exit_code == 0, said.output
+    assert "llama is submitted; nodes as they are now: mi-a, mi-b" in said.output
+    assert (world.job.task_definition, world.job.cluster, world.job.state) == (
+        "trainer:7",
+        "training",
+        JobState.SUBMITTED,
+    )
+    assert world.job.accelerators == 8  # as its tasks take, where the file does not say
+    assert world.started == [("llama", 1)]
+
+
+def test_of_an_image_a_task_definition_is_made_that_holds_command_and_environment(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, IMAGE)
+
+    [spec] = world.recipes.registered
+    assert spec.command == ("python", "train.py")
+    assert world.job.task_definition == "nodeheal-llama:1"
+    assert (world.job.command, world.job.environment, world.job.accelerators) == ((), {}, 4)
+
+
+def test_a_dry_run_shows_everything_and_touches_nothing(world: World, tmp_path: Path) -> None:
+    said = submit(tmp_path, IMAGE, "--dry-run")
+
+    told = json.loads(said.output)
+    assert told["task_definition"]["image"] == "llama:3"
+    assert told["placement"]["nodes"] == ["mi-a", "mi-b"]
+    assert world.ports.jobs.get("llama") is None
+    assert (world.recipes.registered, world.started) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("nodes: 2", "nodes: 4"), "nodes: llama wants 4 nodes with 8 accelerators, and pool demo has 3 nodes"),
+        (("nodes: 2", "nodes: 2\naccelerators: 16"), "accelerators: trainer:7 takes 8 accelerators on each node"),
+        (("pool: demo", "pool: dmeo"), "no pool dmeo is known; did you mean demo?"),
+        (("definition: trainer", "definition: trainr"), "task_definition: there is no trainr"),
+        (("nodes: 2", "nodes: 2\ncontainer: trainr"), "trainer:7 has no container trainr, but trainer, proxy; did you"),
+    ],
+)
+def test_what_no_waiting_can_mend_is_refused_at_once(
+    world: World, tmp_path: Path, change: tuple[str, str], complaint: str
+) -> None:
+    said = submit(tmp_path, FILE.replace(*change))
+
+    assert said.exit_code == 1
+    assert complaint in said.output
+    assert (world.ports.jobs.get("llama"), world.started) == (None, [])
+
+
+def test_a_task_definition_of_another_network_is_refused(world: World, tmp_path: Path) -> None:
+    world.recipes.recipes["trainer"] = replace(TRAINER, has_host_network=False)
+
+    assert "must have the network mode host" in submit(tmp_path, FILE).output
+    assert world.started == []
+
+
+def test_a_pool_that_is_paused_or_taken_is_waited_for_and_said_so(world: World, tmp_path: Path) -> None:
+    world.ports.pools.save(Pool("demo", paused_until=NOW.replace(year=2027), paused_why="new switch"))
+    paused = submit(tmp_path, FILE, "--dry-run").output
+    world.ports.pools.save(replace(world.ports.pools.get("demo"), paused_until=None))
+    save_node(world.ports, node("mi-a"), job_id="other")
+    save_node(world.ports, node("mi-b"), job_id="other")
+
+    said = submit(tmp_path, FILE)
+
+    assert "new switch" in paused
+    assert "it waits: llama wants 2 nodes; 1 of pool demo are free" in said.output
+    assert world.started == [("llama", 1)]
+
+
+def test_a_name_is_taken_once(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, IMAGE)
+
+    again = submit(tmp_path, IMAGE)
+
+    assert again.exit_code == 1
+    assert "name: job llama exists already (SUBMITTED); give another name, or --idempotent returns it" in again.output
+    assert len(world.recipes.registered) == 1
+
+
+def test_an_idempotent_submission_makes_up_for_a_start_that_a_crash_has_lost(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    world.ports.workflows.jobs_started.clear()  # type: ignore[attr-defined]  # it crashed between record and start
+    world.clock.advance(5)
+
+    again = submit(tmp_path, FILE.replace("nodes: 2", "nodes: 3"), "--idempotent")
+
+    assert again.exit_code == 0
+    assert world.started == [("llama", 1)]
+    assert world.job.nodes == 2
+    assert "llama was submitted before and is SUBMITTED" in again.output
+    assert "warning: the file differs from it in nodes; it runs as it was submitted" in again.output
+
+
+def test_an_owner_who_has_not_agreed_to_emails_is_named(world: World, tmp_path: Path) -> None:
+    text = FILE + "owner: ada@example.com\n"
+
+    before = submit(tmp_path, text).output
+    world.owners.confirmed.add(Owner("ada@example.com"))
+    after = submit(tmp_path, text, "--idempotent").output
+
+    assert "ada@example.com has not agreed to emails: `nodeheal owners subscribe ada@example.com`" in before
+    assert "has not agreed" not in after
+
+
+def test_a_list_has_those_that_live_first(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    submit(tmp_path, FILE.replace("llama", "gpt", 1).replace("/fsx/llama", "/fsx/gpt"))
+    job = world.ports.jobs.get("gpt")
+    assert job is not None
+    world.ports.jobs.save(replace(job, state=JobState.COMPLETED, summary="done"))
+
+    rows = json.loads(run("list", "--json").output)
+    live = json.loads(run("list", "demo", "--live", "--json").output)
+    said = run("list").output
+
+    assert [(row["job"], row["state"]) for row in rows] == [("llama", "SUBMITTED"), ("gpt", "COMPLETED")]
+    assert [row["job"] for row in live] == ["llama"]
+    assert said.endswith("2 jobs, 1 of them alive\n")
+    assert "no pool nowhere is known" in run("list", "nowhere").output
+
+
+def test_a_job_that_nobody_knows_is_said_to_be_unknown(world: World) -> None:
+    for words in (("show", "x"), ("stop", "x", "--why", "y"), ("restart", "x"), ("wait", "x"), ("logs", "x")):
+        said = run(*words)
+
+        assert said.exit_code == 1
+        assert "no job x is known" in said.output
+
+
+def test_a_stop_is_written_before_the_workflow_is_woken(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+
+    said = run("stop", "llama", "--why", "wrong data")
+
+    assert "is being stopped" in said.output
+    assert world.job.stop_wanted.endswith(": wrong data")
+    assert world.stops == ["llama"]
+    assert run("stop", "llama", "--why", "again").exit_code == 0
+    assert world.job.stop_wanted.endswith(": wrong data")
+    assert world.stops == ["llama", "llama"]  # the first one may have been lost
+
+
+def test_a_stop_without_a_reason_or_of_a_job_that_is_over_changes_nothing(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    assert run("stop", "llama", "--why", " ").exit_code == 2
+    world.becomes(state=JobState.COMPLETED, summary="all ranks ended well")
+
+    said = run("stop", "llama", "--why", "late")
+
+    assert "llama is COMPLETED already: all ranks ended well" in said.output
+    assert (world.stops, world.job.stop_wanted) == ([], "")
+
+
+def test_a_job_that_is_over_is_submitted_again_and_one_that_is_not_is_not(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    early = run("restart", "llama")
+    world.becomes(state=JobState.FAILED)
+
+    late = run("restart", "llama")
+
+    assert (early.exit_code, "stop it first" in early.output) == (1, True)
+    assert "submission 2" in late.output
+    assert world.started == [("llama", 1), ("llama", 2)]
+
+
+@pytest.mark.parametrize(("state", "code"), [(JobState.COMPLETED, 0), (JobState.FAILED, 3), (JobState.CANCELLED, 4)])
+def test_a_wait_tells_each_change_once_and_leaves_with_the_code_of_the_ending(
+    world: World, tmp_path: Path, state: JobState, code: int
+) -> None:
+    submit(tmp_path, FILE)
+    world.happenings = [
+        lambda: world.becomes(state=JobState.RUNNING, summary="run 1 is under way"),
+        lambda: None,
+        lambda: world.becomes(state=state, summary="that is it"),
+    ]
+
+    said = run("wait", "llama")
+
+    told = [line.split("UTC  ")[1] for line in said.output.splitlines()]
+    assert said.exit_code == code
+    assert told == ["SUBMITTED  submitted", "RUNNING  run 1 is under way", f"{state}  that is it"]
+
+
+def test_a_wait_ends_when_its_time_is_up(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    world.happenings = [lambda: world.clock.advance(3_600)] * 2
+
+    said = run("wait", "llama", "--timeout", "2h")
+
+    assert said.exit_code == 5
+    assert world.happenings == []
+    assert run("wait", "llama", "--timeout", "soon").exit_code == 2
+
+
+def test_a_wait_outlives_a_network_that_is_away_for_a_moment_and_no_more(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(tmp_path, FILE)
+    world.becomes(state=JobState.COMPLETED)
+    get, away = world.ports.jobs.get, [True] * 4
+
+    def flaky(job_id: str) -> Job | None:
+        if away and away.pop():
+            raise EndpointConnectionError(endpoint_url="https://dynamodb")
+        return get(job_id)
+
+    monkeypatch.setattr(world.ports.jobs, "get", flaky)
+    world.happenings = [lambda: None] * 4
+    assert run("wait", "llama").exit_code == 0
+
+    away[:] = [True] * 5
+    world.happenings = [lambda: None] * 4
+    assert run("wait", "llama").exit_code == 1
+
+
+class Recovered:
+    """A job whose program failed once, was restarted, and fails for good."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster = JobCluster()
+        self.world = World(self.cluster.ports, self.cluster.clock)
+        put_in_place(self.world, monkeypatch)
+        self.cluster.happenings = [fails(), is_recovered]
+
+
+def test_a_job_is_shown_with_its_ranks_its_runs_its_incidents_and_what_it_has_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = Recovered(monkeypatch)
+    it.cluster.submit()
+    it.world.owners.confirmed.add(Owner("ada@example.com"))
+
+    said = run("show", "llama").output
+    told = json.loads(run("show", "llama", "--json").output)
+
+    assert "Restarts    1 of 100 since it was submitted, 1 of 10 in 24 h" in said
+    assert "Owner       ada@example.com gets emails about it" in said
+    assert "Ranks of run 2:" in said
+    assert "ended with exit code 1" in said
+    assert "https://console.example/llama-1" in said
+    [incident] = told["incidents"]
+    assert incident["execution"] == f"https://console.example/{incident['incident']}"
+    assert incident["incident"] in said
+    assert [one["run"] for one in told["runs"]] == [1, 2]
+    assert [rank["exit_code"] for rank in told["runs"][0]["ranks"]] == [143, 1]
+    assert (told["restarts"]["total"], told["owner_confirmed"]) == (1, True)
+
+
+def test_a_job_that_waits_says_for_what(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    fresh = run("show", "llama").output
+    world.becomes(summary="waits for nodes: 1 of pool demo are free")
+
+    waiting = json.loads(run("show", "llama", "--json").output)
+
+    assert "Waits for   its workflow, which starts within a minute" in fresh
+    assert "Owner       nobody; only the operators are told" in fresh
+    assert waiting["waits_for"] == "waits for nodes: 1 of pool demo are free"
+
+
+def launched(world: World, number: int, *, ended: bool = False) -> None:
+    """The job's next run, whose ranks write two lines each."""
+    from nodeheal.services.start_gang import record_run
+
+    record_run(
+        world.job,
+        [world.ports.nodes.get(name) or node(name) for name in ("mi-a", "mi-b")],
+        f"run {number}",
+        world.ports,
+    )
+    run_ = world.ports.jobs.get_run("llama", number)
+    assert run_ is not None
+    status = "STOPPED" if ended else "RUNNING"
+    tasks = tuple(replace(t, task_id=f"task/{number}{t.rank}", status=status, exit_code=0) for t in run_.tasks)
+    world.ports.jobs.save_run(replace(run_, tasks=tasks))
+    for task in tasks:
+        lines = [LogLine(NOW.replace(second=2 * i + task.rank), f"run {number} step {i}") for i in (1, 2)]
+        world.logs.streams[f"llama/trainer/{number}{task.rank}"] = lines
+
+
+def ends(world: World, number: int) -> None:
+    """Every rank of the run stops."""
+    run_ = world.ports.jobs.get_run("llama", number)
+    assert run_ is not None
+    world.ports.jobs.save_run(replace(run_, tasks=tuple(replace(t, status="STOPPED") for t in run_.tasks)))
+
+
+def test_what_ranks_have_written_comes_in_the_order_of_time(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    assert "none has begun yet" in run("logs", "llama").output
+    launched(world, 1)
+
+    assert run("logs", "llama").output.splitlines() == [
+        "[0] run 1 step 1",
+        "[1] run 1 step 1",
+        "[0] run 1 step 2",
+        "[1] run 1 step 2",
+    ]
+    assert run("logs", "llama", "--rank", "1").output.splitlines() == ["run 1 step 1", "run 1 step 2"]
+    assert "run 1 of llama has no rank 2, but 0 to 1" in run("logs", "llama", "--rank", "2").output
+    assert "llama has no run 7; its newest is 1" in run("logs", "llama", "--run", "7").output
+
+
+def test_a_definition_that_logs_elsewhere_is_said_to(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE.replace("nodes: 2", "nodes: 2\ncontainer: proxy"))
+    launched(world, 1)
+
+    assert "trainer:7 does not send the output of proxy to CloudWatch Logs" in run("logs", "llama").output
+
+
+def test_who_follows_sees_what_is_new_once_and_goes_on_with_the_next_run(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    launched(world, 1)
+    more = LogLine(NOW.replace(second=50), "run 1 step 3")
+    world.happenings = [
+        lambda: world.logs.streams["llama/trainer/10"].append(more),
+        lambda: ends(world, 1),
+        *[lambda: None] * 3,
+        lambda: launched(world, 2, ended=True),
+        *[lambda: None] * 2,
+        lambda: world.becomes(state=JobState.COMPLETED),
+        *[lambda: None] * 4,
+    ]
+
+    said = run("logs", "llama", "-f", "--rank", "0").output.splitlines()
+
+    assert said == [
+        "--- run 1 of llama ---",
+        "run 1 step 1",
+        "run 1 step 2",
+        "run 1 step 3",
+        "--- run 2 of llama ---",
+        "run 2 step 1",
+        "run 2 step 2",
+    ]
+
+
+def test_a_node_that_was_only_announced_does_not_make_a_pool(world: World, tmp_path: Path) -> None:
+    for name in ("mi-a", "mi-b", "mi-c"):
+        save_node(world.ports, node(name), state=NodeState.ENROLLED)
+
+    assert "pool: demo has no node that its agent has reported" in submit(tmp_path, FILE).output
+
+
+def test_a_job_of_a_file_keeps_what_only_overrides_can_carry() -> None:
+    from tests.workflows.job_cluster import spec
+
+    job = job_of(spec(command=("python", "x.py"), environment={"A": "b"}), "training", "trainer:1", NOW)
+
+    assert (job.command, job.environment) == (("python", "x.py"), {"A": "b"})

@@ -1,0 +1,257 @@
+"""job.yaml: what is wrong is named by line and field, several at once, and no bytes make a traceback."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nodeheal.cli import jobs
+from nodeheal.cli.job_file import JobFileRefused, parse_job_file
+from nodeheal.cli.job_wait import EXIT_CODES, TIME_IS_UP
+from nodeheal.cli.main import app
+from nodeheal.cli.yaml_tree import LARGEST
+from nodeheal.contract.job_spec import OVERRIDES_AT_MOST, JobSpec
+from nodeheal.contract.vocabulary import Check, CheckpointFormat, JobState
+from nodeheal.services.prepare_job import file_doubts
+
+RUN = CliRunner()
+PAGE = Path(__file__).parents[2] / "docs" / "jobs.md"
+WHOLE = """\
+# yaml-language-server: $schema=job.schema.json
+name: llama-7b
+pool: h100
+nodes: 8
+accelerators: 8
+image: 111122223333.dkr.ecr.eu-central-1.amazonaws.com/llama:3
+command: [torchrun, --nproc-per-node=8, train.py]
+environment:
+  NCCL_DEBUG: WARN
+  EPOCHS: "3"
+mounts:
+  - {source: /fsx/llama, target: /data}
+checkpoints:
+  directory: /fsx/llama/checkpoints//
+  format: megatron
+preflight:
+  level: 2
+  checks: [dcgm, efa]
+restarts: {of_application: 1}
+owner: Ada <ada@example.com>
+"""
+MINIMAL = "name: a\npool: p\nnodes: 2\nimage: x\n"
+MUTATIONS, SEED = 400, 20_260_301
+
+
+def wrong(text: str | bytes) -> list[str]:
+    """The complaints, each with its line in front."""
+    with pytest.raises(JobFileRefused) as refused:
+        parse_job_file(text.encode() if isinstance(text, str) else text)
+    return [f"{one.line}: {one}" for one in refused.value.complaints]
+
+
+def test_a_whole_file_is_read_as_it_is_meant() -> None:
+    spec = parse_job_file(WHOLE.encode())
+
+    assert (spec.name, spec.nodes, spec.command[0]) == ("llama-7b", 8, "torchrun")
+    assert spec.environment == {"NCCL_DEBUG": "WARN", "EPOCHS": "3"}
+    assert spec.checkpoints is not None
+    assert (spec.checkpoints.directory, spec.checkpoints.format) == (
+        "/fsx/llama/checkpoints",
+        CheckpointFormat.megatron,
+    )
+    assert spec.preflight.checks == (Check.dcgm, Check.efa)
+
+
+def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
+    text = MINIMAL.replace("nodes: 2", "nodes: 0") + "gpus: 8\npreflight:\n  level: 9\n  recent: 3\n"
+
+    assert wrong(text) == [
+        "3: nodes: Input should be greater than or equal to 1",
+        "5: gpus: there is no such field; did you mean `accelerators`?",
+        "7: preflight.level: Input should be less than or equal to 4",
+        "8: preflight.recent: there is no such field; did you mean `recent_seconds`?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (MINIMAL.replace("nodes: 2\n", ""), "1: nodes: is missing"),
+        (MINIMAL.replace("2", "yes"), "3: nodes: Input should be a valid integer, and not true"),
+        (MINIMAL.replace("2", "'2'"), '3: nodes: Input should be a valid integer, and not "2"'),
+        (MINIMAL + "task_definition: y\n", "4: image: give either image or task_definition"),
+        (MINIMAL + "name: b\n", "5: name: stands in line 1 already; only one of them would hold"),
+        (MINIMAL + "mounts:\n- source: /a\n", "6: mounts.0.target: is missing"),
+        (MINIMAL + "environment:\n  A: 1\n", '6: environment.A: text is wanted; put it in quotes: "1"'),
+        (MINIMAL + "environment:\n  1: a\n", "6: '1': a field's name is text; put it in quotes if it is meant so"),
+        (MINIMAL + "environment:\n  A-=B: a\n", "6: environment.A-=B: \"A-=B\" does not fit; letters, digits, '_'"),
+        (MINIMAL.replace("name: a", "name: Llama_7b"), '1: name: "Llama_7b" does not fit; lower-case letters'),
+        (MINIMAL + '"\\e[2J": 1\n', "5: \ufffd[2J: there is no such field"),
+        (MINIMAL + 'owner: "\\ud800"\n', "5: it holds half a character"),
+        (MINIMAL + "environment: {RANK: '1'}\n", "5: environment: RANK is set by nodeheal for every rank"),
+        (MINIMAL + "owner: ada\n", "5: owner: 'ada' is no email address"),
+        (MINIMAL + "checkpoints: {directory: ckpt}\n", "5: checkpoints.directory: give an absolute path"),
+        (MINIMAL + "preflight: {checks: [DCGM]}\n", "did you mean `dcgm`?"),
+        (MINIMAL + "x: !!python/object/apply:os.system [id]\n", "there is no such field"),
+        (MINIMAL + "x: !!python/name:os.system\n", "5: '': the tag tag:yaml.org,2002:python/name:os.system means"),
+        (MINIMAL + "x: !!int abc\n", "5: 'abc': it is no int"),
+        ("- a\n", '1: Input should be an object, and not ["a"]'),
+        ("", "1: it is empty"),
+        ("a: [1\n", "it is no YAML"),
+        ("a: 1\n---\nb: 2\n", "it is no YAML"),
+        ("a: &a [*a]\n", "it is nested deeper than 32 levels"),
+        ("[" * 5_000, "it is nested deeper than 32 levels"),
+        ("a: 1\x00", "it is no YAML"),
+    ],
+)
+def test_what_is_wrong_says_where_and_what(text: str, complaint: str) -> None:
+    assert complaint in "\n".join(wrong(text))
+
+
+def test_an_alias_of_aliases_is_not_followed_for_ever() -> None:
+    bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+        for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+
+    assert "more than 10,000 values" in wrong(bomb)[0]
+
+
+def test_bytes_that_are_no_text_and_files_that_are_no_job_files_are_said_to_be() -> None:
+    assert wrong(b"name: a\npool: \xff\n") == ["2: it is not UTF-8 text"]
+    assert "more than 256 KiB" in wrong(b"#" * (LARGEST + 1))[0]
+
+
+def test_what_ecs_would_not_take_beside_a_task_definition_is_refused_before() -> None:
+    text = f"name: a\npool: p\nnodes: 2\ntask_definition: t:1\nenvironment:\n  A: '{'x' * OVERRIDES_AT_MOST}'\n"
+
+    assert "which ECS does not take with a task_definition" in wrong(text)[0]
+    assert parse_job_file(text.replace("task_definition: t:1", "image: i").encode()).environment
+
+
+def test_no_mutation_of_a_file_makes_a_traceback() -> None:
+    rng, whole = random.Random(SEED), WHOLE.encode()
+    outcomes = {True: 0, False: 0}
+
+    for _ in range(MUTATIONS):
+        raw = mutated(whole, rng)
+        try:
+            is_job = isinstance(parse_job_file(raw), JobSpec)
+        except JobFileRefused as refused:
+            is_job = False
+            assert refused.complaints
+            assert all(1 <= one.line <= raw.count(b"\n") + 2 for one in refused.complaints), raw
+        outcomes[is_job] += 1
+
+    assert min(outcomes.values()) > MUTATIONS // 20, "mutations that all fail, or none, prove little"
+
+
+def mutated(whole: bytes, rng: random.Random) -> bytes:
+    """The file with a few bytes, lines or words changed."""
+    raw = bytearray(whole)
+    words = [
+        b"!!int",
+        b"&a",
+        b"*a",
+        b"? ",
+        b"- ",
+        b": ",
+        b"{",
+        b"[",
+        b'"',
+        b"\x00",
+        b"\xff",
+        b"\t",
+        b"1e999",
+        b"~",
+        b"<<: ",
+    ]
+    words += [
+        b"!!binary",
+        b"!!timestamp",
+        b"2026-99-99",
+        b"0x",
+        b"|",
+        b">",
+        b"%YAML 9.9\n",
+        b"---\n",
+        b"\xf0\x9f\x98\x80",
+    ]
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(raw))
+        match rng.randrange(4):
+            case 0:
+                raw[at] = rng.randrange(256)
+            case 1:
+                raw[at:at] = rng.choice(words)
+            case 2:
+                del raw[at : at + rng.randint(1, 30)]
+            case _:
+                lines = bytes(raw).split(b"\n")
+                lines.insert(rng.randrange(len(lines)), rng.choice(lines))
+                raw = bytearray(b"\n".join(lines))
+    return bytes(raw)
+
+
+def test_validate_says_so_and_leaves_with_a_code(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(WHOLE)
+
+    good = RUN.invoke(app, ["jobs", "validate", str(file)])
+    file.write_text(WHOLE.replace("nodes: 8", "nodse: 8"))
+    bad = RUN.invoke(app, ["jobs", "validate", str(file)])
+    told = json.loads(RUN.invoke(app, ["jobs", "validate", str(file), "--json"]).output)
+    absent = RUN.invoke(app, ["jobs", "validate", str(tmp_path / "none.yaml")])
+
+    assert (good.exit_code, good.output) == (0, f"{file}: valid, job llama-7b\n")
+    assert (bad.exit_code, absent.exit_code) == (2, 2)
+    assert f"{file}:4: nodse: there is no such field; did you mean `nodes`?" in bad.output
+    assert [one["line"] for one in told["errors"]] == [2, 4]
+    assert not told["is_valid"]
+
+
+def test_a_checkpoint_directory_that_the_container_does_not_see_is_doubted(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(WHOLE.replace("source: /fsx/llama,", "source: /fsx/llama-13b,"))
+
+    said = RUN.invoke(app, ["jobs", "validate", str(file)])
+
+    assert said.exit_code == 0
+    assert "warning: checkpoints.directory: no mount lets the container write to /fsx/llama/checkpoints" in said.output
+
+
+def test_the_schema_is_what_the_model_says_and_every_field_is_described() -> None:
+    schema = json.loads(RUN.invoke(app, ["jobs", "schema"]).output)
+
+    assert schema["properties"].keys() == JobSpec.model_fields.keys()
+    models = [schema, *(one for one in schema["$defs"].values() if "properties" in one)]
+    unsaid = [
+        name
+        for model in models
+        for name, field in model["properties"].items()
+        if not field.get("description") and "$ref" not in field and "anyOf" not in field
+    ]
+    assert unsaid == []
+
+
+def test_the_page_for_researchers_has_a_file_that_is_valid_and_names_every_state() -> None:
+    page = PAGE.read_text("utf-8")
+    block = page.split("```yaml\n")[1].split("```")[0]
+
+    spec = parse_job_file(block.encode())
+
+    assert file_doubts(spec) == []
+    assert spec.name in page.split("```yaml")[1]
+    assert not [state for state in JobState if f"| {state} |" not in page]
+
+
+def test_the_page_names_every_command_and_every_exit_code() -> None:
+    page = PAGE.read_text("utf-8")
+    commands = [
+        command.name or command.callback.__name__ for command in jobs.app.registered_commands if command.callback
+    ]
+
+    assert not [name for name in commands if f"| `jobs {name}" not in page]
+    assert not [code for code in (*EXIT_CODES.values(), TIME_IS_UP) if f"| {code} |" not in page]
