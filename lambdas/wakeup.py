@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from lambdas.composition import Event, explain, logger, ports, quarantine
 from nodeheal.contract import names
-from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
+from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.ports import Ports
 from nodeheal.services import new_machine, stop_start, wakeup
@@ -37,6 +37,8 @@ def _read(kind: object, detail: Event) -> Callable[[Ports], None]:
             return partial(wakeup.on_diagnostics_finished, DiagnosticsFinished.model_validate(detail))
         case names.EVIDENCE_FROZEN:
             return partial(wakeup.on_evidence_frozen, EvidenceFrozen.model_validate(detail))
+        case names.CHECKPOINT_FOUND:
+            return partial(wakeup.on_checkpoint_found, CheckpointFound.model_validate(detail))
         case names.JOB_STOP_REQUESTED:
             return partial(wakeup.on_stop_requested, JobStopRequested.model_validate(detail).job_id)
         case names.ECS_TASK_STATE_CHANGE:

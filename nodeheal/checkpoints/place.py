@@ -14,7 +14,7 @@ from nodeheal.checkpoints.found import Broken
 ENTRIES_AT_MOST = 200_000  # of one directory: a million files are no directory of checkpoints
 TEXT_BYTES = 64 * 1024
 JSON_BYTES = 64 * 1024 * 1024  # a Trainer's state holds the whole history of its losses
-PATH_CHARACTERS = 1_024
+PATH_CHARACTERS = 1_000  # as the SSM document has it
 _PLAIN = re.compile(r"/[A-Za-z0-9._/@+=,:-]*")
 _NUMBER = re.compile(r"\d+")
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
+from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -15,6 +15,7 @@ EVENTS: "dict[str, type[BaseModel]]" = {
     "node_booted": NodeBooted,
     "diagnostics_finished": DiagnosticsFinished,
     "evidence_frozen": EvidenceFrozen,
+    "checkpoint_found": CheckpointFound,
 }
 
 

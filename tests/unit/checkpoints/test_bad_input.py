@@ -205,7 +205,7 @@ def test_a_plain_path_may_go_into_a_command(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["", "a", "a/b", "/a/../b", "/a b", "/a'b", "/$(x)", "/a\n", "/ä", "/a;b", "/" + "a" * 1024, "~/x", "/a\0"]
+    "path", ["", "a", "a/b", "/a/../b", "/a b", "/a'b", "/$(x)", "/a\n", "/ä", "/a;b", "/" + "a" * 1000, "~/x", "/a\0"]
 )
 def test_any_other_is_refused(path: str) -> None:
     assert why_not_plain(path)
