@@ -54,10 +54,10 @@ def record() -> Iterator[dict[str, Any]]:
         _two_boots(node, bus)
         _diagnoses(node)
         _evidence(node, bucket)
-        _checkpoints(node)
+        looked_into = _checkpoints(node)
     bus.stop()
     for entry in bus.accepted:
-        yield {**entry, "Detail": json.loads(entry["Detail"])}
+        yield {**entry, "Detail": json.loads(entry["Detail"].replace(looked_into, "/mnt/llama"))}
 
 
 def _two_boots(node: NodeFolder, bus: FakeEventBridge) -> None:
@@ -93,13 +93,14 @@ def _evidence(node: NodeFolder, bucket: FakeBucket) -> None:
         _order(node, "evidence", number, "--upload", bucket.ticket)
 
 
-def _checkpoints(node: NodeFolder) -> None:
-    """One that is whole behind one that is not, and a directory that is not there. In a place that says nothing."""
+def _checkpoints(node: NodeFolder) -> str:
+    """One that is whole behind one that is not, and a directory that is not there; where that was."""
     with tempfile.TemporaryDirectory(prefix="llama-") as folder:
         trees.torch_save(Path(folder), 100, 200)
         (Path(folder) / "epoch_200.pt").write_bytes(b"PK")
         for number, directory in enumerate((folder, f"{folder}-gone"), 110):
             _order(node, "find-checkpoint", number, "--directory", directory)
+        return folder
 
 
 def _order(node: NodeFolder, order: str, number: int, *more: str) -> None:
