@@ -40,7 +40,7 @@ def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports) 
     racks = sorted({node.rack for node in nodes if node.rack})
     where = f" in {', '.join(racks)}" if racks else ""
     told = f"chosen{where}: {', '.join(names)}"
-    save_job(ports, job.job_id, summary=told)
+    save_job(ports, job.job_id, summary=told, chosen_at=ports.clock())
     if not due:
         proven = "nodes are not checked (preflight level 0)" if job.preflight.level == 0 else "all passed lately"
         return to_launch(request, JobStep.CHOOSE, job, f"{told}; {proven}", ports).model_copy(update={"nodes": names})
