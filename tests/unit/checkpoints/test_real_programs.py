@@ -55,6 +55,26 @@ def test_safetensors(tmp_path: Path) -> None:
         check_safetensors(Place(str(tmp_path)), "model.safetensors")
 
 
+def test_the_trainer_of_hugging_face(tmp_path: Path) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=50, **sizes))
+    row = {"input_ids": torch.ones(8, dtype=torch.long), "labels": torch.tensor(0)}
+    given = {"max_steps": 4, "save_steps": 2, "report_to": [], "use_cpu": True}
+    transformers.Trainer(
+        model, transformers.TrainingArguments(str(tmp_path), **given), train_dataset=[row] * 64
+    ).train()
+
+    assert [(one.step, one.problem) for one in list_checkpoints(str(tmp_path)).checkpoints] == [(4, ""), (2, "")]
+    for path in sorted((tmp_path / "checkpoint-4").iterdir()):
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        needed = path.name not in ("config.json", "training_args.bin")  # a run resumes without them
+        assert list_checkpoints(str(tmp_path)).checkpoints[0].is_valid is not needed, path.name
+        path.write_bytes(whole)
+
+
 def test_numpy(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     from nodeheal.checkpoints.files import check_npz
