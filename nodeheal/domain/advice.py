@@ -17,7 +17,7 @@ from datetime import datetime
 from statistics import fmean
 
 from nodeheal.domain.counted import counted
-from nodeheal.domain.goodput import Goodput, goodput_of
+from nodeheal.domain.goodput import Goodput, goodput_of, lasting
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Job, Run
 
@@ -59,10 +59,12 @@ class Advice:
     daly_loss_share: float | None
     saved_node_hours_a_day: float | None  # by changing from the current to Daly's
     lines: tuple[str, ...]
+    account: Goodput  # what it rests on; `account.lines` says that to people
 
     def as_json(self) -> dict[str, object]:
         """For programs."""
-        return asdict(self)
+        ratios = {"ettr": self.account.ettr, "goodput": self.account.goodput, "failures": self.account.failures}
+        return {**asdict(self), "account": {**asdict(self.account), **ratios}}
 
 
 def advice_of(job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now: datetime) -> Advice:
@@ -76,8 +78,8 @@ def advice_of(job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now:
         unsaid = "checkpoints.write_seconds of job.yaml does not say how long a write takes"
         why = "it has not run yet" if mtbf is None else unsaid
         said = (*_told_of(mtbf), f"no advice on the checkpoint interval: {why}")
-        return Advice(mtbf, write, restart, every, None, None, None, None, None, said)
-    return _advise(job, mtbf, write, restart or 0.0, every)
+        return Advice(mtbf, write, restart, every, None, None, None, None, None, said, known)
+    return _advise(job, mtbf, write, restart or 0.0, every, known)
 
 
 def young_seconds(write_seconds: float, mtbf_seconds: float) -> float:
@@ -115,16 +117,16 @@ def mtbf_of(failures: int, running_seconds: float) -> Mtbf:
     return Mtbf(failures, running_seconds, mean, running_seconds / most, running_seconds / least if least else None)
 
 
-def _advise(job: Job, mtbf: Mtbf, write: float, restart: float, every: int | None) -> Advice:
+def _advise(job: Job, mtbf: Mtbf, write: float, restart: float, every: int | None, known: Goodput) -> Advice:
     between = mtbf.careful_seconds
     best = daly_seconds(write, between)
     best_share = loss_share(best, write, between, restart)
     current_share = loss_share(every, write, between, restart) if every is not None else None
     saved = None if current_share is None else max(0.0, current_share - best_share) * job.nodes * HOURS_A_DAY
-    advice = f"write a checkpoint every {_time(best)} (Daly; Young says {_time(young_seconds(write, between))})"
+    advice = f"write a checkpoint every {lasting(best)} (Daly; Young says {lasting(young_seconds(write, between))})"
     lines = [
         *_told_of(mtbf),
-        f"{advice}: a write takes {_time(write)}, a restart {_time(restart)}; {best_share:.1%} of all time is lost",
+        f"{advice}: a write takes {lasting(write)}, a restart {lasting(restart)}; {best_share:.1%} of all time is lost",
     ]
     if every is not None and current_share is not None and saved is not None:
         lines.append(_told_of_current(every, current_share, best_share, saved))
@@ -139,25 +141,26 @@ def _advise(job: Job, mtbf: Mtbf, write: float, restart: float, every: int | Non
         daly_loss_share=best_share,
         saved_node_hours_a_day=saved,
         lines=tuple(lines),
+        account=known,
     )
 
 
 def _told_of(mtbf: Mtbf | None) -> tuple[str, ...]:
     if mtbf is None:
         return ()
-    lived = f"{counted(mtbf.failures, 'failure')} in {_time(mtbf.running_seconds)} of running"
+    lived = f"{counted(mtbf.failures, 'failure')} in {lasting(mtbf.running_seconds)} of running"
     if mtbf.seconds is None:
-        return (f"{lived}: {_time(mtbf.low_seconds)} or more between failures (90 % confidence); reckoned with that",)
-    high = _time(mtbf.high_seconds) if mtbf.high_seconds is not None else "any time"
+        return (f"{lived}: {lasting(mtbf.low_seconds)} or more between failures (90 % confidence); reckoned with that",)
+    high = lasting(mtbf.high_seconds) if mtbf.high_seconds is not None else "any time"
     few = "; so few say little" if mtbf.failures < FEW_FAILURES else ""
-    spread = f"{_time(mtbf.low_seconds)} to {high} with 90 % confidence{few}"
-    return (f"{lived}: one every {_time(mtbf.seconds)} ({spread})",)
+    spread = f"{lasting(mtbf.low_seconds)} to {high} with 90 % confidence{few}"
+    return (f"{lived}: one every {lasting(mtbf.seconds)} ({spread})",)
 
 
 def _told_of_current(every: int, share: float, best: float, saved: float) -> str:
     if share - best < WORTH_SAYING:
-        return f"the current {_time(every)} loses {share:.1%}: as good"
-    return f"the current {_time(every)} loses {share:.1%}: changing it saves {saved:.1f} node-hours a day"
+        return f"the current {lasting(every)} loses {share:.1%}: as good"
+    return f"the current {lasting(every)} loses {share:.1%}: changing it saves {saved:.1f} node-hours a day"
 
 
 def _restart_seconds(known: Goodput) -> float | None:
@@ -183,12 +186,3 @@ def _solve(falling: Callable[[float], float]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if falling(middle) > 0 else (low, middle)
     return high
-
-
-def _time(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h` or `6.2 d`."""
-    if seconds < 90:
-        return f"{seconds:.3g} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.3g} min"
-    return f"{seconds / 3_600:.3g} h" if seconds < 48 * 3_600 else f"{seconds / 86_400:.3g} d"

@@ -10,7 +10,7 @@ fastest run at least, where steps are known; as half an interval between checkpo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from nodeheal.domain.incident import Incident
@@ -94,6 +94,17 @@ class Goodput:
     def mtbf_seconds(self) -> float | None:
         """Running time for each failure; None: there was none."""
         return self.running_seconds / self.failures if self.failures else None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The same for people: the ratios, and what was lost, the most first."""
+        if self.ettr is None:
+            return ()
+        goodput = "" if self.goodput is None else f", goodput {self.goodput:.1%}"
+        of_all = f"{lasting(self.productive_seconds)} of {lasting(self.wall_seconds)} were training"
+        lost = sorted(((seconds, cause) for cause, seconds in asdict(self.losses).items() if seconds), reverse=True)
+        causes = ", ".join(f"{cause.removesuffix('_seconds')} {lasting(seconds)}" for seconds, cause in lost)
+        return (f"ETTR {self.ettr:.1%}{goodput}: {of_all}", *([f"lost: {causes}"] if causes else []))
 
 
 def goodput_of(job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now: datetime) -> Goodput:
@@ -189,3 +200,15 @@ def _with_next(runs: Sequence[Run]) -> list[tuple[Run, Run | None]]:
 
 def _seconds(begin: datetime, end: datetime) -> float:
     return max(0.0, (end - begin).total_seconds())
+
+
+def lasting(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h` or `6.2 d`."""
+    if seconds < 90:
+        return f"{seconds:.3g} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.3g} min"
+    if seconds < 48 * 3_600:
+        return f"{seconds / 3_600:.3g} h"
+    days = seconds / 86_400
+    return f"{days:.3g} d" if days < 1_000 else f"{days:.0f} d"

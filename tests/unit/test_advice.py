@@ -146,3 +146,5 @@ def test_programs_get_the_same_numbers() -> None:
 
     assert told["mtbf"]["failures"] == 2
     assert told["current_seconds"] == 3_600
+    assert told["account"]["ettr"] == pytest.approx(8_000 / 10_100)
+    assert told["account"]["losses"]["down_seconds"] == 400

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.vocabulary import JobState
-from nodeheal.domain.goodput import Goodput, goodput_of
+from nodeheal.domain.goodput import Goodput, goodput_of, lasting
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Job, Run
 from tests.unit.builders import NOW, xid
@@ -64,6 +64,22 @@ def test_every_second_has_its_cause() -> None:
     assert (losses.recomputed_seconds, losses.down_seconds) == (1_000, 400)
     assert known.ettr == pytest.approx(8_000 / 10_100)
     assert known.goodput == pytest.approx(8_000 / 10_000)
+
+
+def test_people_read_the_ratios_and_the_losses_the_largest_first() -> None:
+    assert account(*THREE_RUNS).lines == (
+        "ETTR 79.2%, goodput 80.0%: 2.22 h of 2.81 h were training",
+        "lost: recomputed 16.7 min, down 6.67 min, restart 5 min, preflight 5 min, waiting 1.67 min",
+    )
+    assert account(now=0).lines == ()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (40, "40 s"), (90, "1.5 min"), (7_200, "2 h"), (200_000, "2.31 d"), (1e9, "11574 d")],
+)
+def test_a_time_is_said_in_a_unit_that_fits(seconds: float, words: str) -> None:
+    assert lasting(seconds) == words
 
 
 def test_each_run_has_its_own_account() -> None:
