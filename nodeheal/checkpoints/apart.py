@@ -49,13 +49,19 @@ def _look(
     """The life of the process; never returns."""
     try:
         _let_go_of_streams()
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        _bound_memory()
         prepare()
         found = list_checkpoints(directory, wanted, to_newest_valid=to_newest_valid)
         with os.fdopen(writer, "wb") as pipe:
             pipe.write(json.dumps(found.as_json()).encode())
     finally:
         os._exit(0)
+
+
+def _bound_memory() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    least = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_AS, (least, most))
 
 
 def _let_go_of_streams() -> None:
