@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from pydantic import ValidationError
 
 from lambdas.composition import Event, explain, logger, ports, quarantine
 from nodeheal.contract import names
-from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
+from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.ports import Ports
 from nodeheal.services import new_machine, stop_start, wakeup
@@ -28,15 +29,11 @@ def handler(event: Event, context: object) -> None:
     act(ports())
 
 
-def _read(kind: object, detail: Event) -> Callable[[Ports], None]:
+def _read(kind: Any, detail: Event) -> Callable[[Ports], None]:
     """What is to be done about the event. Raises ValidationError for one that is not what it says."""
     match kind:
-        case names.NODE_BOOTED:
-            return partial(wakeup.on_node_booted, NodeBooted.model_validate(detail))
-        case names.DIAGNOSTICS_FINISHED:
-            return partial(wakeup.on_diagnostics_finished, DiagnosticsFinished.model_validate(detail))
-        case names.EVIDENCE_FROZEN:
-            return partial(wakeup.on_evidence_frozen, EvidenceFrozen.model_validate(detail))
+        case names.NODE_BOOTED | names.DIAGNOSTICS_FINISHED | names.EVIDENCE_FROZEN | names.CHECKPOINT_FOUND:
+            return _about_node(kind, detail)
         case names.JOB_STOP_REQUESTED:
             return partial(wakeup.on_stop_requested, JobStopRequested.model_validate(detail).job_id)
         case names.ECS_TASK_STATE_CHANGE:
@@ -53,6 +50,18 @@ def _read(kind: object, detail: Event) -> Callable[[Ports], None]:
         case _:
             logger().warning("event of an unknown kind ignored", extra={"kind": kind})
             return _nothing
+
+
+def _about_node(kind: str, detail: Event) -> Callable[[Ports], None]:
+    match kind:
+        case names.NODE_BOOTED:
+            return partial(wakeup.on_node_booted, NodeBooted.model_validate(detail))
+        case names.DIAGNOSTICS_FINISHED:
+            return partial(wakeup.on_diagnostics_finished, DiagnosticsFinished.model_validate(detail))
+        case names.EVIDENCE_FROZEN:
+            return partial(wakeup.on_evidence_frozen, EvidenceFrozen.model_validate(detail))
+        case _:
+            return partial(wakeup.on_checkpoint_found, CheckpointFound.model_validate(detail))
 
 
 def _about_machine(detail: MachineStateDetail) -> Callable[[Ports], None]:

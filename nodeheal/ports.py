@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
@@ -243,6 +244,11 @@ class Guests(Protocol):
 SignUpload = Callable[[str, int, datetime], Upload]
 
 
+# Asks a node, by request id and until then, for the newest whole checkpoint of a directory; the command's id. The node
+# answers with Checkpoint Found. As NodeCommands has it, one that is not known (any more) is NotFound.
+FindCheckpoint = Callable[[Node, Checkpoints, str, datetime], str]
+
+
 @dataclass(frozen=True)
 class CommandStatus:
     """What became of a command on a node. `state`: PENDING, SUCCEEDED, FAILED, or UNKNOWN (nobody knows it)."""
@@ -402,5 +408,6 @@ class Ports:
     heartbeats: Heartbeats
     witnesses: Witnesses
     sign_upload: SignUpload
+    find_checkpoint: FindCheckpoint
     clock: Clock
     reading: Reading = NOWHERE

@@ -37,6 +37,7 @@ DOCUMENTS = {
     names.FABRIC_DOCUMENT: "test-fabric",
     names.EVIDENCE_DOCUMENT: "freeze-evidence",
     names.CHECKPOINT_DOCUMENT: "checkpoint-now",
+    names.FIND_CHECKPOINT_DOCUMENT: "find-checkpoint",
     names.INJECT_DOCUMENT: "inject-fault",
     names.INJECT_DCGM_DOCUMENT: "inject-dcgm",
     names.INSTALL_DOCUMENT: "install-agent",

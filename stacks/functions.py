@@ -168,6 +168,10 @@ FUNCTIONS = (
     FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME)),
     FunctionSpec("stop_gang", (*_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME)),
     FunctionSpec(
+        "find_checkpoint",
+        (*send_command("ask where a job can go on", names.FIND_CHECKPOINT_DOCUMENT), RESUME),
+    ),
+    FunctionSpec(
         "launch_gang",
         (
             FIND_NODE,

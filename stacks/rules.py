@@ -29,12 +29,17 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
         *signals(cluster_arn),
         Route(
             "NodeSpoke",
-            "A node came up, finished its diagnostics, or has saved its evidence: somebody may wait for that",
+            "A node came up, finished diagnostics, saved evidence or found a checkpoint: somebody may wait for that",
             "wakeup",
             True,
             events.EventPattern(
                 source=[names.AGENT_SOURCE],
-                detail_type=[names.NODE_BOOTED, names.DIAGNOSTICS_FINISHED, names.EVIDENCE_FROZEN],
+                detail_type=[
+                    names.NODE_BOOTED,
+                    names.DIAGNOSTICS_FINISHED,
+                    names.EVIDENCE_FROZEN,
+                    names.CHECKPOINT_FOUND,
+                ],
             ),
         ),
         Route(
@@ -68,7 +73,12 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
                 source=["aws.ssm"],
                 detail_type=[names.SSM_INVOCATION_CHANGE],
                 detail={
-                    "document-name": [names.REBOOT_DOCUMENT, names.DIAGNOSTICS_DOCUMENT, names.EVIDENCE_DOCUMENT],
+                    "document-name": [
+                        names.REBOOT_DOCUMENT,
+                        names.DIAGNOSTICS_DOCUMENT,
+                        names.EVIDENCE_DOCUMENT,
+                        names.FIND_CHECKPOINT_DOCUMENT,
+                    ],
                     "status": [{"anything-but": _STILL_UNDER_WAY}],
                 },
             ),

@@ -15,7 +15,7 @@ from nodeheal.agent.identity import Identity as Identity
 from nodeheal.contract import names
 from nodeheal.contract.evidence.finding import Finding, Report
 from nodeheal.contract.evidence.measures import MEASURES
-from nodeheal.contract.vocabulary import Action, Check, Family, Provider, Verdict
+from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Family, Provider, Verdict
 from nodeheal.domain.catalog import verdict
 
 SCHEMA_VERSION = 1
@@ -24,6 +24,7 @@ ADDRESS_CHARACTERS = 255
 REASON_CHARACTERS = 1000
 CHECK_CHARACTERS = 300  # health_event.REASON_CHARACTERS
 EVIDENCE_ITEMS = 64  # health_event.EVIDENCE_ITEMS
+SKIPPED = 16  # health_event.SKIPPED
 CUT_MARK = " … [cut]"
 
 
@@ -118,6 +119,33 @@ class EvidenceFrozen(NodeFact):
     reason: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CheckpointFound(NodeFact):
+    """Where a job can go on."""
+
+    detail_type: ClassVar[str] = names.CHECKPOINT_FOUND
+
+    request_id: str
+    directory: str
+    format: CheckpointFormat
+    path: str | None = None
+    step: int | None = None
+    skipped: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search for a checkpoint has found. No path: none is whole, or nobody can tell, and `reason` says why."""
+
+    directory: str
+    format: CheckpointFormat
+    path: str | None = None
+    step: int | None = None
+    skipped: tuple[str, ...] = ()  # newer ones, each with what is wrong with it
+    reason: str = ""
+
+
 @dataclass(frozen=True)
 class Saved:
     """What became of the evidence that was asked for. No object_key: it is not in the bucket, and `reason` says why."""
@@ -207,6 +235,13 @@ class Speaker:
         """What became of the evidence. Collecting it again answers the same request under the same id."""
         bounded = replace(saved, failed=saved.failed[:EVIDENCE_ITEMS], reason=clip(saved.reason, REASON_CHARACTERS))
         return EvidenceFrozen(**self._header("evidence", request_id, at=at), request_id=request_id, **asdict(bounded))
+
+    def found_checkpoint(self, request_id: str, found: Found, at: datetime) -> CheckpointFound:
+        """Where the job can go on. Looking again answers the same request under the same id."""
+        skipped = tuple(clip(one, CHECK_CHARACTERS) for one in found.skipped[:SKIPPED])
+        bounded = replace(found, skipped=skipped, reason=clip(found.reason, REASON_CHARACTERS))
+        header = self._header("checkpoint", request_id, at=at)
+        return CheckpointFound(**header, request_id=request_id, **asdict(bounded))
 
     def _header(self, *fact: str, at: datetime) -> _Header:
         who = self.identity

@@ -15,10 +15,11 @@ from nodeheal.agent.diagnostics.dcgm import DEADLINE_SECONDS
 from nodeheal.agent.diagnostics.fabric import Way
 from nodeheal.agent.evidence import EvidenceOrder, freeze_evidence
 from nodeheal.agent.fabric import FabricOrder, try_fabric
+from nodeheal.agent.find_checkpoint import FindOrder, find_checkpoint
 from nodeheal.agent.inject import InjectOrder, inject
 from nodeheal.agent.inject_dcgm import DcgmOrder, inject_dcgm
 from nodeheal.agent.reboot import RebootOrder, reboot
-from nodeheal.contract.vocabulary import Check, FabricRole
+from nodeheal.contract.vocabulary import Check, CheckpointFormat, FabricRole
 
 EXIT_TERMINATED = 128 + signal.SIGTERM
 TICKET_CHARACTERS = 64 * 1024
@@ -117,6 +118,18 @@ def _checkpoint(config: AgentConfig, arguments: argparse.Namespace) -> int:
     return ask_for_checkpoint(order, config, Clock())
 
 
+def _find_checkpoint(config: AgentConfig, arguments: argparse.Namespace) -> int:
+    clock = Clock()
+    order = FindOrder(
+        arguments.directory,
+        CheckpointFormat(arguments.format),
+        arguments.request_id,
+        arguments.boot_id,
+        arguments.expires_at,
+    )
+    return find_checkpoint(order, config, open_spool(config), event_bus(config, clock), clock)
+
+
 def _reboot(config: AgentConfig, arguments: argparse.Namespace) -> int:
     return reboot(RebootOrder(arguments.boot_id, arguments.expires_at), config, Clock())
 
@@ -158,6 +171,11 @@ def _add_reports(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", 
     order = orders.add_parser("checkpoint", parents=parents, help="ask a job's tasks here for a checkpoint, now")
     order.add_argument("--job", required=True, help="the job's id; --boot-id may then name several boots: a,b,c")
 
+    order = orders.add_parser("find-checkpoint", parents=parents, help="find a job's newest checkpoint that is whole")
+    order.add_argument("--request-id", required=True, help="echoed in the report")
+    order.add_argument("--directory", required=True, help="an absolute path; it is read as the agent's own user")
+    order.add_argument("--format", choices=list(CheckpointFormat), default="auto", help="auto: found out by looking")
+
 
 def _add_drills(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", parents: Parsers) -> None:
     drill = orders.add_parser("inject", parents=parents, help="a drill: write a fault where the agent reads them")
@@ -173,6 +191,7 @@ _ORDERS = {
     "evidence": _evidence,
     "fabric": _fabric,
     "checkpoint": _checkpoint,
+    "find-checkpoint": _find_checkpoint,
     "reboot": _reboot,
     "inject": _inject,
     "inject-dcgm": _inject_dcgm,

@@ -3,7 +3,7 @@
 import typer
 
 from nodeheal import __version__
-from nodeheal.cli import approvals, brakes, drill, incidents, jobs, nodes, owners, parse, policy
+from nodeheal.cli import approvals, brakes, checkpoints, drill, incidents, jobs, nodes, owners, parse, policy
 from nodeheal.cli.classify import classify
 from nodeheal.cli.explain import explain
 from nodeheal.cli.replay import replay
@@ -33,6 +33,7 @@ app.add_typer(nodes.app, name="nodes")
 app.add_typer(incidents.app, name="incidents")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(owners.app, name="owners")
+app.add_typer(checkpoints.app, name="checkpoints")
 
 
 def main() -> None:

@@ -11,13 +11,15 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from nodeheal.contract.evidence.measures import MEASURES
 from nodeheal.contract.names import OUTSIDE_SOURCES, SILENCES
-from nodeheal.contract.vocabulary import Action, Check, Family, Provider, Verdict
+from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Family, Provider, Verdict
 
 # instance id, managed-instance id, or a scheduler's own id with its Region and account in front.
 NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}$"
 LABELS = 16
 EVIDENCE_ITEMS = 64
 REASON_CHARACTERS = 300
+PATH_CHARACTERS = 2_048
+SKIPPED = 16  # checkpoints, each with its reason
 EVIDENCE_BYTES = 8192  # a kernel line is at most 1 KiB; a finding in JSON a few; an event may hold 256 KiB in all
 
 
@@ -134,3 +136,19 @@ class EvidenceFrozen(NodeFact):
         default=(), max_length=EVIDENCE_ITEMS, description="what could not be had whole: hung, cut off, left out"
     )
     reason: Annotated[str, Field(max_length=1000)] = Field(default="", description="why it was not uploaded")
+
+
+class CheckpointFound(NodeFact):
+    """Where a job can go on: the newest checkpoint that is whole, as one of its nodes sees the directory."""
+
+    request_id: Word = Field(description="echoed from the command: it names the wait that this resumes")
+    directory: Annotated[str, Field(max_length=PATH_CHARACTERS)]
+    format: CheckpointFormat = Field(description="as it was asked for, or found out")
+    path: Annotated[str, Field(max_length=PATH_CHARACTERS)] | None = Field(
+        default=None, description="none: no checkpoint there is whole, or the node cannot tell"
+    )
+    step: int | None = Field(default=None, ge=0, le=2**63 - 1)
+    skipped: tuple[Annotated[str, Field(max_length=REASON_CHARACTERS)], ...] = Field(
+        default=(), max_length=SKIPPED, description="newer ones that are torn or partial, each with its reason"
+    )
+    reason: Annotated[str, Field(max_length=1000)] = Field(default="", description="why the node cannot tell")

@@ -38,10 +38,17 @@ class Mount(Frozen):
     read_only: bool = Field(default=False, description="the container cannot write there")
 
 
+# It goes into a command on nodes, so it is plain; as checkpoints.place and the SSM document have it.
+PLAIN = r"^/[A-Za-z0-9._/@+=,:-]{0,999}$"
+CheckpointDirectory = Annotated[Directory, Field(pattern=PLAIN)]
+
+
 class Checkpoints(Frozen):
     """Where the job keeps its checkpoints, and in which layout."""
 
-    directory: Directory = Field(description="as nodes see it; on a file system that all of them share")
+    directory: CheckpointDirectory = Field(
+        description="as nodes see it, on a file system that all of them share; letters, digits and . _ / @ + = , : -"
+    )
     format: CheckpointFormat = Field(default=CheckpointFormat.auto, description="auto: found out by looking")
     every_seconds: int | None = Field(default=None, gt=0, le=LONGEST, description="how often; for advice")
     write_seconds: float | None = Field(

@@ -35,6 +35,7 @@ class JobRequest(Frozen):
     round: int = Field(ge=0, description="how often nodes were chosen or a failure looked at; makes ids repeatable")
     looks: int = Field(default=0, ge=0, description="how often this failure has been looked at")
     is_failure: bool = Field(default=False, description="the nodes are looked at because a run has failed on them")
+    searches: int = Field(default=0, ge=0, description="how many nodes were asked for the job's newest checkpoint")
     last: JobResult | None = Field(default=None, description="what the step before answered")
     task_token: str | None = Field(default=None, description="of a wait: an event resumes the workflow with it")
 

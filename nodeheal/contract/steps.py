@@ -69,6 +69,7 @@ class StepRequest(Frozen):
     turn: int = Field(ge=0, description="which decision of the incident this carries out; makes ids repeatable")
     decision: Decision
     task_token: str | None = Field(default=None, description="of a wait: an event resumes the workflow with it")
+    searches: int = Field(default=0, ge=0, description="how many nodes were asked for the job's newest checkpoint")
 
 
 class StepResult(Frozen):

@@ -243,6 +243,7 @@ class JobStep(_Word):
 
     CHOOSE = "CHOOSE"
     CHECK = "CHECK"
+    FIND_CHECKPOINT = "FIND_CHECKPOINT"
     JUDGE = "JUDGE"
     LAUNCH = "LAUNCH"
     WATCH = "WATCH"

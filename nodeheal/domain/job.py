@@ -120,6 +120,7 @@ class Job:
     priority: int = 0
     submission: int = 0  # how often it has been submitted; each has an execution of run_job of its own
     submitted_at: datetime | None = None
+    chosen_at: datetime | None = None  # when its nodes were last chosen; after that they are checked, and it starts
     stop_wanted: str = ""  # who wants it stopped, and why
     summary: str = ""  # how it stands, or ended, in words
     found: FoundCheckpoint | None = None  # what its next run resumes from

@@ -11,7 +11,7 @@ from nodeheal.domain.placement import Placement
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import call_next_job, claim, free_nodes, job_checks_due, waits_before
-from nodeheal.services.job_steps import end_of_job, job_of_request, job_result, save_job, stop_if_wanted
+from nodeheal.services.job_steps import end_of_job, job_of_request, job_result, save_job, stop_if_wanted, to_launch
 
 
 def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> JobResult:
@@ -45,12 +45,10 @@ def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports) 
     racks = sorted({node.rack for node in nodes if node.rack})
     where = f" in {', '.join(racks)}" if racks else ""
     told = f"chosen{where}: {', '.join(names)}"
-    save_job(ports, job.job_id, summary=told)
+    save_job(ports, job.job_id, summary=told, chosen_at=ports.clock())
     if not due:
         proven = "nodes are not checked (preflight level 0)" if job.preflight.level == 0 else "all passed lately"
-        return job_result(request, JobStep.CHOOSE, Next.LAUNCH, f"{told}; {proven}", ports).model_copy(
-            update={"nodes": names}
-        )
+        return to_launch(request, JobStep.CHOOSE, job, f"{told}; {proven}", ports).model_copy(update={"nodes": names})
     chosen = job_result(request, JobStep.CHOOSE, Next.CHECK, f"{told}; {len(due)} of them to be checked", ports)
     return chosen.model_copy(update={"nodes": names, "deadline_seconds": job.preflight.timeout_seconds})
 

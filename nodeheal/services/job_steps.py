@@ -7,7 +7,7 @@ from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.job import Job
 from nodeheal.ports import Ports
-from nodeheal.services.steps import SAVE_TRIES
+from nodeheal.services.steps import SAVE_TRIES, where_to_look
 
 QUICK_SECONDS = 60
 # How long each step that waits may take. A check's time is the job's own to say.
@@ -34,6 +34,12 @@ def job_result(
         nodes=request.nodes,
         deadline_seconds=DEADLINES.get(then, QUICK_SECONDS),
     )
+
+
+def to_launch(request: JobRequest, step: JobStep, job: Job, reason: str, ports: Ports) -> JobResult:
+    """The job can be launched; where it has checkpoints, the newest one is looked for before."""
+    ready = job_result(request, step, Next.LAUNCH, reason, ports)
+    return ready.model_copy(update={"evidence": where_to_look(job)})
 
 
 def end_of_job(request: JobRequest, step: JobStep, ending: JobState, reason: str, ports: Ports) -> JobResult:

@@ -20,6 +20,7 @@ from nodeheal.services.job_steps import (
     request_id_of,
     save_job,
     stop_if_wanted,
+    to_launch,
 )
 from nodeheal.services.steps import node_of
 
@@ -44,7 +45,7 @@ def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     if request.is_failure:
         return job_result(request, JobStep.JUDGE, Next.ATTRIBUTE, told, ports)
     if not bad:
-        return job_result(request, JobStep.JUDGE, Next.LAUNCH, told, ports)
+        return to_launch(request, JobStep.JUDGE, job, told, ports)
     if request.round + 1 >= ROUNDS:
         why = f"{counted(ROUNDS, 'time')} nodes were chosen, and some did not pass; the last time {told}"
         return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports)

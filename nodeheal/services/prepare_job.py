@@ -50,7 +50,7 @@ def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, recipes: Re
     container = recipe.container(spec.container) if recipe else None
     if container is not None and not job.accelerators:  # what its tasks take decides where they can run
         job = replace(job, accelerators=container.accelerators)
-    placement = look_for_nodes(job, (), ports, policy)
+    placement = look_for_nodes(job, ports, policy)
     if not placement.nodes and not placement.may_change:
         raise ValueError(f"nodes: {placement.why}")
     return Plan(job, placement, tuple(_doubts(spec, job, ports)))

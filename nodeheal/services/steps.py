@@ -9,11 +9,13 @@ from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
 
 # A save that loses a race is read and tried again. Two writers of one node are the rule in a storm, five are not.
 SAVE_TRIES = 5
+CHECKPOINTS = "checkpoints"  # evidence that has the state machines look for the newest one
 _RESULT: TypeAdapter[StepResult | JobResult] = TypeAdapter(StepResult | JobResult)
 
 
@@ -101,6 +103,11 @@ def resume_if_complete(ports: Ports, wait: Wait | None) -> None:
 def read_result(wait: Wait) -> StepResult | JobResult:
     """The result that the wait was stored with."""
     return _RESULT.validate_json(wait.result_json)
+
+
+def where_to_look(job: Job | None) -> dict[str, str]:
+    """Evidence of a result after which the job starts: where its checkpoints are, if it has said so."""
+    return {CHECKPOINTS: job.checkpoints.directory} if job is not None and job.checkpoints is not None else {}
 
 
 def token_of(request: StepRequest) -> str:

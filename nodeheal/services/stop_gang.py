@@ -10,7 +10,7 @@ from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
-from nodeheal.services.steps import SAVE_TRIES, result_of, resume_if_complete, tell, token_of
+from nodeheal.services.steps import SAVE_TRIES, result_of, resume_if_complete, tell, token_of, where_to_look
 
 GANG_STOPPED = "gang_stopped"
 
@@ -27,12 +27,13 @@ def stop_key(job_id: str, run: int, incident_id: str) -> str:
 
 def stop_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
     """Ask all ranks to end, each with its own grace. The workflow resumes with DONE when all have stopped."""
-    _, run = current_run(request.decision.job_id, ports)
+    job, run = current_run(request.decision.job_id, ports)
     if run is not None and is_newer_than_fault(run, request, ports):
         done = result_of(request, ports, Outcome.DONE, f"run {run.number} was launched after the fault")
         ports.workflows.resume(token_of(request), done)
         return
-    stop_and_resume(request, ports, policy, result_of(request, ports, Outcome.DONE, "the gang has stopped"))
+    stopped = result_of(request, ports, Outcome.DONE, "the gang has stopped", evidence=where_to_look(job))
+    stop_and_resume(request, ports, policy, stopped)
 
 
 def stop_and_resume(request: StepRequest, ports: Ports, policy: RecoveryPolicy, result: StepResult) -> None:

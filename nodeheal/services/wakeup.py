@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
+from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import JobState, Next, Outcome
@@ -13,6 +13,7 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.await_nodes import JOB_NODES
 from nodeheal.services.boot_wait import prove_boot
 from nodeheal.services.check_nodes import take_answer, take_refusal
+from nodeheal.services.find_checkpoint import take_checkpoint, take_search_refusal
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.hear_node import hear_node
 from nodeheal.services.job_nodes import free_nodes, leave
@@ -75,11 +76,17 @@ def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
         resume(ports, wait, _at(known, ports))
 
 
+def on_checkpoint_found(event: CheckpointFound, ports: Ports) -> None:
+    """Resume the search that asked, if it is this node's, of the boot that was asked."""
+    take_checkpoint(event, ports)
+
+
 def on_command_failed(command_id: str, ports: Ports) -> None:
     """A command that the node refused or could not run will bring no answer: say so now, not at the deadline."""
     wait = ports.waits.get(COMMAND, command_id)
     if wait is None:
         take_refusal(command_id, ports)
+        take_search_refusal(command_id, ports)
     elif wait.result_json:
         resume(ports, wait, _at(StepResult.model_validate_json(wait.result_json), ports))
 

@@ -59,6 +59,7 @@ COMMANDS = {
     "Choose",
     "Decide",
     "End",
+    "Find",
     "Freeze",
     "Hand",
     "Isolate",

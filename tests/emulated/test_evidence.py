@@ -255,5 +255,5 @@ def test_a_request_for_a_checkpoint_reaches_every_node_of_the_gang_in_one_comman
 
 
 def test_every_document_that_is_used_here_is_deployed(cloud: Sandbox) -> None:
-    for name in (names.EVIDENCE_DOCUMENT, names.CHECKPOINT_DOCUMENT):
+    for name in (names.EVIDENCE_DOCUMENT, names.CHECKPOINT_DOCUMENT, names.FIND_CHECKPOINT_DOCUMENT):
         assert cloud.client("ssm").get_document(Name=name)["Status"] == "Active"

@@ -116,6 +116,7 @@ def test_health_events_are_queued(real: Templates) -> None:
         names.NODE_BOOTED,
         names.DIAGNOSTICS_FINISHED,
         names.EVIDENCE_FROZEN,
+        names.CHECKPOINT_FOUND,
         names.ECS_TASK_STATE_CHANGE,
         names.SSM_INVOCATION_CHANGE,
         names.GROUP_LAUNCHED,
@@ -147,6 +148,7 @@ def test_only_our_own_commands_wake_anybody(real: Templates) -> None:
         names.REBOOT_DOCUMENT,
         names.DIAGNOSTICS_DOCUMENT,
         names.EVIDENCE_DOCUMENT,
+        names.FIND_CHECKPOINT_DOCUMENT,
     }
 
 

@@ -55,6 +55,7 @@ MAY = {
     "s3:PutObject": {"freeze_evidence"},
     "ssm:SendCommand": {
         "check_nodes",
+        "find_checkpoint",
         "freeze_evidence",
         "isolate_node",
         "reboot_node",
@@ -128,6 +129,7 @@ def test_what_ecs_may_be_asked_to_change_is_in_our_cluster(stem: str, permission
 def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permission: Permission) -> None:
     documents = {
         "check_nodes": [names.DIAGNOSTICS_DOCUMENT],
+        "find_checkpoint": [names.FIND_CHECKPOINT_DOCUMENT],
         "freeze_evidence": [names.EVIDENCE_DOCUMENT],
         "isolate_node": [names.CHECKPOINT_DOCUMENT],
         "reboot_node": [names.REBOOT_DOCUMENT],

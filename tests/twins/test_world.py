@@ -23,13 +23,14 @@ from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.contract import names
+from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import Check, Escalation, Family, Outcome, Phase, Step
+from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, Family, Outcome, Phase, Step
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.ports import CommandStatus, NodeCommands, Seat, SignUpload
+from nodeheal.ports import CommandStatus, Seat, SignUpload
 from tests.unit.builders import NOW, FrozenClock, node
 
 ARN = "arn:aws:ecs:us-east-1:111122223333:container-instance/training/0123456789abcdef"
@@ -273,8 +274,22 @@ def test_a_gang_is_asked_for_a_checkpoint_fifty_nodes_at_a_time(aws: Aws) -> Non
     assert sent == [f"{50:036d}", f"{10:036d}"]
 
 
+@on_ssm
+def test_a_node_is_asked_for_the_newest_checkpoint_of_a_directory(aws: Aws) -> None:
+    expires = NOW + timedelta(seconds=55)
+    given = {"RequestId": ["llama-1-1-c0"], "Directory": ["/mnt/llama"], "Format": ["megatron"]}
+    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
+    asked = {"DocumentName": names.FIND_CHECKPOINT_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 55}
+    aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": {**limits, **given}})
+    where = Checkpoints(directory="/mnt/llama", format=CheckpointFormat.megatron)
+
+    sent = SsmNodeCommands(aws, aws, FrozenClock()).find_checkpoint(node(), where, "llama-1-1-c0", expires)
+
+    assert sent == "0" * 36
+
+
 @pytest.fixture(params=["memory", "ssm"])
-def deaf(request: pytest.FixtureRequest) -> Iterator[NodeCommands]:
+def deaf(request: pytest.FixtureRequest) -> Iterator[MemoryNodeCommands | SsmNodeCommands]:
     """Commands of a world in which node A takes none."""
     if request.param == "memory":
         yield MemoryNodeCommands(unknown_nodes={A})
@@ -285,14 +300,15 @@ def deaf(request: pytest.FixtureRequest) -> Iterator[NodeCommands]:
         made.stub.assert_no_pending_responses()
 
 
-@pytest.mark.parametrize("verb", ["reboot", "diagnose", "collect", "checkpoint"])
-def test_a_node_that_takes_no_commands_is_not_found(deaf: NodeCommands, verb: str) -> None:
+@pytest.mark.parametrize("verb", ["reboot", "diagnose", "collect", "checkpoint", "find_checkpoint"])
+def test_a_node_that_takes_no_commands_is_not_found(deaf: MemoryNodeCommands | SsmNodeCommands, verb: str) -> None:
     upload = sign_upload("incidents/a", 1_000, NOW)
     send: dict[str, Callable[[], object]] = {
         "reboot": lambda: deaf.reboot(node(), NOW),
         "diagnose": lambda: deaf.diagnose(node(), Diagnosis(2), "inc-1-2", NOW),
         "collect": lambda: deaf.collect(node(), "inc-1-2", upload, NOW),
         "checkpoint": lambda: deaf.checkpoint([node()], "llama", NOW),
+        "find_checkpoint": lambda: deaf.find_checkpoint(node(), Checkpoints(directory="/mnt"), "inc-1-2", NOW),
     }
 
     with pytest.raises(NotFound, match=A):

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 import lambdas.answer_approval
+import lambdas.find_checkpoint
 import lambdas.ingest
 import lambdas.look_once
 import lambdas.sweep
@@ -19,7 +20,9 @@ import lambdas.wakeup
 from lambdas import composition
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, Family, Step, Verdict
+from nodeheal.contract.job_spec import Checkpoints
+from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.vocabulary import Action, Family, JobStep, Outcome, Step, Verdict
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
@@ -264,6 +267,37 @@ def test_evidence_that_a_node_has_saved_resumes_the_step_that_asked_for_it(world
     wake(names.EVIDENCE_FROZEN, fact(it, "boot-1", **saved))
 
     assert it.resumed().evidence["bytes"] == "9"
+
+
+def test_a_checkpoint_that_a_node_has_found_resumes_whoever_asked_for_it(world: World) -> None:
+    it = world.serves(Incident())
+    where = Checkpoints(directory="/mnt/llama")
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    assert it.ports.jobs.save(replace(job, checkpoints=where))
+
+    lambdas.find_checkpoint.handler(it.request().model_dump(mode="json"), None)
+    [(name, directory, request_id)] = it.ports.commands.searches  # type: ignore[attr-defined]
+    found = {"request_id": request_id, "directory": directory, "format": "megatron", "path": "/mnt/llama/iter_0000009"}
+    wake(names.CHECKPOINT_FOUND, {**fact(it, "boot-1", **found), "node_id": name, "instance_id": name})
+
+    assert it.resumed().outcome is Outcome.DONE
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    assert job.found is not None
+    assert job.found.path == "/mnt/llama/iter_0000009"
+
+
+def test_the_workflow_of_a_job_asks_the_same_function(world: World) -> None:
+    it = world.serves(Incident())
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    asked = JobRequest(job_id="llama", submission=job.submission or 1, round=1, task_token="t")
+    assert it.ports.jobs.save(replace(job, submission=asked.submission))
+
+    lambdas.find_checkpoint.handler(asked.model_dump(mode="json"), None)
+
+    assert it.ports.workflows.resumed["t"].step is JobStep.FIND_CHECKPOINT  # type: ignore[attr-defined]
 
 
 def test_an_event_that_cannot_be_read_is_kept(world: World) -> None:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
+from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import IncidentState, JobState, Verdict
+from nodeheal.contract.vocabulary import CheckpointFormat, IncidentState, JobState, Verdict
 from nodeheal.domain.approval import Links
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job
@@ -22,6 +22,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
+from nodeheal.services.find_checkpoint import find_checkpoint
 from nodeheal.services.freeze_evidence import freeze_evidence
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
@@ -67,6 +68,8 @@ class FakeCluster:
         self.on_wait: Callable[[], object] = self._gang_finishes  # what happens while an incident waits for news
         self.on_question: Callable[[StepRequest], None] = lambda _: None  # a human is asked; silence unless told
         self.on_replace: Callable[[StepRequest], None] = lambda _: None  # what comes of asking for a new machine
+        self.checkpoints: list[tuple[str, int]] = []  # what a node that is asked finds: the last of them is the newest
+        self.blind: set[str] = set()  # nodes that cannot tell, and say so
         self.before_walk: list[HealthEvent] = []  # what arrives before the first decision
         self._tokens = count()
         self.breaks: dict[str, Error] = {}  # states whose function breaks, and how
@@ -142,6 +145,7 @@ class FakeCluster:
             "Run diagnostics": self._waits(run_diagnostics, self._diagnosed, self.policy),
             "Replace node": self._waits(replace_node, lambda request: self.on_replace(request), self.policy),
             "Stop gang": self._waits(stop_gang, self._gang_stops, self.policy),
+            "Find checkpoint": self._waits(find_checkpoint, lambda _: self._node_looks()),
             "Launch gang": self._waits(launch_gang, lambda _: self._gang_becomes("RUNNING"), self.policy),
             "Look once": self._answers_at_once(look_once),
         }
@@ -254,6 +258,24 @@ class FakeCluster:
         self.heard["node"] += 1
         self.heard["upload"] += 1
         wakeup.on_evidence_frozen(event, self.ports)
+
+    def _node_looks(self) -> None:
+        """The node that was asked last says what it sees, but for one that hangs."""
+        name, directory, request_id = self.ports.commands.searches[-1]  # type: ignore[attr-defined]
+        if name in self.hangs:
+            return
+        newest = self.checkpoints[-1] if self.checkpoints and name not in self.blind else None
+        event = CheckpointFound(
+            **self._fact(name, self.node(name).boot_id),
+            request_id=request_id,
+            directory=directory,
+            format=CheckpointFormat.megatron,
+            path=newest[0] if newest else None,
+            step=newest[1] if newest else None,
+            reason="the file system did not answer within 40 s" if name in self.blind else "",
+        )
+        self.heard["node"] += 1
+        wakeup.on_checkpoint_found(event, self.ports)
 
     def _fact(self, name: str, boot_id: str) -> dict[str, Any]:
         shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version"})

@@ -21,6 +21,7 @@ from nodeheal.services.await_nodes import await_nodes
 from nodeheal.services.check_nodes import check_nodes
 from nodeheal.services.choose_nodes import choose_nodes
 from nodeheal.services.end_job import end_job
+from nodeheal.services.find_checkpoint import find_checkpoint
 from nodeheal.services.judge_checks import judge_checks
 from nodeheal.services.launch_job import launch_job
 from nodeheal.services.stop_job import stop_job
@@ -143,6 +144,9 @@ class JobCluster(FakeCluster):
                 "Check nodes", lambda r: check_nodes(r, self.ports, policy), self._nodes_answer
             ),
             "Judge checks": self._job_step("Judge checks", lambda r: judge_checks(r, self.ports, policy)),
+            "Find checkpoint": self._job_wait(
+                "Find checkpoint", lambda r: find_checkpoint(r, self.ports), lambda _: self._node_looks()
+            ),
             "Launch job": self._job_wait("Launch job", lambda r: launch_job(r, self.ports, policy), self._ranks_start),
             "Watch gang": self._job_wait(
                 "Watch gang", lambda r: watch_gang(r, self.ports), lambda r: self._play(self.happenings, r)

@@ -19,6 +19,7 @@ UNKNOWN_STEP = decision(Step.REBOOT) | {"step": "DANCE"}
 BROKEN = Error("Runtime.ImportModuleError")
 LAUNCH_NOW = result(Step.REPLACE, Outcome.UNKNOWN) | {"evidence": {"launch_now": "true", "start_now": "true"}}
 DONE, REFUSED = result(Step.REBOOT), result(Step.REBOOT, Outcome.REFUSED)
+HAS_CHECKPOINTS = DONE | {"evidence": {"checkpoints": "/mnt/llama"}}
 END = "end"  # of a task that is the last
 TASKS_OF_PARENT = [name for name, state in load(PARENT)["States"].items() if state["Type"] == "Task"]
 
@@ -73,6 +74,9 @@ def walks_of_child(stem: str) -> Iterator[Walk]:
         given = {name: Sequence([answer, DONE, DONE]) for name, answer in zip(tasks, answers, strict=True)}
         broken = {name: BROKEN for name, answer in zip(tasks, answers, strict=True) if answer is BROKEN}
         yield walk(stem, request(Step.REBOOT), {**given, **broken})
+    for answer in (DONE, REFUSED, BROKEN):
+        has_checkpoints = {**dict.fromkeys(tasks, DONE), "Stop gang": HAS_CHECKPOINTS, "Find checkpoint": answer}
+        yield walk(stem, request(Step.REBOOT), {**dict.fromkeys(tasks, DONE), **has_checkpoints})
 
 
 def test_every_branch_of_the_parent_is_walked() -> None:

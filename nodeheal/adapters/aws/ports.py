@@ -42,6 +42,7 @@ def aws_ports(
 ) -> Ports:
     """Ports over the AWS clients that `make` and `make_once` return; each is made when its port is first used."""
     rows = Table(make("dynamodb"), table)
+    commands = SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock)
     return Ports(
         nodes=DynamoNodeStore(rows),
         incidents=DynamoIncidentStore(rows),
@@ -52,7 +53,7 @@ def aws_ports(
         job_notes=DynamoJobNotes(rows),
         scheduler=EcsScheduler(partial(make, "ecs"), partial(make_once, "ecs")),
         guests=EcsGuests(partial(make, "ecs"), partial(make_once, "ecs")),
-        commands=SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock),
+        commands=commands,
         machines=Ec2Machines(make, make_once),
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn, run_job_arn),
         messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
@@ -60,6 +61,7 @@ def aws_ports(
         heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE),
         witnesses=AwsWitnesses(partial(make, "ecs"), partial(make, "ssm"), partial(make, "ec2"), clock),
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
+        find_checkpoint=commands.find_checkpoint,
         clock=clock,
         reading=Reading(recover_node_arn, runbooks),
     )

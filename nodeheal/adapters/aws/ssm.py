@@ -1,4 +1,4 @@
-"""NodeCommands on SSM documents.
+"""NodeCommands and FindCheckpoint on SSM documents.
 
 Every command names the boot that it is meant for and when it expires; the node checks both.
 """
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
+from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.node import Node
@@ -69,6 +70,10 @@ class SsmNodeCommands:
             boots = {"BootIds": [",".join(node.boot_id for node in some)], "Job": [job_id]}
             sent.append(self._send_to(names.CHECKPOINT_DOCUMENT, some, expires_at, boots))
         return sent
+
+    def find_checkpoint(self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime) -> str:
+        extra = {"RequestId": [request_id], "Directory": [where.directory], "Format": [where.format.value]}
+        return self._send(names.FIND_CHECKPOINT_DOCUMENT, node, expires_at, extra)
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         from botocore.exceptions import ClientError

@@ -23,6 +23,7 @@ def memory_ports(clock: Clock) -> Ports:
     nodes = MemoryNodeStore()
     incidents = MemoryIncidentStore(nodes)
     jobs = MemoryJobStore()
+    commands = MemoryNodeCommands()
     return Ports(
         nodes=nodes,
         incidents=incidents,
@@ -33,7 +34,7 @@ def memory_ports(clock: Clock) -> Ports:
         job_notes=MemoryJobNotes(jobs),
         scheduler=MemoryScheduler(),
         guests=MemoryGuests(),
-        commands=MemoryNodeCommands(),
+        commands=commands,
         machines=MemoryMachines(),
         workflows=MemoryWorkflows(),
         messenger=MemoryMessenger(),
@@ -41,5 +42,6 @@ def memory_ports(clock: Clock) -> Ports:
         heartbeats=MemoryHeartbeats(),
         witnesses=MemoryWitnesses(),
         sign_upload=sign_upload,
+        find_checkpoint=commands.find_checkpoint,
         clock=clock,
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
@@ -68,6 +69,7 @@ class MemoryNodeCommands:
     diagnoses: list[Diagnosis] = field(default_factory=list)
     checkpoints: list[tuple[str, list[str]]] = field(default_factory=list)
     uploads: list[Upload] = field(default_factory=list)
+    searches: list[tuple[str, str, str]] = field(default_factory=list)  # node, directory, request id
     unknown_nodes: set[str] = field(default_factory=set)
 
     def reboot(self, node: Node, expires_at: datetime) -> str:
@@ -87,6 +89,10 @@ class MemoryNodeCommands:
         self._must_know(*nodes)
         self.checkpoints.append((job_id, [node.node_id for node in nodes]))
         return [f"checkpoint-{len(self.checkpoints)}"]
+
+    def find_checkpoint(self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime) -> str:
+        self.searches.append((node.node_id, where.directory, request_id))
+        return self._send("find_checkpoint", node)
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         return self.statuses.get(command_id, CommandStatus("UNKNOWN"))

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
+from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
 from nodeheal.contract.job_spec import JobSpec
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ DOCUMENTS: "dict[str, type[BaseModel]]" = {
     "diagnostics_finished": DiagnosticsFinished,
     "evidence_frozen": EvidenceFrozen,
     "job": JobSpec,
+    "checkpoint_found": CheckpointFound,
 }
 
 

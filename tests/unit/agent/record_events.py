@@ -21,6 +21,7 @@ from sandbox.toml import toml
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually, kernel_line, xid
 from tests.unit.agent.test_agent_process import AgentProcess
 from tests.unit.agent.test_evidence import FakeBucket
+from tests.unit.checkpoints import trees
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 RECORDS = GOLDEN / "agent_events"
@@ -53,9 +54,10 @@ def record() -> Iterator[dict[str, Any]]:
         _two_boots(node, bus)
         _diagnoses(node)
         _evidence(node, bucket)
+        looked_into = _checkpoints(node)
     bus.stop()
     for entry in bus.accepted:
-        yield {**entry, "Detail": json.loads(entry["Detail"])}
+        yield {**entry, "Detail": json.loads(entry["Detail"].replace(looked_into, "/mnt/llama"))}
 
 
 def _two_boots(node: NodeFolder, bus: FakeEventBridge) -> None:
@@ -89,6 +91,16 @@ def _evidence(node: NodeFolder, bucket: FakeBucket) -> None:
     for number, status in enumerate((204, 403), 100):
         bucket.status = status
         _order(node, "evidence", number, "--upload", bucket.ticket)
+
+
+def _checkpoints(node: NodeFolder) -> str:
+    """One that is whole behind one that is not, and a directory that is not there; where that was."""
+    with tempfile.TemporaryDirectory(prefix="llama-") as folder:
+        trees.torch_save(Path(folder), 100, 200)
+        (Path(folder) / "epoch_200.pt").write_bytes(b"PK")
+        for number, directory in enumerate((folder, f"{folder}-gone"), 110):
+            _order(node, "find-checkpoint", number, "--directory", directory)
+        return folder
 
 
 def _order(node: NodeFolder, order: str, number: int, *more: str) -> None:

@@ -19,7 +19,9 @@ def found(position: str = "7:120", evidence: str = XID_79) -> said.HealthEvent:
     return SPEAKER.found(FINDING, source="kernel_log", position=position, at=START, evidence=evidence)
 
 
-@pytest.mark.parametrize("name", ["HealthEvent", "NodeBooted", "DiagnosticsFinished", "EvidenceFrozen"])
+@pytest.mark.parametrize(
+    "name", ["HealthEvent", "NodeBooted", "DiagnosticsFinished", "EvidenceFrozen", "CheckpointFound"]
+)
 def test_the_agent_and_the_contract_name_the_same_fields(name: str) -> None:
     model: type[contract.Frozen] = getattr(contract, name)
 

@@ -20,6 +20,7 @@ MODELS: dict[str, type[NodeFact]] = {
     names.NODE_BOOTED: health_event.NodeBooted,
     names.DIAGNOSTICS_FINISHED: health_event.DiagnosticsFinished,
     names.EVIDENCE_FROZEN: health_event.EvidenceFrozen,
+    names.CHECKPOINT_FOUND: health_event.CheckpointFound,
 }
 Json = dict[str, Any]
 
@@ -83,6 +84,7 @@ def test_the_record_of_this_version_has_every_kind_of_event() -> None:
     assert {one["DetailType"] for one in sent} == set(MODELS)
     assert {Verdict(detail["verdict"]) for detail in details(sent, names.DIAGNOSTICS_FINISHED)} == set(Verdict)
     assert {detail["object_key"] is None for detail in details(sent, names.EVIDENCE_FROZEN)} == {True, False}
+    assert {detail["path"] is None for detail in details(sent, names.CHECKPOINT_FOUND)} == {True, False}
     assert {event.family for event in findings(sent)} >= {
         *(Family.xid, Family.sxid, Family.nvrm_other, Family.neuron, Family.efa, Family.ib),
         *(Family.pcie_aer, Family.mce, Family.oom, Family.heartbeat),

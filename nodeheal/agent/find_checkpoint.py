@@ -1,0 +1,83 @@
+"""`nodeheal-agent run find-checkpoint`: says which checkpoint of a job is the newest that is whole."""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nodeheal.agent.bus import EventBus
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.event import Found, Speaker
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
+from nodeheal.agent.owner import ROOT
+from nodeheal.agent.spool import Spool
+from nodeheal.checkpoints.apart import list_apart
+from nodeheal.checkpoints.found import Listing
+from nodeheal.checkpoints.place import why_not_plain
+from nodeheal.contract.vocabulary import CheckpointFormat
+
+LONGEST_SECONDS = 40.0  # the control plane asks another node after 60
+TO_REPORT_SECONDS = 5.0  # of the time that is given, what reporting may need
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FindOrder:
+    """Where to look, for which boot, until when."""
+
+    directory: str
+    format: CheckpointFormat
+    request_id: str
+    boot_id: str
+    expires_at: float
+
+
+def find_checkpoint(order: FindOrder, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
+    """Look, report, and print one line of JSON; the exit code. A stale order, or a path that is none, is refused."""
+    refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock)
+    not_plain = why_not_plain(order.directory)
+    refusal = refusal or (f"{order.directory!r} is not looked into: {not_plain}" if not_plain else None)
+    if refusal:
+        logger.error("search for a checkpoint refused", extra={"why": refusal, "request": order.request_id})
+        return EXIT_REFUSED
+    left = order.expires_at - clock.utc_now().timestamp() - TO_REPORT_SECONDS
+    listing = list_apart(
+        order.directory,
+        order.format,
+        max(1.0, min(left, LONGEST_SECONDS)),
+        to_newest_valid=True,
+        prepare=_as_agent(Path(config.state_dir)),
+    )
+    found = _found(listing)
+    report(
+        Speaker(config.identity, order.boot_id).found_checkpoint(order.request_id, found, clock.utc_now()), spool, bus
+    )
+    sys.stdout.write(json.dumps({**asdict(found), "request_id": order.request_id}) + "\n")
+    return EXIT_DONE
+
+
+def _found(listing: Listing) -> Found:
+    newest = listing.newest_valid
+    skipped = tuple(one.told for one in listing.skipped)
+    if newest is None:
+        return Found(listing.directory, listing.format, skipped=skipped, reason=listing.problem)
+    return Found(listing.directory, listing.format, newest.path, newest.step, skipped)
+
+
+def _as_agent(state: Path) -> Callable[[], None]:
+    """Orders run as root, and what jobs write is read as the agent's own user: for good, in the process that looks."""
+
+    def become() -> None:
+        if os.geteuid() != ROOT:
+            return
+        owner = state.stat()
+        os.setgroups([])
+        os.setgid(owner.st_gid)
+        os.setuid(owner.st_uid)
+
+    return become

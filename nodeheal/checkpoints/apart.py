@@ -1,0 +1,92 @@
+"""The same look in a process of its own: a file system that hangs hangs the process, and not whoever asks."""
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable
+
+from nodeheal.checkpoints.found import Listing, listing_of
+from nodeheal.checkpoints.search import list_checkpoints
+from nodeheal.contract.vocabulary import CheckpointFormat
+
+MEMORY_BYTES = 2 * 1024**3  # of address space: whatever is in those files must not take the node's
+READ_BYTES = 64 * 1024
+
+
+def list_apart(
+    directory: str,
+    wanted: CheckpointFormat,
+    seconds: float,
+    *,
+    to_newest_valid: bool = False,
+    prepare: Callable[[], None] = lambda: None,
+) -> Listing:
+    """As `list_checkpoints`, but over at the deadline, with a problem. The process that looks calls `prepare` first."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _look(writer, directory, wanted, to_newest_valid, prepare)
+    os.close(writer)
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+        told = _heard(pipe.fileno(), time.monotonic() + seconds)
+    _end(pid)
+    if told is None:
+        return Listing(directory, wanted, problem=f"the file system did not answer within {seconds:g} s")
+    try:
+        return listing_of(json.loads(told))
+    except (ValueError, KeyError, TypeError):
+        return Listing(directory, wanted, problem="the process that looked there came to grief")
+
+
+def _look(
+    writer: int, directory: str, wanted: CheckpointFormat, to_newest_valid: bool, prepare: Callable[[], None]
+) -> None:
+    """The life of the process; never returns."""
+    try:
+        _let_go_of_streams()
+        _bound_memory()
+        prepare()
+        found = list_checkpoints(directory, wanted, to_newest_valid=to_newest_valid)
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(json.dumps(found.as_json()).encode())
+    finally:
+        os._exit(0)
+
+
+def _bound_memory() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    least = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_AS, (least, most))
+
+
+def _let_go_of_streams() -> None:
+    """Whoever reads this command's output waits until all have closed it: one that hangs must not hold it."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+
+
+def _heard(pipe: int, until: float) -> bytes | None:
+    """All that is said until the pipe is closed; None: it was not closed in time."""
+    told = b""
+    while True:
+        ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            return None
+        data = os.read(pipe, READ_BYTES)
+        if not data:
+            return told
+        told += data
+
+
+def _end(pid: int) -> None:
+    """End it, and do not wait for one that nobody can end: it sits in the file system."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

@@ -1,0 +1,150 @@
+"""Whether one file is whole: by what stands at its beginning and its end, and by its size."""
+
+import gzip
+import io
+import json
+import os
+import re
+import struct
+import tarfile
+import zipfile
+from itertools import islice, pairwise
+from typing import BinaryIO
+
+from nodeheal.checkpoints.found import Broken
+from nodeheal.checkpoints.pickles import Atom, atoms
+from nodeheal.checkpoints.place import Place
+
+HEADERS_AT_MOST = 2_000  # local headers of one zip file that are looked at
+SAFETENSORS_HEADER_BYTES = 100_000_000  # the format's own limit
+TAR_MEMBERS_AT_MOST = 10_000
+_LOCAL_HEADER, _LOCAL_HEADER_BYTES = b"PK\x03\x04", 30
+# The first pickle of torch.save before 1.6: the number 0x1950a86a20f9469cfc6c, in protocol 2.
+_LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_LEGACY_PICKLES = 3  # the magic number, the protocol's version, the writer's system
+_STORAGE = re.compile(r"torch(?:\.cuda)? (\w+)Storage")
+_ELEMENT_BYTES = {
+    **dict.fromkeys(("Double", "Long", "ComplexFloat", "QInt64"), 8),
+    **dict.fromkeys(("Float", "Int", "QInt32"), 4),
+    **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
+    **dict.fromkeys(("Byte", "Char", "Bool", "QInt8", "QUInt8", "Untyped"), 1),
+    "ComplexDouble": 16,
+}
+
+
+def check_torch(place: Place, name: str) -> None:
+    """A file of torch.save: a zip archive since PyTorch 1.6, whose list of contents is written last; before that
+    pickles with the numbers behind them. As torch/serialization.py has them. Raises Broken."""
+    with place.opened(name) as file:
+        start = file.read(len(_LEGACY_MAGIC))
+        file.seek(0)
+        if start.startswith(_LOCAL_HEADER):
+            _check_zip(file, name, must_have="data.pkl")
+        elif start == _LEGACY_MAGIC:
+            _check_legacy(file, name)
+        else:
+            raise Broken(f"{name} is empty" if not start else f"{name} does not begin as torch.save begins")
+
+
+def check_npz(place: Place, name: str) -> None:
+    """A file of numpy.savez: a zip archive of arrays. Raises Broken."""
+    with place.opened(name) as file:
+        _check_zip(file, name, must_have=".npy")
+
+
+def check_safetensors(place: Place, name: str) -> None:
+    """Eight bytes of length, a JSON header that says where each tensor lies, and exactly so many bytes behind it: as
+    the README of huggingface/safetensors has it. Raises Broken."""
+    with place.opened(name) as file:
+        size, start = _size(file), file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == struct.calcsize("<Q") else 0
+        if not 0 < length <= min(SAFETENSORS_HEADER_BYTES, size):
+            raise Broken(f"{name} does not begin as safetensors begin")
+        wanted = _end_of_tensors(file.read(length), name)
+    if size != 8 + length + wanted:
+        raise Broken(f"{name} has {size} bytes instead of {8 + length + wanted}")
+
+
+def check_nemo(place: Place, name: str) -> str:
+    """A .nemo file: a tar archive of the configuration and the weights, as NeMo's docs have it. Raises Broken."""
+    with place.opened(name) as file:
+        if file.read(2) == b"\x1f\x8b":
+            file.seek(0)
+            return _check_gzip(file, name)
+        file.seek(0)
+        try:
+            with tarfile.open(fileobj=file, mode="r:") as archive:
+                members = [member.name for member in islice(archive, TAR_MEMBERS_AT_MOST)]
+        except (tarfile.TarError, ValueError, OverflowError) as error:
+            raise Broken(f"{name} is cut off, or no tar archive") from error
+    if not any("model_weights" in member for member in members):
+        raise Broken(f"{name} holds no weights")
+    return "weights only: a run starts from it, and does not resume"
+
+
+def _check_gzip(file: BinaryIO, name: str) -> str:
+    try:
+        with gzip.open(file) as content:
+            content.read(tarfile.BLOCKSIZE)
+    except (OSError, EOFError, ValueError) as error:
+        raise Broken(f"{name} is cut off, or no archive") from error
+    return "compressed: only its beginning was read"
+
+
+def _check_zip(file: BinaryIO, name: str, must_have: str) -> None:
+    """The list of contents at the end, and what it names: each begins where it says, and ends before the end."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            contents = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, NotImplementedError) as error:
+        raise Broken(f"{name} is cut off: its list of contents, written last, is not there") from error
+    if not any(one.filename.endswith(must_have) for one in contents):
+        raise Broken(f"{name} holds no {must_have}")
+    size = _size(file)
+    for one in contents[:HEADERS_AT_MOST]:
+        file.seek(max(one.header_offset, 0))
+        begins = file.read(len(_LOCAL_HEADER)) == _LOCAL_HEADER
+        if not begins or one.header_offset + _LOCAL_HEADER_BYTES + one.compress_size > size:
+            raise Broken(f"{name} is torn: {one.filename} is not where it should be")
+
+
+def _check_legacy(file: BinaryIO, name: str) -> None:
+    """Pickles, the last of them the list of storages; then each storage: eight bytes of count, and its numbers."""
+    for _ in range(_LEGACY_PICKLES):
+        list(atoms(file, name))
+    sizes = _storages(list(atoms(file, name)))
+    for key in [atom for atom in atoms(file, name) if isinstance(atom, str)]:
+        counted = file.read(8)
+        if len(counted) < struct.calcsize("<q"):
+            raise Broken(f"{name} is cut off: storage {key} is not there")
+        count = struct.unpack("<q", counted)[0]
+        end = file.tell() + count * sizes.get(key, 1)
+        if count < 0 or end > _size(file):
+            raise Broken(f"{name} is cut off within storage {key}")
+        file.seek(end)
+
+
+def _storages(said: list[Atom]) -> dict[str, int]:
+    """Bytes of an element, by the storage's key: each is said as its type, followed by its key."""
+    found: dict[str, int] = {}
+    for kind, key in pairwise(said):
+        is_storage = _STORAGE.fullmatch(kind) if isinstance(kind, str) else None
+        if is_storage and isinstance(key, str):
+            found[key] = _ELEMENT_BYTES.get(is_storage[1], 1)
+    return found
+
+
+def _end_of_tensors(header: bytes, name: str) -> int:
+    try:
+        told = json.loads(header)
+        ends = [int(tensor["data_offsets"][1]) for key, tensor in told.items() if key != "__metadata__"]
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise Broken(f"{name}: its header cannot be read") from error
+    return max(ends, default=0)
+
+
+def _size(file: BinaryIO) -> int:
+    here = file.tell()
+    end = file.seek(0, io.SEEK_END)
+    file.seek(here, os.SEEK_SET)
+    return end

@@ -1,0 +1,73 @@
+"""What a look into a directory finds."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from nodeheal.contract.vocabulary import CheckpointFormat
+
+
+class Broken(Exception):
+    """Why a checkpoint is not whole, in words."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What may be a checkpoint. `check` raises Broken, or gives a remark on one that is whole."""
+
+    name: str  # in the directory
+    step: int | None
+    check: Callable[[], str]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint, judged. No problem: it is whole."""
+
+    path: str
+    step: int | None
+    problem: str = ""
+    remark: str = ""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether a run can resume from it, as far as headers and sizes tell."""
+        return not self.problem
+
+    @property
+    def told(self) -> str:
+        """Its name, and what is wrong with it."""
+        return f"{self.path.rpartition('/')[2]}: {self.problem or 'whole'}"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A directory's checkpoints, the newest first. A problem: nobody could look."""
+
+    directory: str
+    format: CheckpointFormat
+    checkpoints: tuple[Checkpoint, ...] = ()
+    problem: str = ""
+
+    @property
+    def newest_valid(self) -> Checkpoint | None:
+        """The one to resume from."""
+        return next((one for one in self.checkpoints if one.is_valid), None)
+
+    @property
+    def skipped(self) -> tuple[Checkpoint, ...]:
+        """Those that are newer than the newest valid one; all, where none is valid."""
+        newest = self.newest_valid
+        return self.checkpoints[: self.checkpoints.index(newest)] if newest else self.checkpoints
+
+    def as_json(self) -> dict[str, object]:
+        """As the command line writes it, and one process hands it to another."""
+        return asdict(self)
+
+
+def listing_of(told: dict[str, object]) -> Listing:
+    """The listing that `as_json` has written. Raises KeyError, TypeError, ValueError."""
+    checkpoints = told["checkpoints"]
+    if not isinstance(checkpoints, list):
+        raise TypeError("checkpoints is not a list")
+    known = tuple(Checkpoint(**one) for one in checkpoints)
+    return Listing(str(told["directory"]), CheckpointFormat(str(told["format"])), known, str(told["problem"]))

@@ -1,0 +1,87 @@
+"""Megatron-LM: `iter_0001000/` and `latest_checkpointed_iteration.txt`, which is written when all is on disk.
+
+From megatron/training/checkpointing.py: the tracker holds a number, or "release". A folder holds either
+`mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt` (and distrib_optim.pt), or a distributed checkpoint, which is known by its
+`metadata.json` (megatron/core/dist_checkpointing/core.py); `common.pt` is there in older ones.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+
+from nodeheal.checkpoints.files import check_torch
+from nodeheal.checkpoints.found import Broken, Candidate
+from nodeheal.checkpoints.place import Place
+from nodeheal.checkpoints.ranks import check_ranks
+from nodeheal.checkpoints.torch_distributed import METADATA, UNFINISHED, check_distributed
+
+TRACKER, RELEASE = "latest_checkpointed_iteration.txt", "release"
+_FOLDER = re.compile(r"iter_(\d{7,18})")
+_RANK = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?")
+_CONFIG, _COMMON, _MODEL, _OPTIMIZER = "metadata.json", "common.pt", "model_optim_rng.pt", "distrib_optim.pt"
+
+
+def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
+    """Every iteration, and a release where there is one."""
+    tracked = _tracked(place) if TRACKER in names else None
+    found = [(name, int(match[1])) for name in names if (match := _FOLDER.fullmatch(name))]
+    each = [Candidate(name, step, partial(_check, place, name, step, tracked)) for name, step in found]
+    if RELEASE in names and (TRACKER in names or found):
+        each.append(Candidate(RELEASE, None, partial(_check_folder, place, RELEASE)))
+    if TRACKER in names and not each:
+        each.append(Candidate(TRACKER, None, partial(_missing, tracked)))
+    return each
+
+
+def check_parallel(place: Place, folder: str) -> str:
+    """A folder as Megatron's core writes it, whoever has asked for it. Raises Broken."""
+    there = place.names(folder)
+    if _CONFIG in there or METADATA in there or UNFINISHED in there or any(name.endswith(".distcp") for name in there):
+        return _check_distributed(place, folder, there)
+    ranks = check_ranks(there, _RANK, "mp_rank")
+    if not ranks:
+        raise Broken("neither mp_rank_* nor a distributed checkpoint is in it")
+    has_optimizers = any(place.is_file(f"{folder}/{rank}/{_OPTIMIZER}") for rank in ranks)
+    for rank in ranks:
+        check_torch(place, f"{folder}/{rank}/{_MODEL}")
+        if has_optimizers:
+            check_torch(place, f"{folder}/{rank}/{_OPTIMIZER}")
+    return ""
+
+
+def _check(place: Place, name: str, step: int, tracked: str | None) -> str:
+    if tracked == RELEASE or (tracked is not None and tracked.isdecimal() and step > int(tracked)):
+        raise Broken(f"it was not finished: {TRACKER} still says {tracked}")
+    remark = _check_folder(place, name)
+    if tracked is None or not tracked.isdecimal():
+        return f"{TRACKER} is {'not there' if tracked is None else 'torn'}: Megatron-LM itself finds nothing"
+    return remark
+
+
+def _check_folder(place: Place, name: str) -> str:
+    return check_parallel(place, name)
+
+
+def _check_distributed(place: Place, folder: str, there: Sequence[str]) -> str:
+    if _CONFIG not in there:
+        raise Broken(f"it was not finished: {_CONFIG} is not there")
+    backend = place.json(f"{folder}/{_CONFIG}").get("sharded_backend")
+    if _COMMON in there:
+        check_torch(place, f"{folder}/{_COMMON}")
+    if backend == "zarr":
+        return "zarr: only its metadata.json was looked at"
+    check_distributed(place, folder)
+    return ""
+
+
+def _tracked(place: Place) -> str:
+    """What the tracker says; "" for one that cannot be read."""
+    try:
+        told = place.text(TRACKER)
+    except Broken:
+        return ""
+    return told if told == RELEASE or re.fullmatch(r"[0-9]{1,18}", told) else ""
+
+
+def _missing(tracked: str | None) -> str:
+    raise Broken(f"it says {tracked or 'nothing'}, and there is no such folder")

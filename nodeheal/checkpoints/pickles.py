@@ -1,0 +1,42 @@
+"""What a pickle names, read without running it: its opcodes are looked at, nothing is built from them."""
+
+import pickletools
+from collections.abc import Iterator
+from itertools import islice
+from typing import BinaryIO
+
+from nodeheal.checkpoints.found import Broken
+
+OPCODES_AT_MOST = 2_000_000
+Atom = str | int
+
+
+def atoms(file: BinaryIO, name: str) -> Iterator[Atom]:
+    """The strings, numbers and globals of the pickle that begins here, in order; the file then stands behind it.
+
+    What was said before and is only referred to is said again. Raises Broken for bytes that are no whole pickle.
+    """
+    memo: dict[int, Atom | None] = {}
+    last: Atom | None = None
+    seen = 0
+    try:
+        for opcode, argument, _ in islice(pickletools.genops(file), OPCODES_AT_MOST):
+            seen += 1
+            if opcode.name in ("PROTO", "FRAME"):
+                continue
+            if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT"):
+                memo[int(argument or 0)] = last
+                continue
+            if opcode.name == "MEMOIZE":
+                memo[len(memo)] = last
+                continue
+            if opcode.name in ("GET", "BINGET", "LONG_BINGET"):
+                last = memo.get(int(argument or 0))
+            else:
+                last = argument if isinstance(argument, str | int) else None
+            if last is not None:
+                yield last
+    except (ValueError, OverflowError, UnicodeError, MemoryError, EOFError) as error:
+        raise Broken(f"{name} is cut off, or no pickle") from error
+    if seen == OPCODES_AT_MOST:
+        raise Broken(f"{name} says more than is read")

@@ -1,0 +1,74 @@
+"""Look into a directory: which format it is, which checkpoints it holds (newest first), and which are whole."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from nodeheal.checkpoints import hugging_face, megatron, nemo, neuronx, single_files, torch_distributed
+from nodeheal.checkpoints.found import Broken, Candidate, Checkpoint, Listing
+from nodeheal.checkpoints.place import Place
+from nodeheal.contract.vocabulary import CheckpointFormat
+
+PROBLEM_CHARACTERS = 300
+_LOOKS: dict[CheckpointFormat, Callable[[Place, Sequence[str]], list[Candidate]]] = {
+    # In this order where the format is to be found out: the more telling names first.
+    CheckpointFormat.megatron: megatron.candidates,
+    CheckpointFormat.hugging_face: hugging_face.candidates,
+    CheckpointFormat.numpy: single_files.numpy_candidates,
+    CheckpointFormat.neuronx: neuronx.candidates,
+    CheckpointFormat.nemo: nemo.candidates,
+    CheckpointFormat.torch_distributed: torch_distributed.candidates,
+    CheckpointFormat.torch_save: single_files.torch_candidates,
+}
+
+
+def list_checkpoints(
+    directory: str, wanted: CheckpointFormat = CheckpointFormat.auto, *, to_newest_valid: bool = False
+) -> Listing:
+    """All of them, judged; or those down to the newest valid one. Never raises: whoever asks wants an answer."""
+    try:
+        place = Place(directory)
+        found, candidates = _candidates(place, place.names(), wanted)
+        judged = _judge(place, _newest_first(place, candidates), to_newest_valid)
+        return Listing(directory, found, tuple(judged))
+    except Exception as error:  # whatever bytes others have left there, it is they that are wrong
+        return Listing(directory, wanted, problem=_said(error))
+
+
+def _candidates(
+    place: Place, names: Sequence[str], wanted: CheckpointFormat
+) -> tuple[CheckpointFormat, list[Candidate]]:
+    if wanted is not CheckpointFormat.auto:
+        return wanted, _LOOKS[wanted](place, names)
+    for known, look in _LOOKS.items():
+        candidates = look(place, names)
+        if candidates:
+            return known, candidates
+    return wanted, []
+
+
+def _newest_first(place: Place, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """By step where all that can be resumed from have one, else by when they were written."""
+    if any(one.step is None for one in candidates):
+        return sorted(candidates, key=lambda one: (place.changed_at(one.name), one.step or 0, one.name), reverse=True)
+    return sorted(candidates, key=lambda one: (one.step or 0, place.changed_at(one.name), one.name), reverse=True)
+
+
+def _judge(place: Place, candidates: Sequence[Candidate], to_newest_valid: bool) -> Iterator[Checkpoint]:
+    for one in candidates:
+        judged = _judged(place, one)
+        yield judged
+        if to_newest_valid and judged.is_valid:
+            return
+
+
+def _judged(place: Place, one: Candidate) -> Checkpoint:
+    path = f"{place.root.rstrip('/')}/{one.name}" if one.name else place.root
+    shown = path.encode("utf-8", "replace").decode()
+    try:
+        return Checkpoint(shown, one.step, remark=one.check())
+    except Exception as error:  # see list_checkpoints; one that breaks its reader must not hide the one before
+        return Checkpoint(shown, one.step, _said(error))
+
+
+def _said(error: Exception) -> str:
+    told = str(error) if isinstance(error, Broken) else f"it cannot be read: {type(error).__name__}: {error}"
+    return told.encode("utf-8", "replace").decode()[:PROBLEM_CHARACTERS]

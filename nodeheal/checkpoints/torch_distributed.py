@@ -1,0 +1,89 @@
+"""PyTorch's distributed checkpoints: a folder of `__RANK_N.distcp`, and `.metadata` that says where in them what lies.
+
+`.metadata` is written last, as `.metadata.tmp`, and renamed: torch/distributed/checkpoint/filesystem.py,
+FileSystemWriter.finish. It is a pickle whose storage_data names each part's file, offset and length.
+"""
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from nodeheal.checkpoints.found import Broken, Candidate
+from nodeheal.checkpoints.pickles import Atom, atoms
+from nodeheal.checkpoints.place import Place, last_number
+
+METADATA, UNFINISHED = ".metadata", ".metadata.tmp"
+METADATA_BYTES = 256 * 1024 * 1024
+EXACT_BYTES = 4 * 1024 * 1024  # of a larger .metadata only the files' names are read: its opcodes take too long
+PART = re.compile(r"__\d+_\d+\.distcp")
+_FIRST_PARTS = ("__0_0.distcp", "__0_1.distcp")
+_PART_IN_BYTES = re.compile(PART.pattern.encode())
+
+
+def candidates(place: Place, names: Sequence[str]) -> list[Candidate]:
+    """The directory itself, or the folders in it."""
+    if is_distributed(place, ""):
+        return [Candidate("", last_number(place.root.rpartition("/")[2]), partial(_check, place, ""))]
+    folders = [name for name in names if is_distributed(place, name)]
+    return [Candidate(name, last_number(name), partial(_check, place, name)) for name in folders]
+
+
+def is_distributed(place: Place, folder: str) -> bool:
+    """Whether this folder is such a checkpoint, or was to become one."""
+    return any(place.is_file(_in(folder, name)) for name in (METADATA, UNFINISHED, *_FIRST_PARTS))
+
+
+def check_distributed(place: Place, folder: str) -> None:
+    """Everything that .metadata names is there, and long enough. Raises Broken."""
+    there = set(place.names(folder))
+    if METADATA not in there:
+        begun = f" ({UNFINISHED} is there)" if UNFINISHED in there else ""
+        raise Broken(f"it was not finished: {METADATA}, written last, is not there{begun}")
+    raw = place.read(_in(folder, METADATA), METADATA_BYTES)
+    if not (raw.startswith(b"\x80") and raw.endswith(b".")):
+        raise Broken(f"{METADATA} is {'cut off' if raw else 'empty'}")
+    needed = _needed(raw)
+    if not needed:
+        raise Broken(f"{METADATA} names no file")
+    for name, least in sorted(needed.items()):
+        if name not in there:
+            raise Broken(f"{name} is not there, and {METADATA} names it")
+        size = place.size(_in(folder, name))
+        if size < least:
+            raise Broken(f"{name} has {size} bytes of at least {least}")
+
+
+def _check(place: Place, folder: str) -> str:
+    check_distributed(place, folder)
+    return ""
+
+
+def _needed(raw: bytes) -> dict[str, int]:
+    """Each file that is named, and how long it must be at least."""
+    named = {found.decode(): 1 for found in _PART_IN_BYTES.findall(raw)}
+    if len(raw) > EXACT_BYTES:
+        return named
+    for name, end in _parts(atoms(io.BytesIO(raw), METADATA)):
+        named[name] = max(named.get(name, 1), end)
+    return named
+
+
+def _parts(said: Iterator[Atom]) -> Iterator[tuple[str, int]]:
+    """Each part's file, and where in it the part ends."""
+    known: dict[str, Atom] = {}
+    field = ""
+    for atom in said:
+        if field:
+            known[field], field = atom, ""
+        elif atom in ("relative_path", "offset", "length"):
+            field = str(atom)
+        name, offset, length = (known.get(key) for key in ("relative_path", "offset", "length"))
+        if isinstance(name, str) and isinstance(offset, int) and isinstance(length, int):
+            known = {}
+            if PART.fullmatch(name) and min(offset, length) >= 0:
+                yield name, offset + length
+
+
+def _in(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

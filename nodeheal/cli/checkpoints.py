@@ -1,0 +1,88 @@
+"""`nodeheal checkpoints`: which checkpoints are in a directory, which are whole, and where a run would go on."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nodeheal.checkpoints.apart import list_apart
+from nodeheal.checkpoints.found import Listing
+from nodeheal.cli.connect import FAILED, AsJson
+from nodeheal.cli.say import say, say_json, say_table
+from nodeheal.contract.vocabulary import CheckpointFormat
+from nodeheal.domain.counted import counted
+
+app = typer.Typer(no_args_is_help=True, help="Checkpoints in a directory: which are whole, and the newest of those.")
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="where a job keeps its checkpoints")]
+Format = Annotated[CheckpointFormat, typer.Option("--format", help="auto: found out by looking")]
+Seconds = Annotated[float, typer.Option("--seconds", min=1, help="give up on a file system that hangs")]
+
+
+@app.command("list")
+def list_all(
+    directory: Directory, wanted: Format = CheckpointFormat.auto, seconds: Seconds = 60, as_json: AsJson = False
+) -> None:
+    """All of them, the newest first, with what is wrong with each."""
+    _show(_look(directory, wanted, seconds), as_json)
+
+
+@app.command()
+def verify(
+    directory: Directory, wanted: Format = CheckpointFormat.auto, seconds: Seconds = 60, as_json: AsJson = False
+) -> None:
+    """The same; exit code 1 where one is torn or partial, or there is none."""
+    found = _look(directory, wanted, seconds)
+    _show(found, as_json)
+    if not found.checkpoints or any(not one.is_valid for one in found.checkpoints):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def latest(
+    directory: Directory, wanted: Format = CheckpointFormat.auto, seconds: Seconds = 60, as_json: AsJson = False
+) -> None:
+    """The path of the newest that is whole, and nothing else; exit code 1 where none is. Skipped ones: on stderr."""
+    found = _look(directory, wanted, seconds, to_newest_valid=True)
+    newest = found.newest_valid
+    if as_json:
+        _show(found, as_json)
+    else:
+        for one in found.skipped:
+            sys.stderr.write(f"skipped {one.told}\n")
+        if newest is not None:
+            say(newest.path)
+    if newest is None:
+        raise typer.Exit(FAILED)
+
+
+def _look(directory: Path, wanted: CheckpointFormat, seconds: float, *, to_newest_valid: bool = False) -> Listing:
+    """The listing. Where nobody could look, that is said, and it is over."""
+    found = list_apart(str(directory.absolute()), wanted, seconds, to_newest_valid=to_newest_valid)
+    if found.problem:
+        sys.stderr.write(f"{directory}: {found.problem}\n")
+        raise typer.Exit(FAILED)
+    return found
+
+
+def _show(found: Listing, as_json: bool) -> None:
+    if as_json:
+        newest = found.newest_valid
+        say_json({**found.as_json(), "newest_valid": newest.path if newest else None})
+        return
+    if not found.checkpoints:
+        say(f"{found.directory}: no checkpoints of a format that nodeheal knows")
+        return
+    rows = [
+        (
+            "-" if one.step is None else str(one.step),
+            "whole" if one.is_valid else "BROKEN",
+            one.path.removeprefix(f"{found.directory}/"),
+            one.problem or one.remark,
+        )
+        for one in found.checkpoints
+    ]
+    say_table(("STEP", "STATE", "NAME", "WHY"), rows)
+    whole = sum(one.is_valid for one in found.checkpoints)
+    say(f"{found.format}: {counted(whole, 'checkpoint')} of {len(rows)} whole")

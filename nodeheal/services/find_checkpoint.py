@@ -1,0 +1,178 @@
+"""Ask a node of the gang where the job can go on: at its newest checkpoint that is whole.
+
+It is a hint and no more. A node that cannot tell costs the hint of one node; where nobody can, the job starts without.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+from nodeheal.contract.health_event import CheckpointFound
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.vocabulary import JobStep, Next, NodeState, Outcome
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.job import FoundCheckpoint, Job
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.ports import Ports, Wait
+from nodeheal.services import job_steps, run_diagnostics
+from nodeheal.services.job_nodes import stand_ins
+from nodeheal.services.job_steps import job_of_request, job_result, job_token, save_job
+from nodeheal.services.steps import read_result, result_of, resume, token_of, where_to_look
+from nodeheal.services.stop_gang import current_run, is_newer_than_fault
+
+CHECKPOINT, CHECKPOINT_COMMAND = "checkpoint", "checkpoint_command"
+ANSWER_SECONDS = 55  # the state machines wait 60; a node that still looks then says so itself
+ASKED, JOB = "asked", "job"  # evidence of a result that waits: the node, and the job
+_NO_WORK = frozenset({*OUT_OF_SERVICE, NodeState.RETIRED, NodeState.ENROLLED})
+
+
+def find_checkpoint(request: StepRequest | JobRequest, ports: Ports) -> None:
+    """Ask the next node, once. Resumes with DONE when there is an answer or nobody to ask, else with UNKNOWN."""
+    job, nodes = _whom_to_ask(request, ports)
+    if job is None or job.checkpoints is None:
+        _resume_at_once(request, Outcome.DONE, "there is no checkpoint to look for", ports)
+        return
+    if request.searches == 0 and job.found is not None:
+        job = save_job(ports, job.job_id, found=None)  # what was the newest then need not be now
+    node = next((node for number, node in enumerate(nodes) if number == request.searches), None)
+    if node is None:
+        why = f"no other node can be asked where {job.job_id} goes on: it starts without being told"
+        _resume_at_once(request, Outcome.DONE, why, ports)
+        return
+    _ask(node, job, request, ports)
+
+
+def take_checkpoint(event: CheckpointFound, ports: Ports) -> None:
+    """A node has answered: keep what it has found, and go on. What it cannot tell, another is asked."""
+    wait = ports.waits.get(CHECKPOINT, event.request_id)
+    blank = read_result(wait) if wait is not None and wait.boot_id == event.boot_id else None
+    if wait is None or blank is None or blank.evidence.get(ASKED) != event.node_id:
+        return
+    job = ports.jobs.get(blank.evidence[JOB])
+    if job is None or job.checkpoints is None:
+        return
+    why = event.reason or _why_not_believed(event, job.checkpoints.directory)
+    if why:
+        _answer(wait, Outcome.UNKNOWN, f"{event.node_id} could not tell where {job.job_id} goes on: {why}", ports)
+        return
+    found = FoundCheckpoint(event.path, event.step, ports.clock(), event.skipped) if event.path else None
+    save_job(ports, job.job_id, found=found)
+    _answer(wait, Outcome.DONE, _told(event, job), ports)
+
+
+def take_search_refusal(command_id: str, ports: Ports) -> None:
+    """The node refused the command or could not run it: no answer will come."""
+    sent = ports.waits.get(CHECKPOINT_COMMAND, command_id)
+    wait = ports.waits.get(*sent.twin) if sent is not None and sent.twin is not None else None
+    if wait is not None:
+        asked = read_result(wait).evidence[ASKED]
+        _answer(wait, Outcome.UNKNOWN, f"{asked} refused to look for checkpoints, or could not run it", ports)
+
+
+def _whom_to_ask(request: StepRequest | JobRequest, ports: Ports) -> tuple[Job | None, Iterator[Node]]:
+    """The job, and the nodes that may know, the likeliest first. No job: there is nothing to look for."""
+    if isinstance(request, JobRequest):
+        return job_of_request(request, ports), _in_service(request.nodes, ports)
+    job, run = current_run(request.decision.job_id, ports)
+    if job is None or run is None or job.is_over or is_newer_than_fault(run, request, ports):
+        return None, iter(())
+    broken = ports.incidents.history(request.incident_id).incident.node_id
+    peers = [task.node_id for task in run.tasks if task.node_id != broken]
+    # The spare in the broken node's place, or that node itself, which is healed then; at last any that has room.
+    others = [request.decision.node_id, *(node.node_id for node in stand_ins(job, ports)[:1])]
+    return job, _in_service(tuple(dict.fromkeys([*peers, *others])), ports)
+
+
+def _in_service(names: tuple[str, ...], ports: Ports) -> Iterator[Node]:
+    for name in names:
+        node = ports.nodes.get(name)
+        if node is not None and node.state not in _NO_WORK:
+            yield node
+
+
+def _ask(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) -> None:
+    """Store the wait, send, and keep the command's id with it. A repeated call sends nothing again."""
+    wait = _wait(node, job, request, ports)
+    known = ports.waits.get(CHECKPOINT, wait.key)
+    if known is not None and known.command_id and known.boot_id == wait.boot_id:
+        _keep(replace(known, token=wait.token), known.command_id, ports)
+        return
+    ports.waits.save(wait)
+    assert job.checkpoints is not None
+    try:
+        command_id = ports.find_checkpoint(node, job.checkpoints, wait.key, wait.deadline_at)
+    except NotFound as gone:
+        _answer(wait, Outcome.UNKNOWN, str(gone), ports)
+        return
+    _keep(wait, command_id, ports)
+
+
+def _wait(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) -> Wait:
+    """The wait, with a result to fill in that knows the node and the job."""
+    known = {**where_to_look(job), ASKED: node.node_id, JOB: job.job_id}
+    blank = _result(request, Outcome.UNKNOWN, "no answer yet", ports).model_copy(update={"evidence": known})
+    return Wait(
+        CHECKPOINT,
+        f"{_request_id(request)}-c{request.searches}",
+        _token(request),
+        job.job_id if isinstance(request, JobRequest) else request.incident_id,
+        ports.clock() + timedelta(seconds=ANSWER_SECONDS),
+        boot_id=node.boot_id,
+        result_json=blank.model_dump_json(),
+    )
+
+
+def _keep(wait: Wait, command_id: str, ports: Ports) -> None:
+    """The wait with its command, and a twin that the command's own failure finds."""
+    twin = (CHECKPOINT_COMMAND, command_id)
+    ports.waits.save(replace(wait, command_id=command_id, twin=twin))
+    ports.waits.save(replace(wait, kind=twin[0], key=command_id, command_id="", twin=(wait.kind, wait.key)))
+
+
+def _answer(wait: Wait, outcome: Outcome, reason: str, ports: Ports) -> None:
+    """Put it on the incident's timeline, or into the job's summary, and resume."""
+    blank = read_result(wait)
+    is_sure = outcome is Outcome.DONE
+    evidence = {} if is_sure else blank.evidence  # with the directory in it: another node is asked
+    if isinstance(blank, StepResult):
+        entry = TimelineEntry(ports.clock(), "progress", f"checkpoint-{wait.key}", reason)
+        ports.incidents.append(wait.incident_id, entry)
+    else:
+        save_job(ports, blank.job_id, summary=reason)
+    known = {"outcome": outcome, "reason": reason, "evidence": evidence, "finished_at": ports.clock()}
+    resume(ports, wait, blank.model_copy(update=known))
+
+
+def _resume_at_once(request: StepRequest | JobRequest, outcome: Outcome, reason: str, ports: Ports) -> None:
+    ports.workflows.resume(_token(request), _result(request, outcome, reason, ports))
+
+
+def _why_not_believed(event: CheckpointFound, directory: str) -> str:
+    """A node names what a job is told to load: nothing outside of the job's own directory."""
+    is_inside = event.path is None or event.path == directory or event.path.startswith(f"{directory.rstrip('/')}/")
+    return "" if is_inside and ".." not in (event.path or "").split("/") else f"{event.path} is not in {directory}"
+
+
+def _told(event: CheckpointFound, job: Job) -> str:
+    step = "" if event.step is None else f", step {event.step}"
+    found = f"{job.job_id} goes on from {event.path}{step}" if event.path else f"no checkpoint of {job.job_id} is whole"
+    skipped = f"; skipped: {'; '.join(event.skipped)}" if event.skipped else ""
+    return f"{found}, as {event.node_id} sees it{skipped}"
+
+
+def _result(request: StepRequest | JobRequest, outcome: Outcome, reason: str, ports: Ports) -> StepResult | JobResult:
+    if isinstance(request, JobRequest):
+        return job_result(request, JobStep.FIND_CHECKPOINT, Next.LAUNCH, reason, ports, outcome)
+    return result_of(request, ports, outcome, reason)
+
+
+def _request_id(request: StepRequest | JobRequest) -> str:
+    if isinstance(request, JobRequest):
+        return job_steps.request_id_of(request)
+    return run_diagnostics.request_id_of(request)
+
+
+def _token(request: StepRequest | JobRequest) -> str:
+    return job_token(request) if isinstance(request, JobRequest) else token_of(request)

@@ -1,0 +1,139 @@
+"""`nodeheal-agent run find-checkpoint`, as the SSM document runs it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nodeheal.agent import event as said
+from nodeheal.agent.find_checkpoint import LONGEST_SECONDS, _as_agent
+from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED
+from nodeheal.checkpoints.place import PATH_CHARACTERS, why_not_plain
+from nodeheal.contract import health_event, job_spec
+from nodeheal.contract.health_event import CheckpointFound
+from nodeheal.contract.vocabulary import CheckpointFormat
+from nodeheal.services.find_checkpoint import ANSWER_SECONDS
+from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
+from tests.unit.checkpoints import trees
+
+DOCUMENT = json.loads((Path(__file__).parents[3] / "packaging" / "ssm" / "find-checkpoint.json").read_text())
+Ended = subprocess.CompletedProcess[str]
+
+
+def ask(node: NodeFolder, directory: Path | str, expires_in: float = 60, **changed: str) -> Ended:
+    agent = node.directory / "nodeheal-agent"
+    agent.write_text(f'#!/bin/sh\nexec {sys.executable} -m nodeheal.agent.main "$@"\n')
+    agent.chmod(0o755)
+    script = "\n".join(DOCUMENT["mainSteps"][0]["inputs"]["runCommand"])
+    values = {"BootId": "boot-1", "ExpiresAt": str(int(time.time() + expires_in)), "RequestId": "llama-1-1-c0"}
+    values |= {"Directory": str(directory), "Format": "auto", **changed}
+    assert sorted(DOCUMENT["parameters"]) == sorted(values)
+    for name, value in values.items():
+        script = script.replace("{{ " + name + " }}", value)
+    return subprocess.run(
+        ["sh", "-c", script],
+        env={**node.environment(), "PATH": f"{node.directory}:{os.defpath}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def reported(bus: FakeEventBridge) -> CheckpointFound:
+    [event] = bus.details("Checkpoint Found")
+    return CheckpointFound.model_validate(event)
+
+
+def test_the_newest_whole_one_is_reported_with_what_was_skipped(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path
+) -> None:
+    where = trees.megatron(tmp_path / "llama", 1000, 2000, tracked="1000")
+
+    ended = ask(node, where)
+
+    assert ended.returncode == EXIT_DONE, ended.stderr
+    event = reported(bus)
+    assert (event.path, event.step, event.reason) == (f"{where}/iter_0001000", 1000, "")
+    assert (event.format, event.request_id) == (CheckpointFormat.megatron, "llama-1-1-c0")
+    assert [told.partition(":")[0] for told in event.skipped] == ["iter_0002000"]
+    assert json.loads(ended.stdout.splitlines()[-1])["path"] == event.path
+
+
+def test_a_directory_that_is_not_there_is_something_that_the_node_cannot_tell(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path
+) -> None:
+    assert ask(node, tmp_path / "gone").returncode == EXIT_DONE
+
+    event = reported(bus)
+    assert event.path is None
+    assert "cannot be listed" in event.reason
+
+
+def test_an_empty_directory_is_an_answer(node: NodeFolder, bus: FakeEventBridge, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    ask(node, tmp_path / "empty")
+
+    assert (reported(bus).path, reported(bus).reason) == (None, "")
+
+
+@pytest.mark.parametrize("directory", ["relative", "/a/../etc", "/a b", "/a$(id)"])
+def test_what_is_no_plain_absolute_path_is_refused(node: NodeFolder, bus: FakeEventBridge, directory: str) -> None:
+    assert ask(node, directory).returncode == EXIT_REFUSED
+
+    assert bus.details("Checkpoint Found") == []
+
+
+@pytest.mark.parametrize(("boot", "expires_in"), [("boot-0", 60), ("boot-1", -1)])
+def test_a_stale_order_is_refused(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path, boot: str, expires_in: float
+) -> None:
+    assert ask(node, tmp_path, expires_in, BootId=boot).returncode == EXIT_REFUSED
+
+    assert bus.details("Checkpoint Found") == []
+
+
+def test_what_is_reported_is_bounded_however_much_is_torn(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path
+) -> None:
+    for step in range(40):
+        (tmp_path / f"epoch_{step}_{'x' * 200}.pt").write_bytes(b"PK\x03\x04")
+
+    ask(node, tmp_path)
+
+    assert len(reported(bus).skipped) == health_event.SKIPPED
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_as_root_it_is_read_as_the_agents_own_user(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    os.chown(state, 12_345, 12_346)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _as_agent(state)()
+        os.write(writer, f"{os.getresuid()} {os.getresgid()} {os.getgroups()}".encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+    assert os.read(reader, 1_000).decode() == "(12345, 12345, 12345) (12346, 12346, 12346) []"
+
+
+def test_the_same_paths_are_plain_everywhere() -> None:
+    pattern = DOCUMENT["parameters"]["Directory"]["allowedPattern"]
+    for path in ["/", "/mnt/fsx", "/" + "a" * (PATH_CHARACTERS - 1)]:
+        assert why_not_plain(path) == ""
+        assert job_spec.Checkpoints(directory=path).directory == path
+    assert set(pattern) == set(job_spec.PLAIN)
+    assert DOCUMENT["parameters"]["Format"]["allowedValues"] == list(CheckpointFormat)
+    assert said.SKIPPED == health_event.SKIPPED
+
+
+def test_a_node_answers_before_the_control_plane_asks_another() -> None:
+    assert LONGEST_SECONDS < ANSWER_SECONDS < 60

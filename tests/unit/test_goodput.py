@@ -1,0 +1,181 @@
+"""A job's time, all of it accounted for: worked by hand, and as a law."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeheal.contract.job_spec import Checkpoints
+from nodeheal.contract.vocabulary import JobState
+from nodeheal.domain.goodput import Goodput, goodput_of, lasting
+from nodeheal.domain.incident import Incident
+from nodeheal.domain.job import Job, Run
+from tests.unit.builders import NOW, xid
+
+# Incident names hold no "/": what a run was launched for is INCIDENT/TURN.
+RESTARTED = "inc-1/4"
+
+
+def at(seconds: float) -> Any:
+    return NOW + timedelta(seconds=seconds)
+
+
+def job(**changes: Any) -> Job:
+    values: dict[str, Any] = {
+        "job_id": "llama",
+        "pool": "demo",
+        "cluster": "c",
+        "task_definition": "t",
+        "container": "t",
+    }
+    return Job(**{**values, "nodes": 8, "submitted_at": NOW, "chosen_at": at(100), **changes})
+
+
+def run(number: int, started: float, running: float | None, ended: float | None, **changes: Any) -> Run:
+    why = RESTARTED if number > 1 else "run_job llama-1-1"
+    since = None if running is None else at(running)
+    over = None if ended is None else at(ended)
+    values = {"why": why, "tasks": (), "running_since": since, "ended_at": over}
+    return Run("llama", number, at(started), **{**values, **changes})
+
+
+# Waits 100 s, is checked for 300, starts in 100. Run 1 brings 30 steps in 4,000 s, run 2 as many in 3,000: 1,000 s of
+# run 1 were for nothing. Down for 300 and 100 s, each restart takes 100. Run 3 has run for 2,000 s.
+THREE_RUNS = (
+    run(1, 400, 500, 4_500),
+    run(2, 4_800, 4_900, 7_900, resumed_from="/c/30", resumed_step=30),
+    run(3, 8_000, 8_100, None, resumed_from="/c/60", resumed_step=60),
+)
+
+
+def account(*runs: Run, now: float = 10_100, of: Job | None = None, incidents: tuple[Incident, ...] = ()) -> Goodput:
+    return goodput_of(of or job(), runs, incidents, at(now))
+
+
+def test_every_second_has_its_cause() -> None:
+    known = account(*THREE_RUNS)
+
+    assert known.wall_seconds == 10_100
+    assert known.productive_seconds == 8_000
+    losses = known.losses
+    assert (losses.waiting_seconds, losses.preflight_seconds, losses.restart_seconds) == (100, 300, 300)
+    assert (losses.recomputed_seconds, losses.down_seconds) == (1_000, 400)
+    assert known.ettr == pytest.approx(8_000 / 10_100)
+    assert known.goodput == pytest.approx(8_000 / 10_000)
+
+
+def test_people_read_the_ratios_and_the_losses_the_largest_first() -> None:
+    assert account(*THREE_RUNS).lines == (
+        "ETTR 79.2%, goodput 80.0%: 2.22 h of 2.81 h were training",
+        "lost: recomputed 16.7 min, down 6.67 min, restart 5 min, preflight 5 min, waiting 1.67 min",
+    )
+    assert account(now=0).lines == ()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (40, "40 s"), (90, "1.5 min"), (7_200, "2 h"), (200_000, "2.31 d"), (1e9, "11574 d")],
+)
+def test_a_time_is_said_in_a_unit_that_fits(seconds: float, words: str) -> None:
+    assert lasting(seconds) == words
+
+
+def test_each_run_has_its_own_account() -> None:
+    first, second, third = account(*THREE_RUNS).runs
+
+    assert (first.productive_seconds, first.recomputed_seconds, first.down_seconds) == (3_000, 1_000, 300)
+    assert (second.productive_seconds, second.recomputed_seconds, second.down_seconds) == (3_000, 0, 100)
+    assert (third.productive_seconds, third.down_seconds, third.has_failed) == (2_000, 0, False)
+
+
+def test_failures_are_counted_over_the_time_in_which_all_ranks_ran() -> None:
+    known = account(*THREE_RUNS)
+
+    assert known.failures == 2
+    assert known.mtbf_seconds == (4_000 + 3_000 + 2_000) / 2
+
+
+def test_a_run_whose_successor_begins_where_it_began_was_for_nothing() -> None:
+    known = account(run(1, 0, 0, 500), run(2, 600, 600, None, resumed_step=0, resumed_from="/c/0"), now=700)
+
+    assert (known.runs[0].productive_seconds, known.runs[0].recomputed_seconds) == (0, 500)
+
+
+def test_where_no_step_is_known_half_an_interval_is_reckoned() -> None:
+    where = Checkpoints(directory="/c", every_seconds=1_000)
+
+    known = account(run(1, 0, 0, 5_000), run(2, 5_100, 5_100, None), now=6_000, of=job(checkpoints=where))
+
+    assert known.losses.recomputed_seconds == 500
+
+
+def test_a_job_that_still_waits_has_lost_all_of_it_to_waiting() -> None:
+    known = account(now=60)
+
+    assert (known.losses.waiting_seconds, known.ettr, known.goodput) == (60, 0, None)
+
+
+def test_a_job_of_this_very_moment_has_no_ratio() -> None:
+    assert account(now=0).ettr is None
+
+
+def test_a_job_that_is_down_goes_on_losing() -> None:
+    known = account(run(1, 0, 0, 500), now=800, of=job(state=JobState.STOPPED))
+
+    assert (known.losses.down_seconds, known.failures) == (300, 1)
+
+
+@pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.CANCELLED])
+def test_the_account_ends_with_the_job(state: JobState) -> None:
+    known = account(run(1, 0, 0, 500), now=90_000, of=job(state=state))
+
+    assert (known.wall_seconds, known.losses.down_seconds, known.failures) == (500, 0, 0)
+
+
+def test_a_run_that_never_ran_is_all_restart() -> None:
+    known = account(run(1, 0, None, 400), run(2, 500, 520, None), now=600)
+
+    assert (known.runs[0].restart_seconds, known.runs[0].running_seconds) == (400, 0)
+
+
+def test_runs_of_an_earlier_submission_do_not_count() -> None:
+    known = account(*THREE_RUNS, of=job(submitted_at=at(7_950), chosen_at=at(7_960)))
+
+    assert [one.number for one in known.runs] == [3]
+
+
+def test_the_fault_that_ended_a_run_is_named() -> None:
+    incident = Incident("inc-1", "mi-1", "demo", xid(79), NOW, "p")
+
+    assert account(*THREE_RUNS, incidents=(incident,)).runs[0].fault == "xid 79"
+
+
+times = st.floats(min_value=0, max_value=10_000, allow_nan=False)
+
+
+@given(
+    st.lists(st.tuples(times, st.none() | times, times, st.none() | st.integers(0, 50)), max_size=5),
+    st.floats(min_value=0, max_value=60_000),
+    st.sampled_from(list(JobState)),
+    st.none() | st.integers(1, 5_000),
+)
+def test_what_is_accounted_for_is_all_of_the_time_whatever_the_runs(
+    spans: list[tuple[float, float | None, float, int | None]], now: float, state: JobState, every: int | None
+) -> None:
+    runs, clock = [], 0.0
+    for number, (gap, starting, running, step) in enumerate(spans, 1):
+        started = clock + gap
+        since = None if starting is None else started + starting
+        clock = (since if since is not None else started) + running
+        runs.append(run(number, started, since, clock, resumed_step=step, resumed_from="/c" if step else ""))
+
+    where = Checkpoints(directory="/c", every_seconds=every)
+    known = account(*runs, now=max(now, clock), of=job(state=state, checkpoints=where))
+
+    assert known.productive_seconds + known.losses.total_seconds == pytest.approx(known.wall_seconds, abs=0.01)
+    assert known.ettr is None or 0 <= known.ettr <= 1
+    assert known.goodput is None or known.goodput >= (known.ettr or 0) - 1e-9
+    parts = [known.productive_seconds, *known.losses.__dict__.values()]
+    assert all(part >= 0 for part in parts)

@@ -1,0 +1,255 @@
+"""Before each start a node is asked where the job goes on; whatever comes of that, the job starts."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.health_event import CheckpointFound
+from nodeheal.contract.job_spec import Checkpoints
+from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.vocabulary import CheckpointFormat, JobState, NodeState
+from nodeheal.domain.job import FoundCheckpoint, job_of
+from nodeheal.services import wakeup
+from nodeheal.services.find_checkpoint import CHECKPOINT, find_checkpoint
+from nodeheal.services.steps import save_node
+from nodeheal.services.submit_job import submit_job
+from tests.unit.builders import NOW, xid
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+from tests.workflows.job_cluster import NODES, JobCluster, finishes
+from tests.workflows.walker import Error
+
+A, B, C, D = NODES
+DIRECTORY = "/mnt/llama"
+NEWEST = (f"{DIRECTORY}/iter_0002000", 2000)
+FAULT = xid(79, node_id=BROKEN, instance_id=BROKEN)
+
+
+def training(**spec: Any) -> JobCluster:
+    it = JobCluster(checkpoints={"directory": DIRECTORY, "format": "megatron"}, **spec)
+    it.happenings = [finishes]
+    it.checkpoints = [NEWEST]
+    return it
+
+
+def recovering(**of_job: Any) -> FakeCluster:
+    """A job with checkpoints on two nodes, one of which is about to break."""
+    it = FakeCluster()
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    where = Checkpoints(directory=DIRECTORY, format=CheckpointFormat.megatron)
+    assert it.ports.jobs.save(replace(job, **{"checkpoints": where, **of_job}))
+    it.checkpoints = [NEWEST]
+    return it
+
+
+def searches(it: FakeCluster) -> list[str]:
+    return [node for node, _, _ in it.ports.commands.searches]  # type: ignore[attr-defined]
+
+
+def told_to_ranks(it: FakeCluster) -> list[tuple[str | None, str | None]]:
+    """What the ranks that were started last were told."""
+    job = it.ports.jobs.get("llama")
+    environments = list(it.ports.scheduler.environments.values())  # type: ignore[attr-defined]
+    newest = [one for one in environments if job is not None and one["NODEHEAL_RUN"] == str(job.current_run)]
+    return [(one.get("NODEHEAL_RESUME_FROM"), one.get("NODEHEAL_RESUME_STEP")) for one in newest]
+
+
+def timeline(it: FakeCluster) -> list[str]:
+    return [entry.text for entry in it.ports.incidents.history(it.incident_id).timeline]
+
+
+def test_a_job_that_was_trained_before_goes_on_from_its_newest_checkpoint() -> None:
+    it = training()
+
+    seen = it.submit()
+
+    assert seen.end == "Completed"
+    assert searches(it) == [A]
+    assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
+    assert it.run.resumed_step == 2000
+
+
+def test_a_job_without_checkpoints_asks_nobody() -> None:
+    it = JobCluster()
+    it.happenings = [finishes]
+
+    assert "Find checkpoint" not in it.submit().path
+
+
+def test_a_directory_without_a_checkpoint_is_an_answer_and_nobody_else_is_asked() -> None:
+    it = training()
+    it.checkpoints = []
+
+    it.submit()
+
+    assert searches(it) == [A]
+    assert told_to_ranks(it) == [(None, None)] * 2
+
+
+@pytest.mark.parametrize("how", ["blind", "hangs", "unknown"])
+def test_a_node_that_cannot_tell_costs_nothing_and_the_next_is_asked(how: str) -> None:
+    it = training(preflight={"level": 0})
+    it.hangs |= {A} if how == "hangs" else set()
+    it.blind |= {A} if how == "blind" else set()
+    if how == "unknown":
+        it.ports.commands.unknown_nodes.add(A)  # type: ignore[attr-defined]
+
+    seen = it.submit()
+
+    assert seen.path.count("Find checkpoint") == 2
+    assert searches(it) == [A, B]
+    assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_where_no_node_can_tell_the_job_starts_without(breaks: bool) -> None:
+    it = training(preflight={"level": 0})
+    it.blind |= {A, B}
+    it.job_breaks = {"Find checkpoint": Error("Runtime.ImportModuleError")} if breaks else {}
+
+    seen = it.submit()
+
+    assert seen.end == "Completed"
+    assert seen.path.count("Find checkpoint") == 3
+    assert told_to_ranks(it) == [(None, None)] * 2
+
+
+def test_a_command_that_the_node_refuses_is_an_answer() -> None:
+    it = training(preflight={"level": 0})
+    it.hangs.add(A)
+    looks, asked = it._node_looks, []
+
+    def refused_first() -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            wakeup.on_command_failed("command-1", it.ports)
+        else:
+            looks()
+
+    it._node_looks = refused_first  # type: ignore[method-assign]
+
+    it.submit()
+
+    assert searches(it) == [A, B]
+    assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", f"{DIRECTORY}-other/x", f"{DIRECTORY}/../etc"])
+def test_a_node_that_names_another_directory_is_not_believed(path: str) -> None:
+    it = training(preflight={"level": 0})
+    it.checkpoints = [(path, 1)]
+
+    it.submit()
+
+    assert searches(it) == [A, B]
+    assert told_to_ranks(it) == [(None, None)] * 2
+
+
+def test_a_recovery_asks_the_healthy_node_and_not_the_broken_one() -> None:
+    it = recovering()
+
+    it.reports(FAULT)
+
+    [restart] = [walk for walk in it.walked if walk.path[0] == "Stop gang"]
+    assert restart.path[:5] == [
+        "Stop gang",
+        "Did the gang stop?",
+        "Find checkpoint",
+        "Ask another node?",
+        "Reserve attempt",
+    ]
+    assert restart.deadlines["Find checkpoint"] == 60
+    assert searches(it) == [PEER]
+    assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
+    assert f"llama goes on from {NEWEST[0]}, step 2000, as {PEER} sees it" in timeline(it)
+
+
+def test_what_is_skipped_stands_in_the_incident() -> None:
+    it = recovering()
+    looks = CheckpointFound.model_validate
+
+    def with_skipped() -> None:
+        name, directory, request_id = it.ports.commands.searches[-1]  # type: ignore[attr-defined]
+        fact = {**it._fact(name, it.node(name).boot_id), "request_id": request_id, "directory": directory}
+        torn = ("iter_0003000: it was not finished",)
+        event = {**fact, "format": "megatron", "path": NEWEST[0], "step": NEWEST[1], "skipped": torn}
+        wakeup.on_checkpoint_found(looks(event), it.ports)
+
+    it._node_looks = with_skipped  # type: ignore[method-assign]
+
+    it.reports(FAULT)
+
+    [told] = [text for text in timeline(it) if "goes on from" in text]
+    assert told.endswith("; skipped: iter_0003000: it was not finished")
+
+
+def test_a_recovery_goes_on_to_the_healed_node_where_the_peer_cannot_tell() -> None:
+    it = recovering()
+    it.blind.add(PEER)
+
+    it.reports(FAULT)
+
+    assert searches(it) == [PEER, BROKEN]
+    assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
+    assert f"{PEER} could not tell where llama goes on: the file system did not answer within 40 s" in timeline(it)
+
+
+def test_what_was_found_for_the_run_before_is_no_hint_for_the_next() -> None:
+    it = recovering(found=FoundCheckpoint(f"{DIRECTORY}/iter_0000001", 1, NOW))
+    it.blind |= {PEER, BROKEN, SPARE}
+
+    it.reports(FAULT)
+
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    assert (job.state, job.current_run, job.found) == (JobState.RUNNING, 2, None)
+    assert told_to_ranks(it) == [(None, None)] * 2
+
+
+def test_a_node_that_is_out_of_service_is_not_asked() -> None:
+    it = training(preflight={"level": 0})
+    it.before["Find checkpoint"] = lambda it: save_node(it.ports, it.node(A), state=NodeState.ISOLATED)
+
+    it.submit()
+
+    assert searches(it)[0] == B
+
+
+def test_an_answer_of_another_boot_or_of_another_node_is_not_taken() -> None:
+    it = training(preflight={"level": 0})
+    seen: list[bool] = []
+
+    def others_answer() -> None:
+        name, directory, request_id = it.ports.commands.searches[-1]  # type: ignore[attr-defined]
+        for who, boot in ((name, "boot-0"), (C, "boot-1")):
+            fact = it._fact(who, boot)
+            event = CheckpointFound(
+                **fact, request_id=request_id, directory=directory, format=CheckpointFormat.megatron, path=NEWEST[0]
+            )
+            wakeup.on_checkpoint_found(event, it.ports)
+        seen.append(it.ports.waits.get(CHECKPOINT, request_id) is not None)
+
+    it._node_looks = others_answer  # type: ignore[method-assign]
+
+    it.submit()
+
+    assert all(seen)
+    assert told_to_ranks(it) == [(None, None)] * 2
+
+
+def test_a_repeated_call_sends_nothing_again_and_the_answer_goes_to_the_newer_one() -> None:
+
+    it = training()
+    submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
+    last: dict[str, Any] = {"step": "CHOOSE", "job_id": "llama", "outcome": "DONE", "then": "LAUNCH", "reason": "r"}
+    last |= {"finished_at": it.clock(), "nodes": (A, B)}
+    ask: dict[str, Any] = {"job_id": "llama", "submission": 1, "round": 1, "last": last}
+
+    for token in ("first", "second"):
+        find_checkpoint(JobRequest.model_validate({**ask, "task_token": token}), it.ports)
+    it._node_looks()
+
+    assert searches(it) == [A]
+    assert list(it.ports.workflows.resumed) == ["second"]  # type: ignore[attr-defined]
+    assert not [key for key in it.ports.waits.waits if key[0].startswith("checkpoint")]  # type: ignore[attr-defined]
