@@ -239,6 +239,9 @@ class Guests(Protocol):
 # Gives leave to upload to this key, at most so many bytes, until then. Nothing is written by asking.
 SignUpload = Callable[[str, int, datetime], Upload]
 
+# Whether what is for this owner's address arrives: it is subscribed, and has confirmed that. None: nobody can tell.
+HasConfirmed = Callable[[str], bool | None]
+
 
 @dataclass(frozen=True)
 class CommandStatus:
@@ -399,5 +402,6 @@ class Ports:
     heartbeats: Heartbeats
     witnesses: Witnesses
     sign_upload: SignUpload
+    has_confirmed: HasConfirmed
     clock: Clock
     reading: Reading = NOWHERE

@@ -201,14 +201,21 @@ FUNCTIONS = (
         (FIND_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
         timeout_seconds=55,  # one task a node, and a job may have hundreds
     ),
-    FunctionSpec("watch_gang", (RESUME,)),
+    FunctionSpec("watch_gang", (ANNOUNCE, RESUME)),
     FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, RESUME)),
     FunctionSpec("stop_job", (STOP_TASK, SEE_TASKS, RESUME), timeout_seconds=55),
     FunctionSpec("end_job", (ANNOUNCE, RESUME)),
     FunctionSpec("validate_policy"),
     FunctionSpec(
         "notify",
-        (Permission("tell the operators, or the owner of a job", ("sns:Publish",), ("{topic}", "{owners_topic}")),),
+        (
+            Permission("tell the operators, or the owner of a job", ("sns:Publish",), ("{topic}", "{owners_topic}")),
+            Permission(
+                "see whether an owner has confirmed his subscription, so that the operators hear of it where not",
+                ("sns:ListSubscriptionsByTopic",),
+                ("{owners_topic}",),
+            ),
+        ),
         is_event_driven=True,
     ),
 )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
+from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
@@ -22,13 +22,13 @@ def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
         return stopped
     held = _hold_directory(job, ports)
     if held:
-        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, held, ports)
+        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, held, ports, Trouble.DIRECTORY_TAKEN)
     # A job that is submitted again is no more on the nodes of its earlier runs, where these have ended.
     been_on = [task.node_id for run in ports.jobs.runs(job.job_id) for task in run.tasks]
     free_nodes(replace(job, current_run=0), been_on, ports)
     found = look_for_nodes(job, release_claims(job, ports), ports, policy)
     if not found.nodes and not found.may_change:
-        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, found.why, ports)
+        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, found.why, ports, Trouble.POOL_TOO_SMALL)
     before = waits_before(job, ports) if found.nodes else ""
     if before or not found.nodes or not claim(job, found.nodes, ports):
         why = before or found.why or f"{job.job_id}: another job has taken a node just now"

@@ -8,9 +8,13 @@ from nodeheal.contract import names
 from nodeheal.domain.owner import Owner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from types_boto3_sns import SNSClient
 
 _PENDING = "pending confirmation"
+# Of 100 subscriptions each. A topic with more than that takes longer to look through than an email is worth.
+_PAGES = 20
 
 
 def topic_arn(caller_arn: str, region: str) -> str:
@@ -52,3 +56,23 @@ class SnsOwners:
             told = f"{owner.address} is subscribed to {names.OWNERS_TOPIC} already, with another filter policy"
             raise ValueError(f"{told}; take that subscription off first") from None
         return answer["SubscriptionArn"].lower() != _PENDING
+
+
+class SnsConfirmations:
+    """HasConfirmed. Asked of the topic's list, where a subscription has an ARN once it is confirmed."""
+
+    def __init__(self, sns: "Callable[[], SNSClient]", topic: str) -> None:
+        self._sns, self._topic = sns, topic
+
+    def __call__(self, address: str) -> bool | None:
+        if not self._topic:
+            return None
+        pages = self._sns().get_paginator("list_subscriptions_by_topic").paginate(TopicArn=self._topic)
+        with throttles_named("ListSubscriptionsByTopic"):
+            for read, page in enumerate(pages, 1):
+                arns = [s["SubscriptionArn"] for s in page.get("Subscriptions", []) if s["Endpoint"].lower() == address]
+                if any(arn.startswith("arn:") for arn in arns):
+                    return True
+                if read == _PAGES and "NextToken" in page:
+                    return None
+        return False

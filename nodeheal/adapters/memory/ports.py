@@ -4,6 +4,7 @@ from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.adapters.memory.machines import MemoryMachines
+from nodeheal.adapters.memory.owners import MemoryConfirmations
 from nodeheal.adapters.memory.stores import (
     MemoryAttemptLedger,
     MemoryIncidentStore,
@@ -41,5 +42,6 @@ def memory_ports(clock: Clock) -> Ports:
         heartbeats=MemoryHeartbeats(),
         witnesses=MemoryWitnesses(),
         sign_upload=sign_upload,
+        has_confirmed=MemoryConfirmations(),
         clock=clock,
     )
