@@ -22,10 +22,12 @@ from nodeheal.contract.vocabulary import (
     Trouble,
     Verdict,
 )
+from nodeheal.domain.attribution import NEAR, failed_at, how_it_ended, what_nodes_said
 from nodeheal.domain.counted import counted
 from nodeheal.domain.gang import Breakage, Standing, breakage, standing
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Job, Run
+from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import job_scope
 from nodeheal.ports import Ports
@@ -115,7 +117,7 @@ def _open_incident(
         often += f" restarted within {limits.window_seconds / 3600:g} h"
         told = f"{broke.words}; {often}, and no more are allowed (restarts.of_application)"
         return _over(request, Trouble.PROGRAM_FAILS, told, ports)
-    event = _event(request, job, run, broke, ports)
+    event = _event(request, job, run, broke, ports, policy)
     taken = ingest(event, ports, policy)
     incident_id = node_of(broke.task.node_id, ports).open_incident
     if taken not in _OPENED and incident_id is None:
@@ -125,7 +127,21 @@ def _open_incident(
     return _watch(request, told, ports).model_copy(update={"incident_id": incident_id})
 
 
-def _event(request: JobRequest, job: Job, run: Run, broke: Breakage, ports: Ports) -> HealthEvent:
+def _evidence(job: Job, run: Run, broke: Breakage, node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
+    """What speaks for this cause, and what was seen around it that might speak for another."""
+    since = (failed_at(run) or ports.clock()) - NEAR
+    seen = ports.nodes.sightings(node.node_id, since, node.pool, since)
+    return " ".join(
+        filter(
+            None,
+            [f"{job.job_id}, run {run.number}: {broke.words}.", how_it_ended(run), what_nodes_said(run, seen, policy)],
+        )
+    )
+
+
+def _event(
+    request: JobRequest, job: Job, run: Run, broke: Breakage, ports: Ports, policy: RecoveryPolicy
+) -> HealthEvent:
     node = node_of(broke.task.node_id, ports)
     checked = " All nodes of the gang have passed their diagnostics since." if request.is_failure else ""
     return HealthEvent(
@@ -144,7 +160,7 @@ def _event(request: JobRequest, job: Job, run: Run, broke: Breakage, ports: Port
         code=broke.code,
         component=f"{job.job_id}/{run.number}",
         verdict=Verdict.FAILED,
-        evidence=f"{job.job_id}, run {run.number}: {broke.words}.{checked}"[:EVIDENCE_BYTES],
+        evidence=f"{_evidence(job, run, broke, node, ports, policy)}{checked}"[: EVIDENCE_BYTES // 4],
     )
 
 
