@@ -1,11 +1,13 @@
 """Does the training job move. Optional: a job that takes part touches a file at every step.
 
-The file is `<folder>/<job id>.json`, and holds `{"limit_seconds": 900}`: how long a step may take. Its age is what
-counts. A job removes it when it ends.
+The file is `<folder>/<job>.<run>.<seconds>.json`, as the job finds it in NODEHEAL_PROGRESS_FILE: it may be empty, and
+its name says how long a step may take. Or it is `<folder>/<job>.json` and holds `{"limit_seconds": 900}`. Its age is
+what counts. A job removes it when it ends.
 """
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from nodeheal.contract.vocabulary import Family
 FORGOTTEN_AFTER_LIMITS = 20.0
 FILE_BYTES = 4096
 SHORTEST_SECONDS, LONGEST_SECONDS = 10.0, 1e6
+_NAMED = re.compile(r"(?P<job>.+)\.(?P<run>\d{1,9})\.(?P<seconds>\d{1,6})")
 
 
 def limit_of(content: bytes) -> float | None:
@@ -32,6 +35,14 @@ def limit_of(content: bytes) -> float | None:
     return float(limit) if SHORTEST_SECONDS <= limit < LONGEST_SECONDS else None
 
 
+def name_of(stem: str) -> tuple[str, float | None]:
+    """(whose steps a file shows, `job/run` where it names the run; the limit that its name declares, if it does)."""
+    named = _NAMED.fullmatch(stem)
+    if named is None:
+        return stem, None
+    return f"{named['job']}/{named['run']}", max(SHORTEST_SECONDS, float(named["seconds"]))
+
+
 def _look(place: Place, state: State) -> Look:
     """A clock may jump: how long a file has stood still is counted from the look that first saw it so."""
     folder, now = Path(place.config.progress_dir), time.monotonic()
@@ -40,13 +51,14 @@ def _look(place: Place, state: State) -> Look:
         read = _read(file)
         if read is None:
             continue  # the job has just ended
-        limit, touched = limit_of(read[0]), read[1]
+        whose, declared = name_of(file.stem)
+        limit, touched = limit_of(read[0]) or declared, read[1]
         if limit is None:
             unclear.append(f"{file} must be an object with `limit_seconds`, {SHORTEST_SECONDS:g} or more")
             continue
         known = state.get(file.name)
         seen[file.name] = known if isinstance(known, list) and known[0] == touched else [touched, now]
-        problems += _late(file.stem, limit, now - seen[file.name][1])
+        problems += _late(whose, limit, now - seen[file.name][1])
     return Look(tuple(problems), "; ".join(unclear), seen, summary=f"{len(seen)} jobs show their progress")
 
 
