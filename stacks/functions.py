@@ -77,7 +77,9 @@ SEE_COMMAND = Permission(
     "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
 )
 _SEE_GUESTS = (SEE_TASKS_ON_NODE, SEE_TASKS)
-_ASK_FOR_CHECKPOINT = send_command("ask a gang for a checkpoint before it is stopped", names.CHECKPOINT_DOCUMENT)
+_ASK_FOR_CHECKPOINT = send_command(
+    "ask a gang for a checkpoint, before it is stopped or on an early warning", names.CHECKPOINT_DOCUMENT
+)
 
 FUNCTIONS = (
     FunctionSpec(
@@ -163,7 +165,7 @@ FUNCTIONS = (
         "return_to_service",
         (FIND_NODE, *SWITCH_NODE, *SEE_MACHINES, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
     ),
-    FunctionSpec("wait_for_news", (RESUME, ANNOUNCE)),
+    FunctionSpec("wait_for_news", (*_ASK_FOR_CHECKPOINT, RESUME, ANNOUNCE)),
     FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE)),
     FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME)),
     FunctionSpec("stop_gang", (*_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME)),

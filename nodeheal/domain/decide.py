@@ -96,7 +96,8 @@ def _wait_for_job(say: Spell, seen: Progress, fault: Fault) -> Decision:
     if waited is None or waited.outcome is not Outcome.TIMED_OUT:
         wait = say.wait_on(seen, Awaited.JOB_END, why, seconds)
         if wait is not None:
-            return wait
+            is_early = fault.key in say.policy.early_warnings
+            return wait.model_copy(update={"checkpoint_seconds": say.policy.checkpoint_seconds if is_early else 0})
     late = f"{fault.title}: the job has not ended in time; a {wanted.lower()} is due when it has"
     return say.hand_over(Escalation.JOB_OUTLASTS_THE_WAIT, late)
 
