@@ -103,7 +103,7 @@ ERROR_ALREADY_PAGED = "HumanPaged"
 APPROVAL_KEY = "nodeheal/approval-key"
 
 # What a rank finds in its environment ---------------------------------------------------------------------------------
-ENV_PROGRESS_FILE = "NODEHEAL_PROGRESS_FILE"  # to be touched at every step, where the job has a limit for one
+PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # to be touched at every step, where the job has a limit for one
 PROGRESS_DIR = "/run/nodeheal/progress"  # on the node, and in the container
 TRAINING_HANG = "training_hang"  # the code of a run that has shown no step for too long, in family host
 

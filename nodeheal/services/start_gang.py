@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nodeheal.contract.names import ENV_PROGRESS_FILE, progress_file
+from nodeheal.contract.names import PROGRESS_VARIABLE, progress_file
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
@@ -93,7 +93,7 @@ def _progress(job: Job, run: Run) -> dict[str, str]:
     """What to touch at every step, for a job that wants to be missed when it hangs."""
     if job.hang_seconds is None:
         return {}
-    return {ENV_PROGRESS_FILE: progress_file(job.job_id, run.number, job.hang_seconds)}
+    return {PROGRESS_VARIABLE: progress_file(job.job_id, run.number, job.hang_seconds)}
 
 
 def abandon(job: Job, number: int, ports: Ports) -> None:
