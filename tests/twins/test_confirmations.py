@@ -14,8 +14,8 @@ TOPIC = "arn:aws:sns:us-east-1:111122223333:nodeheal-job-owners"
 ADA, BOB, EVE = "ada@example.com", "bob@example.com", "eve@example.com"
 
 
-def subscription(address: str, arn: str) -> dict[str, str]:
-    return {"SubscriptionArn": arn, "Owner": "111122223333", "Protocol": "email", "Endpoint": address}
+def subscription(address: str, arn: str, protocol: str = "email") -> dict[str, str]:
+    return {"SubscriptionArn": arn, "Owner": "111122223333", "Protocol": protocol, "Endpoint": address}
 
 
 @pytest.fixture(params=["memory", "sns"])
@@ -49,3 +49,12 @@ def test_where_nobody_can_tell_it_says_so() -> None:
 
     assert SnsConfirmations(lambda: client, "")(ADA) is None
     assert MemoryConfirmations(unknown={ADA})(ADA) is None
+
+
+def test_where_somebody_listens_by_other_means_nobody_can_tell_for_whom() -> None:
+    client = boto3.client("sns", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    queue = subscription("arn:aws:sqs:us-east-1:111122223333:news", f"{TOPIC}:0002", "sqs")
+
+    with Stubber(client) as stub:
+        stub.add_response("list_subscriptions_by_topic", {"Subscriptions": [queue]}, {"TopicArn": TOPIC})
+        assert SnsConfirmations(lambda: client, TOPIC)(ADA) is None

@@ -68,11 +68,14 @@ class SnsConfirmations:
         if not self._topic:
             return None
         pages = self._sns().get_paginator("list_subscriptions_by_topic").paginate(TopicArn=self._topic)
+        is_heard_otherwise = False
         with throttles_named("ListSubscriptionsByTopic"):
             for read, page in enumerate(pages, 1):
-                arns = [s["SubscriptionArn"] for s in page.get("Subscriptions", []) if s["Endpoint"].lower() == address]
-                if any(arn.startswith("arn:") for arn in arns):
+                confirmed = [s for s in page.get("Subscriptions", []) if s["SubscriptionArn"].startswith("arn:")]
+                if any(s["Endpoint"].lower() == address for s in confirmed):
                     return True
+                # A queue, or a chat: for whom it listens stands in its filter, which is not ours to read.
+                is_heard_otherwise |= any(not s["Protocol"].startswith("email") for s in confirmed)
                 if read == _PAGES and "NextToken" in page:
                     return None
-        return False
+        return None if is_heard_otherwise else False
