@@ -243,6 +243,9 @@ class Guests(Protocol):
 # Gives leave to upload to this key, at most so many bytes, until then. Nothing is written by asking.
 SignUpload = Callable[[str, int, datetime], Upload]
 
+# Whether what is for this owner's address arrives: it is subscribed, and has confirmed that. None: nobody can tell.
+HasConfirmed = Callable[[str], bool | None]
+
 
 # Asks a node, by request id and until then, for the newest whole checkpoint of a directory; the command's id. The node
 # answers with Checkpoint Found. As NodeCommands has it, one that is not known (any more) is NotFound.
@@ -409,5 +412,6 @@ class Ports:
     witnesses: Witnesses
     sign_upload: SignUpload
     find_checkpoint: FindCheckpoint
+    has_confirmed: HasConfirmed
     clock: Clock
     reading: Reading = NOWHERE

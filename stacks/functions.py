@@ -77,7 +77,9 @@ SEE_COMMAND = Permission(
     "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
 )
 _SEE_GUESTS = (SEE_TASKS_ON_NODE, SEE_TASKS)
-_ASK_FOR_CHECKPOINT = send_command("ask a gang for a checkpoint before it is stopped", names.CHECKPOINT_DOCUMENT)
+_ASK_FOR_CHECKPOINT = send_command(
+    "ask a gang for a checkpoint, before it is stopped or on an early warning", names.CHECKPOINT_DOCUMENT
+)
 
 FUNCTIONS = (
     FunctionSpec(
@@ -163,7 +165,7 @@ FUNCTIONS = (
         "return_to_service",
         (FIND_NODE, *SWITCH_NODE, *SEE_MACHINES, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
     ),
-    FunctionSpec("wait_for_news", (RESUME, ANNOUNCE)),
+    FunctionSpec("wait_for_news", (*_ASK_FOR_CHECKPOINT, RESUME, ANNOUNCE)),
     FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE)),
     FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME)),
     FunctionSpec("stop_gang", (*_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME)),
@@ -205,14 +207,21 @@ FUNCTIONS = (
         (FIND_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
         timeout_seconds=55,  # one task a node, and a job may have hundreds
     ),
-    FunctionSpec("watch_gang", (RESUME,)),
+    FunctionSpec("watch_gang", (ANNOUNCE, RESUME)),
     FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, RESUME)),
     FunctionSpec("stop_job", (STOP_TASK, SEE_TASKS, SEE_TASKS_ON_NODE, RESUME), timeout_seconds=55),
     FunctionSpec("end_job", (ANNOUNCE, RESUME)),
     FunctionSpec("validate_policy"),
     FunctionSpec(
         "notify",
-        (Permission("tell the operators, or the owner of a job", ("sns:Publish",), ("{topic}", "{owners_topic}")),),
+        (
+            Permission("tell the operators, or the owner of a job", ("sns:Publish",), ("{topic}", "{owners_topic}")),
+            Permission(
+                "see whether an owner has confirmed his subscription, so that the operators hear of it where not",
+                ("sns:ListSubscriptionsByTopic",),
+                ("{owners_topic}",),
+            ),
+        ),
         is_event_driven=True,
     ),
 )

@@ -4,8 +4,8 @@ It behaves as a real job does where recovery is concerned: the same result howev
 checkpoints, a resume from the newest valid one, one more checkpoint when the node asks for it or the job is stopped,
 and a prompt end on SIGTERM. Python and NumPy are all it needs.
 
-Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, NODEHEAL_JOB, NODEHEAL_RUN, NODEHEAL_CHECKPOINT_DIR, and
-TRAINER_* for the options.
+Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, NODEHEAL_JOB, NODEHEAL_RUN, NODEHEAL_CHECKPOINT_DIR,
+NODEHEAL_PROGRESS_FILE, and TRAINER_* for the options.
 """
 
 import argparse
@@ -306,6 +306,13 @@ def _keep_no_books(**what: object) -> None:
     """Progress of every rank but 0."""
 
 
+def touch_progress() -> None:
+    """Tell the node's agent that the job moves; nodeheal names the file for jobs with hang_seconds."""
+    if file := os.environ.get("NODEHEAL_PROGRESS_FILE"):
+        with contextlib.suppress(OSError):  # not mounted: training goes on unwatched
+            Path(file).touch()
+
+
 def train(options: Options) -> None:
     """Train to the last step, from wherever the last run came to."""
     gang = Gang(options)
@@ -325,6 +332,7 @@ def train(options: Options) -> None:
         listener.start()
     for step in range(first + 1, options.steps + 1):
         began = time.monotonic()
+        touch_progress()
         loss, gradient = loss_and_gradient(parameters, step, options.rank)
         mean = gang.mean(np.concatenate([[loss], gradient]))
         parameters = parameters - LEARNING_RATE * mean[1:]

@@ -35,6 +35,7 @@ def exhibits(config: AgentConfig, with_bug_report: bool) -> Iterator[Exhibit]:
     yield Exhibit("neuron-ls.json", ("neuron-ls", "--json-output"), TOOL_SECONDS)
     for what in ("neuron", "network", "processes", "stuck", "last-boot"):
         yield Exhibit(f"{what}.txt", (sys.executable, "-m", "nodeheal.agent.gather", what), limit_bytes=4 * MIB)
+    yield Exhibit("stacks.txt", (sys.executable, "-m", "nodeheal.agent.stacks"), TOOL_SECONDS, 4 * MIB)
     yield Exhibit("pci.txt", ("lspci", "-vvv"), limit_bytes=4 * MIB)
     yield Exhibit("disks.txt", ("df", "-h"), limit_bytes=256 * KIB)
     yield Exhibit("mounts.txt", ("cat", "/proc/mounts"), limit_bytes=256 * KIB)

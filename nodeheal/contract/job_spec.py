@@ -101,7 +101,10 @@ class JobSpec(Frozen):
     preflight: Preflight = Field(default_factory=Preflight)
     restarts: RestartLimits = Field(default_factory=RestartLimits)
     hang_seconds: int | None = Field(
-        default=None, gt=0, le=DAY, description="no step within this is a hang; the program tells its steps"
+        default=None,
+        ge=10,
+        le=DAY,
+        description="no step within this is a hang; the program touches $NODEHEAL_PROGRESS_FILE at every step",
     )
     spares: int = Field(default=0, ge=0, le=GANG_AT_MOST, description="nodes of the pool left free when it starts")
     priority: int = Field(default=0, ge=-100, le=100, description="who waits for nodes is served by it, then by time")

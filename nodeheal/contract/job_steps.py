@@ -4,7 +4,7 @@ from pydantic import Field
 
 from nodeheal.contract.health_event import Frozen, NodeId, UtcTime
 from nodeheal.contract.steps import Reason, Shown
-from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
+from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
 
 GANG_AT_MOST = 256  # nodes of one job: their names fit a state's input
 
@@ -21,6 +21,7 @@ class JobResult(Frozen):
     nodes: tuple[NodeId, ...] = Field(default=(), max_length=GANG_AT_MOST)
     run: int | None = Field(default=None, description="the run that it is about")
     ending: JobState | None = Field(default=None, description="where it goes to the end: how the job ended")
+    trouble: Trouble | None = Field(default=None, description="where it ends as FAILED: why a human has it")
     incident_id: str | None = Field(default=None, description="the incident that brings the job back")
     deadline_seconds: int = Field(default=60, gt=0, description="how long the next step may take")
     evidence: dict[str, Shown] = Field(default_factory=dict)

@@ -113,6 +113,17 @@ ERROR_ALREADY_PAGED = "HumanPaged"
 # The secret with which approval links are signed
 APPROVAL_KEY = "nodeheal/approval-key"
 
+# What a rank finds in its environment ---------------------------------------------------------------------------------
+PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # to be touched at every step, where the job has a limit for one
+PROGRESS_DIR = "/run/nodeheal/progress"  # on the node, and in the container
+TRAINING_HANG = "training_hang"  # the code of a run that has shown no step for too long, in family host
+
+
+def progress_file(job_id: str, run: int, limit_seconds: int) -> str:
+    """What a run touches; the node's agent reads from its name whose it is, and how long a step may take."""
+    return f"{PROGRESS_DIR}/{job_id}.{run}.{limit_seconds}.json"
+
+
 # The policy document, in AppConfig ------------------------------------------------------------------------------------
 POLICY_APPLICATION = "nodeheal"
 POLICY_ENVIRONMENT = "live"

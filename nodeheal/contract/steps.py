@@ -54,6 +54,9 @@ class Decision(Frozen):
     is_move: bool = Field(default=False, description="for RESTART_WORKLOAD: on free nodes, before this one is healed")
     awaits: Awaited | None = Field(default=None, description="for WAIT: what for")
     due_at: UtcTime | None = Field(default=None, description="for WAIT: until when, whatever wakes it meanwhile")
+    checkpoint_seconds: int = Field(
+        default=0, ge=0, description="for WAIT: ask the job for a checkpoint now; how long that holds. 0: do not"
+    )
     page_key: str | None = Field(default=None, description="pages with the same key are one page")
     diagnostics_level: int | None = Field(default=None, ge=1, le=4)
     ending: Ending | None = Field(default=None, description="for CLOSE and ESCALATE")

@@ -185,6 +185,9 @@ class Phase(_Word):
     ENDED = "ENDED"  # the incident is over
     NEWS = "NEWS"  # of many nodes, and no one incident's
     # To the owner of one job
+    STARTED = "STARTED"  # the job runs for the first time since it was submitted
+    FINISHED = "FINISHED"  # every rank has ended well
+    CANCELLED = "CANCELLED"  # a person has stopped it
     STOPPED = "STOPPED"  # the job was stopped for a recovery
     RUNS_AGAIN = "RUNS_AGAIN"  # the job was started again
     HANDED_OVER = "HANDED_OVER"  # the job is down, and a human must bring it back
@@ -225,6 +228,7 @@ class Escalation(_Word):
     NODES_SILENT = "NODES_SILENT"  # so many at once that none is touched for it
     RECOVERY_BROKE = "RECOVERY_BROKE"  # the workflow itself broke
     JOB_BROKE = "JOB_BROKE"  # the workflow of a job broke
+    JOB_HANDED_OVER = "JOB_HANDED_OVER"  # a job is down, and no incident of a node has said so
 
 
 class JobState(_Word):
@@ -264,3 +268,17 @@ class Next(_Word):
     SETTLE = "SETTLE"  # give findings that are under way a moment, then look again
     STOP = "STOP"  # stop what still runs
     END = "END"
+
+
+class Trouble(_Word):
+    """Why a job is a human's: who is to do what differs."""
+
+    POOL_TOO_SMALL = "POOL_TOO_SMALL"  # its pool can never hold it
+    DIRECTORY_TAKEN = "DIRECTORY_TAKEN"  # another job writes to its checkpoint directory
+    NODES_FAIL = "NODES_FAIL"  # nodes were chosen again and again, and did not pass
+    RANKS_LEFT = "RANKS_LEFT"  # ranks of an earlier run may still write
+    RANK_LATE = "RANK_LATE"  # a rank did not start in time
+    NOT_LAUNCHED = "NOT_LAUNCHED"  # the launch itself came to nothing
+    CANNOT_START = "CANNOT_START"  # what it is defined as cannot run anywhere
+    PROGRAM_FAILS = "PROGRAM_FAILS"  # the program's own failures are more than are restarted
+    RECOVERY_ENDED = "RECOVERY_ENDED"  # what was to bring it back did not

@@ -33,8 +33,14 @@ def reserve(
 
 
 def spelled(reservation: Reservation, spent: int) -> str:
-    """'1 of 1 reboots in 24 h', for reasons and emails; of an accelerator with its serial."""
+    """'1 of 1 reboots in 24 h', for reasons and emails; whose, for an accelerator and for a job's own limit."""
     limit, (kind, _, who) = reservation.limit, reservation.scope.partition("#")
     name = _IN_WORDS[limit.group]
     whose = f" of accelerator {who}" if kind == "accelerator" else ""
-    return f"{spent} of {limit.limit} {name}{whose} in {limit.window_seconds / 3600:g} h"
+    when = f"in {limit.window_seconds / 3600:g} h"
+    job_id, _, which = who.partition("/")
+    if kind == "job" and which:
+        setting = "restarts.total" if which.endswith("/total") else "restarts.in_window"
+        when = f"{'since it was submitted' if which.endswith('/total') else when} (the job's own {setting})"
+        whose = f" of {job_id}"
+    return f"{spent} of {limit.limit} {name}{whose} {when}"

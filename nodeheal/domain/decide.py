@@ -3,18 +3,21 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Step, Verdict
 from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case, read_case, without_gravest
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.escalation import why_asked
-from nodeheal.domain.heal import heal
+from nodeheal.domain.heal import TO_BE_HEARD_SECONDS, heal
 from nodeheal.domain.incident import History
 from nodeheal.domain.ladder import WITH_ARTICLE
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import Progress, read_progress
 from nodeheal.domain.spell import Spell
+
+HANG = f"{Family.host.value}/{TRAINING_HANG}"
 
 
 def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
@@ -93,7 +96,8 @@ def _wait_for_job(say: Spell, seen: Progress, fault: Fault) -> Decision:
     if waited is None or waited.outcome is not Outcome.TIMED_OUT:
         wait = say.wait_on(seen, Awaited.JOB_END, why, seconds)
         if wait is not None:
-            return wait
+            is_early = fault.key in say.policy.early_warnings
+            return wait.model_copy(update={"checkpoint_seconds": say.policy.checkpoint_seconds if is_early else 0})
     late = f"{fault.title}: the job has not ended in time; a {wanted.lower()} is due when it has"
     return say.hand_over(Escalation.JOB_OUTLASTS_THE_WAIT, late)
 
@@ -161,7 +165,8 @@ def _restart_only(say: Spell, seen: Progress, case: Case) -> Decision:
         many = f" {len(nodes)} nodes of the job show it at once: it is the application." if len(nodes) > 1 else ""
         asked = brakes.approval(say, seen, fault, Action.RESTART_WORKLOAD)
         reason = f"{fault.title}: {fault.short_why}{many}"
-        return asked or say.step(Step.RESTART_WORKLOAD, reason, Action.RESTART_WORKLOAD)
+        held = asked or _stacks_first(say, seen, fault)
+        return held or say.step(Step.RESTART_WORKLOAD, reason, Action.RESTART_WORKLOAD)
     if seen.restart.outcome is not Outcome.DONE:
         return say.hand_over(
             Escalation.JOB_NOT_RESTARTED, f"{fault.title}: the job could not be restarted: {seen.restart.reason}"
@@ -174,3 +179,11 @@ def _restart_only(say: Spell, seen: Progress, case: Case) -> Decision:
         told = f"{fault.title}: {seen.restart.reason}; but {riddle.title} beside it needs a human"
         return say.hand_over(why_asked(riddle), told)
     return say.close(Ending.RECOVERED, f"{fault.title}: {seen.restart.reason}")
+
+
+def _stacks_first(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+    """Once, before a run that hangs is stopped: where its processes stand is all that there is to find the cause by."""
+    if fault.key != HANG or seen.evidence is not None or not say.policy.evidence.enabled:
+        return None
+    why = f"{fault.title}: where its processes stand is saved first: afterwards it is gone"
+    return say.step(Step.FREEZE_EVIDENCE, why, deadline_seconds=say.policy.evidence.seconds + TO_BE_HEARD_SECONDS)

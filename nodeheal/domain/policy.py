@@ -118,6 +118,21 @@ class RecoveryPolicy(Frozen):
         description="how long a request for a checkpoint holds, sent right before a gang is stopped; 0: none is sent."
         " Nobody waits for it: the wait is the task's own grace, stopTimeout",
     )
+    early_warnings: tuple[Fault, ...] = Field(
+        default=(
+            "dcgm/DCGM_FR_PENDING_PAGE_RETIREMENTS",
+            "dcgm/DCGM_FR_PENDING_ROW_REMAP",
+            "host/instance_store_degraded",
+            "host/scheduled_event",
+            "nvml/CHANNEL_REPAIR_PENDING",
+            "nvml/REMAP_PENDING",
+            "nvml/RETIRED_PAGES_PENDING",
+            "nvml/TPC_REPAIR_PENDING",
+            "xid/63",
+        ),
+        description="faults that let the job finish, on which it is asked for a checkpoint at once, as family/code;"
+        " once a fault and run. Empty: none. Others are named here in vain: they stop the job, or ask for nothing",
+    )
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

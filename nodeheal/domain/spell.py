@@ -95,7 +95,8 @@ class Spell:
         """What an attempt of this action is counted for: the job, or the node and the accelerator that is broken."""
         if action is Action.RESTART_WORKLOAD:
             scope = job_scope(str(self.job_id))
-            return (Reservation(scope=scope, limit=self.policy.limits[action]),)
+            ours = Reservation(scope=scope, limit=self.policy.limits[action])
+            return (ours, *self.history.surroundings.job_limits)
         if action not in self.policy.limits:
             return ()  # a rung that the policy does not know: no pool has it
         found = [Reservation(scope=node_scope(self.history.incident.node_id), limit=self.policy.limits[action])]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, Family, Provider
 from nodeheal.domain.pool import Pool
 
@@ -52,6 +53,7 @@ class Surroundings:
     sightings: tuple[Sighting, ...] = ()  # of the whole pool, this node included
     is_taken_away: bool = False  # the node is no longer this incident's: a human has given it back, or up
     pool: Pool = field(default_factory=lambda: Pool(""))  # its breaker and its pause
+    job_limits: tuple[Reservation, ...] = ()  # what the job itself allows: reserved beside what the policy does
     free_nodes: int = 0  # on which the job could go on at once; asked for only where it was stopped
     usual_recovery_seconds: float | None = None  # of the pool's nodes, the median; None: too few have recovered
     node_paused_until: datetime | None = None

@@ -19,11 +19,15 @@ from nodeheal.contract.vocabulary import (
     JobStep,
     Next,
     Outcome,
+    Trouble,
     Verdict,
 )
+from nodeheal.domain.attribution import NEAR, failed_at, how_it_ended, what_nodes_said
+from nodeheal.domain.counted import counted
 from nodeheal.domain.gang import Breakage, Standing, breakage, standing
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Job, Run
+from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import job_scope
 from nodeheal.ports import Ports
@@ -46,7 +50,11 @@ def attribute_failure(request: JobRequest, ports: Ports, policy: RecoveryPolicy)
     _, run = current_run(job.job_id, ports)
     found = stop_if_wanted(request, JobStep.ATTRIBUTE, job, ports)
     if found is None:
-        found = _attribute(request, job, run, ports, policy) if run else _over(request, "it has no run", ports)
+        found = (
+            _attribute(request, job, run, ports, policy)
+            if run
+            else _over(request, Trouble.NOT_LAUNCHED, "it has no run", ports)
+        )
     nodes = tuple(task.node_id for task in run.tasks) if run else ()
     save_job(ports, job.job_id, summary=found.reason)
     return found.model_copy(update={"run": run.number if run else None, "nodes": nodes})
@@ -65,12 +73,13 @@ def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Re
             done = job_result(request, JobStep.ATTRIBUTE, Next.END, f"run {run.number} has ended well", ports)
             return done.model_copy(update={"ending": JobState.COMPLETED})
         case Standing.STOPPED_BY_A_PERSON:
-            return _over(request, stopped_by_a_person(run), ports, JobState.CANCELLED)
+            return _ends(request, stopped_by_a_person(run), ports, JobState.CANCELLED)
         case Standing.UNDER_WAY if run.is_running:
             return _watch(request, f"run {run.number} is under way", ports)
         case Standing.UNDER_WAY:
             late = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if task.status == "PENDING"]
-            return _over(request, f"{', '.join(late)} of run {run.number} did not start in time", ports)
+            told = f"{', '.join(late)} of run {run.number} did not start in time"
+            return _over(request, Trouble.RANK_LATE, told, ports)
     return _explain(request, job, run, ports, policy)
 
 
@@ -79,14 +88,17 @@ def _explain(request: JobRequest, job: Job, run: Run, ports: Ports, policy: Reco
     given_up = _handed_over(job, run, ports)
     if given_up is not None:
         told = f"{given_up.incident_id} was handed to a human: {given_up.summary}"
-        return _over(request, told, ports).model_copy(update={"incident_id": given_up.incident_id})
+        found = _over(request, Trouble.RECOVERY_ENDED, told, ports)
+        return found.model_copy(update={"incident_id": given_up.incident_id})
     broke = breakage(run)
     if broke is not None and broke.never_ran:
-        return _over(request, f"{broke.words}: it cannot start as it is defined; nothing is tried again", ports)
+        told = f"{broke.words}: it cannot start as it is defined; nothing is tried again"
+        return _over(request, Trouble.CANNOT_START, told, ports)
     if request.looks == 0:
         return job_result(request, JobStep.ATTRIBUTE, Next.SETTLE, "findings that are under way are waited for", ports)
     if broke is None:
-        return _over(request, f"run {run.number} was stopped for a recovery that did not bring it back", ports)
+        told = f"run {run.number} was stopped for a recovery that did not bring it back"
+        return _over(request, Trouble.RECOVERY_ENDED, told, ports)
     if not broke.is_clear and not request.is_failure:
         why = f"{broke.words}, which does not say why: all nodes of the gang are diagnosed"
         return job_result(request, JobStep.ATTRIBUTE, Next.STOP, why, ports, Outcome.UNKNOWN)  # then CHECK
@@ -104,18 +116,35 @@ def _open_incident(
     scope = f"{job_scope(job.job_id)}/{job.submission}/application"
     granted, spent = ports.attempts.reserve(scope, f"run-{run.number}", limit)
     if not granted:
-        often = f"{spent} failures of the program's own were restarted within {limits.window_seconds / 3600:g} h"
-        return _over(request, f"{broke.words}; {often}, and more are not allowed (restarts.of_application)", ports)
-    event = _event(request, job, run, broke, ports)
+        often = counted(spent, "failure of the program's own was", "failures of the program's own were")
+        often += f" restarted within {limits.window_seconds / 3600:g} h"
+        told = f"{broke.words}; {often}, and no more are allowed (restarts.of_application)"
+        return _over(request, Trouble.PROGRAM_FAILS, told, ports)
+    event = _event(request, job, run, broke, ports, policy)
     taken = ingest(event, ports, policy)
     incident_id = node_of(broke.task.node_id, ports).open_incident
     if taken not in _OPENED and incident_id is None:
-        return _over(request, f"{broke.words}; an incident has dealt with that before, and it came again", ports)
+        told = f"{broke.words}; an incident has dealt with that before, and it came again"
+        return _over(request, Trouble.PROGRAM_FAILS, told, ports)
     told = f"{broke.words}: taken for the program's own failure"
     return _watch(request, told, ports).model_copy(update={"incident_id": incident_id})
 
 
-def _event(request: JobRequest, job: Job, run: Run, broke: Breakage, ports: Ports) -> HealthEvent:
+def _evidence(job: Job, run: Run, broke: Breakage, node: Node, ports: Ports, policy: RecoveryPolicy) -> str:
+    """What speaks for this cause, and what was seen around it that might speak for another."""
+    since = (failed_at(run) or ports.clock()) - NEAR
+    seen = ports.nodes.sightings(node.node_id, since, node.pool, since)
+    return " ".join(
+        filter(
+            None,
+            [f"{job.job_id}, run {run.number}: {broke.words}.", how_it_ended(run), what_nodes_said(run, seen, policy)],
+        )
+    )
+
+
+def _event(
+    request: JobRequest, job: Job, run: Run, broke: Breakage, ports: Ports, policy: RecoveryPolicy
+) -> HealthEvent:
     node = node_of(broke.task.node_id, ports)
     checked = " All nodes of the gang have passed their diagnostics since." if request.is_failure else ""
     return HealthEvent(
@@ -134,7 +163,7 @@ def _event(request: JobRequest, job: Job, run: Run, broke: Breakage, ports: Port
         code=broke.code,
         component=f"{job.job_id}/{run.number}",
         verdict=Verdict.FAILED,
-        evidence=f"{job.job_id}, run {run.number}: {broke.words}.{checked}"[:EVIDENCE_BYTES],
+        evidence=f"{_evidence(job, run, broke, node, ports, policy)}{checked}"[: EVIDENCE_BYTES // 4],
     )
 
 
@@ -150,7 +179,12 @@ def _watch(request: JobRequest, told: str, ports: Ports) -> JobResult:
     return job_result(request, JobStep.ATTRIBUTE, Next.WATCH, told, ports)
 
 
-def _over(request: JobRequest, why: str, ports: Ports, ending: JobState = JobState.FAILED) -> JobResult:
-    """Nothing is started any more: what still runs is stopped, and the job ends."""
+def _over(request: JobRequest, trouble: Trouble, why: str, ports: Ports) -> JobResult:
+    """Nothing is started any more: a human has it."""
+    return _ends(request, why, ports, JobState.FAILED).model_copy(update={"trouble": trouble})
+
+
+def _ends(request: JobRequest, why: str, ports: Ports, ending: JobState) -> JobResult:
+    """What still runs is stopped, and the job ends."""
     ended = job_result(request, JobStep.ATTRIBUTE, Next.STOP, why, ports, Outcome.REFUSED)
     return ended.model_copy(update={"ending": ending})

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
+from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.placement import Placement
@@ -23,14 +23,14 @@ def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
         return stopped
     held = _hold_directory(job, ports)
     if held:
-        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, held, ports)
+        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, held, ports, Trouble.DIRECTORY_TAKEN)
     # A job that is submitted again is no more on the nodes of its earlier runs, where these have ended.
     been_on = [task.node_id for run in ports.jobs.runs(job.job_id) for task in run.tasks]
     free_nodes(replace(job, current_run=0), been_on, ports)
     before = waits_before(job, ports)
     found = Placement(why=before) if before else claim(job, ports, policy)
     if not found.nodes and not found.may_change:
-        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, found.why, ports)
+        return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, found.why, ports, Trouble.POOL_TOO_SMALL)
     if not found.nodes:
         save_job(ports, job.job_id, summary=f"waits for nodes: {found.why}")
         later = job_result(request, JobStep.CHOOSE, Next.AWAIT_NODES, found.why, ports, Outcome.REFUSED)

@@ -1,11 +1,11 @@
 """Write the emails to the owner of a job: what became of it, what is lost, what happens next, what is needed."""
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Outcome, Phase
+from nodeheal.domain.counted import lasting
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.incident import History
 from nodeheal.domain.job import Job, Run
@@ -16,6 +16,12 @@ from nodeheal.services.compose import fit_subject, heading
 from nodeheal.services.layout import field, paragraph, quoted
 
 NODES_NAMED = 8
+
+
+def nodes_in_words(run: Run) -> str:
+    """Where it runs: the first ranks' nodes by name."""
+    nodes = [task.node_id for task in run.tasks]
+    return ", ".join(nodes[:NODES_NAMED]) + (f" and {len(nodes) - NODES_NAMED} more" if nodes[NODES_NAMED:] else "")
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,8 @@ def compose_stopped(about: About) -> Notification:
 def compose_runs_again(about: About) -> Notification:
     """All its ranks run."""
     since = max(about.seen.restart.finished_at, about.run.started_at) if about.seen.restart else about.run.started_at
-    down = _lasting(since - about.history.incident.root.observed_at)
-    nodes = [task.node_id for task in about.run.tasks]
-    where = ", ".join(nodes[:NODES_NAMED]) + (f" and {len(nodes) - NODES_NAMED} more" if nodes[NODES_NAMED:] else "")
+    down = lasting(since - about.history.incident.root.observed_at)
+    where = nodes_in_words(about.run)
     lost = "what it had computed after that checkpoint. Its log says at which step it goes on."
     told = f"your job {about.job.job_id} runs again since {since:%Y-%m-%d %H:%M:%S} UTC. It stood still for {down}. "
     body = [
@@ -160,11 +165,3 @@ def _needed_after_restart(about: About) -> list[str]:
         return field("Needed", "nothing.")
     need = "nothing now. This kind of fault mostly comes from the program: if it comes again, look there."
     return [*quoted("Evidence", about.fault.event.evidence), *field("Needed", need)]
-
-
-def _lasting(length: timedelta) -> str:
-    minutes, seconds = divmod(max(0, round(length.total_seconds())), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

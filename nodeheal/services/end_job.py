@@ -1,4 +1,4 @@
-"""End a job: write how it ended, and leave nothing of it behind: no node, no claim, no directory."""
+"""End a job: write how it ended, leave nothing of it behind (no node, no claim, no directory), tell people."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ from nodeheal.contract.vocabulary import JobStep
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import call_next_job, leave, release_claims
 from nodeheal.services.job_steps import end_of_job, job_of_request, save_job
+from nodeheal.services.tell_job import tell_of_end
 
 
 def end_job(request: JobRequest, ports: Ports) -> JobResult:
@@ -19,4 +20,5 @@ def end_job(request: JobRequest, ports: Ports) -> JobResult:
     # Last: from now on no sweep looks after what is left.
     save_job(ports, job.job_id, state=request.ending, summary=request.reason, stop_wanted="")
     call_next_job(job.pool, ports)
-    return end_of_job(request, JobStep.END, request.ending, request.reason, ports)
+    lost = tell_of_end(job, request, ports)
+    return end_of_job(request, JobStep.END, request.ending, f"{request.reason}{lost}", ports)

@@ -14,6 +14,7 @@ from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.hangs import joined, note_first, why_not_of_this_run
 from nodeheal.services.hear_node import enrolled, hear_node
 from nodeheal.services.queue import IN_LINE
 from nodeheal.services.steps import SAVE_TRIES
@@ -52,6 +53,10 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested
         if node.good_since is not None and event.observed_at < node.good_since:
             ports.nodes.record(event, node.job_id, "from before the node last passed its diagnostics")
             return Ingested.HISTORY
+        stale = why_not_of_this_run(event, node, ports)
+        if stale:
+            ports.nodes.record(event, node.job_id, stale)
+            return Ingested.HISTORY
         event = node.located(event)
         ports.nodes.record(event, node.job_id)
         outcome = _take_fault(event, node, ports, policy)
@@ -81,6 +86,9 @@ def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy: RecoveryPo
     if settled and not _is_open_again(event, node, settled, ports, policy):
         is_new = ports.incidents.append(settled, event_entry(event))
         return Ingested.REPEATED if is_new else Ingested.DUPLICATE
+    is_news_elsewhere = joined(event, ports)
+    if is_news_elsewhere is not None:
+        return Ingested.JOINED if is_news_elsewhere else Ingested.DUPLICATE
     incident = Incident(
         incident_id=incident_id_of(event),
         node_id=node.node_id,
@@ -91,6 +99,7 @@ def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy: RecoveryPo
         job_id=node.job_id,
     )
     if ports.incidents.open(incident, replace(node, open_incident=incident.incident_id)):
+        note_first(event, incident.incident_id, ports)
         ports.workflows.start(incident.incident_id, node.node_id)
         return Ingested.OPENED
     # A copy of the event that arrives beside it may see the incident before its workflow was started.

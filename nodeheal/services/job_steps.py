@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
+from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.job import Job
 from nodeheal.ports import Ports
@@ -42,10 +42,13 @@ def to_launch(request: JobRequest, step: JobStep, job: Job, reason: str, ports: 
     return ready.model_copy(update={"evidence": where_to_look(job)})
 
 
-def end_of_job(request: JobRequest, step: JobStep, ending: JobState, reason: str, ports: Ports) -> JobResult:
-    """The job ends, and so."""
+def end_of_job(
+    request: JobRequest, step: JobStep, ending: JobState, reason: str, ports: Ports, trouble: Trouble | None = None
+) -> JobResult:
+    """The job ends, and so. `trouble`: why a human has it, where one has."""
     outcome = Outcome.DONE if ending is JobState.COMPLETED else Outcome.REFUSED
-    return job_result(request, step, Next.END, reason, ports, outcome).model_copy(update={"ending": ending})
+    known = {"ending": ending, "trouble": trouble}
+    return job_result(request, step, Next.END, reason, ports, outcome).model_copy(update=known)
 
 
 def stop_if_wanted(request: JobRequest, step: JobStep, job: Job, ports: Ports) -> JobResult | None:

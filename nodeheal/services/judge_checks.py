@@ -5,7 +5,7 @@ from hashlib import sha256
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import JOB_SOURCE
-from nodeheal.contract.vocabulary import Family, JobState, JobStep, Next, Outcome, Verdict
+from nodeheal.contract.vocabulary import Family, JobState, JobStep, Next, Outcome, Trouble, Verdict
 from nodeheal.domain.counted import counted
 from nodeheal.domain.job import CheckAnswer, Job
 from nodeheal.domain.node import Node
@@ -48,7 +48,7 @@ def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
         return to_launch(request, JobStep.JUDGE, job, told, ports)
     if request.round + 1 >= ROUNDS:
         why = f"{counted(ROUNDS, 'time')} nodes were chosen, and some did not pass; the last time {told}"
-        return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports)
+        return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports, Trouble.NODES_FAIL)
     return job_result(request, JobStep.JUDGE, Next.CHOOSE, told, ports, Outcome.FAILED)
 
 

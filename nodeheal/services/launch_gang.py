@@ -13,6 +13,7 @@ from nodeheal.domain.job import Job, Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
+from nodeheal.domain.restarts import why_stuck
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, release_claims
 from nodeheal.services.reserve_attempt import refund_attempt
@@ -52,6 +53,11 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
         alive = [f"rank {task.rank} on {task.node_id}" for task in last.tasks if may_write(task, ports)]
         if alive:
             _refuse(request, ports, f"{', '.join(alive)} of run {last.number} may still be writing checkpoints")
+            return
+        stuck = why_stuck(job, ports.jobs.runs(job.job_id))
+        if stuck:
+            refund_attempt(request, ports)  # nothing was started
+            _refuse(request, ports, stuck)
             return
         nodes = _nodes_for(request, last, ports, policy)
         nodes = _without_the_unfit(request, job, nodes, ports, policy) if request.decision.is_move else nodes

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
+from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
@@ -75,7 +75,8 @@ def _why_not(request: JobRequest, job: Job, last: Run | None, ports: Ports) -> J
     if alive:
         told = f"{', '.join(alive)} of the run before may still be writing checkpoints"
         refused = job_result(request, JobStep.LAUNCH, Next.STOP, told, ports, Outcome.REFUSED)
-        return refused.model_copy(update={"ending": JobState.FAILED, "run": last.number if last else None})
+        known = {"ending": JobState.FAILED, "trouble": Trouble.RANKS_LEFT, "run": last.number if last else None}
+        return refused.model_copy(update=known)
     unfit = [why for name in request.nodes if (why := _why_unfit(node_of(name, ports), job))]
     return _again(request, "; ".join(unfit), ports) if unfit else None
 

@@ -11,6 +11,7 @@ from nodeheal.domain.job import Job, Run
 from nodeheal.domain.ladder import RUNGS
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.restarts import own_limits
 from nodeheal.domain.surroundings import Surroundings, accelerator_scope, job_scope, node_scope
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import stand_ins
@@ -47,6 +48,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         sightings=sightings,
         is_taken_away=node.open_incident != incident.incident_id,
         pool=pool,
+        job_limits=own_limits(job) if job else (),
         **_ways_out(history, job, run, ports),
         node_paused_until=node.paused_until,
         node_paused_why=node.paused_why,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from nodeheal.contract.names import PROGRESS_VARIABLE, progress_file
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
@@ -80,6 +81,7 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
             "NODEHEAL_JOB": job.job_id,
             "NODEHEAL_RUN": str(run.number),
             **_resume_hint(run),
+            **_progress(job, run),
             # One task a node: for launchers that start a process for each accelerator, ranks are those of nodes.
             "RANK": str(task.rank),
             "NODE_RANK": str(task.rank),
@@ -104,6 +106,13 @@ def _resume_hint(run: Run) -> dict[str, str]:
         return {}
     step = {} if run.resumed_step is None else {"NODEHEAL_RESUME_STEP": str(run.resumed_step)}
     return {"NODEHEAL_RESUME_FROM": run.resumed_from, **step}
+
+
+def _progress(job: Job, run: Run) -> dict[str, str]:
+    """What to touch at every step, for a job that wants to be missed when it hangs."""
+    if job.hang_seconds is None:
+        return {}
+    return {PROGRESS_VARIABLE: progress_file(job.job_id, run.number, job.hang_seconds)}
 
 
 def abandon(job: Job, number: int, ports: Ports) -> None:

@@ -24,7 +24,7 @@ def stop_job(request: JobRequest, ports: Ports) -> None:
     nodes = tuple(task.node_id for task in run.tasks) if run else request.nodes
     if then is Next.CHECK:
         done = done.model_copy(update={"deadline_seconds": job.preflight.timeout_seconds})
-    done = done.model_copy(update={"ending": request.ending, "nodes": nodes, "run": run.number if run else None})
+    done = done.model_copy(update={"nodes": nodes, "run": run.number if run else None, **_of_the_end(request)})
     alive = [task for task in run.tasks if may_write(task, ports)] if run else []
     if run is None or not alive:
         ports.workflows.resume(token, done)
@@ -44,6 +44,12 @@ def stop_job(request: JobRequest, ports: Ports) -> None:
     for task in alive:
         _stop(job, run, task, request, ports)
     strike_stopped(wait, job, run.number, ports)
+
+
+def _of_the_end(request: JobRequest) -> dict[str, object]:
+    """What the end must know of why it ends."""
+    last = request.last
+    return {"ending": last.ending, "trouble": last.trouble, "incident_id": last.incident_id} if last else {}
 
 
 def _stop(job: Job, run: Run, task: GangTask, request: JobRequest, ports: Ports) -> None:

@@ -12,6 +12,7 @@ from nodeheal.services.isolate_node import SLOTS
 from nodeheal.services.look_around import is_running
 from nodeheal.services.queue import IN_LINE, place_of, wake_queue
 from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
+from nodeheal.services.warn_job import warn_job
 
 NEWS = "news"
 _NEWS: dict[Awaited | None, str] = {
@@ -37,6 +38,7 @@ def wait_for_news(request: StepRequest, ports: Ports) -> None:
     )
     ports.waits.save(wait)
     tell(request, ports, "waiting", f"waiting until {deadline:%Y-%m-%d %H:%M:%S} UTC at most")
+    warn_job(request, ports)
     history = ports.incidents.history(request.incident_id)
     told = compose_waiting(history, request.decision, deadline, ports.reading)
     if told is not None:

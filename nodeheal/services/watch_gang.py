@@ -10,6 +10,7 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of, save_job
 from nodeheal.services.steps import resume
 from nodeheal.services.stop_gang import current_run
+from nodeheal.services.tell_job import tell_of_start
 
 JOB_WATCH = "job_watch"
 
@@ -29,7 +30,8 @@ def watch_gang(request: JobRequest, ports: Ports) -> None:
         )
     )
     if job.state is JobState.RUNNING:
-        save_job(ports, job.job_id, summary=f"run {job.current_run} is under way")
+        lost = tell_of_start(job, ports)
+        save_job(ports, job.job_id, summary=f"run {job.current_run} is under way{lost}")
     tell_watch(job.job_id, ports)  # what happened before the wait was stored has told nobody
 
 

@@ -61,6 +61,7 @@ MAY = {
         "reboot_node",
         "run_diagnostics",
         "stop_gang",
+        "wait_for_news",
     },
     "states:StartExecution": {"attribute_failure", "ingest", "judge_checks", "sweep", "take_signal"},
 }
@@ -135,6 +136,7 @@ def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permissio
         "reboot_node": [names.REBOOT_DOCUMENT],
         "run_diagnostics": [names.DIAGNOSTICS_DOCUMENT, names.FABRIC_DOCUMENT],
         "stop_gang": [names.CHECKPOINT_DOCUMENT],
+        "wait_for_news": [names.CHECKPOINT_DOCUMENT],
     }[stem]
 
     in_place = tuple("arn:{partition}:ssm:{region}:{account}:document/" + document for document in documents)

@@ -8,6 +8,8 @@ from nodeheal.contract import names
 from nodeheal.domain.owner import Owner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from types_boto3_sns import SNSClient
 
 _PENDING = "pending confirmation"
@@ -15,6 +17,8 @@ _UNANSWERED = (
     "PendingConfirmation",
     "Deleted",
 )  # in place of an ARN, where the address has not said yes, or has said no
+# Of 100 subscriptions each. A topic with more than that takes longer to look through than an email is worth.
+_PAGES = 20
 
 
 def topic_arn(caller_arn: str, region: str) -> str:
@@ -66,3 +70,26 @@ class SnsOwners:
                 for page in pages
                 for found in page["Subscriptions"]
             )
+
+
+class SnsConfirmations:
+    """HasConfirmed. Asked of the topic's list, where a subscription has an ARN once it is confirmed."""
+
+    def __init__(self, sns: "Callable[[], SNSClient]", topic: str) -> None:
+        self._sns, self._topic = sns, topic
+
+    def __call__(self, address: str) -> bool | None:
+        if not self._topic:
+            return None
+        pages = self._sns().get_paginator("list_subscriptions_by_topic").paginate(TopicArn=self._topic)
+        is_heard_otherwise = False
+        with throttles_named("ListSubscriptionsByTopic"):
+            for read, page in enumerate(pages, 1):
+                confirmed = [s for s in page.get("Subscriptions", []) if s["SubscriptionArn"].startswith("arn:")]
+                if any(s["Endpoint"].lower() == address for s in confirmed):
+                    return True
+                # A queue, or a chat: for whom it listens stands in its filter, which is not ours to read.
+                is_heard_otherwise |= any(not s["Protocol"].startswith("email") for s in confirmed)
+                if read == _PAGES and "NextToken" in page:
+                    return None
+        return None if is_heard_otherwise else False

@@ -15,6 +15,7 @@ from nodeheal.adapters.aws.items import Table
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
 from nodeheal.adapters.aws.messenger import AwsMessenger, Destinations
+from nodeheal.adapters.aws.owners import SnsConfirmations
 from nodeheal.adapters.aws.ssm import SsmNodeCommands
 from nodeheal.adapters.aws.stores import DynamoIncidentStore, DynamoNodeStore, DynamoWaitStore
 from nodeheal.adapters.aws.watchlist import DynamoWatchlist
@@ -60,6 +61,7 @@ def aws_ports(
         watchlist=DynamoWatchlist(rows),
         heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE),
         witnesses=AwsWitnesses(partial(make, "ecs"), partial(make, "ssm"), partial(make, "ec2"), clock),
+        has_confirmed=SnsConfirmations(partial(make, "sns"), to.owners_topic_arn),
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         find_checkpoint=commands.find_checkpoint,
         clock=clock,

@@ -4,6 +4,7 @@ from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.adapters.memory.machines import MemoryMachines
+from nodeheal.adapters.memory.owners import MemoryConfirmations
 from nodeheal.adapters.memory.stores import (
     MemoryAttemptLedger,
     MemoryIncidentStore,
@@ -43,5 +44,6 @@ def memory_ports(clock: Clock) -> Ports:
         witnesses=MemoryWitnesses(),
         sign_upload=sign_upload,
         find_checkpoint=commands.find_checkpoint,
+        has_confirmed=MemoryConfirmations(),
         clock=clock,
     )

@@ -1,11 +1,13 @@
 """Does the training job move. Optional: a job that takes part touches a file at every step.
 
-The file is `<folder>/<job id>.json`, and holds `{"limit_seconds": 900}`: how long a step may take. Its age is what
-counts. A job removes it when it ends.
+The file is `<folder>/<job>.<run>.<seconds>.json`, as the job finds it in NODEHEAL_PROGRESS_FILE: it may be empty, and
+its name says how long a step may take. Or it is `<folder>/<job>.json` and holds `{"limit_seconds": 900}`. Its age is
+what counts. A job removes it when it ends.
 """
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ FILE_BYTES = 4096
 FILES = 200  # more jobs than a node has; all that is told of them must fit into an answer
 JOB_CHARACTERS = 128  # of a component's name
 SHORTEST_SECONDS, LONGEST_SECONDS = 10.0, 1e6
+_NAMED = re.compile(r"(?P<job>.+)\.(?P<run>\d{1,9})\.(?P<seconds>\d{1,6})")
 
 
 def limit_of(content: bytes) -> float | None:
@@ -34,6 +37,14 @@ def limit_of(content: bytes) -> float | None:
     return float(limit) if SHORTEST_SECONDS <= limit < LONGEST_SECONDS else None
 
 
+def name_of(stem: str) -> tuple[str, float | None]:
+    """(whose steps a file shows, `job/run` where it names the run; the limit that its name declares, if it does)."""
+    named = _NAMED.fullmatch(stem)
+    if named is None:
+        return stem, None
+    return f"{named['job']}/{named['run']}", max(SHORTEST_SECONDS, float(named["seconds"]))
+
+
 def _look(place: Place, state: State) -> Look:
     """A clock may jump: how long a file has stood still is counted from the look that first saw it so."""
     now, seen, problems, doubts = time.monotonic(), dict[str, list[float]](), list[Problem](), dict[str, str]()
@@ -46,13 +57,14 @@ def _look(place: Place, state: State) -> Look:
         except OSError as error:
             doubts[_job(file)] = f"{file}: {error.strerror}"
             continue
-        limit = limit_of(content)
+        whose, declared = name_of(file.stem)
+        limit = limit_of(content) or declared
         if limit is None:
             doubts[_job(file)] = f"{file} must be an object with `limit_seconds`, {SHORTEST_SECONDS:g} or more"
             continue
         since = _since(state.get(file.name), touched, now)
         seen[file.name] = [touched, since]
-        problems += _late(_job(file), limit, now - since)
+        problems += _late(whose[:JOB_CHARACTERS], limit, now - since)
     unclear = f"{others} files of jobs are not looked at, only the {FILES} newest: see that jobs remove theirs"
     summary = f"{len(seen)} jobs show their progress"
     return Look(tuple(problems), unclear if others else "", seen, summary=summary, doubts=doubts)

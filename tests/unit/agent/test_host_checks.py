@@ -20,6 +20,7 @@ from nodeheal.agent.checks.looks import ANSWER_BYTES
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.catalog import find
 from tests.unit.agent.fakes import CONFIG
@@ -670,6 +671,33 @@ def test_what_is_remembered_of_a_job_and_not_understood_begins_anew(job: Job, kn
     job.state = {"llama.json": known}
 
     assert told(job.look_after(0)) == []
+
+
+def test_a_job_needs_nothing_but_to_touch_the_file_that_it_was_given(job: Job) -> None:
+    job.file = job.file.with_name(Path(names.progress_file("llama", 2, 60)).name)
+    job.steps("")
+
+    assert [told(job.look_after(seconds)) for seconds in (5, 60, 1)] == [[], [], [("training_hang", "llama/2")]]
+
+
+def test_what_such_a_file_declares_goes_before_its_name(job: Job) -> None:
+    job.file = job.file.with_name("llama.2.600.json")
+    job.steps()
+
+    assert [told(job.look_after(seconds)) for seconds in (5, 61)] == [[], [("training_hang", "llama/2")]]
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("llama", ("llama", None)),
+        ("a.b.7.900", ("a.b/7", 900.0)),
+        ("a.7.1", ("a/7", 10.0)),
+        ("a.x.900", ("a.x.900", None)),
+    ],
+)
+def test_a_files_name_says_whose_it_is(stem: str, name: tuple[str, float | None]) -> None:
+    assert progress.name_of(stem) == name
 
 
 def test_no_folder_is_no_job(place: Place) -> None:

@@ -1,0 +1,54 @@
+"""The limits that a job sets itself: how often it is restarted before a human looks. Pure.
+
+The policy's limit of restarts holds beside them: the stricter one wins.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from nodeheal.contract.job_spec import LONGEST
+from nodeheal.contract.steps import AttemptLimit, Reservation
+from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.counted import counted
+from nodeheal.domain.job import Job, Run
+from nodeheal.domain.surroundings import job_scope
+
+IN_WINDOW, IN_ALL = "window", "total"
+
+
+def own_limits(job: Job) -> tuple[Reservation, ...]:
+    """What a restart must reserve for the job's own sake; nothing for one that was not submitted by its file.
+
+    Submitted again, it begins to count anew: a person has looked.
+    """
+    if not job.submission:
+        return ()
+    limits = job.restarts
+    allowed = {
+        IN_WINDOW: AttemptLimit(
+            group=Action.RESTART_WORKLOAD, limit=limits.in_window, window_seconds=limits.window_seconds
+        ),
+        # The ledger remembers so long at most.
+        IN_ALL: AttemptLimit(group=Action.RESTART_WORKLOAD, limit=limits.total, window_seconds=LONGEST),
+    }
+    scope = f"{job_scope(job.job_id)}/{job.submission}"
+    return tuple(Reservation(scope=f"{scope}/{which}", limit=limit) for which, limit in allowed.items())
+
+
+def why_stuck(job: Job, runs: Sequence[Run]) -> str:
+    """Why another run would get no further: its last ones began where it would begin. Empty: nobody can say so.
+
+    A run of which nobody knows where it began does not count, and ends the row.
+    """
+    found, allowed = job.found, job.restarts.without_progress
+    if found is None or not found.path:
+        return ""
+    since = job.submitted_at
+    mine = [run for run in runs if since is None or run.started_at >= since]
+    alike = list(takewhile(lambda run: run.resumed_from == found.path, reversed(mine)))
+    if len(alike) < allowed:
+        return ""
+    last = counted(len(alike), "run has", "runs have")
+    step = "" if found.step is None else f" (step {found.step})"
+    told = f"the last {last} begun at {found.path}{step} and written no newer checkpoint"
+    return f"{job.job_id} gets no further: {told}; no more are started (restarts.without_progress: {allowed})"

@@ -1,0 +1,55 @@
+"""A run that hangs is reported by every node of its gang: one incident, of the node that was heard first."""
+
+from datetime import timedelta
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import TRAINING_HANG
+from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.domain.incident import event_entry
+from nodeheal.domain.node import Node
+from nodeheal.ports import Ports, Wait
+
+HANG = "hang"  # names the incident of a run that hangs: nobody is resumed by it
+_REMEMBERED = timedelta(days=1)
+
+
+def why_not_of_this_run(event: HealthEvent, node: Node, ports: Ports) -> str:
+    """Why a hang that is reported concerns nothing that runs here; empty: it does, or it is no hang.
+
+    What a killed run has left on its node stands still for ever, whatever runs there now.
+    """
+    job_id, run = _whose(event)
+    if not job_id:
+        return ""
+    job = ports.jobs.get(job_id)
+    if job is not None and run and run != str(job.current_run):
+        return f"of run {run} of {job_id}, which is over"
+    if node.job_id is not None and node.job_id != job_id:
+        return f"of {job_id}, which does not run here any more"
+    return ""
+
+
+def joined(event: HealthEvent, ports: Ports) -> bool | None:
+    """Add it to the incident that another node of the gang has opened for the same hang: whether it was news there.
+
+    None: there is no such incident, or it is no hang of a run.
+    """
+    known = ports.waits.get(HANG, str(event.component)) if _whose(event)[1] else None
+    if known is None or known.boot_id == event.node_id:
+        return None
+    return ports.incidents.append(known.incident_id, event_entry(event))
+
+
+def note_first(event: HealthEvent, incident_id: str, ports: Ports) -> None:
+    """Remember which incident a hang of a run belongs to, right after it was opened."""
+    if _whose(event)[1]:
+        until = ports.clock() + _REMEMBERED
+        ports.waits.save(Wait(HANG, str(event.component), "", incident_id, until, boot_id=event.node_id))
+
+
+def _whose(event: HealthEvent) -> tuple[str, str]:
+    """(job, run) of a hang; empty where it is none, or names no run."""
+    if (event.family, event.code) != (Family.host, TRAINING_HANG) or event.verdict is Verdict.OK:
+        return "", ""
+    job_id, _, run = (event.component or "").partition("/")
+    return job_id, run

@@ -1,0 +1,143 @@
+"""How often a job is restarted: its own limits beside the policy's, and no run that would get no further."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from nodeheal.contract.job_spec import RestartLimits
+from nodeheal.contract.steps import Reservation
+from nodeheal.contract.vocabulary import Action, Outcome
+from nodeheal.domain.budget import spelled
+from nodeheal.domain.job import FoundCheckpoint, Job, Run
+from nodeheal.domain.restarts import own_limits, why_stuck
+from nodeheal.services.launch_gang import launch_gang
+from nodeheal.services.reserve_attempt import reserve_attempt
+from tests.unit.builders import ACT, NOW
+from tests.unit.test_steps import Incident
+
+JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 2, submission=2, submitted_at=NOW)
+HERE = "/fsx/llama/step-100"
+
+
+def stopped_at(path: str, **limits: int) -> Job:
+    return replace(JOB, restarts=RestartLimits(**limits), found=FoundCheckpoint(path, 100, NOW))
+
+
+def begun_at(*paths: str, since: timedelta = timedelta(minutes=1)) -> list[Run]:
+    return [Run("llama", n, NOW + n * since, "why", (), resumed_from=path) for n, path in enumerate(paths, 1)]
+
+
+# The core
+
+
+def test_a_jobs_own_limits_count_by_submission() -> None:
+    window, total = own_limits(replace(JOB, restarts=RestartLimits(total=7, in_window=2, window_seconds=3_600)))
+
+    assert (window.scope, window.limit.limit, window.limit.window_seconds) == ("job#llama/2/window", 2, 3_600)
+    assert (total.scope, total.limit.limit, total.limit.window_seconds) == ("job#llama/2/total", 7, 90 * 86_400)
+
+
+def test_a_job_that_came_without_a_file_has_the_policys_limit_alone() -> None:
+    assert own_limits(replace(JOB, submission=0)) == ()
+
+
+def test_whose_limit_it_is_is_told() -> None:
+    window, total = own_limits(JOB)
+    policys = Reservation(scope="job#llama", limit=ACT.limits[Action.RESTART_WORKLOAD])
+
+    assert spelled(policys, 10) == "10 of 10 job restarts in 24 h"
+    assert spelled(window, 10) == "10 of 10 job restarts of llama in 24 h (the job's own restarts.in_window)"
+    assert spelled(total, 3) == "3 of 100 job restarts of llama since it was submitted (the job's own restarts.total)"
+
+
+def test_runs_that_begin_at_one_checkpoint_again_and_again_are_stuck() -> None:
+    told = why_stuck(stopped_at(HERE, without_progress=3), begun_at("", HERE, HERE, HERE))
+
+    assert told == (
+        f"llama gets no further: the last 3 runs have begun at {HERE} (step 100) and written no newer checkpoint; "
+        "no more are started (restarts.without_progress: 3)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("paths", "why"),
+    [
+        (["/fsx/llama/step-50", HERE, HERE], "there is one more try"),
+        ([HERE, HERE, "", HERE], "nobody knows where one of them began"),
+        (["/old", "/old", "/old"], "a newer checkpoint was written since"),
+        ([], "it has never run"),
+    ],
+)
+def test_who_may_get_further_is_not_stuck(paths: list[str], why: str) -> None:
+    assert why_stuck(stopped_at(HERE, without_progress=3), begun_at(*paths)) == "", why
+
+
+def test_where_nobody_knows_its_checkpoints_nobody_calls_it_stuck() -> None:
+    runs = begun_at("", "", "", "")
+
+    assert why_stuck(replace(JOB, found=None), runs) == ""
+    assert why_stuck(stopped_at("", without_progress=1), runs) == ""
+
+
+def test_runs_of_an_earlier_submission_do_not_count() -> None:
+    before = begun_at(HERE, HERE, HERE, since=-timedelta(minutes=1))
+
+    assert why_stuck(stopped_at(HERE, without_progress=3), before) == ""
+
+
+# In a recovery
+
+
+def submitted(**limits: int) -> Incident:
+    """The recovery of a node whose job was submitted with these limits, up to its restart."""
+    it = Incident()
+    job = it.ports.jobs.get("llama")
+    assert job is not None
+    it.ports.jobs.save(replace(job, submission=1, restarts=RestartLimits(**limits)))
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    return it
+
+
+def test_a_restart_is_reserved_in_the_jobs_own_limits_beside_the_policys() -> None:
+    it = submitted()
+
+    request = it.request()
+    done = reserve_attempt(request, it.ports)
+
+    assert [r.scope for r in request.decision.reserve] == ["job#llama", "job#llama/1/window", "job#llama/1/total"]
+    assert done.outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize(
+    ("limits", "setting"), [({"in_window": 0}, "restarts.in_window"), ({"total": 0}, "restarts.total")]
+)
+def test_the_jobs_own_limit_refuses_and_gives_the_policys_back(limits: dict[str, int], setting: str) -> None:
+    it = submitted(**limits)
+
+    refused = reserve_attempt(it.request(), it.ports)
+
+    assert refused.outcome is Outcome.REFUSED
+    assert f"(the job's own {setting}) are spent" in refused.reason
+    for scope in ("job#llama", "job#llama/1/window", "job#llama/1/total"):
+        spent = it.ports.attempts.spent(scope, ACT.limits[Action.RESTART_WORKLOAD])
+        assert spent[Action.RESTART_WORKLOAD] == 0, scope
+
+
+def test_a_job_that_gets_no_further_is_not_launched_and_its_attempt_is_given_back() -> None:
+    it = submitted(without_progress=1)
+    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
+    assert job is not None
+    assert run is not None
+    it.ports.jobs.save(replace(job, found=FoundCheckpoint(HERE, 100, NOW)))
+    it.ports.jobs.save_run(replace(run, resumed_from=HERE))
+    request = it.request()
+    reserve_attempt(request, it.ports)
+
+    launch_gang(request, it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert "gets no further" in it.resumed().reason
+    assert it.ports.jobs.get_run("llama", 2) is None
+    for reservation in request.decision.reserve:
+        assert it.ports.attempts.spent(reservation.scope, reservation.limit)[Action.RESTART_WORKLOAD] == 0

@@ -1,0 +1,141 @@
+"""A run that hangs: every rank's node says so, and that is one incident and one restart."""
+
+import pytest
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Ending, Family, Verdict
+from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.steps import save_node
+from tests.unit.builders import ACT, xid
+from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered
+
+A, B, C, _ = NODES
+SAVING = ACT.model_copy(update={"evidence": Evidence()})
+
+
+def hang(it: JobCluster, node_id: str, component: str = "llama/1", verdict: Verdict = Verdict.FAILED) -> HealthEvent:
+    return xid(
+        0,
+        family=Family.host,
+        code="training_hang",
+        subcode=None,
+        component=component,
+        verdict=verdict,
+        node_id=node_id,
+        instance_id=node_id,
+        event_id=f"hang-{node_id}-{component}",
+        observed_at=it.clock(),
+    )
+
+
+def report(it: JobCluster, node_id: str, component: str = "llama/1") -> Ingested:
+    it.clock.advance(1)
+    return ingest(hang(it, node_id, component), it.ports, it.policy)
+
+
+def hung(policy: RecoveryPolicy = ACT) -> tuple[JobCluster, list[Ingested]]:
+    """A job on A and B that hangs, says so on both, is recovered and ends well; and what became of the reports."""
+    it, took = JobCluster(policy=policy, hang_seconds=600), list[Ingested]()
+
+    def hangs(cluster: JobCluster) -> None:
+        took.extend(report(cluster, name) for name in (A, B))
+
+    it.happenings = [hangs, is_recovered, finishes]
+    return it, took
+
+
+def incidents(it: JobCluster) -> list[str]:
+    started: list[str] = it.ports.workflows.started  # type: ignore[attr-defined]
+    return started
+
+
+def test_every_rank_is_told_what_to_touch() -> None:
+    it, _ = hung()
+
+    it.submit()
+
+    given = [environment["NODEHEAL_PROGRESS_FILE"] for environment in it.ports.scheduler.environments.values()]  # type: ignore[attr-defined]
+    assert given == [f"/run/nodeheal/progress/llama.{run}.600.json" for run in (1, 1, 2, 2)]
+
+
+def test_a_job_that_does_not_ask_for_it_is_told_nothing() -> None:
+    it = JobCluster()
+    it.happenings = [finishes]
+
+    it.submit()
+
+    assert all("NODEHEAL_PROGRESS_FILE" not in given for given in it.ports.scheduler.environments.values())  # type: ignore[attr-defined]
+
+
+def test_a_hang_that_every_node_reports_is_one_incident_and_one_restart() -> None:
+    it, took = hung()
+
+    seen = it.submit()
+
+    assert took == [Ingested.OPENED, Ingested.JOINED]
+    [incident_id] = incidents(it)
+    history = it.ports.incidents.history(incident_id)
+    assert [event.node_id for event in history.events] == [A, B]
+    assert history.incident.ending is Ending.RECOVERED
+    assert (seen.end, it.run.number) == ("Completed", 2)
+    assert it.is_clean
+
+
+def test_a_report_that_comes_after_the_restart_is_history() -> None:
+    it, took = hung()
+    it.happenings[-1:] = [lambda cluster: took.append(report(cluster, B)), finishes]
+
+    it.submit()
+
+    assert took[-1] is Ingested.HISTORY
+    assert len(incidents(it)) == 1
+
+
+def test_a_second_hang_is_an_incident_of_its_own() -> None:
+    it, took = hung()
+
+    def hangs_again(cluster: JobCluster) -> None:
+        cluster.clock.advance(700)
+        took.extend(report(cluster, name, "llama/2") for name in (B, A))
+
+    it.happenings[-1:] = [hangs_again, is_recovered, finishes]
+
+    it.submit()
+
+    assert took[2:] == [Ingested.OPENED, Ingested.JOINED]
+    assert (len(incidents(it)), it.run.number) == (2, 3)
+
+
+def test_what_a_job_has_left_on_a_node_that_another_one_uses_is_history() -> None:
+    it, _ = hung()
+    it.submit()
+    save_node(it.ports, it.node(A), job_id="other")
+
+    assert report(it, A, "llama") is Ingested.HISTORY
+    assert it.node(A).open_incident is None
+
+
+def test_stacks_are_saved_before_the_gang_is_stopped() -> None:
+    it, _ = hung(SAVING)
+
+    it.submit()
+
+    [recovery] = [walk for walk in it.walked if walk.path[0] == "Open incident"]
+    steps = [state for state in recovery.path if state in ("Freeze evidence", "Restart workload", "Isolate node")]
+    assert steps == ["Freeze evidence", "Restart workload"]
+    assert [name for verb, name in it.commands if verb == "collect"] == [A]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_node_that_cannot_save_them_holds_nothing_up(answers: bool) -> None:
+    it, _ = hung(SAVING)
+    it.happenings[1:2] = [lambda cluster: None if answers else cluster.hangs.add(A), is_recovered]
+
+    assert it.submit().end == "Completed"
+
+
+def test_a_limit_that_every_look_would_break_is_refused() -> None:
+    with pytest.raises(ValueError, match="hang_seconds"):
+        JobCluster(hang_seconds=9)

@@ -1,0 +1,103 @@
+"""A story of a job ends with exactly the emails that it should: none twice, none for what another has said."""
+
+from nodeheal.contract.vocabulary import Phase, Verdict
+from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
+from tests.workflows.test_run_job import falls_off_the_bus, wants_it_stopped
+
+A, B, _, _ = NODES
+
+
+def owner_hears(it: JobCluster) -> list[str]:
+    """The keys of what the owner gets, each once."""
+    return list(dict.fromkeys(told.key for _, told in it.ports.messenger.announced if told.owner))  # type: ignore[attr-defined]
+
+
+def operators_hear(it: JobCluster) -> list[str]:
+    """The severities and subjects of what they get."""
+    told = {told.key: told for _, told in it.ports.messenger.announced if not told.owner}  # type: ignore[attr-defined]
+    return [f"{one.severity} {one.subject}" for one in told.values()]
+
+
+def test_a_job_that_nothing_happens_to_is_two_emails_to_its_owner_and_none_to_anybody_else() -> None:
+    it = JobCluster()
+    it.happenings = [finishes]
+
+    it.submit()
+
+    assert owner_hears(it) == ["owner/llama/1/STARTED", "owner/llama/1/FINISHED"]
+    assert operators_hear(it) == []
+
+
+def test_a_failure_of_the_program_is_told_by_its_recovery_alone() -> None:
+    it = JobCluster()
+    it.happenings = [fails(), is_recovered, finishes]
+
+    it.submit()
+
+    assert owner_hears(it) == ["owner/llama/1/STARTED", "owner/llama/2/RUNS_AGAIN", "owner/llama/2/FINISHED"]
+
+
+def test_a_node_that_is_repaired_is_told_by_its_recovery_alone() -> None:
+    it = JobCluster()
+    it.happenings = [falls_off_the_bus(B), is_recovered, finishes]  # type: ignore[list-item]
+
+    it.submit()
+
+    assert owner_hears(it) == [
+        "owner/llama/1/STARTED",
+        "owner/llama/1/STOPPED",
+        "owner/llama/2/RUNS_AGAIN",
+        "owner/llama/2/FINISHED",
+    ]
+
+
+def test_a_recovery_that_is_handed_over_and_the_job_that_ends_by_it_are_one_email() -> None:
+    it = JobCluster(nodes=2)
+
+    def breaks(cluster: JobCluster) -> None:
+        cluster.diagnoses[B] = Verdict.FAILED
+        falls_off_the_bus(B)(cluster)  # type: ignore[operator]
+        cluster.recover_all()
+
+    it.happenings = [breaks]
+
+    it.submit()
+
+    assert owner_hears(it) == ["owner/llama/1/STARTED", "owner/llama/1/STOPPED", "owner/llama/1/HANDED_OVER"]
+    [page] = operators_hear(it)
+    assert page.startswith(f"PAGE [nodeheal] needs a human: {B}, llama is down")
+
+
+def test_a_program_that_fails_too_often_is_handed_over_to_its_owner_and_wakes_nobody() -> None:
+    it = JobCluster(restarts={"of_application": 1})
+    it.happenings = [fails(), is_recovered, fails()]
+
+    it.submit()
+
+    assert owner_hears(it)[-1] == "owner/llama/2/HANDED_OVER"
+    assert [told for told in operators_hear(it) if told.startswith("PAGE")] == []
+    assert operators_hear(it)[-1].startswith("INFO [nodeheal] needs a human: job llama is down: rank 1 on")
+
+
+def test_a_rank_that_never_starts_wakes_the_operators() -> None:
+    it = JobCluster()
+    it.never_start = {B}
+
+    it.submit()
+
+    assert owner_hears(it) == ["owner/llama/1/HANDED_OVER"], "it has not started, and nobody is told that it has"
+    assert operators_hear(it) == [
+        f"PAGE [nodeheal] needs a human: job llama is down: rank 1 on {B} of run 1 did not start in time"
+    ]
+
+
+def test_what_a_person_stops_is_told_to_the_owner_alone() -> None:
+    it = JobCluster()
+    it.happenings = [wants_it_stopped]
+
+    it.submit()
+
+    assert owner_hears(it) == ["owner/llama/1/STARTED", "owner/llama/1/CANCELLED"]
+    assert operators_hear(it) == []
+    phases = {told.phase for _, told in it.ports.messenger.announced}  # type: ignore[attr-defined]
+    assert phases == {Phase.STARTED, Phase.CANCELLED}
