@@ -323,15 +323,13 @@ class Story:
 
     @property
     def owner_mails(self) -> tuple[str, ...]:
-        """How the subjects of the emails to the job's owner should begin: about what was done to it, and nothing else.
-
-        A job that is left alone, or that finishes by itself, is no news.
-        """
+        """How the subjects of the emails to the job's owner should begin: its start, what was done to it, its end."""
         expected, subject = self.script.expected, f"[nodeheal] {JOB}"
+        started, finished = f"{subject} has started", f"{subject} has finished"
         stopped = (f"{subject} has stopped",) if self._was_isolated else ()
         if expected.restarts:
-            return (*stopped, f"{subject} runs again")
-        return () if expected.finishes else (*stopped, f"{subject} is down")
+            return (started, *stopped, f"{subject} runs again", finished)
+        return (started, finished) if expected.finishes else (started, *stopped, f"{subject} is down")
 
     @property
     def _was_isolated(self) -> bool:
