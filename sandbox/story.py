@@ -18,6 +18,7 @@ from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
 from nodeheal.contract.job_spec import Checkpoints
+from nodeheal.contract.names import job_execution
 from nodeheal.contract.vocabulary import Action, CheckpointFormat, Ending, Family, JobState, NextRung
 from nodeheal.domain.catalog import find
 from nodeheal.domain.counted import counted
@@ -319,7 +320,13 @@ class Story:
         if told.incident is None or told.incident.ending is None or self._left:
             return False
         is_told = len(told.mails) >= len(self.script.expected.mails) and len(told.owner_mails) >= len(self.owner_mails)
-        return is_told and told.job_state is not JobState.RUNNING
+        return is_told and told.job_state is not JobState.RUNNING and self._has_jobs_workflow_ended()
+
+    def _has_jobs_workflow_ended(self) -> bool:
+        arn = self.sandbox.outputs["RunJobArn"].replace(":stateMachine:", ":execution:")
+        describe = self.sandbox.client("stepfunctions").describe_execution
+        execution = describe(executionArn=f"{arn}:{job_execution(JOB, 1)}")
+        return bool(execution["status"] != "RUNNING")
 
     @property
     def owner_mails(self) -> tuple[str, ...]:

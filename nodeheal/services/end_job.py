@@ -18,7 +18,7 @@ def end_job(request: JobRequest, ports: Ports) -> JobResult:
     release_claims(job, ports, also=request.nodes)
     leave(replace(job, state=request.ending), ports)
     # Last: from now on no sweep looks after what is left.
-    save_job(ports, job.job_id, state=request.ending, summary=request.reason, stop_wanted="")
+    job = save_job(ports, job.job_id, state=request.ending, summary=request.reason, stop_wanted="")
     call_next_job(job.pool, ports)
     lost = tell_of_end(job, request, ports)
     return end_of_job(request, JobStep.END, request.ending, f"{request.reason}{lost}", ports)

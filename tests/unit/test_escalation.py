@@ -25,6 +25,7 @@ NOT_ENDINGS = {
     Escalation.NODES_SILENT,
     Escalation.RECOVERY_BROKE,
     Escalation.JOB_BROKE,
+    Escalation.JOB_HANDED_OVER,
 }
 NODE = xid().node_id
 

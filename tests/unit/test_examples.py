@@ -11,15 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nodeheal.contract.job_spec import JobSpec
-from nodeheal.domain.job import FoundCheckpoint, job_of
-from nodeheal.services.submit_job import submit_job
 from stacks.settings import REPOSITORY
 from tests.workflows.job_cluster import JobCluster, finishes
 
@@ -47,11 +44,9 @@ def sources(folder: Path) -> str:
 def told() -> set[str]:
     """Every name that a rank may find in its environment."""
     it = JobCluster(hang_seconds=60, checkpoints={"directory": "/fsx"})
-    job = job_of(it.spec, "training", "trainer:1", it.clock())
-    found = FoundCheckpoint("/fsx/step-1", 1, it.clock())
-    submit_job(replace(job, found=found), it.ports)
+    it.checkpoints = [("/fsx/iter_0000001", 1)]
     it.happenings = [finishes]
-    it.walk_job()
+    it.submit()
     [environment, _] = it.ports.scheduler.environments.values()  # type: ignore[attr-defined]
     return set(environment)
 

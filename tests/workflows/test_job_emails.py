@@ -52,7 +52,7 @@ def test_a_node_that_is_repaired_is_told_by_its_recovery_alone() -> None:
 
 
 def test_a_recovery_that_is_handed_over_and_the_job_that_ends_by_it_are_one_email() -> None:
-    it = JobCluster(nodes=2)
+    it = JobCluster(pool_of=2)
 
     def breaks(cluster: JobCluster) -> None:
         cluster.diagnoses[B] = Verdict.FAILED
