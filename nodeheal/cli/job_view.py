@@ -82,16 +82,19 @@ def as_text(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bo
         f"Restarts    {_restarts(view)}",
         f"Owner       {_owner(job, is_confirmed)}",
         f"Workflow    {link or '-'}",
-        *advice_of(view),
+        *_advice(view),
         *_placed(view.run),
         *_runs(view),
         *_incidents(view.incidents, links),
     ]
 
 
-def advice_of(view: JobView) -> list[str]:
-    """What the job's measured times advise. Nobody has measured them yet: nothing is said."""
-    return []
+def _advice(view: JobView) -> list[str]:
+    """Where its time went, and how often it should write checkpoints."""
+    if not view.runs:
+        return []
+    told = [("Time", line) for line in view.advice.account.lines] + [("Advice", line) for line in view.advice.lines]
+    return [f"{name:<12}{line}" for name, line in told]
 
 
 def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bool | None) -> dict[str, object]:
@@ -113,7 +116,7 @@ def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed:
             "limits": job.restarts.model_dump(mode="json"),
         },
         "execution": link or None,
-        "advice": advice_of(view),
+        "advice": view.advice.as_json(),
         "runs": [_run_json(run) for run in view.runs],
         "incidents": [_incident_json(one, links) for one in view.incidents],
     }

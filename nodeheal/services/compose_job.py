@@ -8,6 +8,7 @@ from typing import assert_never
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Escalation, Phase, Trouble
+from nodeheal.domain.advice import advice_of
 from nodeheal.domain.counted import counted, lasting
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.owner import Owner
@@ -218,7 +219,7 @@ def _begins(run: Run) -> str:
 
 
 def _books(story: JobStory) -> list[str]:
-    """How its time went. What it computed in vain is not counted here."""
+    """How its time went, and how often it should write checkpoints."""
     if not story.runs or story.job.submitted_at is None:
         return []
     ran = sum((_ran(run, story.at) for run in story.runs), timedelta())
@@ -227,9 +228,12 @@ def _books(story: JobStory) -> list[str]:
     told = f"{lasting(whole)} since it was submitted; its ranks ran for {lasting(ran)} of it."
     found = story.job.found
     step = "" if found is None or found.step is None else f" (step {found.step})"
+    advice = advice_of(story.job, story.runs, (), story.at)
     return [
         *labelled("Time", told),
+        *(line for said in advice.account.lines for line in labelled("", f"{said}.")),
         *labelled("Restarts", f"{restarts or 'none'}."),
+        *(labelled("Advice", f"{'; '.join(advice.lines)}.") if advice.daly_seconds is not None else []),
         *(labelled("Checkpoint", f"{found.path}{step}, the newest that was found whole.") if found else []),
     ]
 

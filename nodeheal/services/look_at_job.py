@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.advice import Advice, advice_of
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Job, Run
@@ -34,6 +35,7 @@ class JobView:
     runs: tuple[Run, ...]
     incidents: tuple[Incident, ...]
     restarts: RestartsUsed
+    advice: Advice  # and the account of its time that it rests on
 
     @property
     def run(self) -> Run | None:
@@ -61,7 +63,9 @@ def look_at_job(job_id: str, ports: Ports) -> JobView:
     since = job.submitted_at or (runs[0].started_at if runs else ports.clock())
     found = list_incidents(ports, [job.pool], list(IncidentState), since - _SKEW)
     incidents = tuple(incident for incident in found if incident.job_id == job_id)
-    return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, ports.clock()))
+    now = ports.clock()
+    advice = advice_of(job, runs, incidents, now)
+    return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, now), advice)
 
 
 def list_jobs(pools: Sequence[str], ports: Ports) -> list[Job]:
