@@ -147,18 +147,18 @@ def is_clean(cloud: Sandbox, ports: Ports) -> bool:
 
 def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, grace: Operator) -> None:
     ecs, steps = grace.client("ecs"), grace.client("stepfunctions")
-    job = ports.jobs.get("digits")
-    assert job is not None
     node = ports.nodes.in_pool("lab")[0]
     seat = ports.scheduler.look(node)
     idle = {"name": "c", "image": "numpy-trainer", "memory": 64, "command": ["true"]}
+    registered = cloud.client("ecs").register_task_definition(
+        family="nodeheal-other", requiresCompatibilities=["EXTERNAL"], networkMode="host", containerDefinitions=[idle]
+    )
+    definition = registered["taskDefinition"]["taskDefinitionArn"]
     admin = "arn:aws:iam::000000000000:role/admin"
     agents = {"Source": names.AGENT_SOURCE, "DetailType": names.NODE_HEALTH_REPORTED, "Detail": "{}"}
 
     assert is_denied(
-        lambda: ecs.start_task(
-            cluster=cloud.cluster, taskDefinition=job.task_definition, containerInstances=[seat.placement]
-        )
+        lambda: ecs.start_task(cluster=cloud.cluster, taskDefinition=definition, containerInstances=[seat.placement])
     )
     assert is_denied(
         lambda: ecs.register_task_definition(family="mine", containerDefinitions=[idle], taskRoleArn=admin)
