@@ -150,7 +150,7 @@ FUNCTIONS = (
     ),
     FunctionSpec(
         "run_diagnostics",
-        (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT, names.FABRIC_DOCUMENT), READ_POLICY, RESUME),
+        (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), READ_POLICY, RESUME),
     ),
     FunctionSpec(
         "freeze_evidence",

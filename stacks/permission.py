@@ -155,11 +155,10 @@ def own_log(log_group: str) -> Permission:
     return Permission("write its own log", ("logs:CreateLogStream", "logs:PutLogEvents"), (streams,))
 
 
-def send_command(why: str, *documents: str) -> tuple[Permission, Permission]:
+def send_command(why: str, document: str) -> tuple[Permission, Permission]:
     """SendCommand checks the document and the node each for itself: two statements, and only nodes carry the tag."""
     action = ("ssm:SendCommand",)
-    which = "this document" if len(documents) == 1 else "these documents"
     return (
-        Permission(f"{why}: with {which} only", action, tuple(f"{SSM}:document/{one}" for one in documents)),
+        Permission(f"{why}: with this document only", action, (f"{SSM}:document/{document}",)),
         Permission(f"{why}: only nodes that the operator enrolled", action, MANAGED_NODES, MANAGED_BY_SSM),
     )

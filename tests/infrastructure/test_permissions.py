@@ -134,7 +134,7 @@ def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permissio
         "freeze_evidence": [names.EVIDENCE_DOCUMENT],
         "isolate_node": [names.CHECKPOINT_DOCUMENT],
         "reboot_node": [names.REBOOT_DOCUMENT],
-        "run_diagnostics": [names.DIAGNOSTICS_DOCUMENT, names.FABRIC_DOCUMENT],
+        "run_diagnostics": [names.DIAGNOSTICS_DOCUMENT],
         "stop_gang": [names.CHECKPOINT_DOCUMENT],
         "wait_for_news": [names.CHECKPOINT_DOCUMENT],
     }[stem]
