@@ -31,6 +31,7 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import job_scope
 from nodeheal.ports import Ports
+from nodeheal.services.finding_about import finding_about
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.job_steps import job_of_request, job_result, save_job, stop_if_wanted
 from nodeheal.services.steps import node_of
@@ -147,17 +148,10 @@ def _event(
 ) -> HealthEvent:
     node = node_of(broke.task.node_id, ports)
     checked = " All nodes of the gang have passed their diagnostics since." if request.is_failure else ""
-    return HealthEvent(
-        schema_version=1,
-        event_id=sha256(f"{job.job_id}|{run.number}|{broke.task.rank}".encode()).hexdigest()[:32],
-        node_id=node.node_id,
-        cluster=node.cluster,
-        pool=node.pool,
-        provider=node.provider,
-        instance_id=node.instance_id,
-        boot_id=node.boot_id,
-        observed_at=ports.clock(),
-        agent_version=node.agent_version or "none",
+    return finding_about(
+        node,
+        sha256(f"{job.job_id}|{run.number}|{broke.task.rank}".encode()).hexdigest()[:32],
+        ports.clock(),
         source=JOB_SOURCE,
         family=Family.task,
         code=broke.code,

@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
+from nodeheal.contract.health_event import EVIDENCE_BYTES
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import JOB_SOURCE
 from nodeheal.contract.vocabulary import Family, JobState, JobStep, Next, Outcome, Trouble, Verdict
@@ -12,6 +12,7 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.check_nodes import answers_of, due_nodes
+from nodeheal.services.finding_about import finding_about
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_steps import (
     end_of_job,
@@ -72,17 +73,10 @@ def _report(node: Node, answer: CheckAnswer | None, request: JobRequest, ports: 
     request_id = request_id_of(request)
     if answer is None:
         _note_silence(node, request_id, request.job_id, told, ports)
-    event = HealthEvent(
-        schema_version=1,
-        event_id=sha256(f"{request_id}|{node.node_id}".encode()).hexdigest()[:32],
-        node_id=node.node_id,
-        cluster=node.cluster,
-        pool=node.pool,
-        provider=node.provider,
-        instance_id=node.instance_id,
-        boot_id=node.boot_id,
-        observed_at=answer.at if answer is not None else ports.clock(),
-        agent_version=node.agent_version or "none",
+    event = finding_about(
+        node,
+        sha256(f"{request_id}|{node.node_id}".encode()).hexdigest()[:32],
+        answer.at if answer is not None else ports.clock(),
         source=JOB_SOURCE,
         family=Family.host,
         code=FAILED if has_failed else UNANSWERED,

@@ -9,6 +9,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports
+from nodeheal.services.finding_about import finding_about
 from nodeheal.services.steps import node_of
 
 ASKABLE = (Action.ISOLATE, Action.REBOOT, Action.REPLACE)
@@ -51,16 +52,10 @@ def request_action(node_id: str, action: Action, why: str, ports: Ports) -> Heal
             f"pool {node.pool} has no free node that could take the place of {node_id}: add one, or isolate it"
         )
     event_id = f"by-hand-{uuid4().hex}"
-    return HealthEvent(
-        schema_version=1,
-        event_id=event_id,
-        node_id=node.node_id,
-        cluster=node.cluster,
-        pool=node.pool,
-        provider=node.provider,
-        instance_id=node.instance_id,
-        boot_id=node.boot_id,
-        observed_at=ports.clock(),
+    return finding_about(
+        node,
+        event_id,
+        ports.clock(),
         source="operator",
         family=Family.host,
         code=OPERATOR_REQUEST,
@@ -69,5 +64,4 @@ def request_action(node_id: str, action: Action, why: str, ports: Ports) -> Heal
         verdict=Verdict.FAILED,
         suggested_action=action,
         evidence=why[:EVIDENCE_BYTES],
-        agent_version=node.agent_version or "none",
     )
