@@ -188,12 +188,16 @@ class Sandbox(MachineOrders):
         return float(self._call("inject", {**request, "kill_rank": kill_rank})["at"])
 
     def subscribe_mailbox(self) -> None:
-        """Subscribe a queue to the alerts topic, in the place of a person's email."""
+        """Subscribe a queue to the alerts topic, in the place of a person's email; once."""
+        if self._mailbox is not None:
+            return
         self._mailbox = Mailbox(self.client("sqs"))
         self._mailbox.subscribe(self.client("sns"), self.outputs["TopicArn"])
 
     def subscribe_owner(self, owner: Owner) -> None:
-        """The same for the owner of a job, with the filter that `nodeheal owners subscribe` sets."""
+        """The same for the owner of a job, with the filter of `nodeheal owners subscribe`; the first of them counts."""
+        if self._owners_mailbox is not None:
+            return
         self._owners_mailbox = Mailbox(self.client("sqs"), OWNERS)
         self._owners_mailbox.subscribe(self.client("sns"), self.outputs["OwnersTopicArn"], filter_for(owner))
 

@@ -16,7 +16,7 @@ from sandbox.behaviour import Behaviour
 from sandbox.ec2 import Ec2
 from sandbox.ec2_state import Ec2State, Group, Template, new_id
 from sandbox.ecs import Ecs
-from sandbox.environments import answer_at_once, parse_once, share_environments
+from sandbox.environments import answer_at_once, parse_once, share_environments, unpack_once
 from sandbox.events import Event, EventPump
 from sandbox.fleet import Fleet, NodeKind, describe_node
 from sandbox.iam import ACCOUNT, REGION, caller_of
@@ -30,6 +30,7 @@ class Cloud:
 
     def __init__(self, directory: Path, endpoint_url: str, boot_seconds: float, sandbox_id: str) -> None:
         self._behaviour = Behaviour()
+        self._unpacked = directory / "tmp" / "unpacked"
         self._fleet = Fleet(directory, endpoint_url, boot_seconds, sandbox_id, self._behaviour)
         pump = EventPump(_in_account(patches.event_sink()), self._behaviour)
         self._ecs = self._fleet.ecs = Ecs(self._fleet.nodes, pump.emit, log_sink())
@@ -67,6 +68,7 @@ class Cloud:
         patches.fail_callbacks_whose_function_fails()
         patches.validate_configurations()
         share_environments()
+        unpack_once(self._unpacked)
         parse_once()
         answer_at_once()
 

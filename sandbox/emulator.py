@@ -96,10 +96,13 @@ async def _serve(directory: Path, port: int, boot_seconds: float) -> None:
     config = Config()
     config.bind = [f"127.0.0.1:{port}"]
     config.keep_alive_timeout = 75
-    config.graceful_timeout = 0.2
     config.errorlog = logging.getLogger("hypercorn.error")
     stop = _stop_event()
-    await serve(_with_control(serve_posts(ministack.app), control), config, shutdown_trigger=stop.wait)
+    server = asyncio.create_task(serve(_with_control(serve_posts(ministack.app), control), config))
+    # The emulator's own way to stop ends functions one after the other, and all of it is killed in a moment.
+    await asyncio.wait({server, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    if server.done():
+        server.result()  # it could not serve: say why
     await asyncio.to_thread(cloud.close)
     await asyncio.to_thread(end_everything, sandbox_id, os.getsid(0))
     logging.shutdown()

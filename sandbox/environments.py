@@ -1,16 +1,20 @@
 """What keeps the sandbox quick when a hundred workflows run at once, on a machine of a few cores."""
 
 import gc
+import hashlib
 import os
 import sys
 import threading
+import zipfile
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from jsonata.parser import Parser as JsonataParser
-from ministack.core import iam_evaluator
+from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import dynamodb, lambda_svc
 
 # On AWS an invocation that finds no idle environment gets a new one, and a thousand start side by side. Here each is a
@@ -89,6 +93,26 @@ def share_environments(a_function: int = CORES, at_once: int = CORES + 1) -> Non
         line.leave()
 
     lambda_svc.acquire_worker, lambda_svc.release_worker = acquire_in_turn, release_and_call
+
+
+def unpack_once(directory: Path) -> None:
+    """The emulator unpacks the bundle for every environment, which takes longer than its start. On AWS nobody may write
+    where the code is: so one unpacked copy serves all. `directory`: where the copies go.
+    """
+    lock = threading.Lock()
+
+    class SharedZip(zipfile.ZipFile):
+        def extractall(self, path: Any = None, members: Any = None, pwd: bytes | None = None) -> None:
+            bundle = Path(str(self.filename))
+            copy = directory / hashlib.sha256(bundle.read_bytes()).hexdigest()
+            with lock:
+                if not copy.exists():
+                    super().extractall(copy)
+            Path(path).rmdir()
+            Path(path).symlink_to(copy)
+            bundle.unlink()
+
+    lambda_runtime.zipfile = SimpleNamespace(**{**vars(zipfile), "ZipFile": SharedZip})
 
 
 class _Tokens(list[tuple[str, str]]):

@@ -11,8 +11,7 @@ import psutil
 NODE_MARK = "NODEHEAL_SANDBOX_NODE_DIR"  # of every process on a simulated node; also where the fake tools look
 SANDBOX_MARK = "NODEHEAL_SANDBOX_ID"  # of every process of one sandbox
 
-_ENOUGH_ROUNDS = 20
-_REAP_SECONDS = 2.0
+_DEATH_SECONDS = 40.0
 _POLL_SECONDS = 0.02
 
 
@@ -42,14 +41,17 @@ def kill_all(find: Callable[[], Iterable[psutil.Process]]) -> None:
 
     Raises TimeoutError if something refuses to die.
     """
-    for _ in range(_ENOUGH_ROUNDS):
-        processes = list(find())
-        if not processes:
-            return
+    killed: set[psutil.Process] = set()
+    deadline = time.monotonic() + _DEATH_SECONDS
+    # Not wait_procs: what was orphaned is a zombie until init looks, and that one is dead enough.
+    while processes := list(find()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"still alive: {[process.pid for process in processes]}")
         for process in processes:
             _signal(process, signal.SIGKILL)
-        psutil.wait_procs(processes, timeout=_REAP_SECONDS)
-    raise TimeoutError(f"still alive: {[process.pid for process in find()]}")
+        killed.update(processes)
+        time.sleep(_POLL_SECONDS)
+    psutil.wait_procs(killed, timeout=0)  # our own children are reaped
 
 
 def terminate_group(pid: int, grace_seconds: float, has_ended: Callable[[], bool]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
-from sandbox.story import Story, Told, executions
+from sandbox.story import Story, Told
 
 # The document that the sandbox stage deploys.
 POLICY = Path(__file__).resolve().parent / "policy.json"
@@ -45,7 +45,7 @@ def make_report(story: Story) -> dict[str, Any]:
         "final_step": told.training.last_step if told.training else None,
         "finished": told.job_state is JobState.COMPLETED,
         "incident": _incident(told, history),
-        "executions": executions(story.sandbox),
+        "executions": story.executions(),
         "emails": [{"subject": subject, "body": body} for subject, body in told.mails],
         "owner_emails": [{"subject": subject, "body": body} for subject, body in told.owner_mails],
     }

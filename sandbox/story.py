@@ -18,7 +18,6 @@ from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
 from nodeheal.contract.job_spec import Checkpoints
-from nodeheal.contract.names import job_execution
 from nodeheal.contract.vocabulary import Action, CheckpointFormat, Ending, Family, JobState, NextRung
 from nodeheal.domain.catalog import find
 from nodeheal.domain.counted import counted
@@ -87,6 +86,7 @@ class Script:
     checkpoint_every: int = 20
     subcode: str | None = None
     pool: str = "demo"
+    job: str = JOB
     provider: str = "hybrid"  # or "group" (EC2 in an Auto Scaling group), "template" (EC2 from a launch template)
     expects: Expected | None = None  # where the catalog alone does not say it
     breaks: int = 1  # so many nodes show the fault line, beginning with the gang's second
@@ -178,6 +178,8 @@ class Story:
         self._table = Table(sandbox.client("dynamodb"), sandbox.outputs["TableName"])
         self._known: set[str] = set()
         self._left: list[Move] = []
+        self._since = datetime.now(UTC)  # other stories may have been played in this sandbox before
+        self._old_mails = len(sandbox.mails()), len(sandbox.owner_mails())
         self.ports: Ports = aws_ports(
             sandbox.outputs["TableName"],
             sandbox.outputs["RecoverNodeArn"],
@@ -236,11 +238,12 @@ class Story:
         ecs = self.sandbox.client("ecs")
         definition = json.loads((EXAMPLE / "task-definition.json").read_text("utf-8"))
         registered = ecs.register_task_definition(**definition)["taskDefinition"]["taskDefinitionArn"]
-        script, directory = self.script, self.sandbox.directory / "shared" / JOB
+        script = self.script
+        directory = self.sandbox.directory / "shared" / script.job
         directory.mkdir(parents=True, exist_ok=True)
         job = Job(
-            job_id=JOB,
-            pool=self.script.pool,
+            job_id=script.job,
+            pool=script.pool,
             cluster=self.sandbox.cluster,
             task_definition=registered,
             container=definition["containerDefinitions"][0]["name"],
@@ -260,17 +263,17 @@ class Story:
         )
         submit_job(job, self.ports)
         self.told.training = Training(directory)
-        self._say(f"{JOB} submitted: {GANG_NODES} nodes are chosen, and prove by diagnostics that they are fit")
-        self._await(lambda: self._gang() is not None, READY_SECONDS, f"{JOB} has been launched")
+        self._say(f"{script.job} submitted: {GANG_NODES} nodes are chosen, and prove by diagnostics that they are fit")
+        self._await(lambda: self._gang() is not None, READY_SECONDS, f"{script.job} has been launched")
         gang = self._gang() or []
         self._handles.sort(key=lambda handle: gang.index(handle.node_id) if handle.node_id in gang else GANG_NODES)
-        self._say(f"{JOB} starts: {GANG_NODES} ranks, on {' and '.join(gang)}")
+        self._say(f"{script.job} starts: {GANG_NODES} ranks, on {' and '.join(gang)}")
         enough = script.checkpoint_every * 2 + script.checkpoint_every // 2
         self._await(lambda: self._step() >= enough, TRAINING_SECONDS, f"the job has reached step {enough}")
 
     def _gang(self) -> list[str] | None:
         """The nodes of the job's first run, in order of rank."""
-        run = self.ports.jobs.get_run(JOB, 1)
+        run = self.ports.jobs.get_run(self.script.job, 1)
         return [task.node_id for task in run.tasks] if run else None
 
     def _step(self) -> int:
@@ -314,24 +317,30 @@ class Story:
                 self._line(time.time(), "person", done)
         if told.incident is not None:
             self._read_timeline(told.incident.incident_id)
-        job = self.ports.jobs.get(JOB)
+        job = self.ports.jobs.get(self.script.job)
         told.job_state = job.state if job else None
         self._read_training()
         if told.incident is None or told.incident.ending is None or self._left:
             return False
         is_told = len(told.mails) >= len(self.script.expected.mails) and len(told.owner_mails) >= len(self.owner_mails)
-        return is_told and told.job_state is not JobState.RUNNING and self._has_jobs_workflow_ended()
+        return is_told and told.job_state is not JobState.RUNNING and not self._at_work()
 
-    def _has_jobs_workflow_ended(self) -> bool:
-        arn = self.sandbox.outputs["RunJobArn"].replace(":stateMachine:", ":execution:")
-        describe = self.sandbox.client("stepfunctions").describe_execution
-        execution = describe(executionArn=f"{arn}:{job_execution(JOB, 1)}")
-        return bool(execution["status"] != "RUNNING")
+    def _at_work(self) -> list[str]:
+        """Executions that have not ended: an incident that has is a few states before its workflow's end."""
+        machines = (self.sandbox.outputs["RunJobArn"], self.sandbox.outputs["RecoverNodeArn"])
+        find = self.sandbox.client("stepfunctions").list_executions
+        return [
+            run["name"] for arn in machines for run in find(stateMachineArn=arn, statusFilter="RUNNING")["executions"]
+        ]
+
+    def executions(self) -> list[dict[str, Any]]:
+        """Every execution since the story began, in order of its start. As JSON, see `executions`."""
+        return executions(self.sandbox, self._since)
 
     @property
     def owner_mails(self) -> tuple[str, ...]:
         """How the subjects of the emails to the job's owner should begin: its start, what was done to it, its end."""
-        expected, subject = self.script.expected, f"[nodeheal] {JOB}"
+        expected, subject = self.script.expected, f"[nodeheal] {self.script.job}"
         started, finished = f"{subject} has started", f"{subject} has finished"
         stopped = (f"{subject} has stopped",) if self._was_isolated else ()
         if expected.restarts:
@@ -376,11 +385,11 @@ class Story:
                 self._line(line.at, "training", turns.get(line.event, f"run {line.run} {line.event}"))
 
     def _read_mails(self) -> None:
-        for number, (subject, _) in enumerate(mails := self.sandbox.mails()):
+        for number, (subject, _) in enumerate(mails := self.sandbox.mails()[self._old_mails[0] :]):
             if number >= len(self.told.mails):
                 self._line(time.time(), "mail", f"email: {subject}")
         self.told.mails = mails
-        for number, (subject, _) in enumerate(owned := self.sandbox.owner_mails()):
+        for number, (subject, _) in enumerate(owned := self.sandbox.owner_mails()[self._old_mails[1] :]):
             if number >= len(self.told.owner_mails):
                 self._line(time.time(), "mail", f"email to {OWNER}, the owner of the job: {subject}")
         self.told.owner_mails = owned
@@ -412,12 +421,14 @@ def lost_steps(behind: int) -> str:
     return f"{counted(behind, 'step')} lost"
 
 
-def executions(sandbox: Sandbox) -> list[dict[str, Any]]:
-    """Every execution in order of its start: name, machine, status, the states it went through, what it is billed."""
+def executions(sandbox: Sandbox, since: datetime) -> list[dict[str, Any]]:
+    """Each one that began since then, in that order: name, machine, status, the states it went through, its bill."""
     client = sandbox.client("stepfunctions")
     found = []
     for machine in client.list_state_machines()["stateMachines"]:
         for run in client.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]:
+            if run["startDate"] < since:
+                continue
             pages = client.get_paginator("get_execution_history").paginate(executionArn=run["executionArn"])
             events = [event for page in pages for event in page["events"]]
             told = {

@@ -1,11 +1,18 @@
-"""The demo's stories as tests: same stacks, same agents, same judge. Nothing here measures wall time."""
+"""The demo's stories as tests: same stacks, same agents, same judge. Nothing here measures wall time.
 
+Several stories are played in one cloud, one after the other: a deploy and the first start of every function are half of
+a story's work. Each has a pool and a job of its own, so what one leaves behind is nothing to the next.
+"""
+
+import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sandbox
 from nodeheal.contract import names
 from sandbox.client import Sandbox
 from sandbox.demo import DEFAULT_FAULT, script_of
@@ -27,16 +34,74 @@ XID_92 = "NVRM: Xid (PCI:0000:b9:00): 92, pid=<unknown>, name=<unknown>, High si
 XID_999 = "NVRM: Xid (PCI:0000:b9:00): 999, pid=<unknown>, name=<unknown>, never seen before"
 
 
-def play(directory: Path, script: Script) -> dict[str, Any]:
-    """Play the script, quicker than for people; its report. The judge of the demo's exit code must be content."""
-    script = replace(script, boot_seconds=1.5, steps=120, step_seconds=0.06)
-    with Sandbox(directory, boot_seconds=script.boot_seconds) as sandbox:
-        sandbox.deploy()
-        story = Story(sandbox, script, lambda told, text: None)
+BOOT_SECONDS = 1.5
+POLICY = json.loads((Path(sandbox.__file__).parent / "policy.json").read_text("utf-8"))
+# Of those that share a pool of the sandbox's policy, each is in another cloud; who takes EC2's machines away is last.
+CLOUDS = (
+    ("fixed-by-reboot", "approval-given", "two-faults", "replaced-by-group", "swap", "application"),
+    ("fixed-by-replacement", "approval-refused", "tasks-of-others", "stale-event", "paused", "no-capacity"),
+    ("never-returns", "approval-ignored", "fixed-by-stop-start", "two-nodes", "unknown", "no-spare"),
+    ("breaker-open", "replaced-from-template", "budget-full", "early-warning", "remap"),
+)
+
+
+class Stage:
+    """The cloud in which the stories of one group are played, and none before it is asked for."""
+
+    def __init__(self, make_directory: pytest.TempPathFactory) -> None:
+        self._make_directory = make_directory
+        self._number: int | None = None
+        self._cloud: Sandbox | None = None
+
+    def play(self, name: str, script: Script) -> dict[str, Any]:
+        """Play the script, quicker than for people; its report. The judge of the demo's exit code must be content."""
+        pool = script.pool if script.pool in POLICY["pools"] else name
+        story = Story(
+            self._cloud_of(name),
+            replace(script, pool=pool, job=name, boot_seconds=BOOT_SECONDS, steps=120, step_seconds=0.06),
+            lambda told, text: None,
+        )
         story.play()
         report = make_report(story)
-    assert judge(story, report).wrong == ()
-    return report
+        assert judge(story, report).wrong == ()
+        return report
+
+    def close(self) -> None:
+        """End the cloud, if there is one."""
+        if self._cloud is not None:
+            self._cloud.close()
+            self._cloud.sweep()
+
+    def _cloud_of(self, name: str) -> Sandbox:
+        number = _cloud_number(name)
+        if self._cloud is None or number != self._number:
+            self.close()
+            self._number, self._cloud = number, Sandbox(self._make_directory.mktemp("cloud"), boot_seconds=BOOT_SECONDS)
+            self._cloud.start()
+            self._cloud.deploy()
+        return self._cloud
+
+
+def _cloud_number(name: str) -> int:
+    [number] = [number for number, names_of in enumerate(CLOUDS) if name in names_of]
+    return number
+
+
+def together(*names_of: str) -> list[Any]:
+    """The stories as parameters, each bound to its cloud."""
+    return [pytest.param(name, marks=pytest.mark.xdist_group(f"cloud-{_cloud_number(name)}")) for name in names_of]
+
+
+def in_cloud_of(name: str) -> pytest.MarkDecorator:
+    """The same of a test with one story."""
+    return pytest.mark.xdist_group(f"cloud-{_cloud_number(name)}")
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    stage = Stage(tmp_path_factory)
+    yield stage
+    stage.close()
 
 
 def _steps(report: dict[str, Any]) -> list[str]:
@@ -96,9 +161,9 @@ def test_every_named_story_is_played_here() -> None:
     assert set(PATHS) == set(STORIES)
 
 
-@pytest.mark.parametrize("name", STORIES)
-def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(tmp_path: Path, name: str) -> None:
-    report = play(tmp_path, STORIES[name].script)
+@pytest.mark.parametrize("name", together(*STORIES))
+def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(stage: Stage, name: str) -> None:
+    report = stage.play(name, STORIES[name].script)
 
     # A node that is back quicker than the policy trusts waits a second more; on a slow machine that is over by then.
     waits = "Wait for news" in PATHS[name]
@@ -122,30 +187,38 @@ def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(tmp_path: Pa
         assert asked == [names.JOB_WORKFLOW, "nodeheal-restart-workload"]
 
 
-def test_a_swap_tells_what_to_do_with_the_broken_node(tmp_path: Path) -> None:
-    body = play(tmp_path, script_of(XID_74))["emails"][0]["body"]
+@in_cloud_of("swap")
+def test_a_swap_tells_what_to_do_with_the_broken_node(stage: Stage) -> None:
+    body = stage.play("swap", script_of(XID_74))["emails"][0]["body"]
 
     assert "nodeheal nodes retire mi-" in body
 
 
-def test_a_fault_that_persists_without_a_spare_spends_no_replacement(tmp_path: Path) -> None:
-    report = play(tmp_path, script_of(DEFAULT_FAULT, persists=True, nodes=2))
+@in_cloud_of("no-spare")
+def test_a_fault_that_persists_without_a_spare_spends_no_replacement(stage: Stage) -> None:
+    report = stage.play("no-spare", script_of(DEFAULT_FAULT, persists=True, nodes=2))
 
     assert report["attempts"] == {"REBOOT": 1}
     assert report["finished"] is False
     assert report["resumed_from_step"] is None
 
 
-def test_an_application_fault_restarts_the_job_and_leaves_the_node_alone(tmp_path: Path) -> None:
-    report = play(tmp_path, script_of(XID_31))
+@in_cloud_of("application")
+def test_an_application_fault_restarts_the_job_and_leaves_the_node_alone(stage: Stage) -> None:
+    report = stage.play("application", script_of(XID_31))
 
     assert report["attempts"] == {}
     assert _steps(report) == ["Restart workload", "End incident", "How did it end?", "Recovered"]
 
 
-@pytest.mark.parametrize(("line", "last"), [(XID_999, "Handed to a human"), (XID_92, "Observed only")])
-def test_what_asks_for_nothing_leaves_the_job_alone(tmp_path: Path, line: str, last: str) -> None:
-    report = play(tmp_path, script_of(line))
+UNASKED = {"unknown": (XID_999, "Handed to a human"), "early-warning": (XID_92, "Observed only")}
+
+
+@pytest.mark.parametrize("name", together(*UNASKED))
+def test_what_asks_for_nothing_leaves_the_job_alone(stage: Stage, name: str) -> None:
+    line, last = UNASKED[name]
+
+    report = stage.play(name, script_of(line))
 
     assert _steps(report)[-1] == last
     assert report["attempts"] == {}
@@ -154,8 +227,9 @@ def test_what_asks_for_nothing_leaves_the_job_alone(tmp_path: Path, line: str, l
     assert report["finished"] is True
 
 
-def test_a_row_remap_lets_the_job_finish_and_then_reboots_the_node(tmp_path: Path) -> None:
-    report = play(tmp_path, script_of(XID_63))
+@in_cloud_of("remap")
+def test_a_row_remap_lets_the_job_finish_and_then_reboots_the_node(stage: Stage) -> None:
+    report = stage.play("remap", script_of(XID_63))
 
     assert _steps(report) == [
         "Wait for news",
