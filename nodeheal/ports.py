@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobResult
@@ -252,6 +253,11 @@ HasConfirmed = Callable[[str], bool | None]
 FindCheckpoint = Callable[[Node, Checkpoints, str, datetime], str]
 
 
+# Asks a node to take its part in the test of the way to another one; the command's id. The node answers with
+# Diagnostics Finished. As NodeCommands has it, one that is not known (any more) is NotFound.
+TryWay = Callable[[Node, FabricOrder], str]
+
+
 @dataclass(frozen=True)
 class CommandStatus:
     """What became of a command on a node. `state`: PENDING, SUCCEEDED, FAILED, or UNKNOWN (nobody knows it)."""
@@ -412,6 +418,7 @@ class Ports:
     witnesses: Witnesses
     sign_upload: SignUpload
     find_checkpoint: FindCheckpoint
+    try_way: TryWay
     has_confirmed: HasConfirmed
     clock: Clock
     reading: Reading = NOWHERE

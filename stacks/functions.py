@@ -198,7 +198,11 @@ FUNCTIONS = (
     FunctionSpec("await_nodes", (READ_POLICY, RESUME)),
     FunctionSpec(
         "check_nodes",
-        (*send_command("prove the nodes of a job", names.DIAGNOSTICS_DOCUMENT), READ_POLICY, RESUME),
+        (
+            *send_command("prove the nodes of a job", names.DIAGNOSTICS_DOCUMENT, names.FABRIC_DOCUMENT),
+            READ_POLICY,
+            RESUME,
+        ),
         timeout_seconds=55,  # one command a node, and a job may have hundreds
     ),
     FunctionSpec("judge_checks", (START_RECOVERY, READ_POLICY, RESUME)),

@@ -155,10 +155,14 @@ def own_log(log_group: str) -> Permission:
     return Permission("write its own log", ("logs:CreateLogStream", "logs:PutLogEvents"), (streams,))
 
 
-def send_command(why: str, document: str) -> tuple[Permission, Permission]:
+def send_command(why: str, *documents: str) -> tuple[Permission, Permission]:
     """SendCommand checks the document and the node each for itself: two statements, and only nodes carry the tag."""
     action = ("ssm:SendCommand",)
     return (
-        Permission(f"{why}: with this document only", action, (f"{SSM}:document/{document}",)),
+        Permission(
+            f"{why}: with {'this document' if len(documents) == 1 else 'these documents'} only",
+            action,
+            tuple(f"{SSM}:document/{document}" for document in documents),
+        ),
         Permission(f"{why}: only nodes that the operator enrolled", action, MANAGED_NODES, MANAGED_BY_SSM),
     )

@@ -31,6 +31,7 @@ UNITS = {
     "heartbeats": "times",
     "level": "level",
     "mb": "MiB",
+    "second": "MB a second",
     "limit": "attempts",
 }
 

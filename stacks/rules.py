@@ -78,6 +78,7 @@ def routes(cluster_arn: str) -> tuple[Route, ...]:
                         names.DIAGNOSTICS_DOCUMENT,
                         names.EVIDENCE_DOCUMENT,
                         names.FIND_CHECKPOINT_DOCUMENT,
+                        names.FABRIC_DOCUMENT,
                     ],
                     "status": [{"anything-but": _STILL_UNDER_WAY}],
                 },

@@ -24,6 +24,7 @@ class JobResult(Frozen):
     trouble: Trouble | None = Field(default=None, description="where it ends as FAILED: why a human has it")
     incident_id: str | None = Field(default=None, description="the incident that brings the job back")
     deadline_seconds: int = Field(default=60, gt=0, description="how long the next step may take")
+    pairs: bool = Field(default=False, description="the check is that of the ways between the nodes, in pairs")
     evidence: dict[str, Shown] = Field(default_factory=dict)
     summary: str = Field(default="", description="the same in one line, for the console; state machines write it")
 
@@ -44,6 +45,11 @@ class JobRequest(Frozen):
     def nodes(self) -> tuple[str, ...]:
         """The nodes that it is about, in order of rank."""
         return self.last.nodes if self.last else ()
+
+    @property
+    def is_of_pairs(self) -> bool:
+        """Whether the check is that of the ways between the nodes."""
+        return self.last is not None and self.last.pairs
 
     @property
     def ending(self) -> JobState | None:

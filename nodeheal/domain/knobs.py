@@ -134,6 +134,16 @@ class Deadlines(Frozen):
     )
 
 
+class Fabric(Frozen):
+    """What is asked of the ways between the nodes of a pool, before a job of several nodes starts on them."""
+
+    tests: bool = Field(
+        default=False,
+        description="test them in pairs with fi_pingpong over EFA; the security group must let the nodes speak",
+    )
+    min_mb_per_second: int = Field(default=0, ge=0, le=1_000_000, description="less has failed; 0: any speed will do")
+
+
 class PoolPolicy(Frozen):
     """What holds for one pool."""
 
@@ -167,6 +177,8 @@ class PoolPolicy(Frozen):
     checks: tuple[Check, ...] = Field(
         default=(Check.dcgm,), min_length=1, description="what proves a repair, in this order"
     )
+
+    fabric: Fabric = Field(default_factory=Fabric)
 
     @model_validator(mode="after")
     def _modes_are_of_actions(self) -> Self:

@@ -22,6 +22,7 @@ from nodeheal.services.job_nodes import job_checks_due
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, request_id_of, save_job
 from nodeheal.services.judge_diagnosis import TOLERANCE, judge
 from nodeheal.services.steps import node_of, resume_if_complete
+from nodeheal.services.try_pairs import try_pairs
 
 JOB_CHECK = "job_check"
 JOB_COMMAND = "job_command"
@@ -32,6 +33,9 @@ _NO_ANSWER = "the node refused the command or could not run it"
 def check_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
     """Send the commands, each once. Resumes when all have answered; the judging comes after, at the deadline too."""
     job = job_of_request(request, ports)
+    if request.is_of_pairs:
+        try_pairs(request, job, ports, policy)
+        return
     nodes = due_nodes(request, job, ports)
     all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{counted(len(nodes), 'node')} answered", ports)
     deadline = ports.clock() + timedelta(seconds=job.preflight.timeout_seconds)

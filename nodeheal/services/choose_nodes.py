@@ -11,7 +11,8 @@ from nodeheal.domain.placement import Placement
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import call_next_job, claim, free_nodes, job_checks_due, waits_before
-from nodeheal.services.job_steps import end_of_job, job_of_request, job_result, save_job, stop_if_wanted, to_launch
+from nodeheal.services.job_steps import end_of_job, job_of_request, job_result, save_job, stop_if_wanted
+from nodeheal.services.try_pairs import pairs_or_launch
 
 
 def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> JobResult:
@@ -36,10 +37,10 @@ def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
         later = job_result(request, JobStep.CHOOSE, Next.AWAIT_NODES, found.why, ports, Outcome.REFUSED)
         return later.model_copy(update={"nodes": ()})
     call_next_job(job.pool, ports)  # there may be enough for the next in line, too
-    return _chosen(request, job, found.nodes, ports)
+    return _chosen(request, job, found.nodes, ports, policy)
 
 
-def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports) -> JobResult:
+def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports, policy: RecoveryPolicy) -> JobResult:
     names = tuple(node.node_id for node in nodes)
     due = job_checks_due(job, nodes, ports.clock())
     racks = sorted({node.rack for node in nodes if node.rack})
@@ -48,7 +49,8 @@ def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports) 
     save_job(ports, job.job_id, summary=told, chosen_at=ports.clock())
     if not due:
         proven = "nodes are not checked (preflight level 0)" if job.preflight.level == 0 else "all passed lately"
-        return to_launch(request, JobStep.CHOOSE, job, f"{told}; {proven}", ports).model_copy(update={"nodes": names})
+        ready = pairs_or_launch(request, JobStep.CHOOSE, job, f"{told}; {proven}", ports, policy)
+        return ready.model_copy(update={"nodes": names})
     chosen = job_result(request, JobStep.CHOOSE, Next.CHECK, f"{told}; {len(due)} of them to be checked", ports)
     return chosen.model_copy(update={"nodes": names, "deadline_seconds": job.preflight.timeout_seconds})
 

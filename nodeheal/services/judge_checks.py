@@ -1,5 +1,6 @@
-"""What the diagnostics of a gang's nodes have found: each node that did not pass becomes an incident."""
+"""What the checks of a gang's nodes have found: each node that did not pass becomes an incident."""
 
+from datetime import datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES
@@ -9,6 +10,7 @@ from nodeheal.contract.vocabulary import Family, JobState, JobStep, Next, Outcom
 from nodeheal.domain.counted import counted
 from nodeheal.domain.job import CheckAnswer, Job
 from nodeheal.domain.node import Node
+from nodeheal.domain.pairs import suspects
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.check_nodes import answers_of, due_nodes
@@ -24,18 +26,23 @@ from nodeheal.services.job_steps import (
     to_launch,
 )
 from nodeheal.services.steps import node_of
+from nodeheal.services.try_pairs import pairs_or_launch, verdicts_of
 
 ROUNDS = 10  # of choosing and checking, before a human looks at the pool
-FAILED, UNANSWERED = "preflight_failed", "preflight_unanswered"
+FAILED, UNANSWERED, WAY = "preflight_failed", "preflight_unanswered", "preflight_way"
 _NAMED = 6
 
 
 def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> JobResult:
-    """Goes to LAUNCH when all have passed, else to CHOOSE; after a failed run back to ATTRIBUTE. Safe to repeat."""
+    """Goes to LAUNCH when all have passed, or to CHECK where the ways between them are tested, too; else to CHOOSE.
+    After a failed run back to ATTRIBUTE. Safe to repeat.
+    """
     job = job_of_request(request, ports)
     stopped = stop_if_wanted(request, JobStep.JUDGE, job, ports)
     if stopped is not None:
         return stopped
+    if request.is_of_pairs:
+        return _judge_pairs(request, job, ports, policy)
     answers = {answer.node_id: answer for answer in answers_of(request, ports)}
     asked = request.nodes if request.is_failure else [*answers, *_unanswered(request, job, ports)]
     bad = [name for name in dict.fromkeys(asked) if name not in answers or answers[name].outcome is not Outcome.DONE]
@@ -46,7 +53,34 @@ def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     if request.is_failure:
         return job_result(request, JobStep.JUDGE, Next.ATTRIBUTE, told, ports)
     if not bad:
-        return to_launch(request, JobStep.JUDGE, job, told, ports)
+        return pairs_or_launch(request, JobStep.JUDGE, job, told, ports, policy)
+    return _choose_others(request, told, ports)
+
+
+def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> JobResult:
+    """A way that fails accuses both of its nodes; several of them, the node that they share, or the network."""
+    found = verdicts_of(request, ports)
+    bad = [pair for pair, verdict in found.items() if verdict.verdict is not Verdict.OK]
+    told = "; ".join(f"{' and '.join(pair.nodes)}: {found[pair].reason}" for pair in bad[:_NAMED])
+    if not bad:
+        proven = f"every node has passed, and the ways between {counted(len(found), 'pair')} of them"
+        save_job(ports, job.job_id, summary=proven)
+        return to_launch(request, JobStep.JUDGE, job, proven, ports)
+    told = f"{len(bad)} of {counted(len(found), 'way')} between nodes did not pass: {told}"
+    save_job(ports, job.job_id, summary=told)
+    accused = suspects(bad)
+    if not accused:
+        why = f"{told}. They have no node in common: look at the network first (security group, EFA)"
+        return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports, Trouble.NODES_FAIL)
+    for name in accused:
+        node = node_of(name, ports)
+        unclear = CheckAnswer(request_id_of(request), name, node.boot_id, Outcome.UNKNOWN, told, ports.clock())
+        ports.job_notes.note_answer(job.job_id, unclear)
+        _open(node, WAY, Verdict.UNKNOWN, told, unclear.at, request, ports, policy)
+    return _choose_others(request, told, ports)
+
+
+def _choose_others(request: JobRequest, told: str, ports: Ports) -> JobResult:
     if request.round + 1 >= ROUNDS:
         why = f"{counted(ROUNDS, 'time')} nodes were chosen, and some did not pass; the last time {told}"
         return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports, Trouble.NODES_FAIL)
@@ -73,14 +107,30 @@ def _report(node: Node, answer: CheckAnswer | None, request: JobRequest, ports: 
     request_id = request_id_of(request)
     if answer is None:
         _note_silence(node, request_id, request.job_id, told, ports)
+    code, verdict = (FAILED, Verdict.FAILED) if has_failed else (UNANSWERED, Verdict.UNKNOWN)
+    _open(node, code, verdict, told, answer.at if answer is not None else ports.clock(), request, ports, policy)
+
+
+def _open(
+    node: Node,
+    code: str,
+    verdict: Verdict,
+    told: str,
+    at: datetime,
+    request: JobRequest,
+    ports: Ports,
+    policy: RecoveryPolicy,
+) -> None:
+    """What a check has found, as the finding of an agent would come; once a round."""
+    which = f"{request_id_of(request)}|{node.node_id}" + ("|way" if code == WAY else "")
     event = finding_about(
         node,
-        sha256(f"{request_id}|{node.node_id}".encode()).hexdigest()[:32],
-        answer.at if answer is not None else ports.clock(),
+        sha256(which.encode()).hexdigest()[:32],
+        at,
         source=JOB_SOURCE,
         family=Family.host,
-        code=FAILED if has_failed else UNANSWERED,
-        verdict=Verdict.FAILED if has_failed else Verdict.UNKNOWN,
+        code=code,
+        verdict=verdict,
         evidence=f"{request.job_id}: {told}"[:EVIDENCE_BYTES],
     )
     ingest(event, ports, policy)

@@ -11,7 +11,7 @@ import pytest
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import JobState
+from nodeheal.contract.vocabulary import JobState, Outcome
 from nodeheal.ports import Ports
 from sandbox.client import Sandbox, free_port
 from tests.emulated.test_operator import Operator, client_of, is_denied, until
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("jobs")]
 
 FILE = """\
 name: digits
-pool: lab
+pool: wired
 nodes: 2
 accelerators: 2
 image: numpy-trainer:latest
@@ -62,7 +62,7 @@ def ports(cloud: Sandbox) -> Ports:
     made = aws_ports(
         cloud.outputs["TableName"], cloud.outputs["RecoverNodeArn"], to, partial(client_of, cloud), cloud.client
     )
-    handles = [cloud.add_node("lab") for _ in range(2)]
+    handles = [cloud.add_node("wired") for _ in range(2)]
     until(lambda: all(made.nodes.get(handle.node_id) for handle in handles), "reports of the agents")
     return made
 
@@ -92,7 +92,7 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     until(lambda: state_of(grace)["summary"] == "run 1 is under way", "run")
     read = until(lambda: set(grace.does("jobs", "logs", "digits").splitlines()), "output of the ranks")
     shown = state_of(grace)
-    listed = grace.does("jobs", "list", "lab")
+    listed = grace.does("jobs", "list", "wired")
     stopped = grace.does("jobs", "stop", "digits", "--why", "wrong data")
     waited = grace.types("jobs", "wait", "digits", "--timeout", "60s")
 
@@ -104,6 +104,9 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     assert [rank["status"] for rank in shown["runs"][0]["ranks"]] == ["RUNNING", "RUNNING"]
     assert f"nodeheal-run-job:{names.job_execution('digits', 1)}" in shown["execution"]
     assert "digits  RUNNING" in listed
+    ways = [answer for answer in ports.job_notes.answers("digits") if answer.request_id.startswith("way-")]
+    assert [way.outcome for way in ways] == [Outcome.DONE, Outcome.DONE]
+    assert all("messages of 1m bytes came through" in way.reason for way in ways)
     assert "is being stopped" in stopped
     assert waited.returncode == 4, (waited.stdout, waited.stderr)
     assert "wrong data" in waited.stdout
@@ -135,7 +138,7 @@ def test_it_is_restarted_with_the_definition_that_it_had(
 def is_clean(cloud: Sandbox, ports: Ports) -> bool:
     """Whether nothing is left of the job: no task, no mark on a node, no claim, no lease."""
     ecs = cloud.client("ecs")
-    nodes = ports.nodes.in_pool("lab")
+    nodes = ports.nodes.in_pool("wired")
     job = ports.jobs.get("digits")
     assert job is not None
     assert job.checkpoints is not None
@@ -147,7 +150,7 @@ def is_clean(cloud: Sandbox, ports: Ports) -> bool:
 
 def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, grace: Operator) -> None:
     ecs, steps = grace.client("ecs"), grace.client("stepfunctions")
-    node = ports.nodes.in_pool("lab")[0]
+    node = ports.nodes.in_pool("wired")[0]
     seat = ports.scheduler.look(node)
     idle = {"name": "c", "image": "numpy-trainer", "memory": 64, "command": ["true"]}
     registered = cloud.client("ecs").register_task_definition(

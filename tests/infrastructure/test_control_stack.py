@@ -149,6 +149,7 @@ def test_only_our_own_commands_wake_anybody(real: Templates) -> None:
         names.DIAGNOSTICS_DOCUMENT,
         names.EVIDENCE_DOCUMENT,
         names.FIND_CHECKPOINT_DOCUMENT,
+        names.FABRIC_DOCUMENT,
     }
 
 

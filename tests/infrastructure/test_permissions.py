@@ -129,7 +129,7 @@ def test_what_ecs_may_be_asked_to_change_is_in_our_cluster(stem: str, permission
 @pytest.mark.parametrize(("stem", "permission"), COMMANDS)
 def test_a_command_goes_to_its_documents_or_to_tagged_nodes(stem: str, permission: Permission) -> None:
     documents = {
-        "check_nodes": [names.DIAGNOSTICS_DOCUMENT],
+        "check_nodes": [names.DIAGNOSTICS_DOCUMENT, names.FABRIC_DOCUMENT],
         "find_checkpoint": [names.FIND_CHECKPOINT_DOCUMENT],
         "freeze_evidence": [names.EVIDENCE_DOCUMENT],
         "isolate_node": [names.CHECKPOINT_DOCUMENT],

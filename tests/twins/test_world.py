@@ -23,10 +23,11 @@ from nodeheal.adapters.aws.workflows import StepFunctionsWorkflows
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.world import MemoryNodeCommands
 from nodeheal.contract import names
+from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, Family, Outcome, Phase, Step
+from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, FabricRole, Family, Outcome, Phase, Step
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.job import GangTask, Job, Run
@@ -274,6 +275,15 @@ def test_a_gang_is_asked_for_a_checkpoint_fifty_nodes_at_a_time(aws: Aws) -> Non
     assert sent == [f"{50:036d}", f"{10:036d}"]
 
 
+CONNECT = FabricOrder(
+    role=FabricRole.CONNECT,
+    request_id="way-llama-1-1-0-connect",
+    boot_id="boot-1",
+    expires_at=NOW + timedelta(seconds=55),
+    peer="10.0.0.1",
+)
+
+
 @on_ssm
 def test_a_node_is_asked_for_the_newest_checkpoint_of_a_directory(aws: Aws) -> None:
     expires = NOW + timedelta(seconds=55)
@@ -284,6 +294,17 @@ def test_a_node_is_asked_for_the_newest_checkpoint_of_a_directory(aws: Aws) -> N
     where = Checkpoints(directory="/mnt/llama", format=CheckpointFormat.megatron)
 
     sent = SsmNodeCommands(aws, aws, FrozenClock()).find_checkpoint(node(), where, "llama-1-1-c0", expires)
+
+    assert sent == "0" * 36
+
+
+@on_ssm
+def test_a_node_takes_its_part_in_the_test_of_a_way(aws: Aws) -> None:
+    asked = {"DocumentName": names.FABRIC_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 55}
+    answer = {"Command": {"CommandId": "0" * 36}}
+    aws.answers("send_command", answer, {**asked, "Parameters": CONNECT.parameters()})
+
+    sent = SsmNodeCommands(aws, aws, FrozenClock()).try_way(node(), CONNECT)
 
     assert sent == "0" * 36
 
@@ -300,7 +321,7 @@ def deaf(request: pytest.FixtureRequest) -> Iterator[MemoryNodeCommands | SsmNod
         made.stub.assert_no_pending_responses()
 
 
-@pytest.mark.parametrize("verb", ["reboot", "diagnose", "collect", "checkpoint", "find_checkpoint"])
+@pytest.mark.parametrize("verb", ["reboot", "diagnose", "collect", "checkpoint", "find_checkpoint", "try_way"])
 def test_a_node_that_takes_no_commands_is_not_found(deaf: MemoryNodeCommands | SsmNodeCommands, verb: str) -> None:
     upload = sign_upload("incidents/a", 1_000, NOW)
     send: dict[str, Callable[[], object]] = {
@@ -309,6 +330,7 @@ def test_a_node_that_takes_no_commands_is_not_found(deaf: MemoryNodeCommands | S
         "collect": lambda: deaf.collect(node(), "inc-1-2", upload, NOW),
         "checkpoint": lambda: deaf.checkpoint([node()], "llama", NOW),
         "find_checkpoint": lambda: deaf.find_checkpoint(node(), Checkpoints(directory="/mnt"), "inc-1-2", NOW),
+        "try_way": lambda: deaf.try_way(node(), CONNECT),
     }
 
     with pytest.raises(NotFound, match=A):

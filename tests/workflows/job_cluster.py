@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.vocabulary import JobState, Verdict
+from nodeheal.contract.vocabulary import FabricRole, JobState, Verdict
 from nodeheal.domain.job import Job, Run, job_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services import wakeup
@@ -33,6 +33,7 @@ from tests.workflows.fake_cluster import FakeCluster, MakePorts
 from tests.workflows.walker import TIMEOUT, Error, Walk
 
 if TYPE_CHECKING:
+    from nodeheal.contract.fabric import FabricOrder
     from nodeheal.domain.node import Node
 
 Json = dict[str, Any]
@@ -60,6 +61,8 @@ class JobCluster(FakeCluster):
         self.before: dict[str, Happening] = {}  # by state: what happens right before its function is called
         self.job_breaks: dict[str, Error] = {}
         self.recovered: list[str] = []
+        self.broken_ways: set[frozenset[str]] = set()  # pairs of nodes that do not reach one another
+        self._ways_answered = 0
         self._job_tokens = count()
         super().__init__(policy, make_ports=make_ports)
 
@@ -193,6 +196,9 @@ class JobCluster(FakeCluster):
 
     def _nodes_answer(self, request: JobRequest) -> None:
         """Each node that was asked answers, but the ones that hang."""
+        if request.is_of_pairs:
+            self._ways_answer()
+            return
         request_id = f"{request.job_id}-{request.submission}-{request.round}"
         for name in request.nodes:
             if name in self.hangs or self.ports.waits.get("job_command", f"{request_id}/{name}") is None:
@@ -205,6 +211,28 @@ class JobCluster(FakeCluster):
                 failed_tests=("memory",) if verdict is Verdict.FAILED else (),
             )
             wakeup.on_diagnostics_finished(event, self.ports)
+
+    def _ways_answer(self) -> None:
+        """Each node says what it has seen of its way; the one that serves sees nothing of one that is broken."""
+        ways = self.ports.commands.ways  # type: ignore[attr-defined]
+        asked, self._ways_answered = ways[self._ways_answered :], len(ways)
+        for name, order in asked:
+            peer = self._peer_of(name, asked, order)
+            is_broken = frozenset((name, peer)) in self.broken_ways
+            seen = Verdict.FAILED if order.role is FabricRole.CONNECT else Verdict.UNKNOWN
+            if name not in self.hangs:
+                event = DiagnosticsFinished(
+                    **self._fact(name, order.boot_id),
+                    request_id=order.request_id,
+                    verdict=seen if is_broken else Verdict.OK,
+                    evidence="nobody answers" if is_broken else "1 MiB at 11,000 MB/s",
+                )
+                wakeup.on_diagnostics_finished(event, self.ports)
+
+    @staticmethod
+    def _peer_of(name: str, asked: "list[tuple[str, FabricOrder]]", order: "FabricOrder") -> str:
+        way = order.request_id.rsplit("-", 1)[0]
+        return next((other for other, its in asked if other != name and its.request_id.rsplit("-", 1)[0] == way), "")
 
     def _ranks_start(self, request: JobRequest) -> None:
         if self.job.state is JobState.RUNNING and self.job.current_run:

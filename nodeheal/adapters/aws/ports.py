@@ -64,6 +64,7 @@ def aws_ports(
         has_confirmed=SnsConfirmations(partial(make, "sns"), to.owners_topic_arn),
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         find_checkpoint=commands.find_checkpoint,
+        try_way=commands.try_way,
         clock=clock,
         reading=Reading(recover_node_arn, runbooks),
     )

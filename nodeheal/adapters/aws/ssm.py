@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
+from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.evidence import Diagnosis, Upload
@@ -74,6 +75,9 @@ class SsmNodeCommands:
     def find_checkpoint(self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime) -> str:
         extra = {"RequestId": [request_id], "Directory": [where.directory], "Format": [where.format.value]}
         return self._send(names.FIND_CHECKPOINT_DOCUMENT, node, expires_at, extra)
+
+    def try_way(self, node: Node, order: FabricOrder) -> str:
+        return self._send_to(names.FABRIC_DOCUMENT, [node], order.expires_at, order.parameters())
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         from botocore.exceptions import ClientError

@@ -44,6 +44,7 @@ def memory_ports(clock: Clock) -> Ports:
         witnesses=MemoryWitnesses(),
         sign_upload=sign_upload,
         find_checkpoint=commands.find_checkpoint,
+        try_way=commands.try_way,
         has_confirmed=MemoryConfirmations(),
         clock=clock,
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
@@ -70,6 +71,7 @@ class MemoryNodeCommands:
     checkpoints: list[tuple[str, list[str]]] = field(default_factory=list)
     uploads: list[Upload] = field(default_factory=list)
     searches: list[tuple[str, str, str]] = field(default_factory=list)  # node, directory, request id
+    ways: list[tuple[str, FabricOrder]] = field(default_factory=list)
     unknown_nodes: set[str] = field(default_factory=set)
 
     def reboot(self, node: Node, expires_at: datetime) -> str:
@@ -93,6 +95,11 @@ class MemoryNodeCommands:
     def find_checkpoint(self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime) -> str:
         self.searches.append((node.node_id, where.directory, request_id))
         return self._send("find_checkpoint", node)
+
+    def try_way(self, node: Node, order: FabricOrder) -> str:
+        self._must_know(node)
+        self.ways.append((node.node_id, order))
+        return self._send(f"try_way {order.role}", node)
 
     def look(self, node: Node, command_id: str) -> CommandStatus:
         return self.statuses.get(command_id, CommandStatus("UNKNOWN"))
