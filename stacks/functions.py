@@ -236,7 +236,7 @@ def pass_instance_roles(instance_role_arns: tuple[str, ...]) -> Permission:
         "give a new machine the role of the instance profile that its launch template names",
         ("iam:PassRole",),
         instance_role_arns,
-        {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+        {"StringEquals": {"iam:PassedToService": ("ec2.amazonaws.com", "ec2.amazonaws.com.cn")}},  # either, in China
     )
 
 
