@@ -17,10 +17,10 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # Two workers, not "auto": the embedded cloud wants a core to itself.
 PYTEST = $(PYTHON) -m pytest -q -n 2 --dist loadgroup
 
-.PHONY: help setup demo test bootstrap deploy synth check lint bench schemas reference requirements clean
+.PHONY: help setup demo test bootstrap deploy synth check lint bench schemas reference requirements audit e2e clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(VENV)/.package node_modules/.installed ## make .venv with everything in it, and install the CDK CLI
 
@@ -68,6 +68,9 @@ bootstrap: setup ## once for each account and Region: what the CDK needs there
 deploy: setup ## what README says about deploying for real, with the pinned CDK CLI
 	@$(CDK) deploy --all --app "$(PYTHON) app.py" $(ARGS)
 
+e2e: setup ## once through on a real account: deploy, drill a node, take it all away (ARGS=--dry-run only says it)
+	@$(WITH_NODE) $(PYTHON) -m stacks.e2e $(ARGS)
+
 lint: setup
 	@$(VENV)/bin/ruff format --check --quiet .
 	@$(VENV)/bin/ruff check --quiet .
@@ -87,11 +90,15 @@ schemas: setup ## write nodeheal/contract/schemas from the contract
 
 reference: setup ## write the generated pages of docs/reference
 	@$(WITH_NODE) $(PYTHON) -m stacks.reference
+	@$(PYTHON) -m stacks.licences
 
 requirements: $(VENV)/.requirements ## pin again, after an edit of a requirements*.in
 	@$(COMPILE) requirements.in -o requirements.txt
 	@$(COMPILE) -c requirements.txt requirements-dev.in -o requirements-dev.txt
 	@cd lambdas && ../$(COMPILE) requirements.in -o requirements.txt
+
+audit: setup ## whether advisories are known of what is pinned (pip-audit; asks pypi.org)
+	@$(WITH_NODE) $(PYTHON) -m stacks.audit
 
 clean: ## remove what the other targets made
 	@rm -rf $(VENV) node_modules build cdk.out .hypothesis .mypy_cache .pytest_cache .ruff_cache

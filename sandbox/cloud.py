@@ -8,7 +8,7 @@ from pathlib import Path
 from ministack.core.responses import request_scope
 
 from nodeheal.contract import names
-from sandbox import item_access, patches, processes
+from sandbox import error_names, item_access, patches, processes
 from sandbox.autoscaling import AutoScaling
 from sandbox.aws_json import AwsError, Json, JsonService
 from sandbox.aws_query import QueryService
@@ -66,6 +66,7 @@ class Cloud:
         patches.provision_documents(self._ssm)
         patches.evaluate_timeouts()
         patches.fail_callbacks_whose_function_fails()
+        error_names.tell_errors_apart()
         patches.validate_configurations()
         share_environments()
         unpack_once(self._unpacked)

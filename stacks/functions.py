@@ -15,8 +15,12 @@ from stacks.machine_permissions import (
 )
 from stacks.permission import (
     ANNOUNCE,
+    CHANGE,
     FIND_NODE,
+    FORGET,
+    KEEP,
     KEEP_FAILED,
+    LIST,
     QUARANTINE,
     READ_APPROVAL_KEY,
     READ_BEATS,
@@ -29,7 +33,6 @@ from stacks.permission import (
     START_JOB,
     START_RECOVERY,
     START_TASK,
-    STATE,
     STOP_TASK,
     SWITCH_NODE,
     Permission,
@@ -44,6 +47,7 @@ class FunctionSpec:
 
     stem: str
     permissions: tuple[Permission, ...] = ()
+    state: tuple[Permission, ...] = (KEEP, LIST, FORGET)  # of the table
     timeout_seconds: int = 30  # below the 60 that the state machines give a quick task
     memory_mb: int = 512  # processor comes with memory, and a cold start is all processor
     # On the way from a fault to the resumed job, where a cold start is a second of lost training. A rule has five
@@ -55,7 +59,7 @@ class FunctionSpec:
     def every_permission(self) -> tuple[Permission, ...]:
         """Its own, and those that every function of its kind has."""
         kept = (KEEP_FAILED,) if self.is_event_driven else ()
-        return (own_log(self.log_group), STATE, *self.permissions, *kept)
+        return (own_log(self.log_group), *self.state, *self.permissions, *kept)
 
     @property
     def log_group(self) -> str:
@@ -96,7 +100,7 @@ FUNCTIONS = (
             RESUME,
         ),
     ),
-    FunctionSpec("wakeup", (*SEE_MACHINES, START_MACHINE, ANNOUNCE, RESUME, QUARANTINE), is_event_driven=True),
+    FunctionSpec("wakeup", (CHANGE, *SEE_MACHINES, START_MACHINE, ANNOUNCE, RESUME, QUARANTINE), is_event_driven=True),
     FunctionSpec("take_signal", (START_RECOVERY, QUARANTINE, READ_POLICY, RESUME), is_event_driven=True),
     FunctionSpec(
         "sweep",
@@ -129,13 +133,23 @@ FUNCTIONS = (
         memory_mb=1_024,  # the signs of life of 100,000 nodes take four seconds of a whole processor to read
         is_event_driven=True,
     ),
-    FunctionSpec("decide_next_step", (ANNOUNCE, READ_POLICY, SEE_COMMAND), keep_warm=True),
+    FunctionSpec("decide_next_step", (CHANGE, ANNOUNCE, READ_POLICY, SEE_COMMAND), keep_warm=True),
     FunctionSpec(
         "isolate_node",
-        (FIND_NODE, *SEE_MACHINES, *SWITCH_NODE, *_SEE_GUESTS, *_ASK_FOR_CHECKPOINT, STOP_TASK, READ_POLICY, RESUME),
+        (
+            CHANGE,
+            FIND_NODE,
+            *SEE_MACHINES,
+            *SWITCH_NODE,
+            *_SEE_GUESTS,
+            *_ASK_FOR_CHECKPOINT,
+            STOP_TASK,
+            READ_POLICY,
+            RESUME,
+        ),
         keep_warm=True,
     ),
-    FunctionSpec("reserve_attempt", keep_warm=True),
+    FunctionSpec("reserve_attempt", state=(KEEP,), keep_warm=True),
     FunctionSpec(
         "reboot_node",
         (
@@ -151,10 +165,12 @@ FUNCTIONS = (
     FunctionSpec(
         "run_diagnostics",
         (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), READ_POLICY, RESUME),
+        state=(KEEP, LIST),
     ),
     FunctionSpec(
         "freeze_evidence",
         (*send_command("save evidence", names.EVIDENCE_DOCUMENT), SIGN_UPLOADS, READ_POLICY, RESUME),
+        state=(KEEP, FORGET),
     ),
     FunctionSpec(
         "replace_node",
@@ -166,39 +182,26 @@ FUNCTIONS = (
         (FIND_NODE, *SWITCH_NODE, *SEE_MACHINES, TERMINATE_MACHINE, GIVE_UP_IN_GROUP, READ_POLICY, RESUME),
     ),
     FunctionSpec("wait_for_news", (*_ASK_FOR_CHECKPOINT, RESUME, ANNOUNCE)),
-    FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE)),
+    FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE, RESUME)),
     FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME)),
-    FunctionSpec("stop_gang", (*_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME)),
+    FunctionSpec("stop_gang", (CHANGE, *_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME)),
     FunctionSpec(
         "find_checkpoint",
         (*send_command("ask where a job can go on", names.FIND_CHECKPOINT_DOCUMENT), RESUME),
     ),
     FunctionSpec(
         "launch_gang",
-        (
-            FIND_NODE,
-            *START_TASK,
-            STOP_TASK,
-            SEE_TASKS,
-            READ_POLICY,
-            RESUME,
-        ),
+        (CHANGE, FIND_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
         keep_warm=True,
     ),
-    FunctionSpec(
-        "look_once",
-        (
-            SEE_COMMAND,
-            *SEE_MACHINES,
-            SEE_LAUNCHES,
-        ),
-    ),
-    FunctionSpec("end_incident", (FIND_NODE, *START_TASK, ANNOUNCE, READ_POLICY, RESUME)),
-    FunctionSpec("choose_nodes", (READ_POLICY,)),
+    FunctionSpec("look_once", (SEE_COMMAND, *SEE_MACHINES, SEE_LAUNCHES, RESUME)),
+    FunctionSpec("end_incident", (CHANGE, FIND_NODE, *START_TASK, ANNOUNCE, READ_POLICY, RESUME)),
+    FunctionSpec("choose_nodes", (READ_POLICY, RESUME)),
     FunctionSpec("await_nodes", (READ_POLICY, RESUME)),
     FunctionSpec(
         "check_nodes",
         (
+            CHANGE,
             *send_command("prove the nodes of a job", names.DIAGNOSTICS_DOCUMENT, names.FABRIC_DOCUMENT),
             READ_POLICY,
             RESUME,
@@ -208,14 +211,14 @@ FUNCTIONS = (
     FunctionSpec("judge_checks", (START_RECOVERY, READ_POLICY, RESUME)),
     FunctionSpec(
         "launch_job",
-        (FIND_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
+        (CHANGE, FIND_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
         timeout_seconds=55,  # one task a node, and a job may have hundreds
     ),
     FunctionSpec("watch_gang", (ANNOUNCE, RESUME)),
     FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, RESUME)),
-    FunctionSpec("stop_job", (STOP_TASK, SEE_TASKS, SEE_TASKS_ON_NODE, RESUME), timeout_seconds=55),
+    FunctionSpec("stop_job", (CHANGE, STOP_TASK, SEE_TASKS, SEE_TASKS_ON_NODE, RESUME), timeout_seconds=55),
     FunctionSpec("end_job", (ANNOUNCE, RESUME)),
-    FunctionSpec("validate_policy"),
+    FunctionSpec("validate_policy", state=()),
     FunctionSpec(
         "notify",
         (
@@ -226,6 +229,7 @@ FUNCTIONS = (
                 ("{owners_topic}",),
             ),
         ),
+        state=(KEEP,),
         is_event_driven=True,
     ),
 )
@@ -237,7 +241,7 @@ def pass_instance_roles(instance_role_arns: tuple[str, ...]) -> Permission:
         "give a new machine the role of the instance profile that its launch template names",
         ("iam:PassRole",),
         instance_role_arns,
-        {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+        {"StringEquals": {"iam:PassedToService": ("ec2.amazonaws.com", "ec2.amazonaws.com.cn")}},  # either, in China
     )
 
 

@@ -55,17 +55,16 @@ def _in_place(value: str | tuple[str, ...], places: Mapping[str, str]) -> str | 
     return value.format_map(places) if isinstance(value, str) else [one.format_map(places) for one in value]
 
 
-STATE = Permission(
-    "read and write incidents, nodes, attempts, waits and jobs; conditional writes and transactions, no scans",
-    (
-        "dynamodb:ConditionCheckItem",
-        "dynamodb:DeleteItem",
-        "dynamodb:GetItem",
-        "dynamodb:PutItem",
-        "dynamodb:Query",
-        "dynamodb:UpdateItem",
-    ),
+# Of the table, each function has the verbs that its code can come to, and no other: a test reads the code.
+KEEP = Permission("read and write single items of the table", ("dynamodb:GetItem", "dynamodb:PutItem"), ("{table}",))
+LIST = Permission(
+    "read what belongs together, from the table and its index; no scans",
+    ("dynamodb:Query",),
     ("{table}", "{table}/index/" + names.INDEX),
+)
+FORGET = Permission("take waits, budget slots and leases away", ("dynamodb:DeleteItem",), ("{table}",))
+CHANGE = Permission(
+    "take an incident's next turn or end it, strike off what somebody waits for", ("dynamodb:UpdateItem",), ("{table}",)
 )
 READ_BEATS = Permission(
     "read the signs of life of all machines, which is all that their table holds", ("dynamodb:Scan",), ("{heartbeats}",)
@@ -146,7 +145,12 @@ SIGN_UPLOADS = Permission(
 )
 QUARANTINE = Permission("keep what cannot be read", ("sqs:SendMessage",), ("{quarantine}",))
 KEEP_FAILED = Permission("keep an event on which it failed three times", ("sqs:SendMessage",), ("{undelivered}",))
-ANNOUNCE = Permission("put what operators must know on the bus", ("events:PutEvents",), ("{bus}",))
+ANNOUNCE = Permission(
+    "put what people must know on the bus, in the control plane's name and in nobody else's",
+    ("events:PutEvents",),
+    ("{bus}",),
+    {"StringEquals": {"events:source": names.CONTROL_SOURCE}},
+)
 
 
 def own_log(log_group: str) -> Permission:

@@ -42,11 +42,12 @@ def _iam() -> str:
         "",
         "## Every function",
         "",
-        *_table((own_log("/nodeheal/{stem}"), *_shared())),
+        *_table((own_log("/nodeheal/{stem}"),)),
     ]
     for spec in FUNCTIONS:
         lines += ["", f"## {spec.stem}", ""]
-        lines += _table(spec.permissions) if spec.permissions else ["Nothing more."]
+        own = (*spec.state, *spec.permissions)
+        lines += _table(own) if own else ["Nothing more."]
     role_setting = pass_task_roles(("{each of the setting task_role_arns}",))
     lines += ["", "## launch_gang, where the setting task_role_arns names roles", "", *_table((role_setting,))]
     lines += ["", f"## The workflow {PARENT}", "", *_table(PARENT_PERMISSIONS)]
@@ -75,11 +76,6 @@ def _operators() -> Iterator[str]:
     for command, permissions in operator.COMMANDS.items():
         yield f"| `nodeheal {command}` | {', '.join(str(numbers[p.why]) for p in permissions)} |"
     yield ""
-
-
-def _shared() -> tuple[Permission, ...]:
-    first = FUNCTIONS[0]
-    return tuple(permission for permission in first.every_permission[1:] if permission not in first.permissions)
 
 
 def _table(permissions: tuple[Permission, ...]) -> Iterator[str]:

@@ -40,7 +40,8 @@ Word = Annotated[str, Field(min_length=1, max_length=128)]
 class Frozen(BaseModel):
     """A value: immutable, and unknown fields are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # What is refused is named and not shown: it may hold a task token, or a link that approves, and ends up in a log.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class NodeFact(Frozen):

@@ -32,8 +32,9 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
         return _too_late(question, answer, who, ports)
     said = f"{_SAID[answer]} by {who}{f': {why}' if why else ''}"
     entry = TimelineEntry(ports.clock(), "answer", answer_id(question), said, answer.value)
-    is_first = ports.incidents.append(question.incident_id, entry)
+    is_new = ports.incidents.append(question.incident_id, entry)
     first = recorded_answer(question, ports.incidents.history(question.incident_id)) or entry
+    is_first = is_new or first == entry  # a write whose answer was lost is repeated, and finds itself
     # Also for a later answer: the first one may have been recorded by a call that died before it could resume.
     was_waiting = resume(ports, wait, answered(StepResult.model_validate_json(wait.result_json), first, ports))
     if not is_first:

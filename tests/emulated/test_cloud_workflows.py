@@ -21,6 +21,14 @@ def silent(event, context):
 
 def failing(event, context):
     raise ValueError("no node")
+
+
+class NotAccepted(Exception):
+    pass
+
+
+def refusing(event, context):
+    raise NotAccepted("StartTask: ThrottlingException")
 """
 
 
@@ -32,7 +40,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
             RoleName="anything",
             AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trust]}),
         )
-        for name in ("silent", "failing"):
+        for name in ("silent", "failing", "refusing"):
             sandbox.client("lambda").create_function(
                 FunctionName=name, Runtime="python3.13", Role=ROLE, Handler=f"code.{name}", Code={"ZipFile": zipped()}
             )
@@ -57,6 +65,16 @@ def test_a_function_that_fails_under_a_callback_fails_the_task_at_once(cloud: Sa
 
     assert "no node" in ended["output"]
     assert seconds < 30
+
+
+def test_a_function_fails_under_its_exceptions_name_and_is_called_again_where_a_retry_says_so(cloud: Sandbox) -> None:
+    machine = callback("refusing", "{% 60 %}")
+    machine["States"]["Wait"]["Retry"] = [{"ErrorEquals": ["NotAccepted"], "IntervalSeconds": 2, "MaxAttempts": 1}]
+
+    seconds, ended = execute(cloud, machine, {})
+
+    assert json.loads(json.loads(ended["output"]))["errorType"] == "NotAccepted"
+    assert 2 <= seconds < 30
 
 
 def callback(function: str, timeout: str) -> dict[str, Any]:

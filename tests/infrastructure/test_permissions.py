@@ -173,9 +173,15 @@ def test_what_starts_tasks_and_nothing_else_passes_the_execution_role_of_jobs() 
 
 
 @pytest.mark.parametrize(
-    ("setting", "service"), [("task_role_arns", "ecs-tasks.amazonaws.com"), ("instance_role_arns", "ec2.amazonaws.com")]
+    ("setting", "service"),
+    [
+        ("task_role_arns", "ecs-tasks.amazonaws.com"),
+        ("instance_role_arns", ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"]),
+    ],
 )
-def test_roles_are_passed_only_where_the_operator_names_them(real: Templates, setting: str, service: str) -> None:
+def test_roles_are_passed_only_where_the_operator_names_them(
+    real: Templates, setting: str, service: str | list[str]
+) -> None:
     role = "arn:aws:iam::111122223333:role/trainer"
 
     named = synthesize({"nodeheal": {setting: [role]}})

@@ -1,6 +1,6 @@
 """DynamoDB when two write at once: what was read is old by the time it is written, and the condition says so."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -229,3 +229,30 @@ def test_of_two_who_send_one_page_at_once_one_does_and_a_dead_ones_claim_runs_ou
 
     assert at_once == [True, False]
     assert after_the_lease
+
+
+class Unanswered(Table):
+    """The answer to the first write is lost, and the SDK sends the very same once more."""
+
+    def put(self, item: Item, condition: str = "", values: Mapping[str, Any] | None = None) -> bool:
+        super().put(item, condition, values)
+        return super().put(item, condition, values)
+
+
+def test_a_page_whose_claim_was_written_and_not_answered_is_sent(late: LateTable) -> None:
+    sns = boto3.client("sns", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    never_made: Any = None
+    table = Unanswered(late.client, late.name)
+    messenger = AwsMessenger(
+        never_made, lambda: sns, never_made, table, Destinations("bus", "arn:t", "https://q"), CLOCK
+    )
+    told = Notification(key="inc-1/ENDED", subject="it needs a human", body="", severity="PAGE", pool="demo")
+
+    with Stubber(sns) as stub:
+        stub.add_response("publish", {"MessageId": "first"})
+        was_sent = messenger.send(told)
+        by_another = AwsMessenger(
+            never_made, lambda: sns, never_made, on_time(late), Destinations("bus", "arn:t", "https://q"), CLOCK
+        ).send(told)
+
+    assert (was_sent, by_another) == (True, False)

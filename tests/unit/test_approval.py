@@ -10,6 +10,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import Action, Escalation, NodeState, Outcome, Step
 from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
+from nodeheal.domain.incident import TimelineEntry
 from nodeheal.services import approval_page
 from nodeheal.services.answer_approval import _at_the_last_moment, answer_approval, open_question
 from nodeheal.services.brakes import pause_pool
@@ -272,6 +273,23 @@ def test_the_first_answer_counts_and_the_second_is_refused_and_on_record() -> No
         "refused by ada",
         "an answer of bob (approve) was refused: it was answered before: refused by ada",
     ]
+
+
+def test_an_answer_whose_write_was_not_answered_and_repeated_is_not_taken_for_a_second_one() -> None:
+    it = Asked()
+
+    class Unanswered:
+        history = it.ports.incidents.history
+
+        def append(self, incident_id: str, entry: TimelineEntry) -> bool:
+            it.ports.incidents.append(incident_id, entry)
+            return it.ports.incidents.append(incident_id, entry)
+
+    ports = replace(it.ports, incidents=Unanswered())  # type: ignore[arg-type]
+    answered = answer_approval(it.question, Answer.approve, "ada", "", ports)
+
+    assert (answered.is_taken, answered.text) == (True, "approved by ada")
+    assert it.told() == ["approved by ada"]
 
 
 def test_an_answer_that_died_before_it_resumed_is_carried_on_by_the_next_one() -> None:

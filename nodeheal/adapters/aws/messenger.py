@@ -1,5 +1,6 @@
 """Messenger on EventBridge, SNS and SQS."""
 
+import uuid
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -91,11 +92,16 @@ class AwsMessenger:
         self._table.put(to_item(item))
 
     def _claim(self, notification: Notification) -> bool:
-        """For a while nobody else sends it; after that whoever claimed it has died, and its event comes again."""
-        now = int(self._clock().timestamp())
+        """For a while nobody else sends it; after that whoever claimed it has died, and its event comes again.
+
+        The claim has a name: the SDK repeats a write whose answer was lost, and must not take its own for another's.
+        """
+        now, by = int(self._clock().timestamp()), uuid.uuid4().hex
         until = now + _SENDING_SECONDS
-        item = {"pk": _sent_pk(notification), "sk": "claim", "claimed_until": until, names.TTL_ATTRIBUTE: until}
-        return self._table.put(to_item(item), "attribute_not_exists(pk) OR claimed_until <= :now", {":now": now})
+        claim = {"claimed_until": until, "claimed_by": by, names.TTL_ATTRIBUTE: until}
+        is_free = "attribute_not_exists(pk) OR claimed_until <= :now OR claimed_by = :by"
+        item = to_item({"pk": _sent_pk(notification), "sk": "claim", **claim})
+        return self._table.put(item, is_free, {":now": now, ":by": by})
 
     def quarantine(self, body: str, why: str) -> None:
         with throttles_named("SendMessage"):

@@ -1,0 +1,40 @@
+"""A page that says that something holds names the test that holds it: the test must be there."""
+
+import ast
+import re
+from functools import cache
+
+import pytest
+
+from stacks.settings import REPOSITORY
+
+PAGES = ("docs/security.md", "docs/fidelity.md", "docs/operations.md")
+_NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+@cache
+def names_in(path: str) -> frozenset[str]:
+    """The names of a module's tests; empty where there is no such module."""
+    file = REPOSITORY / path
+    if not file.is_file():
+        return frozenset()
+    return frozenset(each.name for each in ast.parse(file.read_text("utf-8")).body if isinstance(each, ast.FunctionDef))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_that_a_page_names_exists(page: str) -> None:
+    named = _NAMED.findall((REPOSITORY / page).read_text("utf-8"))
+
+    assert [f"{path}::{name}" for path, name in named if (name or "") not in names_in(path) and name] == []
+    assert [path for path, name in named if not name and not (REPOSITORY / path).exists()] == []
+
+
+def test_the_threat_model_names_tests_for_every_cannot() -> None:
+    text = (REPOSITORY / "docs" / "security.md").read_text("utf-8")
+    rows = [
+        line.split("|") for line in text.split("## Threats")[1].split("\n## ")[0].splitlines() if line.startswith("|")
+    ]
+    threats = [cells for cells in rows[2:] if cells[3].strip()]
+
+    assert len(threats) > 15
+    assert [cells[3] for cells in threats if not _NAMED.search(cells[4])] == []

@@ -1,0 +1,184 @@
+"""What a call on a port needs of IAM: the calls on AWS that stand in its adapter, read from the source.
+
+A need is `action` or `action on`, where `on` tells statements of one action apart: a document, a workflow, a table.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+
+from botocore import xform_name
+from botocore.session import Session
+
+from nodeheal.contract import names
+from stacks.settings import REPOSITORY
+
+ADAPTERS = REPOSITORY / "nodeheal" / "adapters" / "aws"
+# Each port: its module and class there, and the services whose calls stand in it.
+_CLASSES = {
+    "attempts": ("limits", "DynamoAttemptLedger"),
+    "commands": ("ssm", "SsmNodeCommands"),
+    "find_checkpoint": ("ssm", "SsmNodeCommands"),
+    "guests": ("ecs_guests", "EcsGuests"),
+    "has_confirmed": ("owners", "SnsConfirmations"),
+    "heartbeats": ("heartbeats", "DynamoHeartbeats"),
+    "incidents": ("stores", "DynamoIncidentStore"),
+    "job_notes": ("jobs", "DynamoJobNotes"),
+    "jobs": ("jobs", "DynamoJobStore"),
+    "machines": ("ec2", "Ec2Machines"),
+    "messenger": ("messenger", "AwsMessenger"),
+    "nodes": ("stores", "DynamoNodeStore"),
+    "policy_reader": ("policy_reader", "PolicyReader"),
+    "pools": ("limits", "DynamoPoolStore"),
+    "scheduler": ("ecs", "EcsScheduler"),
+    "sign_upload": ("evidence", "S3UploadSigner"),
+    "waits": ("stores", "DynamoWaitStore"),
+    "watchlist": ("watchlist", "DynamoWatchlist"),
+    "witnesses": ("witnesses", "AwsWitnesses"),
+    "workflows": ("workflows", "StepFunctionsWorkflows"),
+}
+_SERVICES = {
+    "ec2": ("ec2", "autoscaling"),
+    "ec2_owner": ("ec2", "eks"),
+    "ecs": ("ecs",),
+    "ecs_guests": ("ecs",),
+    "evidence": ("s3",),
+    "heartbeats": ("dynamodb",),
+    "items": ("dynamodb",),
+    "messenger": ("events", "sns", "sqs"),
+    "owners": ("sns",),
+    "ssm": ("ssm",),
+    "stores": ("dynamodb",),
+    "witnesses": ("ecs", "ssm", "ec2"),
+    "workflows": ("stepfunctions",),
+}
+# The parts of ours to which an adapter hands a call on, by how it names them.
+_HELPERS = {"_table": ("items", "Table"), "table": ("items", "Table"), "_owners": ("ec2_owner", "Owners")}
+_TRANSACTED = {
+    "Put": "dynamodb:PutItem",
+    "Update": "dynamodb:UpdateItem",
+    "Delete": "dynamodb:DeleteItem",
+    "ConditionCheck": "dynamodb:ConditionCheckItem",
+}
+Need = tuple[str, str]
+
+# What AWS asks for beside the action that is called.
+_IMPLIED: dict[str, tuple[Need, ...]] = {
+    "ecs:StartTask": (("ecs:TagResource", ":task/"), ("iam:PassRole", names.JOB_EXECUTION_ROLE)),
+    "ec2:RunInstances": (
+        ("ec2:RunInstances", ":launch-template/"),
+        ("ec2:RunInstances", ":instance/"),
+        ("ec2:RunInstances", ":subnet/"),
+        ("ec2:CreateTags", ":instance/"),
+    ),
+    "ssm:SendCommand": (("ssm:SendCommand", ":managed-instance/"),),
+}
+# What no code of ours calls, and a library or a service calls for it.
+_BY_OTHERS: dict[str, tuple[Need, ...]] = {
+    "links": (("secretsmanager:GetSecretValue", ""),),
+    "policy_reader": (("appconfig:StartConfigurationSession", ""), ("appconfig:GetLatestConfiguration", "")),
+    "sign_upload": (("s3:PutObject", names.EVIDENCE_PREFIX),),  # a form can do what its signer may
+    "Power.REBOOT": (("ec2:RebootInstances", ""),),
+    "Power.START": (("ec2:StartInstances", ""),),
+    "Power.STOP": (("ec2:StopInstances", ""),),
+}
+_ON = {
+    "messenger.quarantine": "{quarantine}",
+    "workflows.start": "{recover_node}",
+    "workflows.run_job": "{run_job}",
+}
+
+
+def needs_of(call: str) -> frozenset[Need]:
+    """(action, what its statement's resource holds) of everything that a call on a port asks AWS for."""
+    port, _, method = call.partition(".")
+    found = set(_BY_OTHERS.get(call, ()))
+    if port in _CLASSES:
+        module, of = _CLASSES[port]
+        entry = {"find_checkpoint": "find_checkpoint", "policy_reader": "read"}.get(port, method or "__call__")
+        for action in _actions(module, of, entry):
+            found |= {(action, on) for on in _targets(call, action, module, of, entry)}
+            found |= set(_IMPLIED.get(action, ()))
+    return frozenset(found)
+
+
+@cache
+def _module(name: str) -> ast.Module:
+    return ast.parse((ADAPTERS / f"{name}.py").read_text("utf-8"))
+
+
+@cache
+def _operations(module: str) -> dict[str, str]:
+    """What botocore calls each operation of the module's services, and the IAM action that it needs."""
+    models = [Session().get_service_model(service) for service in _SERVICES.get(module, ())]
+    return {
+        xform_name(operation): f"{model.signing_name}:{operation}"
+        for model in models
+        for operation in model.operation_names
+    }
+
+
+def _function(module: str, of: str, name: str) -> ast.FunctionDef | None:
+    """A class's method, or with `of` empty a function of the module."""
+    within: list[ast.stmt] = _module(module).body
+    if of:
+        within = next(each.body for each in within if isinstance(each, ast.ClassDef) and each.name == of)
+    return next((each for each in within if isinstance(each, ast.FunctionDef) and each.name == name), None)
+
+
+def _reached(module: str, of: str, name: str) -> list[tuple[str, ast.FunctionDef]]:
+    """The function and those of the adapters that it calls, with their modules."""
+    found: dict[tuple[str, str, str], ast.FunctionDef] = {}
+    waiting = [(module, of, name)]
+    while waiting:
+        place = waiting.pop()
+        function = _function(*place) if place not in found else None
+        if function is not None:
+            found[place] = function
+            waiting += [next_one for node in ast.walk(function) for next_one in _next(place, node)]
+    return [(place[0], function) for place, function in found.items()]
+
+
+def _next(place: tuple[str, str, str], node: ast.AST) -> list[tuple[str, str, str]]:
+    module, of, _ = place
+    if isinstance(node, ast.Name):
+        return [(module, "", node.id)]
+    if not isinstance(node, ast.Attribute):
+        return []
+    holder = node.value
+    name = holder.attr if isinstance(holder, ast.Attribute) else holder.id if isinstance(holder, ast.Name) else ""
+    helper = _HELPERS.get(name)
+    return [(*helper, node.attr)] if helper else [(module, of, node.attr)] if of and name == "self" else []
+
+
+@cache
+def _actions(module: str, of: str, name: str) -> frozenset[str]:
+    """The IAM action of every operation of AWS that is mentioned."""
+    found = set()
+    for where, function in _reached(module, of, name):
+        known = _operations(where)
+        words = set(_words(function))
+        found |= {known[word] for word in words & known.keys()}
+        found |= {action for word, action in _TRANSACTED.items() if word in words and "dynamodb" in _SERVICES[where]}
+    # A transaction is allowed by what is in it.
+    return frozenset(found - {"dynamodb:TransactWriteItems"})
+
+
+def _words(function: ast.FunctionDef) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value  # the name of a paginator
+
+
+def _targets(call: str, action: str, module: str, of: str, name: str) -> Iterator[str]:
+    if action == "ssm:SendCommand":
+        words = {word for _, function in _reached(module, of, name) for word in _words(function)}
+        yield from (f":document/{getattr(names, word)}" for word in words if word.endswith("_DOCUMENT"))
+    elif action.startswith("dynamodb:"):
+        yield "{heartbeats}" if module == "heartbeats" else "{table}"
+    elif action.startswith("ecs:") and action.lower().endswith("tagresource"):
+        yield ":container-instance/"
+    else:
+        yield _ON.get(call, "")

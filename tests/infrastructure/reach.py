@@ -1,0 +1,113 @@
+"""What a function of ours can reach: the calls on ports that stand in its own code and in all that it refers to.
+
+Read from the source, nothing is run: what stands in a branch that no test enters is found as well. It follows names
+through modules, not values: a name that is mentioned counts as called.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from nodeheal.ports import Ports
+from stacks.settings import REPOSITORY
+
+PORTS = frozenset(Ports.__dataclass_fields__) - {"clock", "reading"}
+_FOLDERS = ("nodeheal/services", "nodeheal/domain", "lambdas")
+# They serve every function: what a step's wrapper does with the policy, the step that asks for it refers to itself.
+_NOT_FOLLOWED = frozenset({"lambdas.composition.step", "lambdas.composition.ports"})
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module that may stand between a handler and a port, by its dotted name."""
+    files = [path for folder in _FOLDERS for path in sorted((REPOSITORY / folder).rglob("*.py"))]
+    return {_dotted(path): ast.parse(path.read_text("utf-8")) for path in files}
+
+
+def calls_of(stem: str) -> frozenset[str]:
+    """`port.method` of each call that lambdas/<stem>.py can reach; an order to a machine with which one it is.
+
+    What a handler takes from lambdas/composition.py beside ports is there by its name: `policy_reader`, `get_secret`.
+    """
+    entry = f"lambdas.{stem}"
+    seen: set[str] = set()
+    waiting = [f"{entry}.{name}" for name in _parts(entry)]
+    while waiting:
+        name = waiting.pop()
+        if name not in seen and name not in _NOT_FOLLOWED:
+            seen.add(name)
+            waiting += _mentioned(name)
+    return frozenset(call for name in seen for call in _calls(name))
+
+
+@cache
+def _parts(module: str) -> dict[str, list[ast.stmt]]:
+    """A module's functions, classes and values, by name."""
+    found: dict[str, list[ast.stmt]] = {}
+    for statement in modules()[module].body:
+        for name in _names_of(statement):
+            found.setdefault(name, []).append(statement)
+    return found
+
+
+def _names_of(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return [statement.name]
+    if isinstance(statement, ast.Assign):
+        return [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    return (
+        [statement.target.id] if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) else []
+    )
+
+
+@cache
+def _imports(module: str) -> dict[str, str]:
+    """What each imported name stands for, as `module.name`."""
+    return {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(modules()[module])
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def _bodies(name: str) -> list[ast.stmt]:
+    module, _, part = name.rpartition(".")
+    return _parts(module).get(part, []) if module in modules() else []
+
+
+def _mentioned(name: str) -> Iterator[str]:
+    """The functions, classes and values of ours to which this one refers."""
+    module = name.rpartition(".")[0]
+    for body in _bodies(name):
+        for node in ast.walk(body):
+            if isinstance(node, ast.Name):
+                yield _imports(module).get(node.id, f"{module}.{node.id}")
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                yield f"{_imports(module).get(node.value.id, '')}.{node.attr}"
+
+
+def _calls(name: str) -> Iterator[str]:
+    if name in ("lambdas.composition.policy_reader", "lambdas.composition.links"):
+        yield name.rpartition(".")[2]
+    for body in _bodies(name):
+        for node in ast.walk(body):
+            if isinstance(node, ast.Attribute) and _is_port(node.value):
+                yield f"{node.value.attr}.{node.attr}"  # type: ignore[attr-defined]
+            elif isinstance(node, ast.Call) and _is_port(node.func):
+                yield f"{node.func.attr}"  # type: ignore[attr-defined]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Power":
+                yield f"Power.{node.attr}"
+
+
+def _is_port(node: ast.expr) -> bool:
+    """Whether it is spelled `ports.nodes` or `ports().nodes`."""
+    if not isinstance(node, ast.Attribute) or node.attr not in PORTS:
+        return False
+    of = node.value.func if isinstance(node.value, ast.Call) else node.value
+    return isinstance(of, ast.Name) and of.id == "ports"
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)

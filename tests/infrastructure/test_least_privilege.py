@@ -1,0 +1,117 @@
+"""Each function may do what its code can come to, and nothing else: the source is read, and held against the grants.
+
+Whatever is taken away from a role is missed by something here, and whatever is granted beside is found.
+"""
+
+import json
+
+import pytest
+
+from stacks.functions import FUNCTIONS, FunctionSpec
+from stacks.permission import Permission
+from stacks.workflows import CHILDREN, JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow
+from tests.infrastructure.needs import Need, needs_of
+from tests.infrastructure.reach import calls_of
+
+BY_NAME = {spec.stem: spec for spec in FUNCTIONS}
+# What Lambda does in a function's name, which no code of ours calls.
+TAKES_FROM_QUEUE = {
+    ("sqs:ChangeMessageVisibility", ""),
+    ("sqs:DeleteMessage", ""),
+    ("sqs:GetQueueAttributes", ""),
+    ("sqs:ReceiveMessage", ""),
+}
+WRITES_ITS_LOG = {("logs:CreateLogStream", ""), ("logs:PutLogEvents", "")}
+KEEPS_FAILED = {("sqs:SendMessage", "{undelivered}")}
+# Names lead there, and no value does: a child looks at its own step before it answers, and these steps are children.
+# The test below holds the reason.
+NEVER_CALLED = {"decide_next_step": {"machines.describe", "machines.launches", "workflows.resume"}}
+EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]
+
+
+def needs(stem: str) -> set[Need]:
+    """Everything that a function asks AWS for."""
+    calls = calls_of(stem) - NEVER_CALLED.get(stem, set())
+    asked = {need for call in calls for need in needs_of(call)} | WRITES_ITS_LOG
+    asked |= KEEPS_FAILED if BY_NAME[stem].is_event_driven else set()
+    return asked | (TAKES_FROM_QUEUE if stem == "ingest" else set())
+
+
+def covers(permission: Permission, need: Need) -> bool:
+    """Whether the statement allows it, conditions apart."""
+    action, on = need
+    return action in permission.actions and any(on in resource for resource in permission.resources)
+
+
+@pytest.mark.parametrize("spec", FUNCTIONS, ids=lambda spec: spec.stem)
+def test_a_function_may_do_what_its_code_can_come_to(spec: FunctionSpec) -> None:
+    denied = {n for n in needs(spec.stem) if not any(covers(p, n) for p in spec.every_permission)}
+
+    assert denied == set()
+
+
+@pytest.mark.parametrize(("stem", "permission"), EVERY_PERMISSION)
+def test_without_a_permission_something_would_be_denied(stem: str, permission: Permission) -> None:
+    left = [other for other in BY_NAME[stem].every_permission if other != permission]
+
+    denied = {action for action, on in needs(stem) if not any(covers(other, (action, on)) for other in left)}
+
+    assert denied == set(permission.actions)  # each action of it is missed, not only the statement
+
+
+@pytest.mark.parametrize(("stem", "calls"), NEVER_CALLED.items())
+def test_what_is_said_never_to_be_called_is_in_the_code(stem: str, calls: set[str]) -> None:
+    assert calls <= calls_of(stem)
+
+
+def test_decide_looks_only_at_steps_that_are_no_children() -> None:
+    states = json.loads(Workflow(PARENT).path.read_text("utf-8"))["States"]
+
+    without_answer = {
+        name
+        for name, state in states.items()
+        for catch in state.get("Catch", [])
+        if "result" in catch.get("Assign", {})
+    }
+
+    assert without_answer == {"Freeze evidence", "Isolate node", "Wait for approval", "Wait for news"}
+
+
+def test_the_reader_sees_calls_grants_and_values_of_the_adapters() -> None:
+    assert "scheduler.switch" in calls_of("isolate_node")
+    assert "Power.START" in calls_of("wakeup")
+    assert "Power.REBOOT" not in calls_of("wakeup")
+    assert needs_of("incidents.open") == {("dynamodb:PutItem", "{table}")}
+    assert ("dynamodb:UpdateItem", "{table}") in needs_of("incidents.advance")
+    assert ("ssm:SendCommand", ":document/nodeheal-reboot-node") in needs_of("commands.reboot")
+    assert ("dynamodb:Scan", "{heartbeats}") in needs_of("heartbeats.newest")
+
+
+# What Step Functions does for each kind of task, in the name of the workflow's role.
+BY_TASK = {
+    "dynamodb:updateItem": {"dynamodb:UpdateItem"},
+    "lambda:invoke": set[str](),  # the stack grants exactly the functions that the file names
+    "lambda:invoke.waitForTaskToken": set[str](),
+    "sns:publish": {"sns:Publish"},
+    "states:startExecution.sync:2": {
+        "events:DescribeRule",
+        "events:PutRule",
+        "events:PutTargets",
+        "states:DescribeExecution",
+        "states:StartExecution",
+        "states:StopExecution",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("stem", "permissions"),
+    [(PARENT, PARENT_PERMISSIONS), (JOB, JOB_PERMISSIONS), *((child, ()) for child in CHILDREN)],
+)
+def test_a_workflow_may_do_what_its_states_do(stem: str, permissions: tuple[Permission, ...]) -> None:
+    states = json.loads(Workflow(stem).path.read_text("utf-8"))["States"].values()
+
+    tasks = {state["Resource"].partition(":states:::")[2] for state in states if state["Type"] == "Task"}
+
+    granted = {action for permission in permissions for action in permission.actions}
+    assert granted == {action for task in tasks for action in BY_TASK[task]}

@@ -1,0 +1,68 @@
+"""Both partitions: nothing that we deploy spells one of them, and what a service is called is the same in both."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from stacks.settings import REPOSITORY
+from tests.infrastructure.synthesis import Templates, synthesize
+from tests.infrastructure.test_gates import cfn_lint
+
+CHINA = {"region": "cn-north-1", "account": "111122223333"}
+# Names of services, as IAM spells them in every partition; hosts are spelled with AWS::URLSuffix.
+_SERVICE = re.compile(r'"[a-z0-9-]+\.amazonaws\.com"')
+# EC2 is passed roles under either name in China, where it began under its own.
+_CHINESE = '"ec2.amazonaws.com.cn"'
+DOCUMENTS = sorted((REPOSITORY / "packaging" / "ssm").glob("*.json"))
+WORKFLOWS = sorted((REPOSITORY / "state_machines").glob("*.asl.json"))
+
+
+@pytest.fixture(scope="module")
+def china() -> Templates:
+    """What a user in Beijing deploys, with every setting that names roles."""
+    role = "arn:aws-cn:iam::111122223333:role/trainer"
+    named = {"task_role_arns": [role], "instance_role_arns": [role], "alert_emails": ["oncall@example.com"]}
+    return synthesize({"nodeheal": {**CHINA, **named}})
+
+
+def spelled(templates: Templates) -> str:
+    """Both templates as text, without the names of services."""
+    return _SERVICE.sub("", json.dumps([templates.state, templates.control]).replace(_CHINESE, ""))
+
+
+@pytest.mark.parametrize("which", ["real", "china"])
+def test_no_template_spells_a_partition(request: pytest.FixtureRequest, which: str) -> None:
+    text = spelled(request.getfixturevalue(which))
+
+    assert "arn:aws:" not in text
+    assert "amazonaws.com" not in text
+    assert "Ref" in text and "AWS::Partition" in text
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, *WORKFLOWS], ids=lambda path: path.name)
+def test_no_document_and_no_workflow_spells_a_partition(path: Path) -> None:
+    text = path.read_text("utf-8")
+
+    assert "arn:aws:" not in text
+    assert "amazonaws.com" not in text
+
+
+def test_the_templates_are_the_same_but_for_what_the_settings_name(real: Templates, china: Templates) -> None:
+    kinds = [
+        sorted(r["Type"] for r in [*t.state["Resources"].values(), *t.control["Resources"].values()])
+        for t in (real, china)
+    ]
+
+    assert kinds[0] == kinds[1]
+
+
+def test_cfn_lint_finds_nothing_for_the_regions_of_china(china: Templates, tmp_path: Path) -> None:
+    state, control = tmp_path / "state.json", tmp_path / "control.json"
+    state.write_text(json.dumps(china.state))
+    control.write_text(json.dumps(china.control))
+
+    done = cfn_lint("--regions", "cn-north-1", "cn-northwest-1", "--", str(state), str(control))
+
+    assert done.returncode == 0, done.stdout

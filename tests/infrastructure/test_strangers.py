@@ -1,0 +1,71 @@
+"""Who is let in besides our own roles: services of AWS, for what is ours, and nobody else."""
+
+import json
+from typing import Any
+
+from tests.infrastructure.synthesis import Templates
+
+_POLICIES = ("AWS::SQS::QueuePolicy", "AWS::SNS::TopicPolicy", "AWS::S3::BucketPolicy", "AWS::Events::EventBusPolicy")
+_FROM_OURS = ("aws:SourceArn", "aws:SourceAccount")
+# EventBridge gives SNS no context for a condition: docs/security.md says what follows from that.
+UNCONDITIONED = [("AWS::SNS::TopicPolicy", "events.amazonaws.com", "sns:Publish")]
+
+
+def let_in(real: Templates) -> list[tuple[str, dict[str, Any]]]:
+    """Every statement of a resource's own policy that allows something."""
+    return [
+        (kind, statement)
+        for kind in _POLICIES
+        for _, resource in real.of_type(kind)
+        for statement in resource["Properties"]["PolicyDocument"]["Statement"]
+        if statement["Effect"] == "Allow"
+    ]
+
+
+def test_no_other_account_is_let_in(real: Templates) -> None:
+    allowed = let_in(real)
+
+    assert len(allowed) > 5
+    assert [s for _, s in allowed if set(s["Principal"]) != {"Service"}] == []
+    unbound = [(k, s) for k, s in allowed if not any(key in json.dumps(s.get("Condition", {})) for key in _FROM_OURS)]
+    assert [(kind, s["Principal"]["Service"], s["Action"]) for kind, s in unbound] == UNCONDITIONED
+
+
+def test_a_function_is_called_only_for_something_of_this_account(real: Templates) -> None:
+    callers = [resource["Properties"] for _, resource in real.of_type("AWS::Lambda::Permission")]
+
+    assert len(callers) > 10
+    assert [c for c in callers if not ("SourceArn" in c or "SourceAccount" in c)] == []
+
+
+def test_a_role_is_taken_on_by_services_and_by_nobody_else(real: Templates) -> None:
+    trusted = {
+        json.dumps(statement["Principal"])
+        for _, role in real.of_type("AWS::IAM::Role")
+        for statement in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    }
+
+    assert trusted == {
+        json.dumps({"Service": f"{service}.amazonaws.com"})
+        for service in ("ec2", "ecs-tasks", "lambda", "ssm", "states")
+    }
+
+
+def test_nothing_of_ours_is_kept_where_a_nodes_role_may_read(real: Templates) -> None:
+    """AmazonSSMManagedInstanceCore reads every parameter of Parameter Store."""
+    kinds = {resource["Type"] for template in (real.state, real.control) for resource in template["Resources"].values()}
+
+    assert "AWS::SSM::Parameter" not in kinds
+    assert "AWS::SecretsManager::Secret" in kinds
+
+
+def test_no_template_or_environment_holds_a_secret(real: Templates) -> None:
+    [secret] = [resource["Properties"] for _, resource in real.of_type("AWS::SecretsManager::Secret")]
+    variables = {
+        name
+        for _, function in real.of_type("AWS::Lambda::Function")
+        for name in function["Properties"].get("Environment", {}).get("Variables", {})
+    }
+
+    assert set(secret["GenerateSecretString"]) and "SecretString" not in secret
+    assert [name for name in variables if any(word in name for word in ("KEY", "SECRET", "TOKEN", "PASSWORD"))] == []

@@ -1,0 +1,42 @@
+"""What a forged event can and cannot do to a node that is well. docs/security.md names these tests."""
+
+from nodeheal.contract.vocabulary import NodeState
+from tests.unit.builders import xid
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+
+ACCUSED = BROKEN  # in these stories nothing is wrong with it
+
+
+def test_a_node_that_is_falsely_accused_proves_itself_and_works_again() -> None:
+    cluster = FakeCluster()
+
+    walked = cluster.reports(xid(79))
+
+    assert walked.end == "Recovered"
+    assert cluster.node(ACCUSED).state in (NodeState.HEALTHY, NodeState.PROBATION)
+    assert cluster.job_nodes == [ACCUSED, PEER]
+    assert cluster.ports.pools.holders("demo") == []
+
+
+def test_a_node_that_is_accused_again_is_not_rebooted_again() -> None:
+    cluster = FakeCluster()
+
+    for number in range(2):
+        boot = cluster.node(ACCUSED).boot_id
+        cluster.reports(xid(79, event_id=f"forged-{number}", boot_id=boot, observed_at=cluster.clock()))
+
+    assert cluster.commands.count(("reboot", ACCUSED)) == 1
+    assert cluster.node(ACCUSED).state is NodeState.QUARANTINED  # exchanged, and a human's to judge from now on
+    assert cluster.job_nodes == [SPARE, PEER]
+
+
+def test_a_whole_pool_that_is_accused_at_once_stays_as_it_is() -> None:
+    cluster = FakeCluster()
+    cluster.on_wait = lambda: None  # nobody resets the breaker
+    cluster.before_walk = [xid(79, event_id=f"of-{name}", node_id=name, instance_id=name) for name in (PEER, SPARE)]
+
+    cluster.reports(xid(79))
+
+    assert cluster.commands == []
+    assert cluster.job_nodes == [ACCUSED, PEER]
+    assert {cluster.node(name).state for name in (ACCUSED, PEER, SPARE)} == {NodeState.HEALTHY}
