@@ -15,8 +15,32 @@ NOT_PORTS = ("clock", "reading", "sign_upload")
 VERBS = ("find_checkpoint", "has_confirmed")  # ports that are one call
 NEVER = 10**9
 READS = frozenset(
-    "answers ask describe find get get_run glimpses history holders in_line in_pool incidents launches look newest of"
-    " on place pools runs sightings spent was_sent has_confirmed".split()
+    (
+        "answers",
+        "ask",
+        "describe",
+        "find",
+        "get",
+        "get_run",
+        "glimpses",
+        "has_confirmed",
+        "history",
+        "holders",
+        "in_line",
+        "in_pool",
+        "incidents",
+        "launches",
+        "look",
+        "newest",
+        "of",
+        "on",
+        "place",
+        "pools",
+        "runs",
+        "sightings",
+        "spent",
+        "was_sent",
+    )
 )
 
 
