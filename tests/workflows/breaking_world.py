@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.order import why_refuse
 from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, Provider, Verdict
@@ -54,11 +56,14 @@ class BreakingWorld(FakeCluster):
         self.fuse, self.is_late = fuse, is_late
         blows, self.fuse.blows = fuse.blows, ()
         self.wrong: list[str] = []
+        self.meanwhile: dict[str, list[Callable[[], object]]] = {}  # by function: what happens right before it runs
+        self._orders: list[tuple[str, str, float]] = []  # for a node: the boot to be ended, and until when
         self.answers: list[str] = []  # of commands, to the human who gave them
         self.paged: set[str] = set()  # by the state machine itself
         self._later: list[Callable[[], object]] = []  # what the world still has to say
         self._heard: list[tuple[Any, Any]] = []  # every event that was delivered, to be told again
         self._seen_orders = self._seen_sent = self._answered = 0
+        self.rebooted: list[tuple[str, str]] = []  # (node, the boot that was ended by an order)
         self._gone: set[str] = set()  # tasks that are no more
         self._begun: list[str] = []  # incidents whose workflow was walked
         super().__init__(policy, spare=spare, make_ports=self._fused)
@@ -80,7 +85,9 @@ class BreakingWorld(FakeCluster):
 
     fault: Json = {}  # noqa: RUF012  # what is said of a node in its events, besides
 
-    def _watch(self, call: str, given: tuple[Any, ...]) -> None:
+    def _watch(self, call: str, given: tuple[Any, ...], named: Json) -> None:
+        if call == "commands.reboot":
+            self._orders.append((given[0].node_id, given[0].boot_id, named["expires_at"].timestamp()))
         self.wrong += invariants.watch(call, given, self.plain, self.policy)
 
     # How functions are called
@@ -88,6 +95,8 @@ class BreakingWorld(FakeCluster):
     def _runs(self, function: str, call: Callable[[], Any]) -> Any:
         """What it answers, or the error that Step Functions sees."""
         self._play_later()
+        if self.meanwhile.get(function):
+            self.meanwhile[function].pop(0)()
         try:
             with self.fuse.working(function):
                 return call()
@@ -97,6 +106,9 @@ class BreakingWorld(FakeCluster):
             return Error("Lambda.ServiceException")
         except Crash as crash:
             return Error("Lambda.Unknown", str(crash))
+        except Exception as surprise:
+            self.wrong.append(f"{function} raised {surprise!r}")
+            return Error(type(surprise).__name__)
         finally:
             self.wrong += invariants.broken(invariants.ALWAYS, self.plain, self.policy)
 
@@ -209,12 +221,9 @@ class BreakingWorld(FakeCluster):
     def _boots(self, request: StepRequest) -> None:
         """Carry out every reboot that was asked for; a command for another boot is refused by its node."""
         name = request.decision.node_id
-        sent = self.plain.commands.sent  # type: ignore[attr-defined]
-        while self._seen_sent < len(sent):
-            verb, who, boot_id = sent[self._seen_sent]
+        while self._seen_sent < len(self._orders):
             self._seen_sent += 1
-            if verb == "reboot" and boot_id == self.node(who).boot_id and self.node_returns:
-                self._goes_down_and_comes_up(who)
+            self.takes_order(*self._orders[self._seen_sent - 1])
         ordered = self.plain.machines.ordered  # type: ignore[attr-defined]
         while self._seen_orders < len(ordered):
             who, order = ordered[self._seen_orders]
@@ -223,6 +232,15 @@ class BreakingWorld(FakeCluster):
                 self._wakes(on_machine_stopped, name)
             elif self.node_returns:
                 self._goes_down_and_comes_up(who)
+
+    def takes_order(self, name: str, boot_id: str, expires_at: float) -> None:
+        """What the agent makes of an order to reboot, by its own rule: it may come late, and it may come twice."""
+        running, clock = self.node(name).boot_id, Clock(utc_now=self.clock)
+        if self.node_returns and why_refuse([boot_id], expires_at, running, clock) is None:
+            if (name, boot_id) in self.rebooted or running != boot_id:
+                self.wrong.append(f"{name} was rebooted twice by what was sent for {boot_id}")
+            self.rebooted.append((name, boot_id))
+            self._goes_down_and_comes_up(name)
 
     def _goes_down_and_comes_up(self, name: str) -> None:
         self.clock.advance(60)

@@ -82,12 +82,16 @@ class Made:
 
 @dataclass
 class Fuse:
-    """Counts the calls that functions make, and blows at some of them. Whoever watches sees each before it is made."""
+    """Counts the calls that functions make, and blows at some of them. Whoever watches sees each before it is made.
+
+    `meanwhile`: what others do, once, right before this call of this function.
+    """
 
     blows: tuple[Blow, ...] = ()
     writes_only: bool = False
     made: list[Made] = field(default_factory=list)
-    watch: Callable[[str, tuple[Any, ...]], None] | None = None
+    watch: Callable[[str, tuple[Any, ...], dict[str, Any]], None] | None = None
+    meanwhile: dict[tuple[str, str], Callable[[], object]] = field(default_factory=dict)
     function: str = ""  # the one that works now
     _is_first: bool = True
 
@@ -99,7 +103,8 @@ class Fuse:
     @contextmanager
     def working(self, function: str = "a function") -> Iterator[None]:
         """While a function works, its calls count."""
-        before, self.function, self._is_first = self.function, function, True
+        before = self.function
+        self.function, self._is_first = function, True
         try:
             yield
         finally:
@@ -115,8 +120,9 @@ class Fuse:
             self.made.append(Made(self.function, name, self._is_first))
             self._is_first = False
             self._blow(number, is_after=False)
+            self.meanwhile.pop((self.function, name), _nothing)()
             if self.watch is not None:
-                self.watch(name, given)
+                self.watch(name, given, named)
             answer = call(*given, **named)
             self._blow(number, is_after=True)
             return answer
@@ -127,6 +133,10 @@ class Fuse:
         for blow in self.blows:
             if (blow.at, blow.is_after) == (number, is_after):
                 raise blow.error(f"{blow}, {self.made[number]}")
+
+
+def _nothing() -> None:
+    """Nobody comes between."""
 
 
 class Fused:

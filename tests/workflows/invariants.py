@@ -61,8 +61,9 @@ def _not_reserved(call: str, named: Any, ports: Ports, policy: RecoveryPolicy) -
         yield f"{node.node_id} is {node.state}, and not isolated by an incident at work"
     if node.node_id not in ports.pools.holders(node.pool):
         yield f"{node.node_id} holds no slot of the disruption budget"
-    limits = [policy.limits[action] for action in DESTRUCTIVE[call] if action in policy.limits]
-    if not any(ports.attempts.spent(node_scope(node.node_id), *limits).values()):
+    counters: dict[tuple[str, str], dict[str, Any]] = ports.attempts.counters  # type: ignore[attr-defined]
+    spent = [name for a in DESTRUCTIVE[call] for name in counters.get((node_scope(node.node_id), a.value), {})]
+    if not any(name.startswith(f"{node.open_incident}/") for name in spent):
         yield f"no attempt is reserved for {node.node_id}"
 
 
