@@ -17,7 +17,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # Two workers, not "auto": the embedded cloud wants a core to itself.
 PYTEST = $(PYTHON) -m pytest -q -n 2 --dist loadgroup
 
-.PHONY: help setup demo test bootstrap deploy synth check lint bench schemas reference requirements audit e2e clean
+.PHONY: help setup demo test crashes bootstrap deploy synth check lint bench schemas reference requirements audit e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ demo: setup ## a GPU falls off the bus, and the job resumes: the whole story on 
 
 test: setup ## every test, the embedded cloud included (ARGS goes to pytest)
 	@$(WITH_NODE) $(PYTEST) $(ARGS)
+
+crashes: setup ## functions die at every side effect of the core stories (ARGS="--pairs all": two breaks at once, for hours)
+	@$(PYTEST) tests/workflows/test_crashes.py $(ARGS)
 
 synth: setup ## the templates that `cdk deploy` would send, checked by cdk-nag and cfn-lint
 	@$(CDK) synth --quiet --app "$(PYTHON) app.py" --output cdk.out $(ARGS)

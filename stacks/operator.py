@@ -155,7 +155,7 @@ NODE_COMMANDS: Commands = {
     "breaker reset": _DECIDE,
     "incidents list": (READ,),
     "incidents show": (READ,),
-    "incidents close": (READ, WRITE),
+    "incidents close": (*_DECIDE, FIND_NODE, *SWITCH_NODE),
     "incidents export": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
     "nodes list": (READ, READ_BEATS),

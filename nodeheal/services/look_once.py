@@ -16,7 +16,7 @@ from nodeheal.services.look_at_replacement import look_at_replacement
 from nodeheal.services.recorded_answer import answered, recorded_answer
 from nodeheal.services.reserve_attempt import give_attempt_back
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
-from nodeheal.services.send_command import is_sent_to_machine
+from nodeheal.services.send_command import is_sent_to_machine, sent_as
 from nodeheal.services.steps import entry_id, forget, node_of, result_of
 from nodeheal.services.stop_gang import current_run, may_write
 from nodeheal.services.stop_start import look_at_stop_start
@@ -78,7 +78,7 @@ def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
     if node.boot_id != wait.boot_id:
         forget(ports, wait)
         return result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
-    if not wait.command_id:
+    if not sent_as(wait):
         return result_of(request, ports, Outcome.UNKNOWN, "the reboot may have been sent; the node has not rebooted")
     if is_sent_to_machine(wait):
         machine = ports.machines.describe(node.instance_id)
@@ -96,7 +96,7 @@ def _at_diagnosis(request: StepRequest, ports: Ports) -> StepResult:
     wait = ports.waits.get(DIAGNOSTICS, request_id_of(request))
     if wait is None:
         return result_of(request, ports, Outcome.UNKNOWN, "the diagnostics were not started")
-    status = ports.commands.look(node, wait.command_id) if wait.command_id else None
+    status = ports.commands.look(node, wait.command_id) if sent_as(wait) else None
     forget(ports, wait)
     if status is None or status.state != "SUCCEEDED":
         state = status.state if status else "UNKNOWN"
@@ -124,7 +124,7 @@ def _at_evidence(request: StepRequest, ports: Ports) -> StepResult:
     if wait is None:
         return result_of(request, ports, Outcome.UNKNOWN, "no evidence was asked for")
     node = node_of(request.decision.node_id, ports)
-    status = ports.commands.look(node, wait.command_id) if wait.command_id else CommandStatus("UNKNOWN")
+    status = ports.commands.look(node, wait.command_id) if sent_as(wait) else CommandStatus("UNKNOWN")
     forget(ports, wait)
     blank = StepResult.model_validate_json(wait.result_json)
     known = _read_saved(blank, status.output) if status.state == "SUCCEEDED" else None

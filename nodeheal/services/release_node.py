@@ -5,14 +5,12 @@ from dataclasses import replace
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
 from nodeheal.domain.approval import Question
-from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import Incident
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.close_incident import write_closed
-from nodeheal.services.isolate_node import switch_on
-from nodeheal.services.queue import wake_queue
 from nodeheal.services.steps import SAVE_TRIES, node_of, resume, save_node
+from nodeheal.services.undo_isolation import incident_of, is_a_humans, is_left_isolated, undo_isolation
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key
 from nodeheal.services.wait_for_news import bring_news
 
@@ -21,25 +19,30 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
     """Free the node, its slot of the budget and its incident. Only what nodeheal did is undone.
 
     Written first and switched on then: a node takes work only when it is known to be in service. Where it broke off
-    between, the repeated call goes on.
+    between, the repeated call goes on: a node that names what a human has seen to is not done yet.
 
     Raises NotFound for an unknown node, ValueError for one that is in service, NotAccepted when others write it.
     """
     node = node_of(node_id, ports)
-    if not retire and _is_left_drained(node):
-        return _switch_on(node, ports)
+    if is_left_isolated(node, ports) and retire is (node.state is NodeState.RETIRED):
+        return _finish(node, why, ports)
     _must_be_idle(node, ports)
     for _ in range(SAVE_TRIES):
         node = node_of(node_id, ports)
         freed = _freed(node, why, retire)  # may raise: before anything is undone
-        _let_go_of_stand_ins(node, ports)
-        if ports.nodes.save(replace(freed, good_since=ports.clock())):
-            ports.pools.release(node.pool, node_id)
-            wake_queue(node.pool, ports)
-            _close(node, why, ports)
-            wake_its_workflow(node, ports)
-            return freed if retire else _switch_on(freed, ports)
+        named = node.open_incident if is_a_humans(node, ports) else None  # what lives finds its node gone
+        if ports.nodes.save(replace(freed, open_incident=named, good_since=ports.clock())):
+            return _finish(node, why, ports)
     raise NotAccepted(f"{node_id} is being written by others; it is out of service still, try again")
+
+
+def _finish(node: Node, why: str, ports: Ports) -> Node:
+    """All that follows from the node's being written as in service, or retired. `node`: with the incident's name."""
+    _let_go_of_stand_ins(node, ports)
+    after = undo_isolation(node, ports)
+    _close(node, why, ports)
+    wake_its_workflow(node, ports)
+    return after
 
 
 def _must_be_idle(node: Node, ports: Ports) -> None:
@@ -47,7 +50,7 @@ def _must_be_idle(node: Node, ports: Ports) -> None:
 
     One that only waits may be overtaken: it finds the node gone when it wakes.
     """
-    incident = _incident_of(node, ports)
+    incident = incident_of(node, ports)
     if incident is not None and incident.state is IncidentState.OPEN and incident.turn:
         told = f"{incident.incident_id} is at work on {node.node_id}; wait until it has ended"
         raise ValueError(f"{told}: `nodeheal incidents show {incident.incident_id}`")
@@ -63,27 +66,9 @@ def _freed(node: Node, why: str, retire: bool) -> Node:
     return replace(freed, open_incident=None, drained_by_us=node.drained_by_us and not retire, job_id=None)
 
 
-def _is_left_drained(node: Node) -> bool:
-    """Whether an earlier call has freed it, and died before it was switched on."""
-    return node.drained_by_us and node.open_incident is None and node.state not in OUT_OF_SERVICE
-
-
-def _switch_on(node: Node, ports: Ports) -> Node:
-    """Let it take work, if it was us who took that away, and forget that. Not where it is out of service again."""
-    for _ in range(SAVE_TRIES):
-        node = node_of(node.node_id, ports)
-        if not _is_left_drained(node):
-            return node
-        switch_on(node, ports)
-        if ports.nodes.save(switched := replace(node, drained_by_us=False)):
-            return switched
-    raise NotAccepted(f"{node.node_id} is being written by others; it is in service, try again to switch it on")
-
-
 def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:
     """What an incident that broke off has claimed: nobody else would ever free it."""
-    incident = _incident_of(node, ports)
-    if incident is None or incident.state is not IncidentState.ESCALATED:
+    if not is_a_humans(node, ports):
         return  # its workflow lives, and lets go of them itself
     for other in ports.nodes.in_pool(node.pool):
         if other.node_id == node.node_id or other.open_incident != node.open_incident:
@@ -92,7 +77,7 @@ def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:
 
 
 def _close(node: Node, why: str, ports: Ports) -> None:
-    incident = _incident_of(node, ports)
+    incident = incident_of(node, ports)
     if incident is not None:
         entry_id = f"released-{ports.clock():%Y%m%dT%H%M%S}"
         write_closed(incident, entry_id, f"{node.node_id} given back by hand: {why}", ports)
@@ -100,7 +85,7 @@ def _close(node: Node, why: str, ports: Ports) -> None:
 
 def wake_its_workflow(node: Node, ports: Ports) -> None:
     """Let what waits for something see that the node is gone, and end now: not at its deadline, hours later."""
-    incident = _incident_of(node, ports)
+    incident = incident_of(node, ports)
     if incident is None:
         return
     bring_news(incident.incident_id, ports)
@@ -109,10 +94,3 @@ def wake_its_workflow(node: Node, ports: Ports) -> None:
         blank = StepResult.model_validate_json(wait.result_json)
         over = f"{node.node_id} was given back or retired by hand"
         resume(ports, wait, blank.model_copy(update={"outcome": Outcome.REFUSED, "reason": over}))
-
-
-def _incident_of(node: Node, ports: Ports) -> Incident | None:
-    try:
-        return ports.incidents.history(node.open_incident).incident if node.open_incident else None
-    except NotFound:
-        return None

@@ -9,6 +9,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.enroll_node import Marks, change_marks
 from nodeheal.services.release_node import release_node
 from nodeheal.services.steps import node_of
+from nodeheal.services.undo_isolation import is_left_isolated
 
 
 def retire_node(node_id: str, why: str, ports: Ports, marks: Marks) -> tuple[Node, list[str]]:
@@ -18,7 +19,8 @@ def retire_node(node_id: str, why: str, ports: Ports, marks: Marks) -> tuple[Nod
     others write it, HalfDone when a mark could not be taken away.
     """
     node = node_of(node_id, ports)
-    if node.state in OUT_OF_SERVICE:
+    is_half_done = node.state is NodeState.RETIRED and is_left_isolated(node, ports)
+    if node.state in OUT_OF_SERVICE or is_half_done:
         node = release_node(node_id, why, ports, retire=True)
     elif node.state is not NodeState.RETIRED:
         node = _out_of_service(node, why, ports)

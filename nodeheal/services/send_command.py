@@ -12,24 +12,34 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.steps import result_of
 
 COMMAND = "command"
+_SENDING = "sending"  # until its id is known; whoever dies in between may have sent it
 _BY_EC2 = "EC2 RebootInstances"
 
 
 def send_once(wait: Wait, send: Callable[[], str], request: StepRequest, ports: Ports) -> str | None:
     """Store the wait, send, and keep the command's id with it. None: an earlier call has sent it already.
 
-    A workflow that repeats a call, because something after the sending was throttled, comes with a new token: the
-    wait then gets that one, and nothing is sent again.
+    That it is about to be sent is stored before, too. A workflow that repeats a call, because something after the
+    sending was throttled, comes with a new token: the wait then gets that one, and nothing is sent again.
     """
     known = ports.waits.get(wait.kind, wait.key)
     same = known is not None and (known.incident_id, known.boot_id) == (wait.incident_id, wait.boot_id)
     if known is not None and same and known.command_id:
-        _keep(replace(known, token=wait.token), known.command_id, request, ports)
+        _take_over(replace(known, token=wait.token), request, ports)
         return None
-    ports.waits.save(wait)
-    command_id = send()
+    ports.waits.save(replace(wait, command_id=_SENDING))
+    try:
+        command_id = send()
+    except NotAccepted:
+        ports.waits.save(wait)  # provably not sent: the repeated call sends it
+        raise
     _keep(wait, command_id, request, ports)
     return command_id
+
+
+def sent_as(wait: Wait) -> str:
+    """The id of the command behind the wait. Empty: it was not sent, or nobody can tell."""
+    return "" if wait.command_id == _SENDING else wait.command_id
 
 
 def send_reboot(wait: Wait, node: Node, request: StepRequest, ports: Ports) -> str | None:
@@ -58,6 +68,13 @@ def _reboot_machine(wait: Wait, node: Node, ports: Ports) -> str | None:
         ports.waits.save(wait)  # provably not asked: the repeated call asks again
         raise
     return _BY_EC2
+
+
+def _take_over(wait: Wait, request: StepRequest, ports: Ports) -> None:
+    if sent_as(wait):
+        _keep(wait, wait.command_id, request, ports)
+    else:
+        ports.waits.save(wait)
 
 
 def _keep(wait: Wait, command_id: str, request: StepRequest, ports: Ports) -> None:

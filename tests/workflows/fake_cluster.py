@@ -161,6 +161,10 @@ class FakeCluster:
         self.heard["fault"] += 1
         ingest(event, self.ports, self.policy)
 
+    def _wakes(self, take: Callable[[Any, "Ports"], None], told: Any) -> None:
+        """Something is told to the function that wakes workflows."""
+        take(told, self.ports)
+
     def _walk(self, stem: str, given: Json, answers: Json) -> Walk:
         done = walk(stem, given, answers)
         self.walked.append(done)
@@ -217,7 +221,7 @@ class FakeCluster:
             if not (status == "STOPPED" and task.node_id in self.deaf):
                 change = TaskChange("llama", run.number, task.task_id, task.placement, status, exit_code, "")  # type: ignore[union-attr]
                 self.heard["task"] += 1
-                wakeup.on_task_change(change, self.ports)
+                self._wakes(wakeup.on_task_change, change)
 
     def _boots(self, request: StepRequest) -> None:
         was_sent = any(verb == "reboot" for verb, _ in self.commands)
@@ -231,7 +235,7 @@ class FakeCluster:
     def _comes_up(self, name: str, boot_id: str) -> None:
         booted = NodeBooted(**self._fact(name, boot_id), booted_at=self.clock(), address="127.0.0.1", accelerators=8)
         self.heard["node"] += 1
-        wakeup.on_node_booted(booted, self.ports)
+        self._wakes(wakeup.on_node_booted, booted)
 
     def _diagnosed(self, request: StepRequest) -> None:
         name = request.decision.node_id
@@ -246,7 +250,7 @@ class FakeCluster:
             failed_tests=("memory",) if verdict is Verdict.FAILED else (),
         )
         self.heard["node"] += 1
-        wakeup.on_diagnostics_finished(event, self.ports)
+        self._wakes(wakeup.on_diagnostics_finished, event)
 
     def _evidence_arrives(self, request: StepRequest) -> None:
         name, request_id = request.decision.node_id, f"{request.incident_id}-{request.turn}"
@@ -257,7 +261,7 @@ class FakeCluster:
         event = EvidenceFrozen(**fact, request_id=request_id, object_key=key, size_bytes=4_711, items=12)
         self.heard["node"] += 1
         self.heard["upload"] += 1
-        wakeup.on_evidence_frozen(event, self.ports)
+        self._wakes(wakeup.on_evidence_frozen, event)
 
     def _node_looks(self) -> None:
         """The node that was asked last says what it sees, but for one that hangs."""
@@ -275,7 +279,7 @@ class FakeCluster:
             reason="the file system did not answer within 40 s" if name in self.blind else "",
         )
         self.heard["node"] += 1
-        wakeup.on_checkpoint_found(event, self.ports)
+        self._wakes(wakeup.on_checkpoint_found, event)
 
     def _fact(self, name: str, boot_id: str) -> dict[str, Any]:
         shared = xid().model_dump(include={"schema_version", "cluster", "pool", "provider", "agent_version"})

@@ -113,7 +113,7 @@ class JobCluster(FakeCluster):
         change = TaskChange(
             run.job_id, run.number, task.task_id, task.placement, status, exit_code, reason, self.clock()
         )
-        wakeup.on_task_change(change, self.ports)
+        self._wakes(wakeup.on_task_change, change)
 
     def all_become(self, status: str, exit_code: int | None = None, reason: str = "") -> None:
         """Every rank that lives changes its state."""
@@ -210,7 +210,7 @@ class JobCluster(FakeCluster):
                 verdict=verdict,
                 failed_tests=("memory",) if verdict is Verdict.FAILED else (),
             )
-            wakeup.on_diagnostics_finished(event, self.ports)
+            self._wakes(wakeup.on_diagnostics_finished, event)
 
     def _ways_answer(self) -> None:
         """Each node says what it has seen of its way; the one that serves sees nothing of one that is broken."""

@@ -4,7 +4,6 @@ What provably was not accepted is repeated, and nobody notices. What may have ac
 either way nothing runs twice, and nothing is left behind when the ranks have ended and the sweep has passed.
 """
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -16,54 +15,12 @@ from nodeheal.services import wakeup
 from nodeheal.services.sweep_jobs import sweep_jobs
 from nodeheal.services.translate.ecs_task import TaskChange
 from tests.unit.builders import FrozenClock, memory_ports
+from tests.workflows.fuse import Blow, Crash, Fuse, fused
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.walker import Error
 
-NOT_PORTS = ("clock", "reading", "sign_upload")
-VERBS = ("find_checkpoint", "has_confirmed")  # ports that are one call
-NEVER = 10**9
 CALLS, A_TEST = 240, 24  # more than the story makes: a test says so
 ENDS = {"Completed", "Handed to a human", "Job broke"}
-
-
-class Crash(Exception):
-    """The function is gone, in the middle of its work."""
-
-
-class Fuse:
-    """Counts the calls that functions of run_job make, and blows at one of them, once."""
-
-    def __init__(self, at: int, is_after: bool, error: type[Exception]) -> None:
-        self.at, self.is_after, self.error = at, is_after, error
-        self.calls = 0
-        self.is_on = False  # while a function of run_job works
-
-    def around(self, call: Any) -> Any:
-        """The same call, with the fuse in it."""
-
-        def fused(*given: Any, **named: Any) -> Any:
-            if not self.is_on:
-                return call(*given, **named)
-            number, self.calls = self.calls, self.calls + 1
-            if number == self.at and not self.is_after:
-                raise self.error(f"before call {number}")
-            answer = call(*given, **named)
-            if number == self.at:
-                raise self.error(f"after call {number}")
-            return answer
-
-        return fused
-
-
-class Fused:
-    """A port with the fuse in each of its calls."""
-
-    def __init__(self, port: Any, fuse: Fuse) -> None:
-        self._port, self._fuse = port, fuse
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._port, name)
-        return self._fuse.around(found) if callable(found) else found
 
 
 class CrashingCluster(JobCluster):
@@ -76,11 +33,7 @@ class CrashingCluster(JobCluster):
         self.happenings = [fails(exit_code=139), is_recovered, finishes]
 
     def _fused(self, clock: FrozenClock) -> Ports:
-        plain = memory_ports(clock)
-        ports: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(Ports)}
-        for name in ports.keys() - set(NOT_PORTS):
-            ports[name] = self.fuse.around(ports[name]) if name in VERBS else Fused(ports[name], self.fuse)
-        return Ports(**ports)
+        return fused(memory_ports(clock), self.fuse)
 
     def _job_step(self, state: str, serve: Any) -> Any:
         return super()._job_step(state, self._with_fuse(serve))
@@ -91,11 +44,8 @@ class CrashingCluster(JobCluster):
 
     def _with_fuse(self, serve: Any) -> Any:
         def served(request: Any) -> Any:
-            self.fuse.is_on = True
-            try:
+            with self.fuse.working():
                 return serve(request)
-            finally:
-                self.fuse.is_on = False
 
         return served
 
@@ -137,7 +87,7 @@ class CrashingCluster(JobCluster):
 
 
 def test_the_story_without_a_crash_makes_fewer_calls_than_are_tried() -> None:
-    it = CrashingCluster(Fuse(NEVER, is_after=False, error=Crash))
+    it = CrashingCluster(Fuse())
 
     seen = it.submit()
 
@@ -148,7 +98,7 @@ def test_the_story_without_a_crash_makes_fewer_calls_than_are_tried() -> None:
 @pytest.mark.parametrize("first", range(0, CALLS, A_TEST))
 def test_what_was_not_accepted_is_done_again_and_nobody_notices(first: int) -> None:
     for at in range(first, first + A_TEST):
-        it = CrashingCluster(Fuse(at, is_after=False, error=NotAccepted))
+        it = CrashingCluster(Fuse((Blow(at, is_after=False, error=NotAccepted),)))
 
         seen = it.submit()
 
@@ -159,7 +109,7 @@ def test_what_was_not_accepted_is_done_again_and_nobody_notices(first: int) -> N
 @pytest.mark.parametrize("first", range(0, CALLS, A_TEST))
 def test_after_a_crash_nothing_runs_twice_and_nothing_is_left(first: int, is_after: bool) -> None:
     for at in range(first, first + A_TEST):
-        it = CrashingCluster(Fuse(at, is_after=is_after, error=Crash))
+        it = CrashingCluster(Fuse((Blow(at, is_after=is_after),)))
 
         seen = it.submit()
         alive = it.alive

@@ -61,7 +61,7 @@ class Machines(FakeCluster):
     def _boots(self, request: StepRequest) -> None:
         name, (_, order) = request.decision.node_id, (self.machines.ordered or [("", Power.START)])[-1]
         if order is Power.STOP and not self.loses_events:
-            on_machine_stopped(name, self.ports)
+            self._wakes(on_machine_stopped, name)
             order = self.machines.ordered[-1][1]
         if order is not Power.STOP and self.node_returns and self.machines.ordered:
             self.clock.advance(60)
@@ -69,7 +69,7 @@ class Machines(FakeCluster):
 
     def _new_machine(self, request: StepRequest) -> None:
         if not self.launched and self.machines.given_back:
-            new_machine.on_machine_gone(request.decision.node_id, self.ports)
+            self._wakes(new_machine.on_machine_gone, request.decision.node_id)
         elif self.launched:
             self.clock.advance(60)
             self._comes_up(self.launched[-1], "boot-1")

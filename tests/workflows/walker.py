@@ -29,6 +29,9 @@ _KNOWN = {
     "Fail": {"Error", "Cause"},
 }
 
+_KEPT_AT_MOST = 10_000
+_KEPT: dict[tuple[str, str], str] = {}  # what expressions gave, by their variables
+
 
 @dataclass(frozen=True)
 class Error:
@@ -185,11 +188,7 @@ class _Walker:
             return [self._evaluate(value, result, error) for value in template]
         if not (isinstance(template, str) and template.startswith("{%")):
             return template
-        expression = _parsed(template)
-        frame = expression.create_frame()
-        for name, value in {**self._variables, "states": self._states_object(result, error)}.items():
-            frame.bind(name, value)
-        return expression.evaluate(None, frame)
+        return _evaluated(template, {**self._variables, "states": self._states_object(result, error)})
 
     def _states_object(self, result: Json, error: Json) -> Json:
         context = {
@@ -197,6 +196,20 @@ class _Walker:
             "Task": {"Token": TASK_TOKEN},
         }
         return {"input": self._value, "result": result, "errorOutput": error, "context": context}
+
+
+def _evaluated(template: str, variables: Mapping[str, Json]) -> Json:
+    """An expression is pure: what it gave for the same variables, it gives again."""
+    key = template, json.dumps(variables)
+    if key not in _KEPT:
+        if len(_KEPT) >= _KEPT_AT_MOST:
+            _KEPT.clear()
+        expression = _parsed(template)
+        frame = expression.create_frame()
+        for name, value in variables.items():
+            frame.bind(name, value)
+        _KEPT[key] = json.dumps(expression.evaluate(None, frame))
+    return json.loads(_KEPT[key])
 
 
 @cache

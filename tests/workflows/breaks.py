@@ -1,0 +1,65 @@
+"""Where and how a story can be broken: around each call that changes something, in each way that counts."""
+
+import random
+from collections.abc import Iterator, Sequence
+
+from nodeheal.domain.errors import NotAccepted
+from tests.workflows.breaking_world import BreakingWorld, Story
+from tests.workflows.fuse import Blow, Crash, Fuse, Hang, LostAnswer, Made
+
+# Step Functions calls them again when their answer is lost; it waits for the token of all the others.
+ASKED_AGAIN = {"decide_next_step", "return_to_service", "end_incident", "reserve_attempt", "look_once"}
+# Who calls these calls them again after any error.
+TOLD_AGAIN = ("wakeup.", "ingest", "sweep", "notify", "release_node", "close_incident", "answer_approval", "pause_pool")
+SAID_TWICE = "again"  # the same functions, with what they have heard already
+
+
+def told(story: Story, *blows: Blow, is_late: bool = False) -> tuple[BreakingWorld, list[str]]:
+    """The story with these breaks in it, and what is wrong after it."""
+    it = story.make(Fuse(blows, writes_only=True))
+    it.is_late = is_late
+    story.tell(it)
+    return it, it.faults()
+
+
+def breaks_of(made: Sequence[Made], since: int = 0) -> Iterator[Blow]:
+    """Every single break of these calls, from this one on."""
+    for number in range(since, len(made)):
+        if made[number].function != SAID_TWICE:
+            is_last = number + 1 == len(made) or made[number + 1].is_first
+            yield from _breaks_at(number, made[number], is_last)
+
+
+def _breaks_at(number: int, made: Made, is_last: bool) -> Iterator[Blow]:
+    is_told_again, acts = made.function.startswith(TOLD_AGAIN), made.call.startswith(("machines.", "commands."))
+    if made.is_first and not is_told_again:  # else nothing has happened, and it happens a moment later
+        yield Blow(number, is_after=False, error=Crash)
+    yield Blow(number, is_after=True, error=Crash)
+    if acts or not is_told_again:
+        yield Blow(number, is_after=False, error=NotAccepted)
+    if not is_told_again:
+        yield Blow(number, is_after=True, error=LostAnswer if made.function in ASKED_AGAIN else Hang)
+    if is_last and not is_told_again and not acts:  # something that only looks is throttled at the very end
+        yield Blow(number, is_after=True, error=NotAccepted)
+
+
+def pairs_of(story: Story, seed: int) -> Iterator[tuple[Blow, Blow]]:
+    """Two breaks of the story, the second one in what the first one leads to; drawn for ever."""
+    draw = random.Random(seed)
+    whole, _ = told(story)
+    singles = list(breaks_of(whole.fuse.made))
+    while singles:
+        first = draw.choice(singles)
+        broken, _ = told(story, first)
+        seconds = list(breaks_of(broken.fuse.made, first.at + 1))
+        if seconds:
+            yield first, draw.choice(seconds)
+
+
+def all_pairs_of(story: Story) -> Iterator[tuple[Blow, Blow]]:
+    """All of them."""
+    whole, _ = told(story)
+    for first in breaks_of(whole.fuse.made):
+        broken, _ = told(story, first)
+        for second in breaks_of(broken.fuse.made, first.at + 1):
+            yield first, second

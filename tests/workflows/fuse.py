@@ -1,0 +1,158 @@
+"""Makes a function die in the middle of its work: right before or right after one of its calls of a port.
+
+The calls of functions are counted; what the test itself asks of the ports is not. Between two calls that only look
+nothing changes, so a story is broken everywhere when it is broken around each call that changes something.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from nodeheal.ports import Ports
+
+NOT_PORTS = ("clock", "reading", "sign_upload")
+VERBS = ("find_checkpoint", "has_confirmed")  # ports that are one call
+NEVER = 10**9
+READS = frozenset(
+    (
+        "answers",
+        "ask",
+        "describe",
+        "find",
+        "get",
+        "get_run",
+        "glimpses",
+        "has_confirmed",
+        "history",
+        "holders",
+        "in_line",
+        "in_pool",
+        "incidents",
+        "launches",
+        "look",
+        "newest",
+        "of",
+        "on",
+        "place",
+        "pools",
+        "runs",
+        "sightings",
+        "spent",
+        "was_sent",
+    )
+)
+
+
+class Crash(Exception):
+    """The function is gone, in the middle of its work."""
+
+
+class LostAnswer(Crash):
+    """The function may have done all its work: its answer is lost on the way, and the caller knows only that."""
+
+
+class Hang(Crash):
+    """The function hangs until its deadline kills it. Meanwhile the world goes on."""
+
+
+@dataclass(frozen=True)
+class Blow:
+    """The fuse blows around this call, with this error."""
+
+    at: int
+    is_after: bool
+    error: type[Exception] = Crash
+
+    def __str__(self) -> str:
+        return f"{self.error.__name__} {'after' if self.is_after else 'before'} call {self.at}"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A call that a function has made. `is_first`: of those that change something, in this run of the function."""
+
+    function: str
+    call: str
+    is_first: bool
+
+    def __str__(self) -> str:
+        return f"{self.call} of {self.function}"
+
+
+@dataclass
+class Fuse:
+    """Counts the calls that functions make, and blows at some of them. Whoever watches sees each before it is made.
+
+    `meanwhile`: what others do, once, right before this call of this function.
+    """
+
+    blows: tuple[Blow, ...] = ()
+    writes_only: bool = False
+    made: list[Made] = field(default_factory=list)
+    watch: Callable[[str, tuple[Any, ...], dict[str, Any]], None] | None = None
+    meanwhile: dict[tuple[str, str], Callable[[], object]] = field(default_factory=dict)
+    function: str = ""  # the one that works now
+    _is_first: bool = True
+
+    @property
+    def calls(self) -> int:
+        """How many were made."""
+        return len(self.made)
+
+    @contextmanager
+    def working(self, function: str = "a function") -> Iterator[None]:
+        """While a function works, its calls count."""
+        before = self.function
+        self.function, self._is_first = function, True
+        try:
+            yield
+        finally:
+            self.function = before
+
+    def around(self, call: Any, name: str) -> Any:
+        """The same call, with the fuse in it."""
+
+        def fused(*given: Any, **named: Any) -> Any:
+            if not self.function or (self.writes_only and name.rpartition(".")[2] in READS):
+                return call(*given, **named)
+            number = self.calls
+            self.made.append(Made(self.function, name, self._is_first))
+            self._is_first = False
+            self._blow(number, is_after=False)
+            self.meanwhile.pop((self.function, name), _nothing)()
+            if self.watch is not None:
+                self.watch(name, given, named)
+            answer = call(*given, **named)
+            self._blow(number, is_after=True)
+            return answer
+
+        return fused
+
+    def _blow(self, number: int, *, is_after: bool) -> None:
+        for blow in self.blows:
+            if (blow.at, blow.is_after) == (number, is_after):
+                raise blow.error(f"{blow}, {self.made[number]}")
+
+
+def _nothing() -> None:
+    """Nobody comes between."""
+
+
+class Fused:
+    """A port with the fuse in each of its calls."""
+
+    def __init__(self, port: Any, name: str, fuse: Fuse) -> None:
+        self._port, self._name, self._fuse = port, name, fuse
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._port, name)
+        return self._fuse.around(found, f"{self._name}.{name}") if callable(found) else found
+
+
+def fused(plain: Ports, fuse: Fuse) -> Ports:
+    """The same ports, with the fuse in all of them."""
+    ports: dict[str, Any] = {each.name: getattr(plain, each.name) for each in fields(Ports)}
+    for name in ports.keys() - set(NOT_PORTS):
+        ports[name] = fuse.around(ports[name], name) if name in VERBS else Fused(ports[name], name, fuse)
+    return Ports(**ports)

@@ -1,0 +1,120 @@
+"""The core stories, to be told with breaks in them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import IncidentState, NodeState, Verdict
+from nodeheal.domain.approval import Answer, Question
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.machine import Machine
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.services.answer_approval import answer_approval
+from nodeheal.services.brakes import pause_pool
+from nodeheal.services.ingest import ingest
+from nodeheal.services.release_node import release_node
+from tests.unit.builders import node, xid
+from tests.unit.test_decide_among_others import with_policy
+from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld, Story
+from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.fuse import Fuse
+
+ROOM = {"max_nodes": 1, "max_percent": 100}
+TEMPLATE = Machine(BROKEN, instance_type="p5.48xlarge", launch_template="lt-1", subnet="subnet-1")
+OTHER = "mi-0dddddddddddddddd"
+
+
+def pool(**said: object) -> RecoveryPolicy:
+    """A policy whose pools act, and say this."""
+    return with_policy(default_pool={"mode": "act", "budget": ROOM, **said}).model_copy(update=QUIET)
+
+
+def _world(policy: RecoveryPolicy = ACTS, **said: object) -> Callable[[Fuse], BreakingWorld]:
+    return lambda fuse: BreakingWorld(fuse, policy, **said)  # type: ignore[arg-type]
+
+
+def _fault(code: int) -> Callable[[BreakingWorld], object]:
+    return lambda it: it.reports(xid(code, **it.fault))
+
+
+def _fails_diagnostics(fuse: Fuse) -> BreakingWorld:
+    it = BreakingWorld(fuse)
+    it.diagnoses[BROKEN] = Verdict.FAILED
+    return it
+
+
+def _asks(fuse: Fuse) -> BreakingWorld:
+    it = BreakingWorld(fuse, pool(mode="approve"))
+
+    def answer(request: StepRequest) -> None:
+        question = Question(request.incident_id, request.turn)
+        it.does("answer_approval", lambda: answer_approval(question, Answer.approve, "ada", "", it.ports))
+
+    it.on_question = answer
+    return it
+
+
+def _is_full(fuse: Fuse) -> BreakingWorld:
+    it = BreakingWorld(fuse)
+    it.plain.nodes.save(node(OTHER))
+    of_other = xid(74, node_id=OTHER, instance_id=OTHER, event_id="other")
+    ingest(of_other, it.plain, it.policy)
+    it._begun += [incident_id_of(of_other)]
+    handed_over = it.plain.incidents.history(incident_id_of(of_other)).incident
+    it.plain.incidents.finish(replace(handed_over, state=IncidentState.ESCALATED))
+    it.paged.add(handed_over.incident_id)
+    it.plain.nodes.save(replace(it.node(OTHER), state=NodeState.QUARANTINED, drained_by_us=True))
+    it.plain.scheduler.draining.add(OTHER)  # type: ignore[attr-defined]
+    it.plain.pools.claim("demo", OTHER, 1)
+    it.on_wait = lambda: it.does("release_node", lambda: release_node(OTHER, "a new riser card", it.ports))
+    return it
+
+
+def _two_faults(fuse: Fuse) -> BreakingWorld:
+    """While the first node waits for its job to end, another one of the job falls off the bus."""
+    it = BreakingWorld(fuse, pool(budget={"max_nodes": 2, "max_percent": 100}))
+    left = [lambda: it.reports(xid(79, node_id=PEER, instance_id=PEER, event_id="peer"))]
+    it.on_wait = lambda: left.pop()() if left else it._gang_finishes()
+    return it
+
+
+def _grows_worse(fuse: Fuse) -> BreakingWorld:
+    it = BreakingWorld(fuse)
+    it.on_wait = lambda: it._ingest(xid(79))
+    return it
+
+
+def _is_paused(fuse: Fuse) -> BreakingWorld:
+    it = BreakingWorld(fuse)
+    it.does("pause_pool", lambda: pause_pool("demo", 10**6, "new driver", it.ports))
+    return it
+
+
+def _stops_and_starts(fuse: Fuse) -> BreakingWorld:
+    """The node passes its diagnostics on another host only."""
+    it = BreakingWorld(fuse, pool(stop_start=True), spare=False, machine=TEMPLATE)
+    it.diagnoses[BROKEN] = Verdict.FAILED
+    answers = it._diagnosed
+
+    def diagnosed(request: StepRequest) -> None:
+        it.diagnoses[BROKEN] = Verdict.OK if it.node().boot_id == "boot-3" else Verdict.FAILED
+        answers(request)
+
+    it._diagnosed = diagnosed  # type: ignore[method-assign]
+    return it
+
+
+STORIES = (
+    Story("fixed by a reboot", _world(), _fault(79)),
+    Story("replaced by a new machine", _world(pool(), spare=False, machine=TEMPLATE), _fault(74)),
+    Story("a spare, since the reboot did not help", _fails_diagnostics, _fault(79), ("Handed to a human",)),
+    Story("only the job restarts", _world(), _fault(31)),
+    Story("a human is asked", _asks, _fault(79)),
+    Story("the budget is full", _is_full, _fault(79)),
+    Story("two nodes of one job", _two_faults, _fault(63), ("Recovered", "Recovered")),
+    Story("it grows worse while it waits", _grows_worse, _fault(63)),
+    Story("it waits for the job's end", _world(), _fault(63)),
+    Story("only observed", _world(RecoveryPolicy().model_copy(update=QUIET)), _fault(79), ("Observed only",)),
+    Story("paused", _is_paused, _fault(79), ("Observed only",)),
+    Story("stopped and started", _stops_and_starts, _fault(79)),
+)

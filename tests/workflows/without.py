@@ -1,0 +1,42 @@
+"""Takes one guard out of a function, as a careless edit would, for as long as a test wants."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def without(function: Callable[..., Any], guard: str, becomes: str = "False") -> Iterator[None]:
+    """The function with this expression replaced, for everybody who has it. An AssertionError: it is not there once."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    swap = _Swap(guard, becomes)
+    swap.visit(tree)
+    assert swap.times == 1, f"{function.__qualname__}: {guard!r} stands there {swap.times} times; say what it is now"
+    made: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(tree), "<without a guard>", "exec"), function.__globals__, made)
+    code = function.__code__
+    function.__code__ = made[function.__name__].__code__
+    try:
+        yield
+    finally:
+        function.__code__ = code
+
+
+class _Swap(ast.NodeTransformer):
+    def __init__(self, guard: str, becomes: str) -> None:
+        self._guard, self._becomes = _expression(guard), becomes
+        self._text = ast.unparse(self._guard)
+        self.times = 0
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.expr) and ast.unparse(node) == self._text:
+            self.times += 1
+            return ast.copy_location(_expression(self._becomes), node)
+        return super().generic_visit(node)
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
