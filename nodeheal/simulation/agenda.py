@@ -23,7 +23,7 @@ class Due:
 
 
 class Agenda:
-    """What happens when, in seconds since EPOCH. Of two things at the same time, the one that was put first is first."""
+    """What happens when, in seconds since EPOCH. Of two at the same time, the one put first is first."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,7 +1,7 @@
 """JSONata in state machines: evaluated by the library, remembered where the same values are asked about again.
 
-A template is evaluated by `jsonata`, never by code of ours. What is added is a memory: an expression is a pure function of
-the variables that it names, so where all of those are single words or numbers, its answer is kept under them.
+A template is evaluated by `jsonata`, never by code of ours. What is added is a memory: an expression is a pure
+function of the variables that it names, so where all of those are single words or numbers, its answer is kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ class Template:
             self._items = [(key, Template(inner)) for key, inner in value.items()]
         elif isinstance(value, list):
             self._items = [(None, Template(inner)) for inner in value]
-        self._is_constant = self._expression is None and all(inner._is_constant for _, inner in self._items)
+        self._is_constant: bool = self._expression is None and all(inner._is_constant for _, inner in self._items)
 
     def evaluate(self, variables: Mapping[str, Json]) -> Json:
         """The value, as Step Functions would see it with these variables, $states among them."""
