@@ -23,11 +23,12 @@ from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.trace import Trace
 
 BEAT_SECONDS = 60.0
+REPORT_SECONDS, EXIT_SECONDS = 0.5, 3.0  # from the fault: until the agent tells, until the rank on it has ended
 BOOT_SECONDS, DIAGNOSE_SECONDS, EVIDENCE_SECONDS = 300.0, 240.0, 20.0  # medians
 HANGS_IN_BOOT = 0.02
 SHY = 0.03  # faults that pass diagnostics
-LIES = 0.005  # healthy nodes that fail them
-SILENT_IN_DIAGNOSTICS = 0.02
+LIES = 0.001  # healthy nodes that fail them
+SILENT_IN_DIAGNOSTICS = 0.002
 HIBERNATES = 0.01  # commands that find the SSM agent asleep
 HIBERNATES_SECONDS = 3_600.0
 AGENT = "0.1.0"
@@ -72,6 +73,7 @@ class Fleet:
         self.on_refused: Callable[[str], None] = lambda command_id: None
         self.on_down: Callable[[TrueNode], None] = lambda node: None
         self.on_exit: Callable[[TrueNode, Kind], None] = lambda node, kind: None
+        self.on_up: Callable[[TrueNode], None] = lambda node: None
         self.on_silence: Callable[[], None] = lambda: None
 
     def populate(self) -> list[Node]:
@@ -139,9 +141,16 @@ class Fleet:
         for other in self._struck_with(node, kind):
             self._report_soon(other, kind)
             if kind.effect != "warns":
-                self.on_exit(other, kind)
+                self._exit_soon(other, kind)
         if fault.cure == "itself":
             node.fault = None
+
+    def _exit_soon(self, node: TrueNode, kind: Kind) -> None:
+        boot = node.boot
+        self._agenda.after(
+            lognormal(self._stream, EXIT_SECONDS, 0.6),
+            lambda: self.on_exit(node, kind) if node.is_up and node.boot == boot else None,
+        )
 
     def _struck_with(self, node: TrueNode, kind: Kind) -> list[TrueNode]:
         if kind.effect != "rack" or self._stream.random() > 1 / 8:
@@ -149,7 +158,7 @@ class Fleet:
         rack = [other for other in self.nodes.values() if other.rack == node.rack and other.is_up]
         return rack[: max(1, len(rack) // 2)]
 
-    def _report_soon(self, node: TrueNode, kind: Kind, median: float = 3.0) -> None:
+    def _report_soon(self, node: TrueNode, kind: Kind, median: float = REPORT_SECONDS) -> None:
         boot = node.boot
         seen_at = self._agenda.now
 
@@ -186,6 +195,10 @@ class Fleet:
             "agent_version": AGENT,
         }
 
+    def fact(self, node: TrueNode) -> dict[str, Any]:
+        """What every event of the node carries, as of now."""
+        return self._fact(node, self._agenda.now)
+
     # Up and down
 
     def go_down(self, node: TrueNode) -> None:
@@ -202,22 +215,46 @@ class Fleet:
             return
         node.boot, node.is_up, node.booted_at, node.rebooting = node.boot + 1, True, self._agenda.now, False
         self._trace.tell("node up", node.node_id, node.boot_id)
+        self.on_up(node)
         fact = self._fact(node, self._agenda.now)
         booted_at = fact["observed_at"]
         self.on_booted(NodeBooted(**fact, booted_at=booted_at, address="10.0.0.1", accelerators=8))
         if node.fault is not None and node.fault.kind.family and not node.fault.is_shy:
             self._report_soon(node, node.fault.kind, median=60.0)
 
-    def reboot(self, node: TrueNode, median: float = BOOT_SECONDS) -> None:
+    def reboot(self, node: TrueNode, *, only_if_up: bool = False) -> None:
         """It goes down, and mostly comes back; a reboot mends what a reboot mends."""
+        if node.is_gone or (only_if_up and not node.is_up and node.fault is None):
+            return  # it is on its way up already
         self.go_down(node)
         node.rebooting = True
         if node.fault is not None and node.fault.cure == "reboot":
             node.fault = None
+        if node.fault is not None and node.fault.kind.effect == "vanishes":
+            return
         if self._stream.random() < HANGS_IN_BOOT:
             self._trace.tell("hangs in boot", node.node_id)
             return
-        self._agenda.after(lognormal(self._stream, median, 0.4), lambda: self.come_up(node))
+        self._agenda.after(lognormal(self._stream, BOOT_SECONDS, 0.4), lambda: self.come_up(node))
+
+    def move_to_another_host(self, node: TrueNode) -> None:
+        """It is started after a stop: whatever was wrong with the old host is left behind."""
+        node.fault = None
+        self._agenda.after(lognormal(self._stream, BOOT_SECONDS, 0.4), lambda: self.come_up(node))
+
+    def launch(self, machine_id: str, seconds: float) -> None:
+        """A new machine comes up after a while."""
+        self.add(len(self.nodes), machine_id)
+        node = self.nodes[machine_id]
+        node.is_up, node.boot = False, 0
+        self._agenda.after(seconds, lambda: self.come_up(node))
+
+    def terminate(self, node_id: str) -> None:
+        """Its machine is given back."""
+        node = self.nodes[node_id]
+        self.go_down(node)
+        node.is_gone = True
+        del self.nodes[node_id]
 
     def repair(self, node: TrueNode) -> None:
         """A human has changed what was broken, and switched it on."""

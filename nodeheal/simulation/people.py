@@ -1,6 +1,6 @@
 """People: they answer, look at pages, repair what is broken, and make a round once a day. All of it late."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import IncidentState, Phase
@@ -35,6 +35,7 @@ class Operators:
         self._stream = chance.of("people")
         self._at_it: set[str] = set()
         self.out_of_service: Callable[[], list[str]] = list
+        self.jobs_down: Callable[[], Iterator[str]] = lambda: iter(())
         self.restart_job: Callable[[str], None] = lambda job_id: None
         self.pages = 0
         self.emails = 0
@@ -97,8 +98,8 @@ class Operators:
 
     def _finish(self, node_id: str) -> None:
         self._at_it.discard(node_id)
-        node, known = self._ports.nodes.get(node_id), self._fleet.nodes[node_id]
-        if node is None or known.is_gone:
+        node, known = self._ports.nodes.get(node_id), self._fleet.nodes.get(node_id)
+        if node is None or known is None:
             return
         self._fleet.repair(known)
         if node.state not in OUT_OF_SERVICE:
@@ -134,6 +135,8 @@ class Operators:
             node = self._ports.nodes.get(dark)
             if node is not None and node.open_incident is None:
                 self._see_to(dark)
+        for job_id in list(self.jobs_down()):
+            self.restart_job(job_id)
         if self._ports.pools.get(self._pool).is_tripped:
             self._attend(None, None)
         if self._stream.random() < PAUSES_A_DAY * self._people.round_seconds / DAY:

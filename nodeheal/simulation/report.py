@@ -42,7 +42,7 @@ class Report:
     lost_node_hours: float = 0.0
     to_isolation: list[float] = field(default_factory=list)
     jobs: Counter[str] = field(default_factory=Counter)
-    job_seconds: Counter[str] = field(default_factory=Counter)
+    job_seconds: dict[str, float] = field(default_factory=dict)
     violations: list[tuple[str, Violation]] = field(default_factory=list)
 
     @property
@@ -89,6 +89,8 @@ def report_of(world: World) -> Report:
         counted=_counted(world),
         lost_node_hours=world.watch.out_of_service_seconds() / 3_600,
         to_isolation=world.watch.isolated_after,
+        jobs=world.work.ended,
+        job_seconds=world.work.seconds,
         violations=[(world.setting.pool, violation) for violation in world.watch.violations],
     )
 
@@ -121,8 +123,14 @@ def together(reports: Iterable[Report]) -> Report:
             if key == "days":
                 continue
             known = getattr(whole, key)
-            setattr(whole, key, {**known, **value} if key == "digests" else known + value)
+            setattr(whole, key, _sum(known, value) if isinstance(value, dict) else known + value)
     return whole
+
+
+def _sum(known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """By name; what one of the two does not have is the other's. A Counter stays one."""
+    summed = {**known, **{name: known[name] + value if name in known else value for name, value in more.items()}}
+    return Counter(summed) if isinstance(more, Counter) else summed
 
 
 def spread(seconds: list[float]) -> dict[str, float]:

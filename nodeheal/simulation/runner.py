@@ -26,7 +26,7 @@ def pools_of(setting: Setting, pool_nodes: int = POOL_NODES) -> list[Setting]:
 
 
 def _provider(setting: Setting, number: int, count: int) -> Provider:
-    return setting.provider if count == 1 or number % 2 == 0 else Provider.hybrid
+    return setting.provider if count == 1 else Provider.ec2 if number % 2 else Provider.hybrid
 
 
 def run_pool(setting: Setting) -> Report:

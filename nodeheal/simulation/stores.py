@@ -5,11 +5,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
-from nodeheal.adapters.memory.stores import MemoryIncidentStore, MemoryNodeStore, MemoryWaitStore
+from nodeheal.adapters.memory.stores import (
+    MemoryIncidentStore,
+    MemoryJobNotes,
+    MemoryJobStore,
+    MemoryNodeStore,
+    MemoryWaitStore,
+)
 from nodeheal.adapters.memory.watch import MemoryWatchlist
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.incident import History, Incident
+from nodeheal.domain.job import CheckAnswer, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.ports import Wait
 from nodeheal.simulation.fleet import Fleet
@@ -129,6 +136,59 @@ class SimWaits(MemoryWaitStore):
             del self._of[wait.incident_id]
         if wait.line:
             self._lines[wait.line[0]].pop((wait.kind, wait.key), None)
+
+
+class SimJobs(MemoryJobStore):
+    """JobStore, that finds a job's runs without looking through all. `on_save` sees each write of a job."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runs: defaultdict[str, dict[int, None]] = defaultdict(dict)
+        self.alive: dict[str, None] = {}
+        self.on_save: Callable[[Job], None] = lambda job: None
+
+    def save(self, job: Job) -> bool:
+        before = self.jobs.get(job.job_id)
+        if not super().save(job):
+            return False
+        if job.is_over:
+            self.alive.pop(job.job_id, None)
+        else:
+            self.alive[job.job_id] = None
+        if before is None or before.is_over != job.is_over:
+            self.on_save(self.jobs[job.job_id])
+        return True
+
+    def save_run(self, run: Run) -> bool:
+        is_saved = super().save_run(run)
+        if is_saved:
+            self._runs[run.job_id][run.number] = None
+        return is_saved
+
+    def runs(self, job_id: str) -> Sequence[Run]:
+        return [self.kept_runs[job_id, number] for number in sorted(self._runs.get(job_id, ()))]
+
+
+class SimJobNotes(MemoryJobNotes):
+    """JobNotes, the same."""
+
+    def __init__(self, jobs: SimJobs) -> None:
+        super().__init__(jobs)
+        self._sim_jobs = jobs
+        self._of: defaultdict[str, dict[tuple[str, str, str], None]] = defaultdict(dict)
+
+    def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
+        if not live_only:
+            return super().in_pool(pool)
+        named = sorted({*self._sim_jobs.alive, *(set(self._sim_jobs.jobs) - self._sim_jobs.listed_as_over)})
+        return [job for job in (self._sim_jobs.jobs[name] for name in named) if job.pool == pool]
+
+    def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
+        super().note_answer(job_id, answer)
+        self._of[job_id][job_id, answer.request_id, answer.node_id] = None
+
+    def answers(self, job_id: str) -> Sequence[CheckAnswer]:
+        return [self.kept_answers[key] for key in sorted(self._of.get(job_id, ()))]
 
 
 class SimWatchlist(MemoryWatchlist):

@@ -7,16 +7,15 @@ from typing import Any
 
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.guests import MemoryGuests
-from nodeheal.adapters.memory.machines import MemoryMachines
 from nodeheal.adapters.memory.owners import MemoryConfirmations
-from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryJobNotes, MemoryJobStore, MemoryPoolStore
+from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.vocabulary import IncidentState, JobState
+from nodeheal.contract.vocabulary import IncidentState, JobState, Provider
 from nodeheal.domain.approval import Links
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.ports import Ports
-from nodeheal.services import wakeup
+from nodeheal.services import new_machine, stop_start, wakeup
 from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
 from nodeheal.services.sweep import sweep
@@ -30,10 +29,20 @@ from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.functions import Hands, serve, stem_of
 from nodeheal.simulation.hazards import Died, Hazards, Seam
 from nodeheal.simulation.invariants import Seen, Watch
+from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.people import Operators
 from nodeheal.simulation.setting import DAY, Setting
-from nodeheal.simulation.stores import SimHeartbeats, SimIncidents, SimNodes, SimWaits, SimWatchlist
+from nodeheal.simulation.stores import (
+    SimHeartbeats,
+    SimIncidents,
+    SimJobNotes,
+    SimJobs,
+    SimNodes,
+    SimWaits,
+    SimWatchlist,
+)
 from nodeheal.simulation.trace import Trace
+from nodeheal.simulation.work import Training
 
 Json = Any
 # Ports that are functions or values: nothing comes between.
@@ -67,6 +76,7 @@ class World:
         self.people = Operators(
             setting.pool, setting.people, self.agenda, self.chance, self.trace, self.raw, self.fleet
         )
+        self.work = Training(setting.pool, setting.work, self.agenda, self.chance, self.trace, self.raw, self.fleet)
         self._connect()
         self._begin()
 
@@ -74,10 +84,11 @@ class World:
         self.nodes = SimNodes()
         self.incidents = SimIncidents(self.nodes)
         self.waits = SimWaits()
-        self.jobs = MemoryJobStore()
+        self.jobs = SimJobs()
         self.scheduler = SimScheduler(self.throttles)
         self.commands = SimCommands(self.throttles, self.fleet)
         self.messenger = SimMessenger(self.agenda)
+        self.machines = SimMachines(self.throttles, self.fleet, self.agenda, self.chance)
         self.raw = Ports(
             nodes=self.nodes,
             incidents=self.incidents,
@@ -85,11 +96,11 @@ class World:
             pools=MemoryPoolStore(),
             waits=self.waits,
             jobs=self.jobs,
-            job_notes=MemoryJobNotes(self.jobs),
+            job_notes=SimJobNotes(self.jobs),
             scheduler=self.scheduler,
             guests=MemoryGuests(),
             commands=self.commands,
-            machines=MemoryMachines(),
+            machines=self.machines,
             workflows=SimWorkflows(self.throttles, self.executions),
             messenger=self.messenger,
             watchlist=SimWatchlist(self.nodes, self.incidents),
@@ -110,7 +121,7 @@ class World:
         """Who tells whom."""
         self.executions.carry_out = self._carry_out
         self.bus.when_something_is_lost = self.want_sweep
-        self.scheduler.on_act = self.commands.on_act = self.watch.acted
+        self.scheduler.on_act = self.commands.on_act = self.machines.on_act = self.watch.acted
         self.messenger.on_announce = lambda kind, told: self.bus.send("notify", told.key, lambda: self._notify(told))
         self.messenger.on_send = self.people.read
         self.people.out_of_service = lambda: list(self.watch.out_of_service)
@@ -123,9 +134,27 @@ class World:
         fleet.on_evidence = lambda event: wake(event.node_id, lambda: wakeup.on_evidence_frozen(event, self.ports))
         fleet.on_refused = self._refused
         fleet.on_silence = self._fell_silent
+        self.machines.on_stopped = lambda name: wake(name, lambda: stop_start.on_machine_stopped(name, self.ports))
+        self.machines.on_gone = lambda name: wake(name, lambda: new_machine.on_machine_gone(name, self.ports))
+        self._connect_work()
+
+    def _connect_work(self) -> None:
+        work, wake = self.work, self._wake
+        self.jobs.on_save = work.saved
+        self.fleet.on_down, self.fleet.on_up, self.fleet.on_exit = work.node_down, work.node_up, work.exits
+        self.scheduler.on_start, self.scheduler.on_stop = work.started, work.asked_to_stop
+        self.commands.on_search = work.look
+        work.on_task = lambda change: wake(change.task_id, lambda: wakeup.on_task_change(change, self.ports))
+        work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_checkpoint_found(event, self.ports))
+        work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)
+        self.people.restart_job, self.people.jobs_down = work.restart, work.down_for_good
 
     def _begin(self) -> None:
-        self.nodes.put(self.fleet.populate())
+        records = self.fleet.populate()
+        self.nodes.put(records)
+        if self.setting.provider is Provider.ec2:
+            self.machines.put(records)
+        self.work.begin(self.setting.nodes)
         self.want_sweep()
         self.agenda.after(DAY, self._sweep_daily)
 
@@ -258,6 +287,7 @@ class World:
         """No more faults: let what is under way end, for so long."""
         self.fleet.is_over = True
         self.agenda.run(self.agenda.now + seconds)
+        self.work.finish()
 
     def advance(self, until: float) -> None:
         """Let everything happen until then."""
