@@ -7,7 +7,7 @@ the same as a clock in every node, since the exponential forgets. Signs of life 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from zlib import crc32
 
@@ -74,7 +74,7 @@ class Fleet:
         self.on_down: Callable[[TrueNode], None] = lambda node: None
         self.on_exit: Callable[[TrueNode, Kind], None] = lambda node, kind: None
         self.on_up: Callable[[TrueNode], None] = lambda node: None
-        self.on_silence: Callable[[], None] = lambda: None
+        self.on_silence: Callable[[TrueNode], None] = lambda node: None
 
     def populate(self) -> list[Node]:
         """Every node, and its record as it would stand there after months of service."""
@@ -110,7 +110,7 @@ class Fleet:
         )
 
     def _moment(self, seconds: float) -> datetime:
-        return datetime.fromtimestamp(EPOCH.timestamp() + seconds, EPOCH.tzinfo)
+        return EPOCH + timedelta(seconds=seconds)
 
     # Faults
 
@@ -207,7 +207,7 @@ class Fleet:
             node.is_up, node.went_at = False, self._agenda.now
             self._trace.tell("node down", node.node_id)
             self.on_down(node)
-            self.on_silence()
+            self.on_silence(node)
 
     def come_up(self, node: TrueNode) -> None:
         """It boots: another boot id, and an agent that says so."""

@@ -57,7 +57,7 @@ class Work:
 
     share: float = 0.8  # of the pool's nodes that have a job at the beginning
     gang_nodes: int = 8
-    days: float = 3.0  # that a job would take if nothing failed (median)
+    days: float = 14.0  # that a job would take if nothing failed (median)
     checkpoint_seconds: float = 1_800.0
 
 

@@ -14,6 +14,7 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import IncidentState, JobState, Provider
 from nodeheal.domain.approval import Links
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.silence import glimpse_of
 from nodeheal.ports import Ports
 from nodeheal.services import new_machine, stop_start, wakeup
 from nodeheal.services.ingest import ingest
@@ -25,7 +26,7 @@ from nodeheal.simulation.bus import QUEUE, Bus
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.cloud import SimCommands, SimMessenger, SimScheduler, SimWitnesses, SimWorkflows, Throttles
 from nodeheal.simulation.executions import Executions, Running
-from nodeheal.simulation.fleet import Fleet
+from nodeheal.simulation.fleet import Fleet, TrueNode
 from nodeheal.simulation.functions import Hands, serve, stem_of
 from nodeheal.simulation.hazards import Died, Hazards, Seam
 from nodeheal.simulation.invariants import Seen, Watch
@@ -278,10 +279,18 @@ class World:
         self._sweep()
         self.agenda.after(DAY, self._sweep_daily)
 
-    def _fell_silent(self) -> None:
-        after = self.policy.silence.silent_seconds
-        for more in (0.0, 60.0, 120.0, 600.0):
-            self.agenda.after(after + more, self.want_sweep)
+    def _fell_silent(self, node: TrueNode, looks: int = 0) -> None:
+        """Have it looked for when its silence is news, and again while it is."""
+
+        def look() -> None:
+            record = self.nodes.nodes.get(node.node_id)
+            if node.is_up or node.is_gone or record is None or not glimpse_of(record).is_watched:
+                return
+            self.want_sweep()
+            self._fell_silent(node, looks + 1)
+
+        first = self.policy.silence.silent_seconds - SWEEP_SECONDS
+        self.agenda.after(first if looks == 0 else SWEEP_SECONDS if looks < 30 else DAY, look)
 
     def finish(self, seconds: float) -> None:
         """No more faults: let what is under way end, for so long."""
