@@ -114,6 +114,13 @@ class Fleet:
 
     # Faults
 
+    def fail_together(self, count: int) -> None:
+        """So many nodes lose a GPU within one second."""
+        off_the_bus = next(kind for kind in kinds() if kind.code == "79")
+        for node in self._stream.sample(list(self.nodes.values()), count):
+            at = self._stream.random()
+            self._agenda.after(at, lambda node=node: self.strike(node, off_the_bus))  # type: ignore[misc]
+
     def _until_next(self) -> float:
         rate = self._setting.faults_a_node_day * len(self.nodes) / DAY
         return self._stream.expovariate(rate) if rate else float("inf")

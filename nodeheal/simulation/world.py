@@ -49,6 +49,7 @@ Json = Any
 # Ports that are functions or values: nothing comes between.
 _PLAIN = ("clock", "reading", "sign_upload", "find_checkpoint", "has_confirmed")
 SWEEP_SECONDS = 60.0
+MASS_FAILURE_AT = 3_600.0
 FUNCTION_TIMEOUT = 30.0
 THROTTLED = "Lambda.TooManyRequestsException"
 
@@ -156,6 +157,8 @@ class World:
         if self.setting.provider is Provider.ec2:
             self.machines.put(records)
         self.work.begin(self.setting.nodes)
+        if self.setting.mass_failure:
+            self.agenda.at(MASS_FAILURE_AT, lambda: self.fleet.fail_together(self.setting.mass_failure))
         self.want_sweep()
         self.agenda.after(DAY, self._sweep_daily)
 
