@@ -62,6 +62,9 @@ def _held(node_id: str, incident_id: str, ports: Ports) -> Node | None:
 def _let_go(node_id: str, incident_id: str, ports: Ports) -> None:
     for _ in range(SAVE_TRIES):
         node = _held(node_id, incident_id, ports)
-        if node is None or ports.nodes.save(replace(node, open_incident=None)):
+        if node is None:
+            return
+        if ports.nodes.save(replace(node, open_incident=None)):
+            ports.pools.release(node.pool, node_id)  # of a workflow that broke between its slot and the isolation
             return
     raise NotAccepted(f"{node_id} is being written by others; {incident_id} is not closed, try again")

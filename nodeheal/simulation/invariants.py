@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
-from nodeheal.domain.incident import Incident
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
+from nodeheal.domain.incident import Incident, incident_id_of
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
@@ -136,6 +137,10 @@ class Watch:
     def look_later(self, seconds: float, check: Callable[[], Iterator[Violation]]) -> None:
         """What must be so by then."""
         self.seen.agenda.after(seconds, lambda: self._hold(check()))
+
+    def ingested(self, event: HealthEvent) -> None:
+        """An event has been taken in."""
+        self._hold(every_fault_is_accounted_for(self.seen, event))
 
     def break_promise(self, invariant: str, about: str, text: str) -> None:
         """Somebody else has found one broken."""
@@ -278,7 +283,20 @@ def isolated_nodes_are_somebodys(seen: Seen, node_id: str) -> Iterator[Violation
         yield Violation(seen.agenda.now, isolated_nodes_are_somebodys.__name__, node_id, told)
 
 
+def every_fault_is_accounted_for(seen: Seen, event: HealthEvent) -> Iterator[Violation]:
+    """Every fault the agent saw ends in an incident, a join or a recorded reason."""
+    _, sighting = seen.nodes.recorded.get((event.node_id, event.event_id), (None, None))
+    if event.verdict is Verdict.OK or (sighting is not None and sighting.note):
+        return
+    node = seen.nodes.nodes.get(event.node_id)
+    named = {incident_id_of(event), *(node.settled.values() if node else ()), node.open_incident if node else None}
+    if not any(f"event-{event.event_id}" in seen.incidents.entries.get(name or "", ()) for name in named):
+        told = f"{event.family}/{event.code} was taken, and stands in no incident and in no history"
+        yield Violation(seen.agenda.now, every_fault_is_accounted_for.__name__, event.event_id, told)
+
+
 ALL = (
+    every_fault_is_accounted_for,
     one_open_incident_a_node,
     one_destructive_action_a_node,
     budget_is_never_exceeded,

@@ -71,6 +71,8 @@ class World:
         self.bus = Bus(self.agenda, self.chance, self.trace, setting.cloud, self.run)
         self._lag = self.chance.of("function lag")
         self._sweep_at: float | None = None
+        self._began_at = 0.0  # the outermost function that runs now
+        self._unheard: dict[str, HealthEvent] = {}  # sent, and not taken in yet
         self._make_ports()
         links = Links("https://approve.example/approval", b"simulated")
         self.hands = Hands(self.ports, self.policy, links)
@@ -168,6 +170,7 @@ class World:
         """One run of a function. Raises what it raises; NotAccepted where too many run at once."""
         self.throttles.take("functions", f"Invoke {function}")
         self.runs[function] += 1
+        self._began_at = self.agenda.now if self.hazards.depth == 0 else self._began_at
         self.hazards.depth += 1
         try:
             return act()
@@ -180,8 +183,9 @@ class World:
             self.hazards.depth -= 1
 
     def _let_others_in(self) -> None:
+        """No function outlives its timeout: the one that was begun first says how late it may become."""
         at = self.agenda.next_at()
-        if at is not None and at <= self.agenda.now + FUNCTION_TIMEOUT:
+        if at is not None and at <= self._began_at + FUNCTION_TIMEOUT - 1:
             self.agenda.step()
 
     def _carry_out(self, running: Running, ask: Ask) -> None:
@@ -242,11 +246,14 @@ class World:
 
     def _report(self, event: HealthEvent) -> None:
         self.trace.tell("reports", event.node_id, f"{event.family}/{event.code} on {event.boot_id}")
+        self._unheard[event.event_id] = event
         self.bus.send("ingest", event.event_id, lambda: self._ingest(event), QUEUE)
 
     def _ingest(self, event: HealthEvent) -> None:
         became = ingest(event, self.ports, self.policy)
         self.trace.tell("ingested", event.event_id, became.value)
+        self._unheard.pop(event.event_id, None)
+        self.watch.ingested(event)
 
     def _wake(self, about: str, act: Callable[[], None]) -> None:
         self.bus.send("wakeup", about, act)
@@ -300,6 +307,8 @@ class World:
         self.fleet.is_over = True
         self.agenda.run(self.agenda.now + seconds)
         self.work.finish()
+        for event_id in self._unheard if not self.bus.in_flight else ():
+            self.watch.break_promise("every_fault_is_accounted_for", event_id, "it was sent, and never taken in")
 
     def advance(self, until: float) -> None:
         """Let everything happen until then."""
