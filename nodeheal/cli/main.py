@@ -8,6 +8,7 @@ from nodeheal.cli.classify import classify
 from nodeheal.cli.explain import explain
 from nodeheal.cli.replay import replay
 from nodeheal.cli.say import say
+from nodeheal.cli.simulate import simulate
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
@@ -21,6 +22,7 @@ def version() -> None:
 app.command()(explain)
 app.command()(classify)
 app.command()(replay)
+app.command()(simulate)
 app.command()(approvals.approve)
 app.command()(approvals.refuse)
 app.command()(drill.inject)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pydantic import Field
@@ -68,7 +68,8 @@ class Glimpse:
         """With its machine's own sign of life, if there is one."""
         if beat is None:
             return self
-        return replace(self, last_seen=max(self.last_seen, beat.seen_by(now)), every_seconds=beat.believed_seconds)
+        seen = max(self.last_seen, beat.seen_by(now))  # spelled out: a sweep does this for every node
+        return Glimpse(self.node_id, seen, self.state, self.instance_id, self.boot_id, beat.believed_seconds)
 
     @property
     def is_watched(self) -> bool:

@@ -11,20 +11,22 @@ from nodeheal.services.boot_wait import BOOT, REBOOTING, noted_boot
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.judge_diagnosis import judge
-from nodeheal.services.launch_gang import launch_id
+from nodeheal.services.launch_gang import GANG_RUNNING, launch_id
 from nodeheal.services.look_at_replacement import look_at_replacement
 from nodeheal.services.recorded_answer import answered, recorded_answer
 from nodeheal.services.reserve_attempt import give_attempt_back
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
 from nodeheal.services.send_command import is_sent_to_machine, sent_as
 from nodeheal.services.steps import entry_id, forget, node_of, result_of
-from nodeheal.services.stop_gang import current_run, may_write
+from nodeheal.services.stop_gang import GANG_STOPPED, current_run, may_write, run_key, stop_key
 from nodeheal.services.stop_start import look_at_stop_start
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key
 from nodeheal.services.wait_for_news import NEWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from nodeheal.domain.job import Run
 
 
 def look_once(request: StepRequest, ports: Ports) -> StepResult:
@@ -55,12 +57,26 @@ def _at_isolation(request: StepRequest, ports: Ports) -> StepResult:
     ours = node.state is NodeState.ISOLATED and node.open_incident == request.incident_id
     drained = ours and entry_id(request, DRAINED) in told
     _, run = current_run(request.decision.job_id, ports)
+    _forget_gang(run, request, ports)
     alive = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if may_write(task, ports)] if run else []
     evidence = {"drained": "true" if drained else "false"}
     if drained and not alive:
         return result_of(request, ports, Outcome.DONE, "drained, and its gang has stopped", evidence=evidence)
     why = f"not seen to stop within {_seconds(request)}: {', '.join(alive)}" if drained else "it could not be drained"
     return result_of(request, ports, Outcome.TIMED_OUT if drained else Outcome.FAILED, why, evidence=evidence)
+
+
+def _forget_gang(run: "Run | None", request: StepRequest, ports: Ports) -> None:
+    """Nobody waits any more for this run's ranks to stop, or to run, on this incident's behalf."""
+    if run is None:
+        return
+    stopping = stop_key(run.job_id, run.number, request.incident_id)
+    for wait in (
+        ports.waits.get(GANG_STOPPED, stopping),
+        ports.waits.get(GANG_RUNNING, run_key(run.job_id, run.number)),
+    ):
+        if wait is not None and wait.incident_id == request.incident_id:
+            forget(ports, wait)
 
 
 def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
@@ -79,6 +95,7 @@ def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
         forget(ports, wait)
         return result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
     if not sent_as(wait):
+        forget(ports, wait)
         return result_of(request, ports, Outcome.UNKNOWN, "the reboot may have been sent; the node has not rebooted")
     if is_sent_to_machine(wait):
         machine = ports.machines.describe(node.instance_id)
@@ -158,6 +175,7 @@ def _at_wait(request: StepRequest, ports: Ports) -> StepResult:
 
 def _at_restart(request: StepRequest, ports: Ports) -> StepResult:
     _, run = current_run(request.decision.job_id, ports)
+    _forget_gang(run, request, ports)
     if run is not None and run.is_running and run.why == launch_id(request):
         return result_of(request, ports, Outcome.DONE, f"{run.job_id} runs as run {run.number}")
     ranks = ", ".join(f"rank {task.rank} is {task.status}" for task in run.tasks) if run else "no run is recorded"

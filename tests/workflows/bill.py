@@ -18,10 +18,11 @@ from nodeheal.domain.owner import parse_owner
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import ingest
+from nodeheal.simulation.prices import cost
 from tests.twins.test_stores import dynamo_ports
 from tests.unit.builders import ACT, NOW, FrozenClock, node, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
-from tests.workflows.meter import UnitMeter, Units, cost, count, of_beat, of_heartbeat
+from tests.workflows.meter import UnitMeter, Units, count, of_beat, of_heartbeat
 
 COST_PAGE = Path(__file__).resolve().parents[2] / "docs" / "cost.md"
 BEGIN, END = "<!-- counted: python -m tests.workflows.bill -->", "<!-- /counted -->"

@@ -4,24 +4,17 @@ services and the real DynamoDB adapters (on moto).
 What cannot be counted without AWS is assumed, and the assumptions stand here, by name.
 """
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from nodeheal.simulation.prices import LOG_BYTES_A_RUN, RUN_SECONDS
 from stacks.functions import FUNCTIONS
 from tests.workflows.fake_cluster import FakeCluster
 from tests.workflows.walker import Walk, load
 
-PRICES = Path(__file__).with_name("prices.csv")
-PRICES_AS_OF = "2026-07"
-
-# A step is a few calls of 5 to 20 ms each; a cold start is about a second and is billed. This is the mean of a run.
-RUN_SECONDS = 0.4
-LOG_BYTES_A_RUN = 2_048
 # A heartbeat is read and written by a function that is always warm.
 HEARTBEAT_SECONDS, HEARTBEAT_LOG_BYTES = 0.05, 700
 # EventBridge sends, Lambda receives and deletes.
@@ -122,18 +115,6 @@ def _function_runs(cluster: FakeCluster) -> Counter[str]:
     runs["take_signal"] = reboots * INSTANCE_CHANGES_A_REBOOT
     runs["notify"] = len(cluster.ports.messenger.announced)  # type: ignore[attr-defined]
     return runs
-
-
-def price_list() -> dict[str, float]:
-    """Dollars a unit."""
-    with PRICES.open(encoding="utf-8", newline="") as file:
-        return {row["item"]: float(row["usd"]) for row in csv.DictReader(file)}
-
-
-def cost(counted: Mapping[str, float]) -> dict[str, float]:
-    """Dollars by item. An item without a price is an error of the price list."""
-    prices = price_list()
-    return {item: amount * prices[item] for item, amount in counted.items()}
 
 
 def waits_by_the_clock(stem: str) -> list[str]:

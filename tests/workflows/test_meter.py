@@ -3,10 +3,10 @@
 import pytest
 
 from nodeheal.contract.vocabulary import Step
+from nodeheal.simulation.prices import PRICES_AS_OF
 from stacks.workflows import CHILDREN, PARENT
 from tests.workflows.bill import BEGIN, COST_PAGE, END, Bill, bill, counted_part
 from tests.workflows.meter import (
-    PRICES_AS_OF,
     billed_transitions,
     loops,
     states_of,

@@ -1,0 +1,80 @@
+"""How events come to functions: at least once, out of order, late, or after all tries into a dead-letter queue."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.chance import Chance, lognormal
+from nodeheal.simulation.hazards import Died
+from nodeheal.simulation.setting import Cloud
+from nodeheal.simulation.trace import Trace
+
+
+@dataclass(frozen=True)
+class Route:
+    """By which way: seconds before it is delivered again after the first, the second, … failed attempt."""
+
+    name: str
+    again_after: tuple[float, ...]
+
+
+# stacks/state_stack.py: visible again after 6 times the function's timeout, delivered 3 times at most.
+QUEUE = Route("queue", (180.0, 180.0))
+# Lambda, asynchronous: two more attempts, a minute and two after.
+RULE = Route("rule", (60.0, 120.0))
+REDRIVE_SECONDS = 6 * 3_600.0  # until a human has looked at what is dead (median)
+Run = Callable[[str, Callable[[], object]], object]
+
+
+class Bus:
+    """Delivers. `run` runs a function; whatever it raises has the event delivered again."""
+
+    def __init__(self, agenda: Agenda, chance: Chance, trace: Trace, cloud: Cloud, run: Run) -> None:
+        self._agenda, self._trace, self._cloud, self._run = agenda, trace, cloud, run
+        self._stream = chance.of("bus")
+        self.sent = 0
+        self.dead = 0
+        self.in_flight = 0
+        self.when_something_is_lost: Callable[[], None] = lambda: None
+
+    def send(self, function: str, about: str, take: Callable[[], object], route: Route = RULE) -> None:
+        """Have the function take the event, some time."""
+        self.sent += 1
+        draw, cloud = self._stream.random, self._cloud
+        if draw() < cloud.lost:
+            self._bury(function, about, take, route)
+            return
+        self._deliver(function, about, take, route)
+        if draw() < cloud.duplicated:
+            self._trace.tell("comes twice", about, function)
+            self._deliver(function, about, take, route)
+
+    def _deliver(self, function: str, about: str, take: Callable[[], object], route: Route) -> None:
+        delay = lognormal(self._stream, 0.3, 0.5)
+        if self._stream.random() < self._cloud.late:
+            delay += self._stream.uniform(0, self._cloud.late_seconds)
+            self._trace.tell("comes late", about, f"{function} in {delay:.0f} s")
+        self.in_flight += 1
+        self._agenda.after(delay, lambda: self._try(function, about, take, route, 0))
+
+    def _try(self, function: str, about: str, take: Callable[[], object], route: Route, tried: int) -> None:
+        try:
+            self._run(function, take)
+        except (Exception, Died) as error:
+            self._trace.tell("function fails", about, f"{function}: {type(error).__name__} {error}")
+            self.when_something_is_lost()
+            if tried < len(route.again_after):
+                again = route.again_after[tried]
+                self._agenda.after(again, lambda: self._try(function, about, take, route, tried + 1))
+                return
+            self._bury(function, about, take, route)
+        self.in_flight -= 1
+
+    def _bury(self, function: str, about: str, take: Callable[[], object], route: Route) -> None:
+        """It is in the dead-letter queue, whose alarm calls a human, who sends it on."""
+        self.dead += 1
+        self._trace.tell("dead letter", about, function)
+        self.when_something_is_lost()
+        self.in_flight += 1
+        later = lognormal(self._stream, REDRIVE_SECONDS, 0.5)
+        self._agenda.after(later, lambda: self._try(function, about, take, route, 0))

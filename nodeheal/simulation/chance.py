@@ -1,0 +1,41 @@
+"""Everything that is drawn comes from here: one seed, a stream of its own for each who draws, and quotas."""
+
+import math
+from random import Random
+
+
+class Chance:
+    """Streams of random numbers by name. What one of them draws does not move the others."""
+
+    def __init__(self, seed: str) -> None:
+        self._seed = seed
+        self._streams: dict[str, Random] = {}
+
+    def of(self, name: str) -> Random:
+        """The stream of this name. Seeded by text: the same in every process."""
+        if name not in self._streams:
+            self._streams[name] = Random(f"{self._seed}/{name}")
+        return self._streams[name]
+
+
+def lognormal(stream: Random, median: float, spread: float) -> float:
+    """A duration: half are shorter than the median; two of three lie within a factor of e**spread of it."""
+    return median * math.exp(stream.gauss(0.0, spread))
+
+
+class Bucket:
+    """A token bucket, as AWS throttles by. It is told the time."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst, self._left, self._at = rate, burst, burst, 0.0
+        self.refused = 0
+
+    def take(self, now: float) -> bool:
+        """Take one token. False: there is none, and the call is throttled."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            self.refused += 1
+            return False
+        self._left -= 1
+        return True

@@ -1,0 +1,213 @@
+"""The other side of every port that acts: throttled as AWS throttles, and answered by the nodes as they really are."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
+from nodeheal.contract.job_spec import Checkpoints
+from nodeheal.contract.job_steps import JobResult
+from nodeheal.contract.names import job_execution
+from nodeheal.contract.notification import Notification
+from nodeheal.contract.steps import StepResult
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.evidence import Diagnosis, Upload
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.domain.silence import Answer
+from nodeheal.ports import CommandStatus, Seat
+from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.chance import Bucket
+from nodeheal.simulation.executions import Executions
+from nodeheal.simulation.fleet import Fleet, TrueNode
+from nodeheal.simulation.setting import Quotas
+
+SENDING_SECONDS = 45.0  # as long as a claim to send an email holds (adapters/aws/messenger.py)
+
+
+@dataclass
+class Throttles:
+    """One account's buckets."""
+
+    agenda: Agenda
+    quotas: Quotas
+
+    def __post_init__(self) -> None:
+        names = ("ecs_writes", "ecs_reads", "send_command", "ec2_writes", "start_execution", "functions")
+        self.buckets = {name: Bucket(*getattr(self.quotas, name)) for name in names}
+
+    def take(self, name: str, call: str) -> None:
+        """Raises NotAccepted, as the real adapters do where AWS throttles."""
+        if not self.buckets[name].take(self.agenda.now):
+            raise NotAccepted(f"{call}: ThrottlingException")
+
+
+Acts = Callable[[str, str, str], None]  # what is done, to which node, for whom
+
+
+class SimScheduler(MemoryScheduler):
+    """Scheduler. Who is started runs after a while, and who is asked to end ends."""
+
+    def __init__(self, throttles: Throttles) -> None:
+        super().__init__()
+        self._throttles = throttles
+        self.on_act: Acts = lambda verb, node_id, why: None
+        self.on_start: Callable[[Job, Run, GangTask, str], None] = lambda job, run, task, task_id: None
+        self.on_stop: Callable[[str, str], None] = lambda task_id, reason: None
+
+    def look(self, node: Node) -> Seat:
+        self._throttles.take("ecs_reads", "DescribeContainerInstances")
+        return super().look(node)
+
+    def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
+        self._throttles.take("ecs_writes", "UpdateContainerInstancesState")
+        if is_on:
+            self.draining.discard(node.node_id)
+            self.isolated_by.pop(node.node_id, None)
+        else:
+            self.on_act("isolate", node.node_id, isolated_by)
+            self.draining.add(node.node_id)
+            self.isolated_by[node.node_id] = isolated_by
+
+    def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
+        self._throttles.take("ecs_writes", "StartTask")
+        is_new = f"task-{job.job_id}-{run.number}-{task.rank}" not in self.tasks
+        task_id = super().start(job, run, task, {})
+        if is_new:
+            self.on_start(job, run, task, task_id)
+        return task_id
+
+    def stop(self, cluster: str, task_id: str, reason: str) -> None:
+        self._throttles.take("ecs_writes", "StopTask")
+        super().stop(cluster, task_id, reason)
+        self.on_stop(task_id, reason)
+
+
+class SimCommands(MemoryNodeCommands):
+    """NodeCommands, obeyed by nodes that are up, on the boot that the command names, before it expires."""
+
+    def __init__(self, throttles: Throttles, fleet: Fleet) -> None:
+        super().__init__()
+        self._throttles, self._fleet = throttles, fleet
+        self.on_act: Acts = lambda verb, node_id, why: None
+        self.on_search: Callable[[TrueNode, str, str], None] = lambda node, directory, request_id: None
+
+    def reboot(self, node: Node, expires_at: datetime) -> str:
+        command_id = self._sent("reboot", node)
+        self.on_act("reboot", node.node_id, node.boot_id)
+
+        def obey(it: TrueNode) -> None:
+            self._done(command_id)
+            self._fleet.reboot(it)
+
+        self._fleet.order(node.node_id, node.boot_id, command_id, expires_at, obey)
+        return command_id
+
+    def diagnose(self, node: Node, ask: Diagnosis, request_id: str, expires_at: datetime) -> str:
+        command_id = self._sent("diagnose", node)
+        boot_id = node.boot_id
+        self._fleet.order(
+            node.node_id, boot_id, command_id, expires_at, lambda it: self._fleet.diagnose(it, request_id)
+        )
+        return command_id
+
+    def collect(
+        self, node: Node, request_id: str, upload: Upload, expires_at: datetime, *, bug_report: bool = False
+    ) -> str:
+        command_id = self._sent("collect", node)
+        self._fleet.order(
+            node.node_id,
+            node.boot_id,
+            command_id,
+            expires_at,
+            lambda it: self._fleet.save_evidence(it, request_id, upload.key),
+        )
+        return command_id
+
+    def checkpoint(self, nodes: Sequence[Node], job_id: str, expires_at: datetime) -> Sequence[str]:
+        self._throttles.take("send_command", "SendCommand")
+        return [f"checkpoint-{len(nodes)}"]
+
+    def find_checkpoint(self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime) -> str:
+        command_id = self._sent("find_checkpoint", node)
+        self._fleet.order(
+            node.node_id,
+            node.boot_id,
+            command_id,
+            expires_at,
+            lambda it: self.on_search(it, where.directory, request_id),
+        )
+        return command_id
+
+    def refused(self, command_id: str) -> None:
+        """The node has refused it."""
+        self.statuses[command_id] = CommandStatus("FAILED")
+
+    def _sent(self, verb: str, node: Node) -> str:
+        self._throttles.take("send_command", "SendCommand")
+        return self._send(verb, node)
+
+    def _done(self, command_id: str) -> None:
+        self.statuses[command_id] = CommandStatus("SUCCEEDED")
+
+
+class SimWorkflows(MemoryWorkflows):
+    """Workflows, on the simulated Step Functions."""
+
+    def __init__(self, throttles: Throttles, executions: Executions) -> None:
+        super().__init__()
+        self._throttles, self._executions = throttles, executions
+
+    def start(self, incident_id: str, node_id: str) -> None:
+        if incident_id not in self._executions.names:
+            self._throttles.take("start_execution", "StartExecution")
+            self._executions.start("recover_node", incident_id, {"incident_id": incident_id, "node_id": node_id})
+
+    def run_job(self, job_id: str, submission: int) -> None:
+        name = job_execution(job_id, submission)
+        if name not in self._executions.names:
+            self._throttles.take("start_execution", "StartExecution")
+            self._executions.start("run_job", name, {"job_id": job_id, "submission": submission})
+
+    def resume(self, token: str, result: StepResult | JobResult) -> bool:
+        return self._executions.resume(token, result.model_dump(mode="json"))
+
+
+class SimMessenger(MemoryMessenger):
+    """Messenger. What is announced comes to `notify` over the bus; what is sent, people read."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        super().__init__()
+        self._agenda = agenda
+        self._claims: dict[str, float] = {}
+        self.on_announce: Callable[[str, Notification], None] = lambda kind, notification: None
+        self.on_send: Callable[[Notification], None] = lambda notification: None
+
+    def announce(self, detail_type: str, notification: Notification) -> None:
+        self.on_announce(detail_type, notification)
+
+    def send(self, notification: Notification) -> bool:
+        if self._claims.get(notification.key, -1.0) > self._agenda.now:
+            return False
+        self._claims[notification.key] = self._agenda.now + SENDING_SECONDS
+        self.on_send(notification)
+        return True
+
+
+class SimWitnesses:
+    """Witnesses: the scheduler and the command channel say what they would see of the node."""
+
+    def __init__(self, fleet: Fleet, throttles: Throttles) -> None:
+        self._fleet, self._throttles = fleet, throttles
+
+    def ask(self, node: Node) -> Sequence[Answer]:
+        self._throttles.take("ecs_reads", "DescribeContainerInstances")
+        known = self._fleet.nodes.get(node.node_id)
+        if known is None or known.is_gone:
+            return [Answer("ec2", is_up=False, text="its machine is terminated", gone="terminated")]
+        if known.is_up:
+            return [Answer("ecs", is_up=True, text="its agent is connected")]
+        return [
+            Answer("ecs", is_up=False, text="its agent is not connected"),
+            Answer("ssm", is_up=False, text="no ping", is_unreachable=known.rebooting),
+        ]

@@ -1,0 +1,160 @@
+"""Step Functions: executions that wait for the world, on the agenda."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodeheal.simulation.agenda import Agenda, Due
+from nodeheal.simulation.asl import (
+    STATE_MACHINES,
+    STEMS,
+    TIMED_OUT,
+    Ask,
+    Definition,
+    Done,
+    Execution,
+    Failure,
+    Move,
+    Pause,
+    Watcher,
+    load,
+    read,
+)
+from nodeheal.simulation.chance import Chance
+from nodeheal.simulation.functions import stem_of
+from nodeheal.simulation.trace import Trace
+
+Json = Any
+_ARN = "arn:aws:states:eu-west-1:111122223333:execution:{stem}:{name}"
+
+
+@dataclass
+class Running:
+    """One execution under way. `ask`: the task that it stands at now."""
+
+    stem: str
+    name: str
+    execution: Execution
+    then: Callable[[Done], None]
+    ask: Ask | None = None
+    timer: Due | None = None
+    child: "Running | None" = None
+    is_over: bool = False
+
+
+# What a task comes to: an answer, a failure, or None where it is resumed by its token.
+CarryOut = Callable[[Running, Ask], None]
+
+
+class Executions:
+    """Every execution of every state machine. A name that was used before starts nothing."""
+
+    def __init__(self, agenda: Agenda, chance: Chance, trace: Trace, directory: Path = STATE_MACHINES) -> None:
+        self._agenda, self._trace = agenda, trace
+        self._jitter = chance.of("jitter").random
+        self._lag = chance.of("workflow lag")
+        self._machines: dict[str, Definition] = {stem: read(stem, load(stem, directory)) for stem in STEMS}
+        self._waiting: dict[str, tuple[Running, Ask]] = {}
+        self._tokens = 0
+        self.names: set[str] = set()
+        self.live: dict[str, Running] = {}
+        self.transitions = 0
+        self.carry_out: CarryOut = lambda running, ask: None
+
+    def start(self, stem: str, name: str, given: Json, then: Callable[[Done], None] = lambda _: None) -> Running | None:
+        """Start one. None: there was one of this name before."""
+        if name in self.names:
+            return None
+        self.names.add(name)
+        arn = _ARN.format(stem=stem, name=name)
+        started_at = self._agenda.clock().strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        watcher = Watcher(entered=lambda _: self._count())
+        execution = Execution(self._machines[stem], arn, given, started_at, self._token, self._jitter, watcher)
+        running = self.live[name] = Running(stem, name, execution, then)
+        self._trace.tell("starts", name, stem)
+        self._agenda.after(self._lag.uniform(0.01, 0.05), lambda: self._go_on(running, execution.begin()))
+        return running
+
+    def resume(self, token: str, result: Json) -> bool:
+        """Hand a waiting task its result. False: nobody waits with this token any more."""
+        running, ask = self._waiting.pop(token, (None, None))
+        if running is None or ask is None or running.ask is not ask:
+            return False
+        self._agenda.after(self._lag.uniform(0.01, 0.05), lambda: self.answer(running, ask, result))
+        return True
+
+    def answer(self, running: Running, ask: Ask, result: Json) -> None:
+        """The task's answer has come. One that comes after the task's end changes nothing."""
+        if self._settle(running, ask):
+            self._go_on(running, running.execution.answer(result))
+
+    def fail(self, running: Running, ask: Ask, name: str, cause: str = "") -> None:
+        """The task has failed."""
+        if self._settle(running, ask):
+            self._trace.tell("task fails", running.name, f"{ask.state}: {name}")
+            self._go_on(running, running.execution.fail(Failure(name, cause)))
+
+    def start_child(self, running: Running, ask: Ask) -> None:
+        """Run another state machine, and answer with how it ends. One that is left at a timeout is stopped."""
+
+        def end(done: Done) -> None:
+            if done.failure is None:
+                self.answer(running, ask, done.output)
+            else:
+                self.fail(running, ask, "States.TaskFailed", f"{done.failure.name}: {done.failure.cause}")
+
+        stem = stem_of(ask.arguments["StateMachineArn"])
+        running.child = self.start(stem, ask.arguments["Name"], ask.arguments["Input"], end)
+        if running.child is None:
+            self.fail(running, ask, "StepFunctions.ExecutionAlreadyExistsException")
+
+    def _token(self) -> str:
+        self._tokens += 1
+        return f"token-{self._tokens}"
+
+    def _count(self) -> None:
+        self.transitions += 1
+
+    def _settle(self, running: Running, ask: Ask) -> bool:
+        """Whether the execution still stands at this task; it does not any more."""
+        if running.is_over or running.ask is not ask:
+            return False
+        if running.timer is not None:
+            running.timer.call_off()
+        self._waiting.pop(ask.token, None)
+        running.ask = running.timer = running.child = None
+        return True
+
+    def _time_out(self, running: Running, ask: Ask) -> None:
+        child = running.child if running.ask is ask else None
+        if child is not None:
+            child.is_over = True
+            self.live.pop(child.name, None)
+        self.fail(running, ask, TIMED_OUT)
+
+    def _go_on(self, running: Running, move: Move) -> None:
+        if running.is_over:
+            return
+        match move:
+            case Ask():
+                self._begin(running, move)
+            case Pause(seconds=seconds, is_retry=is_retry):
+                self.transitions += is_retry  # a retry is billed as one more
+                self._agenda.after(seconds, lambda: self._go_on(running, running.execution.go_on()))
+            case Done():
+                self._end(running, move)
+
+    def _begin(self, running: Running, ask: Ask) -> None:
+        running.ask = ask
+        running.timer = self._agenda.after(ask.timeout_seconds, lambda: self._time_out(running, ask))
+        if ask.resource.endswith("Token"):
+            self._waiting[ask.token] = (running, ask)
+        self.carry_out(running, ask)
+
+    def _end(self, running: Running, done: Done) -> None:
+        running.is_over = True
+        del self.live[running.name]
+        how = done.failure.name if done.failure else "SUCCEEDED"
+        self._trace.tell("ends", running.name, f"{running.stem}: {how}")
+        running.then(done)

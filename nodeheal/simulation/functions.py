@@ -1,0 +1,101 @@
+"""The functions that the state machines name, as `lambdas/` composes them: parse, call one service, dump.
+
+A test holds this table against lambdas/ and against the files.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.steps import DecideRequest, StepRequest
+from nodeheal.domain.approval import Links
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.attribute_failure import attribute_failure
+from nodeheal.services.await_nodes import await_nodes
+from nodeheal.services.check_nodes import check_nodes
+from nodeheal.services.choose_nodes import choose_nodes
+from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.services.end_incident import end_incident
+from nodeheal.services.end_job import end_job
+from nodeheal.services.find_checkpoint import find_checkpoint
+from nodeheal.services.freeze_evidence import freeze_evidence
+from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.judge_checks import judge_checks
+from nodeheal.services.launch_gang import launch_gang
+from nodeheal.services.launch_job import launch_job
+from nodeheal.services.look_once import look_once
+from nodeheal.services.reboot_node import reboot_node
+from nodeheal.services.replace_node import replace_node
+from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.return_to_service import return_to_service
+from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.stop_gang import stop_gang
+from nodeheal.services.stop_job import stop_job
+from nodeheal.services.wait_for_approval import wait_for_approval
+from nodeheal.services.wait_for_news import wait_for_news
+from nodeheal.services.watch_gang import watch_gang
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Hands:
+    """What services are handed."""
+
+    ports: Ports
+    policy: RecoveryPolicy
+    links: Links
+
+
+Serve = Callable[[Any, Hands], BaseModel | None]
+FUNCTIONS: dict[str, tuple[type[BaseModel], Serve]] = {
+    "attribute_failure": (JobRequest, lambda r, it: attribute_failure(r, it.ports, it.policy)),
+    "await_nodes": (JobRequest, lambda r, it: await_nodes(r, it.ports, it.policy)),
+    "check_nodes": (JobRequest, lambda r, it: check_nodes(r, it.ports, it.policy)),
+    "choose_nodes": (JobRequest, lambda r, it: choose_nodes(r, it.ports, it.policy)),
+    "decide_next_step": (DecideRequest, lambda r, it: decide_next_step(r, it.ports, it.policy)),
+    "end_incident": (StepRequest, lambda r, it: end_incident(r, it.ports, it.policy)),
+    "end_job": (JobRequest, lambda r, it: end_job(r, it.ports)),
+    "freeze_evidence": (StepRequest, lambda r, it: freeze_evidence(r, it.ports, it.policy)),
+    "isolate_node": (StepRequest, lambda r, it: isolate_node(r, it.ports, it.policy)),
+    "judge_checks": (JobRequest, lambda r, it: judge_checks(r, it.ports, it.policy)),
+    "launch_gang": (StepRequest, lambda r, it: launch_gang(r, it.ports, it.policy)),
+    "launch_job": (JobRequest, lambda r, it: launch_job(r, it.ports, it.policy)),
+    "look_once": (StepRequest, lambda r, it: look_once(r, it.ports)),
+    "reboot_node": (StepRequest, lambda r, it: reboot_node(r, it.ports)),
+    "replace_node": (StepRequest, lambda r, it: replace_node(r, it.ports, it.policy)),
+    "reserve_attempt": (StepRequest, lambda r, it: reserve_attempt(r, it.ports)),
+    "return_to_service": (StepRequest, lambda r, it: return_to_service(r, it.ports, it.policy)),
+    "run_diagnostics": (StepRequest, lambda r, it: run_diagnostics(r, it.ports, it.policy)),
+    "stop_gang": (StepRequest, lambda r, it: stop_gang(r, it.ports, it.policy)),
+    "stop_job": (JobRequest, lambda r, it: stop_job(r, it.ports)),
+    "wait_for_approval": (StepRequest, lambda r, it: wait_for_approval(r, it.ports, it.links)),
+    "wait_for_news": (StepRequest, lambda r, it: wait_for_news(r, it.ports)),
+    "watch_gang": (JobRequest, lambda r, it: watch_gang(r, it.ports)),
+}
+FIND_CHECKPOINT = "find_checkpoint"
+_PLACEHOLDER = re.compile(r"\$\{([A-Za-z]+)(Function|Machine)\}")
+
+
+def stem_of(placeholder: str) -> str:
+    """`${DecideNextStepFunction}` -> decide_next_step."""
+    found = _PLACEHOLDER.fullmatch(placeholder)
+    if found is None:
+        raise ValueError(f"{placeholder} names no function and no state machine")
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", found[1]).lower()
+
+
+def serve(stem: str, payload: Json, it: Hands) -> Json:
+    """What the function answers. Raises whatever its service raises."""
+    if stem == FIND_CHECKPOINT:  # asked by a job's own workflow, which names the submission, or by a recovery
+        parse = JobRequest if "submission" in payload else StepRequest
+        find_checkpoint(parse.model_validate(payload), it.ports)
+        return None
+    request, service = FUNCTIONS[stem]
+    answer = service(request.model_validate(payload), it)
+    return None if answer is None else answer.model_dump(mode="json")

@@ -1,0 +1,310 @@
+"""What must hold after every step, whatever happens. Each is one function, named after what it forbids to break.
+
+They look only at what the last step has touched: a write of a node, of an incident, an act on a node. What must come
+true within a time is looked at when that time is over.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
+from nodeheal.domain.incident import Incident, incident_id_of
+from nodeheal.domain.knobs import Mode
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.simulation.agenda import Agenda, seconds_of
+from nodeheal.simulation.stores import SimIncidents, SimNodes, SimWaits
+from nodeheal.simulation.trace import Trace
+
+# Searches for a checkpoint that found nothing in time: the table's own expiry collects these waits, and only these.
+_COLLECTED = ("checkpoint", "checkpoint_command", "late_machine")
+_LIVE = (IncidentState.OPEN, IncidentState.WAITING)
+# A decision is carried out within its deadline, twice that where a child looks as well; then come retries and the look.
+MARGIN_SECONDS = 1_800.0
+# Between the last look at a pause and the call that acts: a step's own time, its retries included.
+PAUSE_SECONDS = 180.0
+SETTLED_SECONDS = 3_600.0
+ACTION_OF = {
+    "isolate": Action.ISOLATE,
+    "reboot": Action.REBOOT,
+    "stop": Action.STOP_START,
+    "replace": Action.REPLACE,
+    "launch": Action.REPLACE,
+}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken promise."""
+
+    at: float
+    invariant: str
+    about: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that was done to a node."""
+
+    at: float
+    verb: str
+    node_id: str
+    incident_id: str
+    boot_id: str
+
+
+@dataclass
+class Seen:
+    """What the checks look at."""
+
+    agenda: Agenda
+    ports: Ports
+    nodes: SimNodes
+    incidents: SimIncidents
+    waits: SimWaits
+    policy: RecoveryPolicy
+
+
+class Watch:
+    """Sees every write and every act, and keeps what is broken."""
+
+    def __init__(self, seen: Seen, trace: Trace) -> None:
+        self.seen, self._trace = seen, trace
+        self.violations: list[Violation] = []
+        self.live_of: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.acts: defaultdict[str, list[Act]] = defaultdict(list)
+        self.out_of_service: dict[str, None] = {}
+        self.isolated_after: list[float] = []  # seconds from the fault, as the node saw it
+        self._left_at: dict[str, float] = {}
+        self._lost_seconds = 0.0
+        seen.nodes.on_save = self.node_saved
+        seen.incidents.on_change = self.incident_changed
+
+    def node_saved(self, before: Node | None, after: Node) -> None:
+        """A node was written."""
+        if after.state in OUT_OF_SERVICE:
+            self.out_of_service[after.node_id] = None
+            self._left_at.setdefault(after.node_id, self.seen.agenda.now)
+        elif after.node_id in self.out_of_service:
+            del self.out_of_service[after.node_id]
+            self._lost_seconds += self.seen.agenda.now - self._left_at.pop(after.node_id)
+        if after.state is NodeState.ISOLATED and (before is None or before.state is not NodeState.ISOLATED):
+            self._hold(budget_is_never_exceeded(self.seen, after))
+
+    def incident_changed(self, before: Incident | None, after: Incident) -> None:
+        """An incident was opened, decided upon, or ended."""
+        live = self.live_of[after.node_id]
+        if after.state in _LIVE:
+            live[after.incident_id] = None
+        else:
+            live.pop(after.incident_id, None)
+        if before is None:
+            self._trace.tell("incident", after.incident_id, f"{after.root.family}/{after.root.code}")
+            self._hold(one_open_incident_a_node(after, list(live)))
+            self._hold(nothing_stale_opens_an_incident(self.seen, after))
+        if after.state in _LIVE and (before is None or before.turn != after.turn):
+            self._watch_turn(after)
+        if before is not None and before.ending is None and after.ending is not None:
+            self._trace.tell("ending", after.incident_id, f"{after.ending}: {after.summary}")
+            self.look_later(SETTLED_SECONDS, lambda: nothing_is_left_behind(self.seen, after.incident_id))
+            self.look_later(SETTLED_SECONDS, lambda: isolated_nodes_are_somebodys(self.seen, after.node_id))
+
+    def acted(self, verb: str, node_id: str, why: str) -> None:
+        """Something is being done to a node, by whoever has its incident."""
+        node = self.seen.nodes.nodes.get(node_id)
+        if node is None:
+            return
+        act = Act(self.seen.agenda.now, verb, node_id, node.open_incident or "", node.boot_id)
+        self._trace.tell("act", node_id, f"{verb} ({why})")
+        for check in (one_destructive_action_a_node, no_attempt_beyond_its_limit, hands_off_where_told):
+            self._hold(check(self.seen, self.acts[node_id], act))
+        if verb == "isolate":
+            self._hold(no_act_on_stale_news(self.seen, act))
+            incident = self.seen.incidents.incidents.get(act.incident_id)
+            if incident is not None:
+                self.isolated_after.append(act.at - seconds_of(incident.root.observed_at))
+        self.acts[node_id].append(act)
+
+    def out_of_service_seconds(self) -> float:
+        """Of all nodes together, by our hand or a human's, until now."""
+        return self._lost_seconds + sum(self.seen.agenda.now - at for at in self._left_at.values())
+
+    def look_later(self, seconds: float, check: Callable[[], Iterator[Violation]]) -> None:
+        """What must be so by then."""
+        self.seen.agenda.after(seconds, lambda: self._hold(check()))
+
+    def ingested(self, event: HealthEvent) -> None:
+        """An event has been taken in."""
+        self._hold(every_fault_is_accounted_for(self.seen, event))
+
+    def break_promise(self, invariant: str, about: str, text: str) -> None:
+        """Somebody else has found one broken."""
+        self._hold(iter([Violation(self.seen.agenda.now, invariant, about, text)]))
+
+    def _watch_turn(self, incident: Incident) -> None:
+        seconds = MARGIN_SECONDS
+        turns = self.seen.incidents.history(incident.incident_id).turns if incident.turn else ()
+        if turns:
+            seconds += 2 * turns[-1].decision.deadline_seconds
+        turn = incident.turn
+        self.look_later(seconds, lambda: incidents_end_or_page_in_time(self.seen, incident.incident_id, turn))
+
+    def _hold(self, broken: Iterator[Violation]) -> None:
+        for violation in broken:
+            self.violations.append(violation)
+            self._trace.tell("VIOLATION", violation.about, f"{violation.invariant}: {violation.text}")
+
+
+def one_open_incident_a_node(opened: Incident, live: list[str]) -> Iterator[Violation]:
+    """At most one open incident a node."""
+    if len(live) > 1:
+        at = seconds_of(opened.opened_at)
+        yield Violation(at, one_open_incident_a_node.__name__, opened.node_id, f"open at once: {', '.join(live)}")
+
+
+def one_destructive_action_a_node(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
+    """At most one destructive action a node: none begins on a boot on which one was sent already."""
+    if act.verb not in ("reboot", "stop"):
+        return
+    same = [one for one in before if one.verb == act.verb and one.boot_id == act.boot_id]
+    under_way = [one for one in same if act.at - one.at < seen.policy.deadlines.reboot_seconds]
+    if under_way:
+        told = f"{act.verb} for {act.incident_id}, {act.at - under_way[-1].at:.0f} s after one of the same boot"
+        yield Violation(act.at, one_destructive_action_a_node.__name__, act.node_id, told)
+
+
+def budget_is_never_exceeded(seen: Seen, node: Node) -> Iterator[Violation]:
+    """Never more than the budget disrupted: who is isolated holds a slot, and there are no more than allowed."""
+    holders = seen.ports.pools.holders(node.pool)
+    slots = seen.policy.pool(node.pool).budget.slots(len(seen.nodes.in_pool(node.pool)))
+    if node.node_id not in holders or len(holders) > slots:
+        told = f"{len(holders)} of {slots} slots taken, its own {'' if node.node_id in holders else 'not '}among them"
+        yield Violation(seen.agenda.now, budget_is_never_exceeded.__name__, node.node_id, told)
+
+
+def no_attempt_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
+    """No attempt beyond a limit, counted by what was really sent."""
+    limit = seen.policy.limits.get(ACTION_OF[act.verb])
+    if limit is None or act.verb in ("isolate", "replace"):
+        return
+    since = act.at - limit.window_seconds
+    spent = [one for one in before if one.verb == act.verb and one.at > since]
+    if len(spent) >= limit.limit:
+        told = f"{act.verb} number {len(spent) + 1} in {limit.window_seconds} s, {limit.limit} allowed"
+        yield Violation(act.at, no_attempt_beyond_its_limit.__name__, act.node_id, told)
+
+
+def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
+    """No action in observe mode, on a paused, opted-out or foreign-owned node."""
+    node, now = seen.nodes.nodes[act.node_id], seen.agenda.clock()
+    pool, name = seen.ports.pools.get(node.pool), hands_off_where_told.__name__
+    rules = seen.policy.pool(node.pool)
+    if rules.mode_of(ACTION_OF[act.verb]) is Mode.observe and rules.mode is Mode.observe:
+        yield Violation(act.at, name, act.node_id, f"{act.verb} in observe mode")
+    if act.node_id in seen.policy.opted_out:
+        yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that is opted out")
+    machine = seen.ports.machines.describe(node.instance_id)
+    if machine is not None and machine.other_owner not in (None, *rules.replacement.accept_owners):
+        yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that {machine.other_owner} repairs")
+    begun = timedelta(seconds=PAUSE_SECONDS)
+    if node.is_paused(now) and _paused_since(node.paused_why) < now.timestamp() - begun.total_seconds():
+        yield Violation(act.at, name, act.node_id, f"{act.verb} of a paused node")
+    if pool.why_paused(now) and _paused_since(pool.paused_why) < now.timestamp() - begun.total_seconds():
+        yield Violation(act.at, name, act.node_id, f"{act.verb} in a paused pool")
+
+
+def _paused_since(why: str) -> float:
+    """The simulated people say in their reason when they began."""
+    return float(why.rpartition(" since ")[2] or "0")
+
+
+def nothing_stale_opens_an_incident(seen: Seen, incident: Incident) -> Iterator[Violation]:
+    """No action from a stale or duplicate event: none opens an incident."""
+    node, root = seen.nodes.nodes[incident.node_id], incident.root
+    name = nothing_stale_opens_an_incident.__name__
+    if root.boot_id != node.boot_id:
+        yield Violation(seen.agenda.now, name, incident.incident_id, f"of boot {root.boot_id}, it is on {node.boot_id}")
+    if node.good_since is not None and root.observed_at < node.good_since:
+        yield Violation(
+            seen.agenda.now, name, incident.incident_id, f"seen before it was proven well at {node.good_since}"
+        )
+
+
+def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
+    """No action from a stale or duplicate event: a node is isolated for what was seen on the boot that it has."""
+    if not act.incident_id:
+        yield Violation(act.at, no_act_on_stale_news.__name__, act.node_id, "isolated for no incident")
+        return
+    boots = {event.boot_id for event in seen.incidents.history(act.incident_id).events}
+    if act.boot_id not in boots:
+        told = f"isolated on {act.boot_id} for what was seen on {', '.join(sorted(boots))}"
+        yield Violation(act.at, no_act_on_stale_news.__name__, act.node_id, told)
+
+
+def incidents_end_or_page_in_time(seen: Seen, incident_id: str, turn: int) -> Iterator[Violation]:
+    """Every incident ends in a terminal state or a page within its deadline."""
+    incident = seen.incidents.incidents[incident_id]
+    if incident.state in _LIVE and incident.turn == turn:
+        told = f"still {incident.state} at decision {turn}, long after its deadline"
+        yield Violation(seen.agenda.now, incidents_end_or_page_in_time.__name__, incident_id, told)
+
+
+def nothing_is_left_behind(seen: Seen, incident_id: str) -> Iterator[Violation]:
+    """No token, lease or reservation is left behind."""
+    name = nothing_is_left_behind.__name__
+    incident = seen.incidents.incidents[incident_id]
+    for wait in seen.waits.of(incident_id):
+        if wait.deadline_at < seen.agenda.clock() and wait.kind not in _COLLECTED:
+            yield Violation(seen.agenda.now, name, incident_id, f"the wait {wait.kind}/{wait.key}")
+    for holder in seen.ports.pools.holders(incident.pool):
+        node = seen.nodes.nodes.get(holder)
+        if holder != incident.node_id or node is None or node.state in OUT_OF_SERVICE:
+            continue
+        if node.open_incident in (None, incident_id):
+            yield Violation(seen.agenda.now, name, incident_id, f"a slot for {holder}, which is {node.state}")
+    own = seen.nodes.nodes[incident.node_id]
+    if own.open_incident == incident_id and own.state not in OUT_OF_SERVICE and incident.state is IncidentState.CLOSED:
+        yield Violation(seen.agenda.now, name, incident_id, f"{own.node_id} names it still, and is {own.state}")
+
+
+def isolated_nodes_are_somebodys(seen: Seen, node_id: str) -> Iterator[Violation]:
+    """A node that we isolated is always released, replaced or in a human's hands."""
+    node = seen.nodes.nodes[node_id]
+    if node.state not in OUT_OF_SERVICE:
+        return
+    incident = seen.incidents.incidents.get(node.open_incident or "")
+    if incident is None or incident.state is IncidentState.CLOSED:
+        told = f"{node.state} for {node.open_incident or 'nobody'}, {incident.state if incident else 'unknown'}"
+        yield Violation(seen.agenda.now, isolated_nodes_are_somebodys.__name__, node_id, told)
+
+
+def every_fault_is_accounted_for(seen: Seen, event: HealthEvent) -> Iterator[Violation]:
+    """Every fault the agent saw ends in an incident, a join or a recorded reason."""
+    _, sighting = seen.nodes.recorded.get((event.node_id, event.event_id), (None, None))
+    if event.verdict is Verdict.OK or (sighting is not None and sighting.note):
+        return
+    node = seen.nodes.nodes.get(event.node_id)
+    named = {incident_id_of(event), *(node.settled.values() if node else ()), node.open_incident if node else None}
+    if not any(f"event-{event.event_id}" in seen.incidents.entries.get(name or "", ()) for name in named):
+        told = f"{event.family}/{event.code} was taken, and stands in no incident and in no history"
+        yield Violation(seen.agenda.now, every_fault_is_accounted_for.__name__, event.event_id, told)
+
+
+ALL = (
+    every_fault_is_accounted_for,
+    one_open_incident_a_node,
+    one_destructive_action_a_node,
+    budget_is_never_exceeded,
+    no_attempt_beyond_its_limit,
+    hands_off_where_told,
+    nothing_stale_opens_an_incident,
+    no_act_on_stale_news,
+    incidents_end_or_page_in_time,
+    nothing_is_left_behind,
+    isolated_nodes_are_somebodys,
+)

@@ -1,0 +1,37 @@
+"""Many nodes fail within one second: how fast they are isolated with the breaker raised, and what it does
+at its defaults."""
+
+from dataclasses import replace
+
+from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.simulation.report import Report, report_of
+from nodeheal.simulation.setting import CALM, People, Setting, Work
+from nodeheal.simulation.world import MASS_FAILURE_AT, World
+
+WATCHED_SECONDS = 6 * 3_600.0
+
+
+def settings_of(setting: Setting) -> tuple[Setting, Setting]:
+    """(with the breaker and the budget raised, with the breaker as it ships).
+
+    No other fault, an idle pool, and nobody who resets a breaker.
+    """
+    everything = Budget(max_nodes=setting.nodes, max_percent=100)
+    policy = RecoveryPolicy(default_pool=PoolPolicy(mode=Mode.act, budget=everything))
+    raised = policy.model_copy(update={"breaker": Breaker(min_nodes=setting.nodes + 2, max_nodes=setting.nodes + 2)})
+    nobody = People(page_seconds=1e9)
+    calm = replace(setting, cloud=CALM, faults_a_node_day=0.0, work=Work(share=0.0), days=1.0, people=nobody)
+    return replace(calm, policy=raised), replace(calm, policy=policy)
+
+
+def run_mass_failure(setting: Setting) -> tuple[Report, Report]:
+    """What came of both."""
+    raised, shipped = settings_of(setting)
+    return _run(raised), _run(shipped)
+
+
+def _run(setting: Setting) -> Report:
+    world = World(setting)
+    world.advance(MASS_FAILURE_AT + WATCHED_SECONDS)
+    return report_of(world)

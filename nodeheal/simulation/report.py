@@ -1,0 +1,148 @@
+"""What came of a simulation, pool by pool and together."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from nodeheal.simulation.invariants import Violation
+from nodeheal.simulation.prices import LOG_BYTES_A_RUN, RUN_SECONDS, cost
+from nodeheal.simulation.setting import DAY
+from nodeheal.simulation.world import World
+
+# Units of the table a run of a function, as tests/workflows/meter.py counts them over the real adapters: docs/cost.md's
+# "rebooted, proven, job resumed" takes 158 write and 206 read units in 37 runs.
+WRITES_A_RUN, READS_A_RUN = 158 / 37, 206 / 37
+MEMORY_GB = 0.5
+QUEUE_REQUESTS_A_FAULT = 3
+SWEEPS_A_DAY, SWEEP_GB_SECONDS = 1_440, 0.6
+# docs/cost.md: the sweep's reading of one node for a month.
+SWEEP_READING_A_NODE_DAY = 0.000_7 / 30
+
+
+@dataclass
+class Report:
+    """One pool's run, or several put together."""
+
+    nodes: int = 0
+    days: float = 0.0
+    digests: dict[str, str] = field(default_factory=dict)
+    faults: int = 0
+    incidents: int = 0
+    endings: Counter[str] = field(default_factory=Counter)
+    still_open: int = 0
+    actions: Counter[str] = field(default_factory=Counter)
+    pages: int = 0
+    emails: int = 0
+    dead_letters: int = 0
+    struck: int = 0
+    throttled: Counter[str] = field(default_factory=Counter)
+    surprises: Counter[str] = field(default_factory=Counter)
+    counted: Counter[str] = field(default_factory=Counter)
+    lost_node_hours: float = 0.0
+    to_isolation: list[float] = field(default_factory=list)
+    jobs: Counter[str] = field(default_factory=Counter)
+    job_seconds: dict[str, float] = field(default_factory=dict)
+    violations: list[tuple[str, Violation]] = field(default_factory=list)
+
+    @property
+    def ettr(self) -> float | None:
+        """Effective training time ratio of all jobs together; None: none has run."""
+        total = sum(self.job_seconds.values())
+        return self.job_seconds["productive"] / total if total else None
+
+    @property
+    def dollars(self) -> dict[str, float]:
+        """What AWS would bill, by item. Signs of life and the sweep come by the clock, and are reckoned."""
+        node_days, prices = self.nodes * self.days, cost(self.counted)
+        beats = cost({"table_write": node_days * SWEEPS_A_DAY})["table_write"]
+        sweeps = cost({"function_time": self.days * SWEEPS_A_DAY * SWEEP_GB_SECONDS})["function_time"]
+        return {**prices, "signs_of_life": beats, "sweep": sweeps + node_days * SWEEP_READING_A_NODE_DAY}
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        known = {key: value for key, value in asdict(self).items() if key not in ("violations", "to_isolation")}
+        known |= {"ettr": self.ettr, "dollars": self.dollars, "violations": len(self.violations)}
+        broken = [{"pool": pool, **vars(violation)} for pool, violation in self.violations]
+        return {**known, "broken": broken, "isolated_after_seconds": spread(self.to_isolation)}
+
+
+def report_of(world: World) -> Report:
+    """What came of one pool."""
+    incidents = world.incidents.incidents.values()
+    acts = [act for of_node in world.watch.acts.values() for act in of_node]
+    return Report(
+        nodes=world.setting.nodes,
+        days=world.setting.days,
+        digests={world.setting.pool: world.trace.digest},
+        faults=world.fleet.faults,
+        incidents=len(world.incidents.incidents),
+        endings=Counter(one.ending.value for one in incidents if one.ending),
+        still_open=len(world.incidents.live),
+        actions=Counter(act.verb for act in acts),
+        pages=world.people.pages,
+        emails=world.people.emails,
+        dead_letters=world.bus.dead,
+        struck=world.hazards.struck,
+        throttled=Counter({name: b.refused for name, b in world.throttles.buckets.items() if b.refused}),
+        surprises=world.surprises,
+        counted=_counted(world),
+        lost_node_hours=world.watch.out_of_service_seconds() / 3_600,
+        to_isolation=world.watch.isolated_after,
+        jobs=world.work.ended,
+        job_seconds=world.work.seconds,
+        violations=[(world.setting.pool, violation) for violation in world.watch.violations],
+    )
+
+
+def _counted(world: World) -> Counter[str]:
+    """In the units of the price list."""
+    runs = sum(count for function, count in world.runs.items() if function != "sweep")
+    return Counter(
+        {
+            "transition": world.executions.transitions,
+            "function_run": runs,
+            "function_time": runs * RUN_SECONDS * MEMORY_GB,
+            "table_write": runs * WRITES_A_RUN,
+            "table_read": runs * READS_A_RUN,
+            "bus_event": world.bus.sent,
+            "queue_request": world.runs["ingest"] * QUEUE_REQUESTS_A_FAULT,
+            "publish": world.people.emails + world.people.pages,
+            "email": world.people.emails,
+            "log": runs * LOG_BYTES_A_RUN / 1e9,
+        }
+    )
+
+
+def together(reports: Iterable[Report]) -> Report:
+    """All pools, in the order given."""
+    whole = Report()
+    for one in reports:
+        whole.days = max(whole.days, one.days)
+        for key, value in vars(one).items():
+            if key == "days":
+                continue
+            known = getattr(whole, key)
+            setattr(whole, key, _sum(known, value) if isinstance(value, dict) else known + value)
+    return whole
+
+
+def _sum(known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """By name; what one of the two does not have is the other's. A Counter stays one."""
+    summed = {**known, **{name: known[name] + value if name in known else value for name, value in more.items()}}
+    return Counter(summed) if isinstance(more, Counter) else summed
+
+
+def spread(seconds: list[float]) -> dict[str, float]:
+    """Median and tails; nothing where nothing was measured."""
+    ordered = sorted(seconds)
+    if not ordered:
+        return {}
+    marks = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+    found = {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in marks.items()}
+    return {**found, "max": ordered[-1]}
+
+
+def days_of(seconds: float) -> float:
+    """Seconds as days."""
+    return seconds / DAY

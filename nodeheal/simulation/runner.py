@@ -1,0 +1,66 @@
+"""Many pools in several processes, put together in the same order however many there are."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.simulation.report import Report, report_of, together
+from nodeheal.simulation.setting import DAY, Setting
+from nodeheal.simulation.world import World
+
+POOL_NODES = 500
+# After the last fault: until what is under way has ended. Only what waits for a job's end or a human takes longer.
+COOL_DOWN = 2 * DAY
+
+
+def pools_of(setting: Setting, pool_nodes: int = POOL_NODES) -> list[Setting]:
+    """The fleet in pools of about equal size. Each has a seed of its own, and every second one is on EC2."""
+    count = max(1, -(-setting.nodes // pool_nodes))
+    sizes = [setting.nodes // count + (number < setting.nodes % count) for number in range(count)]
+    return [
+        replace(setting, nodes=size, pool=f"pool-{number:03d}", provider=_provider(setting, number, count))
+        for number, size in enumerate(sizes)
+    ]
+
+
+def _provider(setting: Setting, number: int, count: int) -> Provider:
+    return setting.provider if count == 1 else Provider.ec2 if number % 2 else Provider.hybrid
+
+
+def run_pool(setting: Setting) -> Report:
+    """One pool, from its beginning to its end."""
+    world = World(setting)
+    world.advance(setting.days * DAY)
+    world.finish(COOL_DOWN)
+    return report_of(world)
+
+
+def run_all(
+    settings: list[Setting], processes: int | None = None, told: Callable[[int], None] = lambda done: None
+) -> Report:
+    """All of them. `told` hears how many are done."""
+    reports = []
+    for number, one in enumerate(_each(settings, processes or os.cpu_count() or 1), start=1):
+        reports.append(one)
+        told(number)
+    return together(reports)
+
+
+def _each(settings: list[Setting], processes: int) -> Iterator[Report]:
+    if processes == 1 or len(settings) == 1:
+        yield from map(run_pool, settings)
+        return
+    with ProcessPoolExecutor(min(processes, len(settings))) as workers:
+        yield from workers.map(run_pool, settings)
+
+
+def run_traced(setting: Setting, read: Callable[[str], object], until: float = 0.0) -> Report:
+    """One pool, told line by line, and broken off after so many seconds where `until` is given."""
+    world = World(setting, read)
+    end = setting.days * DAY
+    world.advance(min(end, until) if until else end)
+    if not until or until > end:
+        world.finish(min(COOL_DOWN, until - end) if until else COOL_DOWN)
+    return report_of(world)

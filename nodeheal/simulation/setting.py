@@ -1,0 +1,96 @@
+"""What is simulated: how large a pool, for how long, under which policy, and what goes wrong how often."""
+
+from dataclasses import dataclass, field
+
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
+from nodeheal.domain.policy import RecoveryPolicy
+
+DAY = 86_400.0
+# Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters" (arXiv 2410.21680): 6.50
+# node failures in 1,000 node-days on RSC-1, 16,000 A100.
+FAULTS_A_NODE_DAY = 6.5 / 1_000
+
+
+def acting(nodes: int) -> RecoveryPolicy:
+    """The policy as it ships, in act mode, and with a budget that fits the pool: one node in twenty."""
+    budget = Budget(max_nodes=max(1, nodes // 20))
+    return RecoveryPolicy(default_pool=PoolPolicy(mode=Mode.act, budget=budget))
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """What the cloud does that nobody wants, as shares of deliveries and of calls. What is published stands beside it.
+
+    EventBridge and SQS deliver at least once; EventBridge retries for as long as a rule says, then gives up; standard
+    queues keep no order. How often is not published: these are guesses on the bad side.
+    """
+
+    duplicated: float = 0.01  # deliveries that come twice
+    late: float = 0.000_5  # that come up to late_seconds later
+    late_seconds: float = DAY
+    lost: float = 0.000_1  # that end in a dead-letter queue, whatever is tried
+    dies: float = 0.000_02  # calls of a port at which the function dies: before, or after it
+    breaks: float = 0.000_01  # calls of a port that fail although they were carried out
+    interleaves: float = 0.001  # calls of a port between which somebody else comes
+
+
+HARSH = Cloud(duplicated=0.1, late=0.02, late_seconds=7_200, lost=0.01, dies=0.003, breaks=0.002, interleaves=0.03)
+CALM = Cloud(duplicated=0, late=0, lost=0, dies=0, breaks=0, interleaves=0)
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """Calls a second, and the burst, that are published for an account (docs/fidelity.md names the sources)."""
+
+    ecs_writes: tuple[float, float] = (40, 100)
+    ecs_reads: tuple[float, float] = (20, 100)
+    send_command: tuple[float, float] = (25, 100)
+    ec2_writes: tuple[float, float] = (5, 50)
+    start_execution: tuple[float, float] = (300, 1_300)
+    functions: tuple[float, float] = (2_500, 1_000)  # 1,000 at once, each for 0.4 s
+
+
+@dataclass(frozen=True)
+class Work:
+    """What trains on the pool. No nodes: nothing does."""
+
+    share: float = 0.8  # of the pool's nodes that have a job at the beginning
+    gang_nodes: int = 8
+    days: float = 14.0  # that a job would take if nothing failed (median)
+    checkpoint_seconds: float = 1_800.0
+
+
+@dataclass(frozen=True)
+class People:
+    """How long people take. Medians in seconds; the spread is that of a lognormal's logarithm."""
+
+    answer_seconds: float = 600.0  # an approval
+    page_seconds: float = 1_800.0  # to look at a page and see to it
+    repair_seconds: float = 2 * DAY  # to have broken hardware repaired
+    round_seconds: float = DAY  # between two looks at what lies about
+    spread: float = 0.7
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One pool's simulation. The same setting is the same run."""
+
+    nodes: int = 100
+    days: float = 30.0
+    seed: int = 1
+    pool: str = "pool-00"
+    provider: Provider = Provider.hybrid
+    faults_a_node_day: float = FAULTS_A_NODE_DAY
+    cloud: Cloud = field(default_factory=Cloud)
+    quotas: Quotas = field(default_factory=Quotas)
+    work: Work = field(default_factory=Work)
+    people: People = field(default_factory=People)
+    policy: RecoveryPolicy | None = None  # none: `acting`
+    mass_failure: int = 0  # so many nodes fail within one second, after an hour
+    racks_of: int = 16
+
+    @property
+    def rules(self) -> RecoveryPolicy:
+        """The policy in force."""
+        return self.policy or acting(self.nodes)

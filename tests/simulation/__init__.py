@@ -1,0 +1,1 @@
+"""The simulation: its own promises, and what it holds the services to."""
