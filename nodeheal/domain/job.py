@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import PurePosixPath
 
 from nodeheal.contract.job_spec import Checkpoints, JobSpec, Preflight, RestartLimits
 from nodeheal.contract.vocabulary import JobState, Outcome
@@ -113,6 +114,7 @@ class Job:
     owner: Owner | None = None  # who is told what becomes of it, beside the operators
     accelerators: int = 0  # that its task needs on each node
     checkpoints: Checkpoints | None = None
+    checkpoints_inside: str = ""  # their directory as the container sees it; empty: as nodes do
     preflight: Preflight = field(default_factory=Preflight)
     restarts: RestartLimits = field(default_factory=RestartLimits)
     hang_seconds: int | None = None
@@ -130,6 +132,18 @@ class Job:
     def is_over(self) -> bool:
         """Whether nobody brings it back by himself."""
         return self.state in ENDED
+
+
+def _inside(spec: JobSpec) -> str:
+    """Where the container sees the checkpoints: by the innermost mount that has them. Of a task definition of the
+    user's nobody here knows the mounts.
+    """
+    if spec.checkpoints is None:
+        return ""
+    directory = PurePosixPath(spec.checkpoints.directory)
+    having = [mount for mount in spec.mounts if directory.is_relative_to(mount.source)]
+    innermost = max(having, key=lambda mount: len(PurePosixPath(mount.source).parts), default=None)
+    return str(PurePosixPath(innermost.target) / directory.relative_to(innermost.source)) if innermost else ""
 
 
 def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> Job:
@@ -150,6 +164,7 @@ def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> J
         owner=parse_owner(spec.owner) if spec.owner else None,
         accelerators=spec.accelerators,
         checkpoints=spec.checkpoints,
+        checkpoints_inside=_inside(spec),
         preflight=spec.preflight,
         restarts=spec.restarts,
         hang_seconds=spec.hang_seconds,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from nodeheal.contract.names import PROGRESS_VARIABLE, progress_file
 from nodeheal.contract.vocabulary import JobState
@@ -80,7 +81,7 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
             **job.environment,
             "NODEHEAL_JOB": job.job_id,
             "NODEHEAL_RUN": str(run.number),
-            **_resume_hint(run),
+            **_resume_hint(job, run),
             **_progress(job, run),
             # One task a node: for launchers that start a process for each accelerator, ranks are those of nodes.
             "RANK": str(task.rank),
@@ -100,12 +101,15 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
         _note_task_id(run, task.rank, started[-1], ports)
 
 
-def _resume_hint(run: Run) -> dict[str, str]:
-    """Where to go on, for programs that do not search for themselves."""
+def _resume_hint(job: Job, run: Run) -> dict[str, str]:
+    """Where to go on, as the container sees it, for programs that do not search for themselves."""
     if not run.resumed_from:
         return {}
+    found = PurePosixPath(run.resumed_from)
+    if job.checkpoints is not None and job.checkpoints_inside and found.is_relative_to(job.checkpoints.directory):
+        found = PurePosixPath(job.checkpoints_inside) / found.relative_to(job.checkpoints.directory)
     step = {} if run.resumed_step is None else {"NODEHEAL_RESUME_STEP": str(run.resumed_step)}
-    return {"NODEHEAL_RESUME_FROM": run.resumed_from, **step}
+    return {"NODEHEAL_RESUME_FROM": str(found), **step}
 
 
 def _progress(job: Job, run: Run) -> dict[str, str]:

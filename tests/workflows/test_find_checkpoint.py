@@ -70,6 +70,29 @@ def test_a_job_that_was_trained_before_goes_on_from_its_newest_checkpoint() -> N
     assert it.run.resumed_step == 2000
 
 
+@pytest.mark.parametrize(
+    ("mounts", "inside"),
+    [
+        ([("/mnt", "/data")], "/data"),
+        ([("/mnt", "/data"), (DIRECTORY, "/ckpt")], "/ckpt"),
+        ([(DIRECTORY, "/ckpt"), ("/mnt", "/data")], "/ckpt"),
+        ([("/elsewhere", "/ckpt")], DIRECTORY),
+        ([(f"{DIRECTORY}-2", "/ckpt")], DIRECTORY),
+    ],
+    ids=["above it", "the innermost", "in any order", "none", "a name that only begins so"],
+)
+def test_ranks_are_told_where_they_see_the_checkpoint(mounts: list[tuple[str, str]], inside: str) -> None:
+    made_of = {"image": "trainer:1", "task_definition": None, "command": ["train"]}
+    seen_as = [{"source": source, "target": target} for source, target in mounts]
+    it = training(**made_of, mounts=seen_as)
+
+    it.submit()
+
+    rest = NEWEST[0].removeprefix("/mnt" if inside == "/data" else DIRECTORY)
+    assert told_to_ranks(it) == [(inside + rest, "2000")] * 2
+    assert it.run.resumed_from == NEWEST[0]
+
+
 def test_a_job_without_checkpoints_asks_nobody() -> None:
     it = JobCluster()
     it.happenings = [finishes]
