@@ -39,6 +39,8 @@ class Error:
 
 
 TIMEOUT = Error("States.Timeout")
+# Somebody stops the execution while it is in this state: nothing catches that.
+STOPPED = Error("(stopped)")
 
 
 class Sequence(list[Answer]):
@@ -55,6 +57,8 @@ class Walk:
     outputs: list[tuple[str, Json]] = field(default_factory=list)  # of each task that went well, and of the end
     output: Json = None
     error: str | None = None
+    # Of an execution that was stopped: go on as RedriveExecution does, in the state where it was, with what it knew.
+    redrive: "Callable[[], Walk] | None" = None
 
     @property
     def end(self) -> str:
@@ -83,6 +87,10 @@ class _Failed(Exception):
         self.error = error
 
 
+class _Stopped(Exception):
+    """The execution was stopped."""
+
+
 class _Walker:
     def __init__(self, definition: Mapping[str, Json], given: Json, answers: Mapping[str, Answer]) -> None:
         self._states: Mapping[str, Json] = definition["States"]
@@ -101,7 +109,12 @@ class _Walker:
             unknown = set(state) - _KNOWN[state["Type"]] - {"Type", "Comment"}
             assert not unknown, f"{name}: the walker does not know {sorted(unknown)}"
             self._seen.path.append(name)
-            self._next = getattr(self, f"_{state['Type'].lower()}")(name, state)
+            try:
+                self._next = getattr(self, f"_{state['Type'].lower()}")(name, state)
+            except _Stopped:
+                self._seen.redrive = self.run
+                return self._seen
+        self._seen.redrive = None
         return self._seen
 
     def _succeed(self, name: str, state: Json) -> None:
@@ -152,6 +165,8 @@ class _Walker:
             answer = answer.pop(0)
         if isinstance(answer, Callable):  # type: ignore[arg-type]
             answer = answer(arguments)
+        if answer is STOPPED:
+            raise _Stopped
         if isinstance(answer, Error):
             raise _Failed(answer)
         return _as_integrated(state["Resource"], answer)
