@@ -38,3 +38,13 @@ def test_the_threat_model_names_tests_for_every_cannot() -> None:
 
     assert len(threats) > 15
     assert [cells[3] for cells in threats if not _NAMED.search(cells[4])] == []
+
+
+def test_every_behaviour_of_aws_that_we_rely_on_has_its_source_its_test_and_says_whether_it_was_seen() -> None:
+    text = (REPOSITORY / "docs" / "fidelity.md").read_text("utf-8")
+    table = text.split("## What we rely on in AWS")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if line.startswith("|")][2:]
+
+    assert len(rows) > 20
+    assert [cells[1] for cells in rows if not (cells[2] and _NAMED.search(cells[3]))] == []
+    assert {cells[4] for cells in rows} == {"no"}  # whoever has seen one on a real account writes when, and where

@@ -23,7 +23,8 @@ from nodeheal.agent.signed_post import SignedPost
 from nodeheal.agent.spool import Spool
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.vocabulary import Verdict
+from nodeheal.contract.steps import AttemptLimit, Decision, Reservation, StepRequest
+from nodeheal.contract.vocabulary import Action, Step, Verdict
 from nodeheal.domain.owner import Owner
 from sandbox.client import Sandbox
 from tests.unit.agent.fakes import xid_event as agent_xid
@@ -320,3 +321,44 @@ def test_a_nodes_role_may_speak_for_itself_and_nothing_else(cloud: Sandbox) -> N
     for call in denied.values():
         with pytest.raises(ClientError, match=r"(?i)denied|not authorized"):
             call()
+
+
+@pytest.fixture
+def without(cloud: Sandbox) -> Iterator[Callable[[str, str], None]]:
+    """Takes an action out of a function's role, until the test is over."""
+    iam, taken = cloud.client("iam"), dict[str, str]()
+
+    def take(stem: str, action: str) -> None:
+        function = cloud.client("lambda").get_function_configuration(FunctionName=f"nodeheal-{stem.replace('_', '-')}")
+        role = function["Role"].rpartition("/")[2]
+        document = iam.get_role_policy(RoleName=role, PolicyName="may")["PolicyDocument"]
+        taken[role] = json.dumps(document)
+        left = json.loads(taken[role])
+        for statement in left["Statement"]:
+            named = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+            statement["Action"] = [one for one in named if one != action] or ["none:Left"]
+        iam.put_role_policy(RoleName=role, PolicyName="may", PolicyDocument=json.dumps(left))
+
+    yield take
+    for role, document in taken.items():
+        iam.put_role_policy(RoleName=role, PolicyName="may", PolicyDocument=document)
+
+
+@pytest.mark.parametrize("action", ["dynamodb:GetItem", "dynamodb:PutItem", None])
+def test_a_function_without_one_of_its_permissions_is_denied_and_with_all_of_them_is_not(
+    cloud: Sandbox, node_id: str, without: Callable[[str, str], None], action: str | None
+) -> None:
+    limit = AttemptLimit(group=Action.REBOOT, limit=1, window_seconds=3_600)
+    reserve = (Reservation(scope=names.node_pk(node_id), limit=limit),)
+    decided = Decision(step=Step.REBOOT, reason="a drill", node_id=node_id, action=Action.REBOOT, reserve=reserve)
+    request = StepRequest(incident_id=f"inc-{node_id}", turn=1, decision=decided)
+    if action is not None:
+        without("reserve_attempt", action)
+
+    answer = cloud.client("lambda").invoke(
+        FunctionName="nodeheal-reserve-attempt", Payload=request.model_dump_json().encode()
+    )
+
+    said = answer["Payload"].read().decode()
+    assert ("AccessDenied" in said or "not authorized" in said) == (action is not None), said
+    assert ("FunctionError" in answer) == (action is not None)

@@ -26,6 +26,7 @@ from nodeheal.simulation.asl import (
 __all__ = [
     "EXECUTION_ARN",
     "STATE_MACHINES",
+    "STOPPED",
     "TASK_TOKEN",
     "TIMEOUT",
     "Error",
@@ -52,6 +53,8 @@ class Error:
 
 
 TIMEOUT = Error("States.Timeout")
+# Somebody stops the execution while it is in this state: nothing catches that.
+STOPPED = Error("(stopped)")
 
 
 class Sequence(list[Answer]):
@@ -68,6 +71,8 @@ class Walk:
     outputs: list[tuple[str, Json]] = field(default_factory=list)  # of each task that went well, and of the end
     output: Json = None
     error: str | None = None
+    # Of an execution that was stopped: go on as RedriveExecution does, in the state where it was, with what it knew.
+    redrive: "Callable[[], Walk] | None" = None
 
     @property
     def end(self) -> str:
@@ -87,13 +92,31 @@ def walk(stem: str, given: Json, answers: Mapping[str, Answer]) -> Walk:
     execution = Execution(
         _definition(stem), EXECUTION_ARN, given, "2026-11-21T05:50:31.123Z", lambda: TASK_TOKEN, watcher=watcher
     )
-    move = execution.begin()
+    return _drive(execution, execution.begin(), ready, seen)
+
+
+class _Stopped(Exception):
+    """The execution was stopped."""
+
+
+def _drive(execution: Execution, move: Move, answers: dict[str, Answer], seen: Walk) -> Walk:
+    seen.redrive = None
     while not isinstance(move, Done):
-        move = _go_on(execution, move, ready, seen)
+        try:
+            move = _go_on(execution, move, answers, seen)
+        except _Stopped:
+            stopped_in = move
+            seen.redrive = lambda: _go_on_in(stopped_in, execution, answers, seen)
+            return seen
     if not move.is_caught:
         raise AssertionError(f"{move.failure} is caught by nothing")
     seen.output, seen.error = move.output, move.failure.name if move.failure else None
     return seen
+
+
+def _go_on_in(move: Ask | Pause, execution: Execution, answers: dict[str, Answer], seen: Walk) -> Walk:
+    _enter(seen, move.state)
+    return _drive(execution, move, answers, seen)
 
 
 @cache
@@ -119,6 +142,8 @@ def _go_on(execution: Execution, move: Ask | Pause, answers: dict[str, Answer], 
         answer = answer.pop(0)
     if isinstance(answer, Callable):  # type: ignore[arg-type]
         answer = answer(move.arguments)
+    if answer is STOPPED:
+        raise _Stopped
     if isinstance(answer, Error):
         return execution.fail(Failure(answer.name, answer.cause))
     return execution.answer(answer)
