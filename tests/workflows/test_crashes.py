@@ -32,7 +32,7 @@ def test_a_story_that_nothing_breaks_ends_as_it_should(story: Story) -> None:
 def test_wherever_a_function_breaks_nothing_is_harmed_doubled_or_left(story: Story) -> None:
     whole, _ = told(story)
 
-    for blow in breaks_of(whole.fuse.made):
+    for blow in breaks_of(story, whole.fuse.made):
         it, wrong = told(story, blow)
 
         assert wrong == [], f"{blow}, {whole.fuse.made[blow.at]}"
