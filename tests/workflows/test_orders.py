@@ -49,13 +49,12 @@ def told(order: Sequence[str], code: int, verdict: Verdict, *, is_eager: bool) -
     return it, it.play()
 
 
-@pytest.mark.parametrize(
-    ("count", "is_eager"), [(6, False), (5, True)], ids=["six, as they are waited for", "five, eager"]
-)
+@pytest.mark.parametrize("is_eager", [False, True], ids=["as they are waited for", "eager"])
 @pytest.mark.parametrize("story", STORIES)
-def test_in_whatever_order_its_news_come_it_ends_the_same(story: str, count: int, is_eager: bool) -> None:
+def test_in_whatever_order_its_news_come_it_ends_the_same(story: str, is_eager: bool) -> None:
     code, verdict, names = STORIES[story]
-    orders = list(orders_of(names, count))
+    count = 5 if is_eager and len(names) > MANY else 6
+    orders = list(orders_of(names if is_eager else names[:MANY], count))
     _, usual = told((FAULT,), code, verdict, is_eager=False)
 
     for order in orders:
