@@ -341,6 +341,11 @@ class BreakingWorld(FakeCluster):
         """How the recoveries ended, in order."""
         return tuple(walk.end for walk in self.walked if "Open incident" in walk.path)
 
+    def told_of(self, what: str) -> list[str]:
+        """The lines of progress of this kind that the incident's timeline has."""
+        timeline = self.plain.incidents.history(self.incident_id).timeline
+        return [entry.text for entry in timeline if entry.entry_id.startswith(f"{what}-")]
+
     def _at_rest(self) -> list[str]:
         told = invariants.broken(invariants.AT_REST, self.plain, self.policy)
         told_of = self.paged | {note.key.partition("/")[0] for note in self.plain.messenger.sent}  # type: ignore[attr-defined]
