@@ -136,6 +136,13 @@ GUARDS = (
         when.two_jobs_want_one_directory,
         "True",
     ),
+    Guard(
+        "whose lease is given back",
+        MemoryJobNotes.let_go,
+        "self.leases.get(directory) == job_id",
+        when.two_jobs_want_one_directory,
+        "True",
+    ),
     # The budget
     Guard("the number of slots", MemoryPoolStore.claim, "len(held) >= slots", when.the_budget_is_full),
     Guard("one slot a node", MemoryPoolStore.claim, "node_id in held", when.an_isolation_is_repeated),

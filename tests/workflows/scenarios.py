@@ -221,7 +221,9 @@ def two_jobs_want_one_directory() -> list[str]:
     it.ports.job_notes.hold("/fsx/llama", "other")
     it.while_waiting = []
     seen = it.submit()
-    return [] if "Launch job" not in seen.path else ["two jobs write their checkpoints to one directory"]
+    launched = ["two jobs write their checkpoints to one directory"] if "Launch job" in seen.path else []
+    leases = it.ports.job_notes.leases  # type: ignore[attr-defined]
+    return launched + ([] if leases == {"/fsx/llama": "other"} else ["another job's lease was given back"])
 
 
 def the_budget_is_full() -> list[str]:
