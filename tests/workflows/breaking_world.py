@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.order import why_refuse
 from nodeheal.contract.health_event import DiagnosticsFinished, HealthEvent
@@ -26,6 +27,7 @@ from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
 from nodeheal.services.release_node import release_node
+from nodeheal.services.retire_node import retire_node
 from nodeheal.services.stop_start import on_machine_stopped
 from nodeheal.services.sweep import sweep
 from nodeheal.services.translate.ecs_task import TaskChange
@@ -56,6 +58,7 @@ class BreakingWorld(FakeCluster):
         self.fuse, self.is_late = fuse, is_late
         blows, self.fuse.blows = fuse.blows, ()
         self.wrong: list[str] = []
+        self.is_beyond_repair = False  # what is handed to a human
         self.meanwhile: dict[str, list[Callable[[], object]]] = {}  # by function: what happens right before it runs
         self._orders: list[tuple[str, str, float]] = []  # for a node: the boot to be ended, and until when
         self.answers: list[str] = []  # of commands, to the human who gave them
@@ -214,9 +217,13 @@ class BreakingWorld(FakeCluster):
         for task_id in list(self.plain.scheduler.stopped):  # type: ignore[attr-defined]
             task = self.plain.scheduler.tasks[task_id]  # type: ignore[attr-defined]
             if task_id not in self._gone and task.node_id not in self.deaf:
-                self._gone.add(task_id)
-                change = TaskChange("llama", int(task_id.split("-")[-2]), task_id, task.placement, "STOPPED", 143, "")
-                self._wakes(wakeup.on_task_change, change)
+                self._stops(task_id)
+
+    def _stops(self, task_id: str) -> None:
+        task = self.plain.scheduler.tasks[task_id]  # type: ignore[attr-defined]
+        self._gone.add(task_id)
+        change = TaskChange("llama", int(task_id.split("-")[-2]), task_id, task.placement, "STOPPED", 143, "")
+        self._wakes(wakeup.on_task_change, change)
 
     def _boots(self, request: StepRequest) -> None:
         """Carry out every reboot that was asked for; a command for another boot is refused by its node."""
@@ -310,10 +317,16 @@ class BreakingWorld(FakeCluster):
         for incident_id in list(incidents):
             node_id = incidents[incident_id].node_id
             if self.node(node_id).state in OUT_OF_SERVICE and self.node(node_id).open_incident == incident_id:
-                self.does("release_node", partial(release_node, node_id, "repaired", self.ports))
+                self._gives_back(node_id)
             if incidents[incident_id].state is IncidentState.ESCALATED:
                 self.does("close_incident", partial(close_incident, incident_id, "seen to", self.ports))
         self.walk_what_was_started()
+
+    def _gives_back(self, node_id: str) -> None:
+        if self.is_beyond_repair:
+            self.does("retire_node", lambda: retire_node(node_id, "beyond repair", self.ports, MemoryMarks()))
+        else:
+            self.does("release_node", lambda: release_node(node_id, "repaired", self.ports))
 
     def faults(self) -> list[str]:
         """Everything that is wrong: while it went on, at rest, and when a human has seen to what was his."""
@@ -328,6 +341,11 @@ class BreakingWorld(FakeCluster):
         """How the recoveries ended, in order."""
         return tuple(walk.end for walk in self.walked if "Open incident" in walk.path)
 
+    def told_of(self, what: str) -> list[str]:
+        """The lines of progress of this kind that the incident's timeline has."""
+        timeline = self.plain.incidents.history(self.incident_id).timeline
+        return [entry.text for entry in timeline if entry.entry_id.startswith(f"{what}-")]
+
     def _at_rest(self) -> list[str]:
         told = invariants.broken(invariants.AT_REST, self.plain, self.policy)
         told_of = self.paged | {note.key.partition("/")[0] for note in self.plain.messenger.sent}  # type: ignore[attr-defined]
@@ -339,12 +357,14 @@ class BreakingWorld(FakeCluster):
 
 @dataclass(frozen=True)
 class Story:
-    """A story that is told with every break in it. `ends`: how its workflows end where nothing breaks."""
+    """A story that is told with every break in it. `ends`: how its workflows end where nothing
+    breaks. `only`: which functions are broken; what the others do, another story has."""
 
     name: str
     make: Callable[[Fuse], BreakingWorld]
     tell: Callable[[BreakingWorld], object]
     ends: tuple[str, ...] = ("Recovered",)
+    only: tuple[str, ...] = ()  # of these functions; empty: of all
 
     def __str__(self) -> str:
         return self.name

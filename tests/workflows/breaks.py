@@ -10,7 +10,17 @@ from tests.workflows.fuse import Blow, Crash, Fuse, Hang, LostAnswer, Made
 # Step Functions calls them again when their answer is lost; it waits for the token of all the others.
 ASKED_AGAIN = {"decide_next_step", "return_to_service", "end_incident", "reserve_attempt", "look_once"}
 # Who calls these calls them again after any error.
-TOLD_AGAIN = ("wakeup.", "ingest", "sweep", "notify", "release_node", "close_incident", "answer_approval", "pause_pool")
+TOLD_AGAIN = (
+    "wakeup.",
+    "ingest",
+    "sweep",
+    "notify",
+    "release_node",
+    "retire_node",
+    "close_incident",
+    "answer_approval",
+    "pause_pool",
+)
 SAID_TWICE = "again"  # the same functions, with what they have heard already
 
 
@@ -22,10 +32,11 @@ def told(story: Story, *blows: Blow, is_late: bool = False) -> tuple[BreakingWor
     return it, it.faults()
 
 
-def breaks_of(made: Sequence[Made], since: int = 0) -> Iterator[Blow]:
-    """Every single break of these calls, from this one on."""
+def breaks_of(story: Story, made: Sequence[Made], since: int = 0) -> Iterator[Blow]:
+    """Every single break of these calls of the story, from this one on."""
     for number in range(since, len(made)):
-        if made[number].function != SAID_TWICE:
+        is_meant = not story.only or made[number].function in story.only
+        if is_meant and made[number].function != SAID_TWICE:
             is_last = number + 1 == len(made) or made[number + 1].is_first
             yield from _breaks_at(number, made[number], is_last)
 
@@ -47,11 +58,11 @@ def pairs_of(story: Story, seed: int) -> Iterator[tuple[Blow, Blow]]:
     """Two breaks of the story, the second one in what the first one leads to; drawn for ever."""
     draw = random.Random(seed)
     whole, _ = told(story)
-    singles = list(breaks_of(whole.fuse.made))
+    singles = list(breaks_of(story, whole.fuse.made))
     while singles:
         first = draw.choice(singles)
         broken, _ = told(story, first)
-        seconds = list(breaks_of(broken.fuse.made, first.at + 1))
+        seconds = list(breaks_of(story, broken.fuse.made, first.at + 1))
         if seconds:
             yield first, draw.choice(seconds)
 
@@ -59,7 +70,7 @@ def pairs_of(story: Story, seed: int) -> Iterator[tuple[Blow, Blow]]:
 def all_pairs_of(story: Story) -> Iterator[tuple[Blow, Blow]]:
     """All of them."""
     whole, _ = told(story)
-    for first in breaks_of(whole.fuse.made):
+    for first in breaks_of(story, whole.fuse.made):
         broken, _ = told(story, first)
-        for second in breaks_of(broken.fuse.made, first.at + 1):
+        for second in breaks_of(story, broken.fuse.made, first.at + 1):
             yield first, second

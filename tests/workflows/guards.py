@@ -26,6 +26,7 @@ from nodeheal.services import (
     end_incident,
     ingest,
     isolate_node,
+    job_nodes,
     launch_gang,
     queue,
     reboot_node,
@@ -37,9 +38,11 @@ from nodeheal.services import (
     stand_in,
     stop_gang,
     sweep,
+    wait_for_approval,
     wait_for_news,
     wakeup,
 )
+from nodeheal.services import brakes as brakes_by_hand
 from nodeheal.services.boot_wait import proves_boot
 from tests.workflows import scenarios as when
 
@@ -130,6 +133,13 @@ GUARDS = (
         "the look at the lease",
         choose_nodes._hold_directory,
         "holder == job.job_id",
+        when.two_jobs_want_one_directory,
+        "True",
+    ),
+    Guard(
+        "whose lease is given back",
+        MemoryJobNotes.let_go,
+        "self.leases.get(directory) == job_id",
         when.two_jobs_want_one_directory,
         "True",
     ),
@@ -231,7 +241,20 @@ GUARDS = (
         "incident.state is IncidentState.OPEN",
         when.a_human_releases_under_a_recovery,
     ),
+    Guard(
+        "that a node is free for a job",
+        job_nodes._claim_one,
+        "node is not None and node.is_available(ports.clock())",
+        when.another_job_claims_too,
+        "node is not None",
+    ),
     # Boots
+    Guard(
+        "the proof",
+        return_to_service.return_to_service,
+        "not proof.is_proven",
+        when.it_fails_again_before_its_return,
+    ),
     Guard("an event of an old boot", ingest.ingest, "view is BootView.PAST", when.an_old_boots_fault_comes_late),
     Guard(
         "an event from before the proof",
@@ -422,5 +445,17 @@ GUARDS = (
         when.a_link_is_forged,
     ),
     Guard("the expiry of a link", Links.read, "now >= datetime.fromtimestamp(expires, UTC)", when.a_link_is_old),
+    Guard(
+        "an answer that came between two calls",
+        wait_for_approval.wait_for_approval,
+        "(before := recorded_answer(question, history)) is not None",
+        when.a_human_answers_between_two_calls,
+    ),
+    Guard(
+        "a reset that came meanwhile",
+        brakes_by_hand.trip_breaker,
+        "known.breaker_reset_at != seen.breaker_reset_at",
+        when.a_human_resets_the_breaker_meanwhile,
+    ),
     Guard("the breaker", brakes.breaker, "not pool.is_tripped and cause is None", when.many_fail_for_one_cause, "True"),
 )

@@ -227,7 +227,7 @@ class JobCluster(FakeCluster):
                     verdict=seen if is_broken else Verdict.OK,
                     evidence="nobody answers" if is_broken else "1 MiB at 11,000 MB/s",
                 )
-                wakeup.on_diagnostics_finished(event, self.ports)
+                self._wakes(wakeup.on_diagnostics_finished, event)
 
     @staticmethod
     def _peer_of(name: str, asked: "list[tuple[str, FabricOrder]]", order: "FabricOrder") -> str:

@@ -18,8 +18,9 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Wait
 from nodeheal.services import wakeup
 from nodeheal.services.answer_approval import answer_approval
-from nodeheal.services.brakes import pause_node, pause_pool
+from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
 from nodeheal.services.ingest import ingest
+from nodeheal.services.job_nodes import claim
 from nodeheal.services.queue import wake_for_free_slots
 from nodeheal.services.release_node import release_node
 from nodeheal.services.stand_in import claim_spare
@@ -28,11 +29,11 @@ from nodeheal.services.steps import read_result, resume
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.submit_job import submit_job
 from nodeheal.services.translate.ecs_task import TaskChange
-from tests.unit.builders import NOW, started_job, xid
+from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, LINKS, PEER, SPARE
-from tests.workflows.fuse import Blow, Crash, Fuse, LostAnswer
-from tests.workflows.job_cluster import JobCluster
+from tests.workflows.fuse import Blow, Crash, Fuse, LostAnswer, fused
+from tests.workflows.job_cluster import NODES, JobCluster
 from tests.workflows.stories import STORIES, TEMPLATE, pool
 
 RECOVERED = ("Recovered",)
@@ -220,7 +221,9 @@ def two_jobs_want_one_directory() -> list[str]:
     it.ports.job_notes.hold("/fsx/llama", "other")
     it.while_waiting = []
     seen = it.submit()
-    return [] if "Launch job" not in seen.path else ["two jobs write their checkpoints to one directory"]
+    launched = ["two jobs write their checkpoints to one directory"] if "Launch job" in seen.path else []
+    leases = it.ports.job_notes.leases  # type: ignore[attr-defined]
+    return launched + ([] if leases == {"/fsx/llama": "other"} else ["another job's lease was given back"])
 
 
 def the_budget_is_full() -> list[str]:
@@ -307,6 +310,20 @@ def the_attempt_is_gone() -> list[str]:
     it.meanwhile["reboot_node"] = [is_taken]
     it.reports(xid(79))
     return list(it.wrong)
+
+
+def another_job_claims_too() -> list[str]:
+    """While a job claims its first node, another one claims its second."""
+    clock, fuse = FrozenClock(), Fuse(writes_only=True)
+    plain = memory_ports(clock)
+    for name in NODES[:3]:
+        plain.nodes.save(node(name))
+    second = node(NODES[1], version=1, claimed_by="another")
+    fuse.meanwhile["claim", "nodes.save"] = lambda: plain.nodes.save(second)
+    with fuse.working("claim"):
+        claim(job_of(JobCluster().spec, "training", "trainer:1", clock()), fused(plain, fuse), ACTS)
+    taken = plain.nodes.get(NODES[1])
+    return [] if taken is not None and taken.claimed_by == "another" else ["a node was claimed by two jobs"]
 
 
 # Whose node it is -----------------------------------------------------------------------------------------------------
@@ -466,6 +483,14 @@ def it_reboots_after_its_proof() -> list[str]:
     it.meanwhile["return_to_service"] = [reboots]
     it.reports(xid(79))
     return wrong_with(it, (it.ends != RECOVERED, "a boot serves that has passed no diagnostics"))
+
+
+def it_fails_again_before_its_return() -> list[str]:
+    it = world(spare=False)
+    again = xid(74, event_id="again", boot_id="boot-2", observed_at=NOW + timedelta(hours=1))
+    it.meanwhile["return_to_service"] = [lambda: it._ingest(again)]
+    it.reports(xid(79))
+    return wrong_with(it, (it.told_of("returned") == [], "a node was returned that had failed again"))
 
 
 def an_order_comes_again() -> list[str]:
@@ -748,6 +773,39 @@ def _is_answered(say: Callable[[BreakingWorld], Answer]) -> list[str]:
     it.on_question = lambda request: _answers(it, Question(request.incident_id, request.turn), say(it))
     it.reports(xid(79))
     return wrong_with(it, ends_as(it, *HANDED_OVER), (it.commands == [], "it was touched without a yes"))
+
+
+def a_human_answers_between_two_calls() -> list[str]:
+    """The question went out, and the function that asked it was throttled after that: it is called again."""
+    asked = [n for n, made in enumerate(_made_of(4)) if made.call == "messenger.announce"]
+    it = world(pool(mode="approve"), Blow(asked[0], is_after=True, error=NotAccepted))
+    question = Question(incident_id_of(xid(79)), 1)
+    it.meanwhile["wait_for_approval"] = [lambda: None, lambda: _answers(it, question, Answer.approve)]
+
+    def says_yes_to_what_comes_after(request: StepRequest) -> None:
+        if request.turn != question.turn:
+            _answers(it, Question(request.incident_id, request.turn), Answer.approve)
+
+    it.on_question = says_yes_to_what_comes_after
+    it.reports(xid(79))
+    return wrong_with(it, ends_as(it, *RECOVERED), _is_soon(it))
+
+
+def a_human_resets_the_breaker_meanwhile() -> list[str]:
+    it = world()
+
+    def trips_and_is_reset() -> None:
+        trip_breaker("demo", "the same", it.plain)
+        it.clock.advance(1)
+        reset_breaker("demo", "looked at", it.plain)
+
+    it.fuse.meanwhile["decide_next_step", "pools.save"] = trips_and_is_reset
+    it._ingest(xid(79))
+    for name in ("mi-crowd-1", "mi-crowd-2"):
+        ingest(xid(79, node_id=name, instance_id=name, event_id=f"of-{name}"), it.plain, it.policy)
+    it._decide({"Payload": {"incident_id": incident_id_of(xid(79)), "turn": 0}})
+    is_open = it.plain.pools.get("demo").is_tripped
+    return ["the breaker opened again for what a human had looked at"] if is_open else []
 
 
 def a_link_is_forged() -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Verdict
 from nodeheal.domain.approval import Answer, Question
+from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.machine import Machine
 from nodeheal.domain.policy import RecoveryPolicy
@@ -104,6 +105,12 @@ def _stops_and_starts(fuse: Fuse) -> BreakingWorld:
     return it
 
 
+def _is_given_up(fuse: Fuse) -> BreakingWorld:
+    it = _fails_diagnostics(fuse)
+    it.is_beyond_repair = True
+    return it
+
+
 STORIES = (
     Story("fixed by a reboot", _world(), _fault(79)),
     Story("replaced by a new machine", _world(pool(), spare=False, machine=TEMPLATE), _fault(74)),
@@ -117,4 +124,11 @@ STORIES = (
     Story("only observed", _world(RecoveryPolicy().model_copy(update=QUIET)), _fault(79), ("Observed only",)),
     Story("paused", _is_paused, _fault(79), ("Observed only",)),
     Story("stopped and started", _stops_and_starts, _fault(79)),
+    Story("beyond repair", _is_given_up, _fault(79), ("Handed to a human",), ("retire_node",)),
+    Story(
+        "its evidence is saved first",
+        _world(ACTS.model_copy(update={"evidence": Evidence()})),
+        _fault(79),
+        only=("freeze_evidence", "wakeup.on_evidence_frozen"),
+    ),
 )

@@ -15,6 +15,7 @@ import pytest
 
 from tests.workflows.breaking_world import Story
 from tests.workflows.breaks import all_pairs_of, breaks_of, pairs_of, told
+from tests.workflows.fuse import Crash
 from tests.workflows.stories import STORIES
 
 SEED = 20261122
@@ -32,11 +33,23 @@ def test_a_story_that_nothing_breaks_ends_as_it_should(story: Story) -> None:
 def test_wherever_a_function_breaks_nothing_is_harmed_doubled_or_left(story: Story) -> None:
     whole, _ = told(story)
 
-    for blow in breaks_of(whole.fuse.made):
+    for blow in breaks_of(story, whole.fuse.made):
         it, wrong = told(story, blow)
 
         assert wrong == [], f"{blow}, {whole.fuse.made[blow.at]}"
         assert set(it.ends) <= {*story.ends, *A_HUMANS}, f"{blow}, {whole.fuse.made[blow.at]}"
+
+
+@pytest.mark.parametrize("story", STORIES[:2], ids=str)
+def test_a_world_that_answers_only_when_all_is_over_is_no_worse(story: Story) -> None:
+    """A function dies, the workflow concludes something, and only then what it had asked for happens."""
+    whole, _ = told(story)
+    crashes = [blow for blow in breaks_of(story, whole.fuse.made) if blow.error is Crash]
+
+    for blow in crashes:
+        _, wrong = told(story, blow, is_late=True)
+
+        assert wrong == [], f"{blow}, {whole.fuse.made[blow.at]}"
 
 
 @pytest.mark.parametrize("story", STORIES, ids=str)

@@ -20,6 +20,7 @@ from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_r
 from tests.workflows.test_ways import WITH_FABRIC
 from tests.workflows.walker import Error
 
+TOLD_AT_MOST = 3
 CALLS, A_TEST = 264, 24  # more than the story makes: a test says so
 MORE_NODES = ("mi-0000000e", "mi-0000000f")
 ENDS = {"Completed", "Handed to a human", "Job broke"}
@@ -94,6 +95,21 @@ class CrashingCluster(JobCluster):
                 wakeup.on_task_change(told, self.ports)
 
 
+class CrashingNews(CrashingCluster):
+    """A job of which the functions break that hear of its ranks and nodes. The bus tells them again."""
+
+    def _wakes(self, take: Any, told: Any) -> None:
+        for _ in range(TOLD_AT_MOST):
+            try:
+                with self.fuse.working(take.__name__):
+                    return super()._wakes(take, told)
+            except (Crash, NotAccepted):
+                continue
+
+    def _with_fuse(self, serve: Any) -> Any:
+        return serve
+
+
 def test_the_story_without_a_crash_makes_fewer_calls_than_are_tried() -> None:
     it = CrashingCluster(Fuse())
 
@@ -131,3 +147,17 @@ def test_after_a_crash_nothing_runs_twice_and_nothing_is_left(first: int, is_aft
         assert (marks, it.ports.job_notes.leases) == ([], {}), where  # type: ignore[attr-defined]
         assert (seen.end == "Job broke") == ("Page operators" in seen.path), where
         assert seen.end == "Job broke" or alive == [], where
+
+
+@pytest.mark.parametrize("error", [Crash, NotAccepted])
+def test_whoever_hears_of_ranks_and_nodes_may_break_and_hears_it_again(error: type[Exception]) -> None:
+    whole = CrashingNews(Fuse(writes_only=True))
+    whole.submit()
+
+    for at in range(whole.fuse.calls):
+        it = CrashingNews(Fuse((Blow(at, is_after=True, error=error),), writes_only=True))
+
+        seen = it.submit()
+
+        assert (seen.end, it.run.number, it.is_clean) == ("Completed", 2, True), f"{whole.fuse.made[at]}"
+    assert whole.fuse.calls > 40

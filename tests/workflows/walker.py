@@ -6,7 +6,7 @@ answered at once, and no time passes.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from nodeheal.simulation.asl import (
@@ -102,11 +102,11 @@ class _Stopped(Exception):
 def _drive(execution: Execution, move: Move, answers: dict[str, Answer], seen: Walk) -> Walk:
     seen.redrive = None
     while not isinstance(move, Done):
+        asked = move
         try:
-            move = _go_on(execution, move, answers, seen)
+            move = _go_on(execution, asked, answers, seen)
         except _Stopped:
-            stopped_in = move
-            seen.redrive = lambda: _go_on_in(stopped_in, execution, answers, seen)
+            seen.redrive = partial(_go_on_in, asked, execution, answers, seen)
             return seen
     if not move.is_caught:
         raise AssertionError(f"{move.failure} is caught by nothing")
