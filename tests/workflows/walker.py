@@ -5,6 +5,7 @@ Catch and TimeoutSeconds. Anything else raises, so that a file cannot use what t
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -30,7 +31,9 @@ _KNOWN = {
 }
 
 _KEPT_AT_MOST = 10_000
-_KEPT: dict[tuple[str, str], str] = {}  # what expressions gave, by their variables
+_KEPT: dict[tuple[str, str], str] = {}  # what expressions gave, by the values that they read
+_NOTHING = "nothing stands there"
+_PATH = re.compile(r"\$([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 
 
 @dataclass(frozen=True)
@@ -199,8 +202,8 @@ class _Walker:
 
 
 def _evaluated(template: str, variables: Mapping[str, Json]) -> Json:
-    """An expression is pure: what it gave for the same variables, it gives again."""
-    key = template, json.dumps(variables)
+    """An expression is pure: what it gave for the same values, it gives again."""
+    key = template, json.dumps([_at(path, variables) for path in _paths_in(template)])
     if key not in _KEPT:
         if len(_KEPT) >= _KEPT_AT_MOST:
             _KEPT.clear()
@@ -210,6 +213,24 @@ def _evaluated(template: str, variables: Mapping[str, Json]) -> Json:
             frame.bind(name, value)
         _KEPT[key] = json.dumps(expression.evaluate(None, frame))
     return json.loads(_KEPT[key])
+
+
+@cache
+def _paths_in(template: str) -> list[list[str]]:
+    """What it reads: `$states.input.outcome`; of functions, too, which are no variables."""
+    return [path.split(".") for path in _PATH.findall(template)]
+
+
+def _at(path: list[str], variables: Mapping[str, Json]) -> Json:
+    """The value there, or the last one on the way that is no object: more than it reads, but never less."""
+    found: Json = variables
+    for name in path:
+        if not isinstance(found, Mapping):
+            return found
+        if name not in found:
+            return [_NOTHING]  # which is not the same as null
+        found = found[name]
+    return found
 
 
 @cache
