@@ -67,7 +67,7 @@ def _settings(given: dict[str, Any], pool_nodes: int, policy: Path | None, harsh
         import jsonata  # noqa: F401
     except ImportError:
         refuse("nodeheal simulate evaluates the state machines: install the extra, nodeheal[simulate]")
-    from nodeheal.simulation.asl import STATE_MACHINES, NoStateMachines, load
+    from nodeheal.simulation.definition import STATE_MACHINES, NoStateMachines, load
     from nodeheal.simulation.runner import pools_of
     from nodeheal.simulation.setting import HARSH, Cloud, Setting
 

@@ -6,22 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from nodeheal.simulation.agenda import Agenda, Due
-from nodeheal.simulation.asl import (
-    STATE_MACHINES,
-    STEMS,
-    TIMED_OUT,
-    Ask,
-    Definition,
-    Done,
-    Execution,
-    Failure,
-    Move,
-    Pause,
-    Watcher,
-    load,
-    read,
-)
+from nodeheal.simulation.asl import TIMED_OUT, Ask, Done, Execution, Failure, Move, Pause, Watcher
 from nodeheal.simulation.chance import Chance
+from nodeheal.simulation.definition import STATE_MACHINES, STEMS, Definition, load, read
 from nodeheal.simulation.functions import stem_of
 from nodeheal.simulation.trace import Trace
 

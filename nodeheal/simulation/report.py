@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from nodeheal.simulation.invariants import Violation
 from nodeheal.simulation.prices import LOG_BYTES_A_RUN, RUN_SECONDS, cost
+from nodeheal.simulation.seen import Violation
 from nodeheal.simulation.setting import DAY
 from nodeheal.simulation.world import World
 
