@@ -175,6 +175,7 @@ class World:
         """One run of a function. Raises what it raises; NotAccepted where too many run at once."""
         self.throttles.take("functions", f"{INVOKE} {function}")
         self.runs[function] += 1
+        self.trace.tell("runs", function)
         self._began_at = self.agenda.now if self.hazards.depth == 0 else self._began_at
         self.hazards.depth += 1
         try:
