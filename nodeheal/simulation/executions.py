@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,11 @@ from nodeheal.simulation.trace import Trace
 
 Json = Any
 _ARN = "arn:aws:states:eu-west-1:111122223333:execution:{stem}:{name}"
+
+
+@cache
+def _definition(stem: str, directory: Path) -> Definition:
+    return read(stem, load(stem, directory))
 
 
 @dataclass
@@ -41,7 +47,7 @@ class Executions:
         self._agenda, self._trace = agenda, trace
         self._jitter = chance.of("jitter").random
         self._lag = chance.of("workflow lag")
-        self._machines: dict[str, Definition] = {stem: read(stem, load(stem, directory)) for stem in STEMS}
+        self._machines: dict[str, Definition] = {stem: _definition(stem, directory) for stem in STEMS}
         self._waiting: dict[str, tuple[Running, Ask]] = {}
         self._tokens = 0
         self.names: set[str] = set()

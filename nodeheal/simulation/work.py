@@ -57,6 +57,8 @@ class Training:
             self._agenda.after(self._stream.uniform(0, 600.0), self._submit)
 
     def _submit(self) -> None:
+        if self._fleet.is_over:
+            return
         self._submitted += 1
         name = f"job-{self._submitted:05d}"
         lasts = lognormal(self._stream, self._work.days * DAY, 0.5)
@@ -104,9 +106,9 @@ class Training:
             self._settle(gang)
 
     def restart(self, job_id: str) -> None:
-        """A human submits a job again that is down for good."""
+        """A human submits a job again that is down for good, and has not done its work."""
         job = self._ports.jobs.get(job_id)
-        if job is None or not job.is_over or job.state is JobState.COMPLETED:
+        if job is None or not job.is_over or job_id not in self._gangs:
             return
         try:
             restart_job(job_id, self._ports)
