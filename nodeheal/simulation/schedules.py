@@ -71,10 +71,8 @@ def run_some(numbers: Iterable[int]) -> tuple[int, int, list[str], Counter[str]]
         report = run_schedule(number)
         done, incidents = done + 1, incidents + report.incidents
         surprises.update({name: 1 for name in report.surprises if "NoAnswer" not in name})
-        broken += [
-            f"{one.invariant}: {one.about}: {one.text}\n    nodeheal simulate --schedule {number} --trace {number}.trace"
-            for _, one in report.violations
-        ]
+        again = f"nodeheal simulate --schedule {number} --trace {number}.trace"
+        broken += [f"{one.invariant}: {one.about}: {one.text}\n    {again}" for _, one in report.violations]
     return done, incidents, broken, surprises
 
 

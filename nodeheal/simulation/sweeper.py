@@ -57,6 +57,17 @@ class Sweeper:
         first = self._silent_seconds - SWEEP_SECONDS
         self._agenda.after(first if looks == 0 else SWEEP_SECONDS if looks < LOOKS_A_MINUTE_APART else DAY, look)
 
+    def came_up(self, node: TrueNode) -> None:
+        """Its signs of life tell of the boot, where the announcement is late."""
+        boot_id = node.boot_id
+
+        def look() -> None:
+            record = self._nodes.nodes.get(node.node_id)
+            if record is not None and node.is_up and node.boot_id == boot_id != record.boot_id:
+                self.want()
+
+        self._agenda.after(1.0, look)
+
     def _daily(self) -> None:
         self.run()
         self._agenda.after(DAY, self._daily)

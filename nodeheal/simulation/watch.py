@@ -41,6 +41,7 @@ class Watch:
         self.isolated_after: list[float] = []  # seconds from the fault, as the node saw it
         self._left_at: dict[str, float] = {}
         self._lost_seconds = 0.0
+        self._accounted_for: set[str] = set()
         seen.nodes.on_save = self.node_saved
         seen.incidents.on_change = self.incident_changed
 
@@ -98,8 +99,10 @@ class Watch:
         self.seen.agenda.after(seconds, lambda: self._hold(check()))
 
     def ingested(self, event: HealthEvent) -> None:
-        """An event has been taken in."""
-        self._hold(every_fault_is_accounted_for(self.seen, event))
+        """An event has been taken in. One that comes again may find its incident over."""
+        if event.event_id not in self._accounted_for:
+            self._accounted_for.add(event.event_id)
+            self._hold(every_fault_is_accounted_for(self.seen, event))
 
     def break_promise(self, invariant: str, about: str, text: str) -> None:
         """Somebody else has found one broken."""

@@ -43,6 +43,7 @@ from nodeheal.simulation.stores import (
 from nodeheal.simulation.sweeper import Sweeper
 from nodeheal.simulation.tasks import FUNCTION_TIMEOUT, INVOKE, Tasks
 from nodeheal.simulation.trace import Trace
+from nodeheal.simulation.true_node import TrueNode
 from nodeheal.simulation.watch import Watch
 from nodeheal.simulation.work import Training
 
@@ -152,13 +153,17 @@ class World:
     def _connect_work(self) -> None:
         work, wake = self.work, self._wake
         self.jobs.on_save = work.saved
-        self.fleet.on_down, self.fleet.on_up, self.fleet.on_exit = work.node_down, work.node_up, work.exits
+        self.fleet.on_down, self.fleet.on_up, self.fleet.on_exit = work.node_down, self._came_up, work.exits
         self.scheduler.on_start, self.scheduler.on_stop = work.started, work.asked_to_stop
         self.commands.on_search = work.look
         work.on_task = lambda change: wake(change.task_id, lambda: wakeup.on_task_change(change, self.ports))
         work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_checkpoint_found(event, self.ports))
         work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)
         self.people.restart_job, self.people.jobs_down = work.restart, work.down_for_good
+
+    def _came_up(self, node: TrueNode) -> None:
+        self.work.node_up(node)
+        self.sweeper.came_up(node)
 
     def _begin(self) -> None:
         records = self.fleet.populate()
