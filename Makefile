@@ -17,7 +17,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # Two workers, not "auto": the embedded cloud wants a core to itself.
 PYTEST = $(PYTHON) -m pytest -q -n 2 --dist loadgroup
 
-.PHONY: help setup demo test bootstrap deploy synth check lint bench schemas reference requirements clean
+.PHONY: help setup demo test bootstrap deploy synth check lint simulate bench schemas reference requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +76,9 @@ lint: setup
 
 check: lint ## the whole gate: format, lint, types, import law, tests
 	@$(MAKE) --no-print-directory test
+
+simulate: setup ## as many random schedules as ARGS="--minutes 60" allows, each held to every invariant
+	@$(PYTHON) -m nodeheal.simulation.schedules $(ARGS)
 
 bench: setup ## measure the agent, the log reader, mass isolation and the core on this machine
 	@$(PYTHON) -m bench

@@ -27,6 +27,7 @@ from nodeheal.simulation.true_node import TrueNode
 
 START_SECONDS, GRACE_SECONDS, HANG_SECONDS = 40.0, 15.0, 300.0  # medians: image pulled, SIGTERM obeyed, peers given up
 NEXT_JOB_SECONDS = 600.0
+DONE_SECONDS = 60.0  # a program that finds nothing left to do
 LOOKS_SECONDS = 5.0
 _MID_TERM = 143
 
@@ -129,7 +130,8 @@ class Training:
         """The scheduler has been asked to start a rank."""
         node = self._fleet.nodes[task.node_id]
         rank = Rank(job.job_id, run.number, node, node.boot, task_id)
-        gang = self._gangs[job.job_id]
+        # One that was submitted again while it ran, and has finished since: it finds its work done, and ends.
+        gang = self._gangs.setdefault(job.job_id, Gang(job.job_id, DONE_SECONDS, self._agenda.now))
         if run.number != gang.run:
             self._leave_run(gang)
             gang.run, gang.ranks = run.number, {}
