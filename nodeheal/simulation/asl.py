@@ -7,9 +7,12 @@ later. It knows what our files use, and raises for anything else: a file cannot 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodeheal.simulation.definition import Definition, Leaving, State
+
+if TYPE_CHECKING:
+    from nodeheal.simulation.expressions import Template
 
 Json = Any
 TIMED_OUT = "States.Timeout"
@@ -78,10 +81,12 @@ class Execution:
     new_token: Callable[[], str]
     jitter: Callable[[], float] = lambda: 1.0  # 0 to 1: how much of a delay is really waited
     watcher: Watcher = field(default_factory=Watcher)
+    is_strict: bool = True  # false: an output that no later state reads is not evaluated
     variables: dict[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._value = self.given
+        self._known: Json = self.given
+        self._pending: tuple[Template, dict[str, Json]] | None = None
         self._at: State | None = None
         self._token = ""
         self._failures: list[int] = []
@@ -94,7 +99,7 @@ class Execution:
         """The task has given this. On to the next thing."""
         state = self._here()
         self._leave(state.leaving, _as_integrated(state.resource, result))
-        self.watcher.left(state.name, self._value)
+        self._tell_left(state)
         if state.fields.get("End"):
             return Done(self._value)
         return self._enter(str(state.fields["Next"]))
@@ -112,7 +117,7 @@ class Execution:
         for catcher, leaving in state.catch:
             if _matches(catcher["ErrorEquals"], failure):
                 self._leave(leaving, error={"Error": failure.name, "Cause": failure.cause})
-                self.watcher.left(state.name, self._value)
+                self._tell_left(state)
                 return self._enter(str(catcher["Next"]))
         return Done(failure=failure, is_caught=False)
 
@@ -120,6 +125,14 @@ class Execution:
         """The time of a pause has passed."""
         state = self._here()
         return self._ask(state) if state.kind == "Task" else self._enter(str(state.fields["Next"]))
+
+    @property
+    def _value(self) -> Json:
+        """What the last state has handed on."""
+        if self._pending is not None:
+            template, frame = self._pending
+            self._known, self._pending = template.evaluate(frame), None
+        return self._known
 
     def _here(self) -> State:
         if self._at is None:
@@ -137,7 +150,7 @@ class Execution:
                 case "Wait":
                     return Pause(name, float(state.evaluate("Seconds", self._frame())), is_retry=False)
                 case "Succeed":
-                    self.watcher.left(name, self._value)
+                    self._tell_left(state)
                     return Done(self._value)
                 case "Fail":
                     frame = self._frame()
@@ -148,6 +161,10 @@ class Execution:
                 case _:
                     self._leave(state.leaving, self._value)
                     name = str(state.fields["Next"])
+
+    def _tell_left(self, state: State) -> None:
+        if self.is_strict:
+            self.watcher.left(state.name, self._value)
 
     def _choose(self, state: State) -> str:
         frame = self._frame()
@@ -172,14 +189,18 @@ class Execution:
         """Assign and Output see the same variables, as they were before."""
         frame = self._frame(result, error)
         assigned = leaving.assign.evaluate(frame)
-        default = result if error is None else error
-        self._value = leaving.output.evaluate(frame) if leaving.output is not None else default
+        self._known, self._pending = (result if error is None else error), None
+        if leaving.output is not None:
+            self._pending = (leaving.output, frame)
+            if self.is_strict:
+                self._known, self._pending = leaving.output.evaluate(frame), None
         self.variables = {**self.variables, **assigned}
 
     def _frame(self, result: Json = None, error: Json = None) -> dict[str, Json]:
         execution = {"Id": self.arn, "Input": self.given, "StartTime": self.started_at}
         context = {"Execution": execution, "Task": {"Token": self._token}}
-        states = {"input": self._value, "result": result, "errorOutput": error, "context": context}
+        needs = self._at is None or self._at.reads_input
+        states = {"input": self._value if needs else None, "result": result, "errorOutput": error, "context": context}
         return {**self.variables, "states": states}
 
 

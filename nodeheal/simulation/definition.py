@@ -42,6 +42,14 @@ class State:
         self.leaving = Leaving(fields)
         self.choices = tuple((Template(rule["Condition"]), str(rule["Next"])) for rule in fields.get("Choices", ()))
         self._templates = {key: Template(fields[key]) for key in _EVALUATED if key in fields}
+        self.reads_input = any(template.reads_input for template in self.templates)
+
+    @property
+    def templates(self) -> list[Template]:
+        """Every one of its own, and of its ways out."""
+        ways = [self.leaving, *(leaving for _, leaving in self.catch)]
+        out = [template for way in ways for template in (way.assign, way.output) if template is not None]
+        return [*self._templates.values(), *(condition for condition, _ in self.choices), *out]
 
     def evaluate(self, key: str, variables: Mapping[str, Json]) -> Json:
         """One of its fields, as it comes out now."""

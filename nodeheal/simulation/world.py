@@ -64,7 +64,7 @@ class World:
         self.runs: Counter[str] = Counter()
         self.surprises: Counter[str] = Counter()
         self.throttles = Throttles(self.agenda, setting.quotas)
-        self.executions = Executions(self.agenda, self.chance, self.trace)
+        self.executions = Executions(self.agenda, self.chance, self.trace, setting.is_strict)
         self.fleet = Fleet(setting, self.agenda, self.chance, self.trace)
         self.hazards = Hazards(self.chance.of("hazards"), setting.cloud, self._let_others_in)
         self.bus = Bus(self.agenda, self.chance, self.trace, setting.cloud, self.run)

@@ -126,6 +126,21 @@ def test_an_answer_is_kept_only_for_the_very_values_that_it_follows_from(
     assert answers[0] != answers[1] or "$exists" in template
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_an_output_that_nobody_reads_need_not_be_evaluated(reads: bool) -> None:
+    following = {"Type": "Succeed"} if reads else {**TASK, "TimeoutSeconds": 5, "Arguments": {}, "End": True}
+    states = {"Work": {**TASK, "Output": "{% $nobody() %}", "Next": "Over"}, "Over": following}
+    execution = _execution({"StartAt": "Work", "States": states})
+    execution.is_strict = False
+    execution.begin()
+
+    if reads:
+        with pytest.raises(Exception, match="non-function"):
+            execution.answer({})
+    else:
+        assert isinstance(execution.answer({}), Ask)
+
+
 def test_what_a_caller_could_change_is_never_shared() -> None:
     template = Template("{% {'a': $b} %}")
 
