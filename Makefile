@@ -17,7 +17,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # Two workers, not "auto": the embedded cloud wants a core to itself.
 PYTEST = $(PYTHON) -m pytest -q -n 2 --dist loadgroup
 
-.PHONY: help setup demo test crashes bootstrap deploy synth check lint bench schemas reference requirements audit e2e clean
+.PHONY: help setup demo test crashes simulate bootstrap deploy synth check lint bench schemas reference requirements audit e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -82,6 +82,9 @@ lint: setup
 
 check: lint ## the whole gate: format, lint, types, import law, tests
 	@$(MAKE) --no-print-directory test
+
+simulate: setup ## as many random schedules as ARGS="--minutes 60" allows, each held to every invariant
+	@$(PYTHON) -m nodeheal.simulation.schedules $(ARGS)
 
 bench: setup ## measure the agent, the log reader, mass isolation and the core on this machine
 	@$(PYTHON) -m bench

@@ -49,8 +49,8 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     job = ports.jobs.get(closed.job_id) if closed.job_id else None
     seen.job_is_over = job is not None and job.state is JobState.COMPLETED
     seen.job_is_down = job is not None and not seen.job_is_over and not is_running(closed, ports)
-    for spare in spares:
-        _let_go(str(spare), history, seen, decided, ports, policy)
+    for spare in sorted(map(str, spares)):
+        _let_go(spare, history, seen, decided, ports, policy)
     node = _let_go(closed.node_id, history, seen, decided, ports, policy)
     _wake_who_waits_for_the_job(closed, ports)
     tell_watch(closed.job_id, ports)

@@ -78,7 +78,7 @@ def _runs(job: Job | None, run: Run | None, incident: Incident, ports: Ports) ->
         return True
     gang = (ports.nodes.get(task.node_id) for task in run.tasks)
     others = {node.open_incident for node in gang if node is not None} - {None, incident.incident_id}
-    return any(_may_relaunch(str(other), ports) for other in others)
+    return any(_may_relaunch(other, ports) for other in sorted(map(str, others)))
 
 
 def _may_relaunch(incident_id: str, ports: Ports) -> bool:

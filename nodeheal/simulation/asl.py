@@ -5,35 +5,17 @@ An execution says what it wants next: that a task is carried out (`Ask`), that t
 later. It knows what our files use, and raises for anything else: a file cannot use what would be walked past.
 """
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nodeheal.simulation.expressions import Template
+from nodeheal.simulation.definition import Definition, Leaving, State
+
+if TYPE_CHECKING:
+    from nodeheal.simulation.expressions import Template
 
 Json = Any
-STEMS = ("recover_node", "reboot_node", "run_diagnostics", "replace_node", "restart_workload", "run_job")
-STATE_MACHINES = Path(__file__).resolve().parents[2] / "state_machines"
-_KNOWN = {
-    "Task": {"Resource", "Arguments", "TimeoutSeconds", "Retry", "Catch", "Assign", "Output", "Next", "End"},
-    "Choice": {"Choices", "Default"},
-    "Pass": {"Assign", "Next"},
-    "Wait": {"Seconds", "Next"},
-    "Succeed": set(),
-    "Fail": {"Error", "Cause"},
-}
-_KNOWN_OF_RETRY = {"ErrorEquals", "IntervalSeconds", "BackoffRate", "MaxAttempts", "MaxDelaySeconds", "JitterStrategy"}
 TIMED_OUT = "States.Timeout"
-
-
-class NoStateMachines(Exception):
-    """The definitions are not there: they come with a checkout, not with the package."""
-
-
-class Unknown(Exception):
-    """A file uses what this interpreter does not know."""
 
 
 @dataclass(frozen=True)
@@ -76,66 +58,6 @@ class Done:
 Move = Ask | Pause | Done
 
 
-class State:
-    """One state, read once."""
-
-    def __init__(self, name: str, fields: Mapping[str, Json]) -> None:
-        _must_know(name, fields)
-        self.name, self.kind, self.fields = name, str(fields["Type"]), fields
-        self.resource = str(fields.get("Resource", ""))
-        self.retry = tuple(fields.get("Retry", ()))
-        self.catch = tuple((catcher, Leaving(catcher)) for catcher in fields.get("Catch", ()))
-        self.leaving = Leaving(fields)
-        self.choices = tuple((Template(rule["Condition"]), str(rule["Next"])) for rule in fields.get("Choices", ()))
-        self._templates = {key: Template(fields[key]) for key in _EVALUATED if key in fields}
-
-    def evaluate(self, key: str, variables: Mapping[str, Json]) -> Json:
-        """One of its fields, as it comes out now."""
-        return self._templates[key].evaluate(variables)
-
-
-_EVALUATED = ("Arguments", "TimeoutSeconds", "Seconds", "Error", "Cause")
-
-
-class Leaving:
-    """What is written when a state, or a catcher, is left."""
-
-    def __init__(self, fields: Mapping[str, Json]) -> None:
-        self.assign = Template(fields.get("Assign", {}))
-        self.output = Template(fields["Output"]) if "Output" in fields else None
-
-
-@dataclass(frozen=True)
-class Definition:
-    """One state machine."""
-
-    stem: str
-    start_at: str
-    states: Mapping[str, State]
-
-
-def load(stem: str, directory: Path = STATE_MACHINES) -> dict[str, Json]:
-    """One file, with placeholders as they are. Raises NoStateMachines."""
-    file = directory / f"{stem}.asl.json"
-    if not file.is_file():
-        raise NoStateMachines(f"{file} is not there: the state machines come with a checkout of nodeheal, not with pip")
-    definition: dict[str, Json] = json.loads(file.read_text("utf-8"))
-    return definition
-
-
-def read(stem: str, definition: Mapping[str, Json]) -> Definition:
-    """The definition, ready to be executed. Raises Unknown."""
-    states = {name: State(name, fields) for name, fields in definition["States"].items()}
-    return Definition(stem, str(definition["StartAt"]), states)
-
-
-def _must_know(name: str, fields: Mapping[str, Json]) -> None:
-    unknown = set(fields) - _KNOWN.get(fields["Type"], set()) - {"Type", "Comment"}
-    unknown |= {key for retrier in fields.get("Retry", ()) for key in retrier} - _KNOWN_OF_RETRY
-    if unknown or fields["Type"] not in _KNOWN:
-        raise Unknown(f"{name}: the walker does not know {sorted(unknown) or fields['Type']}")
-
-
 def _nothing(*_: Any) -> None:
     """Nobody watches."""
 
@@ -159,10 +81,12 @@ class Execution:
     new_token: Callable[[], str]
     jitter: Callable[[], float] = lambda: 1.0  # 0 to 1: how much of a delay is really waited
     watcher: Watcher = field(default_factory=Watcher)
+    is_strict: bool = True  # false: an output that no later state reads is not evaluated
     variables: dict[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._value = self.given
+        self._known: Json = self.given
+        self._pending: tuple[Template, dict[str, Json]] | None = None
         self._at: State | None = None
         self._token = ""
         self._failures: list[int] = []
@@ -175,7 +99,7 @@ class Execution:
         """The task has given this. On to the next thing."""
         state = self._here()
         self._leave(state.leaving, _as_integrated(state.resource, result))
-        self.watcher.left(state.name, self._value)
+        self._tell_left(state)
         if state.fields.get("End"):
             return Done(self._value)
         return self._enter(str(state.fields["Next"]))
@@ -193,7 +117,7 @@ class Execution:
         for catcher, leaving in state.catch:
             if _matches(catcher["ErrorEquals"], failure):
                 self._leave(leaving, error={"Error": failure.name, "Cause": failure.cause})
-                self.watcher.left(state.name, self._value)
+                self._tell_left(state)
                 return self._enter(str(catcher["Next"]))
         return Done(failure=failure, is_caught=False)
 
@@ -201,6 +125,14 @@ class Execution:
         """The time of a pause has passed."""
         state = self._here()
         return self._ask(state) if state.kind == "Task" else self._enter(str(state.fields["Next"]))
+
+    @property
+    def _value(self) -> Json:
+        """What the last state has handed on."""
+        if self._pending is not None:
+            template, frame = self._pending
+            self._known, self._pending = template.evaluate(frame), None
+        return self._known
 
     def _here(self) -> State:
         if self._at is None:
@@ -218,7 +150,7 @@ class Execution:
                 case "Wait":
                     return Pause(name, float(state.evaluate("Seconds", self._frame())), is_retry=False)
                 case "Succeed":
-                    self.watcher.left(name, self._value)
+                    self._tell_left(state)
                     return Done(self._value)
                 case "Fail":
                     frame = self._frame()
@@ -229,6 +161,10 @@ class Execution:
                 case _:
                     self._leave(state.leaving, self._value)
                     name = str(state.fields["Next"])
+
+    def _tell_left(self, state: State) -> None:
+        if self.is_strict:
+            self.watcher.left(state.name, self._value)
 
     def _choose(self, state: State) -> str:
         frame = self._frame()
@@ -253,14 +189,18 @@ class Execution:
         """Assign and Output see the same variables, as they were before."""
         frame = self._frame(result, error)
         assigned = leaving.assign.evaluate(frame)
-        default = result if error is None else error
-        self._value = leaving.output.evaluate(frame) if leaving.output is not None else default
+        self._known, self._pending = (result if error is None else error), None
+        if leaving.output is not None:
+            self._pending = (leaving.output, frame)
+            if self.is_strict:
+                self._known, self._pending = leaving.output.evaluate(frame), None
         self.variables = {**self.variables, **assigned}
 
     def _frame(self, result: Json = None, error: Json = None) -> dict[str, Json]:
         execution = {"Id": self.arn, "Input": self.given, "StartTime": self.started_at}
         context = {"Execution": execution, "Task": {"Token": self._token}}
-        states = {"input": self._value, "result": result, "errorOutput": error, "context": context}
+        needs = self._at is None or self._at.reads_input
+        states = {"input": self._value if needs else None, "result": result, "errorOutput": error, "context": context}
         return {**self.variables, "states": states}
 
 

@@ -19,8 +19,9 @@ from nodeheal.ports import CommandStatus, Seat
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Bucket
 from nodeheal.simulation.executions import Executions
-from nodeheal.simulation.fleet import Fleet, TrueNode
+from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.setting import Quotas
+from nodeheal.simulation.true_node import TrueNode
 
 SENDING_SECONDS = 45.0  # as long as a claim to send an email holds (adapters/aws/messenger.py)
 

@@ -2,31 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from nodeheal.simulation.agenda import Agenda, Due
-from nodeheal.simulation.asl import (
-    STATE_MACHINES,
-    STEMS,
-    TIMED_OUT,
-    Ask,
-    Definition,
-    Done,
-    Execution,
-    Failure,
-    Move,
-    Pause,
-    Watcher,
-    load,
-    read,
-)
+from nodeheal.simulation.asl import TIMED_OUT, Ask, Done, Execution, Failure, Move, Pause, Watcher
 from nodeheal.simulation.chance import Chance
+from nodeheal.simulation.definition import STATE_MACHINES, STEMS, Definition, load, read
 from nodeheal.simulation.functions import stem_of
 from nodeheal.simulation.trace import Trace
 
 Json = Any
 _ARN = "arn:aws:states:eu-west-1:111122223333:execution:{stem}:{name}"
+
+
+@cache
+def _definition(stem: str, directory: Path) -> Definition:
+    return read(stem, load(stem, directory))
 
 
 @dataclass
@@ -50,11 +43,18 @@ CarryOut = Callable[[Running, Ask], None]
 class Executions:
     """Every execution of every state machine. A name that was used before starts nothing."""
 
-    def __init__(self, agenda: Agenda, chance: Chance, trace: Trace, directory: Path = STATE_MACHINES) -> None:
-        self._agenda, self._trace = agenda, trace
+    def __init__(
+        self,
+        agenda: Agenda,
+        chance: Chance,
+        trace: Trace,
+        is_strict: bool = True,
+        directory: Path = STATE_MACHINES,
+    ) -> None:
+        self._agenda, self._trace, self._is_strict = agenda, trace, is_strict
         self._jitter = chance.of("jitter").random
         self._lag = chance.of("workflow lag")
-        self._machines: dict[str, Definition] = {stem: read(stem, load(stem, directory)) for stem in STEMS}
+        self._machines: dict[str, Definition] = {stem: _definition(stem, directory) for stem in STEMS}
         self._waiting: dict[str, tuple[Running, Ask]] = {}
         self._tokens = 0
         self.names: set[str] = set()
@@ -69,8 +69,8 @@ class Executions:
         self.names.add(name)
         arn = _ARN.format(stem=stem, name=name)
         started_at = self._agenda.clock().strftime("%Y-%m-%dT%H:%M:%S.000Z")
-        watcher = Watcher(entered=lambda _: self._count())
-        execution = Execution(self._machines[stem], arn, given, started_at, self._token, self._jitter, watcher)
+        watcher, machine = Watcher(entered=lambda _: self._count()), self._machines[stem]
+        execution = Execution(machine, arn, given, started_at, self._token, self._jitter, watcher, self._is_strict)
         running = self.live[name] = Running(stem, name, execution, then)
         self._trace.tell("starts", name, stem)
         self._agenda.after(self._lag.uniform(0.01, 0.05), lambda: self._go_on(running, execution.begin()))

@@ -19,7 +19,9 @@ _NO_KEY = ()
 
 
 class Template:
-    """A JSON value with expressions in it, read once."""
+    """A JSON value with expressions in it, read once. `reads_input`: it may need the state's input."""
+
+    reads_input: bool
 
     def __init__(self, value: Json) -> None:
         self._value = value
@@ -29,6 +31,9 @@ class Template:
             self._items = [(key, Template(inner)) for key, inner in value.items()]
         elif isinstance(value, list):
             self._items = [(None, Template(inner)) for inner in value]
+        self.reads_input = any(inner.reads_input for _, inner in self._items)
+        if self._expression is not None:
+            self.reads_input = self._expression.reads_input
         self._is_constant: bool = self._expression is None and all(inner._is_constant for _, inner in self._items)
 
     def evaluate(self, variables: Mapping[str, Json]) -> Json:
@@ -50,6 +55,8 @@ class Expression:
         named = list(_named(self._parsed.ast))
         self._paths = tuple(sorted(set(named)))
         self._is_pure = not any(path[0] in _IMPURE for path in self._paths)
+        # Whether it needs the state's input: everything of $states, or just that.
+        self.reads_input = any(path[:2] in (("states",), ("states", "input")) for path in self._paths)
         self._answers: dict[tuple[Any, ...], Json] = {}
 
     def evaluate(self, variables: Mapping[str, Json]) -> Json:

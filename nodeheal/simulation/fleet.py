@@ -5,76 +5,31 @@ the same as a clock in every node, since the exponential forgets. Signs of life 
 (`beat_of`), exactly as they would stand in the table.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
 from zlib import crc32
 
-from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
-from nodeheal.contract.vocabulary import Family, Provider, Verdict
-from nodeheal.domain.beat import Beat
-from nodeheal.domain.catalog import find
+from nodeheal.contract.health_event import NodeBooted
+from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.node import Node
-from nodeheal.simulation.agenda import EPOCH, Agenda, seconds_of
+from nodeheal.simulation.agenda import EPOCH, Agenda
+from nodeheal.simulation.agents import AGENT, BEAT_SECONDS, Agents
 from nodeheal.simulation.chance import Chance, lognormal
-from nodeheal.simulation.faults import Fault, Kind, draw_fault, draw_kind, kinds
+from nodeheal.simulation.faults import Kind, draw_fault, draw_kind, kinds
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.trace import Trace
+from nodeheal.simulation.true_node import TrueNode
 
-BEAT_SECONDS = 60.0
-REPORT_SECONDS, EXIT_SECONDS = 0.5, 3.0  # from the fault: until the agent tells, until the rank on it has ended
-BOOT_SECONDS, DIAGNOSE_SECONDS, EVIDENCE_SECONDS = 300.0, 240.0, 20.0  # medians
+EXIT_SECONDS = 3.0  # from the fault until the rank on it has ended
+BOOT_SECONDS = 300.0  # median
 HANGS_IN_BOOT = 0.02
 SHY = 0.03  # faults that pass diagnostics
-LIES = 0.001  # healthy nodes that fail them
-SILENT_IN_DIAGNOSTICS = 0.002
-HIBERNATES = 0.01  # commands that find the SSM agent asleep
-HIBERNATES_SECONDS = 3_600.0
-AGENT = "0.1.0"
 
 
-@dataclass(slots=True)
-class TrueNode:
-    """One node, as it is."""
-
-    node_id: str
-    rack: str
-    beat_offset: float
-    provider: Provider = Provider.hybrid
-    boot: int = 1
-    booted_at: float = -3_600.0
-    is_up: bool = True
-    went_at: float = 0.0
-    is_gone: bool = False  # its machine is terminated
-    fault: Fault | None = None
-    told: int = 0
-    rebooting: bool = False
-
-    @property
-    def boot_id(self) -> str:
-        """As its kernel says it."""
-        return f"{self.node_id}-boot-{self.boot}"
-
-
-class Fleet:
-    """All nodes of the pool, and what befalls them. What they tell goes to whoever the world has put there."""
+class Fleet(Agents):
+    """All nodes of the pool, and what befalls them."""
 
     def __init__(self, setting: Setting, agenda: Agenda, chance: Chance, trace: Trace) -> None:
-        self._setting, self._agenda, self._trace = setting, agenda, trace
-        self._stream = chance.of("fleet")
-        self.nodes: dict[str, TrueNode] = {}
-        self.faults = 0
+        super().__init__(setting, agenda, chance, trace)
         self.is_over = False  # no more faults come
-        self.on_event: Callable[[HealthEvent], None] = lambda event: None
-        self.on_booted: Callable[[NodeBooted], None] = lambda event: None
-        self.on_diagnosed: Callable[[DiagnosticsFinished], None] = lambda event: None
-        self.on_evidence: Callable[[EvidenceFrozen], None] = lambda event: None
-        self.on_refused: Callable[[str], None] = lambda command_id: None
-        self.on_down: Callable[[TrueNode], None] = lambda node: None
-        self.on_exit: Callable[[TrueNode, Kind], None] = lambda node, kind: None
-        self.on_up: Callable[[TrueNode], None] = lambda node: None
-        self.on_silence: Callable[[TrueNode], None] = lambda node: None
 
     def populate(self) -> list[Node]:
         """Every node, and its record as it would stand there after months of service."""
@@ -108,9 +63,6 @@ class Fleet:
             rack=rack,
             version=1,
         )
-
-    def _moment(self, seconds: float) -> datetime:
-        return EPOCH + timedelta(seconds=seconds)
 
     # Faults
 
@@ -164,47 +116,6 @@ class Fleet:
             return [node]
         rack = [other for other in self.nodes.values() if other.rack == node.rack and other.is_up]
         return rack[: max(1, len(rack) // 2)]
-
-    def _report_soon(self, node: TrueNode, kind: Kind, median: float = REPORT_SECONDS) -> None:
-        boot = node.boot
-        seen_at = self._agenda.now
-
-        def tell() -> None:
-            if node.is_up and node.boot == boot:
-                self.on_event(self._event(node, kind, seen_at))
-
-        self._agenda.after(lognormal(self._stream, median, 0.6), tell)
-
-    def _event(self, node: TrueNode, kind: Kind, seen_at: float) -> HealthEvent:
-        row = find(Family(kind.family), kind.code, None)
-        return HealthEvent(
-            **self._fact(node, seen_at),
-            source="kernel_log",
-            family=Family(kind.family),
-            code=kind.code,
-            component=f"0000:{node.told % 8:02x}:00.0",
-            verdict=row.verdict if row else Verdict.FAILED,
-            evidence=f"simulated: {kind.name}",
-        )
-
-    def _fact(self, node: TrueNode, seen_at: float) -> dict[str, Any]:
-        node.told += 1
-        return {
-            "schema_version": 1,
-            "event_id": f"{node.node_id}-{node.boot}-{node.told}",
-            "node_id": node.node_id,
-            "cluster": "training",
-            "pool": self._setting.pool,
-            "provider": node.provider,
-            "instance_id": node.node_id,
-            "boot_id": node.boot_id,
-            "observed_at": self._moment(seen_at),
-            "agent_version": AGENT,
-        }
-
-    def fact(self, node: TrueNode) -> dict[str, Any]:
-        """What every event of the node carries, as of now."""
-        return self._fact(node, self._agenda.now)
 
     # Up and down
 
@@ -268,69 +179,3 @@ class Fleet:
         node.fault = None
         if not node.is_up:
             self.come_up(node)
-
-    # Orders
-
-    def order(self, node_id: str, boot_id: str, command_id: str, expires_at: datetime, obey: Any) -> None:
-        """A command comes to the node, at once or when its SSM agent wakes. It refuses what is stale."""
-        sleeps = self._stream.random() < HIBERNATES
-        delay = lognormal(self._stream, HIBERNATES_SECONDS if sleeps else 1.5, 0.5)
-
-        def arrive() -> None:
-            node = self.nodes.get(node_id)
-            if node is None or not node.is_up:
-                return
-            if node.boot_id != boot_id or self._agenda.now > seconds_of(expires_at):
-                self._trace.tell("refuses stale", node_id, command_id)
-                self.on_refused(command_id)
-                return
-            obey(node)
-
-        self._agenda.after(delay, arrive)
-
-    def diagnose(self, node: TrueNode, request_id: str) -> None:
-        """Runs its diagnostics and answers, if nothing comes between."""
-        boot, draw = node.boot, self._stream.random()
-        if draw < SILENT_IN_DIAGNOSTICS:
-            return
-
-        def answer() -> None:
-            if not node.is_up or node.boot != boot:
-                return
-            is_bad = (node.fault is not None and not node.fault.is_shy) or draw > 1 - LIES
-            event = DiagnosticsFinished(
-                **self._fact(node, self._agenda.now),
-                request_id=request_id,
-                verdict=Verdict.FAILED if is_bad else Verdict.OK,
-                failed_tests=("memory",) if is_bad else (),
-            )
-            self.on_diagnosed(event)
-            if node.fault is not None and not is_bad:
-                self._report_soon(node, node.fault.kind, median=6 * 3_600.0)
-
-        self._agenda.after(lognormal(self._stream, DIAGNOSE_SECONDS, 0.3), answer)
-
-    def save_evidence(self, node: TrueNode, request_id: str, key: str) -> None:
-        """Uploads what it has."""
-        boot = node.boot
-
-        def answer() -> None:
-            if node.is_up and node.boot == boot:
-                fact = self._fact(node, self._agenda.now)
-                self.on_evidence(
-                    EvidenceFrozen(**fact, request_id=request_id, object_key=key, size_bytes=1_000_000, items=12)
-                )
-
-        self._agenda.after(lognormal(self._stream, EVIDENCE_SECONDS, 0.5), answer)
-
-    # Signs of life
-
-    def beat_of(self, node: TrueNode) -> Beat:
-        """The newest one that stands in the table now."""
-        until = self._agenda.now if node.is_up else node.went_at
-        last = max(until - (until - node.beat_offset) % BEAT_SECONDS, node.booted_at)
-        return Beat(f"role:{node.node_id}", node.boot_id, self._moment(last), BEAT_SECONDS)
-
-    def silent(self) -> Iterator[TrueNode]:
-        """Those who give no sign of life."""
-        return (node for node in self.nodes.values() if not node.is_up and not node.is_gone)

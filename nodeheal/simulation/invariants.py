@@ -4,30 +4,21 @@ They look only at what the last step has touched: a write of a node, of an incid
 true within a time is looked at when that time is over.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import timedelta
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
+from nodeheal.contract.vocabulary import Action, IncidentState, Verdict
 from nodeheal.domain.incident import Incident, incident_id_of
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
-from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.ports import Ports
-from nodeheal.simulation.agenda import Agenda, seconds_of
-from nodeheal.simulation.stores import SimIncidents, SimNodes, SimWaits
-from nodeheal.simulation.trace import Trace
+from nodeheal.simulation.agenda import seconds_of
+from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
 
 # Searches for a checkpoint that found nothing in time: the table's own expiry collects these waits, and only these.
 _COLLECTED = ("checkpoint", "checkpoint_command", "late_machine")
-_LIVE = (IncidentState.OPEN, IncidentState.WAITING)
-# A decision is carried out within its deadline, twice that where a child looks as well; then come retries and the look.
-MARGIN_SECONDS = 1_800.0
 # Between the last look at a pause and the call that acts: a step's own time, its retries included.
 PAUSE_SECONDS = 180.0
-SETTLED_SECONDS = 3_600.0
 ACTION_OF = {
     "isolate": Action.ISOLATE,
     "reboot": Action.REBOOT,
@@ -35,129 +26,6 @@ ACTION_OF = {
     "replace": Action.REPLACE,
     "launch": Action.REPLACE,
 }
-
-
-@dataclass(frozen=True)
-class Violation:
-    """One broken promise."""
-
-    at: float
-    invariant: str
-    about: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Act:
-    """Something that was done to a node."""
-
-    at: float
-    verb: str
-    node_id: str
-    incident_id: str
-    boot_id: str
-
-
-@dataclass
-class Seen:
-    """What the checks look at."""
-
-    agenda: Agenda
-    ports: Ports
-    nodes: SimNodes
-    incidents: SimIncidents
-    waits: SimWaits
-    policy: RecoveryPolicy
-
-
-class Watch:
-    """Sees every write and every act, and keeps what is broken."""
-
-    def __init__(self, seen: Seen, trace: Trace) -> None:
-        self.seen, self._trace = seen, trace
-        self.violations: list[Violation] = []
-        self.live_of: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        self.acts: defaultdict[str, list[Act]] = defaultdict(list)
-        self.out_of_service: dict[str, None] = {}
-        self.isolated_after: list[float] = []  # seconds from the fault, as the node saw it
-        self._left_at: dict[str, float] = {}
-        self._lost_seconds = 0.0
-        seen.nodes.on_save = self.node_saved
-        seen.incidents.on_change = self.incident_changed
-
-    def node_saved(self, before: Node | None, after: Node) -> None:
-        """A node was written."""
-        if after.state in OUT_OF_SERVICE:
-            self.out_of_service[after.node_id] = None
-            self._left_at.setdefault(after.node_id, self.seen.agenda.now)
-        elif after.node_id in self.out_of_service:
-            del self.out_of_service[after.node_id]
-            self._lost_seconds += self.seen.agenda.now - self._left_at.pop(after.node_id)
-        if after.state is NodeState.ISOLATED and (before is None or before.state is not NodeState.ISOLATED):
-            self._hold(budget_is_never_exceeded(self.seen, after))
-
-    def incident_changed(self, before: Incident | None, after: Incident) -> None:
-        """An incident was opened, decided upon, or ended."""
-        live = self.live_of[after.node_id]
-        if after.state in _LIVE:
-            live[after.incident_id] = None
-        else:
-            live.pop(after.incident_id, None)
-        if before is None:
-            self._trace.tell("incident", after.incident_id, f"{after.root.family}/{after.root.code}")
-            self._hold(one_open_incident_a_node(after, list(live)))
-            self._hold(nothing_stale_opens_an_incident(self.seen, after))
-        if after.state in _LIVE and (before is None or before.turn != after.turn):
-            self._watch_turn(after)
-        if before is not None and before.ending is None and after.ending is not None:
-            self._trace.tell("ending", after.incident_id, f"{after.ending}: {after.summary}")
-            self.look_later(SETTLED_SECONDS, lambda: nothing_is_left_behind(self.seen, after.incident_id))
-            self.look_later(SETTLED_SECONDS, lambda: isolated_nodes_are_somebodys(self.seen, after.node_id))
-
-    def acted(self, verb: str, node_id: str, why: str) -> None:
-        """Something is being done to a node, by whoever has its incident."""
-        node = self.seen.nodes.nodes.get(node_id)
-        if node is None:
-            return
-        act = Act(self.seen.agenda.now, verb, node_id, node.open_incident or "", node.boot_id)
-        self._trace.tell("act", node_id, f"{verb} ({why})")
-        for check in (one_destructive_action_a_node, no_attempt_beyond_its_limit, hands_off_where_told):
-            self._hold(check(self.seen, self.acts[node_id], act))
-        if verb == "isolate":
-            self._hold(no_act_on_stale_news(self.seen, act))
-            incident = self.seen.incidents.incidents.get(act.incident_id)
-            if incident is not None:
-                self.isolated_after.append(act.at - seconds_of(incident.root.observed_at))
-        self.acts[node_id].append(act)
-
-    def out_of_service_seconds(self) -> float:
-        """Of all nodes together, by our hand or a human's, until now."""
-        return self._lost_seconds + sum(self.seen.agenda.now - at for at in self._left_at.values())
-
-    def look_later(self, seconds: float, check: Callable[[], Iterator[Violation]]) -> None:
-        """What must be so by then."""
-        self.seen.agenda.after(seconds, lambda: self._hold(check()))
-
-    def ingested(self, event: HealthEvent) -> None:
-        """An event has been taken in."""
-        self._hold(every_fault_is_accounted_for(self.seen, event))
-
-    def break_promise(self, invariant: str, about: str, text: str) -> None:
-        """Somebody else has found one broken."""
-        self._hold(iter([Violation(self.seen.agenda.now, invariant, about, text)]))
-
-    def _watch_turn(self, incident: Incident) -> None:
-        seconds = MARGIN_SECONDS
-        turns = self.seen.incidents.history(incident.incident_id).turns if incident.turn else ()
-        if turns:
-            seconds += 2 * turns[-1].decision.deadline_seconds
-        turn = incident.turn
-        self.look_later(seconds, lambda: incidents_end_or_page_in_time(self.seen, incident.incident_id, turn))
-
-    def _hold(self, broken: Iterator[Violation]) -> None:
-        for violation in broken:
-            self.violations.append(violation)
-            self._trace.tell("VIOLATION", violation.about, f"{violation.invariant}: {violation.text}")
 
 
 def one_open_incident_a_node(opened: Incident, live: list[str]) -> Iterator[Violation]:
@@ -249,17 +117,21 @@ def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
 def incidents_end_or_page_in_time(seen: Seen, incident_id: str, turn: int) -> Iterator[Violation]:
     """Every incident ends in a terminal state or a page within its deadline."""
     incident = seen.incidents.incidents[incident_id]
-    if incident.state in _LIVE and incident.turn == turn:
+    if incident.state in LIVE and incident.turn == turn:
         told = f"still {incident.state} at decision {turn}, long after its deadline"
         yield Violation(seen.agenda.now, incidents_end_or_page_in_time.__name__, incident_id, told)
 
 
 def nothing_is_left_behind(seen: Seen, incident_id: str) -> Iterator[Violation]:
-    """No token, lease or reservation is left behind."""
+    """No token, lease or reservation is left behind.
+
+    Where a function died meanwhile, a wait that nobody can resume may stay: the table's own expiry collects it.
+    """
     name = nothing_is_left_behind.__name__
     incident = seen.incidents.incidents[incident_id]
+    has_struck = any(at >= seconds_of(incident.opened_at) for at in seen.struck_at)
     for wait in seen.waits.of(incident_id):
-        if wait.deadline_at < seen.agenda.clock() and wait.kind not in _COLLECTED:
+        if wait.deadline_at < seen.agenda.clock() and wait.kind not in _COLLECTED and not has_struck:
             yield Violation(seen.agenda.now, name, incident_id, f"the wait {wait.kind}/{wait.key}")
     for holder in seen.ports.pools.holders(incident.pool):
         node = seen.nodes.nodes.get(holder)

@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from nodeheal.simulation.invariants import Violation
 from nodeheal.simulation.prices import LOG_BYTES_A_RUN, RUN_SECONDS, cost
-from nodeheal.simulation.setting import DAY
+from nodeheal.simulation.seen import Violation
 from nodeheal.simulation.world import World
 
 # Units of the table a run of a function, as tests/workflows/meter.py counts them over the real adapters: docs/cost.md's
@@ -61,7 +60,7 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
-        known = {key: value for key, value in asdict(self).items() if key not in ("violations", "to_isolation")}
+        known = {key: value for key, value in vars(self).items() if key not in ("violations", "to_isolation")}
         known |= {"ettr": self.ettr, "dollars": self.dollars, "violations": len(self.violations)}
         broken = [{"pool": pool, **vars(violation)} for pool, violation in self.violations]
         return {**known, "broken": broken, "isolated_after_seconds": spread(self.to_isolation)}
@@ -141,8 +140,3 @@ def spread(seconds: list[float]) -> dict[str, float]:
     marks = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
     found = {name: ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in marks.items()}
     return {**found, "max": ordered[-1]}
-
-
-def days_of(seconds: float) -> float:
-    """Seconds as days."""
-    return seconds / DAY

@@ -20,7 +20,9 @@ def pools_of(setting: Setting, pool_nodes: int = POOL_NODES) -> list[Setting]:
     count = max(1, -(-setting.nodes // pool_nodes))
     sizes = [setting.nodes // count + (number < setting.nodes % count) for number in range(count)]
     return [
-        replace(setting, nodes=size, pool=f"pool-{number:03d}", provider=_provider(setting, number, count))
+        replace(
+            setting, is_strict=False, nodes=size, pool=f"pool-{number:03d}", provider=_provider(setting, number, count)
+        )
         for number, size in enumerate(sizes)
     ]
 

@@ -89,6 +89,7 @@ class Setting:
     policy: RecoveryPolicy | None = None  # none: `acting`
     mass_failure: int = 0  # so many nodes fail within one second, after an hour
     racks_of: int = 16
+    is_strict: bool = True  # false: what a state machine hands on and nobody reads is not evaluated; only for speed
 
     @property
     def rules(self) -> RecoveryPolicy:

@@ -7,7 +7,6 @@ the one thing that must never be.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from nodeheal.contract.health_event import CheckpointFound
 from nodeheal.contract.job_spec import Checkpoints, Preflight
@@ -17,45 +16,20 @@ from nodeheal.domain.job import STOPPED_BY_REQUEST, GangTask, Job, Run
 from nodeheal.ports import Ports
 from nodeheal.services.submit_job import restart_job, submit_job
 from nodeheal.services.translate.ecs_task import TaskChange
-from nodeheal.simulation.agenda import Agenda, Due
+from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.faults import Kind
-from nodeheal.simulation.fleet import Fleet, TrueNode
+from nodeheal.simulation.fleet import Fleet
+from nodeheal.simulation.gang import Gang, Rank
 from nodeheal.simulation.setting import DAY, Work
 from nodeheal.simulation.trace import Trace
+from nodeheal.simulation.true_node import TrueNode
 
 START_SECONDS, GRACE_SECONDS, HANG_SECONDS = 40.0, 15.0, 300.0  # medians: image pulled, SIGTERM obeyed, peers given up
 NEXT_JOB_SECONDS = 600.0
+DONE_SECONDS = 60.0  # a program that finds nothing left to do
 LOOKS_SECONDS = 5.0
 _MID_TERM = 143
-
-
-@dataclass(slots=True)
-class Rank:
-    """One task, as it really is."""
-
-    job_id: str
-    run: int
-    node: TrueNode
-    boot: int
-    task_id: str
-    state: str = "PENDING"
-
-
-@dataclass
-class Gang:
-    """One job's training, whatever its records say."""
-
-    job_id: str
-    total_seconds: float
-    began_at: float
-    done_seconds: float = 0.0  # that a checkpoint holds
-    running_since: float | None = None
-    run: int = 0
-    ranks: dict[str, Rank] = field(default_factory=dict)  # of the newest run
-    end: Due | None = None
-    first_ran_at: float | None = None
-    trained_seconds: float = 0.0
 
 
 class Training:
@@ -84,6 +58,8 @@ class Training:
             self._agenda.after(self._stream.uniform(0, 600.0), self._submit)
 
     def _submit(self) -> None:
+        if self._fleet.is_over:
+            return
         self._submitted += 1
         name = f"job-{self._submitted:05d}"
         lasts = lognormal(self._stream, self._work.days * DAY, 0.5)
@@ -122,14 +98,7 @@ class Training:
 
     def _settle(self, gang: Gang) -> None:
         """Put its time to the account."""
-        now = self._agenda.now
-        wall = now - gang.began_at
-        waited = (gang.first_ran_at if gang.first_ran_at is not None else now) - gang.began_at
-        trained = gang.trained_seconds
-        if gang.running_since is not None:
-            trained += now - gang.running_since
-        done = min(self._progress(gang), trained)
-        spent = {"productive": done, "recomputed": trained - done, "waiting": waited, "down": wall - waited - trained}
+        spent = gang.account(self._agenda.now, self._work.checkpoint_seconds)
         self.seconds = {cause: self.seconds[cause] + seconds for cause, seconds in spent.items()}
 
     def finish(self) -> None:
@@ -138,9 +107,9 @@ class Training:
             self._settle(gang)
 
     def restart(self, job_id: str) -> None:
-        """A human submits a job again that is down for good."""
+        """A human submits a job again that is down for good, and has not done its work."""
         job = self._ports.jobs.get(job_id)
-        if job is None or not job.is_over or job.state is JobState.COMPLETED:
+        if job is None or not job.is_over or job_id not in self._gangs:
             return
         try:
             restart_job(job_id, self._ports)
@@ -161,7 +130,8 @@ class Training:
         """The scheduler has been asked to start a rank."""
         node = self._fleet.nodes[task.node_id]
         rank = Rank(job.job_id, run.number, node, node.boot, task_id)
-        gang = self._gangs[job.job_id]
+        # One that was submitted again while it ran, and has finished since: it finds its work done, and ends.
+        gang = self._gangs.setdefault(job.job_id, Gang(job.job_id, DONE_SECONDS, self._agenda.now))
         if run.number != gang.run:
             self._leave_run(gang)
             gang.run, gang.ranks = run.number, {}
@@ -215,20 +185,11 @@ class Training:
         """Not every rank runs any more: what was done since the last checkpoint is lost."""
         if gang.running_since is None:
             return
-        gang.done_seconds = self._progress(gang)
+        gang.done_seconds = gang.progress(self._agenda.now, self._work.checkpoint_seconds)
         gang.trained_seconds += self._agenda.now - gang.running_since
         gang.running_since = None
         if gang.end is not None:
             gang.end.call_off()
-
-    def _progress(self, gang: Gang) -> float:
-        """What a checkpoint holds now."""
-        if gang.running_since is None:
-            return gang.done_seconds
-        every = self._work.checkpoint_seconds
-        trained = self._agenda.now - gang.running_since
-        whole = gang.done_seconds + trained // every * every
-        return gang.total_seconds if gang.done_seconds + trained >= gang.total_seconds else whole
 
     def _complete(self, gang: Gang, run: int) -> None:
         self._leave_run(gang)
@@ -280,7 +241,7 @@ class Training:
         def answer() -> None:
             if not node.is_up or gang is None:
                 return
-            step = int(self._progress(gang))
+            step = int(gang.progress(self._agenda.now, self._work.checkpoint_seconds))
             self.on_found(
                 CheckpointFound(
                     **self._fleet.fact(node),

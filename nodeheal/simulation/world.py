@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from nodeheal.adapters.memory.evidence import sign_upload
@@ -11,28 +11,26 @@ from nodeheal.adapters.memory.owners import MemoryConfirmations
 from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.vocabulary import IncidentState, JobState, Provider
+from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.approval import Links
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.silence import glimpse_of
 from nodeheal.ports import Ports
 from nodeheal.services import new_machine, stop_start, wakeup
 from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
 from nodeheal.services.sweep import sweep
 from nodeheal.simulation.agenda import Agenda
-from nodeheal.simulation.asl import Ask
 from nodeheal.simulation.bus import QUEUE, Bus
-from nodeheal.simulation.chance import Chance, lognormal
+from nodeheal.simulation.chance import Chance
 from nodeheal.simulation.cloud import SimCommands, SimMessenger, SimScheduler, SimWitnesses, SimWorkflows, Throttles
-from nodeheal.simulation.executions import Executions, Running
-from nodeheal.simulation.fleet import Fleet, TrueNode
-from nodeheal.simulation.functions import Hands, serve, stem_of
+from nodeheal.simulation.executions import Executions
+from nodeheal.simulation.fleet import Fleet
+from nodeheal.simulation.functions import Hands
 from nodeheal.simulation.hazards import Died, Hazards, Seam
-from nodeheal.simulation.invariants import Seen, Watch
 from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.people import Operators
-from nodeheal.simulation.setting import DAY, Setting
+from nodeheal.simulation.seen import Seen
+from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.stores import (
     SimHeartbeats,
     SimIncidents,
@@ -42,16 +40,17 @@ from nodeheal.simulation.stores import (
     SimWaits,
     SimWatchlist,
 )
+from nodeheal.simulation.sweeper import Sweeper
+from nodeheal.simulation.tasks import FUNCTION_TIMEOUT, INVOKE, Tasks
 from nodeheal.simulation.trace import Trace
+from nodeheal.simulation.true_node import TrueNode
+from nodeheal.simulation.watch import Watch
 from nodeheal.simulation.work import Training
 
 Json = Any
 # Ports that are functions or values: nothing comes between.
 _PLAIN = ("clock", "reading", "sign_upload", "find_checkpoint", "try_way", "has_confirmed")
-SWEEP_SECONDS = 60.0
 MASS_FAILURE_AT = 3_600.0
-FUNCTION_TIMEOUT = 30.0
-THROTTLED = "Lambda.TooManyRequestsException"
 
 
 class World:
@@ -65,12 +64,10 @@ class World:
         self.runs: Counter[str] = Counter()
         self.surprises: Counter[str] = Counter()
         self.throttles = Throttles(self.agenda, setting.quotas)
-        self.executions = Executions(self.agenda, self.chance, self.trace)
+        self.executions = Executions(self.agenda, self.chance, self.trace, setting.is_strict)
         self.fleet = Fleet(setting, self.agenda, self.chance, self.trace)
         self.hazards = Hazards(self.chance.of("hazards"), setting.cloud, self._let_others_in)
         self.bus = Bus(self.agenda, self.chance, self.trace, setting.cloud, self.run)
-        self._lag = self.chance.of("function lag")
-        self._sweep_at: float | None = None
         self._began_at = 0.0  # the outermost function that runs now
         self._unheard: dict[str, HealthEvent] = {}  # sent, and not taken in yet
         self._make_ports()
@@ -81,6 +78,17 @@ class World:
             setting.pool, setting.people, self.agenda, self.chance, self.trace, self.raw, self.fleet
         )
         self.work = Training(setting.pool, setting.work, self.agenda, self.chance, self.trace, self.raw, self.fleet)
+        self.sweeper = Sweeper(self.agenda, self.nodes, self.policy.silence.silent_seconds, self._sweep)
+        self.tasks = Tasks(
+            self.agenda,
+            self.chance,
+            self.executions,
+            self.hands,
+            self.run,
+            self.incidents,
+            self.jobs,
+            self.people,
+        )
         self._connect()
         self._begin()
 
@@ -124,8 +132,8 @@ class World:
 
     def _connect(self) -> None:
         """Who tells whom."""
-        self.executions.carry_out = self._carry_out
-        self.bus.when_something_is_lost = self.want_sweep
+        self.executions.carry_out = self.tasks.carry_out
+        self.tasks.when_one_fails = self.bus.when_something_is_lost = self.sweeper.want
         self.scheduler.on_act = self.commands.on_act = self.machines.on_act = self.watch.acted
         self.messenger.on_announce = lambda kind, told: self.bus.send("notify", told.key, lambda: self._notify(told))
         self.messenger.on_send = self.people.read
@@ -138,7 +146,7 @@ class World:
         )
         fleet.on_evidence = lambda event: wake(event.node_id, lambda: wakeup.on_evidence_frozen(event, self.ports))
         fleet.on_refused = self._refused
-        fleet.on_silence = self._fell_silent
+        fleet.on_silence = self.sweeper.fell_silent
         self.machines.on_stopped = lambda name: wake(name, lambda: stop_start.on_machine_stopped(name, self.ports))
         self.machines.on_gone = lambda name: wake(name, lambda: new_machine.on_machine_gone(name, self.ports))
         self._connect_work()
@@ -146,13 +154,17 @@ class World:
     def _connect_work(self) -> None:
         work, wake = self.work, self._wake
         self.jobs.on_save = work.saved
-        self.fleet.on_down, self.fleet.on_up, self.fleet.on_exit = work.node_down, work.node_up, work.exits
+        self.fleet.on_down, self.fleet.on_up, self.fleet.on_exit = work.node_down, self._came_up, work.exits
         self.scheduler.on_start, self.scheduler.on_stop = work.started, work.asked_to_stop
         self.commands.on_search = work.look
         work.on_task = lambda change: wake(change.task_id, lambda: wakeup.on_task_change(change, self.ports))
         work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_checkpoint_found(event, self.ports))
         work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)
         self.people.restart_job, self.people.jobs_down = work.restart, work.down_for_good
+
+    def _came_up(self, node: TrueNode) -> None:
+        self.work.node_up(node)
+        self.sweeper.came_up(node)
 
     def _begin(self) -> None:
         records = self.fleet.populate()
@@ -162,22 +174,23 @@ class World:
         self.work.begin(self.setting.nodes)
         if self.setting.mass_failure:
             self.agenda.at(MASS_FAILURE_AT, lambda: self.fleet.fail_together(self.setting.mass_failure))
-        self.want_sweep()
-        self.agenda.after(DAY, self._sweep_daily)
 
     # Functions
 
     def run(self, function: str, act: Callable[[], object]) -> object:
         """One run of a function. Raises what it raises; NotAccepted where too many run at once."""
-        self.throttles.take("functions", f"Invoke {function}")
+        self.throttles.take("functions", f"{INVOKE} {function}")
         self.runs[function] += 1
+        self.trace.tell("runs", function)
         self._began_at = self.agenda.now if self.hazards.depth == 0 else self._began_at
         self.hazards.depth += 1
         try:
             return act()
         except (NotAccepted, Died):
+            self.watch.seen.struck_at.append(self.agenda.now)
             raise
         except Exception as error:
+            self.watch.seen.struck_at.append(self.agenda.now)
             self.surprises[f"{function}: {type(error).__name__}: {error}"[:200]] += 1
             raise
         finally:
@@ -188,60 +201,6 @@ class World:
         at = self.agenda.next_at()
         if at is not None and at <= self._began_at + FUNCTION_TIMEOUT - 1:
             self.agenda.step()
-
-    def _carry_out(self, running: Running, ask: Ask) -> None:
-        """What Step Functions does for a task, after the time that it takes to begin with it."""
-        delay = lognormal(self._lag, 0.06, 0.5)
-        match ask.resource.partition(":::")[2]:
-            case "lambda:invoke" | "lambda:invoke.waitForTaskToken":
-                self.agenda.after(delay, lambda: self._invoke(running, ask))
-            case "states:startExecution.sync:2":
-                self.agenda.after(delay, lambda: self.executions.start_child(running, ask))
-            case "dynamodb:updateItem":
-                self.agenda.after(delay, lambda: self._update(running, ask))
-            case "sns:publish":
-                self.agenda.after(delay, lambda: self._publish(running, ask))
-            case other:
-                raise ValueError(f"{ask.state} asks for {other}, which is not simulated")
-
-    def _invoke(self, running: Running, ask: Ask) -> None:
-        if running.ask is not ask or running.is_over:
-            return
-        stem = stem_of(ask.arguments["FunctionName"])
-        try:
-            answer = self.run(stem, lambda: serve(stem, ask.arguments["Payload"], self.hands))
-        except Died:
-            self.want_sweep()
-            self.agenda.after(FUNCTION_TIMEOUT, lambda: self.executions.fail(running, ask, "Lambda.Unknown"))
-        except Exception as error:
-            name = THROTTLED if "Invoke" in str(error) else type(error).__name__
-            self.want_sweep()
-            self.executions.fail(running, ask, name, str(error))
-        else:
-            if not ask.resource.endswith("Token"):
-                took = lognormal(self._lag, 0.15, 0.4)
-                self.agenda.after(took, lambda: self.executions.answer(running, ask, answer))
-
-    def _update(self, running: Running, ask: Ask) -> None:
-        """The items that state machines write themselves."""
-        key = ask.arguments["Key"]["pk"]["S"]
-        kind, _, name = key.partition("#")
-        state = ask.arguments["ExpressionAttributeValues"].get(":state", {}).get("S")
-        if kind == "incident" and name in self.incidents.incidents:
-            if state is not None:
-                self.incidents.finish(replace(self.incidents.incidents[name], state=IncidentState(state)))
-        elif kind == "job" and name in self.jobs.jobs:
-            job = self.jobs.jobs[name]
-            self.jobs.jobs[name] = replace(job, state=JobState(str(state)), version=job.version + 1)
-        else:
-            self.executions.fail(running, ask, "DynamoDB.ConditionalCheckFailedException")
-            return
-        self.executions.answer(running, ask, {})
-
-    def _publish(self, running: Running, ask: Ask) -> None:
-        given = running.execution.given
-        self.people.page(running.name, given.get("node_id"), given.get("job_id"))
-        self.executions.answer(running, ask, {"MessageId": "m"})
 
     # Events
 
@@ -266,42 +225,8 @@ class World:
     def _notify(self, notification: Notification) -> None:
         notify(notification, self.ports)
 
-    # The sweep
-
-    def want_sweep(self, after: float = 0.0) -> None:
-        """Let the sweep find what there is to be found: at the next minute, or the one so much later.
-
-        One that finds nothing changes nothing, so those are left out: tests/simulation holds that to be so.
-        """
-        at = (int((self.agenda.now + after) // SWEEP_SECONDS) + 1) * SWEEP_SECONDS
-        if self._sweep_at is not None and self.agenda.now < self._sweep_at <= at:
-            return
-        self._sweep_at = at
-        self.agenda.at(at, self._sweep)
-        self.agenda.at(at + 2 * SWEEP_SECONDS, self._sweep)
-
     def _sweep(self) -> None:
-        try:
-            self.run("sweep", lambda: sweep(self.ports, self.policy))
-        except (Exception, Died):
-            self.want_sweep()
-
-    def _sweep_daily(self) -> None:
-        self._sweep()
-        self.agenda.after(DAY, self._sweep_daily)
-
-    def _fell_silent(self, node: TrueNode, looks: int = 0) -> None:
-        """Have it looked for when its silence is news, and again while it is."""
-
-        def look() -> None:
-            record = self.nodes.nodes.get(node.node_id)
-            if node.is_up or node.is_gone or record is None or not glimpse_of(record).is_watched:
-                return
-            self.want_sweep()
-            self._fell_silent(node, looks + 1)
-
-        first = self.policy.silence.silent_seconds - SWEEP_SECONDS
-        self.agenda.after(first if looks == 0 else SWEEP_SECONDS if looks < 30 else DAY, look)
+        self.run("sweep", lambda: sweep(self.ports, self.policy))
 
     def finish(self, seconds: float) -> None:
         """No more faults: let what is under way end, for so long."""

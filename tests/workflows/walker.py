@@ -9,19 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from nodeheal.simulation.asl import (
-    STATE_MACHINES,
-    Ask,
-    Definition,
-    Done,
-    Execution,
-    Failure,
-    Move,
-    Pause,
-    Watcher,
-    load,
-    read,
-)
+from nodeheal.simulation.asl import Ask, Done, Execution, Failure, Move, Pause, Watcher
+from nodeheal.simulation.definition import STATE_MACHINES, Definition, load, read
 
 __all__ = [
     "EXECUTION_ARN",

@@ -1,0 +1,67 @@
+"""What came of a simulation, for people and for programs."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nodeheal.cli.say import say, say_json, say_table
+
+if TYPE_CHECKING:
+    from nodeheal.simulation.report import Report
+
+VIOLATIONS_SHOWN = 20
+
+
+def tell(report: "Report", command: str, as_json: bool) -> None:
+    """All of it. Each violation comes with the command that replays it."""
+    if as_json:
+        say_json(report.as_json())
+        return
+    say_table(("what", "how much"), _rows(report))
+    for pool, broken in report.violations[:VIOLATIONS_SHOWN]:
+        say(f"{pool}: {broken.invariant}: {broken.about}: {broken.text}")
+        only = "" if "--schedule" in command else f" --only {pool}"
+        say(f"    {command}{only} --until {broken.at + 60:.0f} --trace {pool}.trace")
+    if len(report.violations) > VIOLATIONS_SHOWN:
+        say(f"and {len(report.violations) - VIOLATIONS_SHOWN} more; --json has them all")
+
+
+def tell_mass_failure(count: int, both: "tuple[Report, Report]", as_json: bool) -> None:
+    """What a mass failure comes to with the breaker raised, and as it ships."""
+    raised, shipped = both
+    if as_json:
+        say_json({"failed": count, "breaker_raised": raised.as_json(), "breaker_as_it_ships": shipped.as_json()})
+        return
+    rows = [
+        (name, _isolated(report), str(len(report.to_isolation)), str(report.pages), str(len(report.violations)))
+        for name, report in (("raised", raised), ("as it ships", shipped))
+    ]
+    say_table(("breaker", "fault to isolated", "isolated", "pages", "violations"), rows)
+
+
+def _rows(report: "Report") -> list[tuple[str, str]]:
+    return [
+        ("nodes, days", f"{report.nodes:,}, {report.days:g}"),
+        ("faults", f"{report.faults:,}"),
+        ("incidents", f"{report.incidents:,} ({report.still_open} open)"),
+        ("endings", _counts(report.endings)),
+        ("actions", _counts(report.actions)),
+        ("fault to isolated", _isolated(report)),
+        ("pages, emails", f"{report.pages:,}, {report.emails:,}"),
+        ("jobs", _counts(report.jobs)),
+        ("ETTR", "no job ran" if report.ettr is None else f"{report.ettr:.4f}"),
+        ("lost node hours", f"{report.lost_node_hours:,.0f}"),
+        ("cost", f"${sum(report.dollars.values()):,.2f}"),
+        ("throttled", _counts(report.throttled)),
+        ("functions struck", f"{report.struck:,}; {report.dead_letters} dead letters"),
+        ("violations", f"{len(report.violations)}"),
+    ]
+
+
+def _isolated(report: "Report") -> str:
+    from nodeheal.simulation.report import spread
+
+    return _counts({name: f"{seconds:.1f} s" for name, seconds in spread(report.to_isolation).items()})
+
+
+def _counts(counts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"

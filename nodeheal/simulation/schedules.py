@@ -1,0 +1,103 @@
+"""Short random schedules: a handful of nodes, a few faults, and everything that can go wrong in an hour of an account.
+
+Each number is one setting and one run. `python -m nodeheal.simulation.schedules --minutes 60` does as many as it can.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count, islice
+from random import Random
+
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.simulation.report import Report, report_of
+from nodeheal.simulation.setting import CALM, HARSH, Cloud, People, Setting, Work
+from nodeheal.simulation.world import World
+
+HOURS, COOL_DOWN_HOURS = 4.0, 32.0
+FAULTS = 2.5  # expected of one schedule
+AT_ONCE = 50
+POOL = "pool"
+_MODES = (Mode.act,) * 7 + (Mode.approve,) * 2 + (Mode.observe,)
+
+
+def schedule(number: int) -> Setting:
+    """The setting of this number."""
+    draw = Random(f"schedule {number}")
+    nodes = draw.randint(4, 12)
+    return Setting(
+        nodes=nodes,
+        days=HOURS / 24,
+        seed=number,
+        pool=POOL,
+        provider=draw.choice((Provider.hybrid, Provider.ec2)),
+        faults_a_node_day=FAULTS / (nodes * HOURS / 24),
+        cloud=draw.choice((CALM, Cloud(dies=0.000_5, interleaves=0.01), HARSH, HARSH)),
+        work=Work(share=draw.choice((0.0, 0.5, 0.9)), gang_nodes=draw.randint(2, 4), days=draw.choice((0.1, 2.0))),
+        people=People(page_seconds=1_200, repair_seconds=7_200, round_seconds=21_600),
+        policy=_policy(draw, nodes),
+        racks_of=4,
+    )
+
+
+def _policy(draw: Random, nodes: int) -> RecoveryPolicy:
+    pool = PoolPolicy(
+        mode=draw.choice(_MODES),
+        budget=Budget(max_nodes=draw.randint(1, 3), max_percent=100),
+        stop_start=draw.random() < 0.3,
+    )
+    breaker = draw.choice((Breaker(), Breaker(min_nodes=nodes + 2, max_nodes=nodes + 2)))
+    return RecoveryPolicy(default_pool=pool, breaker=breaker)
+
+
+def run_schedule(number: int) -> Report:
+    """One of them, to its end."""
+    world = World(schedule(number))
+    world.advance(HOURS * 3_600)
+    world.finish(COOL_DOWN_HOURS * 3_600)
+    return report_of(world)
+
+
+def run_some(numbers: Iterable[int]) -> tuple[int, int, list[str], Counter[str]]:
+    """(schedules, incidents, what was broken, what services raised)."""
+    done, incidents, broken, surprises = 0, 0, list[str](), Counter[str]()
+    for number in numbers:
+        report = run_schedule(number)
+        done, incidents = done + 1, incidents + report.incidents
+        surprises.update({name: 1 for name in report.surprises if "NoAnswer" not in name})
+        again = f"nodeheal simulate --schedule {number} --trace {number}.trace"
+        broken += [f"{one.invariant}: {one.about}: {one.text}\n    {again}" for _, one in report.violations]
+    return done, incidents, broken, surprises
+
+
+def main() -> int:
+    """Run until the time is over; how many there were, and what was broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--first", type=int, default=1_000_000, help="the number to begin with")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    end = time.monotonic() + given.minutes * 60
+    done, incidents, broken, surprises = 0, 0, list[str](), Counter[str]()
+    numbers = count(given.first)
+    with ProcessPoolExecutor(given.processes) as workers:
+        while time.monotonic() < end:
+            batches = [list(islice(numbers, AT_ONCE)) for _ in range(given.processes)]
+            for some, opened, lines, raised in workers.map(run_some, batches):
+                done, incidents = done + some, incidents + opened
+                broken += lines
+                surprises += raised
+    told = [f"{done} schedules, {incidents} incidents, {len(broken)} violations", *broken]
+    told += [f"raised {often} times: {name}" for name, often in surprises.most_common(10)]
+    sys.stdout.write("\n".join(told) + "\n")
+    return bool(broken)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""What the invariants look at, and what they find."""
+
+from dataclasses import dataclass, field
+
+from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.stores import SimIncidents, SimNodes, SimWaits
+
+LIVE = (IncidentState.OPEN, IncidentState.WAITING)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken promise."""
+
+    at: float
+    invariant: str
+    about: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that was done to a node."""
+
+    at: float
+    verb: str
+    node_id: str
+    incident_id: str
+    boot_id: str
+
+
+@dataclass
+class Seen:
+    """What the checks look at."""
+
+    agenda: Agenda
+    ports: Ports
+    nodes: SimNodes
+    incidents: SimIncidents
+    waits: SimWaits
+    policy: RecoveryPolicy
+    struck_at: list[float] = field(default_factory=list)  # when a function died, or a call of one was broken

@@ -1,0 +1,73 @@
+"""The sweep, run only where it can find something. One that finds nothing changes nothing, so those are left out.
+
+What it can find: a start that was lost, a slot or a breaker that nobody was woken for, a boot or a job's end that was
+not told, all of which begin with a function or an event that failed; and silence, which begins with a node that is
+dark. tests/simulation runs it every minute over a pool and holds that nothing comes out otherwise.
+"""
+
+from collections.abc import Callable
+
+from nodeheal.domain.silence import glimpse_of
+from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.hazards import Died
+from nodeheal.simulation.setting import DAY
+from nodeheal.simulation.stores import SimNodes
+from nodeheal.simulation.true_node import TrueNode
+
+SWEEP_SECONDS = 60.0
+LOOKS_A_MINUTE_APART = 30
+
+
+class Sweeper:
+    """Decides when the sweep runs. It runs once a day whatever happens."""
+
+    def __init__(self, agenda: Agenda, nodes: SimNodes, silent_seconds: float, sweep: Callable[[], object]) -> None:
+        self._agenda, self._nodes, self._sweep = agenda, nodes, sweep
+        self._silent_seconds = silent_seconds
+        self._next_at: float | None = None
+        self.want()
+        agenda.after(DAY, self._daily)
+
+    def want(self) -> None:
+        """Let it run at the next full minute, and once more two minutes later: what was lost counts as such by then."""
+        at = (int(self._agenda.now // SWEEP_SECONDS) + 1) * SWEEP_SECONDS
+        if self._next_at is not None and self._agenda.now < self._next_at <= at:
+            return
+        self._next_at = at
+        self._agenda.at(at, self.run)
+        self._agenda.at(at + 2 * SWEEP_SECONDS, self.run)
+
+    def run(self) -> None:
+        """One run. One that breaks off is made up for by the next."""
+        try:
+            self._sweep()
+        except (Exception, Died):
+            self.want()
+
+    def fell_silent(self, node: TrueNode, looks: int = 0) -> None:
+        """Have the node looked for when its silence is news, and again while it is."""
+
+        def look() -> None:
+            record = self._nodes.nodes.get(node.node_id)
+            if node.is_up or node.is_gone or record is None or not glimpse_of(record).is_watched:
+                return
+            self.want()
+            self.fell_silent(node, looks + 1)
+
+        first = self._silent_seconds - SWEEP_SECONDS
+        self._agenda.after(first if looks == 0 else SWEEP_SECONDS if looks < LOOKS_A_MINUTE_APART else DAY, look)
+
+    def came_up(self, node: TrueNode) -> None:
+        """Its signs of life tell of the boot, where the announcement is late."""
+        boot_id = node.boot_id
+
+        def look() -> None:
+            record = self._nodes.nodes.get(node.node_id)
+            if record is not None and node.is_up and node.boot_id == boot_id != record.boot_id:
+                self.want()
+
+        self._agenda.after(1.0, look)
+
+    def _daily(self) -> None:
+        self.run()
+        self._agenda.after(DAY, self._daily)

@@ -1,0 +1,92 @@
+"""What Step Functions does for a task: it calls a function, starts a child, writes an item, or publishes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from nodeheal.contract.vocabulary import IncidentState, JobState
+from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.asl import Ask
+from nodeheal.simulation.chance import Chance, lognormal
+from nodeheal.simulation.executions import Executions, Running
+from nodeheal.simulation.functions import Hands, serve, stem_of
+from nodeheal.simulation.hazards import Died
+from nodeheal.simulation.people import Operators
+from nodeheal.simulation.stores import SimIncidents, SimJobs
+
+Json = Any
+BEGIN_SECONDS, ANSWER_SECONDS = 0.06, 0.15  # medians: until a function begins, until its answer is there
+FUNCTION_TIMEOUT = 30.0
+INVOKE = "Invoke"  # begins what a throttle of the functions themselves says
+_THROTTLED = "Lambda.TooManyRequestsException"
+Run = Callable[[str, Callable[[], object]], object]
+
+
+class Tasks:
+    """Carries tasks out, each after the time that it takes to begin with it."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        chance: Chance,
+        executions: Executions,
+        hands: Hands,
+        run: Run,
+        incidents: SimIncidents,
+        jobs: SimJobs,
+        people: Operators,
+    ) -> None:
+        self._agenda, self._executions, self._hands, self._run = agenda, executions, hands, run
+        self._incidents, self._jobs, self._people = incidents, jobs, people
+        self._lag = chance.of("function lag")
+        self.when_one_fails: Callable[[], None] = lambda: None
+
+    def carry_out(self, running: Running, ask: Ask) -> None:
+        """Begin with it."""
+        doers = {
+            "lambda:invoke": self._invoke,
+            "lambda:invoke.waitForTaskToken": self._invoke,
+            "states:startExecution.sync:2": self._executions.start_child,
+            "dynamodb:updateItem": self._update,
+            "sns:publish": self._publish,
+        }
+        do = doers[ask.resource.partition(":::")[2]]
+        self._agenda.after(lognormal(self._lag, BEGIN_SECONDS, 0.5), lambda: do(running, ask))
+
+    def _invoke(self, running: Running, ask: Ask) -> None:
+        if running.ask is not ask or running.is_over:
+            return
+        stem = stem_of(ask.arguments["FunctionName"])
+        try:
+            answer = self._run(stem, lambda: serve(stem, ask.arguments["Payload"], self._hands))
+        except Died:
+            self.when_one_fails()
+            self._agenda.after(FUNCTION_TIMEOUT, lambda: self._executions.fail(running, ask, "Lambda.Unknown"))
+        except Exception as error:
+            self.when_one_fails()
+            name = _THROTTLED if str(error).startswith(INVOKE) else type(error).__name__
+            self._executions.fail(running, ask, name, str(error))
+        else:
+            if not ask.resource.endswith("Token"):
+                took = lognormal(self._lag, ANSWER_SECONDS, 0.4)
+                self._agenda.after(took, lambda: self._executions.answer(running, ask, answer))
+
+    def _update(self, running: Running, ask: Ask) -> None:
+        """The items that state machines write themselves, past the services."""
+        kind, _, name = ask.arguments["Key"]["pk"]["S"].partition("#")
+        state = ask.arguments["ExpressionAttributeValues"].get(":state", {}).get("S")
+        if kind == "incident" and name in self._incidents.incidents:
+            if state is not None:
+                self._incidents.finish(replace(self._incidents.incidents[name], state=IncidentState(state)))
+        elif kind == "job" and name in self._jobs.jobs:
+            job = self._jobs.jobs[name]
+            self._jobs.jobs[name] = replace(job, state=JobState(str(state)), version=job.version + 1)
+        else:
+            self._executions.fail(running, ask, "DynamoDB.ConditionalCheckFailedException")
+            return
+        self._executions.answer(running, ask, {})
+
+    def _publish(self, running: Running, ask: Ask) -> None:
+        given: Json = running.execution.given
+        self._people.page(running.name, given.get("node_id"), given.get("job_id"))
+        self._executions.answer(running, ask, {"MessageId": "m"})

@@ -1,0 +1,78 @@
+"""`nodeheal simulate`: what it prints, what it refuses, and how it fails."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from nodeheal.cli.main import app
+from nodeheal.simulation import definition
+from tests.simulation.test_invariants import CASES
+
+
+def _run(*given: str) -> Result:
+    return CliRunner().invoke(app, ["simulate", *given])
+
+
+def test_it_prints_what_came_of_it_and_the_same_again_for_the_same_seed() -> None:
+    given = ("--nodes", "30", "--days", "5", "--seed", "3", "--faults-per-node-day", "0.05", "--json")
+
+    first, second = _run(*given), _run(*given)
+
+    known: dict[str, Any] = json.loads(first.stdout)
+    assert first.exit_code == 0
+    assert known["violations"] == 0
+    assert known["incidents"] > 3
+    assert sum(known["dollars"].values()) > 0
+    assert 0.5 < known["ettr"] < 1
+    assert first.stdout == second.stdout
+
+
+def test_a_violation_comes_with_the_command_that_replays_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_away, *_ = CASES["every_fault_is_accounted_for"]
+    take_away(monkeypatch)
+
+    found = _run("--nodes", "20", "--days", "3", "--faults-per-node-day", "1", "--processes", "1")
+
+    assert found.exit_code == 1
+    command = next(line for line in found.stdout.splitlines() if "nodeheal simulate" in line).split()[2:]
+    trace = tmp_path / "again.trace"
+    again = _run(*command[:-1], str(trace))
+    assert again.exit_code == 1
+    assert "VIOLATION" in trace.read_text("utf-8")
+
+
+def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None:
+    found = json.loads(_run("--nodes", "40", "--mass-failure", "20", "--json").stdout)
+
+    raised, shipped = found["breaker_raised"], found["breaker_as_it_ships"]
+    assert raised["actions"]["isolate"] == 20
+    assert raised["isolated_after_seconds"]["p90"] < 60
+    assert shipped["actions"].get("isolate", 0) < 5
+    assert shipped["pages"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--only", "pool-777"), "pool-777: there is no such pool"),
+        (("--nodes", "1200", "--trace", "x"), "name it with --only"),
+        (("--nodes", "10", "--mass-failure", "11"), "there are 10 nodes"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_its_name(given: tuple[str, ...], said: str) -> None:
+    refused = _run(*given)
+
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
+
+def test_without_a_checkout_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definition, "STATE_MACHINES", tmp_path)
+
+    refused = _run("--nodes", "10")
+
+    assert refused.exit_code == 2
+    assert "come with a checkout" in refused.stderr
