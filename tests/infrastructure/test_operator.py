@@ -16,7 +16,17 @@ from tests.infrastructure.synthesis import Templates, synthesize
 from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
 
 # They ask nobody: files in, text out.
-OFFLINE = {"version", "explain", "classify", "replay", "policy check", "policy diff", "jobs validate", "jobs schema"}
+OFFLINE = {
+    "version",
+    "explain",
+    "classify",
+    "replay",
+    "simulate",
+    "policy check",
+    "policy diff",
+    "jobs validate",
+    "jobs schema",
+}
 OFFLINE |= {"checkpoints list", "checkpoints verify", "checkpoints latest"}
 OFFLINE |= {f"parse {tool}" for tool in ("dcgm-diag", "dcgm-health", "nvidia-smi", "neuron", "efa")}
 LISTS = {"appconfig:ListApplications", "appconfig:ListDeploymentStrategies"}
