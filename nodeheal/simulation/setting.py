@@ -43,8 +43,9 @@ CALM = Cloud(duplicated=0, late=0, lost=0, dies=0, breaks=0, interleaves=0)
 class Quotas:
     """Calls a second, and the burst, for an account.
 
-    Published: those of ECS (instances and tasks: 40 and 100 for what changes, 20 and 100 for what looks), Step Functions
-    (300 and 1,300) and Lambda (1,000 at once). Not published, and assumed: SSM's. EC2's is that of calls that change.
+    Published: those of ECS (instances and tasks: 40 and 100 for what changes, 20 and 100 for what looks), Step
+    Functions (300 and 1,300) and Lambda (1,000 at once).
+    Not published, and assumed: SSM's, and EC2's for calls that change.
     """
 
     ecs_writes: tuple[float, float] = (40, 100)
