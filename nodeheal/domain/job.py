@@ -26,6 +26,7 @@ class GangTask:
     exit_code: int | None = None
     stop_reason: str = ""
     stopped_at: datetime | None = None  # as the scheduler has it
+    asked_at: datetime | None = None  # when the scheduler was to start it; None: of an earlier version
 
     @property
     def has_stopped(self) -> bool:

@@ -21,7 +21,7 @@ def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
     """Write the run, then point the job and its nodes at it: what is started is always on record first."""
     number, orphans = _next_number(job, why, ports)
     tasks = tuple(
-        GangTask(node.node_id, rank, node.boot_id, ports.scheduler.look(node).placement)
+        GangTask(node.node_id, rank, node.boot_id, ports.scheduler.look(node).placement, asked_at=ports.clock())
         for rank, node in enumerate(nodes)
     )
     found = job.found

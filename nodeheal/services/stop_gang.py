@@ -7,6 +7,7 @@ from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
@@ -89,8 +90,15 @@ def may_write(task: GangTask, ports: Ports) -> bool:
     """Whether this rank can still be writing: it has not been seen to stop, and its node has neither rebooted since
     nor been given up for good."""
     node = ports.nodes.get(task.node_id)
-    is_same_boot = node is None or (node.boot_id == task.boot_id and node.state is not NodeState.RETIRED)
-    return not task.has_stopped and is_same_boot
+    if task.has_stopped or node is None:
+        return not task.has_stopped
+    return not _has_rebooted_since(task, node) and node.state is not NodeState.RETIRED
+
+
+def _has_rebooted_since(task: GangTask, node: Node) -> bool:
+    """A boot that is heard of late is another than the recorded one, and yet the one that the rank was started on."""
+    was_up_before = task.asked_at is not None and node.booted_at < task.asked_at
+    return node.boot_id != task.boot_id and not was_up_before
 
 
 def await_end(run: Run, incident_id: str, ports: Ports) -> None:

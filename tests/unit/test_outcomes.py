@@ -1,6 +1,7 @@
 """What is concluded when no answer came, and how an incident and a gang end."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.steps import node_of, save_node
 from nodeheal.services.stop_gang import may_write, stop_gang
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_guards import healed, lost
@@ -210,6 +212,23 @@ def test_a_rank_on_a_node_that_nobody_knows_may_still_write_and_one_without_a_ta
 
     assert may_write(run.tasks[0], it.ports)
     assert set(it.ports.scheduler.stopped) == {"task-llama-1-1"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("booted_after_seconds", "is_alive"), [(-1, True), (0, False), (60, False)])
+def test_a_rank_that_was_launched_on_a_boot_that_is_heard_of_late_is_alive(
+    booted_after_seconds: int, is_alive: bool
+) -> None:
+    it = Incident()
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    [task] = [task for task in run.tasks if task.rank == 0]
+    assert task.asked_at is not None
+    booted_at = task.asked_at + timedelta(seconds=booted_after_seconds)
+
+    save_node(it.ports, node_of(task.node_id, it.ports), boot_id="boot-2", booted_at=booted_at)
+
+    assert may_write(task, it.ports) is is_alive
+    assert not may_write(replace(task, asked_at=None), it.ports)  # of a version that did not note it
 
 
 @pytest.mark.parametrize(
