@@ -21,6 +21,8 @@ INVOKE = "Invoke"  # begins what a throttle of the functions themselves says
 _THROTTLED = "Lambda.TooManyRequestsException"
 Run = Callable[[str, Callable[[], object]], object]
 
+REACHED = frozenset({JobState.COMPLETED, JobState.CANCELLED})  # ends that a workflow which breaks after them leaves
+
 
 class Tasks:
     """Carries tasks out, each after the time that it takes to begin with it."""
@@ -78,7 +80,7 @@ class Tasks:
         if kind == "incident" and name in self._incidents.incidents:
             if state is not None:
                 self._incidents.finish(replace(self._incidents.incidents[name], state=IncidentState(state)))
-        elif kind == "job" and name in self._jobs.jobs:
+        elif kind == "job" and name in self._jobs.jobs and self._jobs.jobs[name].state not in REACHED:
             job = self._jobs.jobs[name]
             self._jobs.jobs[name] = replace(job, state=JobState(str(state)), version=job.version + 1)
         else:

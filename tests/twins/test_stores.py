@@ -1,5 +1,6 @@
 """Memory and DynamoDB keep one specification: every test here runs over both."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +25,7 @@ from nodeheal.domain.owner import Owner
 from nodeheal.domain.pool import Pool
 from nodeheal.ports import Ports, Wait
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
+from tests.workflows.walker import load
 
 REBOOTS = AttemptLimit(group=Action.REBOOT, limit=2, window_seconds=3600)
 REPLACEMENTS = AttemptLimit(group=Action.REPLACE, limit=2, window_seconds=3600)
@@ -356,3 +358,25 @@ def test_a_line_is_in_order_of_its_places_and_has_only_those_who_stand_in_it(por
     assert [wait.key for wait in ports.waits.in_line("demo")] == ["b", "a"]
     ports.waits.drop(_wait(kind="news", key="b"))
     assert [wait.key for wait in ports.waits.in_line("demo")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("state", "after"),
+    [
+        (JobState.RUNNING, JobState.FAILED),
+        (JobState.COMPLETED, JobState.COMPLETED),
+        (JobState.CANCELLED, JobState.CANCELLED),
+    ],
+)
+def test_a_workflow_that_breaks_makes_its_job_a_humans_but_takes_no_end_back(state: JobState, after: JobState) -> None:
+    asked = load("run_job")["States"]["Hand job over"]["Arguments"]
+    with mock_aws():
+        ports = dynamo_ports(FrozenClock())
+        ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", 2, state=state))
+        table: Table = ports.jobs._table  # type: ignore[attr-defined]
+        key = {"pk": {"S": "job#llama"}, "sk": {"S": "job"}}
+
+        with contextlib.suppress(table.client.exceptions.ConditionalCheckFailedException):
+            table.client.update_item(**{**asked, "TableName": table.name, "Key": key})
+
+        assert ports.jobs.get("llama").state is after  # type: ignore[union-attr]

@@ -59,7 +59,7 @@ class JobCluster(FakeCluster):
         self.while_waiting: list[Happening] = []  # what happens while the job stands in line for nodes
         self.never_start: set[str] = set()  # nodes on which a task stays PENDING
         self.before: dict[str, Happening] = {}  # by state: what happens right before its function is called
-        self.job_breaks: dict[str, Error] = {}
+        self.job_breaks: dict[str, Error | Callable[[Json], Error]] = {}
         self.recovered: list[str] = []
         self.broken_ways: set[frozenset[str]] = set()  # pairs of nodes that do not reach one another
         self._ways_answered = 0
@@ -249,8 +249,10 @@ class JobCluster(FakeCluster):
 
     _gang_stops = _ranks_stop  # of recoveries, too
 
-    def _job_is_a_humans(self, arguments: Json) -> Json:
-        """As the state machine writes it: past the store, and so past the index."""
+    def _job_is_a_humans(self, arguments: Json) -> Any:
+        """As the state machine writes it: past the store, and so past the index. Not over an end that was reached."""
+        if self.job.state in (JobState.COMPLETED, JobState.CANCELLED):
+            return Error("DynamoDB.ConditionalCheckFailedException")
         job = replace(self.job, state=JobState.FAILED, version=self.job.version + 1)
         self.ports.jobs.jobs["llama"] = job  # type: ignore[attr-defined]
         return {}

@@ -14,11 +14,12 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import PastRecovery
 from nodeheal.services import wakeup
 from nodeheal.services.brakes import pause_pool
+from nodeheal.services.end_job import end_job
 from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import restart_job, submit_job
 from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import ACT, xid
-from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered, spec
+from tests.workflows.job_cluster import NODES, JobCluster, Json, fails, finishes, is_recovered, spec
 from tests.workflows.walker import Error, walk
 
 A, B, C, D = NODES
@@ -492,6 +493,22 @@ def test_a_function_that_breaks_pages_and_hands_the_job_over(state: str) -> None
     assert seen.path[-3:] == ["Page operators", "Hand job over", "Job broke"]
     assert seen.error == "HumanPaged"
     assert it.job.state is JobState.FAILED
+
+
+def test_an_end_that_was_reached_is_not_taken_back_by_what_breaks_after_it() -> None:
+    it = JobCluster()
+    it.happenings = [finishes]
+
+    def ends_and_breaks(arguments: Json) -> Error:
+        end_job(JobRequest.model_validate(arguments["Payload"]), it.ports)
+        return Error("Lambda.Unknown")
+
+    it.job_breaks["End job"] = ends_and_breaks
+
+    seen = it.submit()
+
+    assert seen.end == "Job broke"
+    assert it.job.state is JobState.COMPLETED
 
 
 @pytest.mark.parametrize("state", ["Check nodes", "Launch job"])
