@@ -76,7 +76,10 @@ class Connection:
         return response
 
     def _connect(self) -> socket.socket:
-        plain = socket.create_connection((self._host, self._port), self._seconds)
+        try:
+            plain = socket.create_connection((self._host, self._port), self._seconds)
+        except ValueError as error:  # UnicodeError is one: a host such as `events..amazonaws.com`
+            raise BadAnswer(f"{self._host[:100]!r} is no host: {error}") from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return self._tls.wrap_socket(plain, server_hostname=self._host) if self._tls else plain
