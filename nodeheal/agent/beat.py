@@ -105,7 +105,7 @@ class HeartbeatItem:
 def _parsed(raw: bytes) -> Mapping[str, object]:
     try:
         answer = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return answer if isinstance(answer, dict) else {}
 

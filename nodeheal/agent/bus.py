@@ -103,7 +103,7 @@ class EventBus:
 def _parsed(raw: bytes) -> object:
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
 
 

@@ -19,6 +19,7 @@ DEFAULT_PATH = Path("/etc/nodeheal/agent.toml")
 ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
 
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
+_REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _WORD_CHARACTERS = 128
 LABELS = 16  # health_event.LABELS
 _LOG_KINDS = ("kmsg", "file", "journald")
@@ -181,8 +182,20 @@ def _text(key: str, value: object) -> str:
     if key == "node_id":
         _checked(key, value, _NODE_ID.fullmatch(str(value)) is not None, "an instance id such as mi-0a1b2c3d4e5f67890")
     if key == "endpoint_url":
-        _checked(key, value, re.match(r"https?://[^/]", str(value)) is not None, "an http or https address")
+        _checked(key, value, _is_address(str(value)), "an http or https address")
+    if key == "region":
+        _checked(key, value, _REGION.fullmatch(str(value)) is not None, "a Region such as eu-central-1")
     return str(value)
+
+
+def _is_address(text: str) -> bool:
+    from urllib.parse import urlsplit  # an endpoint of one's own is rare
+
+    try:
+        address = urlsplit(text)
+        return address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError:  # a port that is none, a bracket that is not closed
+        return False
 
 
 def _provider(value: object) -> Provider:

@@ -3,6 +3,7 @@
 It sends what this agent makes, and reads what services answer it: bodies of a known length, in chunks, or to the end.
 """
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Mapping
@@ -53,24 +54,31 @@ class Connection:
         except (OSError, BadAnswer):
             self.close()
             raise
+        except ValueError as error:  # a host that is none (UnicodeError), or another thread has hung up
+            self.close()
+            raise BadAnswer(str(error)) from error
 
     def close(self) -> None:
-        """Hang up."""
-        if self._reader is not None:
-            self._reader.close()
-        if self._socket is not None:
-            self._socket.close()
-        self._reader = self._socket = None
+        """Hang up. From any thread: one that waits for an answer holds the reader until it is told that none comes."""
+        opened, reader, self._socket, self._reader = self._socket, self._reader, None, None
+        if opened is not None:
+            with contextlib.suppress(OSError):  # the other side was first
+                opened.shutdown(socket.SHUT_RDWR)
+        if reader is not None:
+            reader.close()
+        if opened is not None:
+            opened.close()
 
     def _authority(self) -> str:
         return f"[{self._host}]" if ":" in self._host else self._host
 
     def _exchange(self, request: bytes) -> Response:
-        if self._socket is None or self._reader is None:
-            self._socket = self._connect()
-            self._reader = self._socket.makefile("rb")
-        self._socket.sendall(request)
-        response, stays_open = _read(self._reader)
+        opened, reader = self._socket, self._reader
+        if opened is None or reader is None:
+            opened = self._socket = self._connect()
+            reader = self._reader = opened.makefile("rb")
+        opened.sendall(request)
+        response, stays_open = _read(reader)
         if not stays_open:
             self.close()
         return response

@@ -5,7 +5,7 @@ import http
 import json
 import os
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from nodeheal.agent.clock import Clock
@@ -108,9 +108,10 @@ class CredentialChain:
             header = {"X-aws-ec2-metadata-token": _ask(connection, "PUT", "/latest/api/token", lifetime)}
             role = _ask(connection, "GET", IMDS_ROLE_PATH, header).split("\n")[0].strip()
             answer = json.loads(_ask(connection, "GET", IMDS_ROLE_PATH + role, header))
-            ends_at = datetime.fromisoformat(answer["Expiration"].replace("Z", "+00:00"))
-            return ends_at, Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer["Token"])
-        except (OSError, BadAnswer, ValueError, KeyError) as error:
+            ends_at = datetime.fromisoformat(str(answer["Expiration"])).astimezone(UTC)
+            keys = (str(answer[key]) for key in ("AccessKeyId", "SecretAccessKey", "Token"))
+            return ends_at, Credentials(*keys)
+        except (OSError, BadAnswer, ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             raise NoCredentials(
                 f"no AWS credentials in the environment, in {self._path} or in the instance metadata ({error})"
             ) from error

@@ -102,7 +102,7 @@ class NodeMetrics:
 def _code(raw: bytes) -> str:
     try:
         answer = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     return str(answer.get("__type", "")).rpartition("#")[2] if isinstance(answer, dict) else ""
 

@@ -27,6 +27,7 @@ MAX_BYTES = 64 * 1024 * 1024
 FABRIC_PORT, FABRIC_SECONDS = 47592, 60.0  # as contract.fabric has them; a test compares them
 LONGEST_FABRIC_SECONDS = 600.0
 _PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,254}")
+_JOB = re.compile(r"[A-Za-z0-9._-]{1,128}")  # as the document has it
 
 Parsers = list[argparse.ArgumentParser]
 
@@ -113,6 +114,13 @@ def _evidence(config: AgentConfig, arguments: argparse.Namespace) -> int:
     return freeze_evidence(order, config, open_spool(config), event_bus(config, clock), clock)
 
 
+def _job(text: str) -> str:
+    """It becomes a file's name."""
+    if not _JOB.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: a job's id has letters, digits, `.`, `_` and `-`, at most 128")
+    return text
+
+
 def _checkpoint(config: AgentConfig, arguments: argparse.Namespace) -> int:
     order = CheckpointOrder(arguments.job, arguments.boot_id.split(","), arguments.expires_at)
     return ask_for_checkpoint(order, config, Clock())
@@ -169,7 +177,9 @@ def _add_reports(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", 
     order.add_argument("--max-bytes", type=int, default=MAX_BYTES, help="of the archive")
     order.add_argument("--bug-report", choices=("yes", "no"), default="no", help="nvidia-bug-report.sh, some minutes")
     order = orders.add_parser("checkpoint", parents=parents, help="ask a job's tasks here for a checkpoint, now")
-    order.add_argument("--job", required=True, help="the job's id; --boot-id may then name several boots: a,b,c")
+    order.add_argument(
+        "--job", type=_job, required=True, help="the job's id; --boot-id may then name several boots: a,b,c"
+    )
 
     order = orders.add_parser("find-checkpoint", parents=parents, help="find a job's newest checkpoint that is whole")
     order.add_argument("--request-id", required=True, help="echoed in the report")

@@ -59,11 +59,20 @@ class Sender(threading.Thread):
         """Send until stopped."""
         while not self._stopping.is_set():
             self._news.clear()
-            delay = self.send_all()
+            delay = self._sent_or_later()
             if delay:
                 self._stopping.wait(delay)  # news do not cut a backoff short: they would fail as well
             else:
                 self._news.wait(LOOK_SECONDS)
+
+    def _sent_or_later(self) -> float:
+        """As `send_all`. A thread that ended would leave a node that gives signs of life and tells of no fault."""
+        try:
+            return self.send_all()
+        except Exception as error:
+            if not self._failures:
+                logger.exception("the sender is broken; it tries again")
+            return self._later(f"{type(error).__name__}: {error}", is_refusal=False)
 
     def send_all(self) -> float:
         """Empty the spool; the seconds to wait before the next try if that failed, else 0."""
@@ -85,13 +94,17 @@ class Sender(threading.Thread):
         return 0.0
 
     def _back_off(self, reason: str, is_refusal: bool) -> float:
+        delay = self._later(reason, is_refusal)
+        self._go_around(self._clock.monotonic())
+        return delay
+
+    def _later(self, reason: str, is_refusal: bool) -> float:
         self._failures += 1
         now = self._clock.monotonic()
         if self._complained_at is None or now - self._complained_at >= COMPLAINT_SECONDS:
             self._complained_at = now
             message = "the bus refuses this node; events are kept" if is_refusal else "the bus is out of reach"
             logger.error(message, extra={"why": reason, "failures": self._failures})
-        self._go_around(now)
         ceiling: float = min(BACKOFF_LIMIT_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16))
         # Half of it is chance, so that a fleet that lost the same network does not come back in step.
         return ceiling * random.uniform(0.5, 1.0)

@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from nodeheal.agent.checks.registry import chosen
 from nodeheal.agent.config import given
 
 
@@ -11,6 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
-    """Read it; the exit code."""
-    sys.stdout.write(f"the configuration of {given(arguments).node_id} can be used\n")
+    """Read it; the exit code. Raises ConfigError."""
+    config = given(arguments)
+    chosen(config)  # the names of its checks, which only the checks' own code knows
+    sys.stdout.write(f"the configuration of {config.node_id} can be used\n")
     return 0

@@ -104,8 +104,11 @@ class SignedPost:
             headers = self._signed(headers, body)
         except NoCredentials as error:
             raise NoAnswer(str(error), is_refusal=True) from error
-        connection = self._connection = self._connection or self._connect()
-        is_reused = connection.is_open
+        try:
+            connection = self._connection = self._connection or self._connect()
+            is_reused = connection.is_open
+        except ValueError as error:  # a port that is none
+            raise NoAnswer(f"{self._url.netloc}: {error}") from error
         try:
             return self._exchange(connection, body, headers)
         except (OSError, BadAnswer) as error:

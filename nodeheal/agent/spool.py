@@ -131,11 +131,18 @@ class Spool:
     def _begin(self, directory: Path) -> sqlite3.Connection:
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            return self._open()
-        except (OSError, sqlite3.OperationalError) as error:  # read-only, full, locked: not corrupt
+            return self._open_or_begin_anew()
+        except (OSError, sqlite3.Error) as error:
             self._complain(error)
             self._is_in_memory = True
             return _in_memory()
+
+    def _open_or_begin_anew(self) -> sqlite3.Connection:
+        """Raises OSError, sqlite3.Error: a disk that has spoilt the spool may no longer be written either."""
+        try:
+            return self._open()
+        except sqlite3.OperationalError:
+            raise  # read-only, full, locked: not corrupt
         except sqlite3.DatabaseError as error:
             self._move_aside(error)
             return self._open()
@@ -160,8 +167,8 @@ class Spool:
 
     def _move_aside(self, error: sqlite3.Error) -> None:
         aside = self._path.with_suffix(".corrupt")
-        logger.error("the spool is corrupt; beginning a new one", extra={"moved_to": aside, "error": error})
         self._path.replace(aside)
+        logger.error("the spool is corrupt; beginning a new one", extra={"moved_to": aside, "error": error})
         for suffix in ("-wal", "-shm"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 

@@ -37,7 +37,6 @@ class _Child:
     lines: Lines = field(default_factory=Lines)
     is_silent: bool = False  # its pipe is closed
     told_to_end: bool = False
-    killed: bool = False
     heard: bool = False
 
 
@@ -194,13 +193,12 @@ class _Work:
 
     def _watch_deadlines(self, now: float) -> None:
         for child in self._children.values():
-            if now < child.ends_at or child.killed:
+            if now < child.ends_at:
                 continue
             if not child.told_to_end:
                 self._tell(Answer(child.check.name, hung=True))
             _signal(child, signal.SIGKILL if child.told_to_end else signal.SIGTERM)
-            child.killed, child.told_to_end = child.told_to_end, True
-            child.ends_at = now + KILL_GRACE_SECONDS
+            child.told_to_end, child.ends_at = True, now + KILL_GRACE_SECONDS
 
     def end_all(self) -> None:
         """Whatever is under way."""

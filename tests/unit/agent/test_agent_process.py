@@ -11,12 +11,23 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nodeheal.agent.later import SELDOM
+from nodeheal.agent.watching import EXIT_BROKEN
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from sandbox.toml import toml
-from tests.unit.agent.fakes import PATIENCE_SECONDS, XID_79, FakeEventBridge, NodeFolder, eventually, kernel_line, xid
+from tests.unit.agent.fakes import (
+    PATIENCE_SECONDS,
+    XID_79,
+    Answer,
+    FakeEventBridge,
+    NodeFolder,
+    eventually,
+    kernel_line,
+    xid,
+)
 
 PRINT_LOADED = "print(*(name for name, module in sys.modules.items() if '__getattr__' not in vars(module)))"
 RESIDENT_KIB = 30 * 1024
@@ -41,6 +52,10 @@ class AgentProcess:
     def ends(self, number: signal.Signals) -> int:
         assert self._process is not None
         self._process.send_signal(number)
+        return self._process.wait(PATIENCE_SECONDS)
+
+    def exit_code(self) -> int:
+        assert self._process is not None
         return self._process.wait(PATIENCE_SECONDS)
 
     def clean_up(self) -> None:
@@ -72,6 +87,39 @@ def test_a_node_that_comes_up_says_so_and_then_what_is_wrong(
     booted = NodeBooted.model_validate(bus.details("Node Booted")[0])
     assert (booted.boot_id, booted.address, booted.accelerators) == ("boot-1", "10.0.0.7", 8)
     assert HealthEvent.model_validate(bus.details()[0]).evidence == kernel_line(XID_79).rstrip()
+    assert agent.ends(signal.SIGTERM) == 0
+
+
+def test_an_agent_that_is_interrupted_ends_well(node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge) -> None:
+    agent.start()
+    eventually(lambda: boots(bus))
+
+    assert agent.ends(signal.SIGINT) == 0
+
+
+def test_an_agent_whose_prober_is_gone_ends_to_be_started_anew(
+    node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge
+) -> None:
+    agent.start()
+    eventually(lambda: boots(bus))
+    [prober] = psutil.Process(agent.pid).children()
+
+    prober.kill()
+
+    assert agent.exit_code() == EXIT_BROKEN
+
+
+def test_what_is_grave_goes_around_a_bus_that_takes_nothing(
+    node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge
+) -> None:
+    bus.always = Answer(500)
+    node.config_file.write_text(toml({**node.config(), "fallback_seconds": 0.1}))
+    agent.start()
+    eventually(lambda: bus.calls)
+    node.logs(kernel_line(XID_79))
+
+    eventually(lambda: any("xid" in published for published in bus.table.published))
+
     assert agent.ends(signal.SIGTERM) == 0
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from nodeheal.agent.commands import EXIT_USAGE
+from nodeheal.agent.main import main
 from sandbox.toml import toml
 from tests.unit.agent.documents import Ended, run_document
 from tests.unit.agent.fakes import NodeFolder
@@ -50,4 +52,14 @@ def test_a_stale_request_is_refused(node: NodeFolder, requests: Path, boots: str
     ended = ask(node, boots, expires_in)
 
     assert ended.returncode == 3
+    assert not requests.exists()
+
+
+def test_a_job_that_is_no_name_of_a_file_is_refused(node: NodeFolder, requests: Path) -> None:
+    order = ["run", "checkpoint", "--boot-id", "boot-1", "--expires-at", "9999999999", "--job", "../../etc/passwd"]
+
+    with pytest.raises(SystemExit) as ended:
+        main([*order, "--config", str(node.config_file)])
+
+    assert ended.value.code == EXIT_USAGE
     assert not requests.exists()

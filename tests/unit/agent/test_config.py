@@ -7,6 +7,7 @@ import pytest
 
 from nodeheal.agent import config as configuration
 from nodeheal.agent.config import ConfigError, KernelLog, config_path, load
+from nodeheal.agent.main import EXIT_CANNOT_START, main
 from nodeheal.contract.health_event import LABELS, NODE_ID_PATTERN
 from sandbox.toml import toml
 
@@ -103,6 +104,12 @@ def test_the_journal_is_this_machines_unless_a_folder_is_named(tmp_path: Path) -
         ("prometheus_port", "9100"),
         ("prometheus_port", False),
         ("region", 5),
+        ("region", "eu-central-1."),
+        ("region", "eu central"),
+        ("endpoint_url", "http://[::1"),
+        ("endpoint_url", "https://bus:70000"),
+        ("endpoint_url", "https://bus:https"),
+        ("endpoint_url", "https://:443"),
         ("product", ""),
         ("labels", ["rack"]),
         ("labels", {"rack": 7}),
@@ -181,3 +188,12 @@ def test_as_many_labels_as_the_contract_takes() -> None:
 
 def test_node_ids_are_held_to_the_contracts_pattern() -> None:
     assert f"^{configuration._NODE_ID.pattern}$" == NODE_ID_PATTERN
+
+
+def test_a_configuration_that_names_a_check_that_is_none_cannot_be_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = main(["config", "--config", str(written(tmp_path, checks=["dsk"]))])
+
+    assert code == EXIT_CANNOT_START
+    assert "there is no check 'dsk'" in str(caplog.records[-1].__dict__["why"])

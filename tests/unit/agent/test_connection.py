@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -167,3 +168,29 @@ def test_no_header_smuggles_another_one_and_the_error_does_not_quote_it(serve: S
         server.connection().request("POST", "/", {"X-A": value})
 
     assert (server.asked, value in str(caught.value)) == ([], False)
+
+
+def test_hanging_up_does_not_wait_for_an_answer_that_another_thread_waits_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connection = Connection("127.0.0.1", silent.getsockname()[1], 15.0)
+        ends = list[Exception]()
+
+        def asks() -> None:
+            try:
+                connection.request("POST", "/", {})
+            except (OSError, BadAnswer) as error:
+                ends.append(error)
+
+        asking = threading.Thread(target=asks)
+        asking.start()
+        asked, _ = silent.accept()
+        asked.recv(1)
+        time.sleep(0.2)
+        began = time.monotonic()
+
+        connection.close()
+        asking.join(15.0)
+
+        assert time.monotonic() - began < 5.0
+        assert len(ends) == 1
+        asked.close()

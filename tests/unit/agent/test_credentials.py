@@ -113,6 +113,37 @@ def test_instance_metadata_is_asked_once_until_shortly_before_the_end(
     assert metadata.asked == 2
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "[]",
+        '"no"',
+        "[" * 20_000,
+        '{"AccessKeyId": "A", "SecretAccessKey": "s", "Token": "t", "Expiration": 5}',
+        '{"AccessKeyId": "A", "SecretAccessKey": "s", "Token": "t", "Expiration": "0001-01-01T00:00:00+23:00"}',
+    ],
+)
+def test_instance_metadata_that_makes_no_sense_is_no_credentials(
+    tmp_path: Path, time: FakeTime, metadata: FakeMetadata, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    monkeypatch.setattr(metadata, "credentials", lambda role: answer)
+    chain = CredentialChain(time.clock(), {"HOME": str(tmp_path)}, ("127.0.0.1", metadata.server.server_port))
+
+    with pytest.raises(NoCredentials):
+        chain.current()
+
+
+def test_the_end_that_instance_metadata_tells_may_lack_its_zone(
+    tmp_path: Path, time: FakeTime, metadata: FakeMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"AccessKeyId": "A", "SecretAccessKey": "s", "Token": "t", "Expiration": "2027-11-21T11:50:31"}
+    monkeypatch.setattr(metadata, "credentials", lambda role: json.dumps(answer))
+    chain = CredentialChain(time.clock(), {"HOME": str(tmp_path)}, ("127.0.0.1", metadata.server.server_port))
+
+    assert chain.current().access_key == "A"
+    assert chain.current().access_key == "A"
+
+
 def test_refused_credentials_are_found_anew(tmp_path: Path, time: FakeTime, metadata: FakeMetadata) -> None:
     chain = CredentialChain(time.clock(), {"HOME": str(tmp_path)}, ("127.0.0.1", metadata.server.server_port))
     chain.current()

@@ -2,16 +2,17 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.bus import CALL_BYTES, EventBus, batch, endpoint
+from nodeheal.agent.bus import CALL_BYTES, EventBus, Receipt, batch, endpoint
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.sender import BACKOFF_LIMIT_SECONDS, COMPLAINT_SECONDS, Sender
+from nodeheal.agent.signed_post import SignedPost
 from nodeheal.agent.spool import Entry, Spool
 from tests.unit.agent.fakes import START, Answer, FakeEventBridge, FakeTime, eventually, xid_event
 from tests.unit.agent.test_credentials import KEYS
@@ -201,6 +202,43 @@ def test_a_running_sender_delivers_what_it_is_woken_for(spool: Spool, sender: Se
     eventually(lambda: bus.codes() == ["79"])
     sender.stop(5)
     assert not sender.is_alive()
+
+
+def test_a_sender_that_meets_what_nobody_expected_goes_on(
+    spool: Spool,
+    sender: Sender,
+    bus: FakeEventBridge,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    surprises = [KeyError("nobody expected this"), KeyError("nor this")]
+    put = EventBus.put
+
+    def surprised(client: EventBus, entries: Sequence[Entry]) -> Receipt:
+        if surprises:
+            raise surprises.pop(0)
+        return put(client, entries)
+
+    monkeypatch.setattr(EventBus, "put", surprised)
+    spool.put([xid_event(79)])
+
+    with caplog.at_level(logging.ERROR):
+        sender.start()
+        eventually(lambda: bus.codes() == ["79"])
+        sender.stop(5)
+
+    assert caplog.text.count("the sender is broken") == 1
+
+
+def test_an_answer_that_is_nested_beyond_reason_is_no_answer(
+    spool: Spool, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SignedPost, "ask", lambda *_: (200, b"[" * 100_000))
+    spool.put([xid_event(79)])
+
+    assert sender.send_all() > 0
+
+    assert waiting(spool) == ["79"]
 
 
 def test_a_call_never_exceeds_what_put_events_takes() -> None:

@@ -35,7 +35,8 @@ STUBS = {
     "systemctl": """
         echo "$@" >> "$ROOT/systemctl.log"
         case "$1" in
-          show) grep -q crashes "$ROOT/opt/nodeheal/current/package" && echo NRestarts=3 || echo NRestarts=0 ;;
+          show) grep -q crashes "$ROOT/opt/nodeheal/current/package" && echo NRestarts=3 || cat "$ROOT/restarts" ;;
+          reset-failed) echo NRestarts=0 > "$ROOT/restarts" ;;
           is-active) echo active ;;
         esac""",
     "uname": 'echo "${FAKE_MACHINE:-x86_64}"',
@@ -212,6 +213,16 @@ def test_an_upgrade_that_fails_leaves_the_old_agent_running(
     assert len(list((machine.base / "versions").iterdir())) == 1
     restarted = [line for line in machine.log("systemctl") if line == "restart nodeheal-agent.service"]
     assert len(restarted) == (3 if package == "crashes" else 1)
+
+
+def test_an_upgrade_heals_a_node_whose_agent_has_crashed_again_and_again(machine: Machine) -> None:
+    machine.run()
+    (machine.root / "restarts").write_text("NRestarts=57\n")  # systemd's count, which outlives a restart
+
+    ended = machine.run(package="nodeheal-2", config="")
+
+    assert ended.returncode == 0, ended.stderr
+    assert machine.runs == "nodeheal-2"
 
 
 def test_an_upgrade_that_crashes_with_a_new_configuration_goes_back_to_the_old_one(machine: Machine) -> None:

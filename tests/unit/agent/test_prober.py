@@ -144,7 +144,10 @@ def test_a_tool_that_a_hung_look_waits_for_is_ended_with_it(prober_of: Callable[
     eventually(lambda: not psutil.pid_exists(tool) or psutil.Process(tool).status() == psutil.STATUS_ZOMBIE)
 
 
-@pytest.mark.parametrize("dies", [lambda *_: os.kill(os.getpid(), signal.SIGKILL), lambda *_: 1 / 0])
+@pytest.mark.parametrize(
+    "dies",
+    [lambda *_: os.kill(os.getpid(), signal.SIGKILL), lambda *_: os._exit(0), lambda *_: 1 / 0],
+)
 def test_a_look_that_dies_says_so_and_the_next_one_works(
     prober_of: Callable[..., Prober], dies: Callable[..., Look]
 ) -> None:
@@ -173,6 +176,21 @@ def test_a_stream_goes_on_until_it_falls_silent(prober_of: Callable[..., Prober]
 
     assert [answer.look.summary if answer.look else "" for answer in answers] == ["first", "second", ""]
     assert answers[-1].hung
+
+
+def test_each_look_of_a_stream_has_the_whole_deadline(prober_of: Callable[..., Prober]) -> None:
+    def stream(*_: object) -> Iterator[Look]:
+        for _number in range(3):
+            time.sleep(0.8)
+            yield FINE
+        time.sleep(60)
+
+    prober = prober_of(a_check(fine, stream=stream, deadline_seconds=1.5))
+    prober.ask("one", {})
+
+    answers = wait_for(prober, 3)
+
+    assert answers == [Answer("one", FINE)] * 3
 
 
 def test_a_stream_that_ends_is_broken(prober_of: Callable[..., Prober]) -> None:
@@ -215,6 +233,59 @@ def test_the_prober_ends_with_the_agent_and_so_do_its_looks(tmp_path: Path) -> N
     eventually(lambda: not psutil.pid_exists(look))
 
 
+def test_with_the_agent_ends_the_tool_that_a_look_waits_for(tmp_path: Path) -> None:
+    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+
+    def runs(place: Place, _: State) -> Look:
+        place.run([sys.executable, "-c", code], 60.0)
+        return FINE
+
+    prober = prober_that_looks([a_check(runs, deadline_seconds=60.0)])
+    prober.ask("one", {})
+    eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    tool = int((tmp_path / "pid").read_text())
+
+    prober.close()
+
+    eventually(lambda: not psutil.pid_exists(tool) or psutil.Process(tool).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_with_the_agent_ends_a_look_that_will_not(tmp_path: Path) -> None:
+    def stays(*_: object) -> Look:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        (tmp_path / str(os.getpid())).touch()
+        return sleeps()
+
+    prober = prober_that_looks([a_check(stays, deadline_seconds=60.0)])
+    prober.ask("one", {})
+    eventually(lambda: list(tmp_path.iterdir()))
+    look = int(next(tmp_path.iterdir()).name)
+
+    prober.close()
+
+    eventually(lambda: not psutil.pid_exists(look))
+
+
+def test_a_prober_that_is_gone_is_noticed_though_one_of_its_looks_goes_on(
+    prober_of: Callable[..., Prober], tmp_path: Path
+) -> None:
+    def marks(*_: object) -> Look:
+        (tmp_path / str(os.getpid())).touch()
+        return sleeps()
+
+    prober = prober_of(a_check(marks, deadline_seconds=60.0))
+    prober.ask("one", {})
+    eventually(lambda: list(tmp_path.iterdir()))
+    os.kill(prober._pid, signal.SIGKILL)
+    deadline = time.monotonic() + 5.0
+
+    with pytest.raises(EOFError, match="prober has ended"):
+        while time.monotonic() < deadline:
+            list(prober.answers())
+
+    os.kill(int(next(tmp_path.iterdir()).name), signal.SIGKILL)
+
+
 def test_a_prober_that_is_gone_is_noticed(prober_of: Callable[..., Prober]) -> None:
     prober = prober_of(a_check(lambda *_: FINE))
     os.kill(prober._pid, signal.SIGKILL)
@@ -252,14 +323,31 @@ def test_a_look_that_leaves_a_process_behind_has_ended(prober_of: Callable[..., 
         return FINE
 
     prober = prober_of(a_check(forks, deadline_seconds=0.3))
+    opened = psutil.Process(prober._pid).num_fds()
     prober.ask("one", {})
     first = wait_for(prober)
     time.sleep(1.0)
     heard = list(prober.answers())
+    assert psutil.Process(prober._pid).num_fds() == opened
     prober.ask("one", {})
 
     assert (first, heard, wait_for(prober)) == ([Answer("one", FINE)], [], [Answer("one", FINE)])
     assert psutil.pid_exists(left.value)
+
+
+def test_a_look_that_is_ended_has_a_moment_to_clean_up(prober_of: Callable[..., Prober], tmp_path: Path) -> None:
+    def cleans_up(*_: object) -> Look:
+        try:
+            return sleeps()
+        finally:
+            time.sleep(0.5)
+            (tmp_path / "clean").touch()
+
+    prober = prober_of(a_check(cleans_up, deadline_seconds=0.5))
+    prober.ask("one", {})
+
+    assert wait_for(prober) == [Answer("one", hung=True)]
+    eventually(lambda: (tmp_path / "clean").exists())
 
 
 @pytest.mark.parametrize("said", [b"\xff\x00garbage\n", b'{"name":"two"}\n', b"[" * 9000 + b"\n", b"x" * 300_000])
@@ -278,6 +366,22 @@ def test_a_look_that_says_what_is_no_answer_is_broken_and_does_not_hang(
     assert (answer.name, answer.look, answer.hung) == ("one", None, False)
     assert answer.broke
     assert wait_for(prober) == [Answer("two", FINE)]
+
+
+def test_a_look_that_babbles_without_an_end_is_broken_once_and_ended(prober_of: Callable[..., Prober]) -> None:
+    def babbles(*_: object) -> Look:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            os.write(sys._getframe(2).f_locals["writer"], b"x" * 60_000)
+
+    prober = prober_of(a_check(babbles))
+    prober.ask("one", {})
+
+    answers = wait_for(prober)
+    eventually(lambda: not psutil.Process(prober._pid).children())
+    answers += prober.answers()
+
+    assert [(answer.hung, "bytes at once" in answer.broke) for answer in answers] == [(False, True)]
 
 
 def test_a_look_that_raises_says_why_and_where(prober_of: Callable[..., Prober]) -> None:
@@ -343,11 +447,13 @@ def test_where_no_process_can_be_begun_the_look_is_broken_and_the_prober_lives(
 
     monkeypatch.setattr(os, "fork", full)
     prober = prober_of(a_check(fine))
+    opened = psutil.Process(prober._pid).num_fds()
 
     for _ in range(2):
         prober.ask("one", {})
         [answer] = wait_for(prober)
         assert "cannot be begun: Resource temporarily unavailable" in answer.broke
+    assert psutil.Process(prober._pid).num_fds() == opened
 
 
 def test_looks_end_with_an_agent_that_was_killed_while_one_answers(tmp_path: Path) -> None:
@@ -481,6 +587,21 @@ def test_a_look_that_answered_while_the_agent_took_nothing_has_not_hung(prober_o
     assert told == list(range(len(told)))
 
 
+def test_a_prober_that_nobody_asks_sleeps(prober_of: Callable[..., Prober]) -> None:
+    prober = prober_of(a_check(fine))
+    prober.ask("one", {})
+    wait_for(prober)
+    process = psutil.Process(prober._pid)
+    eventually(lambda: not process.children())
+    time.sleep(0.5)
+    woken, worked = process.num_ctx_switches().voluntary, process.cpu_times().user
+
+    time.sleep(1.5)
+
+    assert process.num_ctx_switches().voluntary - woken <= 1
+    assert process.cpu_times().user - worked < 0.1
+
+
 def test_a_prober_whose_agent_takes_nothing_keeps_a_bounded_backlog(prober_of: Callable[..., Prober]) -> None:
     def floods(*_: object) -> Iterator[Look]:
         return itertools.repeat(Look(summary="x" * 250_000))
@@ -489,11 +610,13 @@ def test_a_prober_whose_agent_takes_nothing_keeps_a_bounded_backlog(prober_of: C
     for number in range(4):
         prober.ask(str(number), {})
     time.sleep(1.0)
-    before = psutil.Process(prober._pid).memory_info().rss
+    process = psutil.Process(prober._pid)
+    before, worked = process.memory_info().rss, sum(process.cpu_times()[:2])
 
     time.sleep(2.0)
 
-    assert psutil.Process(prober._pid).memory_info().rss - before < FULL_BYTES
+    assert process.memory_info().rss - before < FULL_BYTES
+    assert sum(process.cpu_times()[:2]) - worked < 0.3  # it waits: a turn every moment, and not one after the other
 
 
 def test_signals_that_come_all_the_time_hold_up_no_look(prober_of: Callable[..., Prober]) -> None:

@@ -88,6 +88,12 @@ def test_an_order_that_comes_late_to_its_boot_is_refused(it: RebootingNode) -> N
     assert it.says == {"refused": "the order has expired"}
 
 
+def test_an_end_that_is_no_number_is_over(node: NodeFolder, time: FakeTime) -> None:
+    order = RebootOrder("boot-1", float("nan"))
+
+    assert reboot(order, load(node.config_file), time.clock()) == REFUSED
+
+
 def test_an_order_that_comes_late_to_another_boot_is_refused(it: RebootingNode) -> None:
     it.reboots()
     it.is_offline_until_the_order_has_expired()

@@ -18,3 +18,13 @@ def test_an_error_without_words_is_told_by_its_kind(monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(NoAnswer, match=r"^127\.0\.0\.1:9: TimeoutError$"):
         service.ask({}, b"")
+
+
+@pytest.mark.parametrize("url", ["https://events..amazonaws.com", "https://127.0.0.1:70000", "https://127.0.0.1:https"])
+def test_an_address_that_is_none_is_no_answer(monkeypatch: pytest.MonkeyPatch, time: FakeTime, url: str) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    service = SignedPost("events", "eu-central-1", url, CredentialChain(time.clock()), time.clock())
+
+    with pytest.raises(NoAnswer):
+        service.ask({}, b"")

@@ -122,3 +122,17 @@ def test_a_folder_that_cannot_be_made_does_not_silence_the_node(tmp_path: Path) 
     spool.put([xid_event(1)])
 
     assert codes(spool) == ["1"]
+
+
+def test_a_corrupt_spool_that_cannot_be_moved_aside_does_not_silence_the_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"\xa5" * 8192)
+    (tmp_path / "spool.corrupt").mkdir()  # as a file system that has become read-only refuses it
+
+    with caplog.at_level(logging.ERROR):
+        spool = Spool(tmp_path)
+    spool.put([xid_event(1)])
+
+    assert codes(spool) == ["1"]
+    assert "going on in memory" in caplog.text
