@@ -59,16 +59,24 @@ def compose_runs_again(about: About) -> Notification:
     since = max(about.seen.restart.finished_at, about.run.started_at) if about.seen.restart else about.run.started_at
     down = lasting(since - about.history.incident.root.observed_at)
     where = nodes_in_words(about.run)
-    lost = "what it had computed after that checkpoint. Its log says at which step it goes on."
+    lost = "what it had computed after that checkpoint."
+    lost += " Its log says at which step it goes on." if about.run.resumed_step is None else ""
     told = f"your job {about.job.job_id} runs again since {since:%Y-%m-%d %H:%M:%S} UTC. It stood still for {down}. "
     body = [
-        *paragraph(f"{told}It goes on from its last checkpoint, as run {about.run.number}, on {where}."),
+        *paragraph(f"{told}It goes on {_from(about.run)}, as run {about.run.number}, on {where}."),
         "",
         *field("Why", f"{_what_broke(about)} {_what_was_done(about)}"),
         *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
         *_needed_after_restart(about),
     ]
     return _letter(about, Phase.RUNS_AGAIN, "runs again, from its last checkpoint", body)
+
+
+def _from(run: Run) -> str:
+    """Where it goes on, as exactly as it is known."""
+    if not run.resumed_from:
+        return "from its last checkpoint"
+    return f"from {'' if run.resumed_step is None else f'step {run.resumed_step}, '}{run.resumed_from}"
 
 
 def compose_handed_over(about: About, decided: Decision) -> Notification:
