@@ -1,6 +1,7 @@
 """Write the emails to the owner of a job: what became of it, what is lost, what happens next, what is needed."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
@@ -34,6 +35,7 @@ class About:
     history: History
     seen: Progress
     fault: Fault
+    first_end_at: datetime | None = None  # of the run before, where a rank had ended by itself before anybody said so
 
     @property
     def is_the_programs(self) -> bool:
@@ -57,7 +59,8 @@ def compose_stopped(about: About) -> Notification:
 def compose_runs_again(about: About) -> Notification:
     """All its ranks run."""
     since = max(about.seen.restart.finished_at, about.run.started_at) if about.seen.restart else about.run.started_at
-    down = lasting(since - about.history.incident.root.observed_at)
+    broke_at = about.history.incident.root.observed_at
+    down = lasting(since - min(broke_at, about.first_end_at or broke_at))
     where = nodes_in_words(about.run)
     lost = "what it had computed after that checkpoint."
     lost += " Its log says at which step it goes on." if about.run.resumed_step is None else ""
