@@ -240,7 +240,7 @@ def test_a_rank_that_ends_while_a_restart_starts_the_others_is_named_with_its_co
     it = JobCluster()
     launched: list[int] = []
 
-    def ends_again(status: str, *_: object) -> None:
+    def ends_again(status: str, exit_code: int = 143) -> None:
         launched.append(it.run.number)
         it.becomes(1, "STOPPED", 2, "EssentialContainerExited")
 
