@@ -146,6 +146,7 @@ def _look_around(console: Console, sandbox: Sandbox, pool: str) -> None:
         f"  export {' '.join(f'{key}={value}' for key, value in spoken.items())}",
         "  .venv/bin/nodeheal incidents list",
         f"  .venv/bin/nodeheal nodes list {pool}",
+        "  .venv/bin/nodeheal jobs list",
         f"  aws stepfunctions list-executions --state-machine-arn {sandbox.outputs['RecoverNodeArn']}",
         "",
         f"Logs of nodes, functions and the emulator: {sandbox.directory}",

@@ -54,6 +54,7 @@ def latest(
         if newest is not None:
             say(newest.path)
     if newest is None:
+        sys.stderr.write(f"{directory}: no whole checkpoint of a format that nodeheal knows\n")
         raise typer.Exit(FAILED)
 
 

@@ -120,10 +120,17 @@ def _words(error: ErrorDetails, loc: tuple[int | str, ...], said: str) -> str:
         case "string_type" if isinstance(error["input"], bool | int | float):
             return f"text is wanted; put it in quotes: {json.dumps(str(error['input']))}"
         case "int_type" | "int_from_float" | "float_type" | "bool_type" | "tuple_type" | "dict_type" | "model_type":
-            return f"{said}, and not {_shown(error['input'])}"
+            return f"{said}, and not {_shown(error['input'])}{_level_meant(error, loc)}"
         case "model_attributes_type" | "json_invalid":
             return "an object of fields is wanted" if error["type"] != "json_invalid" else said
     return said + perhaps(error)
+
+
+def _level_meant(error: ErrorDetails, loc: tuple[int | str, ...]) -> str:
+    """`preflight: off`, or `preflight: 2`, as people write it."""
+    if loc != ("preflight",) or not (isinstance(error["input"], int) or error["input"] == "off"):
+        return ""
+    return f"; did you mean `preflight: {{level: {0 if error['input'] == 'off' else int(error['input'])}}}`?"
 
 
 def _shown(value: object) -> str:

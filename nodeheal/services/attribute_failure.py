@@ -25,7 +25,7 @@ from nodeheal.contract.vocabulary import (
 from nodeheal.domain.attribution import NEAR, failed_at, how_it_ended, what_nodes_said
 from nodeheal.domain.counted import counted
 from nodeheal.domain.gang import Breakage, Standing, breakage, standing
-from nodeheal.domain.incident import Incident
+from nodeheal.domain.incident import Incident, fingerprint
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
@@ -125,10 +125,18 @@ def _open_incident(
     taken = ingest(event, ports, policy)
     incident_id = node_of(broke.task.node_id, ports).open_incident
     if taken not in _OPENED and incident_id is None:
-        told = f"{broke.words}; an incident has dealt with that before, and it came again"
-        return _over(request, Trouble.PROGRAM_FAILS, told, ports)
+        return _not_brought_back(request, event, broke, ports)
     told = f"{broke.words}: taken for the program's own failure"
     return _watch(request, told, ports).model_copy(update={"incident_id": incident_id})
+
+
+def _not_brought_back(request: JobRequest, event: HealthEvent, broke: Breakage, ports: Ports) -> JobResult:
+    """The incident of this very failure has ended, and left the job where it is: its pool is paused, or observed."""
+    settled = node_of(event.node_id, ports).settled.get(fingerprint(event))
+    incident = ports.incidents.history(settled).incident if settled else None
+    ended = f"{settled} did not bring it back: {incident.summary}" if incident else "no incident was opened for it"
+    found = _over(request, Trouble.RECOVERY_ENDED, f"{broke.words}; {ended}", ports)
+    return found.model_copy(update={"incident_id": settled})
 
 
 def _evidence(job: Job, run: Run, broke: Breakage, node: Node, ports: Ports, policy: RecoveryPolicy) -> str:

@@ -234,7 +234,11 @@ def _books(story: JobStory) -> list[str]:
         *(line for said in advice.account.lines for line in labelled("", f"{said}.")),
         *labelled("Restarts", f"{restarts or 'none'}."),
         *(labelled("Advice", f"{'; '.join(advice.lines)}.") if advice.daly_seconds is not None else []),
-        *(labelled("Checkpoint", f"{found.path}{step}, the newest that was found whole.") if found else []),
+        *(
+            labelled("Checkpoint", f"{found.path}{step}, the newest whole one when its last run began.")
+            if found
+            else []
+        ),
     ]
 
 

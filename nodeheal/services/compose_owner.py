@@ -1,6 +1,7 @@
 """Write the emails to the owner of a job: what became of it, what is lost, what happens next, what is needed."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
@@ -34,6 +35,7 @@ class About:
     history: History
     seen: Progress
     fault: Fault
+    first_end_at: datetime | None = None  # of the run before, where a rank had ended by itself before anybody said so
 
     @property
     def is_the_programs(self) -> bool:
@@ -57,18 +59,27 @@ def compose_stopped(about: About) -> Notification:
 def compose_runs_again(about: About) -> Notification:
     """All its ranks run."""
     since = max(about.seen.restart.finished_at, about.run.started_at) if about.seen.restart else about.run.started_at
-    down = lasting(since - about.history.incident.root.observed_at)
+    broke_at = about.history.incident.root.observed_at
+    down = lasting(since - min(broke_at, about.first_end_at or broke_at))
     where = nodes_in_words(about.run)
-    lost = "what it had computed after that checkpoint. Its log says at which step it goes on."
+    lost = "what it had computed after that checkpoint."
+    lost += " Its log says at which step it goes on." if about.run.resumed_step is None else ""
     told = f"your job {about.job.job_id} runs again since {since:%Y-%m-%d %H:%M:%S} UTC. It stood still for {down}. "
     body = [
-        *paragraph(f"{told}It goes on from its last checkpoint, as run {about.run.number}, on {where}."),
+        *paragraph(f"{told}It goes on {_from(about.run)}, as run {about.run.number}, on {where}."),
         "",
         *field("Why", f"{_what_broke(about)} {_what_was_done(about)}"),
         *field("Lost", f"{lost}{_lost_with_the_host(about)}"),
         *_needed_after_restart(about),
     ]
     return _letter(about, Phase.RUNS_AGAIN, "runs again, from its last checkpoint", body)
+
+
+def _from(run: Run) -> str:
+    """Where it goes on, as exactly as it is known."""
+    if not run.resumed_from:
+        return "from its last checkpoint"
+    return f"from {'' if run.resumed_step is None else f'step {run.resumed_step}, '}{run.resumed_from}"
 
 
 def compose_handed_over(about: About, decided: Decision) -> Notification:

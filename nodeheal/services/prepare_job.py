@@ -72,10 +72,11 @@ def submit_plan(spec: JobSpec, plan: Plan, ports: Ports, recipes: Recipes, *, is
 
 def differences(wanted: Job, known: Job) -> list[str]:
     """In which of its settings the recorded job is another one than the file describes."""
-    compared = ("pool", "nodes", "accelerators", "container", "checkpoints", "preflight", "restarts", "hang_seconds")
-    return [
-        name for name in (*compared, "spares", "priority", "owner") if getattr(wanted, name) != getattr(known, name)
-    ]
+    compared = ["pool", "nodes", "accelerators", "container", "command", "environment", "master_port", "checkpoints"]
+    compared += ["preflight", "restarts", "hang_seconds", "spares", "priority", "owner"]
+    if wanted.task_definition != NOT_YET:  # one that is made of the file is not made again to compare it
+        compared.insert(0, "task_definition")
+    return [name for name in compared if getattr(wanted, name) != getattr(known, name)]
 
 
 def _cluster(pool: str, ports: Ports) -> str:

@@ -52,7 +52,7 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
         done.restarted += _start_what_was_lost(pool, ports)
         done.woken += wake_for_free_slots(pool, ports, policy)
         done.woken += wake_after_reset(pool, ports)
-        done.jobs += sweep_jobs(pool, ports)
+        done.jobs += sweep_jobs(pool, ports, policy)
     if policy.silence.enabled:
         try:
             beats = ports.heartbeats.newest()

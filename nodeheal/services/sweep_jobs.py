@@ -2,16 +2,18 @@
 
 from datetime import timedelta
 
+from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.job import Job
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import call_next_job, leave
+from nodeheal.services.job_nodes import NODES, call_next_job, leave, look_for_nodes
 from nodeheal.services.job_steps import save_job
 
 START_SECONDS = 60  # a workflow starts within a second of its submission
 
 
-def sweep_jobs(pool: str, ports: Ports) -> list[str]:
+def sweep_jobs(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
     """The jobs that were seen to. Safe to repeat: starting what runs already does nothing."""
     seen_to = []
     for job in ports.job_notes.in_pool(pool, live_only=True):
@@ -22,9 +24,16 @@ def sweep_jobs(pool: str, ports: Ports) -> list[str]:
             leave(job, ports)
             save_job(ports, job.job_id)  # anew, so that it is not on the list of the living any more
             seen_to.append(job.job_id)
-    if seen_to:
+    if seen_to or _could_start(pool, ports, policy):
         call_next_job(pool, ports)
     return seen_to
+
+
+def _could_start(pool: str, ports: Ports, policy: RecoveryPolicy) -> bool:
+    """Whether there is room for the first in line: the end of a pause, or of a probation, has called nobody."""
+    first = next(iter(ports.waits.in_line(pool_line(NODES, pool))), None)
+    job = ports.jobs.get(first.key) if first is not None else None
+    return job is not None and bool(look_for_nodes(job, ports, policy).nodes)
 
 
 def _has_lost_its_start(job: Job, ports: Ports) -> bool:

@@ -84,4 +84,6 @@ def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolic
     run = ports.jobs.get_run(job.job_id, job.current_run)
     if run is None:
         return None
-    return About(job.owner, job, run, history, seen, read_case(history, policy).fault)
+    before = ports.jobs.get_run(job.job_id, run.number - 1)
+    first_end = before.ended_at if before else None
+    return About(job.owner, job, run, history, seen, read_case(history, policy).fault, first_end)

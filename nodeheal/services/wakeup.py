@@ -17,6 +17,7 @@ from nodeheal.services.find_checkpoint import take_checkpoint, take_search_refus
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.hear_node import hear_node
 from nodeheal.services.job_nodes import free_nodes, leave
+from nodeheal.services.job_steps import save_job
 from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
@@ -109,9 +110,10 @@ def on_task_change(change: TaskChange, ports: Ports) -> None:
         return
     key = run_key(change.job_id, change.run)
     if change.status == "RUNNING":
+        _note_that_it_runs(run, ports)
         resume_if_complete(ports, ports.waits.strike(GANG_RUNNING, key, change.placement))
     if change.status == "STOPPED":
-        _tell_launch_of_a_death(change, key, ports)
+        _tell_launch_of_a_death(known, key, ports)
         for incident_id in run.end_awaited_by:
             stopping = stop_key(change.job_id, change.run, incident_id)
             resume_if_complete(ports, ports.waits.strike(GANG_STOPPED, stopping, change.placement))
@@ -160,11 +162,22 @@ def _advanced(task: GangTask, change: TaskChange, ports: Ports) -> GangTask:
     )
 
 
-def _tell_launch_of_a_death(change: TaskChange, key: str, ports: Ports) -> None:
+def _note_that_it_runs(run: Run, ports: Ports) -> None:
+    """After a restart nobody else says so: the job's workflow waits for its end."""
+    job, told = ports.jobs.get(run.job_id) if run.is_running else None, f"run {run.number} is under way"
+    if job is None or job.state is not JobState.RUNNING or job.current_run != run.number:
+        return
+    if not job.summary.startswith(told):
+        save_job(ports, job.job_id, summary=told)
+
+
+def _tell_launch_of_a_death(task: GangTask, key: str, ports: Ports) -> None:
     """A rank that dies while the others still start will never make the gang complete."""
     wait: Wait | None = ports.waits.get(GANG_RUNNING, key)
     if wait is not None:
-        died = f"a rank stopped while the gang was starting ({change.stop_reason or f'exit code {change.exit_code}'})"
+        code = "without an exit code" if task.exit_code is None else f"with exit code {task.exit_code}"
+        why = f" ({task.stop_reason[:200]})" if task.stop_reason else ""
+        died = f"rank {task.rank} on {task.node_id} ended {code} while the gang was starting{why}"
         blank = read_result(wait)
         then = {"then": Next.ATTRIBUTE} if isinstance(blank, JobResult) else {}
         now = {"outcome": Outcome.FAILED, "reason": died, "finished_at": ports.clock()}

@@ -59,6 +59,7 @@ def test_another_format_than_is_there_finds_nothing(llama: Path) -> None:
     result = RUN.invoke(app, ["checkpoints", "latest", str(llama), "--format", "hugging_face"])
 
     assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"{llama}: no whole checkpoint of a format that nodeheal knows\n"
 
 
 def test_a_directory_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:

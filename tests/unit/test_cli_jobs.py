@@ -209,6 +209,16 @@ def test_an_idempotent_submission_makes_up_for_a_start_that_a_crash_has_lost(wor
     assert "warning: the file differs from it in nodes; it runs as it was submitted" in again.output
 
 
+@pytest.mark.parametrize("line", ["command: [python, other.py]", "environment: {EPOCHS: '9'}", "master_port: 29501"])
+def test_what_an_idempotent_submission_does_not_change_is_said(world: World, tmp_path: Path, line: str) -> None:
+    submit(tmp_path, FILE)
+    world.clock.advance(5)
+
+    again = submit(tmp_path, f"{FILE}{line}\n", "--idempotent")
+
+    assert f"warning: the file differs from it in {line.partition(':')[0]}; it runs as it was submitted" in again.output
+
+
 def test_an_owner_who_has_not_agreed_to_emails_is_named(world: World, tmp_path: Path) -> None:
     text = FILE + "owner: ada@example.com\n"
 

@@ -110,6 +110,14 @@ def test_what_is_wrong_says_where_and_what(text: str, complaint: str) -> None:
     assert complaint in "\n".join(wrong(text))
 
 
+@pytest.mark.parametrize(("given", "level"), [("off", 0), ("'off'", 0), ("2", 2)])
+def test_a_preflight_as_people_write_it_is_answered_with_what_was_meant(given: str, level: int) -> None:
+    with pytest.raises(JobFileRefused) as refused:
+        parse_job_file(f"name: a\npool: p\nnodes: 1\ntask_definition: t\npreflight: {given}\n".encode())
+
+    assert f"did you mean `preflight: {{level: {level}}}`?" in str(refused.value)
+
+
 def test_an_alias_of_aliases_is_not_followed_for_ever() -> None:
     bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"

@@ -83,7 +83,7 @@ def test_the_email_of_an_end_says_how_its_time_went() -> None:
         "           ETTR 78.7%, goodput 78.7%: 3.93 h of 5 h were training.",
         "           lost: down 60 min, restart 4 min.",
         "Restarts   1.",
-        "Checkpoint /fsx/llama/step-900 (step 900), the newest that was found whole.",
+        "Checkpoint /fsx/llama/step-900 (step 900), the newest whole one when its last run began.",
         "Needed     nothing. Its nodes are free for others.",
         "Job        llama, run 2, in pool demo",
         "More       nodeheal jobs show llama",

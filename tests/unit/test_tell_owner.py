@@ -125,7 +125,17 @@ def test_the_second_email_says_how_long_it_stood_and_where_it_runs() -> None:
     assert "Needed nothing." in words(letter)
 
 
-def runs_again(story: Story) -> str:
+def test_an_owner_hears_at_which_step_the_job_goes_on_where_that_is_known() -> None:
+    resumed = {"resumed_from": "/fsx/llama/step-900.npz", "resumed_step": 900}
+
+    told, untold = runs_again(broken().rebooted().passed(), **resumed), runs_again(broken().rebooted().passed())
+
+    assert "It goes on from step 900, /fsx/llama/step-900.npz, as run 1" in told
+    assert "Its log says" not in told
+    assert "It goes on from its last checkpoint, as run 1" in untold
+
+
+def runs_again(story: Story, **run_of: Any) -> str:
     """The email to the owner when the story has brought the job back."""
     it = Owned()
     job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
@@ -133,7 +143,7 @@ def runs_again(story: Story) -> str:
     assert run is not None
     seen = read_progress(story.history, story.policy)
     fault = read_case(story.history, story.policy).fault
-    return words(compose_runs_again(About(ADA, job, run, story.history, seen, fault)))
+    return words(compose_runs_again(About(ADA, job, replace(run, **run_of), story.history, seen, fault)))
 
 
 def test_after_a_stop_and_start_no_reboot_is_claimed_to_have_helped_and_what_the_host_took_is_named() -> None:

@@ -85,7 +85,7 @@ class CrashingCluster(JobCluster):
         for run in self.ports.jobs.runs("llama"):
             self._end_of(run.number)
         self.clock.advance(120)
-        sweep_jobs("demo", self.ports)
+        sweep_jobs("demo", self.ports, self.policy)
 
     def _end_of(self, number: int) -> None:
         run = self.ports.jobs.get_run("llama", number)

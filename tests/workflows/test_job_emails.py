@@ -79,6 +79,18 @@ def test_a_program_that_fails_too_often_is_handed_over_to_its_owner_and_wakes_no
     assert operators_hear(it)[-1].startswith("INFO [nodeheal] needs a human: job llama is down: rank 1 on")
 
 
+def test_a_job_stood_still_since_its_first_rank_ended_and_not_since_somebody_said_why() -> None:
+    it = JobCluster()
+    it.happenings = [fails()]
+    it.before["Attribute failure"] = lambda cluster: cluster.clock.advance(300)
+    it.happenings += [is_recovered, finishes]
+
+    it.submit()
+
+    [again] = [told for _, told in it.ports.messenger.announced if "runs again" in told.subject]  # type: ignore[attr-defined]
+    assert "It stood still for 5 min" in " ".join(again.body.split())
+
+
 def test_a_rank_that_never_starts_wakes_the_operators() -> None:
     it = JobCluster()
     it.never_start = {B}

@@ -206,6 +206,66 @@ def test_a_paused_pool_starts_no_job() -> None:
     assert seen.end == "Completed"
 
 
+def test_when_a_pause_is_over_the_job_in_line_is_called_within_a_sweep() -> None:
+    it = JobCluster()
+    pause_pool("demo", 3_600, "ada: maintenance", it.ports)
+    called: list[bool] = []
+
+    def is_swept(cluster: JobCluster) -> None:
+        sweep_jobs("demo", cluster.ports, cluster.policy)
+        called.append(bool(cluster.ports.workflows.resumed))  # type: ignore[attr-defined]
+
+    it.while_waiting = [is_swept, lambda cluster: cluster.clock.advance(3_601), is_swept]
+    it.happenings = [finishes]
+    seen = it.submit()
+
+    assert called == [False, True]
+    assert seen.end == "Completed"
+
+
+def test_a_failure_in_a_pool_that_is_paused_meanwhile_ends_the_job_and_says_so() -> None:
+    it = JobCluster()
+    it.happenings = [lambda cluster: pause_pool("demo", 3_600, "ada: maintenance", cluster.ports), fails()]
+    it.happenings += [is_recovered]
+
+    seen = it.submit()
+
+    [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
+    assert seen.end == "Handed to a human"
+    assert f"{incident_id} did not bring it back: " in it.job.summary
+    assert "paused" in it.job.summary
+    assert it.is_clean
+
+
+def test_a_rank_that_ends_while_a_restart_starts_the_others_is_named_with_its_code() -> None:
+    it = JobCluster()
+    launched: list[int] = []
+
+    def ends_again(status: str, exit_code: int = 143) -> None:
+        launched.append(it.run.number)
+        it.becomes(1, "STOPPED", 2, "EssentialContainerExited")
+
+    def is_recovered_in_vain(cluster: JobCluster) -> None:
+        cluster._gang_becomes = ends_again  # type: ignore[method-assign]
+        cluster.recover_all()
+
+    it.happenings = [fails(), is_recovered_in_vain]
+    it.submit()
+
+    assert launched == [2]
+    assert f"rank 1 on {B} ended with exit code 2 while the gang was starting (EssentialCont" in it.job.summary
+
+
+def test_a_job_that_was_restarted_is_said_to_be_under_way_again() -> None:
+    it = JobCluster()
+    told: list[str] = []
+    it.happenings = [fails(), is_recovered, lambda cluster: told.append(cluster.job.summary), finishes]
+
+    it.submit()
+
+    assert told == ["run 2 is under way"]
+
+
 @pytest.mark.parametrize("state", ["Choose nodes", "Await nodes", "Judge checks", "Launch job", "Watch gang"])
 def test_a_job_that_a_person_wants_stopped_stops_wherever_it_is(state: str) -> None:
     it = JobCluster()
@@ -685,9 +745,9 @@ def test_a_start_that_a_crash_has_lost_is_made_up_for() -> None:
     job = job_of(it.spec, "training", "trainer:1", it.clock())
     it.ports.jobs.save(job)
 
-    early = sweep_jobs("demo", it.ports)
+    early = sweep_jobs("demo", it.ports, it.policy)
     it.clock.advance(61)
-    late = sweep_jobs("demo", it.ports)
+    late = sweep_jobs("demo", it.ports, it.policy)
 
     assert (early, late) == ([], ["llama"])
     assert it.ports.workflows.jobs_started == [("llama", 1)]  # type: ignore[attr-defined]
@@ -699,7 +759,7 @@ def test_what_a_broken_workflow_has_left_is_cleared_away_when_no_rank_runs(state
     it.job_breaks[state] = Error("Lambda.Unknown")
     it.submit()
 
-    sweep_jobs("demo", it.ports)
+    sweep_jobs("demo", it.ports, it.policy)
     while_it_runs = [n.node_id for n in it.ports.nodes.in_pool("demo") if n.job_id or n.claimed_by]
     if it.job.current_run:
         it.all_become("STOPPED", 1)
