@@ -14,8 +14,8 @@ WITH_NODE = PATH="$(CURDIR)/$(VENV)/bin:$(NODE)/bin:$$PATH"
 NPM = $(WITH_NODE) node $(NODE)/lib/node_modules/npm/bin/npm-cli.js
 CDK = $(WITH_NODE) node_modules/.bin/cdk
 COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
-# Two workers, not "auto": the embedded cloud wants a core to itself.
-PYTEST = $(PYTHON) -m pytest -q -n 2 --dist loadgroup
+# Three workers, not "auto": the embedded cloud waits for most of its time, on two cores too.
+PYTEST = $(PYTHON) -m pytest -q -n 3 --dist loadgroup
 
 .PHONY: help setup demo test crashes simulate bootstrap deploy synth check lint bench schemas reference requirements audit e2e clean
 

@@ -198,7 +198,7 @@ def test_a_node_that_may_not_be_commanded_fails_the_step_at_once_and_the_parent_
     ended = ended_step(cloud, incident_id, node)
 
     # As recover_node catches it; tests/workflows walks on from there.
-    assert (ended["status"], ended["error"]) == ("FAILED", "ClientError"), ended
+    assert (ended["status"], ended["error"]) == ("FAILED", "AccessDeniedException"), ended
     assert "AccessDenied" in ended["cause"]
 
 

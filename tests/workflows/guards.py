@@ -302,7 +302,7 @@ GUARDS = (
     Guard(
         "the expiry of an order, at the node",
         why_refuse,
-        "clock.utc_now().timestamp() >= expires_at",
+        "not clock.utc_now().timestamp() < expires_at",
         when.an_order_comes_too_late,
     ),
     Guard(
