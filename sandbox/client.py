@@ -230,9 +230,7 @@ class Sandbox(MachineOrders):
             targets = events.list_targets_by_rule(Rule=rule["Name"])["Targets"] if "ScheduleExpression" in rule else []
             for target in targets:
                 payload = target.get("Input", "{}").encode()
-                # A busy account has taken faults in side by side before: there are two environments for that.
-                for _ in range(2 if target["Arn"].endswith(":nodeheal-ingest") else 1):
-                    functions.invoke(FunctionName=target["Arn"], InvocationType="Event", Payload=payload)
+                functions.invoke(FunctionName=target["Arn"], InvocationType="Event", Payload=payload)
 
     def environment(self) -> dict[str, str]:
         """The environment in which AWS tools speak to the sandbox, as its root user."""
