@@ -1,5 +1,6 @@
 """The stories that the demo can play, by name: what breaks, what people do meanwhile, and how it has to end."""
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from nodeheal.domain.node import Node
 from nodeheal.services.brakes import pause_pool, reset_breaker
 from nodeheal.services.release_node import release_node
 from sandbox.guests import guests_are_looked_for, guests_move_in
-from sandbox.story import SUBJECTS, Expected, Move, Script, Story
+from sandbox.story import SUBJECTS, Expected, Move, Script, Story, StoryError
 
 FALLEN = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
 CAREFUL = "careful"  # the pool of sandbox/policy.json that asks first
@@ -114,16 +115,21 @@ def _slot_is_freed(story: Story) -> str:
     return f"an operator gives {HOLDER} back: its slot is free"
 
 
-def _faults_are_taken_in_side_by_side(story: Story) -> str:
-    """As on a busy account. An environment that starts only then takes a second or more, in which the first node would
-    be isolated: rightly, since nobody has heard of the third yet. A batch of nothing is refused, by a function that is
-    warm then.
+def _events_are_taken_in_side_by_side(story: Story) -> str:
+    """As on a busy account. An environment that starts only with the faults takes a second or more, in which the first
+    node would be isolated: rightly, since nobody has heard of the third yet.
     """
-    invoke = partial(story.sandbox.client("lambda").invoke, FunctionName="nodeheal-ingest", Payload=b'{"Records": []}')
+    node = story.ports.nodes.in_pool(story.script.pool)[0]
+    known = {"family": Family.heartbeat, "code": "alive", "verdict": Verdict.OK, "observed_at": node.booted_at}
+    alive = _fault_of(node, node.boot_id).model_copy(update=known)
+    body = json.dumps({"source": names.AGENT_SOURCE, "detail": alive.model_dump(mode="json")})
+    batch = json.dumps({"Records": [{"messageId": "1", "eventSource": "aws:sqs", "body": body}]}).encode()
+    invoke = partial(story.sandbox.client("lambda").invoke, FunctionName="nodeheal-ingest", Payload=batch)
     with ThreadPoolExecutor(2) as both:
-        for started in [both.submit(invoke) for _ in range(2)]:
-            started.result()
-    return "the functions are warm, as on a busy account: faults that come together are taken in together"
+        refused = [one.result().get("FunctionError") for one in [both.submit(invoke) for _ in range(2)]]
+    if any(refused):
+        raise StoryError(f"ingest takes no sign of life: {refused}; look at {story.sandbox.log}")
+    return "events are taken in side by side, as on a busy account"
 
 
 def _breaker_is_reset(story: Story) -> str:
@@ -258,7 +264,7 @@ STORIES: dict[str, Named] = {
         _fallen(
             breaks=3,
             kills=False,
-            prepares=(_faults_are_taken_in_side_by_side,),
+            prepares=(_events_are_taken_in_side_by_side,),
             moves=(_breaker_is_reset,),
             expects=_expects(Ending.OBSERVED_ONLY, True, False, TRIPPED, DROPPED),
         ),
