@@ -10,7 +10,7 @@ from datetime import timedelta
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import JobStep, Next, Outcome, Step
+from nodeheal.contract.vocabulary import JobStep, Next, Outcome
 from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.evidence import Diagnosis
@@ -21,7 +21,7 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_nodes import job_checks_due
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, request_id_of, save_job
 from nodeheal.services.judge_diagnosis import TOLERANCE, judge
-from nodeheal.services.steps import node_of, resume_if_complete
+from nodeheal.services.steps import no_diagnosis_yet, node_of, resume_if_complete
 from nodeheal.services.try_pairs import try_pairs
 
 JOB_CHECK = "job_check"
@@ -96,15 +96,7 @@ def _ask(node: Node, ask: Diagnosis, wait: Wait, ports: Ports, policy: RecoveryP
     except NotFound as error:
         _answer(wait, node.node_id, node.boot_id, Outcome.UNKNOWN, str(error), ports)
         return
-    blank = StepResult(
-        step=Step.DIAGNOSE,
-        node_id=node.node_id,
-        outcome=Outcome.UNKNOWN,
-        reason="no answer yet",
-        finished_at=ports.clock(),
-        boot_id=node.boot_id,
-        evidence={TOLERANCE: str(policy.regression_percent)},
-    )
+    blank = no_diagnosis_yet(node, ports, {TOLERANCE: str(policy.regression_percent)})
     sent = replace(
         wait,
         kind=JOB_COMMAND,

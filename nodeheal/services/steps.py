@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import Outcome
+from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.job import Job
@@ -92,6 +92,19 @@ def forget(ports: Ports, wait: Wait) -> None:
     if wait.twin is not None:
         ports.waits.drop(replace(wait, kind=wait.twin[0], key=wait.twin[1]))
     ports.waits.drop(wait)
+
+
+def no_diagnosis_yet(node: Node, ports: Ports, evidence: dict[str, str] | None = None) -> StepResult:
+    """A result to fill in, kept beside a command: whoever hears the answer knows by it whose it is."""
+    return StepResult(
+        step=Step.DIAGNOSE,
+        node_id=node.node_id,
+        outcome=Outcome.UNKNOWN,
+        reason="no answer yet",
+        finished_at=ports.clock(),
+        boot_id=node.boot_id,
+        evidence=evidence or {},
+    )
 
 
 def resume_if_complete(ports: Ports, wait: Wait | None) -> None:

@@ -10,7 +10,7 @@ from nodeheal.contract.fabric import SECONDS, FabricAnswer, FabricOrder, PairVer
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import FabricRole, JobStep, Next, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import FabricRole, JobStep, Next, Outcome, Verdict
 from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.job import CheckAnswer, Job
@@ -19,7 +19,7 @@ from nodeheal.domain.pairs import Pair, pairs_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import job_result, job_token, request_id_of, save_job, to_launch
-from nodeheal.services.steps import node_of, resume_if_complete
+from nodeheal.services.steps import no_diagnosis_yet, node_of, resume_if_complete
 
 JOB_PAIRS = "job_pairs"
 PAIR_COMMAND = "pair_command"
@@ -129,14 +129,6 @@ def _send(sent: Wait, node: Node, order: FabricOrder, ports: Ports) -> None:
 
 def _sent(wait: Wait, order_id: str, node: Node, ports: Ports) -> Wait:
     """What is kept of a command: whose it is, for which boot, and what it is a part of."""
-    blank = StepResult(
-        step=Step.DIAGNOSE,
-        node_id=node.node_id,
-        outcome=Outcome.UNKNOWN,
-        reason="no answer yet",
-        finished_at=ports.clock(),
-        boot_id=node.boot_id,
-    )
     return Wait(
         PAIR_COMMAND,
         order_id,
@@ -145,7 +137,7 @@ def _sent(wait: Wait, order_id: str, node: Node, ports: Ports) -> Wait:
         wait.deadline_at,
         boot_id=node.boot_id,
         twin=(wait.kind, wait.key),
-        result_json=blank.model_dump_json(),
+        result_json=no_diagnosis_yet(node, ports).model_dump_json(),
     )
 
 
