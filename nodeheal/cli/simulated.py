@@ -47,7 +47,7 @@ def _rows(report: "Report") -> list[tuple[str, str]]:
         ("actions", _counts(report.actions)),
         ("fault to isolated", _isolated(report)),
         ("pages, emails", f"{report.pages:,}, {report.emails:,}"),
-        ("jobs", _counts(report.jobs)),
+        ("jobs that ended", _counts(report.jobs)),
         ("ETTR", "no job ran" if report.ettr is None else f"{report.ettr:.4f}"),
         ("lost node hours", f"{report.lost_node_hours:,.0f}"),
         ("cost", f"${sum(report.dollars.values()):,.2f}"),
