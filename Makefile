@@ -86,10 +86,8 @@ check: lint ## the whole gate: format, lint, types, import law, tests
 simulate: setup ## as many random schedules as ARGS="--minutes 60" allows, each held to every invariant
 	@$(PYTHON) -m nodeheal.simulation.schedules $(ARGS)
 
-bench: setup ## measure the agent, the log reader, mass isolation and the core on this machine
-	@$(PYTHON) -m bench
-	@$(WITH_NODE) $(PYTHON) -m bench.isolation
-	@$(PYTHON) -m pytest -q -n 0 --benchmark-enable --benchmark-columns=median,ops,rounds bench
+bench: setup ## measure everything on this machine, for half an hour (ARGS="core agent --runs 1": only these)
+	@$(WITH_NODE) $(PYTHON) -m bench $(ARGS)
 
 schemas: setup ## write nodeheal/contract/schemas from the contract
 	@$(PYTHON) -m nodeheal.contract.schemas

@@ -1,35 +1,125 @@
-"""`make bench`: what the agent costs and how fast it is, and the log reader's speed, on this machine."""
+"""`make bench`: what nodeheal costs and how fast it is, on this machine, as one table and as build/bench.json.
+
+Each section is measured several times, the figures are medians, and least and most stand beside them. What is not
+asked for keeps the figures of an earlier run.
+"""
 
 import argparse
 import json
 import os
 import platform
+import statistics
 import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from bench.agent import OTHERS_RSS_MIB, measure_agent
-from bench.kernel_log import measure_kernel_log
+from bench.agent import measure_agent
+from bench.core import measure_core
+from bench.functions import measure_functions
+from bench.incident import measure_incident
+from bench.isolation import measure_storm
+from bench.recovery import measure_recovery
+from bench.restart import measure_restart
+from bench.simulator import measure_mass_failure, measure_simulator
+from bench.table import as_text, with_table
 
 WRITTEN = Path("build/bench.json")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+Section = Callable[[], Mapping[str, float]]
+RUNS = {"agent": 3, "core": 5, "recovery": 3, "storm": 2, "job": 3, "functions": 3, "simulator": 3}
+# Counted or simulated: a second run would say the same.
+EXACT = ("incident", "mass_failure")
 
 
-def main() -> None:
-    """Measure, print, and keep as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def sections(idle_seconds: float) -> dict[str, Section]:
+    """All there are, in the order of the table."""
+    return {
+        "agent": lambda: measure_agent(idle_seconds),
+        "core": measure_core,
+        "recovery": measure_recovery,
+        "storm": measure_storm,
+        "job": measure_restart,
+        "functions": measure_functions,
+        "incident": measure_incident,
+        "mass_failure": measure_mass_failure,
+        "simulator": measure_simulator,
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, keep as JSON, and print."""
+    given = _options(arguments)
+    measured = _earlier()
+    for name in given.sections or sections(0):
+        _measure(measured, name, sections(given.idle_seconds)[name], given.runs)
+        WRITTEN.parent.mkdir(exist_ok=True)
+        WRITTEN.write_text(json.dumps(measured, indent=2) + "\n", "utf-8")
+    sys.stdout.write(as_text(measured))
+    sys.stderr.write(f"all figures are in {WRITTEN}\n")
+    if given.write_page:
+        PAGE.write_text(with_table(PAGE.read_text("utf-8"), measured), "utf-8")
+    return 0
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    known = list(sections(0))
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"only these of {', '.join(known)}")
+    parser.add_argument(
+        "--runs", type=int, default=0, help="of each section that varies; default: 2 to 5, by its length"
+    )
     parser.add_argument("--idle-seconds", type=float, default=60.0, help="how long an idle agent is watched")
-    idle_seconds = parser.parse_args().idle_seconds
-    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "kernel": platform.release()}
-    agent = measure_agent(idle_seconds)
-    measured = {"agent": agent, "kernel_log": measure_kernel_log(), "machine": machine}
-    WRITTEN.parent.mkdir(exist_ok=True)
-    WRITTEN.write_text(json.dumps(measured, indent=2) + "\n", "utf-8")
-    sys.stdout.write(json.dumps(measured, indent=2) + "\n" + _beside_others(agent["rss_mib"]))
+    parser.add_argument("--write-page", action="store_true", help="put the table into docs/benchmarks.md")
+    given = parser.parse_args(arguments)
+    unknown = sorted(set(given.sections) - set(known))
+    if unknown:
+        parser.error(f"no section {', '.join(unknown)}; there are {', '.join(known)}")
+    if given.runs < 0 or given.idle_seconds <= 0:
+        parser.error("--runs and --idle-seconds are numbers above 0")
+    return given
 
 
-def _beside_others(rss_mib: float) -> str:
-    rows = {"nodeheal-agent, measured here, helpers included": rss_mib, **OTHERS_RSS_MIB}
-    return "".join(f"{size:8.1f} MiB  {name}\n" for name, size in sorted(rows.items(), key=lambda row: row[1]))
+def _earlier() -> dict[str, Any]:
+    try:
+        measured = json.loads(WRITTEN.read_text("utf-8"))
+    except (OSError, ValueError):
+        measured = {}
+    if "runs" not in measured:  # none yet, or of an older bench
+        measured = {}
+    return {**measured, **{part: measured.get(part, {}) for part in ("runs", "spread", "machine")}}
+
+
+def _measure(measured: dict[str, Any], name: str, section: Section, asked: int) -> None:
+    runs = 1 if name in EXACT else asked or RUNS[name]
+    taken = []
+    for number in range(1, runs + 1):
+        sys.stderr.write(f"{name}, run {number} of {runs}\n")
+        taken.append(section())
+    measured[name] = {key: statistics.median(run[key] for run in taken) for key in taken[0]}
+    measured["spread"][name] = {key: [min(r[key] for r in taken), max(r[key] for r in taken)] for key in taken[0]}
+    measured["runs"][name] = runs
+    measured["machine"][name] = _machine()
+
+
+def _machine() -> dict[str, object]:
+    return {
+        "day": f"{datetime.now(UTC):%Y-%m-%d}",
+        "cores": os.cpu_count(),
+        "processor": _processor(),
+        "python": platform.python_version(),
+        "kernel": platform.release().split("-")[0],
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

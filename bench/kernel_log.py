@@ -3,7 +3,6 @@
 import io
 import json
 import random
-import sys
 import time
 
 from nodeheal.contract.evidence.kernel_log import LogFormat, read_findings
@@ -67,7 +66,3 @@ def _once(log: bytes, log_format: LogFormat, count: int) -> int:
     for _ in read_findings(io.BytesIO(log), log_format):
         pass
     return round(count / (time.process_time() - started))
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(measure_kernel_log(), indent=2) + "\n")

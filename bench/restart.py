@@ -1,4 +1,4 @@
-"""How fast a gang that broke runs again on ready spares: `python -m bench.restart [RUNS]`.
+"""How fast a gang that broke runs again on ready spares.
 
 The embedded cloud with the deployed control plane, simulated nodes with real agents, and the example trainer. A GPU
 falls off the bus under rank 1, while another node of the pool is free and has passed its diagnostics. Measured from
@@ -7,52 +7,37 @@ isolation, stopping the other rank with its grace, choosing, and starting are in
 process each), the agents and the trainers share the machine's cores.
 """
 
-import argparse
 import json
-import os
-import statistics
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from bench.recovery import say
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
 from nodeheal.domain.job import Run
 from nodeheal.services.steps import save_node
 from sandbox.client import Sandbox
 from sandbox.report import POLICY
 from sandbox.stories import STORIES
-from sandbox.story import JOB, Story, Told
+from sandbox.story import JOB, Story
 
 SUBMITTED, RESTARTED = 1, 2
 
 
-def main() -> None:
-    """Print the measurements as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=int, nargs="?", default=3)
-    took = [_measure() for _ in range(parser.parse_args().runs)]
-    measured = {
-        "cores": os.cpu_count(),
-        "runs": len(took),
-        "gang_failure_to_all_ranks_running_s": {"median": statistics.median(took), "min": min(took), "max": max(took)},
-    }
-    sys.stdout.write(json.dumps(measured, indent=2) + "\n")
-
-
-def _measure() -> float:
-    """Seconds, of one story in a cloud of its own."""
+def measure_restart() -> dict[str, float]:
+    """Seconds from the end of the first rank until all ranks run again, of one story in a cloud of its own."""
     with tempfile.TemporaryDirectory() as directory, Sandbox(Path(directory) / "cloud", boot_seconds=3.0) as cloud:
         cloud.deploy()
         document = {**json.loads(POLICY.read_text("utf-8")), "move_job_seconds": 0}
         PolicyDocuments(cloud.client("appconfig")).apply(json.dumps(document), "a job need not wait for its node")
         script = replace(STORIES["fixed-by-reboot"].script, prepares=(_spare_is_ready,))
-        story = Story(cloud, script, _say)
+        story = Story(cloud, script, say)
         story.play()
         first, second = (_run(story, number) for number in (SUBMITTED, RESTARTED))
         assert first.ended_at is not None
         assert second.running_since is not None
-        return round((second.running_since - first.ended_at).total_seconds(), 2)
+        took = (second.running_since - first.ended_at).total_seconds()
+        return {"gang_failure_to_all_ranks_running_s": round(took, 2)}
 
 
 def _spare_is_ready(story: Story) -> str:
@@ -68,12 +53,3 @@ def _run(story: Story, number: int) -> Run:
     found = story.ports.jobs.get_run(JOB, number)
     assert found is not None
     return found
-
-
-def _say(told: Told, text: str) -> None:
-    if text:
-        sys.stderr.write(f"{text}\n")
-
-
-if __name__ == "__main__":
-    main()

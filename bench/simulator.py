@@ -1,0 +1,52 @@
+"""How fast the simulator is on one core, and how fast the simulated control plane isolates many nodes."""
+
+import resource
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from nodeheal.simulation.mass_failure import run_mass_failure
+from nodeheal.simulation.report import spread
+from nodeheal.simulation.runner import run_pool
+from nodeheal.simulation.schedules import run_some
+from nodeheal.simulation.setting import Setting
+
+NODES, DAYS, SCHEDULES = 100, 60.0, 50
+FLEET, HALF, TENTH = 1_500, 750, 150
+
+
+def measure_simulator() -> dict[str, float]:
+    """Node-days and random schedules a second of processor time, with jobs and every invariant checked."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:  # its memory is the simulator's alone
+        return fresh.submit(_measured).result()
+
+
+def _measured() -> dict[str, float]:
+    node_days = _processor_seconds(lambda: run_pool(Setting(nodes=NODES, days=DAYS)))
+    rss_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    schedules = _processor_seconds(lambda: run_some(range(SCHEDULES)))
+    return {
+        "node_days_per_cpu_second": round(NODES * DAYS / node_days),
+        "schedules_per_cpu_second": round(SCHEDULES / schedules, 1),
+        "rss_mib": round(rss_kib / 1024),
+    }
+
+
+def measure_mass_failure() -> dict[str, float]:
+    """Simulated seconds, at the published quotas, breaker raised; and what comes of it at its defaults."""
+    measured: dict[str, float] = {}
+    for count in (HALF, TENTH):
+        raised, shipped = run_mass_failure(Setting(nodes=FLEET, mass_failure=count))
+        measured[f"isolated_of_{count}_nodes"] = len(raised.to_isolation)
+        measured |= {f"isolated_of_{count}_{mark}_s": round(s, 1) for mark, s in spread(raised.to_isolation).items()}
+        measured[f"shipped_isolated_of_{count}_nodes"] = len(shipped.to_isolation)
+        measured[f"shipped_pages_of_{count}"] = shipped.pages
+        measured["violations"] = measured.get("violations", 0) + len(raised.violations) + len(shipped.violations)
+    return measured
+
+
+def _processor_seconds(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began

@@ -1,0 +1,111 @@
+"""What was measured as one table: for a terminal, and as the marked part of docs/benchmarks.md."""
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FIGURES = Path(__file__).resolve().parent / "figures.csv"
+BEGIN, END = "<!-- measured: make bench -->", "<!-- /measured -->"
+# By the end of a figure's name. The longest that fits is its unit.
+UNITS = {
+    "_mib": "MiB",
+    "_percent": "%",
+    "_ms": "ms",
+    "_s": "s",
+    "_usd": "$",
+    "_nodes": "nodes",
+    "_per_second": "a second",
+    "_per_cpu_second": "a second of processor time",
+    "_missed": "",
+    "_emails": "",
+    "_transitions": "",
+    "_start": "times",
+    "pages_of_750": "",
+}
+MARKS = {"_p50_": "median", "_p90_": "p90", "_p99_": "p99", "_max_": "last"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure as people read it."""
+
+    what: str
+    figure: str
+    spread: str
+    published: str
+    source: str
+
+
+def figures() -> list[dict[str, str]]:
+    """The rows of figures.csv."""
+    with FIGURES.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def unit_of(key: str) -> str:
+    """Raises ValueError for a figure whose name does not end in its unit."""
+    fitting = [ending for ending in UNITS if key.endswith(ending)]
+    if not fitting:
+        raise ValueError(f"{key}: a figure's name ends in its unit, one of {', '.join(UNITS)}")
+    return UNITS[max(fitting, key=len)]
+
+
+def rows_of(measured: Mapping[str, Any]) -> Iterator[Row]:
+    """What there is of it, in the order of figures.csv."""
+    for figure in figures():
+        section, _, name = figure["key"].partition(".")
+        if name not in measured.get(section, {}):
+            continue
+        mark = next((word for part, word in MARKS.items() if part in f"{name}_"), "")
+        least, most = measured["spread"][section][name]
+        runs = measured["runs"][section]
+        spread = f"{_number(least)} to {_number(most)}, {runs} runs" if runs > 1 else "one run"
+        told = f"{figure['what']}: {mark}" if mark else figure["what"]
+        yield Row(told, _with_unit(measured[section][name], name), spread, figure["published"], figure["source"])
+
+
+def _with_unit(value: float, name: str) -> str:
+    unit = unit_of(name)
+    return f"${_number(value)}" if unit == "$" else f"{_number(value)} {unit}".strip()
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) or value >= 1_000 else f"{value:.6g}"
+
+
+def as_text(measured: Mapping[str, Any]) -> str:
+    """For a terminal."""
+    rows = list(rows_of(measured))
+    wide = [max((len(getattr(row, column)) for row in rows), default=0) for column in ("what", "figure", "spread")]
+    lines = [
+        f"{row.what:<{wide[0]}}  {row.figure:>{wide[1]}}  {row.spread:<{wide[2]}}  {row.published}".rstrip()
+        for row in rows
+    ]
+    return "\n".join([*lines, "", machine_of(measured)]) + "\n"
+
+
+def as_markdown(measured: Mapping[str, Any]) -> str:
+    """For the page."""
+    head = ["| what | median | least to most | published elsewhere | source |", "|---|---:|---|---|---|"]
+    body = [
+        f"| {row.what} | {row.figure} | {row.spread} | {row.published} | {row.source} |" for row in rows_of(measured)
+    ]
+    return "\n".join([*head, *body, "", machine_of(measured)])
+
+
+def machine_of(measured: Mapping[str, Any]) -> str:
+    """Where and when, in a sentence for each machine and day."""
+    seen: dict[str, list[str]] = {}
+    for section, where in measured["machine"].items():
+        told = f"{where['day']}, {where['cores']} cores ({where['processor']})"
+        told += f", Python {where['python']}, Linux {where['kernel']}"
+        seen.setdefault(told, []).append(section)
+    return "\n".join(f"Measured on {told}: {', '.join(sections)}." for told, sections in seen.items())
+
+
+def with_table(page: str, measured: Mapping[str, Any]) -> str:
+    """The page with its marked part replaced."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{as_markdown(measured)}\n\n{END}{rest.split(END)[1]}"

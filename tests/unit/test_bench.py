@@ -1,0 +1,124 @@
+"""`make bench`: the table says what was measured, and nothing else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import __main__ as bench
+from bench.table import as_markdown, as_text, figures, unit_of, with_table
+
+
+def measured(**sections: dict[str, float]) -> dict[str, Any]:
+    where = {"day": "2026-11-22", "cores": 2, "processor": "some", "python": "3.11.7", "kernel": "6.18"}
+    return {
+        **sections,
+        "spread": {name: {key: [value, value] for key, value in of.items()} for name, of in sections.items()},
+        "runs": dict.fromkeys(sections, 1),
+        "machine": dict.fromkeys(sections, where),
+    }
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Two sections that take no time; the first says something else each time."""
+    said = iter([30.0, 10.0, 20.0] * 9)
+    fake = {"agent": lambda: {"rss_mib": next(said)}, "incident": lambda: {"reboot_transitions": 33}}
+    monkeypatch.setattr(bench, "sections", lambda idle_seconds: fake)
+    monkeypatch.setattr(bench, "WRITTEN", tmp_path / "build" / "bench.json")
+    return tmp_path / "build" / "bench.json"
+
+
+def test_every_row_is_of_a_section_and_names_its_unit() -> None:
+    known = bench.sections(0)
+
+    for row in figures():
+        section, _, name = row["key"].partition(".")
+        assert section in known
+        assert unit_of(name) is not None
+        assert row["what"]
+        assert bool(row["published"]) == bool(row["source"]), row["key"]
+
+
+def test_a_figure_without_its_unit_in_its_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="latency: a figure's name ends in its unit"):
+        unit_of("latency")
+
+
+def test_the_longest_unit_that_fits_is_taken() -> None:
+    assert unit_of("schedules_per_cpu_second") == "a second of processor time"
+    assert unit_of("fault_to_isolated_s") == "s"
+
+
+def test_medians_are_kept_with_least_and_most(fast: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["agent"]) == 0
+
+    kept = json.loads(fast.read_text())
+    assert kept["agent"] == {"rss_mib": 20.0}
+    assert kept["spread"]["agent"] == {"rss_mib": [10.0, 30.0]}
+    assert kept["runs"]["agent"] == 3
+    assert "20 MiB  10 to 30, 3 runs" in capsys.readouterr().out
+
+
+def test_what_is_counted_is_run_once(fast: Path) -> None:
+    bench.main(["incident", "--runs", "5"])
+
+    assert json.loads(fast.read_text())["runs"] == {"incident": 1}
+
+
+def test_a_section_alone_keeps_the_figures_of_the_others(fast: Path) -> None:
+    bench.main(["agent"])
+    bench.main(["incident"])
+
+    assert {"agent", "incident"} <= set(json.loads(fast.read_text()))
+
+
+def test_what_an_older_bench_has_left_is_not_mixed_in(fast: Path) -> None:
+    fast.parent.mkdir()
+    fast.write_text('{"agent": {"rss_mib": 99.0}}')
+
+    bench.main(["incident"])
+
+    assert "agent" not in json.loads(fast.read_text())
+
+
+@pytest.mark.parametrize("given", [["nonsense"], ["--runs", "-1"], ["--idle-seconds", "0"]])
+def test_options_that_make_no_sense_are_refused(fast: Path, given: list[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        bench.main(given)
+
+    assert refused.value.code == 2
+    assert not fast.exists()
+
+
+def test_the_page_gets_the_table_between_its_marks_and_keeps_the_rest() -> None:
+    page = "before\n<!-- measured: make bench -->\nold\n<!-- /measured -->\nafter\n"
+
+    made = with_table(page, measured(agent={"rss_mib": 28.8}))
+
+    assert made.startswith("before\n")
+    assert made.endswith("<!-- /measured -->\nafter\n")
+    assert "old" not in made
+    assert "| agent and prober, resident, all checks on | 28.8 MiB | one run |" in made
+
+
+def test_what_was_not_measured_has_no_row() -> None:
+    told = as_text(measured(incident={"reboot_transitions": 33}))
+
+    assert "recovery by reboot: state transitions" in told
+    assert "agent" not in told
+
+
+def test_dollars_are_written_as_dollars() -> None:
+    assert "| $0.00117 |" in as_markdown(measured(incident={"reboot_usd": 0.00117}))
+
+
+def test_sections_of_two_machines_are_told_apart() -> None:
+    both = measured(agent={"rss_mib": 28.8}, incident={"reboot_transitions": 33})
+    both["machine"]["incident"] = {**both["machine"]["incident"], "cores": 64}
+
+    told = as_text(both)
+
+    assert "2 cores (some), Python 3.11.7, Linux 6.18: agent." in told
+    assert "64 cores (some), Python 3.11.7, Linux 6.18: incident." in told
