@@ -33,10 +33,23 @@ class Cloud:
     dies: float = 0.000_02  # calls of a port at which the function dies: before, or after it
     breaks: float = 0.000_01  # calls of a port that fail although they were carried out
     interleaves: float = 0.001  # calls of a port between which somebody else comes
+    # Writes that the table's index shows up to index_seconds later. AWS says "within a fraction of a second" as a rule.
+    index_late: float = 0.01
+    index_seconds: float = 10.0
 
 
-HARSH = Cloud(duplicated=0.1, late=0.02, late_seconds=7_200, lost=0.01, dies=0.003, breaks=0.002, interleaves=0.03)
-CALM = Cloud(duplicated=0, late=0, lost=0, dies=0, breaks=0, interleaves=0)
+HARSH = Cloud(
+    duplicated=0.1,
+    late=0.02,
+    late_seconds=7_200,
+    lost=0.01,
+    dies=0.003,
+    breaks=0.002,
+    interleaves=0.03,
+    index_late=0.3,
+    index_seconds=120,
+)
+CALM = Cloud(duplicated=0, late=0, lost=0, dies=0, breaks=0, interleaves=0, index_late=0)
 
 
 @dataclass(frozen=True)

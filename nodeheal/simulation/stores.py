@@ -7,19 +7,20 @@ from datetime import datetime
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
 from nodeheal.adapters.memory.stores import (
     MemoryIncidentStore,
-    MemoryJobNotes,
-    MemoryJobStore,
     MemoryNodeStore,
     MemoryWaitStore,
 )
 from nodeheal.adapters.memory.watch import MemoryWatchlist
+from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.incident import History, Incident
-from nodeheal.domain.job import CheckAnswer, Job, Run
 from nodeheal.domain.node import Node
+from nodeheal.domain.silence import Glimpse, glimpse_of
+from nodeheal.domain.surroundings import Sighting
 from nodeheal.ports import Wait
 from nodeheal.simulation.fleet import Fleet
+from nodeheal.simulation.index import Index
 
 Saved = Callable[[Node | None, Node], None]
 
@@ -27,8 +28,9 @@ Saved = Callable[[Node | None, Node], None]
 class SimNodes(MemoryNodeStore):
     """NodeStore. `on_save` sees each write with what it replaces."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: Index) -> None:
         super().__init__()
+        self._index = index
         self._listed: dict[str, dict[str, None]] = {}
         self.on_save: Saved = lambda before, after: None
 
@@ -46,18 +48,32 @@ class SimNodes(MemoryNodeStore):
             listed = self._listed.setdefault(node.pool, {})
             listed[node.node_id] = None
             self._listed[node.pool] = dict.fromkeys(sorted(listed))
+        self._index.wrote(("node", node.node_id), before)
         self.on_save(before, self.nodes[node.node_id])
         return True
 
     def in_pool(self, pool: str) -> Sequence[Node]:
-        return [self.nodes[node_id] for node_id in self._listed.get(pool, ())]
+        shown = self._index.shown
+        found = (shown(("node", node_id), self.nodes[node_id]) for node_id in self._listed.get(pool, ()))
+        return [node for node in found if node is not None]
+
+    def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
+        is_new = (event.node_id, event.event_id) not in self.recorded
+        super().record(event, job_id, note)
+        if is_new:
+            self._index.wrote(("sighting", event.node_id, event.event_id), None)
+
+    def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Sighting]:
+        shown, found = self._index.shown, super().seen_in_pool(pool, since)
+        return [one for one in found if shown(("sighting", one.node_id, one.event_id), one) is not None]
 
 
 class SimIncidents(MemoryIncidentStore):
     """IncidentStore. A story that has not changed is not read again. `on_change` sees each head that is written."""
 
-    def __init__(self, nodes: SimNodes) -> None:
+    def __init__(self, nodes: SimNodes, index: Index) -> None:
         super().__init__(nodes)
+        self._index = index
         self._read: dict[str, tuple[int, Incident, History]] = {}
         self.live: dict[str, None] = {}
         self.on_change: Callable[[Incident | None, Incident], None] = lambda before, after: None
@@ -91,6 +107,7 @@ class SimIncidents(MemoryIncidentStore):
 
     def _changed(self, before: Incident | None, incident_id: str) -> None:
         after = self.incidents[incident_id]
+        self._index.wrote(("incident", incident_id), before)
         if after.state in (IncidentState.OPEN, IncidentState.WAITING):
             self.live[incident_id] = None
         else:
@@ -102,14 +119,17 @@ class SimIncidents(MemoryIncidentStore):
 class SimWaits(MemoryWaitStore):
     """WaitStore, that knows which waits an incident has."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: Index) -> None:
         super().__init__()
+        self._index = index
         self._of: defaultdict[str, dict[tuple[str, str], None]] = defaultdict(dict)
         self._lines: defaultdict[str, dict[tuple[str, str], None]] = defaultdict(dict)
 
     def save(self, wait: Wait) -> None:
-        self._forget(self.waits.get((wait.kind, wait.key)))
+        before = self.waits.get((wait.kind, wait.key))
+        self._forget(before)
         super().save(wait)
+        self._index.wrote(("wait", wait.kind, wait.key), before)
         self._of[wait.incident_id][wait.kind, wait.key] = None
         if wait.line:
             self._lines[wait.line[0]][wait.kind, wait.key] = None
@@ -117,12 +137,15 @@ class SimWaits(MemoryWaitStore):
     def drop(self, wait: Wait) -> None:
         before = self.waits.get((wait.kind, wait.key))
         super().drop(wait)
-        if (wait.kind, wait.key) not in self.waits:
+        if before is not None and (wait.kind, wait.key) not in self.waits:
             self._forget(before)
+            self._index.wrote(("wait", wait.kind, wait.key), before)
 
     def in_line(self, line: str) -> Sequence[Wait]:
-        standing = [self.waits[key] for key in self._lines.get(line, ())]
-        return sorted(standing, key=lambda wait: wait.line[1] if wait.line else "")
+        keys = [*self._lines.get(line, ()), *((kind, key) for _, kind, key in self._index.behind("wait"))]
+        shown = [self._index.shown(("wait", *key), self.waits.get(key)) for key in dict.fromkeys(keys)]
+        standing = [(wait.line, wait.kind, wait.key, wait) for wait in shown if wait and wait.line]
+        return [wait for of, *_, wait in sorted(standing, key=lambda one: one[:3]) if of[0] == line]
 
     def of(self, incident_id: str) -> list[Wait]:
         """The waits that an incident, or a round of a job, has."""
@@ -138,65 +161,17 @@ class SimWaits(MemoryWaitStore):
             self._lines[wait.line[0]].pop((wait.kind, wait.key), None)
 
 
-class SimJobs(MemoryJobStore):
-    """JobStore, that finds a job's runs without looking through all. `on_save` sees each write of a job."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._runs: defaultdict[str, dict[int, None]] = defaultdict(dict)
-        self.alive: dict[str, None] = {}
-        self.on_save: Callable[[Job], None] = lambda job: None
-
-    def save(self, job: Job) -> bool:
-        before = self.jobs.get(job.job_id)
-        if not super().save(job):
-            return False
-        if job.is_over:
-            self.alive.pop(job.job_id, None)
-        else:
-            self.alive[job.job_id] = None
-        if before is None or before.is_over != job.is_over:
-            self.on_save(self.jobs[job.job_id])
-        return True
-
-    def save_run(self, run: Run) -> bool:
-        is_saved = super().save_run(run)
-        if is_saved:
-            self._runs[run.job_id][run.number] = None
-        return is_saved
-
-    def runs(self, job_id: str) -> Sequence[Run]:
-        return [self.kept_runs[job_id, number] for number in sorted(self._runs.get(job_id, ()))]
-
-
-class SimJobNotes(MemoryJobNotes):
-    """JobNotes, the same."""
-
-    def __init__(self, jobs: SimJobs) -> None:
-        super().__init__(jobs)
-        self._sim_jobs = jobs
-        self._of: defaultdict[str, dict[tuple[str, str, str], None]] = defaultdict(dict)
-
-    def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
-        if not live_only:
-            return super().in_pool(pool)
-        named = sorted({*self._sim_jobs.alive, *(set(self._sim_jobs.jobs) - self._sim_jobs.listed_as_over)})
-        return [job for job in (self._sim_jobs.jobs[name] for name in named) if job.pool == pool]
-
-    def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
-        super().note_answer(job_id, answer)
-        self._of[job_id][job_id, answer.request_id, answer.node_id] = None
-
-    def answers(self, job_id: str) -> Sequence[CheckAnswer]:
-        return [self.kept_answers[key] for key in sorted(self._of.get(job_id, ()))]
-
-
 class SimWatchlist(MemoryWatchlist):
     """Watchlist. Those who are over are not looked through for those who are not."""
 
-    def __init__(self, nodes: SimNodes, incidents: SimIncidents) -> None:
+    def __init__(self, nodes: SimNodes, incidents: SimIncidents, index: Index) -> None:
         super().__init__(nodes, incidents)
-        self._sim_nodes, self._incidents = nodes, incidents
+        self._sim_nodes, self._incidents, self._index = nodes, incidents, index
+
+    def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
+        here = {f"node#{n.state}#{n.node_id}": n for n in self._sim_nodes.in_pool(pool)}
+        keys = sorted(key for key in here if key > after)[:limit]
+        return [glimpse_of(here[key]) for key in keys], keys[-1] if len(keys) == limit else ""
 
     def pools(self) -> Sequence[str]:
         return sorted(self._sim_nodes._listed)
@@ -205,7 +180,9 @@ class SimWatchlist(MemoryWatchlist):
         if state not in (IncidentState.OPEN, IncidentState.WAITING):
             yield from super().incidents(pool, state, since, until)
             return
-        live = [self._incidents.incidents[name] for name in self._incidents.live]
+        listed = dict.fromkeys([*self._incidents.live, *(name for _, name in self._index.behind("incident"))])
+        shown = [self._index.shown(("incident", name), self._incidents.incidents[name]) for name in listed]
+        live = [one for one in shown if one is not None]
         found = [one for one in live if (one.pool, one.state) == (pool, state) and since <= one.opened_at < until]
         yield from sorted(found, key=lambda one: (one.opened_at, one.incident_id))
 

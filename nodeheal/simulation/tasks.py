@@ -11,8 +11,9 @@ from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.executions import Executions, Running
 from nodeheal.simulation.functions import Hands, serve, stem_of
 from nodeheal.simulation.hazards import Died
+from nodeheal.simulation.job_stores import SimJobs
 from nodeheal.simulation.people import Operators
-from nodeheal.simulation.stores import SimIncidents, SimJobs
+from nodeheal.simulation.stores import SimIncidents
 
 Json = Any
 BEGIN_SECONDS, ANSWER_SECONDS = 0.06, 0.15  # medians: until a function begins, until its answer is there

@@ -27,6 +27,8 @@ from nodeheal.simulation.executions import Executions
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.functions import Hands
 from nodeheal.simulation.hazards import Died, Hazards, Seam
+from nodeheal.simulation.index import Index
+from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.people import Operators
 from nodeheal.simulation.seen import Seen
@@ -34,8 +36,6 @@ from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.stores import (
     SimHeartbeats,
     SimIncidents,
-    SimJobNotes,
-    SimJobs,
     SimNodes,
     SimWaits,
     SimWatchlist,
@@ -93,10 +93,11 @@ class World:
         self._begin()
 
     def _make_ports(self) -> None:
-        self.nodes = SimNodes()
-        self.incidents = SimIncidents(self.nodes)
-        self.waits = SimWaits()
-        self.jobs = SimJobs()
+        index = Index(self.agenda, self.chance, self.setting.cloud)
+        self.nodes = SimNodes(index)
+        self.incidents = SimIncidents(self.nodes, index)
+        self.waits = SimWaits(index)
+        self.jobs = SimJobs(index)
         self.scheduler = SimScheduler(self.throttles)
         self.commands = SimCommands(self.throttles, self.fleet)
         self.messenger = SimMessenger(self.agenda)
@@ -115,7 +116,7 @@ class World:
             machines=self.machines,
             workflows=SimWorkflows(self.throttles, self.executions),
             messenger=self.messenger,
-            watchlist=SimWatchlist(self.nodes, self.incidents),
+            watchlist=SimWatchlist(self.nodes, self.incidents, index),
             heartbeats=SimHeartbeats(self.fleet),
             witnesses=SimWitnesses(self.fleet, self.throttles),
             sign_upload=sign_upload,

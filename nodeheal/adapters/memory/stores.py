@@ -54,9 +54,13 @@ class MemoryNodeStore:
 
     def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
         own = _since(self._by_node[node_id], node_since)
-        others = _since(self._by_pool[pool], pool_since)
+        others = self.seen_in_pool(pool, pool_since)
         found = {(s.node_id, s.event_id): s for s in (*own, *others) if not s.note}
         return sorted(found.values(), key=_IN_TIME)
+
+    def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Sighting]:
+        """What the table reads over its index."""
+        return _since(self._by_pool[pool], since)
 
 
 _IN_TIME = attrgetter("at", "event_id", "node_id")
