@@ -34,8 +34,10 @@ MAY_HAVE_ACTED = {
     "DynamoDB.RequestLimitExceeded",
     "DynamoDB.ThrottlingException",
     "Lambda.AWSLambdaException",
+    "Lambda.ClientExecutionTimeoutException",
     "Lambda.SdkClientException",
     "Lambda.ServiceException",
+    "Lambda.Unknown",  # out of memory, killed at its timeout, or gone
 }
 HARMLESS_TWICE = {
     "Open incident",

@@ -229,8 +229,16 @@ def test_an_isolation_that_may_have_acted_is_never_repeated(error: str) -> None:
     assert len(seen.arguments_of("Isolate node")) == 1
 
 
+@pytest.mark.parametrize("error", ["Lambda.Unknown", "Lambda.ClientExecutionTimeoutException"])
+def test_a_decision_whose_function_is_gone_is_asked_for_again(error: str) -> None:
+    seen = recover([Error(error), Error(error), CLOSE])
+
+    assert len(seen.arguments_of("Decide next step")) == 3
+    assert seen.end == "Recovered"
+
+
 def test_a_table_that_cannot_be_written_does_not_hide_that_a_human_was_paged() -> None:
-    seen = recover([Error("Lambda.Unknown")], Hand_incident_over=Error("DynamoDB.Whatever"))
+    seen = recover([Error("TypeError")], Hand_incident_over=Error("DynamoDB.Whatever"))
 
     assert seen.path[-3:] == ["Page operators", "Hand incident over", "Recovery broke"]
     assert seen.error == names.ERROR_ALREADY_PAGED
