@@ -114,6 +114,11 @@ def _attempts(story: Story) -> dict[str, int]:
     return {action.value: count for action, count in spent.items() if count}
 
 
+def results_of(history: History) -> list[list[str]]:
+    """What came of each step, in order: [step, outcome]."""
+    return [[turn.result.step.value, turn.result.outcome.value] for turn in history.turns if turn.result is not None]
+
+
 def _incident(told: Told, history: History | None) -> dict[str, Any] | None:
     if history is None:
         return None
@@ -125,6 +130,7 @@ def _incident(told: Told, history: History | None) -> dict[str, Any] | None:
         "ending": incident.ending,
         "summary": incident.summary,
         "policy_version": incident.policy_version,
+        "results": results_of(history),
         "timeline": [
             {"seconds": _since(told, entry.at.timestamp()), "kind": entry.kind, "text": entry.text}
             for entry in history.timeline

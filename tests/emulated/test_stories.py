@@ -157,6 +157,44 @@ PATHS = {
 }
 
 
+def done(*steps: str) -> list[list[str]]:
+    """Steps that came to what they were for."""
+    return [[step, "DONE"] for step in steps]
+
+
+OUT = done("ISOLATE", "FREEZE_EVIDENCE")
+BACK = done("RETURN", "RESTART_WORKLOAD")
+REBOOTED = [*OUT, *done("REBOOT", "DIAGNOSE"), *BACK]
+REPLACED = [*OUT, *done("REPLACE", "DIAGNOSE"), *BACK]
+FAILS = ["DIAGNOSE", "FAILED"]
+# What came of each of their steps.
+RESULTS = {
+    "fixed-by-reboot": REBOOTED,
+    "fixed-by-replacement": [*OUT, *done("REBOOT"), FAILS, *done("REPLACE", "DIAGNOSE", "RESTART_WORKLOAD")],
+    "fixed-by-stop-start": [*OUT, *done("REBOOT"), FAILS, *done("REBOOT", "DIAGNOSE"), *BACK],
+    "replaced-by-group": REPLACED,
+    "replaced-from-template": REPLACED,
+    "no-capacity": [*OUT, ["REPLACE", "REFUSED"], ["WAIT", "TIMED_OUT"], ["REPLACE", "REFUSED"]],
+    "never-returns": [*OUT, ["REBOOT", "TIMED_OUT"], *done("REPLACE", "DIAGNOSE", "RESTART_WORKLOAD")],
+    "approval-given": [*done("WAIT"), *REBOOTED],
+    "approval-refused": [["WAIT", "REFUSED"]],
+    "approval-ignored": [["WAIT", "TIMED_OUT"]],
+    "budget-full": [["ISOLATE", "REFUSED"], *done("WAIT"), *REBOOTED],
+    "breaker-open": done("WAIT"),
+    "two-faults": REBOOTED,
+    "tasks-of-others": REBOOTED,
+    "paused": [],
+    "stale-event": REBOOTED,
+}
+
+
+def outcomes(results: list[list[str]], name: str) -> list[list[str]]:
+    """What came of each step. Without the second in which a node proves itself, which may be over by then."""
+    waits = "Wait for news" in PATHS[name]
+    kept = [one for number, one in enumerate(results) if waits or number == 0 or one[0] != "WAIT"]
+    return [one for one, before in zip(kept, [[], *kept], strict=False) if one != before]
+
+
 def test_every_named_story_is_played_here() -> None:
     assert set(PATHS) == set(STORIES)
 
@@ -169,6 +207,7 @@ def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(stage: Stage
     waits = "Wait for news" in PATHS[name]
     if PATHS[name]:
         assert [step for step in _steps(report) if waits or step != "Wait for news"] == PATHS[name]
+        assert outcomes(report["incident"]["results"], name) == RESULTS[name]
     if PATHS[name] == HEALED:
         assert report["attempts"] == {"REBOOT": 1}
         # It was asked for a checkpoint before it was stopped: nothing that it had done is lost but the last moment.
