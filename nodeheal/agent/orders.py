@@ -79,7 +79,15 @@ def _fabric(config: AgentConfig, arguments: argparse.Namespace) -> int:
     _end_well_when_terminated()
     clock, peer = Clock(), arguments.peer
     role = FabricRole.SERVE if peer is None else FabricRole.CONNECT
-    way = Way(role, peer or "", arguments.port, arguments.seconds, arguments.min_mb_per_second)
+    way = Way(
+        role,
+        peer or "",
+        arguments.port,
+        arguments.seconds,
+        arguments.min_mb_per_second,
+        arguments.all_reduce == "yes",
+        arguments.min_all_reduce_mb_per_second,
+    )
     order = FabricOrder(way, arguments.request_id, arguments.boot_id, arguments.expires_at)
     return try_fabric(order, config, open_spool(config), event_bus(config, clock), clock)
 
@@ -171,6 +179,8 @@ def _add_reports(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", 
     order.add_argument(
         "--min-mb-per-second", type=float, default=0.0, help="less has failed; default: any speed will do"
     )
+    order.add_argument("--all-reduce", choices=("yes", "no"), default="no", help="then sum up over both nodes' GPUs")
+    order.add_argument("--min-all-reduce-mb-per-second", type=float, default=0.0, help="of its bus; less has failed")
     order = orders.add_parser("evidence", parents=parents, help="save what the node can tell of its fault")
     order.add_argument("--request-id", required=True, help="echoed in the report")
     order.add_argument("--upload", required=True, help="the ticket for the upload; -: from standard input")

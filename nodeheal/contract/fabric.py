@@ -32,6 +32,8 @@ class FabricOrder(Frozen):
     port: int = Field(default=PORT, ge=1024, le=65_535)
     seconds: int = Field(default=SECONDS, ge=5, le=600, description="how long a node waits for the other, and tests")
     min_mb_per_second: int = Field(default=0, ge=0, le=1_000_000, description="less has failed; 0: any speed will do")
+    all_reduce: bool = Field(default=False, description="then sum up over the GPUs of both, on the next port")
+    min_all_reduce_mb_per_second: int = Field(default=0, ge=0, le=1_000_000, description="of its bus; less has failed")
 
     @model_validator(mode="after")
     def _who_connects_names_a_peer(self) -> Self:
@@ -50,6 +52,8 @@ class FabricOrder(Frozen):
             "Port": [str(self.port)],
             "Seconds": [str(self.seconds)],
             "MinMbPerSecond": [str(self.min_mb_per_second)],
+            "AllReduce": ["yes" if self.all_reduce else "no"],
+            "MinAllReduceMbPerSecond": [str(self.min_all_reduce_mb_per_second)],
         }
 
 
@@ -60,7 +64,9 @@ class FabricAnswer(Frozen):
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
     reason: str
-    measured: dict[Word, float] = Field(default_factory=dict, description="fabric_mb_per_s, fabric_us")
+    measured: dict[Word, float] = Field(
+        default_factory=dict, description="fabric_mb_per_s, fabric_us, all_reduce_mb_per_s"
+    )
 
 
 class PairVerdict(Frozen):

@@ -142,6 +142,19 @@ class Fabric(Frozen):
         description="test them in pairs with fi_pingpong over EFA; the security group must let the nodes speak",
     )
     min_mb_per_second: int = Field(default=0, ge=0, le=1_000_000, description="less has failed; 0: any speed will do")
+    all_reduce: bool = Field(
+        default=False,
+        description="and then sum up over all GPUs of both with NCCL, which the nodes must have; needs `tests`",
+    )
+    min_all_reduce_mb_per_second: int = Field(
+        default=0, ge=0, le=1_000_000, description="on the bus, as nccl-tests reckons it; 0: any speed will do"
+    )
+
+    @model_validator(mode="after")
+    def _the_sum_is_part_of_the_tests(self) -> Self:
+        if self.all_reduce and not self.tests:
+            raise ValueError("all_reduce is a part of the tests of the ways: it needs tests = true")
+        return self
 
 
 class PoolPolicy(Frozen):

@@ -14,6 +14,7 @@ from nodeheal.contract.vocabulary import FabricRole, JobStep, Next, Outcome, Ver
 from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.job import CheckAnswer, Job
+from nodeheal.domain.knobs import Fabric
 from nodeheal.domain.node import Node
 from nodeheal.domain.pairs import Pair, pairs_of
 from nodeheal.domain.policy import RecoveryPolicy
@@ -55,7 +56,7 @@ def try_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolic
     ports.waits.save(wait)
     save_job(ports, job.job_id, summary=f"{told} test the way between them")
     for pair in pairs:
-        _ask_both(pair, request, wait, ports, policy.pool(job.pool).fabric.min_mb_per_second)
+        _ask_both(pair, request, wait, ports, policy.pool(job.pool).fabric)
     _strike_what_came_meanwhile(wait, ports)
 
 
@@ -92,10 +93,9 @@ def _found(answer: CheckAnswer | None) -> FabricAnswer | None:
     return FabricAnswer(request_id=answer.request_id, verdict=verdict, reason=answer.reason)
 
 
-def _ask_both(pair: Pair, request: JobRequest, wait: Wait, ports: Ports, min_mb_per_second: int) -> None:
+def _ask_both(pair: Pair, request: JobRequest, wait: Wait, ports: Ports, wanted: Fabric) -> None:
     """The one that serves first; the other tries until it is there."""
     serving, connecting = (node_of(name, ports) for name in pair.nodes)
-    least = 0 if pair.is_shared else min_mb_per_second
     for role, node in zip(FabricRole, (serving, connecting), strict=True):
         order_id, peer = _order_id(request, pair, role), serving.address if role is FabricRole.CONNECT else None
         if ports.waits.get(PAIR_COMMAND, order_id) is not None:
@@ -111,7 +111,9 @@ def _ask_both(pair: Pair, request: JobRequest, wait: Wait, ports: Ports, min_mb_
             expires_at=wait.deadline_at,
             peer=peer,
             seconds=_seconds(wait.deadline_at, ports),
-            min_mb_per_second=least,
+            min_mb_per_second=0 if pair.is_shared else wanted.min_mb_per_second,
+            all_reduce=wanted.all_reduce,
+            min_all_reduce_mb_per_second=0 if pair.is_shared else wanted.min_all_reduce_mb_per_second,
         )
         _send(sent, node, order, ports)
 

@@ -60,6 +60,33 @@ def test_the_ways_are_tested_when_every_node_has_passed() -> None:
     assert it.is_clean
 
 
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_the_sum_over_the_gpus_is_asked_for_where_the_pool_says_so(nodes: int) -> None:
+    fabric = Fabric(tests=True, all_reduce=True, min_all_reduce_mb_per_second=7_000)
+    pool = ACT.default_pool.model_copy(update={"fabric": fabric})
+    it = cluster(ACT.model_copy(update={"default_pool": pool}), nodes=nodes)
+
+    it.submit()
+
+    sent = [order for _, order in it.ports.commands.ways]  # type: ignore[attr-defined]
+    assert {order.all_reduce for order in sent} == {True}
+    # Two sums over one node at a time share its links: speed tells nothing there.
+    assert {order.min_all_reduce_mb_per_second for order in sent} == {7_000 if nodes == 2 else 0}
+
+
+def test_without_it_no_order_asks_for_a_sum() -> None:
+    it = cluster()
+
+    it.submit()
+
+    assert {order.all_reduce for _, order in it.ports.commands.ways} == {False}  # type: ignore[attr-defined]
+
+
+def test_a_sum_without_the_tests_it_is_a_part_of_is_refused() -> None:
+    with pytest.raises(ValueError, match="all_reduce is a part of the tests of the ways: it needs tests = true"):
+        Fabric(all_reduce=True)
+
+
 def test_a_node_that_passed_lately_is_not_diagnosed_and_its_way_is_tested_all_the_same() -> None:
     it = cluster()
     for name in (A, B):

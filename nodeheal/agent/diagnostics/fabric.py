@@ -1,14 +1,19 @@
-"""The way between two nodes: one serves, the other connects, and libfabric plays ping-pong over the fabric."""
+"""The way between two nodes: one serves, the other connects. libfabric plays ping-pong over the fabric; where that is
+asked for, NCCL then sums up over the GPUs of both.
+"""
 
+import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
+from nodeheal.contract.evidence.all_reduce import parse_all_reduce
 from nodeheal.contract.evidence.efa_tools import parse_efa
 from nodeheal.contract.evidence.fi_pingpong import Ended, is_nobody_there, parse_pingpong
 from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.evidence.tool_report import unknown
+from nodeheal.contract.evidence.tool_report import unknown, worst_of
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 
 TOOL, PROVIDER = "fi_pingpong", "efa"
@@ -16,6 +21,8 @@ PROVIDER_SECONDS = 30.0
 AGAIN_SECONDS = 1.0
 # Of each size: its own ten are over before a link has warmed up. A thousand of 1 MiB take a second or two.
 MESSAGES = 1000
+# Where AWS's images have NCCL, its plug-in for EFA, and CUDA; a command that SSM runs is told of none.
+LIBRARIES = ("/opt/amazon/ofi-nccl/lib", "/opt/amazon/efa/lib", "/usr/local/cuda/lib", "/usr/local/cuda/lib64")
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,14 @@ class Way:
     port: int
     seconds: float
     least_mb_per_s: float = 0.0
+    all_reduce: bool = False
+    least_all_reduce_mb_per_s: float = 0.0
+
+    def reduce(self, seconds: float) -> list[str]:
+        """The agent's own program, on the next port: whoever serves listens there only once the first test is over."""
+        libraries = ":".join(filter(None, (os.environ.get("LD_LIBRARY_PATH", ""), *LIBRARIES)))
+        told = ["env", f"LD_LIBRARY_PATH={libraries}", sys.executable, "-m", "nodeheal.agent.all_reduce"]
+        return [*told, "--peer", self.peer, "--port", str(self.port + 1), "--seconds", f"{seconds:g}"]
 
     @property
     def command(self) -> list[str]:
@@ -43,8 +58,26 @@ def check(
     monotonic: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> tuple[Report, Output]:
-    """Whether the provider is there; then the test. Both within the way's seconds."""
+    """Whether the provider is there; then the test; then the sum, if it is asked for. All within the way's seconds."""
     ends_at = monotonic() + way.seconds
+    report, output = _play(bench, way, ends_at, monotonic, pause)
+    if report.verdict is not Verdict.OK or not way.all_reduce:
+        return report, output
+    left = max(ends_at - monotonic(), AGAIN_SECONDS)
+    summed = bench.run(way.reduce(left), left)
+    return worst_of([report, _judge_sum(summed, way, left)]), summed
+
+
+def _judge_sum(output: Output, way: Way, seconds: float) -> Report:
+    if output.ran.error and not output.ran.has_hung:
+        return unknown(f"the all-reduce cannot be run: {output.ran.error}")
+    ended = Ended(output.ran.exit_code or 0, seconds if output.ran.has_hung else 0.0)
+    return parse_all_reduce(output.text, output.errors, ended, way.least_all_reduce_mb_per_s)
+
+
+def _play(
+    bench: Bench, way: Way, ends_at: float, monotonic: Callable[[], float], pause: Callable[[float], None]
+) -> tuple[Report, Output]:
     provided = bench.run(["fi_info", "-p", PROVIDER], min(PROVIDER_SECONDS, way.seconds))
     report = provided.no_answer("fi_info") or parse_efa(provided.text + provided.errors)
     if report.verdict is not Verdict.OK:
