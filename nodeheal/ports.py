@@ -248,9 +248,10 @@ SignUpload = Callable[[str, int, datetime], Upload]
 HasConfirmed = Callable[[str], bool | None]
 
 
-# Asks a node, by request id and until then, for the newest whole checkpoint of a directory; the command's id. The node
-# answers with Checkpoint Found. As NodeCommands has it, one that is not known (any more) is NotFound.
-FindCheckpoint = Callable[[Node, Checkpoints, str, datetime], str]
+# Asks a node, by request id and until then, for the newest whole checkpoint of a directory; with a number of seconds,
+# only for what it sees there so much later. The command's id. The node answers with Checkpoint Found. As NodeCommands
+# has it, one that is not known (any more) is NotFound.
+FindCheckpoint = Callable[[Node, Checkpoints, str, datetime, int | None], str]
 
 
 # Asks a node to take its part in the test of the way to another one; the command's id. The node answers with

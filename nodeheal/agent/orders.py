@@ -134,6 +134,7 @@ def _find_checkpoint(config: AgentConfig, arguments: argparse.Namespace) -> int:
         arguments.request_id,
         arguments.boot_id,
         arguments.expires_at,
+        arguments.sight_after,
     )
     return find_checkpoint(order, config, open_spool(config), event_bus(config, clock), clock)
 
@@ -185,6 +186,9 @@ def _add_reports(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", 
     order.add_argument("--request-id", required=True, help="echoed in the report")
     order.add_argument("--directory", required=True, help="an absolute path; it is read as the agent's own user")
     order.add_argument("--format", choices=list(CheckpointFormat), default="auto", help="auto: found out by looking")
+    order.add_argument(
+        "--sight-after", type=float, help="search nothing: say what is seen there, so many seconds from now"
+    )
 
 
 def _add_drills(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", parents: Parsers) -> None:

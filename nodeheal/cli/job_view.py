@@ -79,6 +79,7 @@ def as_text(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bo
         f"Pool        {job.pool} (cluster {job.cluster}), {_wants(job)}",
         f"Definition  {job.task_definition}, container {job.container}",
         f"Checkpoints {_checkpoints(job)}",
+        *([f"Directory   {job.directory_seen}"] if job.directory_seen else []),
         f"Restarts    {_restarts(view)}",
         f"Owner       {_owner(job, is_confirmed)}",
         f"Workflow    {link or '-'}",
@@ -108,6 +109,7 @@ def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed:
         "task_definition": job.task_definition,
         "container": job.container,
         "checkpoints": job.checkpoints.model_dump(mode="json") if job.checkpoints else None,
+        "directory_seen": job.directory_seen or None,
         "stop_wanted": job.stop_wanted or None,
         "waits_for": waits_for(view),
         "restarts": {

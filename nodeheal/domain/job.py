@@ -127,6 +127,7 @@ class Job:
     stop_wanted: str = ""  # who wants it stopped, and why
     summary: str = ""  # how it stands, or ended, in words
     found: FoundCheckpoint | None = None  # what its next run resumes from
+    directory_seen: str = ""  # whether its nodes share the checkpoint directory, in words
     version: int = 0
 
     @property

@@ -6,6 +6,7 @@ It is a hint and no more. A node that cannot tell costs the hint of one node; wh
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 
 from nodeheal.contract.health_event import CheckpointFound
 from nodeheal.contract.job_steps import JobRequest, JobResult
@@ -15,28 +16,37 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.job import FoundCheckpoint, Job
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services import job_steps, run_diagnostics
 from nodeheal.services.job_nodes import stand_ins
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, save_job
+from nodeheal.services.see_directory import looks_before, see_directory
 from nodeheal.services.steps import read_result, result_of, resume, token_of, where_to_look
 from nodeheal.services.stop_gang import current_run, is_newer_than_fault
 
 CHECKPOINT, CHECKPOINT_COMMAND = "checkpoint", "checkpoint_command"
+NODES_ASKED = 3
 ANSWER_SECONDS = 55  # the state machines wait 60; a node that still looks then says so itself
 ASKED, JOB = "asked", "job"  # evidence of a result that waits: the node, and the job
 _NO_WORK = frozenset({*OUT_OF_SERVICE, NodeState.RETIRED, NodeState.ENROLLED})
 
 
-def find_checkpoint(request: StepRequest | JobRequest, ports: Ports) -> None:
-    """Ask the next node, once. Resumes with DONE when there is an answer or nobody to ask, else with UNKNOWN."""
+def find_checkpoint(request: StepRequest | JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Ask the next node, once. Resumes with DONE when there is an answer or nobody to ask, else with UNKNOWN.
+
+    Before the first start of a job all its nodes are asked whether they see one directory: see_directory.
+    """
     job, nodes = _whom_to_ask(request, ports)
     if job is None or job.checkpoints is None:
         _resume_at_once(request, Outcome.DONE, "there is no checkpoint to look for", ports)
         return
     if request.searches == 0 and job.found is not None:
         job = save_job(ports, job.job_id, found=None)  # what was the newest then need not be now
-    node = next((node for number, node in enumerate(nodes) if number == request.searches), None)
+    if isinstance(request, JobRequest) and see_directory(request, job, ports, policy):
+        return
+    before = looks_before(request, job, ports) if isinstance(request, JobRequest) else 0
+    node = next(islice(nodes, request.searches - before, NODES_ASKED), None)
     if node is None:
         why = f"no other node can be asked where {job.job_id} goes on: it starts without being told"
         _resume_at_once(request, Outcome.DONE, why, ports)
@@ -102,7 +112,7 @@ def _ask(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) 
     ports.waits.save(wait)
     assert job.checkpoints is not None
     try:
-        command_id = ports.find_checkpoint(node, job.checkpoints, wait.key, wait.deadline_at)
+        command_id = ports.find_checkpoint(node, job.checkpoints, wait.key, wait.deadline_at, None)
     except NotFound as gone:
         _answer(wait, Outcome.UNKNOWN, str(gone), ports)
         return

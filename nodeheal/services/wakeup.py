@@ -22,6 +22,7 @@ from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
+from nodeheal.services.see_directory import take_sight, take_sight_refusal
 from nodeheal.services.send_command import COMMAND
 from nodeheal.services.steps import SAVE_TRIES, read_result, resume, resume_if_complete
 from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key
@@ -82,6 +83,7 @@ def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
 def on_checkpoint_found(event: CheckpointFound, ports: Ports) -> None:
     """Resume the search that asked, if it is this node's, of the boot that was asked."""
     take_checkpoint(event, ports)
+    take_sight(event, ports)
 
 
 def on_command_failed(command_id: str, ports: Ports) -> None:
@@ -91,6 +93,7 @@ def on_command_failed(command_id: str, ports: Ports) -> None:
         take_refusal(command_id, ports)
         take_pair_refusal(command_id, ports)
         take_search_refusal(command_id, ports)
+        take_sight_refusal(command_id, ports)
     elif wait.result_json:
         resume(ports, wait, _at(StepResult.model_validate_json(wait.result_json), ports))
 

@@ -92,6 +92,7 @@ class SimCommands(MemoryNodeCommands):
         self._throttles, self._fleet = throttles, fleet
         self.on_act: Acts = lambda verb, node_id, why: None
         self.on_search: Callable[[TrueNode, str, str], None] = lambda node, directory, request_id: None
+        self.on_look: Callable[[TrueNode, str, str], None] = lambda node, directory, request_id: None
 
     def reboot(self, node: Node, expires_at: datetime) -> str:
         command_id = self._sent("reboot", node)
@@ -129,14 +130,16 @@ class SimCommands(MemoryNodeCommands):
         self._throttles.take("send_command", "SendCommand")
         return [f"checkpoint-{len(nodes)}"]
 
-    def find_checkpoint(self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime) -> str:
+    def find_checkpoint(
+        self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime, sight_after: int | None = None
+    ) -> str:
         command_id = self._sent("find_checkpoint", node)
         self._fleet.order(
             node.node_id,
             node.boot_id,
             command_id,
             expires_at,
-            lambda it: self.on_search(it, where.directory, request_id),
+            lambda it: (self.on_search if sight_after is None else self.on_look)(it, where.directory, request_id),
         )
         return command_id
 

@@ -299,6 +299,20 @@ def test_a_node_is_asked_for_the_newest_checkpoint_of_a_directory(aws: Aws) -> N
 
 
 @on_ssm
+def test_a_node_is_asked_what_it_sees_at_a_directory(aws: Aws) -> None:
+    expires = NOW + timedelta(seconds=55)
+    given = {"RequestId": ["sight-1"], "Directory": ["/mnt/llama"], "Format": ["auto"], "SightAfter": ["35"]}
+    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
+    asked = {"DocumentName": names.FIND_CHECKPOINT_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 55}
+    aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": {**limits, **given}})
+    where = Checkpoints(directory="/mnt/llama")
+
+    sent = SsmNodeCommands(aws, aws, FrozenClock()).find_checkpoint(node(), where, "sight-1", expires, 35)
+
+    assert sent == "0" * 36
+
+
+@on_ssm
 def test_a_node_takes_its_part_in_the_test_of_a_way(aws: Aws) -> None:
     asked = {"DocumentName": names.FABRIC_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 55}
     answer = {"Command": {"CommandId": "0" * 36}}

@@ -14,16 +14,15 @@ from nodeheal.domain.job import FoundCheckpoint, GangTask, Job, Run, job_of
 from nodeheal.domain.owner import Owner
 from nodeheal.ports import Ports
 from nodeheal.services.compose_job import (
-    OF_THE_CLUSTER,
     JobStory,
     compose_cancelled,
     compose_down,
     compose_finished,
     compose_for_operators,
     compose_started,
-    needed,
 )
 from nodeheal.services.end_job import end_job
+from nodeheal.services.job_troubles import OF_THE_CLUSTER, needed
 from nodeheal.services.layout import WIDTH
 from nodeheal.services.notify import notify
 from nodeheal.services.tell_job import tell_of_start
@@ -166,7 +165,8 @@ def test_whatever_the_trouble_every_email_fits_and_says_what_to_do(trouble: Trou
 
 
 def test_what_is_in_the_cluster_is_a_page_and_what_is_in_the_job_is_none() -> None:
-    mine = {Trouble.POOL_TOO_SMALL, Trouble.DIRECTORY_TAKEN, Trouble.CANNOT_START, Trouble.PROGRAM_FAILS}
+    mine = {Trouble.POOL_TOO_SMALL, Trouble.DIRECTORY_TAKEN, Trouble.DIRECTORY_NOT_SHARED}
+    mine |= {Trouble.CANNOT_START, Trouble.PROGRAM_FAILS}
 
     assert set(Trouble) - OF_THE_CLUSTER == mine
 

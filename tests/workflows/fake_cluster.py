@@ -145,7 +145,7 @@ class FakeCluster:
             "Run diagnostics": self._waits(run_diagnostics, self._diagnosed, self.policy),
             "Replace node": self._waits(replace_node, lambda request: self.on_replace(request), self.policy),
             "Stop gang": self._waits(stop_gang, self._gang_stops, self.policy),
-            "Find checkpoint": self._waits(find_checkpoint, lambda _: self._node_looks()),
+            "Find checkpoint": self._waits(find_checkpoint, lambda _: self._node_looks(), self.policy),
             "Launch gang": self._waits(launch_gang, lambda _: self._gang_becomes("RUNNING"), self.policy),
             "Look once": self._answers_at_once(look_once),
         }

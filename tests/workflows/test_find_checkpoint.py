@@ -120,7 +120,7 @@ def test_a_node_that_cannot_tell_costs_nothing_and_the_next_is_asked(how: str) -
 
     seen = it.submit()
 
-    assert seen.path.count("Find checkpoint") == 2
+    assert seen.path.count("Find checkpoint") == 3
     assert searches(it) == [A, B]
     assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
 
@@ -134,19 +134,19 @@ def test_where_no_node_can_tell_the_job_starts_without(breaks: bool) -> None:
     seen = it.submit()
 
     assert seen.end == "Completed"
-    assert seen.path.count("Find checkpoint") == 3
+    assert seen.path.count("Find checkpoint") == (5 if breaks else 4)
     assert told_to_ranks(it) == [(None, None)] * 2
 
 
 def test_a_command_that_the_node_refuses_is_an_answer() -> None:
     it = training(preflight={"level": 0})
-    it.hangs.add(A)
     looks, asked = it._node_looks, []
 
     def refused_first() -> None:
         asked.append(1)
         if len(asked) == 1:
-            wakeup.on_command_failed("command-1", it.ports)
+            [command] = [key for kind, key in it.ports.waits.waits if kind == "checkpoint_command"]  # type: ignore[attr-defined]
+            wakeup.on_command_failed(command, it.ports)
         else:
             looks()
 
@@ -266,11 +266,11 @@ def test_a_repeated_call_sends_nothing_again_and_the_answer_goes_to_the_newer_on
     it = training()
     submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
     last: dict[str, Any] = {"step": "CHOOSE", "job_id": "llama", "outcome": "DONE", "then": "LAUNCH", "reason": "r"}
-    last |= {"finished_at": it.clock(), "nodes": (A, B)}
+    last |= {"finished_at": it.clock(), "nodes": (A,)}
     ask: dict[str, Any] = {"job_id": "llama", "submission": 1, "round": 1, "last": last}
 
     for token in ("first", "second"):
-        find_checkpoint(JobRequest.model_validate({**ask, "task_token": token}), it.ports)
+        find_checkpoint(JobRequest.model_validate({**ask, "task_token": token}), it.ports, it.policy)
     it._node_looks()
 
     assert searches(it) == [A]

@@ -72,8 +72,12 @@ class SsmNodeCommands:
             sent.append(self._send_to(names.CHECKPOINT_DOCUMENT, some, expires_at, boots))
         return sent
 
-    def find_checkpoint(self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime) -> str:
+    def find_checkpoint(
+        self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime, sight_after: int | None = None
+    ) -> str:
         extra = {"RequestId": [request_id], "Directory": [where.directory], "Format": [where.format.value]}
+        if sight_after is not None:
+            extra["SightAfter"] = [str(sight_after)]
         return self._send(names.FIND_CHECKPOINT_DOCUMENT, node, expires_at, extra)
 
     def try_way(self, node: Node, order: FabricOrder) -> str:

@@ -71,6 +71,7 @@ class MemoryNodeCommands:
     checkpoints: list[tuple[str, list[str]]] = field(default_factory=list)
     uploads: list[Upload] = field(default_factory=list)
     searches: list[tuple[str, str, str]] = field(default_factory=list)  # node, directory, request id
+    sights: list[tuple[str, str, int]] = field(default_factory=list)  # node, request id, seconds before the look
     ways: list[tuple[str, FabricOrder]] = field(default_factory=list)
     unknown_nodes: set[str] = field(default_factory=set)
 
@@ -92,7 +93,13 @@ class MemoryNodeCommands:
         self.checkpoints.append((job_id, [node.node_id for node in nodes]))
         return [f"checkpoint-{len(self.checkpoints)}"]
 
-    def find_checkpoint(self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime) -> str:
+    def find_checkpoint(
+        self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime, sight_after: int | None = None
+    ) -> str:
+        if sight_after is not None:
+            self._must_know(node)
+            self.sights.append((node.node_id, request_id, sight_after))
+            return self._send("see_directory", node)
         self.searches.append((node.node_id, where.directory, request_id))
         return self._send("find_checkpoint", node)
 
