@@ -38,6 +38,11 @@ class GangTask:
         """Whether it ended because somebody asked for it, us included."""
         return self.stop_reason.startswith(STOPPED_BY_REQUEST)
 
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether it ended by itself with exit code 0. One that was stopped may say 0, and is not done."""
+        return self.has_stopped and self.exit_code == 0 and not self.was_stopped
+
 
 @dataclass(frozen=True)
 class Run:
@@ -67,8 +72,8 @@ class Run:
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether every rank ended by itself with exit code 0. One that was stopped may say 0, and is not done."""
-        return self.has_ended and all(task.exit_code == 0 and not task.was_stopped for task in self.tasks)
+        """Whether every rank is done."""
+        return all(task.has_succeeded for task in self.tasks)
 
     def with_task(self, changed: GangTask) -> "Run":
         """The run with one rank's task replaced."""

@@ -237,25 +237,6 @@ def test_a_failure_in_a_pool_that_is_paused_meanwhile_ends_the_job_and_says_so()
     assert it.is_clean
 
 
-def test_a_rank_that_ends_while_a_restart_starts_the_others_is_named_with_its_code() -> None:
-    it = JobCluster()
-    launched: list[int] = []
-
-    def ends_again(status: str, exit_code: int = 143) -> None:
-        launched.append(it.run.number)
-        it.becomes(1, "STOPPED", 2, "EssentialContainerExited")
-
-    def is_recovered_in_vain(cluster: JobCluster) -> None:
-        cluster._gang_becomes = ends_again  # type: ignore[method-assign]
-        cluster.recover_all()
-
-    it.happenings = [fails(), is_recovered_in_vain]
-    it.submit()
-
-    assert launched == [2]
-    assert f"rank 1 on {B} ended with exit code 2 while the gang was starting (EssentialCont" in it.job.summary
-
-
 def test_a_job_that_was_restarted_is_said_to_be_under_way_again() -> None:
     it = JobCluster()
     told: list[str] = []
