@@ -145,6 +145,8 @@ class CheckpointFound(NodeFact):
     step: int | None = None
     skipped: tuple[str, ...] = ()
     reason: str = ""
+    written_at: datetime | None = None
+    last_step: int | None = None
     sight: Sight | None = None
 
 
@@ -158,6 +160,8 @@ class Found:
     step: int | None = None
     skipped: tuple[str, ...] = ()  # newer ones, each with what is wrong with it
     reason: str = ""
+    written_at: datetime | None = None
+    last_step: int | None = None  # that the run before has shown on this node
     sight: Sight | None = None  # where only this was asked for
 
 

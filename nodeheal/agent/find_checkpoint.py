@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from nodeheal.agent.bus import EventBus
@@ -18,6 +19,7 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import Found, Speaker
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
 from nodeheal.agent.owner import ROOT
+from nodeheal.agent.shown_step import last_step
 from nodeheal.agent.sight import see_apart
 from nodeheal.agent.spool import Spool
 from nodeheal.checkpoints.apart import list_apart
@@ -41,6 +43,7 @@ class FindOrder:
     request_id: str
     boot_id: str
     expires_at: float
+    progress: Path | None = None  # where the run before may have written its steps
     sight_after: float | None = None  # only what is seen there, so many seconds from now
 
 
@@ -57,13 +60,14 @@ def find_checkpoint(order: FindOrder, config: AgentConfig, spool: Spool, bus: Ev
     report(
         Speaker(config.identity, order.boot_id).found_checkpoint(order.request_id, found, clock.utc_now()), spool, bus
     )
-    sys.stdout.write(json.dumps({**asdict(found), "request_id": order.request_id}) + "\n")
+    sys.stdout.write(json.dumps({**asdict(found), "request_id": order.request_id}, default=datetime.isoformat) + "\n")
     return EXIT_DONE
 
 
 def _look(order: FindOrder, seconds: float, become: Callable[[], None]) -> Found:
     if order.sight_after is None:
-        return _found(list_apart(order.directory, order.format, seconds, to_newest_valid=True, prepare=become))
+        found = _found(list_apart(order.directory, order.format, seconds, to_newest_valid=True, prepare=become))
+        return replace(found, last_step=last_step(order.progress, become)) if order.progress else found
     after = min(order.sight_after, seconds - LEAST_LOOK_SECONDS)
     seen = see_apart(order.directory, max(0.0, after), LEAST_LOOK_SECONDS, become)
     known = Found(order.directory, order.format)
@@ -75,7 +79,8 @@ def _found(listing: Listing) -> Found:
     skipped = tuple(one.told for one in listing.skipped)
     if newest is None:
         return Found(listing.directory, listing.format, skipped=skipped, reason=listing.problem)
-    return Found(listing.directory, listing.format, newest.path, newest.step, skipped)
+    written_at = datetime.fromtimestamp(newest.written_at, UTC) if newest.written_at else None
+    return Found(listing.directory, listing.format, newest.path, newest.step, skipped, written_at=written_at)
 
 
 def _as_agent(state: Path) -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import TypedDict
 
 from nodeheal.cli.say import say, say_table
@@ -9,6 +10,7 @@ from nodeheal.domain.counted import counted
 from nodeheal.domain.gang import breakage
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.lost import lost_in_words
 from nodeheal.domain.review import how_it_stands, title_of
 from nodeheal.services.look_at_job import JobView
 from nodeheal.services.prepare_job import Plan
@@ -146,6 +148,7 @@ def _run_json(run: Run) -> dict[str, object]:
         "why": run.why,
         "resumed_from": run.resumed_from or None,
         "resumed_step": run.resumed_step,
+        "last_step": run.last_step,
         "ranks": [
             {
                 "rank": task.rank,
@@ -223,12 +226,18 @@ def _rank(task: GangTask) -> str:
 
 def _runs(view: JobView) -> list[str]:
     told = []
+    after = {run.number: following for run, following in pairwise(view.runs)}
     for run in reversed(view.runs):
         broke = breakage(run)
         ended = f"; {broke.words}" if broke else "; every rank ended well" if run.has_succeeded else ""
         resumed = f", from {run.resumed_from}" if run.resumed_from else ""
-        told.append(f"  {run.number:4d}  {_at(run.started_at)}{resumed}: {run.why}{ended}")
+        told.append(f"  {run.number:4d}  {_at(run.started_at)}{resumed}: {run.why}{ended}{_lost(view.job, run, after)}")
     return ["", f"Its last {counted(len(told), 'run')}:", *told] if told else []
+
+
+def _lost(job: Job, run: Run, after: Mapping[int, Run]) -> str:
+    following = after.get(run.number)
+    return f"; lost: {lost_in_words(job, run, following)}" if following is not None else ""
 
 
 def _incidents(incidents: Sequence[Incident], links: Mapping[str, str]) -> list[str]:

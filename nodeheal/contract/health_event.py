@@ -171,6 +171,10 @@ class CheckpointFound(NodeFact):
         default=(), max_length=SKIPPED, description="newer ones that are torn or partial, each with its reason"
     )
     reason: Annotated[str, Field(max_length=1000)] = Field(default="", description="why the node cannot tell")
+    written_at: UtcTime | None = Field(default=None, description="when that checkpoint was written last")
+    last_step: int | None = Field(
+        default=None, ge=0, le=2**63 - 1, description="the last step that the run before has shown on this node"
+    )
     sight: Sight | None = Field(
         default=None, description="what it sees at the directory, where only this was asked for: nothing was searched"
     )

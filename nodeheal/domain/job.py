@@ -56,6 +56,8 @@ class Run:
     end_awaited_by: tuple[str, ...] = ()  # incidents whose workflows wait until every rank has stopped
     resumed_from: str = ""  # the checkpoint that it was told to resume from; empty: its own search, or the beginning
     resumed_step: int | None = None
+    resumed_written_at: datetime | None = None  # when that checkpoint was written
+    last_step: int | None = None  # the last one that it has said to have taken
     running_since: datetime | None = None  # when the last of its ranks was seen running
     ended_at: datetime | None = None  # when the first of its ranks was seen to stop
     version: int = 0
@@ -100,6 +102,16 @@ class FoundCheckpoint:
     step: int | None
     looked_at: datetime
     skipped: tuple[str, ...] = ()  # newer ones that are torn or partial, each with its reason
+    written_at: datetime | None = None  # by the clock of its file system
+
+
+@dataclass(frozen=True)
+class DirectoryLook:
+    """What a node is to look for in a job's checkpoint directory: its newest whole checkpoint."""
+
+    where: Checkpoints
+    progress: str = ""  # the name of the file in which its last run may have written its steps
+    sight_after: int | None = None  # instead: only what is seen there, so many seconds from now
 
 
 @dataclass(frozen=True)

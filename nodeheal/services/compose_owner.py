@@ -10,6 +10,7 @@ from nodeheal.domain.counted import lasting
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.incident import History
 from nodeheal.domain.job import Job, Run
+from nodeheal.domain.lost import lost_in_words
 from nodeheal.domain.owner import Owner
 from nodeheal.domain.progress import Progress
 from nodeheal.services.ask_for_checkpoint import ASKED
@@ -35,6 +36,7 @@ class About:
     history: History
     seen: Progress
     fault: Fault
+    before: Run | None = None  # the run before that one
     first_end_at: datetime | None = None  # of the run before, where a rank had ended by itself before anybody said so
 
     @property
@@ -62,7 +64,7 @@ def compose_runs_again(about: About) -> Notification:
     broke_at = about.history.incident.root.observed_at
     down = lasting(since - min(broke_at, about.first_end_at or broke_at))
     where = nodes_in_words(about.run)
-    lost = "what it had computed after that checkpoint."
+    lost = f"{lost_in_words(about.job, about.before, about.run)}."
     lost += " Its log says at which step it goes on." if about.run.resumed_step is None else ""
     told = f"your job {about.job.job_id} runs again since {since:%Y-%m-%d %H:%M:%S} UTC. It stood still for {down}. "
     body = [

@@ -9,12 +9,14 @@ from datetime import timedelta
 from itertools import islice
 
 from nodeheal.contract.health_event import CheckpointFound
+from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.names import progress_file
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import JobStep, Next, NodeState, Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.job import FoundCheckpoint, Job
+from nodeheal.domain.job import DirectoryLook, FoundCheckpoint, Job
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
@@ -67,9 +69,18 @@ def take_checkpoint(event: CheckpointFound, ports: Ports) -> None:
     if why:
         _answer(wait, Outcome.UNKNOWN, f"{event.node_id} could not tell where {job.job_id} goes on: {why}", ports)
         return
-    found = FoundCheckpoint(event.path, event.step, ports.clock(), event.skipped) if event.path else None
+    looked_at = ports.clock()
+    found = FoundCheckpoint(event.path, event.step, looked_at, event.skipped, event.written_at) if event.path else None
     save_job(ports, job.job_id, found=found)
+    _note_last_step(job, event.last_step, ports)
     _answer(wait, Outcome.DONE, _told(event, job), ports)
+
+
+def _note_last_step(job: Job, step: int | None, ports: Ports) -> None:
+    """How far its last run had come. Lost to another writer, it is only not known."""
+    run = ports.jobs.get_run(job.job_id, job.current_run)
+    if run is not None and step is not None:
+        ports.jobs.save_run(replace(run, last_step=step))
 
 
 def take_search_refusal(command_id: str, ports: Ports) -> None:
@@ -112,11 +123,19 @@ def _ask(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) 
     ports.waits.save(wait)
     assert job.checkpoints is not None
     try:
-        command_id = ports.find_checkpoint(node, job.checkpoints, wait.key, wait.deadline_at, None)
+        command_id = ports.find_checkpoint(node, _look(job, job.checkpoints), wait.key, wait.deadline_at)
     except NotFound as gone:
         _answer(wait, Outcome.UNKNOWN, str(gone), ports)
         return
     _keep(wait, command_id, ports)
+
+
+def _look(job: Job, where: Checkpoints) -> DirectoryLook:
+    """Beside the checkpoint, the steps of the run that has ended: what it had done tells what is lost."""
+    if job.hang_seconds is None or not job.current_run:
+        return DirectoryLook(where)
+    file = progress_file(job.job_id, job.current_run, job.hang_seconds)
+    return DirectoryLook(where, file.rpartition("/")[2])
 
 
 def _wait(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) -> Wait:

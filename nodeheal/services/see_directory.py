@@ -13,7 +13,7 @@ from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble, Verdict
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.job import CheckAnswer, Job
+from nodeheal.domain.job import CheckAnswer, DirectoryLook, Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.one_directory import Shared, is_shared
 from nodeheal.domain.policy import RecoveryPolicy
@@ -112,6 +112,7 @@ def _ask(order_id: str, node: Node, job: Job, wait: Wait, after: int, ports: Por
     if known is not None and known.command_id:
         return
     assert job.checkpoints is not None
+    look = DirectoryLook(job.checkpoints, sight_after=after)
     sent = Wait(
         SIGHT_COMMAND,
         order_id,
@@ -124,7 +125,7 @@ def _ask(order_id: str, node: Node, job: Job, wait: Wait, after: int, ports: Por
     )
     ports.waits.save(sent)
     try:
-        command_id = ports.find_checkpoint(node, job.checkpoints, order_id, wait.deadline_at, after)
+        command_id = ports.find_checkpoint(node, look, order_id, wait.deadline_at)
     except NotFound as gone:
         _answer(sent, Outcome.UNKNOWN, str(gone), ports)
         return

@@ -33,6 +33,7 @@ def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
         tasks,
         resumed_from=found.path if found else "",
         resumed_step=found.step if found else None,
+        resumed_written_at=found.written_at if found else None,
     )
     known = ports.jobs.get_run(job.job_id, number)
     if known is None and not ports.jobs.save_run(run):

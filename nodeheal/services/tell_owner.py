@@ -88,4 +88,4 @@ def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolic
         return None
     before = ports.jobs.get_run(job.job_id, run.number - 1)
     first_end = before.ended_at if before else None
-    return About(job.owner, job, run, history, seen, read_case(history, policy).fault, first_end)
+    return About(job.owner, job, run, history, seen, read_case(history, policy).fault, before, first_end)

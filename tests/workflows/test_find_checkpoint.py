@@ -16,7 +16,7 @@ from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import submit_job
 from tests.unit.builders import NOW, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
-from tests.workflows.job_cluster import NODES, JobCluster, finishes
+from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.walker import Error
 
 A, B, C, D = NODES
@@ -186,6 +186,30 @@ def test_a_recovery_asks_the_healthy_node_and_not_the_broken_one() -> None:
     assert searches(it) == [PEER]
     assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
     assert f"llama goes on from {NEWEST[0]}, step 2000, as {PEER} sees it" in timeline(it)
+
+
+def test_the_last_step_of_the_run_that_broke_is_asked_for_with_its_checkpoint() -> None:
+    it = training(hang_seconds=900)
+    it.happenings = [fails(), is_recovered, finishes]
+    it.shown_step = 2037
+
+    assert it.submit().end == "Completed"
+
+    asked = it.ports.commands.progress_files  # type: ignore[attr-defined]
+    assert asked == ["", "llama.1.900.json"]
+    before, after = it.ports.jobs.runs("llama")
+    assert (before.last_step, after.resumed_step, after.last_step) == (2037, 2000, None)
+    letters = [told.body for _, told in it.ports.messenger.announced if told.key.endswith("RUNS_AGAIN")]  # type: ignore[attr-defined]
+    assert "37 steps: it had taken step 2037, and goes on from step 2000." in " ".join(letters[0].split())
+
+
+def test_a_job_that_shows_no_steps_is_not_asked_for_them() -> None:
+    it = training()
+    it.happenings = [fails(), is_recovered, finishes]
+
+    it.submit()
+
+    assert it.ports.commands.progress_files == ["", ""]  # type: ignore[attr-defined]
 
 
 def test_what_is_skipped_stands_in_the_incident() -> None:

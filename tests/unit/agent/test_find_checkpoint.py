@@ -19,6 +19,7 @@ from nodeheal.contract.vocabulary import CheckpointFormat
 from nodeheal.services.find_checkpoint import ANSWER_SECONDS
 from nodeheal.services.see_directory import AGAIN_SECONDS
 from nodeheal.services.see_directory import ANSWER_SECONDS as SIGHT_SECONDS
+from sandbox.toml import toml
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
 from tests.unit.checkpoints import trees
 
@@ -32,7 +33,7 @@ def ask(node: NodeFolder, directory: Path | str, expires_in: float = 60, **chang
     agent.chmod(0o755)
     script = "\n".join(DOCUMENT["mainSteps"][0]["inputs"]["runCommand"])
     values = {"BootId": "boot-1", "ExpiresAt": str(int(time.time() + expires_in)), "RequestId": "llama-1-1-c0"}
-    values |= {"Directory": str(directory), "Format": "auto", "SightAfter": "no", **changed}
+    values |= {"Directory": str(directory), "Format": "auto", "SightAfter": "no", "Progress": "none", **changed}
     assert sorted(DOCUMENT["parameters"]) == sorted(values)
     for name, value in values.items():
         script = script.replace("{{ " + name + " }}", value)
@@ -110,6 +111,60 @@ def test_what_is_no_folder_is_something_that_the_node_cannot_tell(
 
     assert reported(bus).sight is None
     assert "is no folder" in reported(bus).reason
+
+
+def test_the_last_step_of_the_run_before_is_told_with_the_checkpoint(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path
+) -> None:
+    where = trees.megatron(tmp_path / "llama", 1000)
+    shows(node, "llama.3.900.json", '{"step": 1037}')
+
+    ended = ask(node, where, Progress="llama.3.900.json")
+
+    assert ended.returncode == EXIT_DONE, ended.stderr
+    event = reported(bus)
+    assert (event.step, event.last_step) == (1000, 1037)
+    assert event.written_at is not None
+    assert abs(event.written_at.timestamp() - (where / "iter_0001000").stat().st_mtime) < 0.001
+
+
+@pytest.mark.parametrize("content", ["", "touched", '{"step": -1}', '{"step": true}', "[1]", '{"step": 1e3}'])
+def test_what_is_no_step_is_not_known(node: NodeFolder, bus: FakeEventBridge, tmp_path: Path, content: str) -> None:
+    shows(node, "llama.3.900.json", content)
+
+    ask(node, trees.megatron(tmp_path / "llama", 1000), Progress="llama.3.900.json")
+
+    assert (reported(bus).step, reported(bus).last_step) == (1000, None)
+
+
+@pytest.mark.parametrize("name", ["none", "gone.1.900.json", ".."])
+def test_a_file_that_is_not_there_or_not_one_of_those_is_not_read(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path, name: str
+) -> None:
+    ask(node, trees.megatron(tmp_path / "llama", 1000), Progress=name)
+
+    assert (reported(bus).step, reported(bus).last_step) == (1000, None)
+
+
+def test_a_link_in_its_place_is_not_followed(node: NodeFolder, bus: FakeEventBridge, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text('{"step": 5}')
+    shows(node, "other", "")
+    (progress_of(node) / "llama.3.900.json").symlink_to(tmp_path / "secret")
+
+    ask(node, trees.megatron(tmp_path / "llama", 1000), Progress="llama.3.900.json")
+
+    assert reported(bus).last_step is None
+
+
+def progress_of(node: NodeFolder) -> Path:
+    return node.directory / "progress"
+
+
+def shows(node: NodeFolder, name: str, content: str) -> None:
+    """A run has written this into its file."""
+    node.config_file.write_text(toml({**node.config(), "progress_dir": str(progress_of(node))}))
+    progress_of(node).mkdir()
+    (progress_of(node) / name).write_text(content)
 
 
 def test_a_search_says_nothing_of_that(node: NodeFolder, bus: FakeEventBridge, tmp_path: Path) -> None:
