@@ -86,8 +86,8 @@ def _say_submitted(spec: JobSpec, plan: Plan, job: Job) -> None:
         say(f"{job.job_id} was submitted before and is {job.state}: {job.summary or 'nothing is known of it yet'}")
         if changed := differences(plan.job, job):
             say(f"warning: the file differs from it in {', '.join(changed)}; it runs as it was submitted")
-        if spec.image is not None:
-            say("its image, command, environment and mounts are not compared: they are as they were submitted, too")
+        if spec.image is not None and not job.made_of:
+            say("its image, command, environment and mounts are not compared: an older version has not kept them")
     if job.owner is not None:
         with clearly():
             is_confirmed = connect.owners().is_confirmed(job.owner)

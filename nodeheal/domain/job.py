@@ -1,7 +1,9 @@
 """A training job and its runs: who works on what, and how it ended."""
 
+import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import sha256
 from pathlib import PurePosixPath
 
 from nodeheal.contract.job_spec import Checkpoints, JobSpec, Preflight, RestartLimits
@@ -141,6 +143,7 @@ class Job:
     submission: int = 0  # how often it has been submitted; each has an execution of run_job of its own
     submitted_at: datetime | None = None
     chosen_at: datetime | None = None  # when its nodes were last chosen; after that they are checked, and it starts
+    made_of: dict[str, str] = field(default_factory=dict)  # its file: of each field what tells it from another value
     stop_wanted: str = ""  # who wants it stopped, and why
     summary: str = ""  # how it stands, or ended, in words
     found: FoundCheckpoint | None = None  # what its next run resumes from
@@ -191,4 +194,11 @@ def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> J
         priority=spec.priority,
         submission=1,
         submitted_at=at,
+        made_of=_digests(spec),
     )
+
+
+def _digests(spec: JobSpec) -> dict[str, str]:
+    """Of each field a digest of its value, spelled in one way: with all defaults, and keys in order."""
+    values = {name: json.dumps(value, sort_keys=True) for name, value in spec.model_dump(mode="json").items()}
+    return {name: sha256(value.encode()).hexdigest()[:16] for name, value in values.items()}
