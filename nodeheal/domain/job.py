@@ -144,6 +144,7 @@ class Job:
     submitted_at: datetime | None = None
     chosen_at: datetime | None = None  # when its nodes were last chosen; after that they are checked, and it starts
     made_of: dict[str, str] = field(default_factory=dict)  # its file: of each field what tells it from another value
+    held_at: datetime | None = None  # since when a failure of its run waits for the end of a pause
     stop_wanted: str = ""  # who wants it stopped, and why
     summary: str = ""  # how it stands, or ended, in words
     found: FoundCheckpoint | None = None  # what its next run resumes from
