@@ -8,7 +8,8 @@ import typer
 from nodeheal.cli import connect, job_log
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file, read_job_file
-from nodeheal.cli.job_view import as_json_of, as_text, placement_of, row_of, say_jobs
+from nodeheal.cli.job_list import placement_of, row_of, say_jobs
+from nodeheal.cli.job_view import as_json_of, as_text
 from nodeheal.cli.job_wait import follow, seconds_or_none
 from nodeheal.cli.say import BAD_INPUT, refuse, say, say_json
 from nodeheal.contract import names

@@ -208,7 +208,10 @@ def _books(story: JobStory) -> list[str]:
         *labelled("Restarts", f"{restarts or 'none'}."),
         *(labelled("Advice", f"{'; '.join(advice.lines)}.") if advice.daly_seconds is not None else []),
         *(
-            labelled("Checkpoint", f"{found.path}{step}, the newest whole one when its last run began.")
+            labelled(
+                "Checkpoint",
+                f"{found.path}{step}, the newest whole one at {_time(found.looked_at)}, before its last start.",
+            )
             if found
             else []
         ),

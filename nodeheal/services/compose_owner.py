@@ -5,9 +5,10 @@ from datetime import datetime
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Outcome, Phase
+from nodeheal.contract.vocabulary import Action, Family, Outcome, Phase
 from nodeheal.domain.counted import lasting
 from nodeheal.domain.diagnosis import Fault
+from nodeheal.domain.gang import breakage
 from nodeheal.domain.incident import History
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.lost import lost_in_words
@@ -127,7 +128,13 @@ def _what_broke(about: About) -> str:
     if about.fault.is_by_hand:
         return f"At {at} an operator took its node {root.node_id} in hand."
     if about.is_the_programs:
-        return f"At {at} its part on {root.node_id} broke off: {title}."
+        broke = next((one for run in (about.run, about.before) if run is not None and (one := breakage(run))), None)
+        is_that = root.family is Family.task and broke is not None and broke.task.node_id == root.node_id
+        return (
+            f"At {at} its {broke.words}."
+            if broke and is_that
+            else f"At {at} its part on {root.node_id} broke off: {title}."
+        )
     drill = " That is a drill: an operator has injected this fault." if about.history.is_drill else ""
     return f"At {at} its node {root.node_id} broke down: {title}.{drill}"
 

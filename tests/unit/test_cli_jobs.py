@@ -447,6 +447,7 @@ def test_a_job_that_waits_says_for_what(world: World, tmp_path: Path) -> None:
     assert "Waits for   its workflow, which starts within a minute" in fresh
     assert "Owner       nobody; only the operators are told" in fresh
     assert waiting["waits_for"] == "waits for nodes: 1 of pool demo are free"
+    assert "Waits for" not in run("show", "llama").output, "the state has said it already"
 
 
 def launched(world: World, number: int, *, ended: bool = False) -> None:
@@ -490,6 +491,18 @@ def test_what_ranks_have_written_comes_in_the_order_of_time(world: World, tmp_pa
     assert run("logs", "llama", "--rank", "1").output.splitlines() == ["run 1 step 1", "run 1 step 2"]
     assert "run 1 of llama has no rank 2, but 0 to 1" in run("logs", "llama", "--rank", "2").output
     assert "llama has no run 7; its newest is 1" in run("logs", "llama", "--run", "7").output
+
+
+def test_who_has_written_nothing_is_said_to_and_where_it_was_looked_for(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    launched(world, 1)
+    world.logs.streams.clear()
+
+    silent = run("logs", "llama")
+
+    assert silent.exit_code == 0
+    assert silent.stdout == ""
+    assert "run 1 of llama has written nothing yet: log group /nodeheal/jobs, streams llama/trainer/10" in silent.stderr
 
 
 def test_a_definition_that_logs_elsewhere_is_said_to(world: World, tmp_path: Path) -> None:
