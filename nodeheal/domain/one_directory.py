@@ -52,7 +52,9 @@ def is_shared(directory: str, sights: Mapping[str, Sight | str]) -> Shared:
     if len(groups) > 1:
         told = "; ".join(f"{_listed(names)}: {_shown(seen[names[0]])}" for names in groups)
         return Shared(Verdict.UNKNOWN, f"{_IN_DOUBT} all nodes share {directory}: {told}")
-    return Shared(Verdict.OK, f"all {len(seen)} nodes share {directory} ({_shown(next(iter(seen.values())))})")
+    first = next(iter(seen.values()))
+    where = f"they run on one machine: {first.file_system} {first.source}" if _is_local(first) else _shown(first)
+    return Shared(Verdict.OK, f"all {len(seen)} nodes share {directory} ({where})")
 
 
 def _not_shared(directory: str, seen: Mapping[str, Sight], groups: Sequence[Sequence[str]]) -> Shared:
