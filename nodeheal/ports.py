@@ -11,7 +11,6 @@ from typing import Protocol
 
 from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
@@ -20,7 +19,7 @@ from nodeheal.domain.beat import Beat
 from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, TimelineEntry
-from nodeheal.domain.job import CheckAnswer, GangTask, Job, Run
+from nodeheal.domain.job import CheckAnswer, DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Power
 from nodeheal.domain.node import Node
 from nodeheal.domain.pool import Pool
@@ -248,9 +247,9 @@ SignUpload = Callable[[str, int, datetime], Upload]
 HasConfirmed = Callable[[str], bool | None]
 
 
-# Asks a node, by request id and until then, for the newest whole checkpoint of a directory; the command's id. The node
+# Asks a node, by request id and until then, to look into a job's checkpoint directory; the command's id. The node
 # answers with Checkpoint Found. As NodeCommands has it, one that is not known (any more) is NotFound.
-FindCheckpoint = Callable[[Node, Checkpoints, str, datetime], str]
+FindCheckpoint = Callable[[Node, DirectoryLook, str, datetime], str]
 
 
 # Asks a node to take its part in the test of the way to another one; the command's id. The node answers with

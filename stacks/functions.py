@@ -187,7 +187,13 @@ FUNCTIONS = (
     FunctionSpec("stop_gang", (CHANGE, *_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME)),
     FunctionSpec(
         "find_checkpoint",
-        (*send_command("ask where a job can go on", names.FIND_CHECKPOINT_DOCUMENT), RESUME),
+        (
+            *send_command("ask where a job can go on", names.FIND_CHECKPOINT_DOCUMENT),
+            START_RECOVERY,
+            READ_POLICY,
+            RESUME,
+        ),
+        timeout_seconds=55,  # one command a node, and a job may have hundreds
     ),
     FunctionSpec(
         "launch_gang",

@@ -27,7 +27,7 @@ def main() -> None:
     first, weights = everybody.bcast(newest(options.directory) if rank == 0 else None)
     note(options.directory, rank, event="resumed" if first else "started", step=first)
     for step in range(first + 1, options.steps + 1):
-        touch_progress()
+        show_step(step - 1)
         loss, gradient = loss_and_gradient(weights, step, rank)
         mean = everybody.allreduce(np.array([loss, float(bool(ends)), *gradient])) / everybody.Get_size()
         weights = weights - 0.05 * mean[2:]
@@ -88,11 +88,11 @@ def note(directory: Path, rank: int, **what: object) -> None:
             file.write(json.dumps(line) + "\n")
 
 
-def touch_progress() -> None:
-    """Tell the node's agent that the job moves; nodeheal names the file for jobs with hang_seconds."""
+def show_step(taken: int) -> None:
+    """Tell the node's agent that the job moves, and how far; nodeheal names the file for jobs with hang_seconds."""
     if file := os.environ.get("NODEHEAL_PROGRESS_FILE"):
         with contextlib.suppress(OSError):  # not mounted: training goes on unwatched
-            Path(file).touch()
+            Path(file).write_text(json.dumps({"step": taken}), encoding="utf-8")
 
 
 def arguments() -> argparse.Namespace:

@@ -38,7 +38,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     first = load(options.directory, model, optimizer)
     for step in range(first + 1, options.steps + 1):
-        touch_progress()
+        show_step(step - 1)
         loss = take(step, rank, model, optimizer, device)
         is_due = step % options.checkpoint_every == 0 or step == options.steps
         if rank == 0 and (is_due or ends):
@@ -104,11 +104,11 @@ def note(directory: Path, **what: object) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def touch_progress() -> None:
-    """Tell the node's agent that the job moves; nodeheal names the file for jobs with hang_seconds."""
+def show_step(taken: int) -> None:
+    """Tell the node's agent that the job moves, and how far; nodeheal names the file for jobs with hang_seconds."""
     if file := os.environ.get("NODEHEAL_PROGRESS_FILE"):
         with contextlib.suppress(OSError):  # not mounted: training goes on unwatched
-            Path(file).touch()
+            Path(file).write_text(json.dumps({"step": taken}), encoding="utf-8")
 
 
 def arguments() -> argparse.Namespace:

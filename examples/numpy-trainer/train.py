@@ -306,11 +306,11 @@ def _keep_no_books(**what: object) -> None:
     """Progress of every rank but 0."""
 
 
-def touch_progress() -> None:
-    """Tell the node's agent that the job moves; nodeheal names the file for jobs with hang_seconds."""
+def show_step(taken: int) -> None:
+    """Tell the node's agent that the job moves, and how far; nodeheal names the file for jobs with hang_seconds."""
     if file := os.environ.get("NODEHEAL_PROGRESS_FILE"):
         with contextlib.suppress(OSError):  # not mounted: training goes on unwatched
-            Path(file).touch()
+            Path(file).write_text(json.dumps({"step": taken}), encoding="utf-8")
 
 
 def train(options: Options) -> None:
@@ -332,7 +332,7 @@ def train(options: Options) -> None:
         listener.start()
     for step in range(first + 1, options.steps + 1):
         began = time.monotonic()
-        touch_progress()
+        show_step(step - 1)
         loss, gradient = loss_and_gradient(parameters, step, options.rank)
         mean = gang.mean(np.concatenate([[loss], gradient]))
         parameters = parameters - LEARNING_RATE * mean[1:]

@@ -48,7 +48,7 @@ def main() -> None:
     saver = Saver(options.directory) if rank == 0 else None
     note(options.directory, rank, event="resumed" if first else "started", step=first)
     for step in range(first + 1, options.steps + 1):
-        touch_progress()
+        show_step(step - 1)
         loss = take(step, rank, model, optimizer, device)
         if saver is not None:
             is_due = step % options.checkpoint_every == 0 or step == options.steps
@@ -150,11 +150,11 @@ def load(directory: Path, model: Any, optimizer: Any, device: Any) -> int:
     return 0
 
 
-def touch_progress() -> None:
-    """Tell the node's agent that the job moves; nodeheal names the file for jobs with hang_seconds."""
+def show_step(taken: int) -> None:
+    """Tell the node's agent that the job moves, and how far; nodeheal names the file for jobs with hang_seconds."""
     if file := os.environ.get("NODEHEAL_PROGRESS_FILE"):
         with contextlib.suppress(OSError):  # not mounted: training goes on unwatched
-            Path(file).touch()
+            Path(file).write_text(json.dumps({"step": taken}), encoding="utf-8")
 
 
 def note(directory: Path, rank: int, **what: object) -> None:

@@ -25,6 +25,7 @@ REASON_CHARACTERS = 1000
 CHECK_CHARACTERS = 300  # health_event.REASON_CHARACTERS
 EVIDENCE_ITEMS = 64  # health_event.EVIDENCE_ITEMS
 SKIPPED = 16  # health_event.SKIPPED
+SOURCE_CHARACTERS, PATH_CHARACTERS = 300, 2_048  # likewise
 CUT_MARK = " … [cut]"
 
 
@@ -119,6 +120,18 @@ class EvidenceFrozen(NodeFact):
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Sight:
+    """Of a path, or of the nearest folder above it that exists. Two nodes that see one folder say the same."""
+
+    file_system: str  # its type, as mountinfo spells it
+    source: str  # what is mounted: a device or an export
+    inode: int
+    device: int
+    missing: str = ""  # the part of the path that is not there yet
+    machine: str = ""  # the running kernel's own id: a disk of the node's own is seen on that machine alone
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFound(NodeFact):
     """Where a job can go on."""
@@ -132,6 +145,9 @@ class CheckpointFound(NodeFact):
     step: int | None = None
     skipped: tuple[str, ...] = ()
     reason: str = ""
+    written_at: datetime | None = None
+    last_step: int | None = None
+    sight: Sight | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +160,9 @@ class Found:
     step: int | None = None
     skipped: tuple[str, ...] = ()  # newer ones, each with what is wrong with it
     reason: str = ""
+    written_at: datetime | None = None
+    last_step: int | None = None  # that the run before has shown on this node
+    sight: Sight | None = None  # where only this was asked for
 
 
 @dataclass(frozen=True)
@@ -241,7 +260,7 @@ class Speaker:
         skipped = tuple(clip(one, CHECK_CHARACTERS) for one in found.skipped[:SKIPPED])
         bounded = replace(found, skipped=skipped, reason=clip(found.reason, REASON_CHARACTERS))
         header = self._header("checkpoint", request_id, at=at)
-        return CheckpointFound(**header, request_id=request_id, **asdict(bounded))
+        return CheckpointFound(**header, request_id=request_id, **{**asdict(bounded), "sight": found.sight})
 
     def _header(self, *fact: str, at: datetime) -> _Header:
         who = self.identity

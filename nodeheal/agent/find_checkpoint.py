@@ -1,11 +1,16 @@
-"""`nodeheal-agent run find-checkpoint`: says which checkpoint of a job is the newest that is whole."""
+"""`nodeheal-agent run find-checkpoint`: says which checkpoint of a job is the newest that is whole.
+
+With `--sight-after` it says only what this node sees at the directory: who has heard that of every node of a job knows
+whether they share it.
+"""
 
 import json
 import logging
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from nodeheal.agent.bus import EventBus
@@ -14,6 +19,8 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import Found, Speaker
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
 from nodeheal.agent.owner import ROOT
+from nodeheal.agent.shown_step import last_step
+from nodeheal.agent.sight import see_apart
 from nodeheal.agent.spool import Spool
 from nodeheal.checkpoints.apart import list_apart
 from nodeheal.checkpoints.found import Listing
@@ -21,6 +28,7 @@ from nodeheal.checkpoints.place import why_not_plain
 from nodeheal.contract.vocabulary import CheckpointFormat
 
 LONGEST_SECONDS = 40.0  # the control plane asks another node after 60
+LEAST_LOOK_SECONDS = 5.0  # for a folder's number; a file system that takes longer hangs
 TO_REPORT_SECONDS = 5.0  # of the time that is given, what reporting may need
 
 logger = logging.getLogger(__name__)
@@ -35,6 +43,8 @@ class FindOrder:
     request_id: str
     boot_id: str
     expires_at: float
+    progress: Path | None = None  # where the run before may have written its steps
+    sight_after: float | None = None  # only what is seen there, so many seconds from now
 
 
 def find_checkpoint(order: FindOrder, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
@@ -46,19 +56,22 @@ def find_checkpoint(order: FindOrder, config: AgentConfig, spool: Spool, bus: Ev
         logger.error("search for a checkpoint refused", extra={"why": refusal, "request": order.request_id})
         return EXIT_REFUSED
     left = order.expires_at - clock.utc_now().timestamp() - TO_REPORT_SECONDS
-    listing = list_apart(
-        order.directory,
-        order.format,
-        max(1.0, min(left, LONGEST_SECONDS)),
-        to_newest_valid=True,
-        prepare=_as_agent(Path(config.state_dir)),
-    )
-    found = _found(listing)
+    found = _look(order, max(1.0, min(left, LONGEST_SECONDS)), _as_agent(Path(config.state_dir)))
     report(
         Speaker(config.identity, order.boot_id).found_checkpoint(order.request_id, found, clock.utc_now()), spool, bus
     )
-    sys.stdout.write(json.dumps({**asdict(found), "request_id": order.request_id}) + "\n")
+    sys.stdout.write(json.dumps({**asdict(found), "request_id": order.request_id}, default=datetime.isoformat) + "\n")
     return EXIT_DONE
+
+
+def _look(order: FindOrder, seconds: float, become: Callable[[], None]) -> Found:
+    if order.sight_after is None:
+        found = _found(list_apart(order.directory, order.format, seconds, to_newest_valid=True, prepare=become))
+        return replace(found, last_step=last_step(order.progress, become)) if order.progress else found
+    after = min(order.sight_after, seconds - LEAST_LOOK_SECONDS)
+    seen = see_apart(order.directory, max(0.0, after), LEAST_LOOK_SECONDS, become)
+    known = Found(order.directory, order.format)
+    return replace(known, reason=seen) if isinstance(seen, str) else replace(known, sight=seen)
 
 
 def _found(listing: Listing) -> Found:
@@ -66,7 +79,8 @@ def _found(listing: Listing) -> Found:
     skipped = tuple(one.told for one in listing.skipped)
     if newest is None:
         return Found(listing.directory, listing.format, skipped=skipped, reason=listing.problem)
-    return Found(listing.directory, listing.format, newest.path, newest.step, skipped)
+    written_at = datetime.fromtimestamp(newest.written_at, UTC) if newest.written_at else None
+    return Found(listing.directory, listing.format, newest.path, newest.step, skipped, written_at=written_at)
 
 
 def _as_agent(state: Path) -> Callable[[], None]:

@@ -1,9 +1,11 @@
 """`nodeheal-agent run ORDER`: what SSM commands ask of a node. Each names the boot that it is for, and its end."""
 
 import argparse
+import os
 import re
 import signal
 import sys
+from pathlib import Path
 
 from nodeheal.agent import config as configuration
 from nodeheal.agent.checkpoint import CheckpointOrder, ask_for_checkpoint
@@ -19,6 +21,7 @@ from nodeheal.agent.find_checkpoint import FindOrder, find_checkpoint
 from nodeheal.agent.inject import InjectOrder, inject
 from nodeheal.agent.inject_dcgm import DcgmOrder, inject_dcgm
 from nodeheal.agent.reboot import RebootOrder, reboot
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, FabricRole
 
 EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -28,6 +31,7 @@ FABRIC_PORT, FABRIC_SECONDS = 47592, 60.0  # as contract.fabric has them; a test
 LONGEST_FABRIC_SECONDS = 600.0
 _PEER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,254}")
 _JOB = re.compile(r"[A-Za-z0-9._-]{1,128}")  # as the document has it
+_PROGRESS = re.compile(r"[A-Za-z0-9._-]{1,155}\.json")
 
 Parsers = list[argparse.ArgumentParser]
 
@@ -142,8 +146,16 @@ def _find_checkpoint(config: AgentConfig, arguments: argparse.Namespace) -> int:
         arguments.request_id,
         arguments.boot_id,
         arguments.expires_at,
+        _progress_of(config),
+        arguments.sight_after,
     )
     return find_checkpoint(order, config, open_spool(config), event_bus(config, clock), clock)
+
+
+def _progress_of(config: AgentConfig) -> Path | None:
+    """Named in the environment, and not as an option: agents that do not know it look for a checkpoint all the same."""
+    name = os.environ.get(names.PROGRESS_OF_RUN, "")
+    return Path(config.progress_dir, name) if _PROGRESS.fullmatch(name) else None
 
 
 def _reboot(config: AgentConfig, arguments: argparse.Namespace) -> int:
@@ -195,6 +207,9 @@ def _add_reports(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", 
     order.add_argument("--request-id", required=True, help="echoed in the report")
     order.add_argument("--directory", required=True, help="an absolute path; it is read as the agent's own user")
     order.add_argument("--format", choices=list(CheckpointFormat), default="auto", help="auto: found out by looking")
+    order.add_argument(
+        "--sight-after", type=float, help="search nothing: say what is seen there, so many seconds from now"
+    )
 
 
 def _add_drills(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", parents: Parsers) -> None:

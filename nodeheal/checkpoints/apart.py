@@ -15,6 +15,11 @@ from nodeheal.contract.vocabulary import CheckpointFormat
 
 MEMORY_BYTES = 2 * 1024**3  # of address space: whatever is in those files must not take the node's
 READ_BYTES = 64 * 1024
+_CAME_TO_GRIEF = "the process that looked there came to grief"
+
+
+class NoAnswer(Exception):
+    """Nobody can tell; why, in words."""
 
 
 def list_apart(
@@ -26,34 +31,47 @@ def list_apart(
     prepare: Callable[[], None] = lambda: None,
 ) -> Listing:
     """As `list_checkpoints`, but over at the deadline, with a problem. The process that looks calls `prepare` first."""
+
+    def look() -> object:
+        return list_checkpoints(directory, wanted, to_newest_valid=to_newest_valid).as_json()
+
+    try:
+        told = tell_apart(look, seconds, prepare)
+        return listing_of(told if isinstance(told, dict) else {})
+    except NoAnswer as silence:
+        return Listing(directory, wanted, problem=str(silence))
+    except (ValueError, KeyError, TypeError):
+        return Listing(directory, wanted, problem=_CAME_TO_GRIEF)
+
+
+def tell_apart(look: Callable[[], object], seconds: float, prepare: Callable[[], None] = lambda: None) -> object:
+    """What `look` returns, which must fit into JSON. Raises NoAnswer at the deadline, or where the look breaks."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _look(writer, directory, wanted, to_newest_valid, prepare)
+        _live(writer, look, prepare)
     os.close(writer)
     with os.fdopen(reader, "rb", buffering=0) as pipe:
         told = _heard(pipe.fileno(), time.monotonic() + seconds)
     _end(pid)
     if told is None:
-        return Listing(directory, wanted, problem=f"the file system did not answer within {seconds:g} s")
+        raise NoAnswer(f"the file system did not answer within {seconds:g} s")
     try:
-        return listing_of(json.loads(told))
-    except (ValueError, KeyError, TypeError):
-        return Listing(directory, wanted, problem="the process that looked there came to grief")
+        return json.loads(told)
+    except ValueError as error:
+        raise NoAnswer(_CAME_TO_GRIEF) from error
 
 
-def _look(
-    writer: int, directory: str, wanted: CheckpointFormat, to_newest_valid: bool, prepare: Callable[[], None]
-) -> None:
+def _live(writer: int, look: Callable[[], object], prepare: Callable[[], None]) -> None:
     """The life of the process; never returns."""
     try:
         _let_go_of_streams()
         _bound_memory()
         prepare()
-        found = list_checkpoints(directory, wanted, to_newest_valid=to_newest_valid)
+        found = look()
         with os.fdopen(writer, "wb") as pipe:
-            pipe.write(json.dumps(found.as_json()).encode())
+            pipe.write(json.dumps(found).encode())
     finally:
         os._exit(0)
 

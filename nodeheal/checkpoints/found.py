@@ -27,6 +27,7 @@ class Checkpoint:
     step: int | None
     problem: str = ""
     remark: str = ""
+    written_at: float | None = None  # seconds since the epoch, by the clock of its file system
 
     @property
     def is_valid(self) -> bool:

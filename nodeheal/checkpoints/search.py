@@ -64,7 +64,7 @@ def _judged(place: Place, one: Candidate) -> Checkpoint:
     path = f"{place.root.rstrip('/')}/{one.name}" if one.name else place.root
     shown = path.encode("utf-8", "replace").decode()
     try:
-        return Checkpoint(shown, one.step, remark=one.check())
+        return Checkpoint(shown, one.step, remark=one.check(), written_at=place.changed_at(one.name) or None)
     except Exception as error:  # see list_checkpoints; one that breaks its reader must not hide the one before
         return Checkpoint(shown, one.step, _said(error))
 

@@ -1,5 +1,6 @@
 """`nodeheal jobs logs`: what the ranks have written."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -34,7 +35,10 @@ def logs(
         if is_followed:
             tail(name, rank, run, world, recipes, shelf)
         else:
-            _say(opened := open_log(name, world, recipes, run, rank), opened.read(shelf))
+            opened = open_log(name, world, recipes, run, rank)
+            _say(opened, found := opened.read(shelf))
+            if not found:  # not among the lines: whoever pipes them wants nothing else
+                sys.stderr.write(f"run {opened.run.number} of {name} has written nothing yet: {opened.where()}\n")
 
 
 def tail(

@@ -1,70 +1,17 @@
-"""Jobs, as `nodeheal jobs list` and `show` tell of them."""
+"""One job, as `nodeheal jobs show` tells of it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TypedDict
+from itertools import pairwise
 
-from nodeheal.cli.say import say, say_table
+from nodeheal.cli.job_list import iso, row_of
 from nodeheal.domain.counted import counted
 from nodeheal.domain.gang import breakage
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.lost import lost_in_words
 from nodeheal.domain.review import how_it_stands, title_of
 from nodeheal.services.look_at_job import JobView
-from nodeheal.services.prepare_job import Plan
-
-
-class Where(TypedDict):
-    """Where a job would run now; no nodes, and why, where it would wait."""
-
-    pool: str
-    cluster: str
-    nodes: list[str]
-    racks: list[str]
-    why: str
-
-
-def placement_of(plan: Plan) -> Where:
-    """The placement that the plan would get now."""
-    nodes = plan.placement.nodes
-    return {
-        "pool": plan.job.pool,
-        "cluster": plan.job.cluster,
-        "nodes": [node.node_id for node in nodes],
-        "racks": sorted({node.rack for node in nodes if node.rack}),
-        "why": plan.placement.why,
-    }
-
-
-def row_of(job: Job) -> dict[str, object]:
-    """One line of a list, for programs."""
-    return {
-        "job": job.job_id,
-        "state": job.state.value,
-        "pool": job.pool,
-        "nodes": job.nodes,
-        "priority": job.priority,
-        "run": job.current_run,
-        "submission": job.submission,
-        "submitted_at": _iso(job.submitted_at),
-        "owner": str(job.owner) if job.owner else None,
-        "summary": job.summary,
-    }
-
-
-def say_jobs(jobs: Sequence[Job]) -> None:
-    """A list, for people."""
-    if not jobs:
-        say("no job")
-        return
-    head = ("JOB", "STATE", "POOL", "NODES", "RUN", "SUBMITTED (UTC)", "HOW IT STANDS")
-    say_table(head, [(*_cells(job), job.summary or "-") for job in jobs])
-    say(f"{counted(len(jobs), 'job')}, {sum(not job.is_over for job in jobs)} of them alive")
-
-
-def _cells(job: Job) -> tuple[str, ...]:
-    at = f"{job.submitted_at:%Y-%m-%d %H:%M:%S}" if job.submitted_at else "-"
-    return job.job_id, job.state.value, job.pool, str(job.nodes), str(job.current_run or "-"), at
 
 
 def as_text(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bool | None) -> list[str]:
@@ -75,10 +22,11 @@ def as_text(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bo
         f"Job         {job.job_id} (submission {job.submission}, {_at(job.submitted_at)})",
         f"State       {job.state.value}: {job.summary or 'submitted; nothing is known of it yet'}",
         *stop,
-        f"Waits for   {waits_for(view)}",
+        *_waits(view),
         f"Pool        {job.pool} (cluster {job.cluster}), {_wants(job)}",
         f"Definition  {job.task_definition}, container {job.container}",
         f"Checkpoints {_checkpoints(job)}",
+        *([f"Directory   {job.directory_seen}"] if job.directory_seen else []),
         f"Restarts    {_restarts(view)}",
         f"Owner       {_owner(job, is_confirmed)}",
         f"Workflow    {link or '-'}",
@@ -108,6 +56,7 @@ def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed:
         "task_definition": job.task_definition,
         "container": job.container,
         "checkpoints": job.checkpoints.model_dump(mode="json") if job.checkpoints else None,
+        "directory_seen": job.directory_seen or None,
         "stop_wanted": job.stop_wanted or None,
         "waits_for": waits_for(view),
         "restarts": {
@@ -120,6 +69,12 @@ def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed:
         "runs": [_run_json(run) for run in view.runs],
         "incidents": [_incident_json(one, links) for one in view.incidents],
     }
+
+
+def _waits(view: JobView) -> list[str]:
+    """Nothing where the state has said it already."""
+    told = waits_for(view)
+    return [] if told == view.job.summary else [f"Waits for   {told}"]
 
 
 def waits_for(view: JobView) -> str:
@@ -138,12 +93,13 @@ def waits_for(view: JobView) -> str:
 def _run_json(run: Run) -> dict[str, object]:
     return {
         "run": run.number,
-        "started_at": _iso(run.started_at),
-        "running_since": _iso(run.running_since),
-        "ended_at": _iso(run.ended_at),
+        "started_at": iso(run.started_at),
+        "running_since": iso(run.running_since),
+        "ended_at": iso(run.ended_at),
         "why": run.why,
         "resumed_from": run.resumed_from or None,
         "resumed_step": run.resumed_step,
+        "last_step": run.last_step,
         "ranks": [
             {
                 "rank": task.rank,
@@ -152,7 +108,7 @@ def _run_json(run: Run) -> dict[str, object]:
                 "status": task.status,
                 "exit_code": task.exit_code,
                 "stop_reason": task.stop_reason or None,
-                "stopped_at": _iso(task.stopped_at),
+                "stopped_at": iso(task.stopped_at),
             }
             for task in run.tasks
         ],
@@ -184,7 +140,8 @@ def _checkpoints(job: Job) -> str:
     if found is None:
         return f"{job.checkpoints.directory} ({job.checkpoints.format})"
     step = f", step {found.step}" if found.step is not None else ""
-    return f"{job.checkpoints.directory} ({job.checkpoints.format}); newest valid: {found.path}{step}"
+    seen = f"newest valid at {_at(found.looked_at)}, before its last start"
+    return f"{job.checkpoints.directory} ({job.checkpoints.format}); {seen}: {found.path}{step}"
 
 
 def _restarts(view: JobView) -> str:
@@ -221,12 +178,18 @@ def _rank(task: GangTask) -> str:
 
 def _runs(view: JobView) -> list[str]:
     told = []
+    after = {run.number: following for run, following in pairwise(view.runs)}
     for run in reversed(view.runs):
         broke = breakage(run)
         ended = f"; {broke.words}" if broke else "; every rank ended well" if run.has_succeeded else ""
         resumed = f", from {run.resumed_from}" if run.resumed_from else ""
-        told.append(f"  {run.number:4d}  {_at(run.started_at)}{resumed}: {run.why}{ended}")
+        told.append(f"  {run.number:4d}  {_at(run.started_at)}{resumed}: {run.why}{ended}{_lost(view.job, run, after)}")
     return ["", f"Its last {counted(len(told), 'run')}:", *told] if told else []
+
+
+def _lost(job: Job, run: Run, after: Mapping[int, Run]) -> str:
+    following = after.get(run.number)
+    return f"; lost: {lost_in_words(job, run, following)}" if following is not None else ""
 
 
 def _incidents(incidents: Sequence[Incident], links: Mapping[str, str]) -> list[str]:
@@ -240,7 +203,3 @@ def _incidents(incidents: Sequence[Incident], links: Mapping[str, str]) -> list[
 
 def _at(at: datetime | None) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "-"
-
-
-def _iso(at: datetime | None) -> str | None:
-    return at.isoformat(timespec="seconds") if at else None

@@ -8,7 +8,8 @@ import typer
 from nodeheal.cli import connect, job_log
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file, read_job_file
-from nodeheal.cli.job_view import as_json_of, as_text, placement_of, row_of, say_jobs
+from nodeheal.cli.job_list import placement_of, row_of, say_jobs
+from nodeheal.cli.job_view import as_json_of, as_text
 from nodeheal.cli.job_wait import follow, seconds_or_none
 from nodeheal.cli.say import BAD_INPUT, refuse, say, say_json
 from nodeheal.contract import names
@@ -86,8 +87,8 @@ def _say_submitted(spec: JobSpec, plan: Plan, job: Job) -> None:
         say(f"{job.job_id} was submitted before and is {job.state}: {job.summary or 'nothing is known of it yet'}")
         if changed := differences(plan.job, job):
             say(f"warning: the file differs from it in {', '.join(changed)}; it runs as it was submitted")
-        if spec.image is not None:
-            say("its image, command, environment and mounts are not compared: they are as they were submitted, too")
+        if spec.image is not None and not job.made_of:
+            say("its image, command, environment and mounts are not compared: an older version has not kept them")
     if job.owner is not None:
         with clearly():
             is_confirmed = connect.owners().is_confirmed(job.owner)

@@ -19,6 +19,7 @@ LABELS = 16
 EVIDENCE_ITEMS = 64
 REASON_CHARACTERS = 300
 PATH_CHARACTERS = 2_048
+SOURCE_CHARACTERS = 300
 SKIPPED = 16  # checkpoints, each with its reason
 EVIDENCE_BYTES = 8192  # a kernel line is at most 1 KiB; a finding in JSON a few; an event may hold 256 KiB in all
 
@@ -139,6 +140,23 @@ class EvidenceFrozen(NodeFact):
     reason: Annotated[str, Field(max_length=1000)] = Field(default="", description="why it was not uploaded")
 
 
+class Sight(Frozen):
+    """What a node sees at a path, or at the nearest folder above it that exists. No content, nothing written."""
+
+    file_system: Annotated[str, Field(max_length=64)] = Field(description="its type; empty: not known")
+    source: Annotated[str, Field(max_length=SOURCE_CHARACTERS)] = Field(
+        description="what is mounted there: a device or an export"
+    )
+    inode: int = Field(ge=0, lt=2**64)
+    device: int = Field(ge=0, lt=2**64, description="the file system's number on this machine")
+    missing: Annotated[str, Field(max_length=PATH_CHARACTERS)] = Field(
+        default="", description="the part of the path that is not there yet"
+    )
+    machine: Annotated[str, Field(max_length=64)] = Field(
+        default="", description="the running kernel's own id: who shares a disk of a machine runs on it"
+    )
+
+
 class CheckpointFound(NodeFact):
     """Where a job can go on: the newest checkpoint that is whole, as one of its nodes sees the directory."""
 
@@ -153,3 +171,10 @@ class CheckpointFound(NodeFact):
         default=(), max_length=SKIPPED, description="newer ones that are torn or partial, each with its reason"
     )
     reason: Annotated[str, Field(max_length=1000)] = Field(default="", description="why the node cannot tell")
+    written_at: UtcTime | None = Field(default=None, description="when that checkpoint was written last")
+    last_step: int | None = Field(
+        default=None, ge=0, le=2**63 - 1, description="the last step that the run before has shown on this node"
+    )
+    sight: Sight | None = Field(
+        default=None, description="what it sees at the directory, where only this was asked for: nothing was searched"
+    )

@@ -116,6 +116,7 @@ APPROVAL_KEY = "nodeheal/approval-key"
 # What a rank finds in its environment ---------------------------------------------------------------------------------
 PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # to be touched at every step, where the job has a limit for one
 PROGRESS_DIR = "/run/nodeheal/progress"  # on the node, and in the container
+PROGRESS_OF_RUN = "NODEHEAL_PROGRESS_OF_RUN"  # names to the agent the file in which a run that is over shows its steps
 TRAINING_HANG = "training_hang"  # the code of a run that has shown no step for too long, in family host
 
 

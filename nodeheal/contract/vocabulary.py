@@ -275,6 +275,7 @@ class Trouble(_Word):
 
     POOL_TOO_SMALL = "POOL_TOO_SMALL"  # its pool can never hold it
     DIRECTORY_TAKEN = "DIRECTORY_TAKEN"  # another job writes to its checkpoint directory
+    DIRECTORY_NOT_SHARED = "DIRECTORY_NOT_SHARED"  # its nodes do not see one directory there
     NODES_FAIL = "NODES_FAIL"  # nodes were chosen again and again, and did not pass
     RANKS_LEFT = "RANKS_LEFT"  # ranks of an earlier run may still write
     RANK_LATE = "RANK_LATE"  # a rank did not start in time

@@ -79,7 +79,7 @@ def advice_of(job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now:
         why = "it has not run yet" if mtbf is None else unsaid
         said = (*_told_of(mtbf), f"no advice on the checkpoint interval: {why}")
         return Advice(mtbf, write, restart, every, None, None, None, None, None, said, known)
-    return _advise(job, mtbf, write, restart or 0.0, every, known)
+    return _advise(job, mtbf, write, restart, every, known)
 
 
 def young_seconds(write_seconds: float, mtbf_seconds: float) -> float:
@@ -117,8 +117,9 @@ def mtbf_of(failures: int, running_seconds: float) -> Mtbf:
     return Mtbf(failures, running_seconds, mean, running_seconds / most, running_seconds / least if least else None)
 
 
-def _advise(job: Job, mtbf: Mtbf, write: float, restart: float, every: int | None, known: Goodput) -> Advice:
-    between = mtbf.careful_seconds
+def _advise(job: Job, mtbf: Mtbf, write: float, took: float | None, every: int | None, known: Goodput) -> Advice:
+    between, restart = mtbf.careful_seconds, took or 0.0
+    costs = "no restart was seen yet, and none is reckoned with" if took is None else f"a restart {lasting(took)}"
     best = daly_seconds(write, between)
     best_share = loss_share(best, write, between, restart)
     current_share = loss_share(every, write, between, restart) if every is not None else None
@@ -126,14 +127,14 @@ def _advise(job: Job, mtbf: Mtbf, write: float, restart: float, every: int | Non
     advice = f"write a checkpoint every {lasting(best)} (Daly; Young says {lasting(young_seconds(write, between))})"
     lines = [
         *_told_of(mtbf),
-        f"{advice}: a write takes {lasting(write)}, a restart {lasting(restart)}; {best_share:.1%} of all time is lost",
+        f"{advice}: a write takes {lasting(write)}, {costs}; {best_share:.1%} of all time is lost",
     ]
     if every is not None and current_share is not None and saved is not None:
         lines.append(_told_of_current(every, current_share, best_share, saved))
     return Advice(
         mtbf=mtbf,
         write_seconds=write,
-        restart_seconds=restart,
+        restart_seconds=took,
         current_seconds=every,
         young_seconds=young_seconds(write, between),
         daly_seconds=best,

@@ -5,8 +5,9 @@ Research Clusters" (arXiv 2410.21680): productive time over all time since the j
 Goodput is the same over the time since it has had its nodes.
 
 nodeheal sees when runs begin and end, and the step that each has resumed from; it does not see each step. So what a
-run has computed for nothing is known exactly where the next one resumed from the same step; from the pace of the
-fastest run at least, where steps are known; as half an interval between checkpoints, where only that is known.
+run has computed for nothing is known exactly where the next one resumed from the same step, or the program has shown
+its last step; from the pace of the fastest run at least, where steps are known; as half an interval between
+checkpoints, where only that is known.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from datetime import datetime
 
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Job, Run
+from nodeheal.domain.lost import steps_lost
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,9 @@ def _times(
 
 def _lost(job: Job, run: Run, following: Run, running: float, pace: float | None) -> float:
     """What the run after it had to compute again; see above."""
-    steps = _steps(run, following)
+    steps, shown = _steps(run, following), steps_lost(run, following)
+    if steps is not None and shown is not None and steps + shown > 0:
+        return running * min(1.0, shown / (steps + shown))
     if steps is not None:
         return running if steps <= 0 else max(0.0, running - steps * (pace or 0.0))
     every = job.checkpoints.every_seconds if job.checkpoints is not None else None

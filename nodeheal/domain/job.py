@@ -1,7 +1,9 @@
 """A training job and its runs: who works on what, and how it ended."""
 
+import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import sha256
 from pathlib import PurePosixPath
 
 from nodeheal.contract.job_spec import Checkpoints, JobSpec, Preflight, RestartLimits
@@ -38,6 +40,11 @@ class GangTask:
         """Whether it ended because somebody asked for it, us included."""
         return self.stop_reason.startswith(STOPPED_BY_REQUEST)
 
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether it ended by itself with exit code 0. One that was stopped may say 0, and is not done."""
+        return self.has_stopped and self.exit_code == 0 and not self.was_stopped
+
 
 @dataclass(frozen=True)
 class Run:
@@ -51,6 +58,8 @@ class Run:
     end_awaited_by: tuple[str, ...] = ()  # incidents whose workflows wait until every rank has stopped
     resumed_from: str = ""  # the checkpoint that it was told to resume from; empty: its own search, or the beginning
     resumed_step: int | None = None
+    resumed_written_at: datetime | None = None  # when that checkpoint was written
+    last_step: int | None = None  # the last one that it has said to have taken
     running_since: datetime | None = None  # when the last of its ranks was seen running
     ended_at: datetime | None = None  # when the first of its ranks was seen to stop
     version: int = 0
@@ -67,8 +76,8 @@ class Run:
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether every rank ended by itself with exit code 0. One that was stopped may say 0, and is not done."""
-        return self.has_ended and all(task.exit_code == 0 and not task.was_stopped for task in self.tasks)
+        """Whether every rank is done."""
+        return all(task.has_succeeded for task in self.tasks)
 
     def with_task(self, changed: GangTask) -> "Run":
         """The run with one rank's task replaced."""
@@ -95,6 +104,16 @@ class FoundCheckpoint:
     step: int | None
     looked_at: datetime
     skipped: tuple[str, ...] = ()  # newer ones that are torn or partial, each with its reason
+    written_at: datetime | None = None  # by the clock of its file system
+
+
+@dataclass(frozen=True)
+class DirectoryLook:
+    """What a node is to look for in a job's checkpoint directory: its newest whole checkpoint."""
+
+    where: Checkpoints
+    progress: str = ""  # the name of the file in which its last run may have written its steps
+    sight_after: int | None = None  # instead: only what is seen there, so many seconds from now
 
 
 @dataclass(frozen=True)
@@ -124,9 +143,12 @@ class Job:
     submission: int = 0  # how often it has been submitted; each has an execution of run_job of its own
     submitted_at: datetime | None = None
     chosen_at: datetime | None = None  # when its nodes were last chosen; after that they are checked, and it starts
+    made_of: dict[str, str] = field(default_factory=dict)  # its file: of each field what tells it from another value
+    held_at: datetime | None = None  # since when a failure of its run waits for the end of a pause
     stop_wanted: str = ""  # who wants it stopped, and why
     summary: str = ""  # how it stands, or ended, in words
     found: FoundCheckpoint | None = None  # what its next run resumes from
+    directory_seen: str = ""  # whether its nodes share the checkpoint directory, in words
     version: int = 0
 
     @property
@@ -173,4 +195,11 @@ def job_of(spec: JobSpec, cluster: str, task_definition: str, at: datetime) -> J
         priority=spec.priority,
         submission=1,
         submitted_at=at,
+        made_of=_digests(spec),
     )
+
+
+def _digests(spec: JobSpec) -> dict[str, str]:
+    """Of each field a digest of its value, spelled in one way: with all defaults, and keys in order."""
+    values = {name: json.dumps(value, sort_keys=True) for name, value in spec.model_dump(mode="json").items()}
+    return {name: sha256(value.encode()).hexdigest()[:16] for name, value in values.items()}

@@ -47,7 +47,7 @@ def choose(
 def _why_not(node: Node, unfit: Collection[str], now: datetime) -> str:
     """What keeps a job from starting here now; empty: nothing."""
     if node.node_id in unfit:
-        return "did not pass its diagnostics"
+        return "did not pass a check before this job"
     if node.is_spare:
         return "kept as a spare"
     if node.job_id or node.claimed_by:

@@ -155,10 +155,11 @@ def _event(
     request: JobRequest, job: Job, run: Run, broke: Breakage, ports: Ports, policy: RecoveryPolicy
 ) -> HealthEvent:
     node = node_of(broke.task.node_id, ports)
+    held = f"|{job.held_at.isoformat()}" if job.held_at is not None else ""  # news, when the pause that held it is over
     checked = " All nodes of the gang have passed their diagnostics since." if request.is_failure else ""
     return finding_about(
         node,
-        sha256(f"{job.job_id}|{run.number}|{broke.task.rank}".encode()).hexdigest()[:32],
+        sha256(f"{job.job_id}|{run.number}|{broke.task.rank}{held}".encode()).hexdigest()[:32],
         ports.clock(),
         source=JOB_SOURCE,
         family=Family.task,

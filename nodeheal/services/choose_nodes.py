@@ -10,7 +10,7 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.placement import Placement
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import call_next_job, claim, free_nodes, job_checks_due, waits_before
+from nodeheal.services.job_nodes import call_next_job, claim, directory_taken, free_nodes, job_checks_due, waits_before
 from nodeheal.services.job_steps import end_of_job, job_of_request, job_result, save_job, stop_if_wanted
 from nodeheal.services.try_pairs import pairs_or_launch
 
@@ -59,8 +59,5 @@ def _hold_directory(job: Job, ports: Ports) -> str:
     """Take the job's checkpoint directory; why not, in words: two jobs would write over one another."""
     if job.checkpoints is None:
         return ""
-    directory = job.checkpoints.directory
-    holder = ports.job_notes.hold(directory, job.job_id)
-    if holder == job.job_id:
-        return ""
-    return f"checkpoints.directory: job {holder} writes its checkpoints to {directory}; give {job.job_id} another one"
+    holder = ports.job_notes.hold(job.checkpoints.directory, job.job_id)
+    return "" if holder == job.job_id else directory_taken(job, holder)

@@ -4,24 +4,20 @@ it is a human's. What a recovery does to it: compose_owner."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import assert_never
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Escalation, Phase, Trouble
 from nodeheal.domain.advice import advice_of
 from nodeheal.domain.counted import counted, lasting
 from nodeheal.domain.job import Job, Run
+from nodeheal.domain.one_directory import is_in_doubt
 from nodeheal.domain.owner import Owner
 from nodeheal.domain.reading import NOWHERE, Reading
 from nodeheal.services.compose import fit_subject
 from nodeheal.services.compose_owner import nodes_in_words
+from nodeheal.services.job_troubles import OF_THE_CLUSTER, needed
 from nodeheal.services.layout import command, link, paragraph
 from nodeheal.services.layout import field as labelled
-
-# What an operator must see to at once: the others are the owner's to mend, and wait until the morning.
-OF_THE_CLUSTER = frozenset(
-    {Trouble.NODES_FAIL, Trouble.RANKS_LEFT, Trouble.RANK_LATE, Trouble.NOT_LAUNCHED, Trouble.RECOVERY_ENDED}
-)
 
 
 @dataclass(frozen=True)
@@ -62,6 +58,7 @@ def compose_started(story: JobStory, owner: Owner) -> Notification | None:
         "",
         *labelled("Nodes", nodes_in_words(run)),
         *labelled("Checked", _checked(job)),
+        *(labelled("Directory", f"{job.directory_seen}.") if is_in_doubt(job) else []),
         *labelled("Begins", _begins(run)),
         *labelled("Next", f"{following} get an email."),
         *labelled("Needed", "nothing."),
@@ -150,30 +147,6 @@ _LOST = "what it had computed since its last checkpoint; the checkpoints are as 
 _OF_THE_OWNER = (
     "nothing of you, once its owner knows of it: it is the job that has to change. The runbook has the rest."
 )
-_OPERATORS = "nothing now: the operators have been told. When they have seen to it:"
-
-
-def needed(trouble: Trouble | None) -> tuple[str, bool]:
-    """(what the owner is to do, whether the same submission may then be restarted as it was)."""
-    match trouble:
-        case Trouble.POOL_TOO_SMALL:
-            return "ask for fewer nodes or accelerators, or name another pool, and submit it under another name.", False
-        case Trouble.DIRECTORY_TAKEN:
-            return "give it another checkpoints.directory and another name; or wait until that job is over, then:", True
-        case Trouble.CANNOT_START:
-            return "look at its image, command and mounts, mend them, and submit it under another name.", False
-        case Trouble.PROGRAM_FAILS:
-            return "look for the cause in your program first, and in its logs; then:", True
-        case Trouble.RANK_LATE:
-            return (
-                "see whether its image is very large, or cannot be pulled there; the operators know as well. Then:",
-                True,
-            )
-        case Trouble.RANKS_LEFT:
-            return f"please do not start it by hand: two copies would write the same checkpoints. {_OPERATORS}", True
-        case Trouble.NODES_FAIL | Trouble.NOT_LAUNCHED | Trouble.RECOVERY_ENDED | None:
-            return _OPERATORS, True
-    assert_never(trouble)
 
 
 def _letter(story: JobStory, owner: Owner, phase: Phase, what: str, body: list[str]) -> Notification:
@@ -235,7 +208,10 @@ def _books(story: JobStory) -> list[str]:
         *labelled("Restarts", f"{restarts or 'none'}."),
         *(labelled("Advice", f"{'; '.join(advice.lines)}.") if advice.daly_seconds is not None else []),
         *(
-            labelled("Checkpoint", f"{found.path}{step}, the newest whole one when its last run began.")
+            labelled(
+                "Checkpoint",
+                f"{found.path}{step}, the newest whole one at {_time(found.looked_at)}, before its last start.",
+            )
             if found
             else []
         ),

@@ -5,11 +5,13 @@ from datetime import datetime
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Outcome, Phase
+from nodeheal.contract.vocabulary import Action, Family, Outcome, Phase
 from nodeheal.domain.counted import lasting
 from nodeheal.domain.diagnosis import Fault
+from nodeheal.domain.gang import breakage
 from nodeheal.domain.incident import History
 from nodeheal.domain.job import Job, Run
+from nodeheal.domain.lost import lost_in_words
 from nodeheal.domain.owner import Owner
 from nodeheal.domain.progress import Progress
 from nodeheal.services.ask_for_checkpoint import ASKED
@@ -35,6 +37,7 @@ class About:
     history: History
     seen: Progress
     fault: Fault
+    before: Run | None = None  # the run before that one
     first_end_at: datetime | None = None  # of the run before, where a rank had ended by itself before anybody said so
 
     @property
@@ -62,7 +65,7 @@ def compose_runs_again(about: About) -> Notification:
     broke_at = about.history.incident.root.observed_at
     down = lasting(since - min(broke_at, about.first_end_at or broke_at))
     where = nodes_in_words(about.run)
-    lost = "what it had computed after that checkpoint."
+    lost = f"{lost_in_words(about.job, about.before, about.run)}."
     lost += " Its log says at which step it goes on." if about.run.resumed_step is None else ""
     told = f"your job {about.job.job_id} runs again since {since:%Y-%m-%d %H:%M:%S} UTC. It stood still for {down}. "
     body = [
@@ -125,7 +128,13 @@ def _what_broke(about: About) -> str:
     if about.fault.is_by_hand:
         return f"At {at} an operator took its node {root.node_id} in hand."
     if about.is_the_programs:
-        return f"At {at} its part on {root.node_id} broke off: {title}."
+        broke = next((one for run in (about.run, about.before) if run is not None and (one := breakage(run))), None)
+        is_that = root.family is Family.task and broke is not None and broke.task.node_id == root.node_id
+        return (
+            f"At {at} its {broke.words}."
+            if broke and is_that
+            else f"At {at} its part on {root.node_id} broke off: {title}."
+        )
     drill = " That is a drill: an operator has injected this fault." if about.history.is_drill else ""
     return f"At {at} its node {root.node_id} broke down: {title}.{drill}"
 

@@ -6,37 +6,49 @@ It is a hint and no more. A node that cannot tell costs the hint of one node; wh
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 
 from nodeheal.contract.health_event import CheckpointFound
+from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.names import progress_file
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import JobStep, Next, NodeState, Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import TimelineEntry
-from nodeheal.domain.job import FoundCheckpoint, Job
+from nodeheal.domain.job import DirectoryLook, FoundCheckpoint, Job
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services import job_steps, run_diagnostics
 from nodeheal.services.job_nodes import stand_ins
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, save_job
+from nodeheal.services.see_directory import looks_before, see_directory
 from nodeheal.services.steps import read_result, result_of, resume, token_of, where_to_look
 from nodeheal.services.stop_gang import current_run, is_newer_than_fault
 
 CHECKPOINT, CHECKPOINT_COMMAND = "checkpoint", "checkpoint_command"
+NODES_ASKED = 3
 ANSWER_SECONDS = 55  # the state machines wait 60; a node that still looks then says so itself
 ASKED, JOB = "asked", "job"  # evidence of a result that waits: the node, and the job
 _NO_WORK = frozenset({*OUT_OF_SERVICE, NodeState.RETIRED, NodeState.ENROLLED})
 
 
-def find_checkpoint(request: StepRequest | JobRequest, ports: Ports) -> None:
-    """Ask the next node, once. Resumes with DONE when there is an answer or nobody to ask, else with UNKNOWN."""
+def find_checkpoint(request: StepRequest | JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Ask the next node, once. Resumes with DONE when there is an answer or nobody to ask, else with UNKNOWN.
+
+    Before the first start of a job all its nodes are asked whether they see one directory: see_directory.
+    """
     job, nodes = _whom_to_ask(request, ports)
     if job is None or job.checkpoints is None:
         _resume_at_once(request, Outcome.DONE, "there is no checkpoint to look for", ports)
         return
     if request.searches == 0 and job.found is not None:
         job = save_job(ports, job.job_id, found=None)  # what was the newest then need not be now
-    node = next((node for number, node in enumerate(nodes) if number == request.searches), None)
+    if isinstance(request, JobRequest) and see_directory(request, job, ports, policy):
+        return
+    before = looks_before(request, job, ports) if isinstance(request, JobRequest) else 0
+    node = next(islice(nodes, request.searches - before, NODES_ASKED), None)
     if node is None:
         why = f"no other node can be asked where {job.job_id} goes on: it starts without being told"
         _resume_at_once(request, Outcome.DONE, why, ports)
@@ -57,9 +69,18 @@ def take_checkpoint(event: CheckpointFound, ports: Ports) -> None:
     if why:
         _answer(wait, Outcome.UNKNOWN, f"{event.node_id} could not tell where {job.job_id} goes on: {why}", ports)
         return
-    found = FoundCheckpoint(event.path, event.step, ports.clock(), event.skipped) if event.path else None
+    looked_at = ports.clock()
+    found = FoundCheckpoint(event.path, event.step, looked_at, event.skipped, event.written_at) if event.path else None
     save_job(ports, job.job_id, found=found)
+    _note_last_step(job, event.last_step, ports)
     _answer(wait, Outcome.DONE, _told(event, job), ports)
+
+
+def _note_last_step(job: Job, step: int | None, ports: Ports) -> None:
+    """How far its last run had come. Lost to another writer, it is only not known."""
+    run = ports.jobs.get_run(job.job_id, job.current_run)
+    if run is not None and step is not None:
+        ports.jobs.save_run(replace(run, last_step=step))
 
 
 def take_search_refusal(command_id: str, ports: Ports) -> None:
@@ -102,11 +123,19 @@ def _ask(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) 
     ports.waits.save(wait)
     assert job.checkpoints is not None
     try:
-        command_id = ports.find_checkpoint(node, job.checkpoints, wait.key, wait.deadline_at)
+        command_id = ports.find_checkpoint(node, _look(job, job.checkpoints), wait.key, wait.deadline_at)
     except NotFound as gone:
         _answer(wait, Outcome.UNKNOWN, str(gone), ports)
         return
     _keep(wait, command_id, ports)
+
+
+def _look(job: Job, where: Checkpoints) -> DirectoryLook:
+    """Beside the checkpoint, the steps of the run that has ended: what it had done tells what is lost."""
+    if job.hang_seconds is None or not job.current_run:
+        return DirectoryLook(where)
+    file = progress_file(job.job_id, job.current_run, job.hang_seconds)
+    return DirectoryLook(where, file.rpartition("/")[2])
 
 
 def _wait(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) -> Wait:

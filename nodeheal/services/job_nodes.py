@@ -112,6 +112,12 @@ def free_nodes(job: Job, names: Iterable[str], ports: Ports) -> None:
             save_node(ports, node, job_id=None)
 
 
+def directory_taken(job: Job, holder: str) -> str:
+    """Why the job cannot have its checkpoint directory: two would write over one another."""
+    directory = job.checkpoints.directory if job.checkpoints is not None else ""
+    return f"checkpoints.directory: job {holder} writes its checkpoints to {directory}; give {job.job_id} another one"
+
+
 def leave(job: Job, ports: Ports) -> None:
     """Leave nothing of a job that is over, but where a rank may still write: no node, no claim, no directory."""
     tasks = [task for run in ports.jobs.runs(job.job_id) for task in run.tasks]

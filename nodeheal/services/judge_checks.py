@@ -30,6 +30,9 @@ from nodeheal.services.try_pairs import pairs_or_launch, verdicts_of
 
 ROUNDS = 10  # of choosing and checking, before a human looks at the pool
 FAILED, UNANSWERED, WAY = "preflight_failed", "preflight_unanswered", "preflight_way"
+DIRECTORY = "preflight_directory"
+# What their findings add to a round and a node, so that each of them has an id of its own.
+_MARKS = {WAY: "|way", DIRECTORY: "|directory"}
 _NAMED = 6
 
 
@@ -54,7 +57,7 @@ def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
         return job_result(request, JobStep.JUDGE, Next.ATTRIBUTE, told, ports)
     if not bad:
         return pairs_or_launch(request, JobStep.JUDGE, job, told, ports, policy)
-    return _choose_others(request, told, ports)
+    return choose_others(request, told, ports)
 
 
 def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> JobResult:
@@ -76,11 +79,12 @@ def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPo
         node = node_of(name, ports)
         unclear = CheckAnswer(request_id_of(request), name, node.boot_id, Outcome.UNKNOWN, told, ports.clock())
         ports.job_notes.note_answer(job.job_id, unclear)
-        _open(node, WAY, Verdict.UNKNOWN, told, unclear.at, request, ports, policy)
-    return _choose_others(request, told, ports)
+        open_incident(node, WAY, Verdict.UNKNOWN, told, unclear.at, request, ports, policy)
+    return choose_others(request, told, ports)
 
 
-def _choose_others(request: JobRequest, told: str, ports: Ports) -> JobResult:
+def choose_others(request: JobRequest, told: str, ports: Ports) -> JobResult:
+    """Some did not pass: the job goes on with others, unless that has been tried too often."""
     if request.round + 1 >= ROUNDS:
         why = f"{counted(ROUNDS, 'time')} nodes were chosen, and some did not pass; the last time {told}"
         return end_of_job(request, JobStep.JUDGE, JobState.FAILED, why, ports, Trouble.NODES_FAIL)
@@ -108,10 +112,10 @@ def _report(node: Node, answer: CheckAnswer | None, request: JobRequest, ports: 
     if answer is None:
         _note_silence(node, request_id, request.job_id, told, ports)
     code, verdict = (FAILED, Verdict.FAILED) if has_failed else (UNANSWERED, Verdict.UNKNOWN)
-    _open(node, code, verdict, told, answer.at if answer is not None else ports.clock(), request, ports, policy)
+    open_incident(node, code, verdict, told, answer.at if answer is not None else ports.clock(), request, ports, policy)
 
 
-def _open(
+def open_incident(
     node: Node,
     code: str,
     verdict: Verdict,
@@ -122,7 +126,7 @@ def _open(
     policy: RecoveryPolicy,
 ) -> None:
     """What a check has found, as the finding of an agent would come; once a round."""
-    which = f"{request_id_of(request)}|{node.node_id}" + ("|way" if code == WAY else "")
+    which = f"{request_id_of(request)}|{node.node_id}{_MARKS.get(code, '')}"
     event = finding_about(
         node,
         sha256(which.encode()).hexdigest()[:32],

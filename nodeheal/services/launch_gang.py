@@ -15,6 +15,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.domain.restarts import why_stuck
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.early_end import early_end, ended_early
 from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, release_claims
 from nodeheal.services.reserve_attempt import refund_attempt
 from nodeheal.services.start_gang import abandon, record_run, start_ranks
@@ -69,9 +70,9 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
             return
         last = record_run(job, nodes, launch_id(request), ports)
         job = replace(job, current_run=last.number)
-    dead = [f"rank {task.rank} on {task.node_id}" for task in last.tasks if task.has_stopped]
+    dead = ended_early(last)
     if dead:
-        _refuse(request, ports, f"{', '.join(dead)} stopped while the gang was starting")
+        ports.workflows.resume(token, result_of(request, ports, *early_end(job, last, dead[0])))
         return
     wait = _store_wait(request, job, last, token, ports)
     where = ", ".join(f"rank {task.rank} on {task.node_id}" for task in last.tasks)
@@ -175,6 +176,6 @@ def strike_what_runs_already(wait: Wait, job: Job, number: int, ports: Ports) ->
     run = ports.jobs.get_run(job.job_id, number)
     left: Wait | None = wait
     for task in run.tasks if run else ():
-        if task.status == "RUNNING":
+        if task.status == "RUNNING" or task.has_succeeded:
             left = ports.waits.strike(wait.kind, wait.key, task.placement)
     resume_if_complete(ports, left)

@@ -8,6 +8,7 @@ from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, St
 from nodeheal.domain.approval import Question
 from nodeheal.ports import CommandStatus, Ports, Wait
 from nodeheal.services.boot_wait import BOOT, REBOOTING, noted_boot
+from nodeheal.services.early_end import early_end, ended_early
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.judge_diagnosis import judge
@@ -174,9 +175,12 @@ def _at_wait(request: StepRequest, ports: Ports) -> StepResult:
 
 
 def _at_restart(request: StepRequest, ports: Ports) -> StepResult:
-    _, run = current_run(request.decision.job_id, ports)
+    job, run = current_run(request.decision.job_id, ports)
     _forget_gang(run, request, ports)
     if run is not None and run.is_running and run.why == launch_id(request):
         return result_of(request, ports, Outcome.DONE, f"{run.job_id} runs as run {run.number}")
+    dead = ended_early(run) if run is not None and run.why == launch_id(request) else []
+    if run is not None and dead:
+        return result_of(request, ports, *early_end(job, run, dead[0]))
     ranks = ", ".join(f"rank {task.rank} is {task.status}" for task in run.tasks) if run else "no run is recorded"
     return result_of(request, ports, Outcome.TIMED_OUT, f"not all ranks run after {_seconds(request)}: {ranks}")

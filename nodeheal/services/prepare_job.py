@@ -12,7 +12,7 @@ from nodeheal.domain.placement import Placement
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.recipe import Recipe, misfits
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import look_for_nodes
+from nodeheal.services.job_nodes import directory_taken, look_for_nodes
 from nodeheal.services.submit_job import refuse_known, submit_job
 
 NOT_YET = "(registered with the job)"
@@ -50,6 +50,7 @@ def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, recipes: Re
     container = recipe.container(spec.container) if recipe else None
     if container is not None and not job.accelerators:  # what its tasks take decides where they can run
         job = replace(job, accelerators=container.accelerators)
+    _refuse_taken_directory(job, ports)
     placement = look_for_nodes(job, ports, policy)
     if not placement.nodes and not placement.may_change:
         raise ValueError(f"nodes: {placement.why}")
@@ -76,7 +77,21 @@ def differences(wanted: Job, known: Job) -> list[str]:
     compared += ["preflight", "restarts", "hang_seconds", "spares", "priority", "owner"]
     if wanted.task_definition != NOT_YET:  # one that is made of the file is not made again to compare it
         compared.insert(0, "task_definition")
-    return [name for name in compared if getattr(wanted, name) != getattr(known, name)]
+    found = [name for name in compared if getattr(wanted, name) != getattr(known, name)]
+    # What its task definition was made of is in no field of the job. One of an older version has not kept it.
+    both = [name for name in wanted.made_of if name in known.made_of and name not in found]
+    return [*found, *(name for name in both if wanted.made_of[name] != known.made_of[name])]
+
+
+def _refuse_taken_directory(job: Job, ports: Ports) -> None:
+    """Raises ValueError where another job that lives has named it. The lease on it is taken when nodes are chosen."""
+    if job.checkpoints is None:
+        return
+    alive = (other for pool in ports.watchlist.pools() for other in ports.job_notes.in_pool(pool, live_only=True))
+    for other in alive:
+        theirs = other.checkpoints.directory if other.checkpoints is not None else None
+        if other.job_id != job.job_id and not other.is_over and theirs == job.checkpoints.directory:
+            raise ValueError(directory_taken(job, other.job_id))
 
 
 def _cluster(pool: str, ports: Ports) -> str:

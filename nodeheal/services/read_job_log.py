@@ -12,6 +12,8 @@ from nodeheal.ports import Ports
 from nodeheal.services.look_at_job import find_job
 from nodeheal.services.prepare_job import Recipes
 
+STREAMS_NAMED = 3
+
 
 class JobLogs(Protocol):
     """Keeps what containers write."""
@@ -42,6 +44,15 @@ class RunLog:
             self.tokens[task.rank] = page.token
             found += [(task.rank, line) for line in page.lines]
         return sorted(found, key=lambda one: (one[1].at, one[0]))
+
+    def where(self) -> str:
+        """In which streams it is read, in words, for somebody who has found nothing there."""
+        started = self._started()
+        if not started:
+            return f"no rank of run {self.run.number} has a task yet"
+        streams = [self.place.stream(self.job.container, task.task_id) for task in started]
+        more = f" and {len(streams) - STREAMS_NAMED} more" if streams[STREAMS_NAMED:] else ""
+        return f"log group {self.place.group}, streams {', '.join(streams[:STREAMS_NAMED])}{more}"
 
     def look_again(self, ports: Ports) -> None:
         """A rank's task has its name only once it was started."""

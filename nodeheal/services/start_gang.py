@@ -33,11 +33,12 @@ def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
         tasks,
         resumed_from=found.path if found else "",
         resumed_step=found.step if found else None,
+        resumed_written_at=found.written_at if found else None,
     )
     known = ports.jobs.get_run(job.job_id, number)
     if known is None and not ports.jobs.save_run(run):
         raise NotAccepted(f"run {number} of {job.job_id} is being recorded elsewhere")
-    if not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING)):
+    if not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None)):
         raise NotAccepted(f"job {job.job_id} is being written by others")
     for orphan in orphans:  # whoever has recorded it cannot start it any more: the job points elsewhere
         ports.jobs.save_run(_over(orphan))

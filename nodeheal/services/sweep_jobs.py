@@ -9,6 +9,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import NODES, call_next_job, leave, look_for_nodes
 from nodeheal.services.job_steps import save_job
+from nodeheal.services.watch_gang import tell_watch
 
 START_SECONDS = 60  # a workflow starts within a second of its submission
 
@@ -24,6 +25,8 @@ def sweep_jobs(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
             leave(job, ports)
             save_job(ports, job.job_id)  # anew, so that it is not on the list of the living any more
             seen_to.append(job.job_id)
+        elif job.held_at is not None:
+            tell_watch(job.job_id, ports)  # the end of a pause has told nobody
     if seen_to or _could_start(pool, ports, policy):
         call_next_job(pool, ports)
     return seen_to

@@ -16,6 +16,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import Progress, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.compose_owner import About, compose_handed_over, compose_runs_again, compose_stopped
+from nodeheal.services.early_end import ended_early
 
 _WORDS = 300  # of a surprise
 
@@ -58,7 +59,8 @@ def _of_step(history: History, result: StepResult, ports: Ports, policy: Recover
         return None
     if result.step is Step.RESTART_WORKLOAD:
         is_ours = about.run.why.startswith(f"{history.incident.incident_id}/")
-        return compose_runs_again(about) if result.outcome is Outcome.DONE and is_ours else None
+        is_up = result.outcome is Outcome.DONE and not ended_early(about.run)
+        return compose_runs_again(about) if is_up and is_ours else None
     return compose_stopped(about) if _comes_back(about) else None
 
 
@@ -86,4 +88,4 @@ def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolic
         return None
     before = ports.jobs.get_run(job.job_id, run.number - 1)
     first_end = before.ended_at if before else None
-    return About(job.owner, job, run, history, seen, read_case(history, policy).fault, first_end)
+    return About(job.owner, job, run, history, seen, read_case(history, policy).fault, before, first_end)

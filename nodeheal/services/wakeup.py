@@ -13,6 +13,7 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.await_nodes import JOB_NODES
 from nodeheal.services.boot_wait import prove_boot
 from nodeheal.services.check_nodes import take_answer, take_refusal
+from nodeheal.services.early_end import early_end, words_of
 from nodeheal.services.find_checkpoint import take_checkpoint, take_search_refusal
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.hear_node import hear_node
@@ -22,6 +23,7 @@ from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
+from nodeheal.services.see_directory import take_sight, take_sight_refusal
 from nodeheal.services.send_command import COMMAND
 from nodeheal.services.steps import SAVE_TRIES, read_result, resume, resume_if_complete
 from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key
@@ -82,6 +84,7 @@ def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
 def on_checkpoint_found(event: CheckpointFound, ports: Ports) -> None:
     """Resume the search that asked, if it is this node's, of the boot that was asked."""
     take_checkpoint(event, ports)
+    take_sight(event, ports)
 
 
 def on_command_failed(command_id: str, ports: Ports) -> None:
@@ -91,6 +94,7 @@ def on_command_failed(command_id: str, ports: Ports) -> None:
         take_refusal(command_id, ports)
         take_pair_refusal(command_id, ports)
         take_search_refusal(command_id, ports)
+        take_sight_refusal(command_id, ports)
     elif wait.result_json:
         resume(ports, wait, _at(StepResult.model_validate_json(wait.result_json), ports))
 
@@ -113,7 +117,10 @@ def on_task_change(change: TaskChange, ports: Ports) -> None:
         _note_that_it_runs(run, ports)
         resume_if_complete(ports, ports.waits.strike(GANG_RUNNING, key, change.placement))
     if change.status == "STOPPED":
-        _tell_launch_of_a_death(known, key, ports)
+        if known.has_succeeded:  # it was quickly done: it has run
+            resume_if_complete(ports, ports.waits.strike(GANG_RUNNING, key, change.placement))
+        else:
+            _tell_launch_of_a_death(run, known, key, ports)
         for incident_id in run.end_awaited_by:
             stopping = stop_key(change.job_id, change.run, incident_id)
             resume_if_complete(ports, ports.waits.strike(GANG_STOPPED, stopping, change.placement))
@@ -171,17 +178,18 @@ def _note_that_it_runs(run: Run, ports: Ports) -> None:
         save_job(ports, job.job_id, summary=told)
 
 
-def _tell_launch_of_a_death(task: GangTask, key: str, ports: Ports) -> None:
+def _tell_launch_of_a_death(run: Run, task: GangTask, key: str, ports: Ports) -> None:
     """A rank that dies while the others still start will never make the gang complete."""
     wait: Wait | None = ports.waits.get(GANG_RUNNING, key)
-    if wait is not None:
-        code = "without an exit code" if task.exit_code is None else f"with exit code {task.exit_code}"
-        why = f" ({task.stop_reason[:200]})" if task.stop_reason else ""
-        died = f"rank {task.rank} on {task.node_id} ended {code} while the gang was starting{why}"
-        blank = read_result(wait)
-        then = {"then": Next.ATTRIBUTE} if isinstance(blank, JobResult) else {}
-        now = {"outcome": Outcome.FAILED, "reason": died, "finished_at": ports.clock()}
-        resume(ports, wait, blank.model_copy(update={**now, **then}))
+    if wait is None:
+        return
+    blank, now = read_result(wait), {"finished_at": ports.clock()}
+    if isinstance(blank, JobResult):
+        died = {"outcome": Outcome.FAILED, "then": Next.ATTRIBUTE, "reason": words_of(task)}
+        resume(ports, wait, blank.model_copy(update={**now, **died}))
+        return
+    outcome, told = early_end(ports.jobs.get(run.job_id), run, task)
+    resume(ports, wait, blank.model_copy(update={**now, "outcome": outcome, "reason": told}))
 
 
 def _tell_who_waits_for_the_end(run: Run, ports: Ports) -> None:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, Outcome, Step
-from nodeheal.domain.gang import Standing, first_end, standing
+from nodeheal.domain.gang import Standing, breakage, first_end, standing
 from nodeheal.domain.job import Job, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of, save_job
@@ -43,8 +43,29 @@ def tell_watch(job_id: str | None, ports: Ports) -> None:
         return
     blank = JobResult.model_validate_json(wait.result_json)
     found = what_became(job, run, blank, ports)
-    if found is not None:
+    held = why_held(job, run, ports) if found is not None and found.then is Next.ATTRIBUTE else ""
+    if held:
+        _hold(job, held, ports)
+    elif found is not None:
         resume(ports, wait, found.model_copy(update={"finished_at": ports.clock()}))
+
+
+def why_held(job: Job, run: Run | None, ports: Ports) -> str:
+    """Why a failure is not seen to yet: a human has asked for hands off, for a time. Empty: nothing holds it."""
+    broke = breakage(run) if run is not None and standing(run) is Standing.FAILED else None
+    if broke is None or broke.never_ran:
+        return ""
+    now, node = ports.clock(), ports.nodes.get(broke.task.node_id)
+    held = ports.pools.get(job.pool).why_paused(now)
+    if not held and node is not None and node.is_paused(now):
+        held = f"{node.node_id} is paused until {node.paused_until:%Y-%m-%d %H:%M} UTC ({node.paused_why})"
+    return f"waits for the end of a pause, and is seen to then: {held}; {broke.words}" if held else ""
+
+
+def _hold(job: Job, held: str, ports: Ports) -> None:
+    """Say it once. The sweep asks again, until the pause is over."""
+    if job.summary != held or job.held_at is None:
+        save_job(ports, job.job_id, summary=held, held_at=ports.clock())
 
 
 def what_became(job: Job, run: Run | None, blank: JobResult, ports: Ports) -> JobResult | None:

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, MemoryScheduler, MemoryWorkflows
-from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import job_execution
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.evidence import Diagnosis, Upload
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import Answer
 from nodeheal.ports import CommandStatus, Seat
@@ -92,6 +91,7 @@ class SimCommands(MemoryNodeCommands):
         self._throttles, self._fleet = throttles, fleet
         self.on_act: Acts = lambda verb, node_id, why: None
         self.on_search: Callable[[TrueNode, str, str], None] = lambda node, directory, request_id: None
+        self.on_look: Callable[[TrueNode, str, str], None] = lambda node, directory, request_id: None
 
     def reboot(self, node: Node, expires_at: datetime) -> str:
         command_id = self._sent("reboot", node)
@@ -129,14 +129,16 @@ class SimCommands(MemoryNodeCommands):
         self._throttles.take("send_command", "SendCommand")
         return [f"checkpoint-{len(nodes)}"]
 
-    def find_checkpoint(self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime) -> str:
+    def find_checkpoint(self, node: Node, look: DirectoryLook, request_id: str, expires_at: datetime) -> str:
         command_id = self._sent("find_checkpoint", node)
         self._fleet.order(
             node.node_id,
             node.boot_id,
             command_id,
             expires_at,
-            lambda it: self.on_search(it, where.directory, request_id),
+            lambda it: (self.on_search if look.sight_after is None else self.on_look)(
+                it, look.where.directory, request_id
+            ),
         )
         return command_id
 

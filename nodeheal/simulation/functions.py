@@ -94,7 +94,7 @@ def serve(stem: str, payload: Json, it: Hands) -> Json:
     """What the function answers. Raises whatever its service raises."""
     if stem == FIND_CHECKPOINT:  # asked by a job's own workflow, which names the submission, or by a recovery
         parse = JobRequest if "submission" in payload else StepRequest
-        find_checkpoint(parse.model_validate(payload), it.ports)
+        find_checkpoint(parse.model_validate(payload), it.ports, it.policy)
         return None
     request, service = FUNCTIONS[stem]
     answer = service(request.model_validate(payload), it)

@@ -8,7 +8,7 @@ the one thing that must never be.
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from nodeheal.contract.health_event import CheckpointFound
+from nodeheal.contract.health_event import CheckpointFound, Sight
 from nodeheal.contract.job_spec import Checkpoints, Preflight
 from nodeheal.contract.vocabulary import CheckpointFormat, JobState
 from nodeheal.domain.errors import NotAccepted
@@ -254,3 +254,20 @@ class Training:
             )
 
         self._agenda.after(lognormal(self._stream, LOOKS_SECONDS, 0.5), answer)
+
+    def see(self, node: TrueNode, directory: str, request_id: str) -> None:
+        """The node says what it sees there: all see one file system."""
+
+        def answer() -> None:
+            if node.is_up:
+                self.on_found(
+                    CheckpointFound(
+                        **self._fleet.fact(node),
+                        request_id=request_id,
+                        directory=directory,
+                        format=CheckpointFormat.auto,
+                        sight=Sight(file_system="lustre", source="fsx", inode=1, device=1),
+                    )
+                )
+
+        self._agenda.after(1.0, answer)

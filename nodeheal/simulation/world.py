@@ -157,7 +157,7 @@ class World:
         self.jobs.on_save = work.saved
         self.fleet.on_down, self.fleet.on_up, self.fleet.on_exit = work.node_down, self._came_up, work.exits
         self.scheduler.on_start, self.scheduler.on_stop = work.started, work.asked_to_stop
-        self.commands.on_search = work.look
+        self.commands.on_search, self.commands.on_look = work.look, work.see
         work.on_task = lambda change: wake(change.task_id, lambda: wakeup.on_task_change(change, self.ports))
         work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_checkpoint_found(event, self.ports))
         work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)

@@ -107,6 +107,7 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     ways = [answer for answer in ports.job_notes.answers("digits") if answer.request_id.startswith("way-")]
     assert [way.outcome for way in ways] == [Outcome.DONE, Outcome.DONE]
     assert all("messages of 1m bytes came through" in way.reason for way in ways)
+    assert shown["directory_seen"].startswith("all 2 nodes share ")
     assert "is being stopped" in stopped
     assert waited.returncode == 4, (waited.stdout, waited.stderr)
     assert "wrong data" in waited.stdout
@@ -133,6 +134,26 @@ def test_it_is_restarted_with_the_definition_that_it_had(
     assert job is not None
     assert (job.task_definition, job.state) == (first, JobState.CANCELLED)
     assert is_clean(cloud, ports)
+
+
+def test_a_directory_that_is_another_one_on_every_node_is_noticed_before_anything_runs(
+    cloud: Sandbox, ports: Ports, grace: Operator, tmp_path: Path
+) -> None:
+    file = tmp_path / "apart.yaml"
+    # The folder in which each node's command runs: one path, and a folder of each node's own.
+    text = FILE.format(steps=1, directory="/proc/self/cwd", port=free_port()).replace("name: digits", "name: apart")
+    file.write_text(text)
+
+    submitted = grace.types("jobs", "submit", str(file), "--wait")
+    shown = json.loads(grace.does("jobs", "show", "apart", "--json"))
+
+    assert submitted.returncode == 3, (submitted.stdout, submitted.stderr)
+    assert (shown["state"], shown["run"]) == ("FAILED", 0)
+    assert shown["summary"].startswith("/proc/self/cwd is not one directory on all nodes: ")
+    nodes = ports.nodes.in_pool("wired")
+    assert all(node.node_id in shown["summary"] for node in nodes)
+    assert [node.open_incident for node in nodes] == [None, None]
+    assert not [node.node_id for node in nodes if node.job_id or node.claimed_by]
 
 
 def is_clean(cloud: Sandbox, ports: Ports) -> bool:

@@ -196,7 +196,10 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0),
     ),
     "two_runs_never_write_at_once": (
-        _set(*((f"{_SERVICES}{module}.may_write", lambda *_: False) for module in ("stop_gang", "launch_gang"))),
+        _set(
+            *((f"{_SERVICES}{module}.may_write", lambda *_: False) for module in ("stop_gang", "launch_gang")),
+            ("nodeheal.simulation.work.HANG_SECONDS", 2 * HOUR),  # the other ranks do not give up by themselves before
+        ),
         a_gang_loses_a_node,
         ACT,
         TRAINS,

@@ -30,7 +30,7 @@ from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, FabricRole, Family, Outcome, Phase, Step
 from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.ports import CommandStatus, Seat, SignUpload
 from tests.unit.builders import NOW, FrozenClock, node
 
@@ -288,12 +288,31 @@ CONNECT = FabricOrder(
 def test_a_node_is_asked_for_the_newest_checkpoint_of_a_directory(aws: Aws) -> None:
     expires = NOW + timedelta(seconds=55)
     given = {"RequestId": ["llama-1-1-c0"], "Directory": ["/mnt/llama"], "Format": ["megatron"]}
+    given["Progress"] = ["llama.1.900.json"]
     limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
     asked = {"DocumentName": names.FIND_CHECKPOINT_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 55}
     aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": {**limits, **given}})
     where = Checkpoints(directory="/mnt/llama", format=CheckpointFormat.megatron)
 
-    sent = SsmNodeCommands(aws, aws, FrozenClock()).find_checkpoint(node(), where, "llama-1-1-c0", expires)
+    sent = SsmNodeCommands(aws, aws, FrozenClock()).find_checkpoint(
+        node(), DirectoryLook(where, "llama.1.900.json"), "llama-1-1-c0", expires
+    )
+
+    assert sent == "0" * 36
+
+
+@on_ssm
+def test_a_node_is_asked_what_it_sees_at_a_directory(aws: Aws) -> None:
+    expires = NOW + timedelta(seconds=55)
+    given = {"RequestId": ["sight-1"], "Directory": ["/mnt/llama"], "Format": ["auto"], "SightAfter": ["35"]}
+    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
+    asked = {"DocumentName": names.FIND_CHECKPOINT_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 55}
+    aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": {**limits, **given}})
+    where = Checkpoints(directory="/mnt/llama")
+
+    sent = SsmNodeCommands(aws, aws, FrozenClock()).find_checkpoint(
+        node(), DirectoryLook(where, sight_after=35), "sight-1", expires
+    )
 
     assert sent == "0" * 36
 
@@ -329,7 +348,9 @@ def test_a_node_that_takes_no_commands_is_not_found(deaf: MemoryNodeCommands | S
         "diagnose": lambda: deaf.diagnose(node(), Diagnosis(2), "inc-1-2", NOW),
         "collect": lambda: deaf.collect(node(), "inc-1-2", upload, NOW),
         "checkpoint": lambda: deaf.checkpoint([node()], "llama", NOW),
-        "find_checkpoint": lambda: deaf.find_checkpoint(node(), Checkpoints(directory="/mnt"), "inc-1-2", NOW),
+        "find_checkpoint": lambda: deaf.find_checkpoint(
+            node(), DirectoryLook(Checkpoints(directory="/mnt")), "inc-1-2", NOW
+        ),
         "try_way": lambda: deaf.try_way(node(), CONNECT),
     }
 

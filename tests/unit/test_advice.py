@@ -93,6 +93,14 @@ def test_many_failures_are_counted_in_a_moment() -> None:
     assert known.low_seconds == pytest.approx(1, rel=0.05)
 
 
+def test_before_the_first_restart_none_is_reckoned_with_and_that_is_said() -> None:
+    advice = advice_of(job(checkpoints=where()), [run(1, 0, 100, None)], (), at(10_000))
+
+    assert advice.restart_seconds is None
+    assert "no restart was seen yet, and none is reckoned with" in advice.lines[1]
+    assert "a restart 0 s" not in " ".join(advice.lines)
+
+
 def test_a_jobs_advice_says_what_it_rests_on() -> None:
     # 2 failures in 9,000 s: one every 4,500. Daly: 670.8 x (1 + 0.0745/3 + 0.0056/9) - 50 = 638
     advice = advice_of(job(checkpoints=where()), THREE_RUNS, (), at(10_100))

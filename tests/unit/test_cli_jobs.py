@@ -219,6 +219,69 @@ def test_what_an_idempotent_submission_does_not_change_is_said(world: World, tmp
     assert f"warning: the file differs from it in {line.partition(':')[0]}; it runs as it was submitted" in again.output
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ("image: llama:3", "image: llama:4", "image"),
+        ("[python, train.py]", "[python, other.py]", "command"),
+        ("environment: {A: b}", "environment: {A: c}", "environment"),
+        ("target: /fsx}", "target: /data}", "mounts"),
+    ],
+)
+def test_a_job_of_an_image_is_compared_by_all_of_its_file(
+    world: World, tmp_path: Path, before: str, after: str, named: str
+) -> None:
+    submit(tmp_path, IMAGE)
+    world.clock.advance(5)
+
+    again = submit(tmp_path, IMAGE.replace(before, after), "--idempotent")
+
+    assert again.exit_code == 0
+    assert f"the file differs from it in {named}; it runs as it was submitted" in again.output
+
+
+def test_a_file_that_only_spells_it_otherwise_is_the_same(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, IMAGE)
+    world.clock.advance(5)
+
+    again = submit(tmp_path, f"{IMAGE}priority: 0\nstop_seconds: 30\n", "--idempotent")
+
+    assert "differs" not in again.output
+    assert "not compared" not in again.output
+
+
+def test_of_a_job_that_an_older_version_has_recorded_the_rest_is_said_to_be_unknown(
+    world: World, tmp_path: Path
+) -> None:
+    submit(tmp_path, IMAGE)
+    world.becomes(made_of={})
+    world.clock.advance(5)
+
+    again = submit(tmp_path, IMAGE.replace("llama:3", "llama:4"), "--idempotent")
+
+    assert "are not compared: an older version has not kept them" in again.output
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["submit", "dry run"])
+def test_a_directory_that_another_job_has_is_refused_at_once(
+    world: World, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    submit(tmp_path, FILE)
+
+    second = submit(tmp_path, FILE.replace("llama", "gpt", 1), *more)
+
+    assert second.exit_code == 1
+    assert "job llama writes its checkpoints to /fsx/llama; give gpt another one" in " ".join(second.output.split())
+    assert world.ports.jobs.get("gpt") is None
+
+
+def test_a_directory_of_a_job_that_is_over_is_free(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    world.becomes(state=JobState.COMPLETED)
+
+    assert submit(tmp_path, FILE.replace("llama", "gpt", 1)).exit_code == 0
+
+
 def test_an_owner_who_has_not_agreed_to_emails_is_named(world: World, tmp_path: Path) -> None:
     text = FILE + "owner: ada@example.com\n"
 
@@ -384,6 +447,7 @@ def test_a_job_that_waits_says_for_what(world: World, tmp_path: Path) -> None:
     assert "Waits for   its workflow, which starts within a minute" in fresh
     assert "Owner       nobody; only the operators are told" in fresh
     assert waiting["waits_for"] == "waits for nodes: 1 of pool demo are free"
+    assert "Waits for" not in run("show", "llama").output, "the state has said it already"
 
 
 def launched(world: World, number: int, *, ended: bool = False) -> None:
@@ -427,6 +491,18 @@ def test_what_ranks_have_written_comes_in_the_order_of_time(world: World, tmp_pa
     assert run("logs", "llama", "--rank", "1").output.splitlines() == ["run 1 step 1", "run 1 step 2"]
     assert "run 1 of llama has no rank 2, but 0 to 1" in run("logs", "llama", "--rank", "2").output
     assert "llama has no run 7; its newest is 1" in run("logs", "llama", "--run", "7").output
+
+
+def test_who_has_written_nothing_is_said_to_and_where_it_was_looked_for(world: World, tmp_path: Path) -> None:
+    submit(tmp_path, FILE)
+    launched(world, 1)
+    world.logs.streams.clear()
+
+    silent = run("logs", "llama")
+
+    assert silent.exit_code == 0
+    assert silent.stdout == ""
+    assert "run 1 of llama has written nothing yet: log group /nodeheal/jobs, streams llama/trainer/10" in silent.stderr
 
 
 def test_a_definition_that_logs_elsewhere_is_said_to(world: World, tmp_path: Path) -> None:

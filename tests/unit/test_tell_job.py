@@ -14,16 +14,15 @@ from nodeheal.domain.job import FoundCheckpoint, GangTask, Job, Run, job_of
 from nodeheal.domain.owner import Owner
 from nodeheal.ports import Ports
 from nodeheal.services.compose_job import (
-    OF_THE_CLUSTER,
     JobStory,
     compose_cancelled,
     compose_down,
     compose_finished,
     compose_for_operators,
     compose_started,
-    needed,
 )
 from nodeheal.services.end_job import end_job
+from nodeheal.services.job_troubles import OF_THE_CLUSTER, needed
 from nodeheal.services.layout import WIDTH
 from nodeheal.services.notify import notify
 from nodeheal.services.tell_job import tell_of_start
@@ -83,7 +82,8 @@ def test_the_email_of_an_end_says_how_its_time_went() -> None:
         "           ETTR 78.7%, goodput 78.7%: 3.93 h of 5 h were training.",
         "           lost: down 60 min, restart 4 min.",
         "Restarts   1.",
-        "Checkpoint /fsx/llama/step-900 (step 900), the newest whole one when its last run began.",
+        "Checkpoint /fsx/llama/step-900 (step 900), the newest whole one at 2026-03-01 03:00:00 UTC, before",
+        "           its last start.",
         "Needed     nothing. Its nodes are free for others.",
         "Job        llama, run 2, in pool demo",
         "More       nodeheal jobs show llama",
@@ -166,7 +166,8 @@ def test_whatever_the_trouble_every_email_fits_and_says_what_to_do(trouble: Trou
 
 
 def test_what_is_in_the_cluster_is_a_page_and_what_is_in_the_job_is_none() -> None:
-    mine = {Trouble.POOL_TOO_SMALL, Trouble.DIRECTORY_TAKEN, Trouble.CANNOT_START, Trouble.PROGRAM_FAILS}
+    mine = {Trouble.POOL_TOO_SMALL, Trouble.DIRECTORY_TAKEN, Trouble.DIRECTORY_NOT_SHARED}
+    mine |= {Trouble.CANNOT_START, Trouble.PROGRAM_FAILS}
 
     assert set(Trouble) - OF_THE_CLUSTER == mine
 

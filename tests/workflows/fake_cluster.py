@@ -69,6 +69,7 @@ class FakeCluster:
         self.on_question: Callable[[StepRequest], None] = lambda _: None  # a human is asked; silence unless told
         self.on_replace: Callable[[StepRequest], None] = lambda _: None  # what comes of asking for a new machine
         self.checkpoints: list[tuple[str, int]] = []  # what a node that is asked finds: the last of them is the newest
+        self.shown_step: int | None = None  # the last one that the run before has shown on the node that is asked
         self.blind: set[str] = set()  # nodes that cannot tell, and say so
         self.before_walk: list[HealthEvent] = []  # what arrives before the first decision
         self._tokens = count()
@@ -145,7 +146,7 @@ class FakeCluster:
             "Run diagnostics": self._waits(run_diagnostics, self._diagnosed, self.policy),
             "Replace node": self._waits(replace_node, lambda request: self.on_replace(request), self.policy),
             "Stop gang": self._waits(stop_gang, self._gang_stops, self.policy),
-            "Find checkpoint": self._waits(find_checkpoint, lambda _: self._node_looks()),
+            "Find checkpoint": self._waits(find_checkpoint, lambda _: self._node_looks(), self.policy),
             "Launch gang": self._waits(launch_gang, lambda _: self._gang_becomes("RUNNING"), self.policy),
             "Look once": self._answers_at_once(look_once),
         }
@@ -276,6 +277,7 @@ class FakeCluster:
             format=CheckpointFormat.megatron,
             path=newest[0] if newest else None,
             step=newest[1] if newest else None,
+            last_step=self.shown_step,
             reason="the file system did not answer within 40 s" if name in self.blind else "",
         )
         self.heard["node"] += 1

@@ -9,10 +9,10 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from nodeheal.contract.health_event import DiagnosticsFinished
+from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, Sight
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.vocabulary import FabricRole, JobState, Verdict
+from nodeheal.contract.vocabulary import CheckpointFormat, FabricRole, JobState, Verdict
 from nodeheal.domain.job import Job, Run, job_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services import wakeup
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Happening = Callable[["JobCluster"], object]
 NODES = ("mi-0000000a", "mi-0000000b", "mi-0000000c", "mi-0000000d")
+SHARED = Sight(file_system="nfs4", source="fs-1:/", inode=64, device=50)
 SPEC = JobSpec(name="llama", pool="demo", nodes=2, task_definition="trainer:1", owner="ada@example.com")
 
 
@@ -63,6 +64,10 @@ class JobCluster(FakeCluster):
         self.recovered: list[str] = []
         self.broken_ways: set[frozenset[str]] = set()  # pairs of nodes that do not reach one another
         self._ways_answered = 0
+        self.sees: dict[str, Sight | str] = {}  # by node: what it sees where checkpoints are, or why it cannot tell
+        self.sees_later: dict[str, Sight] = {}  # the same, at the second look
+        self.too_old: set[str] = set()  # nodes whose agents do not know how to say that
+        self._sights_answered = 0
         self._job_tokens = count()
         super().__init__(policy, make_ports=make_ports)
 
@@ -148,7 +153,7 @@ class JobCluster(FakeCluster):
             ),
             "Judge checks": self._job_step("Judge checks", lambda r: judge_checks(r, self.ports, policy)),
             "Find checkpoint": self._job_wait(
-                "Find checkpoint", lambda r: find_checkpoint(r, self.ports), lambda _: self._node_looks()
+                "Find checkpoint", lambda r: find_checkpoint(r, self.ports, policy), lambda _: self._somebody_looks()
             ),
             "Launch job": self._job_wait("Launch job", lambda r: launch_job(r, self.ports, policy), self._ranks_start),
             "Watch gang": self._job_wait(
@@ -228,6 +233,36 @@ class JobCluster(FakeCluster):
                     evidence="nobody answers" if is_broken else "1 MiB at 11,000 MB/s",
                 )
                 self._wakes(wakeup.on_diagnostics_finished, event)
+
+    def _somebody_looks(self) -> None:
+        """Either all nodes say what they see, or one of them searches."""
+        sights = self.ports.commands.sights  # type: ignore[attr-defined]
+        asked, self._sights_answered = sights[self._sights_answered :], len(sights)
+        for name, request_id, after in asked:
+            self._says_what_it_sees(name, request_id, after)
+        if not asked and self.ports.commands.searches:  # type: ignore[attr-defined]
+            self._node_looks()
+
+    def _says_what_it_sees(self, name: str, request_id: str, after: int) -> None:
+        if name in self.too_old:
+            wakeup.on_command_failed(self._command_of(request_id), self.ports)
+            return
+        at_first = self.sees.get(name, SHARED)
+        seen = self.sees_later.get(name, at_first) if after else at_first
+        if name in self.hangs:
+            return
+        event = CheckpointFound(
+            **self._fact(name, self.node(name).boot_id),
+            request_id=request_id,
+            directory="/mnt/llama",
+            format=CheckpointFormat.auto,
+            sight=seen if isinstance(seen, Sight) else None,
+            reason=seen if isinstance(seen, str) else "",
+        )
+        self._wakes(wakeup.on_checkpoint_found, event)
+
+    def _command_of(self, order_id: str) -> str:
+        return str(self.ports.waits.waits[("sight_command", order_id)].command_id)  # type: ignore[attr-defined]
 
     @staticmethod
     def _peer_of(name: str, asked: "list[tuple[str, FabricOrder]]", order: "FabricOrder") -> str:

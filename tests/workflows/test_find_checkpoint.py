@@ -16,7 +16,7 @@ from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import submit_job
 from tests.unit.builders import NOW, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
-from tests.workflows.job_cluster import NODES, JobCluster, finishes
+from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.walker import Error
 
 A, B, C, D = NODES
@@ -120,7 +120,7 @@ def test_a_node_that_cannot_tell_costs_nothing_and_the_next_is_asked(how: str) -
 
     seen = it.submit()
 
-    assert seen.path.count("Find checkpoint") == 2
+    assert seen.path.count("Find checkpoint") == 3
     assert searches(it) == [A, B]
     assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
 
@@ -134,19 +134,19 @@ def test_where_no_node_can_tell_the_job_starts_without(breaks: bool) -> None:
     seen = it.submit()
 
     assert seen.end == "Completed"
-    assert seen.path.count("Find checkpoint") == 3
+    assert seen.path.count("Find checkpoint") == (5 if breaks else 4)
     assert told_to_ranks(it) == [(None, None)] * 2
 
 
 def test_a_command_that_the_node_refuses_is_an_answer() -> None:
     it = training(preflight={"level": 0})
-    it.hangs.add(A)
     looks, asked = it._node_looks, []
 
     def refused_first() -> None:
         asked.append(1)
         if len(asked) == 1:
-            wakeup.on_command_failed("command-1", it.ports)
+            [command] = [key for kind, key in it.ports.waits.waits if kind == "checkpoint_command"]  # type: ignore[attr-defined]
+            wakeup.on_command_failed(command, it.ports)
         else:
             looks()
 
@@ -186,6 +186,30 @@ def test_a_recovery_asks_the_healthy_node_and_not_the_broken_one() -> None:
     assert searches(it) == [PEER]
     assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
     assert f"llama goes on from {NEWEST[0]}, step 2000, as {PEER} sees it" in timeline(it)
+
+
+def test_the_last_step_of_the_run_that_broke_is_asked_for_with_its_checkpoint() -> None:
+    it = training(hang_seconds=900)
+    it.happenings = [fails(), is_recovered, finishes]
+    it.shown_step = 2037
+
+    assert it.submit().end == "Completed"
+
+    asked = it.ports.commands.progress_files  # type: ignore[attr-defined]
+    assert asked == ["", "llama.1.900.json"]
+    before, after = it.ports.jobs.runs("llama")
+    assert (before.last_step, after.resumed_step, after.last_step) == (2037, 2000, None)
+    letters = [told.body for _, told in it.ports.messenger.announced if told.key.endswith("RUNS_AGAIN")]  # type: ignore[attr-defined]
+    assert "37 steps: it had taken step 2037, and goes on from step 2000." in " ".join(letters[0].split())
+
+
+def test_a_job_that_shows_no_steps_is_not_asked_for_them() -> None:
+    it = training()
+    it.happenings = [fails(), is_recovered, finishes]
+
+    it.submit()
+
+    assert it.ports.commands.progress_files == ["", ""]  # type: ignore[attr-defined]
 
 
 def test_what_is_skipped_stands_in_the_incident() -> None:
@@ -266,11 +290,11 @@ def test_a_repeated_call_sends_nothing_again_and_the_answer_goes_to_the_newer_on
     it = training()
     submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
     last: dict[str, Any] = {"step": "CHOOSE", "job_id": "llama", "outcome": "DONE", "then": "LAUNCH", "reason": "r"}
-    last |= {"finished_at": it.clock(), "nodes": (A, B)}
+    last |= {"finished_at": it.clock(), "nodes": (A,)}
     ask: dict[str, Any] = {"job_id": "llama", "submission": 1, "round": 1, "last": last}
 
     for token in ("first", "second"):
-        find_checkpoint(JobRequest.model_validate({**ask, "task_token": token}), it.ports)
+        find_checkpoint(JobRequest.model_validate({**ask, "task_token": token}), it.ports, it.policy)
     it._node_looks()
 
     assert searches(it) == [A]

@@ -91,6 +91,18 @@ def test_a_job_stood_still_since_its_first_rank_ended_and_not_since_somebody_sai
     assert "It stood still for 5 min" in " ".join(again.body.split())
 
 
+def test_an_owner_reads_the_exit_code_that_the_program_had() -> None:
+    it = JobCluster()
+    it.happenings = [fails(exit_code=2), is_recovered, finishes]
+
+    it.submit()
+
+    [again] = [told for _, told in it.ports.messenger.announced if "runs again" in told.subject]  # type: ignore[attr-defined]
+    told = " ".join(again.body.split())
+    assert f"its rank 1 on {B} ended with exit code 2 (EssentialContainerExited)." in told
+    assert "exit_1" not in told.partition("Evidence")[0]
+
+
 def test_a_rank_that_never_starts_wakes_the_operators() -> None:
     it = JobCluster()
     it.never_start = {B}

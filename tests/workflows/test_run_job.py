@@ -13,13 +13,13 @@ from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import PastRecovery
 from nodeheal.services import wakeup
-from nodeheal.services.brakes import pause_pool
+from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.end_job import end_job
 from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import restart_job, submit_job
 from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import ACT, xid
-from tests.workflows.job_cluster import NODES, JobCluster, Json, fails, finishes, is_recovered, spec
+from tests.workflows.job_cluster import NODES, Happening, JobCluster, Json, fails, finishes, is_recovered, spec
 from tests.workflows.walker import Error, walk
 
 A, B, C, D = NODES
@@ -223,37 +223,91 @@ def test_when_a_pause_is_over_the_job_in_line_is_called_within_a_sweep() -> None
     assert seen.end == "Completed"
 
 
-def test_a_failure_in_a_pool_that_is_paused_meanwhile_ends_the_job_and_says_so() -> None:
+def is_swept(it: JobCluster) -> None:
+    """A minute passes."""
+    sweep_jobs("demo", it.ports, it.policy)
+
+
+def is_paused(it: JobCluster) -> None:
+    """An operator wants hands off for an hour."""
+    pause_pool("demo", 3_600, "ada: maintenance", it.ports)
+
+
+def is_paused_at_the_rank(it: JobCluster) -> None:
+    """The same of the node whose rank is to fail."""
+    pause_node(B, 3_600, "ada: maintenance", it.ports)
+
+
+def an_hour_passes(it: JobCluster) -> None:
+    """The pause is over."""
+    it.clock.advance(3_601)
+
+
+@pytest.mark.parametrize("pause", [is_paused, is_paused_at_the_rank])
+def test_a_failure_in_a_pause_is_seen_to_when_the_pause_is_over(pause: Happening) -> None:
     it = JobCluster()
-    it.happenings = [lambda cluster: pause_pool("demo", 3_600, "ada: maintenance", cluster.ports), fails()]
-    it.happenings += [is_recovered]
+    told: list[str] = []
+    it.happenings = [pause, fails(), is_swept, lambda cluster: told.append(cluster.job.summary)]
+    it.happenings += [an_hour_passes, is_swept, is_recovered, finishes]
+
+    seen = it.submit()
+
+    assert seen.end == "Completed"
+    assert told[0].startswith("waits for the end of a pause, and is seen to then: ")
+    assert f"(ada: maintenance); rank 1 on {B} ended with exit code 1" in told[0]
+    [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
+    assert it.ports.incidents.history(incident_id).incident.ending is Ending.RECOVERED
+    assert (it.run.number, it.job.held_at) == (2, None)
+    assert it.is_clean
+
+
+def test_a_pause_that_comes_between_the_incident_and_its_decision_loses_no_job() -> None:
+    it = JobCluster()
+    it.happenings = [fails(), is_paused, is_recovered, an_hour_passes, is_swept, is_recovered, finishes]
+
+    seen = it.submit()
+
+    assert seen.end == "Completed"
+    endings = [it.ports.incidents.history(name).incident.ending for name in it.ports.workflows.started]  # type: ignore[attr-defined]
+    assert endings == [Ending.OBSERVED_ONLY, Ending.RECOVERED]
+    assert it.is_clean
+
+
+def test_two_pauses_one_after_the_other_hold_it_twice() -> None:
+    it = JobCluster()
+    between = [an_hour_passes, is_swept, is_paused, is_recovered]
+    it.happenings = [is_paused, fails(), *between, an_hour_passes, is_swept, is_recovered, finishes]
+
+    assert it.submit().end == "Completed"
+    assert it.run.number == 2
+
+
+def test_a_job_that_waits_for_the_end_of_a_pause_can_be_stopped() -> None:
+    it = JobCluster()
+    it.happenings = [is_paused, fails(), wants_it_stopped]
+
+    assert it.submit().end == "Stopped"
+    assert it.is_clean
+
+
+def test_what_no_pause_mends_waits_for_none() -> None:
+    it = JobCluster()
+    it.happenings = [is_paused, fails(exit_code=127)]
+
+    assert it.submit().end == "Handed to a human"
+
+
+def test_a_failure_in_a_pool_that_is_only_observed_ends_the_job_and_says_so() -> None:
+    it = JobCluster(policy=ACT.model_copy(update={"pools": {"demo": PoolPolicy(mode=Mode.observe)}}))
+    it.happenings = [fails(), is_recovered]
 
     seen = it.submit()
 
     [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
     assert seen.end == "Handed to a human"
     assert f"{incident_id} did not bring it back: " in it.job.summary
-    assert "paused" in it.job.summary
+    assert "observe mode" in it.job.summary
     assert it.is_clean
-
-
-def test_a_rank_that_ends_while_a_restart_starts_the_others_is_named_with_its_code() -> None:
-    it = JobCluster()
-    launched: list[int] = []
-
-    def ends_again(status: str, exit_code: int = 143) -> None:
-        launched.append(it.run.number)
-        it.becomes(1, "STOPPED", 2, "EssentialContainerExited")
-
-    def is_recovered_in_vain(cluster: JobCluster) -> None:
-        cluster._gang_becomes = ends_again  # type: ignore[method-assign]
-        cluster.recover_all()
-
-    it.happenings = [fails(), is_recovered_in_vain]
-    it.submit()
-
-    assert launched == [2]
-    assert f"rank 1 on {B} ended with exit code 2 while the gang was starting (EssentialCont" in it.job.summary
 
 
 def test_a_job_that_was_restarted_is_said_to_be_under_way_again() -> None:

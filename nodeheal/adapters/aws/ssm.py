@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
 from nodeheal.contract.fabric import FabricOrder
-from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.evidence import Diagnosis, Upload
+from nodeheal.domain.job import DirectoryLook
 from nodeheal.domain.node import Node
 from nodeheal.ports import Clock, CommandStatus
 
@@ -72,8 +72,13 @@ class SsmNodeCommands:
             sent.append(self._send_to(names.CHECKPOINT_DOCUMENT, some, expires_at, boots))
         return sent
 
-    def find_checkpoint(self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime) -> str:
+    def find_checkpoint(self, node: Node, look: DirectoryLook, request_id: str, expires_at: datetime) -> str:
+        where = look.where
         extra = {"RequestId": [request_id], "Directory": [where.directory], "Format": [where.format.value]}
+        if look.sight_after is not None:
+            extra["SightAfter"] = [str(look.sight_after)]
+        if look.progress:
+            extra["Progress"] = [look.progress]
         return self._send(names.FIND_CHECKPOINT_DOCUMENT, node, expires_at, extra)
 
     def try_way(self, node: Node, order: FabricOrder) -> str:

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodeheal.contract.fabric import FabricOrder
-from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.evidence import Diagnosis, Upload
-from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.ports import CommandStatus, Seat
 
@@ -71,6 +70,8 @@ class MemoryNodeCommands:
     checkpoints: list[tuple[str, list[str]]] = field(default_factory=list)
     uploads: list[Upload] = field(default_factory=list)
     searches: list[tuple[str, str, str]] = field(default_factory=list)  # node, directory, request id
+    progress_files: list[str] = field(default_factory=list)  # of each search
+    sights: list[tuple[str, str, int]] = field(default_factory=list)  # node, request id, seconds before the look
     ways: list[tuple[str, FabricOrder]] = field(default_factory=list)
     unknown_nodes: set[str] = field(default_factory=set)
 
@@ -92,8 +93,13 @@ class MemoryNodeCommands:
         self.checkpoints.append((job_id, [node.node_id for node in nodes]))
         return [f"checkpoint-{len(self.checkpoints)}"]
 
-    def find_checkpoint(self, node: Node, where: Checkpoints, request_id: str, expires_at: datetime) -> str:
-        self.searches.append((node.node_id, where.directory, request_id))
+    def find_checkpoint(self, node: Node, look: DirectoryLook, request_id: str, expires_at: datetime) -> str:
+        if look.sight_after is not None:
+            self._must_know(node)
+            self.sights.append((node.node_id, request_id, look.sight_after))
+            return self._send("see_directory", node)
+        self.searches.append((node.node_id, look.where.directory, request_id))
+        self.progress_files.append(look.progress)
         return self._send("find_checkpoint", node)
 
     def try_way(self, node: Node, order: FabricOrder) -> str:

@@ -17,6 +17,9 @@ from nodeheal.contract import health_event, job_spec
 from nodeheal.contract.health_event import CheckpointFound
 from nodeheal.contract.vocabulary import CheckpointFormat
 from nodeheal.services.find_checkpoint import ANSWER_SECONDS
+from nodeheal.services.see_directory import AGAIN_SECONDS
+from nodeheal.services.see_directory import ANSWER_SECONDS as SIGHT_SECONDS
+from sandbox.toml import toml
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
 from tests.unit.checkpoints import trees
 
@@ -30,7 +33,7 @@ def ask(node: NodeFolder, directory: Path | str, expires_in: float = 60, **chang
     agent.chmod(0o755)
     script = "\n".join(DOCUMENT["mainSteps"][0]["inputs"]["runCommand"])
     values = {"BootId": "boot-1", "ExpiresAt": str(int(time.time() + expires_in)), "RequestId": "llama-1-1-c0"}
-    values |= {"Directory": str(directory), "Format": "auto", **changed}
+    values |= {"Directory": str(directory), "Format": "auto", "SightAfter": "no", "Progress": "none", **changed}
     assert sorted(DOCUMENT["parameters"]) == sorted(values)
     for name, value in values.items():
         script = script.replace("{{ " + name + " }}", value)
@@ -72,6 +75,102 @@ def test_a_directory_that_is_not_there_is_something_that_the_node_cannot_tell(
     event = reported(bus)
     assert event.path is None
     assert "cannot be listed" in event.reason
+
+
+def test_a_node_says_what_it_sees_there_and_searches_nothing(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path
+) -> None:
+    where = trees.megatron(tmp_path / "llama", 1000)
+
+    ended = ask(node, where, SightAfter="0")
+
+    assert ended.returncode == EXIT_DONE, ended.stderr
+    event = reported(bus)
+    assert (event.path, event.reason) == (None, "")
+    assert event.sight is not None
+    assert (event.sight.inode, event.sight.device) == (where.stat().st_ino, where.stat().st_dev)
+    assert (bool(event.sight.file_system), event.sight.missing) == (True, "")
+
+
+def test_of_what_is_not_there_yet_the_nearest_folder_is_seen(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path
+) -> None:
+    ask(node, tmp_path / "not" / "yet", SightAfter="0")
+
+    seen = reported(bus).sight
+    assert seen is not None
+    assert (seen.inode, seen.missing) == (tmp_path.stat().st_ino, "not/yet")
+
+
+def test_what_is_no_folder_is_something_that_the_node_cannot_tell(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+
+    assert ask(node, tmp_path / "file", SightAfter="0").returncode == EXIT_DONE
+
+    assert reported(bus).sight is None
+    assert "is no folder" in reported(bus).reason
+
+
+def test_the_last_step_of_the_run_before_is_told_with_the_checkpoint(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path
+) -> None:
+    where = trees.megatron(tmp_path / "llama", 1000)
+    shows(node, "llama.3.900.json", '{"step": 1037}')
+
+    ended = ask(node, where, Progress="llama.3.900.json")
+
+    assert ended.returncode == EXIT_DONE, ended.stderr
+    event = reported(bus)
+    assert (event.step, event.last_step) == (1000, 1037)
+    assert event.written_at is not None
+    assert abs(event.written_at.timestamp() - (where / "iter_0001000").stat().st_mtime) < 0.001
+
+
+@pytest.mark.parametrize("content", ["", "touched", '{"step": -1}', '{"step": true}', "[1]", '{"step": 1e3}'])
+def test_what_is_no_step_is_not_known(node: NodeFolder, bus: FakeEventBridge, tmp_path: Path, content: str) -> None:
+    shows(node, "llama.3.900.json", content)
+
+    ask(node, trees.megatron(tmp_path / "llama", 1000), Progress="llama.3.900.json")
+
+    assert (reported(bus).step, reported(bus).last_step) == (1000, None)
+
+
+@pytest.mark.parametrize("name", ["none", "gone.1.900.json", ".."])
+def test_a_file_that_is_not_there_or_not_one_of_those_is_not_read(
+    node: NodeFolder, bus: FakeEventBridge, tmp_path: Path, name: str
+) -> None:
+    ask(node, trees.megatron(tmp_path / "llama", 1000), Progress=name)
+
+    assert (reported(bus).step, reported(bus).last_step) == (1000, None)
+
+
+def test_a_link_in_its_place_is_not_followed(node: NodeFolder, bus: FakeEventBridge, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text('{"step": 5}')
+    shows(node, "other", "")
+    (progress_of(node) / "llama.3.900.json").symlink_to(tmp_path / "secret")
+
+    ask(node, trees.megatron(tmp_path / "llama", 1000), Progress="llama.3.900.json")
+
+    assert reported(bus).last_step is None
+
+
+def progress_of(node: NodeFolder) -> Path:
+    return node.directory / "progress"
+
+
+def shows(node: NodeFolder, name: str, content: str) -> None:
+    """A run has written this into its file."""
+    node.config_file.write_text(toml({**node.config(), "progress_dir": str(progress_of(node))}))
+    progress_of(node).mkdir()
+    (progress_of(node) / name).write_text(content)
+
+
+def test_a_search_says_nothing_of_that(node: NodeFolder, bus: FakeEventBridge, tmp_path: Path) -> None:
+    ask(node, tmp_path)
+
+    assert reported(bus).sight is None
 
 
 def test_an_empty_directory_is_an_answer(node: NodeFolder, bus: FakeEventBridge, tmp_path: Path) -> None:
@@ -133,7 +232,13 @@ def test_the_same_paths_are_plain_everywhere() -> None:
     assert set(pattern) == set(job_spec.PLAIN)
     assert DOCUMENT["parameters"]["Format"]["allowedValues"] == list(CheckpointFormat)
     assert said.SKIPPED == health_event.SKIPPED
+    assert (said.SOURCE_CHARACTERS, said.PATH_CHARACTERS) == (
+        health_event.SOURCE_CHARACTERS,
+        health_event.PATH_CHARACTERS,
+    )
 
 
 def test_a_node_answers_before_the_control_plane_asks_another() -> None:
     assert LONGEST_SECONDS < ANSWER_SECONDS < 60
+    assert AGAIN_SECONDS < SIGHT_SECONDS < 60
+    assert f"{AGAIN_SECONDS}".isdigit(), "as the SSM document takes it"

@@ -1,0 +1,40 @@
+"""What is to be done about a job that a human has, and by whom."""
+
+from typing import assert_never
+
+from nodeheal.contract.vocabulary import Trouble
+
+# What an operator must see to at once: the others are the owner's to mend, and wait until the morning.
+OF_THE_CLUSTER = frozenset(
+    {Trouble.NODES_FAIL, Trouble.RANKS_LEFT, Trouble.RANK_LATE, Trouble.NOT_LAUNCHED, Trouble.RECOVERY_ENDED}
+)
+_OPERATORS = "nothing now: the operators have been told. When they have seen to it:"
+
+
+def needed(trouble: Trouble | None) -> tuple[str, bool]:
+    """(what the owner is to do, whether the same submission may then be restarted as it was)."""
+    match trouble:
+        case Trouble.POOL_TOO_SMALL:
+            return "ask for fewer nodes or accelerators, or name another pool, and submit it under another name.", False
+        case Trouble.DIRECTORY_TAKEN:
+            return "give it another checkpoints.directory and another name; or wait until that job is over, then:", True
+        case Trouble.DIRECTORY_NOT_SHARED:
+            return (
+                "name a directory that all nodes share, and submit it under another name; or have one mounted there on "
+                "every node of the pool, then:",
+                True,
+            )
+        case Trouble.CANNOT_START:
+            return "look at its image, command and mounts, mend them, and submit it under another name.", False
+        case Trouble.PROGRAM_FAILS:
+            return "look for the cause in your program first, and in its logs; then:", True
+        case Trouble.RANK_LATE:
+            return (
+                "see whether its image is very large, or cannot be pulled there; the operators know as well. Then:",
+                True,
+            )
+        case Trouble.RANKS_LEFT:
+            return f"please do not start it by hand: two copies would write the same checkpoints. {_OPERATORS}", True
+        case Trouble.NODES_FAIL | Trouble.NOT_LAUNCHED | Trouble.RECOVERY_ENDED | None:
+            return _OPERATORS, True
+    assert_never(trouble)
