@@ -246,6 +246,7 @@ def test_the_agent_is_small(node: NodeFolder, agent: AgentProcess, bus: FakeEven
 
     resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
     assert resident < RESIDENT_KIB
+    assert "unicodedata" not in Path(f"/proc/{agent.pid}/maps").read_text()  # a name of a host that is text brings it
 
 
 def test_the_agent_needs_nothing_but_the_standard_library() -> None:
@@ -262,6 +263,7 @@ def test_the_agent_that_watches_holds_nothing_of_what_orders_and_checks_need() -
     assert "nodeheal.agent.sender" in loaded
     assert not loaded & {"nodeheal.agent.orders", "nodeheal.agent.evidence", "tarfile", "nodeheal.agent.checks.check"}
     assert not loaded & {"argparse", "tempfile", "http.client", "email.message", "subprocess", *SELDOM}
+    assert not loaded & {"configparser", "random"}
 
 
 @pytest.mark.parametrize(
