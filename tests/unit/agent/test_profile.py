@@ -27,6 +27,7 @@ def file(tmp_path: Path) -> Path:
         "[default]\n  aws_access_key_id = AKID\n  aws_secret_access_key = s3cret\n",
         f"[default]\ns3 =\n  aws_secret_access_key = nested\n{KEYS}region = eu-central-1\n",
         f"  [default]\n{KEYS}",
+        "[prod]\nregion = x\n[default]\n  aws_access_key_id = AKID\n  aws_secret_access_key = s3cret\n",
         f"[default]\n{KEYS}aws_session_token =\n",
         f"[default]\n{KEYS}aws_session_token = t # no comment\n",
     ],

@@ -138,7 +138,7 @@ def test_where_none_of_aws_is_in_the_file_the_machines_own_way_is_taken(
     assert answer.status == 200
 
 
-@pytest.mark.parametrize("block", ["Amazon", "Q" * 64])
+@pytest.mark.parametrize("block", ["Amazon", "Q" * 64, "QW1hem9uIFJvb3QgQ0EganVuaw=="])
 def test_a_file_that_is_spoilt_is_left_to_the_machines_own_way(
     authority: Callable[[str], Authority], machine: Callable[..., Path], block: str
 ) -> None:
