@@ -1,8 +1,5 @@
-"""What the agent costs a node, and how fast it speaks. The kernel's device is a named pipe in packet mode (one record a
-read, as from /dev/kmsg); the bus is one on loopback that takes everything.
-"""
+"""What the agent costs a node, and how fast it speaks."""
 
-import fcntl
 import os
 import select
 import statistics
@@ -10,25 +7,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
+from bench.node import Device, LogFile, device, running_agent
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.repeats import WINDOW_SECONDS
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import KernelLog
-from sandbox.toml import toml
-from tests.unit.agent.fakes import IDENTITY, FakeEventBridge, NodeFolder, eventually
+from tests.unit.agent.fakes import IDENTITY, eventually
 
 SETTLE_SECONDS = 15.0  # every check has looked once by then
+HEARTBEAT_SECONDS = 5.0  # so that its connection is there too; while nothing is measured but memory
 FAULTS = 200
 STORM_LINES_PER_SECOND, STORM_SECONDS = 10_000, 10
-PIPE_BYTES = 1 << 20
-F_SETPIPE_SZ = 1031
 FAULT = "NVRM: Xid (PCI:0000:{:02x}:00): 79, pid=1, name=bench, GPU has fallen off the bus."
 # What others declare or were seen to use, in MiB; see docs/agent.md for where these are from.
 OTHERS_RSS_MIB = {
@@ -39,98 +33,37 @@ OTHERS_RSS_MIB = {
 }
 
 
-class Device:
-    """What the agent takes for /dev/kmsg."""
-
-    def __init__(self, path: Path) -> None:
-        os.mkfifo(path)
-        self._reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # so that it can be opened for writing at all
-        self._writer = os.open(path, os.O_WRONLY)
-        fcntl.fcntl(self._writer, fcntl.F_SETFL, fcntl.fcntl(self._writer, fcntl.F_GETFL) | os.O_DIRECT)
-        fcntl.fcntl(self._writer, F_SETPIPE_SZ, PIPE_BYTES)
-        self._sequence = 0
-
-    def says(self, text: str) -> None:
-        """One record of the kernel's own."""
-        self._sequence += 1
-        os.write(self._writer, f"3,{self._sequence},1,-;{text}\n".encode())
-
-    def close(self) -> None:
-        """Both ends."""
-        os.close(self._writer)
-        os.close(self._reader)
-
-
-class LogFile:
-    """What a syslog daemon writes."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = path.open("w", buffering=1)
-        self._lines = 0
-
-    def says(self, text: str) -> None:
-        """One line of the kernel's."""
-        self._lines += 1
-        stamp = f"{self._lines // 10_000:02}.{self._lines % 10_000:04}"
-        self._file.write(f"2026-11-21T05:50:{stamp}56+00:00 gpu-7 kernel: [  1{stamp}56] {text}\n")
-
-    def close(self) -> None:
-        """Be done."""
-        self._file.close()
-
-
 def measure_agent(idle_seconds: float) -> dict[str, float]:
     """All figures, each with its unit in its name."""
     return {**_footprint(idle_seconds), **_to_finding(), **_to_wire(""), **_loaded(), **_storm(), **_storm_in_a_file()}
 
 
-@contextmanager
-def _agent(
-    checks: tuple[str, ...], log: dict[str, str] | None = None
-) -> Iterator[tuple[psutil.Process, Device, FakeEventBridge]]:
-    bus = FakeEventBridge()
-    bus.start()
-    with _device() as (device, path), tempfile.TemporaryDirectory() as directory:
-        node = NodeFolder(Path(directory), bus.url)
-        told = {"checks": list(checks), "kernel_log": [log or {"kind": "kmsg", "path": str(path)}]}
-        node.config_file.write_text(toml({**node.config(), **told}))
-        command = [sys.executable, "-m", "nodeheal.agent.main", "watch"]
-        agent = subprocess.Popen(command, env={**os.environ, **node.environment()}, stderr=subprocess.DEVNULL)
-        try:
-            eventually(lambda: bus.details("Node Booted"))
-            yield psutil.Process(agent.pid), device, bus
-        finally:
-            agent.terminate()
-            agent.wait()
-            bus.stop()
-
-
-@contextmanager
-def _device() -> Iterator[tuple[Device, Path]]:
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
-        path = Path(directory) / "kmsg"
-        device = Device(path)
-        yield device, path
-        device.close()
-
-
 def _footprint(idle_seconds: float) -> dict[str, float]:
-    with _agent(tuple(check.name for check in CHECKS)) as (agent, _, _bus):
+    """Memory is taken with connections to the bus and to the table of signs of life; processor time as it ships."""
+    checks = tuple(check.name for check in CHECKS)
+    with running_agent(checks, every_seconds=HEARTBEAT_SECONDS) as (agent, _, bus):
+        time.sleep(SETTLE_SECONDS)
+        eventually(lambda: bus.table.beats)
+        own, more = _memory(agent)
+    with running_agent(checks) as (agent, _, _bus):
         time.sleep(SETTLE_SECONDS)
         helpers = agent.children(recursive=True)
         before = _cpu_seconds([agent, *helpers])
         time.sleep(idle_seconds)
         busy = _cpu_seconds([agent, *helpers]) - before
-        own = agent.memory_info().rss
-        # The helpers are forks: what they share with the agent is there once.
-        more = sum(helper.memory_full_info().uss for helper in helpers)
-        return {
-            "rss_mib": round((own + more) / 2**20, 1),
-            "rss_of_the_agent_alone_mib": round(own / 2**20, 1),
-            "idle_cpu_percent": round(100 * busy / idle_seconds, 3),
-            "idle_measured_s": idle_seconds,
-        }
+        own, more = max((own, more), _memory(agent), key=sum)
+    return {
+        "rss_mib": round((own + more) / 2**20, 1),
+        "rss_of_the_agent_alone_mib": round(own / 2**20, 1),
+        "idle_cpu_percent": round(100 * busy / idle_seconds, 3),
+        "idle_measured_s": idle_seconds,
+    }
+
+
+def _memory(agent: psutil.Process) -> tuple[int, int]:
+    """Of the agent, and what its helpers have beside it: they are forks, and what they share with it is there once."""
+    helpers = agent.children(recursive=True)
+    return agent.memory_info().rss, sum(helper.memory_full_info().uss for helper in helpers)
 
 
 def _cpu_seconds(processes: list[psutil.Process]) -> float:
@@ -139,14 +72,14 @@ def _cpu_seconds(processes: list[psutil.Process]) -> float:
 
 def _to_finding() -> dict[str, float]:
     """From a line to the finding, within one process: poll, read, parse."""
-    with _device() as (device, path):
+    with device() as (kmsg, path):
         check = KernelLogCheck([KernelLog("kmsg", str(path))], IDENTITY, "boot-1", Clock(), {})
         news = select.poll()
         news.register(check.descriptors()[0], select.POLLIN)
         took = []
         for number in range(FAULTS):
             written = time.perf_counter()
-            device.says(FAULT.format(number))
+            kmsg.says(FAULT.format(number))
             while not check.poll():
                 news.poll()
             took.append(1000 * (time.perf_counter() - written))
@@ -156,13 +89,13 @@ def _to_finding() -> dict[str, float]:
 
 def _to_wire(prefix: str) -> dict[str, float]:
     """From a line to its acceptance by the bus, by way of the disk."""
-    with _agent(()) as (_, device, bus):
+    with running_agent(()) as (_, kmsg, bus):
         time.sleep(1.0)
         took = []
         for number in range(FAULTS):
             accepted = len(bus.accepted)
             written = time.perf_counter()
-            device.says(FAULT.format(number))
+            kmsg.says(FAULT.format(number))
             while len(bus.accepted) == accepted:
                 time.sleep(0.0005)
             took.append(1000 * (time.perf_counter() - written))
@@ -183,14 +116,14 @@ def _loaded() -> dict[str, float]:
 
 def _storm() -> dict[str, float]:
     """The same fault again and again, and ordinary lines; whether each fault was counted."""
-    with _agent(()) as (agent, device, bus):
+    with running_agent(()) as (agent, kmsg, bus):
         time.sleep(1.0)
-        same = _pour(agent, device, FAULT.format(1))
+        same = _pour(agent, kmsg, FAULT.format(1))
         time.sleep(WINDOW_SECONDS + 5.0)  # what was folded is told when its minute is over
         counted = sum(detail["count"] for detail in bus.details())
-    with _agent(()) as (agent, device, _):
+    with running_agent(()) as (agent, kmsg, _):
         time.sleep(1.0)
-        ordinary = _pour(agent, device, "docker0: port 3(veth1f2e3d4) entered forwarding state")
+        ordinary = _pour(agent, kmsg, "docker0: port 3(veth1f2e3d4) entered forwarding state")
     return {
         "storm_of_faults_cpu_percent": same,
         "storm_of_ordinary_lines_cpu_percent": ordinary,
@@ -202,7 +135,7 @@ def _storm_in_a_file() -> dict[str, float]:
     """The same fault again and again, as a syslog daemon writes it: each line with its own times."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         log = LogFile(Path(directory) / "messages")
-        with _agent((), {"kind": "file", "path": str(log.path)}) as (agent, _, _bus):
+        with running_agent((), {"kind": "file", "path": str(log.path)}) as (agent, _, _bus):
             time.sleep(1.0)
             took = _pour(agent, log, FAULT.format(1))
         log.close()

@@ -8,6 +8,19 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nodeheal.agent.config_value import (
+    LONG_CHARACTERS,
+    WORD_CHARACTERS,
+    checked,
+    count,
+    is_address,
+    labels,
+    path,
+    seconds,
+    text,
+    words,
+)
+from nodeheal.agent.config_value import ConfigError as ConfigError
 from nodeheal.agent.identity import Identity
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
@@ -20,17 +33,12 @@ ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
 
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
-_WORD_CHARACTERS = 128
 LABELS = 16  # health_event.LABELS
 _LOG_KINDS = ("kmsg", "file", "journald")
-_LONG_KEYS = (
-    *("endpoint_url", "boot_id_file", "state_dir", "orders_dir", "checkpoint_dir", "progress_dir"),
-    "kernel_log.path",
-)
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the message names the file and the key."""
+_PATHS = ("boot_id_file", "state_dir", "orders_dir", "checkpoint_dir", "progress_dir")
+_SECONDS = {"heartbeat_seconds": (0.1, 3600.0), "fallback_seconds": (0.1, 86_400.0)}
+# More accelerators than any machine has, more on disk than a node tells in a year: somebody has mistyped.
+_COUNTS = {"accelerators": (0, 1024), "spool_mib": (1, 16_384)}
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,7 @@ def load(path: Path) -> AgentConfig:
         raise ConfigError(
             f"{path}: is not UTF-8: byte {error.start + 1} is {error.object[error.start]:#04x}"
         ) from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of a number with more digits than Python reads
         raise ConfigError(f"{path}: is not TOML: {error}") from error
     try:
         return _parse(document)
@@ -156,93 +164,50 @@ def _value(key: str, value: object) -> object:
     if key == "provider":
         return _provider(value)
     if key in ("drills", "cloudwatch_metrics"):
-        return _checked(key, value, isinstance(value, bool), "true or false")
-    if key == "heartbeat_seconds":
-        return _checked(key, value, _is_number(value) and 0 < float(value) <= 3600, "seconds, over 0, at most 3600")  # type: ignore[arg-type]
-    if key == "fallback_seconds":
-        return _checked(key, value, _is_number(value) and 0 < float(value) <= 86_400, "seconds, over 0, at most 86400")  # type: ignore[arg-type]
-    if key == "accelerators":
-        return _checked(key, value, _is_count(value, 0), "a whole number, 0 or more")
-    if key == "spool_mib":
-        return _checked(key, value, _is_count(value, 1), "a whole number of MiB, 1 or more")
+        return checked(key, value, isinstance(value, bool), "true or false")
+    if key in _SECONDS:
+        return seconds(key, value, *_SECONDS[key])
+    if key in _COUNTS:
+        return count(key, value, *_COUNTS[key])
     if key == "prometheus_port":
-        is_port = _is_count(value, 1024) and int(str(value)) <= 65_535  # those below are root's
-        return _checked(key, value, value is not False and (value == 0 or is_port), "0 or a port of 1024 to 65535")
+        return 0 if value == 0 and value is not False else count(key, value, 1024, 65_535)  # those below are root's
     if key == "labels":
-        return _labels(value)
-    if key in ("checks", "mounts"):
-        return _names(key, value)
+        return labels(key, value, LABELS)
+    if key == "checks":
+        return words(key, value)
+    if key == "mounts":
+        return tuple(path(key, one) for one in words(key, value))
     return _text(key, value)
 
 
 def _text(key: str, value: object) -> str:
-    limit = 4096 if key in _LONG_KEYS else _WORD_CHARACTERS
-    is_text = isinstance(value, str) and 0 < len(value) <= limit and value.isprintable()
-    _checked(key, value, is_text, f"text of 1 to {limit} printable characters")
+    if key in _PATHS:
+        return path(key, value)
+    said = text(key, value, LONG_CHARACTERS if key == "endpoint_url" else WORD_CHARACTERS)
     if key == "node_id":
-        _checked(key, value, _NODE_ID.fullmatch(str(value)) is not None, "an instance id such as mi-0a1b2c3d4e5f67890")
+        checked(key, value, _NODE_ID.fullmatch(said) is not None, "an instance id such as mi-0a1b2c3d4e5f67890")
     if key == "endpoint_url":
-        _checked(key, value, _is_address(str(value)), "an http or https address")
+        checked(key, value, is_address(said), "an http or https address")
     if key == "region":
-        _checked(key, value, _REGION.fullmatch(str(value)) is not None, "a Region such as eu-central-1")
-    return str(value)
-
-
-def _is_address(text: str) -> bool:
-    from urllib.parse import urlsplit  # an endpoint of one's own is rare
-
-    try:
-        address = urlsplit(text)
-        return address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
-    except ValueError:  # a port that is none, a bracket that is not closed
-        return False
+        checked(key, value, _REGION.fullmatch(said) is not None, "a Region such as eu-central-1")
+    return said
 
 
 def _provider(value: object) -> Provider:
     known = [provider.value for provider in Provider]
-    _checked("provider", value, value in known, f"one of {', '.join(known)}")
+    checked("provider", value, value in known, f"one of {', '.join(known)}")
     return Provider(str(value))
 
 
 def _kernel_logs(value: object) -> tuple[KernelLog, ...]:
     expected = 'a list of tables such as { kind = "kmsg" or "file", path = "…" } or { kind = "journald" }, at least one'
-    _checked("kernel_log", value, isinstance(value, list) and bool(value), expected)
+    checked("kernel_log", value, isinstance(value, list) and bool(value), expected)
     logs = []
     for entry in value if isinstance(value, list) else []:
         for key in entry if isinstance(entry, dict) else ():
             _known(key, ("kind", "path"), "kernel_log.")
         kind = str(entry.get("kind")) if isinstance(entry, dict) else ""
         is_log = kind in _LOG_KINDS and ("path" in entry or kind == "journald")
-        _checked("kernel_log", entry, is_log, expected)
-        logs.append(KernelLog(kind, _text("kernel_log.path", entry["path"]) if "path" in entry else ""))
+        checked("kernel_log", entry, is_log, expected)
+        logs.append(KernelLog(kind, path("kernel_log.path", entry["path"]) if "path" in entry else ""))
     return tuple(logs)
-
-
-def _labels(value: object) -> dict[str, str]:
-    expected = f'a table of at most {LABELS} texts, such as {{ rack = "r7", switch = "leaf-3" }}'
-    labels = value if isinstance(value, dict) else {}
-    words = [word for pair in labels.items() for word in pair]
-    is_good = isinstance(value, dict) and len(labels) <= LABELS
-    is_good = is_good and all(isinstance(word, str) and 0 < len(word) <= _WORD_CHARACTERS for word in words)
-    _checked("labels", value, is_good, expected)
-    return labels
-
-
-def _names(key: str, value: object) -> tuple[str, ...]:
-    is_list = isinstance(value, list) and all(isinstance(name, str) and name for name in value)
-    _checked(key, value, is_list, "a list of names")
-    return tuple(value) if isinstance(value, list) else ()
-
-
-def _checked(key: str, value: object, is_good: bool, expected: str) -> object:
-    if not is_good:
-        raise ConfigError(f"key {key!r} must be {expected}, not {value!r}")
-    return value
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least

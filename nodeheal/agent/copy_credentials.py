@@ -9,7 +9,7 @@ import os
 import pwd
 from pathlib import Path
 
-from nodeheal.agent.credentials import BadProfile, read_profile
+from nodeheal.agent.profile import BadProfile, read_profile
 from nodeheal.agent.sigv4 import Credentials
 
 SOURCE = Path("/root/.aws/credentials")

@@ -1,6 +1,5 @@
 """Finds the node's AWS credentials: the environment, the shared file that the SSM agent rotates, or IMDSv2."""
 
-import configparser
 import http
 import json
 import os
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.connection import BadAnswer, Connection
+from nodeheal.agent.profile import BadProfile, read_profile
 from nodeheal.agent.sigv4 import Credentials
 
 IMDS_HOST = "169.254.169.254"
@@ -22,26 +22,6 @@ EXPIRY_MARGIN = timedelta(minutes=5)
 
 class NoCredentials(Exception):
     """There are none to be found; the message says where was looked."""
-
-
-class BadProfile(Exception):
-    """The file holds no credentials; the message says where and why."""
-
-
-def read_profile(path: Path) -> Credentials:
-    """The keys of the file's profile `default`. Raises OSError and BadProfile."""
-    parser = configparser.RawConfigParser()
-    try:
-        parser.read_string(path.read_text(encoding="utf-8"))
-        section = parser["default"]
-        return Credentials(
-            section["aws_access_key_id"], section["aws_secret_access_key"], section.get("aws_session_token")
-        )
-    except KeyError as error:
-        raise BadProfile(f"{path}: the profile default, or its key {error}, is missing") from error
-    except (ValueError, configparser.Error) as error:
-        # Not the parser's own words: they quote the line, which may be a secret.
-        raise BadProfile(f"{path}: is no credentials file ({type(error).__name__})") from None
 
 
 class CredentialChain:

@@ -4,12 +4,12 @@ import http
 import json
 import logging
 import math
-import random
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.gauges import taken_apart
 from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
@@ -131,7 +131,7 @@ class Publisher(threading.Thread):
         """Publish until stopped: each node at its own moment of the minute, and always at that one, so that no minute
         has two values or none.
         """
-        due_at = self._clock.monotonic() + random.uniform(0.0, self._every)
+        due_at = self._clock.monotonic() + between(0.0, self._every)
         while not self._stopping.wait(max(0.0, due_at - self._clock.monotonic())):
             self.publish()
             due_at = following(due_at, self._every, self._clock.monotonic())

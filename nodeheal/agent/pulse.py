@@ -2,11 +2,11 @@
 
 import logging
 import math
-import random
 import threading
 from collections.abc import Callable
 
 from nodeheal.agent.beat import Beat, HeartbeatItem, NotBeaten
+from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
 
 BACKOFF_FIRST_SECONDS = 1.0
@@ -38,7 +38,7 @@ class Pulse(threading.Thread):
 
     def run(self) -> None:
         """Beat until stopped. The first one comes at any point of the interval: a rack starts at once."""
-        delay = random.uniform(0.0, self._every)
+        delay = between(0.0, self._every)
         while not self._stopping.wait(delay):
             delay = self.beat()
 
@@ -72,7 +72,7 @@ class Pulse(threading.Thread):
             return self._soon()
         # Half of it is chance, so that a fleet that lost the same network does not come back in step.
         ceiling: float = min(self._every, BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16))
-        return ceiling * random.uniform(0.5, 1.0)
+        return ceiling * between(0.5, 1.0)
 
     def _say_instead(self, is_refused: bool) -> None:
         """Over the bus, at most once an interval. An outage of the table alone must not flood it at once."""
@@ -85,4 +85,4 @@ class Pulse(threading.Thread):
 
     def _soon(self) -> float:
         """Never later than was said, and never in step with others."""
-        return self._every * random.uniform(_EARLIEST, 1.0)
+        return self._every * between(_EARLIEST, 1.0)

@@ -2,10 +2,10 @@
 
 import logging
 import math
-import random
 import threading
 
 from nodeheal.agent.bus import ENTRIES_A_CALL, BusUnavailable, EventBus, batch
+from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.fallback import Fallback
 from nodeheal.agent.spool import Spool
@@ -107,7 +107,7 @@ class Sender(threading.Thread):
             logger.error(message, extra={"why": reason, "failures": self._failures})
         ceiling: float = min(BACKOFF_LIMIT_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16))
         # Half of it is chance, so that a fleet that lost the same network does not come back in step.
-        return ceiling * random.uniform(0.5, 1.0)
+        return ceiling * between(0.5, 1.0)
 
     def _go_around(self, now: float) -> None:
         """After so long, what is grave goes by way of SNS as well."""

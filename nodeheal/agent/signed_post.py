@@ -3,7 +3,6 @@
 import http
 import os
 import re
-import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -14,6 +13,7 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.connection import BadAnswer, Connection
 from nodeheal.agent.credentials import CredentialChain, NoCredentials
 from nodeheal.agent.sigv4 import Scope, signed_headers
+from nodeheal.agent.trust import Trust
 
 TIMEOUT_SECONDS = 10.0
 # AWS refuses what was signed five minutes ago, or will be in five minutes.
@@ -142,14 +142,14 @@ class SignedPost:
         return response.status, response.body
 
     def _connect(self) -> Connection:
-        tls = _trusted() if self._url.scheme == "https" else None
-        return Connection(self._url.hostname or "", self._url.port, TIMEOUT_SECONDS, tls)
+        trust = _trust() if self._url.scheme == "https" else None
+        return Connection(self._url.hostname or "", self._url.port, TIMEOUT_SECONDS, trust)
 
 
 @lru_cache(maxsize=1)
-def _trusted() -> ssl.SSLContext:
-    """One for all connections: the certificate authorities take a megabyte and some milliseconds each time."""
-    return ssl.create_default_context()
+def _trust() -> Trust:
+    """One for all connections: the certificate authorities take memory and some milliseconds each time."""
+    return Trust()
 
 
 def _time_of(date: str) -> datetime | None:

@@ -2,6 +2,7 @@
 
 import errno
 import http.client
+import os
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -37,8 +38,12 @@ def opens(log: KernelLog) -> str:
 
 
 def writes(folder: Path) -> str:
-    """A folder can be written."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """A folder can be written. One that is not there is not made: root would make one that is not the agent's."""
+    if not folder.exists():
+        there = next(parent for parent in folder.parents if parent.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, f"{there} cannot be written", str(folder))
+        return f"{folder} is not there yet: it is made at the agent's first start"
     with tempfile.NamedTemporaryFile(dir=folder):
         return str(folder)
 

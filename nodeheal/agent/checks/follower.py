@@ -16,6 +16,9 @@ COMPLAINT_BYTES, COMPLAINT_CHARACTERS = 4096, 500
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 STEADY_SECONDS = 60.0  # one that has lived so long has worked: its next end is news, and is followed by a short pause
 END_SECONDS = 2.0
+# A kernel that has nothing to say and a command that hangs sound the same. After so long the command is ended, and
+# another one starts where this one was: it loses nothing, and takes some hundredths of a second.
+SILENT_SECONDS = 600.0
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +40,9 @@ class Follower:
         self._is_overlong = False
         self._pause = FIRST_PAUSE_SECONDS
         self._started_at: float | None = None
+        self._heard_at = 0.0
+        self._doubted_at: float | None = None
+        self.is_asked_again = False  # after a silence, and has not said anything yet
         self._starts_at = 0.0
         self._told: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,6 +61,10 @@ class Follower:
         ended = self._process.poll() if self._process is not None else None
         data = _drain(self.descriptor, TURN_BYTES)
         lines = self._whole(data)
+        if data:
+            self._heard_at, self.is_asked_again = now, False
+        elif ended is None:
+            self._doubt(now)
         if complaint := _drain(self._complaints, COMPLAINT_BYTES):
             self._complain("it complains", complaint.decode("utf-8", "replace").strip()[:COMPLAINT_CHARACTERS])
         if ended is not None and len(data) < TURN_BYTES:
@@ -89,9 +99,23 @@ class Follower:
             self._wait(now)
             self._complain("it cannot be run", str(error.strerror))
 
+    def _doubt(self, now: float) -> None:
+        """Whether so long a silence is the command's own. It is read again only when the old one has ended."""
+        began = now if self._started_at is None else self._started_at
+        if self._process is None or now - max(self._heard_at, began) < SILENT_SECONDS:
+            return
+        if self._doubted_at is None:
+            self._process.kill()
+            self._doubted_at = now
+        elif now - self._doubted_at >= END_SECONDS:
+            self._complain("it is silent", "and cannot be ended")
+
     def _bury(self, code: int, now: float) -> None:
         """What it has left half said is nothing: the next one says it again, from where the last whole line ended."""
         self._process, self._rest, self._is_overlong = None, b"", False
+        if self._doubted_at is not None:
+            self._doubted_at, self.is_asked_again, self._starts_at = None, True, now
+            return
         if now - (self._started_at or now) >= STEADY_SECONDS:
             self._pause = FIRST_PAUSE_SECONDS
             self._told.clear()

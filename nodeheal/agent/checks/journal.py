@@ -4,6 +4,7 @@ The journal says of every entry which boot it is of, and after a restart or a re
 left: what a boot has said before it died is told once, as history.
 """
 
+import logging
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -25,7 +26,12 @@ _CURSOR = re.compile(
 # What differs from one entry to the next that says the same: __CURSOR, __REALTIME_TIMESTAMP and the like. Within a
 # message the quotes are escaped.
 _OF_THE_MOMENT = re.compile(rb'"__[A-Z_]{1,40}"\s*:\s*"[^"\\]*"')
+# What the journal held for so long, and journalctl tells only when it is started again, it did not tell in time.
+LATE_SECONDS = 30.0
+_AT = re.compile(r";t=([0-9a-f]{1,16});")
 _BOOT_ID = re.compile(r"([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
+
+logger = logging.getLogger(__name__)
 
 _Told = tuple[str, str, Finding]  # of which boot, in which words, what
 
@@ -53,13 +59,17 @@ class JournalLog:
         self._lines = all_lines if takes_drills else suspicious_lines
         self._known: dict[bytes, _Told | None] = {}
         self._place: dict[str, object] = _place(cursor) if cursor is not None else {"since": int(now.timestamp())}
+        self._has_hung = False
         self._follower = Follower(self._command)
         self.descriptor: int | None = self._follower.descriptor
         self.close = self._follower.close
 
     def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
         """The faults since the last call; those of one boot that read the same are one with a count."""
+        was_silent = self._follower.is_asked_again
         block = self._follower.read(now)
+        if was_silent and block:
+            self._judge_silence(block, seen_at)
         self.lines = block.count(b"\n")
         told: dict[bytes, tuple[_Told, int, bytes]] = {}  # how many so far, and the last one's line
         for _, line in self._lines(iter((block,))):
@@ -76,6 +86,15 @@ class JournalLog:
     def cursor(self) -> dict[str, object]:
         """Where to go on after a restart."""
         return dict(self._place)
+
+    def _judge_silence(self, block: bytes, now: datetime) -> None:
+        """Whether there was something to say, by the age of what is said now. Once is enough to know it."""
+        entry = parse_journal_entry(block.partition(b"\n")[0])
+        at = _AT.search(entry.cursor) if entry is not None else None
+        late = now.timestamp() - int(at[1], 16) / 1e6 if at else 0.0
+        if late >= LATE_SECONDS and not self._has_hung:
+            self._has_hung = True
+            logger.warning("journalctl was silent about what the journal held", extra={"seconds": round(late)})
 
     def _learn(self, words: bytes, line: bytes) -> "_Told | None":
         if len(self._known) >= KNOWN_WORDS:

@@ -1,11 +1,11 @@
 """When each check is asked, and what of its answers is news: a problem is told when it begins, and when it is over."""
 
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from nodeheal.agent.chance import between
 from nodeheal.agent.checks.answer import Answer, finding_of
 from nodeheal.agent.checks.look import Look, Problem, State, Terms
 from nodeheal.agent.event import verdict_of
@@ -137,7 +137,7 @@ def _known(saved: State, boot_id: str) -> Mapping[str, object]:
 def _begun(check: Terms, known: Any, uptime_seconds: float, now: float) -> _Course:
     # A clock that jumps while the node comes up must not put off its looks for longer than a boot takes.
     unsettled = max(0.0, check.settle_seconds - max(0.0, uptime_seconds))
-    first = unsettled + random.uniform(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
+    first = unsettled + between(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
     state, told = _remembered(check.name, known) if known else ({}, [])
     return _Course(check, now + first, state, {key_of(finding): (finding, since) for finding, since in told})
 

@@ -1,6 +1,7 @@
 """A clock, a bus and a node for the agent's tests."""
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -109,10 +110,11 @@ class FakeTable:
 class FakeEventBridge:
     """EventBridge's PutEvents on loopback. It accepts everything, except what `answers` says, in order.
 
-    The same address answers for STS and DynamoDB, which are `table`.
+    The same address answers for STS and DynamoDB, which are `table`. With `tls` it speaks nothing else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.table = FakeTable()
         self.calls: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -127,12 +129,14 @@ class FakeEventBridge:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self._port}"
 
     def start(self) -> None:
         """Listen, on the same port as before."""
         self._server = _Server(("127.0.0.1", self._port), self._handler())
         self._port = self._server.server_port
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self) -> None:

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from nodeheal.agent.later import SELDOM
+from nodeheal.agent.main import EXIT_CANNOT_START, main
 from nodeheal.agent.watching import EXIT_BROKEN
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from sandbox.toml import toml
@@ -120,6 +121,21 @@ def test_what_is_grave_goes_around_a_bus_that_takes_nothing(
 
     eventually(lambda: any("xid" in published for published in bus.table.published))
 
+    assert agent.ends(signal.SIGTERM) == 0
+
+
+def test_nothing_goes_around_a_bus_that_has_not_failed_for_as_long_as_was_said(
+    node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge
+) -> None:
+    bus.always = Answer(500)
+    node.config_file.write_text(toml({**node.config(), "fallback_seconds": 60}))
+    agent.start()
+    eventually(lambda: bus.calls)
+    node.logs(kernel_line(XID_79))
+
+    eventually(lambda: "79" in _spooled(node) and len(bus.calls) >= 4)
+
+    assert bus.table.published == []
     assert agent.ends(signal.SIGTERM) == 0
 
 
@@ -246,6 +262,7 @@ def test_the_agent_is_small(node: NodeFolder, agent: AgentProcess, bus: FakeEven
 
     resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
     assert resident < RESIDENT_KIB
+    assert "unicodedata" not in Path(f"/proc/{agent.pid}/maps").read_text()  # a name of a host that is text brings it
 
 
 def test_the_agent_needs_nothing_but_the_standard_library() -> None:
@@ -262,6 +279,7 @@ def test_the_agent_that_watches_holds_nothing_of_what_orders_and_checks_need() -
     assert "nodeheal.agent.sender" in loaded
     assert not loaded & {"nodeheal.agent.orders", "nodeheal.agent.evidence", "tarfile", "nodeheal.agent.checks.check"}
     assert not loaded & {"argparse", "tempfile", "http.client", "email.message", "subprocess", *SELDOM}
+    assert not loaded & {"configparser", "random"}
 
 
 @pytest.mark.parametrize(
@@ -283,6 +301,20 @@ def test_a_wrong_configuration_is_named(node: NodeFolder, wrong: str, words: str
 
     assert ended.returncode == 78
     assert words in ended.stderr
+
+
+@pytest.mark.parametrize("words", [["watch", "--config"], ["--config"]])
+def test_the_file_that_is_named_comes_before_the_environments(
+    node: NodeFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, words: list[str]
+) -> None:
+    monkeypatch.setenv("NODEHEAL_AGENT_CONFIG", str(node.directory / "of-the-environment.toml"))
+    named = node.directory / "named.toml"
+    named.write_text("nodes = 1\n")
+
+    code = main([*words, str(named), *(["watch"] if words[0] != "watch" else [])])
+
+    assert code == EXIT_CANNOT_START
+    assert str(vars(caplog.records[-1])["why"]).startswith(f"{named}: unknown key 'nodes'")
 
 
 def _spooled(node: NodeFolder) -> list[str]:

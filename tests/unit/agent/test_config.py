@@ -90,6 +90,21 @@ def test_the_journal_is_this_machines_unless_a_folder_is_named(tmp_path: Path) -
         ("kernel_log", ["/dev/kmsg"]),
         ("kernel_log.path", [{"kind": "file", "path": 7}]),
         ("state_dir", "/var/lib\0"),
+        ("state_dir", "var/lib/nodeheal"),
+        ("orders_dir", "./orders"),
+        ("checkpoint_dir", "~/checkpoint"),
+        ("progress_dir", "progress"),
+        ("boot_id_file", "boot_id"),
+        ("kernel_log.path", [{"kind": "file", "path": "messages"}]),
+        ("kernel_log.path", [{"kind": "journald", "path": "journal"}]),
+        ("mounts", ["/fsx", "scratch"]),
+        ("mounts", "/fsx"),
+        ("accelerators", 1025),
+        ("spool_mib", 16_385),
+        ("heartbeat_seconds", 3601),
+        ("heartbeat_seconds", 0.09),
+        ("fallback_seconds", 86_401),
+        ("fallback_seconds", 0.09),
         ("heartbeat_seconds", 0),
         ("heartbeat_seconds", True),
         ("heartbeat_seconds", "60"),
@@ -122,6 +137,22 @@ def test_a_wrong_value_is_refused_with_its_key(tmp_path: Path, key: str, value: 
         load(written(tmp_path, **{key.partition(".")[0]: value}))
 
 
+def test_what_is_just_not_absurd_is_taken(tmp_path: Path) -> None:
+    config = load(written(tmp_path, accelerators=1024, spool_mib=16_384, heartbeat_seconds=3600, mounts=["/fsx"]))
+
+    assert (config.accelerators, config.spool_mib, config.heartbeat_seconds) == (1024, 16_384, 3600.0)
+    assert config.mounts == ("/fsx",)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400"])
+def test_what_is_no_number_of_seconds_is_refused_with_its_key(tmp_path: Path, number: str) -> None:
+    path = written(tmp_path)
+    path.write_text(f"heartbeat_seconds = {number}\n{path.read_text()}")
+
+    with pytest.raises(ConfigError, match="key 'heartbeat_seconds' must be seconds, "):
+        load(path)
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -132,8 +163,9 @@ def test_a_wrong_value_is_refused_with_its_key(tmp_path: Path, key: str, value: 
         (b"a = " + b"[" * 20_000, "is not TOML"),
         (b'node_id = "\xff"', "is not UTF-8: byte 12 is 0xff"),
         (b"\0", "is not TOML"),
+        (b"spool_mib = " + b"9" * 5000, "is not TOML"),
     ],
-    ids=["empty", "JSON", "cut off", "twice", "deep", "bytes", "nothing"],
+    ids=["empty", "JSON", "cut off", "twice", "deep", "bytes", "nothing", "digits"],
 )
 def test_a_file_that_is_no_toml_is_refused_by_name(tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "agent.toml"

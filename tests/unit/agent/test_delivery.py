@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time as real_time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from email.utils import format_datetime
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.bus import CALL_BYTES, EventBus, Receipt, batch, endpoint
+from nodeheal.agent.bus import CALL_BYTES, BusUnavailable, EventBus, Receipt, batch, endpoint
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.sender import BACKOFF_LIMIT_SECONDS, COMPLAINT_SECONDS, Sender
 from nodeheal.agent.signed_post import SignedPost
@@ -113,8 +114,9 @@ def test_a_passing_refusal_is_repeated(spool: Spool, sender: Sender, bus: FakeEv
 def test_only_what_was_not_accepted_is_sent_again(spool: Spool, sender: Sender, bus: FakeEventBridge) -> None:
     bus.answers = [Answer(entry_errors={1: "ThrottlingException"})]
     spool.put([xid_event(1), xid_event(2), xid_event(3)])
-    sender.send_all()
 
+    assert sender.send_all() > 0  # a moment later, lest a bus that is throttled is asked without a pause
+    assert len(bus.calls) == 1
     sender.send_all()
 
     assert bus.codes() == ["1", "3", "2"]
@@ -202,6 +204,55 @@ def test_a_running_sender_delivers_what_it_is_woken_for(spool: Spool, sender: Se
     eventually(lambda: bus.codes() == ["79"])
     sender.stop(5)
     assert not sender.is_alive()
+
+
+def test_news_do_not_cut_a_back_off_short(spool: Spool, sender: Sender, bus: FakeEventBridge) -> None:
+    bus.always = Answer(500)
+    spool.put([xid_event(79)])
+    sender.start()
+    eventually(lambda: bus.calls)
+
+    for _ in range(10):
+        sender.wake()
+        real_time.sleep(0.01)  # all of it less than half of the first back-off
+
+    assert len(bus.calls) == 1
+    sender.stop(5)
+
+
+class CountingCredentials(CredentialChain):
+    """How often they were to be found anew."""
+
+    forgotten = 0
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "is_refusal"),
+    [
+        (400, {"__type": "com.amazon#AccessDeniedException"}, True),
+        (400, {"code": "UnrecognizedClientException"}, True),
+        (403, {}, True),
+        (401, {}, True),
+        (400, {"__type": "ThrottlingException"}, False),
+        (200, {"Entries": []}, False),
+        (200, {"Entries": {}}, False),
+        (200, [], False),
+    ],
+)
+def test_what_is_refused_is_told_from_what_is_not_answered_and_credentials_are_found_anew(
+    time: FakeTime, monkeypatch: pytest.MonkeyPatch, status: int, answer: object, is_refusal: bool
+) -> None:
+    monkeypatch.setattr(SignedPost, "ask", lambda *_: (status, json.dumps(answer).encode()))
+    credentials = CountingCredentials(time.clock(), KEYS)
+    client = EventBus("nodeheal", "eu-central-1", "http://127.0.0.1:9", credentials, time.clock())
+
+    with pytest.raises(BusUnavailable) as failed:
+        client.put([Entry("1", "t", "{}", 0.0)])
+
+    assert (failed.value.is_refusal, credentials.forgotten) == (is_refusal, int(is_refusal))
 
 
 def test_a_sender_that_meets_what_nobody_expected_goes_on(

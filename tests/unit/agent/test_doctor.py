@@ -66,6 +66,24 @@ def test_a_spool_that_cannot_be_written_is_found(node: NodeFolder, capsys: pytes
 
 
 @pytest.mark.usefixtures("credentials", "bus")
+def test_the_doctor_makes_no_folder_which_would_be_roots(node: NodeFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor"])
+
+    assert "is not there yet" in capsys.readouterr().out
+    assert not node.state_dir.exists()
+
+
+@pytest.mark.usefixtures("credentials", "bus")
+def test_a_spool_that_can_never_be_made_is_found(node: NodeFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    node.config_file.write_text(toml({**node.config(), "state_dir": str(node.boot_id_file / "nodeheal")}))
+
+    code = main(["doctor"])
+
+    assert code == 1
+    assert "spool                   WRONG" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("credentials", "bus")
 def test_a_boot_id_that_is_empty_keeps_the_doctor_from_nothing_else(
     node: NodeFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:

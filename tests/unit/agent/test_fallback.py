@@ -145,3 +145,23 @@ def test_where_sns_does_not_take_it_either_it_is_said_once_and_tried_again(
     assert len(told) == 1
     assert "AuthorizationError" in str(vars(told[0])["why"])
     assert published(sns) == ["79"]
+
+
+def test_that_sns_does_not_take_it_either_is_said_again_in_the_next_outage(
+    sender: Sender,
+    spool: Spool,
+    bus: FakeEventBridge,
+    sns: FakeEventBridge,
+    time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sns.table.refusal = "AuthorizationError"
+    with caplog.at_level(logging.ERROR):
+        for code in (79, 48):
+            bus.stop()
+            spool.put([xid_event(code)])
+            tries_for(sender, time, 2 * PATIENCE)
+            bus.start()
+            sender.send_all()
+
+    assert [record.getMessage() for record in caplog.records].count("SNS does not take it either") == 2

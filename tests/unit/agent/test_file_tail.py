@@ -72,6 +72,21 @@ def test_a_restart_goes_on_where_the_last_run_ended(log: Path) -> None:
     assert history(tail) == [("half", False), ("two", False)]
 
 
+def test_while_a_renamed_file_may_still_be_written_there_may_always_be_news(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    renamed = log.rename(log.with_name("messages.1"))
+    log.touch()
+    assert tail.has_news()
+    read(tail)
+    assert tail.has_news()
+    append(renamed, "late\n")
+
+    assert (tail.has_news(), read(tail)) == (True, ["late"])
+    read(tail, now=RETIRED_SECONDS + 1)
+    tail.has_news()
+    assert not tail.has_news()
+
+
 def test_rotation_loses_nothing_on_either_side(log: Path) -> None:
     tail = FileTail(log, "boot-1", None)
     append(log, "before\n")

@@ -28,7 +28,11 @@ FROM_THE_SYSTEM = (
 STUBS = {
     "id": '[ "$1" = -u ] && echo "${FAKE_UID:-0}" || grep -qx "$1" "$ROOT/users"',
     "useradd": 'for name; do :; done; echo "$name" >> "$ROOT/users"; echo "$@" >> "$ROOT/useradd.log"',
-    "userdel": 'sed -i "/^$1\\$/d" "$ROOT/users"',
+    "userdel": """
+        [ "$1" = -f ] && shift || [ ! -s "$ROOT/processes" ] || { echo "userdel: user is in use" >&2; exit 8; }
+        sed -i "/^$1\\$/d" "$ROOT/users\"""",
+    "pgrep": '[ "$1 $2" = "-U nodeheal" ] && grep . "$ROOT/processes"',
+    "pkill": '[ "$1 $2 $3" = "-KILL -U nodeheal" ] && sed -i /ends/d "$ROOT/processes"',
     "groupdel": "exit 6",
     "chown": 'echo "$@" >> "$ROOT/chown.log"',
     "journalctl": "echo the last words",
@@ -262,8 +266,37 @@ def test_a_first_agent_that_does_not_stay_up_is_told_with_its_last_words(machine
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-2:] == [
         "the last words",
-        "nodeheal: the agent does not stay up; its last words are above",
+        "nodeheal: the agent does not stay up; its last words are above, and it is not installed",
     ]
+
+
+def test_a_first_agent_that_does_not_stay_up_is_not_started_again_and_again(machine: Machine) -> None:
+    machine.run(package="crashes")
+
+    assert list((machine.root / "etc/systemd/system").iterdir()) == []
+    assert "disable --now nodeheal-agent.service nodeheal-credentials.path" in machine.log("systemctl")
+    assert list((machine.base / "versions").iterdir()) == []
+    assert not (machine.base / "bin").is_symlink()
+    assert list(machine.settings.iterdir()) == []
+
+
+def test_a_first_agent_that_does_not_stay_up_leaves_the_configuration_that_was_there(machine: Machine) -> None:
+    machine.settings.mkdir(parents=True)
+    (machine.settings / "agent.toml").write_text(toml(machine.config))
+
+    machine.run(package="crashes", config=toml({**machine.config, "pool": "b200"}))
+
+    assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
+    assert [path.name for path in machine.settings.iterdir()] == ["agent.toml"]
+
+
+def test_after_a_first_agent_that_did_not_stay_up_the_next_is_installed(machine: Machine) -> None:
+    machine.run(package="crashes")
+
+    ended = machine.run()
+
+    assert ended.returncode == 0, ended.stderr
+    assert machine.runs == "nodeheal-1"
 
 
 def test_amazon_linux_brings_a_python_that_is_new_enough(machine: Machine) -> None:
@@ -333,6 +366,34 @@ def test_removed_it_leaves_nothing(machine: Machine) -> None:
     assert machine.left == []
     assert (machine.root / "users").read_text() == ""
     assert "disable --now nodeheal-agent.service nodeheal-credentials.path" in machine.log("systemctl")
+
+
+def test_removed_it_is_not_wanted_any_more_though_its_units_were_gone_before(machine: Machine) -> None:
+    machine.run()
+    wants = machine.root / "etc/systemd/system/multi-user.target.wants"
+    wants.mkdir()
+    for unit in ("nodeheal-agent.service", "nodeheal-credentials.path", "ssh.service"):
+        (wants / unit).symlink_to(f"/etc/systemd/system/{unit}")
+    for unit in NAMES:
+        (machine.root / "etc/systemd/system" / unit).unlink()
+
+    ended = machine.run("remove", config="")
+
+    assert ended.returncode == 0, ended.stderr
+    assert [path.name for path in wants.iterdir()] == ["ssh.service"]
+
+
+@pytest.mark.parametrize("process", ["one that ends", "one that the driver holds"])
+def test_removed_it_leaves_no_user_whatever_he_still_runs(machine: Machine, process: str) -> None:
+    machine.run()
+    (machine.root / "processes").write_text(f"{process}\n")
+
+    ended = machine.run("remove", config="")
+
+    assert ended.returncode == 0, ended.stderr
+    assert (machine.root / "users").read_text() == ""
+    assert ("in use" in ended.stderr) == ("holds" in process)  # who can be ended is, and nothing is forced then
+    assert machine.left == []
 
 
 def test_removing_what_is_not_there_is_no_failure(machine: Machine) -> None:

@@ -39,6 +39,8 @@ if os.path.exists(complaint):
     sys.stderr.flush()
 if os.path.exists(folder + "/dies"):
     sys.exit(7)
+if os.path.exists(folder + "/hangs"):
+    time.sleep(3600)
 after = next((one[15:] for one in sys.argv if one.startswith("--after-cursor=")), None)
 since = float(next((one[9:] for one in sys.argv if one.startswith("--since=@")), 0))
 parent = os.getppid()
@@ -315,6 +317,67 @@ def test_a_journalctl_that_dies_is_started_again_where_it_was(
     assert [event.code for event in listener.hears("31", "79")] == ["31", "79"]
     assert f"--after-cursor={Journal.cursor(1)}" in journal.starts()[1]
     assert listener.check.descriptors() == descriptors
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_journalctl_that_hangs_without_a_word_is_found_out_and_nothing_is_lost(
+    journal: Journal, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    (journal.folder / "hangs").touch()
+    listener = Listener(_check(time), [])
+    eventually(journal.starts)
+    listener.poll()
+    journal.says(xid(79))
+    (journal.folder / "hangs").unlink()
+
+    time.seconds += follower.SILENT_SECONDS
+
+    listener.hears("79")
+    assert warnings(caplog) == ["journalctl was silent about what the journal held"]
+    listener.check.close()
+
+
+def test_a_kernel_that_has_nothing_to_say_is_no_trouble(
+    journal: Journal, listener: Listener, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal.says(xid(31))
+    listener.hears("31")
+    time.seconds += follower.SILENT_SECONDS - 1
+    listener.poll()
+    time.seconds += 1
+    eventually(lambda: listener.poll() and len(journal.starts()) == 2)
+
+    just_now = f";t={int(time.clock().utc_now().timestamp() * 1e6):x};"
+    journal.says(xid(79), __CURSOR=Journal.cursor(2).replace(";t=60002;", just_now))
+
+    listener.hears("31", "79")
+    assert f"--after-cursor={Journal.cursor(1)}" in journal.starts()[1]
+    assert warnings(caplog) == []
+
+
+def test_a_journalctl_that_is_silent_and_cannot_be_ended_is_told_once(
+    journal: Journal,
+    listener: Listener,
+    time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    eventually(journal.starts)
+    listener.poll()
+    process = listener.check._logs[0]._follower._process  # type: ignore[attr-defined]
+    monkeypatch.setattr(process, "kill", lambda: None)  # as one that waits for its disk takes it
+    time.seconds += follower.SILENT_SECONDS
+    listener.poll()
+
+    for _ in range(3):
+        time.seconds += follower.END_SECONDS
+        listener.poll()
+
+    assert [vars(record)["it is silent"] for record in caplog.records] == ["and cannot be ended"]
+    assert len(journal.starts()) == 1
 
 
 def test_what_a_journalctl_had_half_said_when_it_died_is_no_line(

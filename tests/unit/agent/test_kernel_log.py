@@ -4,12 +4,14 @@ import json
 
 import pytest
 
-from nodeheal.agent.checks.kernel_log import KernelLogCheck
-from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS
+from nodeheal.agent.checks.kernel_log import KNOWN_BYTES, KNOWN_WORDS, KernelLogCheck
+from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS, Sighting
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent
+from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.names import DRILL_MARK
-from tests.unit.agent.fakes import BANNER, IDENTITY, XID_79, FakeTime, NodeFolder, kernel_line, xid
+from nodeheal.contract.vocabulary import Family
+from tests.unit.agent.fakes import BANNER, IDENTITY, START, XID_79, FakeTime, NodeFolder, kernel_line, xid
 
 
 def check_on(node: NodeFolder, time: FakeTime, saved: dict[str, object] | None = None) -> KernelLogCheck:
@@ -59,6 +61,39 @@ def test_a_fault_that_comes_once_is_told_once(node: NodeFolder, time: FakeTime) 
     time.seconds = WINDOW_SECONDS * 3
 
     assert check.poll() == []
+
+
+def test_the_same_words_of_two_boots_are_told_of_both(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    node.logs(xid(79) * 3)
+    node.boot_id_file.write_text("boot-2")
+    node.logs(kernel_line(BANNER) + xid(79))
+
+    again = restarted(check, node, time)
+    events = again.poll()
+    time.seconds = WINDOW_SECONDS
+    events += again.poll()
+
+    assert told(events) == [("79", 1, "boot-1"), ("79", 1, "boot-2"), ("79", 2, "boot-1")]
+
+
+def test_a_line_and_the_rest_that_ends_with_it_are_two_events(node: NodeFolder, time: FakeTime) -> None:
+    finding = Finding(Family.xid, "79", None, "a message")
+    one, rest = (Sighting(finding, "boot-1", "7:0", "line", START, count) for count in (1, 2))
+    check = check_on(node, time)
+
+    assert check._event(one).event_id != check._event(rest).event_id
+
+
+def test_what_is_kept_to_know_lines_by_stays_small(node: NodeFolder, time: FakeTime) -> None:
+    check = check_on(node, time)
+    for number in range(KNOWN_WORDS + 100):
+        node.logs(kernel_line(f"usb {number}: {'x' * 1900}") + kernel_line(f"{number} {'x' * 60_000}"))
+        node.logs(f"app[{number}]: {'x' * 1900}\n")
+        check.poll()
+
+    known = check._logs[0]._known  # type: ignore[attr-defined]
+    assert 0 < sum(len(word) for words in known for word in words) <= KNOWN_WORDS * KNOWN_BYTES
 
 
 def test_another_code_or_another_gpu_is_not_folded(node: NodeFolder, time: FakeTime) -> None:

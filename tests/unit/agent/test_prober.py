@@ -4,6 +4,7 @@ import errno
 import itertools
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from nodeheal.agent.checks import looks
 from nodeheal.agent.checks import prober as prober_module
 from nodeheal.agent.checks.answer import Answer, dumped
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
@@ -351,7 +353,19 @@ def test_a_look_that_is_ended_has_a_moment_to_clean_up(prober_of: Callable[..., 
     eventually(lambda: (tmp_path / "clean").exists())
 
 
-@pytest.mark.parametrize("said", [b"\xff\x00garbage\n", b'{"name":"two"}\n', b"[" * 9000 + b"\n", b"x" * 300_000])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\xff\x00garbage\n",
+        b'{"name":"two"}\n',
+        b"[]\n",
+        b"7\n",
+        dumped(Answer("one", FINE)).replace(b'"problems":[]', b'"problems":7') + b"\n",
+        dumped(Answer("two", FINE)) + b"\n",  # another check's
+        b"[" * 9000 + b"\n",
+        b"x" * 300_000,
+    ],
+)
 def test_a_look_that_says_what_is_no_answer_is_broken_and_does_not_hang(
     prober_of: Callable[..., Prober], said: bytes
 ) -> None:
@@ -457,7 +471,12 @@ def test_where_no_process_can_be_begun_the_look_is_broken_and_the_prober_lives(
     assert psutil.Process(prober._pid).num_fds() == opened
 
 
-def test_looks_end_with_an_agent_that_was_killed_while_one_answers(tmp_path: Path) -> None:
+def test_looks_end_with_an_agent_that_was_killed_while_one_answers(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path_factory.mktemp("said") / "broken"
+    monkeypatch.setattr(looks.logger, "exception", lambda *_: broken.touch())
+
     def marks(*_: object) -> Look:
         (tmp_path / str(os.getpid())).touch()
         return sleeps()
@@ -478,6 +497,20 @@ def test_looks_end_with_an_agent_that_was_killed_while_one_answers(tmp_path: Pat
 
     eventually(lambda: not psutil.pid_exists(look))
     prober.close()
+    assert not broken.exists()  # an agent that is gone is no trouble of the prober's
+
+
+def test_an_agent_that_was_killed_with_answers_unread_is_no_trouble_of_the_probers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks.logger, "exception", lambda *_: (tmp_path / "broken").touch())
+    prober = prober_that_looks([a_check(lambda *_: FINE)])
+    prober.ask("one", {})
+    select.select([prober.descriptor], [], [], PATIENCE_SECONDS)
+
+    prober.close()  # which resets the connection
+
+    assert not (tmp_path / "broken").exists()
 
 
 def test_a_prober_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

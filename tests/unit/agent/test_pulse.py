@@ -137,6 +137,17 @@ def test_an_outage_is_waited_out_with_chance_and_no_sooner_than_later_said_over_
     assert EVERY / 2 <= max(delays) <= EVERY
 
 
+def test_outages_that_were_over_in_between_are_not_one_long_one(
+    pulse: Pulse, bus: FakeEventBridge, time: FakeTime, said_instead: list[str]
+) -> None:
+    for refusal in ("InternalServerError", "", "InternalServerError"):
+        bus.table.refusal = refusal
+        pulse.beat()
+        time.seconds += PATIENCE_SECONDS
+
+    assert said_instead == []
+
+
 def test_over_the_bus_too_it_is_said_once_an_interval(
     pulse: Pulse, bus: FakeEventBridge, time: FakeTime, said_instead: list[str]
 ) -> None:

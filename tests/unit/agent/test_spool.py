@@ -81,6 +81,25 @@ def test_a_full_spool_gives_up_signs_of_life_before_findings(tmp_path: Path, cap
     assert "the oldest events were dropped" in caplog.text
 
 
+def test_room_that_was_made_is_used_again_and_nothing_goes_for_it(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, limit_mib=1)
+    for hundred in range(40):
+        spool.put([xid_event(hundred * 100 + number) for number in range(100)])
+    dropped = spool.dropped()
+    spool.forget([entry.event_id for entry in spool.oldest(10_000)])
+
+    spool.put([xid_event(5000 + number) for number in range(100)])
+
+    assert len(codes(spool)) == 100
+    assert spool.dropped() == dropped
+
+
+def test_what_was_put_is_on_the_disk_before_anything_else_is_done(tmp_path: Path) -> None:
+    [(synchronous,)] = Spool(tmp_path)._database.execute("PRAGMA synchronous")
+
+    assert synchronous == 2  # FULL: a power cut right after it loses nothing
+
+
 @pytest.mark.parametrize("damage", [b"this is no database" * 100, None])
 def test_a_corrupt_spool_is_moved_aside_and_told(
     tmp_path: Path, damage: bytes | None, caplog: pytest.LogCaptureFixture

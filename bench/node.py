@@ -1,0 +1,113 @@
+"""An agent as on a node, for the measurements. The kernel's device is a named pipe in packet mode (one record a
+read, as from /dev/kmsg); the bus is one on loopback that takes everything, over TLS, with a certificate of AWS's name.
+"""
+
+import compileall
+import fcntl
+import os
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from sandbox.toml import toml
+from tests.unit.agent.authority import Authority, found_authority
+from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually
+
+PIPE_BYTES = 1 << 20
+F_SETPIPE_SZ = 1031
+# What pip's script does; run as a module it would also load `runpy`.
+SCRIPT = "import sys; from nodeheal.agent.main import main; sys.exit(main())"
+# The machine's certificate authorities in one file, where they take most: Amazon Linux has no other, Debian a copy.
+BUNDLES = ("/etc/pki/tls/cert.pem", "/etc/ssl/certs/ca-certificates.crt")
+
+
+class Device:
+    """What the agent takes for /dev/kmsg."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # so that it can be opened for writing at all
+        self._writer = os.open(path, os.O_WRONLY)
+        fcntl.fcntl(self._writer, fcntl.F_SETFL, fcntl.fcntl(self._writer, fcntl.F_GETFL) | os.O_DIRECT)
+        fcntl.fcntl(self._writer, F_SETPIPE_SZ, PIPE_BYTES)
+        self._sequence = 0
+
+    def says(self, text: str) -> None:
+        """One record of the kernel's own."""
+        self._sequence += 1
+        os.write(self._writer, f"3,{self._sequence},1,-;{text}\n".encode())
+
+    def close(self) -> None:
+        """Both ends."""
+        os.close(self._writer)
+        os.close(self._reader)
+
+
+class LogFile:
+    """What a syslog daemon writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("w", buffering=1)
+        self._lines = 0
+
+    def says(self, text: str) -> None:
+        """One line of the kernel's."""
+        self._lines += 1
+        stamp = f"{self._lines // 10_000:02}.{self._lines % 10_000:04}"
+        self._file.write(f"2026-11-21T05:50:{stamp}56+00:00 gpu-7 kernel: [  1{stamp}56] {text}\n")
+
+    def close(self) -> None:
+        """Be done."""
+        self._file.close()
+
+
+@contextmanager
+def running_agent(
+    checks: tuple[str, ...], log: dict[str, str] | None = None, every_seconds: float = 60.0
+) -> Iterator[tuple[psutil.Process, Device, FakeEventBridge]]:
+    """An agent that watches, as on a node: the device that it reads, and the bus that it tells."""
+    with device() as (kmsg, path), tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        authority = found_authority(folder, "Amazon Root CA of the bench")
+        bus = FakeEventBridge(authority.server())
+        bus.start()
+        node = NodeFolder(folder, bus.url, every_seconds)
+        told = {"checks": list(checks), "kernel_log": [log or {"kind": "kmsg", "path": str(path)}]}
+        node.config_file.write_text(toml({**node.config(), **told}))
+        environment = {**os.environ, **node.environment(), **_as_on_a_node(authority)}
+        agent = subprocess.Popen([sys.executable, "-c", SCRIPT, "watch"], env=environment, stderr=subprocess.DEVNULL)
+        try:
+            eventually(lambda: bus.details("Node Booted"))
+            yield psutil.Process(agent.pid), kmsg, bus
+        finally:
+            agent.terminate()
+            agent.wait()
+            bus.stop()
+
+
+def _as_on_a_node(authority: Authority) -> dict[str, str]:
+    """What the unit sets, and the machine's authorities, with the bench's own among them, in one file."""
+    compileall.compile_dir("nodeheal", quiet=1)  # as pip does: what compiles itself at its start takes 1 MiB more
+    machine = Path(
+        next(name for name in (ssl.get_default_verify_paths().cafile, *BUNDLES) if name and Path(name).exists())
+    )
+    bundle = authority.certificate.with_name("bundle.pem")
+    bundle.write_bytes(machine.read_bytes() + authority.certificate.read_bytes())
+    return {"MALLOC_ARENA_MAX": "1", "SSL_CERT_FILE": str(bundle), "SSL_CERT_DIR": str(bundle.with_name("none"))}
+
+
+@contextmanager
+def device() -> Iterator[tuple[Device, Path]]:
+    """A device that says nothing yet, and where it is."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        path = Path(directory) / "kmsg"
+        kmsg = Device(path)
+        yield kmsg, path
+        kmsg.close()

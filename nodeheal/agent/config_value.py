@@ -1,0 +1,68 @@
+"""What may stand under a key of the configuration. Each raises ConfigError, which names the key and what it must be."""
+
+WORD_CHARACTERS, LONG_CHARACTERS = 128, 4096
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message names the file and the key."""
+
+
+def checked(key: str, value: object, is_good: bool, expected: str) -> object:
+    """The value, if it is good."""
+    if not is_good:
+        raise ConfigError(f"key {key!r} must be {expected}, not {value!r}")
+    return value
+
+
+def text(key: str, value: object, limit: int) -> str:
+    """One line, and not endless."""
+    is_text = isinstance(value, str) and 0 < len(value) <= limit and value.isprintable()
+    return str(checked(key, value, is_text, f"text of 1 to {limit} printable characters"))
+
+
+def path(key: str, value: object) -> str:
+    """Of a file or a folder, from the root on: a service and a person by hand stand in different folders."""
+    said = text(key, value, LONG_CHARACTERS)
+    return str(checked(key, value, said.startswith("/"), "an absolute path, which begins with /"))
+
+
+def seconds(key: str, value: object, least: float, most: float) -> float:
+    """A duration."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_good = is_number and least <= float(str(value)) <= most
+    return float(str(checked(key, value, is_good, f"seconds, {least:g} to {most:g}")))
+
+
+def count(key: str, value: object, least: int, most: int) -> int:
+    """A whole number."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    is_good = is_whole and least <= int(str(value)) <= most
+    return int(str(checked(key, value, is_good, f"a whole number, {least} to {most}")))
+
+
+def words(key: str, value: object) -> tuple[str, ...]:
+    """Names of something, none or some."""
+    is_list = isinstance(value, list) and all(isinstance(name, str) and name for name in value)
+    checked(key, value, is_list, "a list of names")
+    return tuple(value) if isinstance(value, list) else ()
+
+
+def labels(key: str, value: object, most: int) -> dict[str, str]:
+    """A table of short texts."""
+    table = value if isinstance(value, dict) else {}
+    told = [word for pair in table.items() for word in pair]
+    is_good = isinstance(value, dict) and len(table) <= most
+    is_good = is_good and all(isinstance(word, str) and 0 < len(word) <= WORD_CHARACTERS for word in told)
+    checked(key, value, is_good, f'a table of at most {most} texts, such as {{ rack = "r7", switch = "leaf-3" }}')
+    return table
+
+
+def is_address(said: str) -> bool:
+    """Whether this is an address of HTTP."""
+    from urllib.parse import urlsplit  # an endpoint of one's own is rare
+
+    try:
+        address = urlsplit(said)
+        return address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError:  # a port that is none, a bracket that is not closed
+        return False
