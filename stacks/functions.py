@@ -188,6 +188,7 @@ FUNCTIONS = (
     FunctionSpec(
         "find_checkpoint",
         (
+            CHANGE,
             *send_command("ask where a job can go on", names.FIND_CHECKPOINT_DOCUMENT),
             START_RECOVERY,
             READ_POLICY,

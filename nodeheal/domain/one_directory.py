@@ -21,6 +21,7 @@ LOCAL = frozenset(
 # Their clients tell the server's own number of a folder. Of the others (FUSE, for one) it may be the client's.
 _NUMBERED = {"nfs": "nfs", "nfs4": "nfs", "lustre": "lustre", "ceph": "ceph"}
 _NAMED = 6
+_SOURCE_CHARACTERS = 80  # of what a node says is mounted
 _IN_DOUBT = "not known whether"
 
 
@@ -52,8 +53,8 @@ def is_shared(directory: str, sights: Mapping[str, Sight | str]) -> Shared:
     if len(groups) > 1:
         told = "; ".join(f"{_listed(names)}: {_shown(seen[names[0]])}" for names in groups)
         return Shared(Verdict.UNKNOWN, f"{_IN_DOUBT} all nodes share {directory}: {told}")
-    first = next(iter(seen.values()))
-    where = f"they run on one machine: {first.file_system} {first.source}" if _is_local(first) else _shown(first)
+    one = next(iter(seen.values()))
+    where = f"they run on one machine: {one.file_system} {one.source}" if _is_local(one) else _shown(one)
     return Shared(Verdict.OK, f"all {len(seen)} nodes share {directory} ({where})")
 
 
@@ -107,7 +108,9 @@ def _is_local(sight: Sight) -> bool:
 def _shown(sight: Sight) -> str:
     whose = "a disk of its own, " if _is_local(sight) else ""
     missing = f", where {sight.missing} is missing" if sight.missing else ""
-    return f"{whose}{sight.file_system or 'an unknown file system'} {sight.source}".rstrip() + missing
+    return (
+        f"{whose}{sight.file_system or 'an unknown file system'} {sight.source[:_SOURCE_CHARACTERS]}".rstrip() + missing
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -184,7 +184,7 @@ def test_a_repeated_launch_starts_no_rank_that_has_died_since() -> None:
 
     launch_gang(request, it.ports, ACT)
 
-    assert it.resumed().outcome is Outcome.REFUSED
+    assert it.resumed().outcome is Outcome.FAILED
 
 
 def test_a_rank_that_answers_our_stop_with_0_has_not_finished_the_job() -> None:
