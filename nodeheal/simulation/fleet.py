@@ -31,10 +31,13 @@ class Fleet(Agents):
     def __init__(self, setting: Setting, agenda: Agenda, chance: Chance, trace: Trace) -> None:
         super().__init__(setting, agenda, chance, trace)
         self.is_over = False  # no more faults come
+        self._registered = 0
+        self._places: list[str] = []  # who stands where in the racks: planned faults strike places
 
     def populate(self) -> list[Node]:
         """Every node, and its record as it would stand there after months of service."""
         records = [self.add(number) for number in range(self._setting.nodes)]
+        self._places = list(self.nodes)
         if self._setting.is_planned:
             for strike in strikes_of(self._setting):
                 self._agenda.at(strike.at, lambda strike=strike: self._meet(strike))  # type: ignore[misc]
@@ -91,9 +94,8 @@ class Fleet(Agents):
             self.strike(node, draw_kind(self._stream, kinds()))
 
     def _meet(self, planned: Strike) -> None:
-        nodes = list(self.nodes.values())
-        node = nodes[int(planned.place * len(nodes))]
-        if node.is_up and node.fault is None:
+        node = self.nodes.get(self._places[int(planned.place * len(self._places))])
+        if node is not None and node.is_up and node.fault is None:
             self._break(node, replace(planned.fault), is_wide=planned.is_wide)
 
     def strike(self, node: TrueNode, kind: Kind) -> None:
@@ -187,6 +189,16 @@ class Fleet(Agents):
         self.go_down(node)
         node.is_gone = True
         del self.nodes[node_id]
+
+    def stand_in(self, gone: str) -> Node:
+        """The machine that was switched off for good is repaired, and registers anew: another id, and its record."""
+        place = self._places.index(gone)
+        self._registered += 1
+        record = self.add(place, f"mi-{self._registered:08x}{crc32(self._setting.pool.encode()):09x}")
+        self._places[place] = record.node_id
+        self.nodes[record.node_id].booted_at = self._agenda.now
+        at = self._agenda.clock()
+        return replace(record, booted_at=at, last_seen=at, agent_since=at, passed_at=None, version=0)
 
     def repair(self, node: TrueNode) -> None:
         """A human has changed what was broken, and switched it on."""
