@@ -77,9 +77,11 @@ class Operators:
         if self._ports.pools.get(self._pool).is_tripped:
             self._trace.tell("resets breaker", self._pool)
             reset_breaker(self._pool, "ada: looked at it", self._ports)
-        if job_id is not None:
+        down = dict.fromkeys([*([job_id] if job_id is not None else []), *self.jobs_down()])
+        if down:  # whatever the page was about: who sees a job that is down brings it back
             self._give_up_dark_nodes()
-            self.restart_job(job_id)
+        for name in down:
+            self.restart_job(name)
         if node_id is not None:
             self._see_to(node_id)
 
