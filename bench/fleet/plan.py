@@ -108,5 +108,5 @@ def sweeps() -> dict[str, list[Case]]:
 
 def quick(cases: list[Case]) -> list[Case]:
     """The same for a look: two short runs each, on fleets of one small pool."""
-    small = [replace(case, days=2.0, seeds=2) for case in cases if case.nodes <= 128]
+    small = [replace(case, days=6.0, seeds=2) for case in cases if case.nodes <= 128]
     return [replace(case, nodes=case.nodes - 96, gang_nodes=case.gang_nodes and 24) for case in small]

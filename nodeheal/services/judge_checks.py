@@ -30,6 +30,7 @@ from nodeheal.services.try_pairs import pairs_or_launch, verdicts_of
 
 ROUNDS = 10  # of choosing and checking, before a human looks at the pool
 FAILED, UNANSWERED, WAY = "preflight_failed", "preflight_unanswered", "preflight_way"
+BROKE_OFF = "the checks broke off before every node could answer; they are made again"
 _NAMED = 6
 LEAST_SHARE = 0.5  # of the preflight's time that must have passed before silence is held against a node
 
@@ -45,23 +46,23 @@ def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     if request.is_of_pairs:
         return _judge_pairs(request, job, ports, policy)
     answers = {answer.node_id: answer for answer in answers_of(request, ports)}
-    # Who was not given the time to answer is asked again: it is not the node that has failed.
-    late = [] if _broke_off(request, job, ports) else _unanswered(request, job, ports)
-    asked = [*answers, *late]
-    bad = [name for name in dict.fromkeys(asked) if name not in answers or answers[name].outcome is not Outcome.DONE]
+    silent = _unanswered(request, job, ports)
+    is_early = bool(silent) and _broke_off(request, job, ports)
+    # Who was not given the time to answer is asked again: nothing is held against the node.
+    bad = [name for name, answer in answers.items() if answer.outcome is not Outcome.DONE] + silent * (not is_early)
     for name in bad:
         _report(node_of(name, ports), answers.get(name), request, ports, policy)
-    told = _told(bad, answers) if late or len(answers) else "the checks broke off; the nodes are asked again"
+    told = BROKE_OFF if is_early and not bad else _told(bad, answers)
     save_job(ports, job.job_id, summary=told)
     if request.is_failure:
         return job_result(request, JobStep.JUDGE, Next.ATTRIBUTE, told, ports)
-    if not bad and not _unanswered(request, job, ports):
+    if not bad and not is_early:
         return pairs_or_launch(request, JobStep.JUDGE, job, told, ports, policy)
     return _choose_others(request, told, ports)
 
 
 def _broke_off(request: JobRequest, job: Job, ports: Ports) -> bool:
-    """Whether it was the sending that failed: who has not had the time to answer is not silent."""
+    """Whether the sending has failed: silence so soon says nothing of a node."""
     wait = ports.waits.get(JOB_CHECK, request_id_of(request))
     if wait is None:
         return not answers_of(request, ports)  # it failed before the first command

@@ -77,6 +77,18 @@ class Gang:
             "down": wall - waited - trained,
         }
 
+    def so_far(self, now: float, work: Work) -> dict[str, float]:
+        """The same while it goes on: what no checkpoint holds yet is not lost yet."""
+        account = self.account(now, work)
+        running = now - self.running_since if self.running_since is not None else 0.0
+        rest = running % (work.checkpoint_seconds + work.write_seconds)
+        trained = min(rest, work.checkpoint_seconds, account["recomputed"])
+        written = min(rest - trained, account["recomputed"] - trained)
+        account["productive"] += trained
+        account["writing"] += written
+        account["recomputed"] -= trained + written
+        return account
+
     def _written(self, now: float, work: Work) -> float:
         """Checkpoints that this run has finished."""
         since = now if self.running_since is None else self.running_since

@@ -39,7 +39,7 @@ class Ranks:
 
     def so_far(self) -> dict[str, float]:
         """Where the time of all jobs went until now, in seconds by cause."""
-        spent = [gang.account(self._agenda.now, self._work) for gang in self._gangs.values()]
+        spent = [gang.so_far(self._agenda.now, self._work) for gang in self._gangs.values()]
         return {cause: self.seconds[cause] + sum(one[cause] for one in spent) for cause in CAUSES}
 
     def finish(self) -> None:
