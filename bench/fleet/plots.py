@@ -53,7 +53,7 @@ def _figure(columns: int, rows: int = 1) -> tuple[Any, Any]:
     from matplotlib import pyplot
 
     return pyplot.subplots(
-        rows, columns, figsize=(4.3 * columns, 0.6 + 3.1 * rows), squeeze=False, layout="constrained"
+        rows, columns, figsize=(0.6 + 4.1 * columns, 0.6 + 3.1 * rows), squeeze=False, layout="constrained"
     )
 
 
