@@ -110,8 +110,8 @@ def _interval(cases: list[dict[str, Any]], path: Path) -> None:
         _points(axes, keeper, [shift * case["checkpoint_seconds"] / 60 for case in mine], mine)
     best = daly_seconds(WRITE_SECONDS, mtbf_seconds(120, "RSC-1")) / 60
     axes.axvline(best, color="#555555", linestyle="--", linewidth=1)
-    axes.annotate(f"Daly: {best:.0f} min", (best, 0.03), xycoords=("data", "axes fraction"), xytext=(4, 0),
-                  textcoords="offset points", color="#333333")  # fmt: skip
+    place = {"xycoords": ("data", "axes fraction"), "xytext": (-4, 0), "textcoords": "offset points", "ha": "right"}
+    axes.annotate(f"Daly: {best:.0f} min", (best, 0.03), color="#333333", **place)
     axes.set_xscale("log")
     ticks = sorted({case["checkpoint_seconds"] / 60 for case in cases})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -131,6 +131,7 @@ def _spares(cases: list[dict[str, Any]], path: Path) -> None:
         axes.set_xticks(sorted({case["spares"] for case in cases}))
         axes.set_xlabel("free nodes beside a job of 120")
         axes.set_ylabel(label)
+        axes.set_ylim(top=min(100.0, axes.get_ylim()[1]))
     figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     _save(figure, path)
 
