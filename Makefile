@@ -17,7 +17,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # Three workers, not "auto": the embedded cloud waits for most of its time, on two cores too.
 PYTEST = $(PYTHON) -m pytest -q -n 3 --dist loadgroup
 
-.PHONY: help setup demo test crashes simulate bootstrap deploy synth check lint bench schemas reference requirements audit e2e clean
+.PHONY: help setup demo test crashes simulate bootstrap deploy synth check lint bench fleet schemas reference requirements audit e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -85,6 +85,9 @@ check: lint ## the whole gate: format, lint, types, import law, tests
 
 simulate: setup ## as many random schedules as ARGS="--minutes 60" allows, each held to every invariant
 	@$(PYTHON) -m nodeheal.simulation.schedules $(ARGS)
+
+fleet: setup ## fleets of 1,024 to 100,000 GPUs, simulated: docs/fleet.md (half an hour; goes on where it was broken off)
+	@$(PYTHON) -m bench.fleet $(ARGS)
 
 bench: setup ## measure everything on this machine, for half an hour (ARGS="core agent --runs 1": only these)
 	@$(WITH_NODE) $(PYTHON) -m bench $(ARGS)

@@ -30,6 +30,7 @@ PERMISSIVE = frozenset(
         "ISC",
         "MIT",
         "MIT-0",
+        "MIT-CMU",
         "PSF-2.0",
         "Zlib",
     }

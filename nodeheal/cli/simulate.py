@@ -27,10 +27,10 @@ Policy = Annotated[Path | None, typer.Option(help="a policy document; without on
 Harsh = Annotated[bool, typer.Option(help="functions die and events are lost far more often than in any cloud")]
 Only = Annotated[str, typer.Option(help="this pool, and no other: for a replay")]
 TraceFile = Annotated[Path | None, typer.Option(help="write what happened, line by line; needs one pool")]
-Until = Annotated[float, typer.Option(help="break a replay off after so many seconds of virtual time; 0: do not")]
-Number = Annotated[int, typer.Option(help="one random schedule, by its number, and nothing else")]
+Until = Annotated[float | None, typer.Option(min=0, help="break a replay off after so many seconds of virtual time")]
+Number = Annotated[int | None, typer.Option(min=0, help="one random schedule, by its number, and nothing else")]
 Mass = Annotated[int, typer.Option(min=0, help="so many nodes fail within a second: breaker raised, and as it ships")]
-Processes = Annotated[int, typer.Option(min=0, help="0: one a core")]
+Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]
 Json = Annotated[bool, typer.Option("--json", help="for programs")]
 
 
@@ -44,10 +44,10 @@ def simulate(
     harsh: Harsh = False,
     only: Only = "",
     trace: TraceFile = None,
-    until: Until = 0.0,
-    schedule: Number = -1,
+    until: Until = None,
+    schedule: Number = None,
     mass_failure: Mass = 0,
-    processes: Processes = 0,
+    processes: Processes = None,
     as_json: Json = False,
 ) -> None:
     """Simulate a fleet. Nothing is touched, and no cloud is asked. Fails where an invariant was broken."""
@@ -56,8 +56,8 @@ def simulate(
     if mass_failure:
         _fail_together(given, mass_failure, as_json)
         return
-    settings = [_schedule(schedule)] if schedule >= 0 else _pools(given, pool_nodes, policy, harsh, only)
-    if trace is not None or until or schedule >= 0:
+    settings = [_schedule(schedule)] if schedule is not None else _pools(given, pool_nodes, policy, harsh, only)
+    if trace is not None or until is not None or schedule is not None:
         if len(settings) > 1:
             refuse("--trace and --until are of one pool: name it with --only")
         report = _traced(settings[0], trace, until)
@@ -66,7 +66,7 @@ def simulate(
     again = f"nodeheal simulate --nodes {nodes} --days {days:g} --seed {seed} --pool-nodes {pool_nodes}"
     again += f" --faults-per-node-day {faults_per_node_day:g}"
     again += (f" --policy {policy}" if policy else "") + (" --harsh" if harsh else "")
-    tell(report, f"nodeheal simulate --schedule {schedule}" if schedule >= 0 else again, as_json)
+    tell(report, again if schedule is None else f"nodeheal simulate --schedule {schedule}", as_json)
     if report.violations:
         raise typer.Exit(BROKEN)
 
@@ -111,16 +111,16 @@ def _fail_together(given: dict[str, Any], count: int, as_json: bool) -> None:
     tell_mass_failure(count, run_mass_failure(Setting(**given, mass_failure=count)), as_json)
 
 
-def _run(settings: "list[Setting]", processes: int) -> "Report":
+def _run(settings: "list[Setting]", processes: int | None) -> "Report":
     from nodeheal.simulation.runner import run_all
 
     console, is_quiet = Console(stderr=True), not sys.stderr.isatty()
     with Progress(console=console, transient=True, disable=is_quiet) as progress:
         task = progress.add_task(f"simulating {counted(len(settings), 'pool')}", total=len(settings))
-        return run_all(settings, processes or None, lambda done: progress.update(task, completed=done))
+        return run_all(settings, processes, lambda done: progress.update(task, completed=done))
 
 
-def _traced(setting: "Setting", trace: Path | None, until: float) -> "Report":
+def _traced(setting: "Setting", trace: Path | None, until: float | None) -> "Report":
     from nodeheal.simulation.runner import run_traced
 
     if trace is None:

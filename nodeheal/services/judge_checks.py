@@ -1,6 +1,6 @@
 """What the checks of a gang's nodes have found: each node that did not pass becomes an incident."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES
@@ -13,7 +13,7 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.pairs import suspects
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.check_nodes import answers_of, due_nodes
+from nodeheal.services.check_nodes import JOB_CHECK, answers_of, due_nodes
 from nodeheal.services.finding_about import finding_about
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_steps import (
@@ -33,7 +33,9 @@ FAILED, UNANSWERED, WAY = "preflight_failed", "preflight_unanswered", "preflight
 DIRECTORY = "preflight_directory"
 # What their findings add to a round and a node, so that each of them has an id of its own.
 _MARKS = {WAY: "|way", DIRECTORY: "|directory"}
+BROKE_OFF = "the checks broke off before every node could answer; they are made again"
 _NAMED = 6
+LEAST_SHARE = 0.5  # of the preflight's time that must have passed before silence is held against a node
 
 
 def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> JobResult:
@@ -47,17 +49,27 @@ def judge_checks(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     if request.is_of_pairs:
         return _judge_pairs(request, job, ports, policy)
     answers = {answer.node_id: answer for answer in answers_of(request, ports)}
-    asked = request.nodes if request.is_failure else [*answers, *_unanswered(request, job, ports)]
-    bad = [name for name in dict.fromkeys(asked) if name not in answers or answers[name].outcome is not Outcome.DONE]
+    silent = _unanswered(request, job, ports)
+    is_early = bool(silent) and _broke_off(request, job, ports)
+    # Who was not given the time to answer is asked again: nothing is held against the node.
+    bad = [name for name, answer in answers.items() if answer.outcome is not Outcome.DONE] + silent * (not is_early)
     for name in bad:
         _report(node_of(name, ports), answers.get(name), request, ports, policy)
-    told = _told(bad, answers)
+    told = BROKE_OFF if is_early and not bad else _told(bad, answers)
     save_job(ports, job.job_id, summary=told)
     if request.is_failure:
         return job_result(request, JobStep.JUDGE, Next.ATTRIBUTE, told, ports)
-    if not bad:
+    if not bad and not is_early:
         return pairs_or_launch(request, JobStep.JUDGE, job, told, ports, policy)
     return choose_others(request, told, ports)
+
+
+def _broke_off(request: JobRequest, job: Job, ports: Ports) -> bool:
+    """Whether the sending has failed: silence so soon says nothing of a node."""
+    wait = ports.waits.get(JOB_CHECK, request_id_of(request))
+    if wait is None:
+        return not answers_of(request, ports)  # it failed before the first command
+    return ports.clock() < wait.deadline_at - timedelta(seconds=job.preflight.timeout_seconds * (1 - LEAST_SHARE))
 
 
 def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> JobResult:
@@ -93,7 +105,8 @@ def choose_others(request: JobRequest, told: str, ports: Ports) -> JobResult:
 
 def _unanswered(request: JobRequest, job: Job, ports: Ports) -> list[str]:
     """Who was asked and is still due: a pass is noted on the node, so who passed is not among them."""
-    return [node.node_id for node in due_nodes(request, job, ports)]
+    answered = {answer.node_id for answer in answers_of(request, ports)}
+    return [node.node_id for node in due_nodes(request, job, ports) if node.node_id not in answered]
 
 
 def _told(bad: list[str], answers: dict[str, CheckAnswer]) -> str:

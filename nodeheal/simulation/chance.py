@@ -32,8 +32,9 @@ class Bucket:
 
     def take(self, now: float) -> bool:
         """Take one token. False: there is none, and the call is throttled."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
-        self._at = now
+        # Of two functions at one moment each counts its own calls: the time that one has gained is not the other's.
+        self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
+        self._at = max(self._at, now)
         if self._left < 1:
             self.refused += 1
             return False

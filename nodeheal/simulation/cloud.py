@@ -22,15 +22,18 @@ from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.setting import Quotas
 from nodeheal.simulation.true_node import TrueNode
 
+CALL_SECONDS = 0.05  # a call of AWS, until its answer is there: the next one of the same function comes after it
 SENDING_SECONDS = 45.0  # as long as a claim to send an email holds (adapters/aws/messenger.py)
 
 
 @dataclass
 class Throttles:
-    """One account's buckets."""
+    """One account's buckets. A function's calls are made one after another: a quota sees them so much later each."""
 
     agenda: Agenda
     quotas: Quotas
+    calls: int = 0  # of the function that runs now
+    is_running: bool = False
 
     def __post_init__(self) -> None:
         names = ("ecs_writes", "ecs_reads", "send_command", "ec2_writes", "start_execution", "functions")
@@ -38,8 +41,14 @@ class Throttles:
 
     def take(self, name: str, call: str) -> None:
         """Raises NotAccepted, as the real adapters do where AWS throttles."""
-        if not self.buckets[name].take(self.agenda.now):
+        at = self.agenda.now + self.calls * CALL_SECONDS
+        self.calls += self.is_running
+        if not self.buckets[name].take(at):
             raise NotAccepted(f"{call}: ThrottlingException")
+
+    def function_runs(self, is_running: bool) -> None:
+        """A function begins, or has ended."""
+        self.calls, self.is_running = 0, is_running
 
 
 Acts = Callable[[str, str, str], None]  # what is done, to which node, for whom

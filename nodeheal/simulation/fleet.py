@@ -5,6 +5,7 @@ the same as a clock in every node, since the exponential forgets. Signs of life 
 (`beat_of`), exactly as they would stand in the table.
 """
 
+from dataclasses import replace
 from zlib import crc32
 
 from nodeheal.contract.health_event import NodeBooted
@@ -13,15 +14,15 @@ from nodeheal.domain.node import Node
 from nodeheal.simulation.agenda import EPOCH, Agenda
 from nodeheal.simulation.agents import AGENT, BEAT_SECONDS, Agents
 from nodeheal.simulation.chance import Chance, lognormal
-from nodeheal.simulation.faults import Kind, draw_fault, draw_kind, kinds
+from nodeheal.simulation.faults import Fault, Kind, draw_fault, draw_kind, kinds
 from nodeheal.simulation.setting import DAY, Setting
+from nodeheal.simulation.strikes import SHY, WIDE, Strike, strikes_of
 from nodeheal.simulation.trace import Trace
 from nodeheal.simulation.true_node import TrueNode
 
 EXIT_SECONDS = 3.0  # from the fault until the rank on it has ended
 BOOT_SECONDS = 300.0  # median
 HANGS_IN_BOOT = 0.02
-SHY = 0.03  # faults that pass diagnostics
 
 
 class Fleet(Agents):
@@ -30,11 +31,18 @@ class Fleet(Agents):
     def __init__(self, setting: Setting, agenda: Agenda, chance: Chance, trace: Trace) -> None:
         super().__init__(setting, agenda, chance, trace)
         self.is_over = False  # no more faults come
+        self._registered = 0
+        self._places: list[str] = []  # who stands where in the racks: planned faults strike places
 
     def populate(self) -> list[Node]:
         """Every node, and its record as it would stand there after months of service."""
         records = [self.add(number) for number in range(self._setting.nodes)]
-        self._agenda.after(self._until_next(), self._next_fault)
+        self._places = list(self.nodes)
+        if self._setting.is_planned:
+            for strike in strikes_of(self._setting):
+                self._agenda.at(strike.at, lambda strike=strike: self._meet(strike))  # type: ignore[misc]
+        else:
+            self._agenda.after(self._until_next(), self._next_fault)
         return records
 
     def add(self, number: int, node_id: str = "") -> Node:
@@ -85,9 +93,17 @@ class Fleet(Agents):
         if node.is_up and node.fault is None:
             self.strike(node, draw_kind(self._stream, kinds()))
 
+    def _meet(self, planned: Strike) -> None:
+        node = self.nodes.get(self._places[int(planned.place * len(self._places))])
+        if node is not None and node.is_up and node.fault is None:
+            self._break(node, replace(planned.fault), is_wide=planned.is_wide)
+
     def strike(self, node: TrueNode, kind: Kind) -> None:
         """This node gets this fault now."""
-        fault = draw_fault(self._stream, kind, SHY)
+        self._break(node, draw_fault(self._stream, kind, SHY))
+
+    def _break(self, node: TrueNode, fault: Fault, *, is_wide: bool | None = None) -> None:
+        kind = fault.kind
         self.faults += 1
         self._trace.tell("fault", node.node_id, f"{kind.name} (mended by {fault.cure})")
         if kind.effect == "exits":
@@ -97,7 +113,7 @@ class Fleet(Agents):
         if kind.effect == "vanishes":
             self.go_down(node)
             return
-        for other in self._struck_with(node, kind):
+        for other in self._struck_with(node, kind, is_wide):
             self._report_soon(other, kind)
             if kind.effect != "warns":
                 self._exit_soon(other, kind)
@@ -111,8 +127,8 @@ class Fleet(Agents):
             lambda: self.on_exit(node, kind) if node.is_up and node.boot == boot else None,
         )
 
-    def _struck_with(self, node: TrueNode, kind: Kind) -> list[TrueNode]:
-        if kind.effect != "rack" or self._stream.random() > 1 / 8:
+    def _struck_with(self, node: TrueNode, kind: Kind, is_wide: bool | None) -> list[TrueNode]:
+        if kind.effect != "rack" or not (self._stream.random() <= WIDE if is_wide is None else is_wide):
             return [node]
         rack = [other for other in self.nodes.values() if other.rack == node.rack and other.is_up]
         return rack[: max(1, len(rack) // 2)]
@@ -173,6 +189,16 @@ class Fleet(Agents):
         self.go_down(node)
         node.is_gone = True
         del self.nodes[node_id]
+
+    def stand_in(self, gone: str) -> Node:
+        """The machine that was switched off for good is repaired, and registers anew: another id, and its record."""
+        place = self._places.index(gone)
+        self._registered += 1
+        record = self.add(place, f"mi-{self._registered:08x}{crc32(self._setting.pool.encode()):09x}")
+        self._places[place] = record.node_id
+        self.nodes[record.node_id].booted_at = self._agenda.now
+        at = self._agenda.clock()
+        return replace(record, booted_at=at, last_seen=at, agent_since=at, passed_at=None, version=0)
 
     def repair(self, node: TrueNode) -> None:
         """A human has changed what was broken, and switched it on."""

@@ -1,8 +1,10 @@
 """A training job as it really goes, whatever its records say."""
 
+import math
 from dataclasses import dataclass, field
 
 from nodeheal.simulation.agenda import Due
+from nodeheal.simulation.setting import Work
 from nodeheal.simulation.true_node import TrueNode
 
 
@@ -32,21 +34,62 @@ class Gang:
     end: Due | None = None
     first_ran_at: float | None = None
     trained_seconds: float = 0.0
+    written_seconds: float = 0.0  # spent on checkpoints that were finished
 
-    def progress(self, now: float, every: float) -> float:
-        """What a checkpoint holds now, where one is written every so many seconds."""
+    def left_seconds(self, work: Work) -> float:
+        """How long all ranks must run until its work is done: the last step needs no checkpoint."""
+        left = max(1.0, self.total_seconds - self.done_seconds)
+        return left + (math.ceil(left / work.checkpoint_seconds) - 1) * work.write_seconds
+
+    def progress(self, now: float, work: Work) -> float:
+        """What a checkpoint holds now, where one is written every so many seconds of training."""
         if self.running_since is None:
             return self.done_seconds
-        trained = now - self.running_since
-        if self.done_seconds + trained >= self.total_seconds:
+        if now - self.running_since >= self.left_seconds(work):
             return self.total_seconds
-        return self.done_seconds + trained // every * every
+        return self.done_seconds + self._written(now, work) * work.checkpoint_seconds
 
-    def account(self, now: float, every: float) -> dict[str, float]:
+    def leave(self, now: float, work: Work) -> None:
+        """Not every rank runs any more: what was done since the last checkpoint is lost."""
+        if self.running_since is None:
+            return
+        self.written_seconds += self._written(now, work) * work.write_seconds
+        self.done_seconds = self.progress(now, work)
+        self.trained_seconds += now - self.running_since
+        self.running_since = None
+        if self.end is not None:
+            self.end.call_off()
+
+    def account(self, now: float, work: Work) -> dict[str, float]:
         """Where its time went, in seconds by cause."""
         wall = now - self.began_at
         waited = (self.first_ran_at if self.first_ran_at is not None else now) - self.began_at
-        trained = self.trained_seconds + (now - self.running_since if self.running_since is not None else 0.0)
-        done = min(self.progress(now, every), trained)
-        lost = wall - waited - trained
-        return {"productive": done, "recomputed": trained - done, "waiting": waited, "down": lost}
+        running = now - self.running_since if self.running_since is not None else 0.0
+        trained = self.trained_seconds + running
+        written = self.written_seconds + (self._written(now, work) * work.write_seconds if running else 0.0)
+        done = min(self.progress(now, work), trained)
+        lost = trained - done - written
+        return {
+            "productive": done,
+            "recomputed": lost,
+            "writing": written,
+            "waiting": waited,
+            "down": wall - waited - trained,
+        }
+
+    def so_far(self, now: float, work: Work) -> dict[str, float]:
+        """The same while it goes on: what no checkpoint holds yet is not lost yet."""
+        account = self.account(now, work)
+        running = now - self.running_since if self.running_since is not None else 0.0
+        rest = running % (work.checkpoint_seconds + work.write_seconds)
+        trained = min(rest, work.checkpoint_seconds, account["recomputed"])
+        written = min(rest - trained, account["recomputed"] - trained)
+        account["productive"] += trained
+        account["writing"] += written
+        account["recomputed"] -= trained + written
+        return account
+
+    def _written(self, now: float, work: Work) -> float:
+        """Checkpoints that this run has finished."""
+        since = now if self.running_since is None else self.running_since
+        return (now - since) // (work.checkpoint_seconds + work.write_seconds)

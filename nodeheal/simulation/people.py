@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.vocabulary import IncidentState, Phase
+from nodeheal.contract.vocabulary import IncidentState, NodeState, Phase, Provider
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.errors import NodehealError, NotAccepted
 from nodeheal.domain.node import OUT_OF_SERVICE
@@ -77,10 +77,34 @@ class Operators:
         if self._ports.pools.get(self._pool).is_tripped:
             self._trace.tell("resets breaker", self._pool)
             reset_breaker(self._pool, "ada: looked at it", self._ports)
-        if job_id is not None:
-            self.restart_job(job_id)
+        down = dict.fromkeys([*([job_id] if job_id is not None else []), *self.jobs_down()])
+        if down:  # whatever the page was about: who sees a job that is down brings it back
+            self._give_up_dark_nodes()
+        for name in down:
+            self.restart_job(name)
         if node_id is not None:
             self._see_to(node_id)
+
+    def _give_up_dark_nodes(self) -> None:
+        """As the runbook says (job-handed-over.md): for all that nodeheal can tell, a dark node may hold a rank still.
+        A human sees that it is off, and retires it; repaired, it registers anew."""
+        for dark in [one.node_id for one in self._fleet.silent() if one.provider is Provider.hybrid]:
+            node = self._ports.nodes.get(dark)
+            if node is None or node.state is not NodeState.QUARANTINED:
+                continue
+            try:
+                release_node(dark, "ada: it is dead, and switched off", self._ports, retire=True)
+            except (ValueError, NotAccepted) as refusal:
+                self._trace.tell("cannot retire", dark, str(refusal))
+                continue
+            self._trace.tell("retires", dark)
+            self._fleet.terminate(dark)
+            self._later(self._people.repair_seconds, lambda dark=dark: self._register(dark))  # type: ignore[misc]
+
+    def _register(self, gone: str) -> None:
+        record = self._fleet.stand_in(gone)
+        self._ports.nodes.save(record)
+        self._trace.tell("registers anew", record.node_id, gone)
 
     def _see_to(self, node_id: str) -> None:
         """Have the node repaired, and give it back."""

@@ -58,11 +58,12 @@ def _each(settings: list[Setting], processes: int) -> Iterator[Report]:
         yield from workers.map(run_pool, settings)
 
 
-def run_traced(setting: Setting, read: Callable[[str], object], until: float = 0.0) -> Report:
+def run_traced(setting: Setting, read: Callable[[str], object], until: float | None = None) -> Report:
     """One pool, told line by line, and broken off after so many seconds where `until` is given."""
     world = World(setting, read)
     end = setting.days * DAY
-    world.advance(min(end, until) if until else end)
-    if not until or until > end:
-        world.finish(min(COOL_DOWN, until - end) if until else COOL_DOWN)
+    last = end + COOL_DOWN if until is None else until
+    world.advance(min(end, last))
+    if last > end:
+        world.finish(min(COOL_DOWN, last - end))
     return report_of(world)

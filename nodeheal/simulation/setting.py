@@ -77,6 +77,7 @@ class Work:
     gang_nodes: int = 8
     days: float = 14.0  # that a job would take if nothing failed (median)
     checkpoint_seconds: float = 1_800.0
+    write_seconds: float = 0.0  # for which training stands still while a checkpoint is written
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ class Setting:
     policy: RecoveryPolicy | None = None  # none: `acting`
     mass_failure: int = 0  # so many nodes fail within one second, after an hour
     racks_of: int = 16
+    is_planned: bool = False  # true: faults are drawn beforehand, the same for whoever keeps the fleet (strikes.py)
     is_strict: bool = True  # false: what a state machine hands on and nobody reads is not evaluated; only for speed
 
     @property

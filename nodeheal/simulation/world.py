@@ -183,7 +183,9 @@ class World:
         self.throttles.take("functions", f"{INVOKE} {function}")
         self.runs[function] += 1
         self.trace.tell("runs", function)
-        self._began_at = self.agenda.now if self.hazards.depth == 0 else self._began_at
+        if self.hazards.depth == 0:
+            self._began_at = self.agenda.now
+            self.throttles.function_runs(True)
         self.hazards.depth += 1
         try:
             return act()
@@ -196,6 +198,8 @@ class World:
             raise
         finally:
             self.hazards.depth -= 1
+            if self.hazards.depth == 0:
+                self.throttles.function_runs(False)
 
     def _let_others_in(self) -> None:
         """No function outlives its timeout: the one that was begun first says how late it may become."""

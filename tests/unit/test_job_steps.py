@@ -341,9 +341,26 @@ def test_what_was_sent_is_kept_until_the_wait_is_over(ports: Ports) -> None:
     assert sent.deadline_at == NOW + timedelta(seconds=900)
 
 
-def test_who_did_not_answer_is_not_chosen_again_even_when_its_incident_is_over(ports: Ports) -> None:
+@pytest.mark.parametrize("has_sent", [True, False])
+def test_a_check_that_broke_off_is_held_against_no_node(ports: Ports, has_sent: bool) -> None:
+    """Its function died, or failed, right after it had begun: everyone but the first would look silent."""
+    if has_sent:
+        check_nodes(request(), ports, ACT)
+        wakeup.on_diagnostics_finished(finished(A), ports)
+
+    judged = judge_checks(request(), ports, ACT)
+
+    assert judged.then is Next.CHOOSE
+    assert ports.workflows.started == []  # type: ignore[attr-defined]
+    assert stored(ports, B).open_incident is None
+
+
+def test_who_did_not_answer_is_not_chosen_again_even_when_its_incident_is_over(
+    ports: Ports, clock: FrozenClock
+) -> None:
     check_nodes(request(), ports, ACT)
     wakeup.on_diagnostics_finished(finished(B), ports)
+    clock.advance(900)
     judge_checks(request(), ports, ACT)
     save_node(ports, stored(ports, A), open_incident=None)
 

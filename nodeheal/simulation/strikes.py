@@ -1,0 +1,35 @@
+"""Faults that are drawn before anything has happened: what one does about them does not move the next one.
+
+So two who keep the same fleet, each in his own way, meet the same faults at the same times on the same nodes. A strike
+finds nothing to break on a node that is down, or broken already, and how often that is so depends on who keeps it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from nodeheal.simulation.faults import Fault, draw_fault, draw_kind, kinds
+from nodeheal.simulation.setting import DAY, Setting
+
+SHY = 0.03  # faults that pass diagnostics
+WIDE = 1 / 8  # of those that may strike half a rack
+
+
+@dataclass(frozen=True)
+class Strike:
+    """One fault to come. `place`, 0 to 1: where it strikes among the nodes in their order."""
+
+    at: float
+    place: float
+    fault: Fault
+    is_wide: bool
+
+
+def strikes_of(setting: Setting) -> Iterator[Strike]:
+    """Those of the whole run, in their order. The same for the same seed, pool, size and rate."""
+    stream = Random(f"{setting.seed}/{setting.pool}/strikes")
+    rate = setting.faults_a_node_day * setting.nodes / DAY
+    at = 0.0
+    while rate and (at := at + stream.expovariate(rate)) < setting.days * DAY:
+        place, kind = stream.random(), draw_kind(stream, kinds())
+        yield Strike(at, place, draw_fault(stream, kind, SHY), stream.random() < WIDE)
