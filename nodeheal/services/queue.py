@@ -37,10 +37,14 @@ def in_line_before(incident_id: str, pool: str, ports: Ports) -> list[str]:
 
 
 def wake_for_free_slots(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
-    """Wake as many as there are free slots: a policy may have made more, and a wake-up may have been lost."""
+    """Wake as many as there are free slots: a policy may have made more, and a wake-up may have been lost.
+
+    What a crash has left of slots is given back although nobody stands in line: the next node in need would, for a
+    minute.
+    """
+    _free_what_a_crash_left(pool, ports)
     if not _standing(pool, Awaited.BUDGET, ports):
         return []
-    _free_what_a_crash_left(pool, ports)
     slots = policy.pool(pool).budget.slots(size_of(ports.pools.get(pool), ports))
     free = slots - len(ports.pools.holders(pool))
     woken = (wake_queue(pool, ports) for _ in range(free))

@@ -3,13 +3,15 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
 from nodeheal.domain.incident import Incident
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.queue import place_of, wake_all, wake_for_free_slots, wake_queue
-from tests.unit.builders import NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 from tests.unit.test_decide_among_others import with_policy
 
 WAITS = Decision(step=Step.WAIT, awaits=Awaited.BUDGET, reason="full", node_id="mi-1", action=Action.REBOOT)
@@ -80,6 +82,22 @@ def test_a_place_names_its_incident_so_that_no_two_are_the_same() -> None:
 
     assert place_of(WAITS, incident) == "94#2026-03-01T03:00:00Z#inc-1"
     assert place_of(WAITS, replace(incident, incident_id="inc-2")) != place_of(WAITS, incident)
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"),
+    [(NodeState.PROBATION, []), (NodeState.HEALTHY, []), (NodeState.RETIRED, []), (NodeState.QUARANTINED, ["a"])],
+)
+def test_a_slot_that_a_crash_has_left_is_given_back_although_nobody_stands_in_line(
+    state: NodeState, kept: list[str]
+) -> None:
+    ports = memory_ports()
+    ports.nodes.save(node("a", state=state))
+    ports.pools.claim("demo", "a", 1)
+
+    wake_for_free_slots("demo", ports, ACT)
+
+    assert ports.pools.holders("demo") == kept
 
 
 def test_the_sweep_wakes_as_many_as_there_are_free_slots() -> None:
