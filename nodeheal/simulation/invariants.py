@@ -4,7 +4,7 @@ They look only at what the last step has touched: a write of a node, of an incid
 true within a time is looked at when that time is over.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 
 from nodeheal.contract.health_event import HealthEvent
@@ -144,6 +144,18 @@ def nothing_is_left_behind(seen: Seen, incident_id: str) -> Iterator[Violation]:
         yield Violation(seen.agenda.now, name, incident_id, f"{own.node_id} names it still, and is {own.state}")
 
 
+def nothing_is_left_of_a_job(seen: Seen, alive: Collection[str]) -> Iterator[Violation]:
+    """A job that is over, and of which no rank is left (`alive` names the others), holds no node and no directory."""
+    name, jobs, notes = nothing_is_left_of_a_job.__name__, seen.ports.jobs, seen.ports.job_notes
+    held = [(job_id, f"the lease of {place}") for place, job_id in notes.leases.items()]  # type: ignore[attr-defined]
+    for node in seen.nodes.nodes.values():
+        held += [(job_id, f"{node.node_id}") for job_id in (node.job_id, node.claimed_by) if job_id is not None]
+    for job_id, what in held:
+        job = jobs.get(job_id)
+        if job is not None and job.is_over and job_id not in alive:
+            yield Violation(seen.agenda.now, name, job_id, f"it is {job.state}, and holds {what}")
+
+
 def isolated_nodes_are_somebodys(seen: Seen, node_id: str) -> Iterator[Violation]:
     """A node that we isolated is always released, replaced or in a human's hands."""
     node = seen.nodes.nodes[node_id]
@@ -178,5 +190,6 @@ ALL = (
     no_act_on_stale_news,
     incidents_end_or_page_in_time,
     nothing_is_left_behind,
+    nothing_is_left_of_a_job,
     isolated_nodes_are_somebodys,
 )

@@ -42,6 +42,10 @@ class Ranks:
         spent = [gang.so_far(self._agenda.now, self._work) for gang in self._gangs.values()]
         return {cause: self.seconds[cause] + sum(one[cause] for one in spent) for cause in CAUSES}
 
+    def ranks_left(self) -> set[str]:
+        """The jobs of which some rank is somewhere, be it on a node that is dark."""
+        return {rank.job_id for ranks in self._on_node.values() for rank in ranks}
+
     def finish(self) -> None:
         """The simulation is over: those that run still are put to the account as they are."""
         for gang in self._gangs.values():

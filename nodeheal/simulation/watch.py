@@ -1,7 +1,7 @@
 """Sees every write and every act, and holds them against the invariants."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import NodeState
@@ -17,6 +17,7 @@ from nodeheal.simulation.invariants import (
     no_act_on_stale_news,
     no_attempt_beyond_its_limit,
     nothing_is_left_behind,
+    nothing_is_left_of_a_job,
     nothing_stale_opens_an_incident,
     one_destructive_action_a_node,
     one_open_incident_a_node,
@@ -103,6 +104,10 @@ class Watch:
         if event.event_id not in self._accounted_for:
             self._accounted_for.add(event.event_id)
             self._hold(every_fault_is_accounted_for(self.seen, event))
+
+    def jobs_ended(self, alive: Collection[str]) -> None:
+        """The simulation is over. `alive`: the jobs of which some rank still is somewhere, be it on a dark node."""
+        self._hold(nothing_is_left_of_a_job(self.seen, alive))
 
     def break_promise(self, invariant: str, about: str, text: str) -> None:
         """Somebody else has found one broken."""

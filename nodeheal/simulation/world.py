@@ -238,6 +238,7 @@ class World:
         self.fleet.is_over = True
         self.agenda.run(self.agenda.now + seconds)
         self.work.finish()
+        self.watch.jobs_ended(self.work.ranks_left())
         for event_id in self._unheard if not self.bus.in_flight else ():
             self.watch.break_promise("every_fault_is_accounted_for", event_id, "it was sent, and never taken in")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
+from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryJobNotes, MemoryPoolStore
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.domain.node import BootView, Node
@@ -183,6 +183,12 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         ACT,
         Work(share=0),
     ),
+    "nothing_is_left_of_a_job": (
+        lambda patch: patch.setattr(MemoryJobNotes, "let_go", lambda *_: None),
+        lambda _: None,
+        ACT,
+        Work(share=0.7, gang_nodes=4, days=0.05),
+    ),
     "isolated_nodes_are_somebodys": (
         lambda patch: patch.setattr(SimIncidents, "finish", _all_is_closed),
         lambda world: strike(world, 60, kind=NVLINK, cure="hardware"),
@@ -198,7 +204,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
     "two_runs_never_write_at_once": (
         _set(
             *((f"{_SERVICES}{module}.may_write", lambda *_: False) for module in ("stop_gang", "launch_gang")),
-            ("nodeheal.simulation.work.HANG_SECONDS", 2 * HOUR),  # the other ranks do not give up by themselves before
+            ("nodeheal.simulation.ranks.HANG_SECONDS", 2 * HOUR),  # the other ranks do not give up by themselves before
         ),
         a_gang_loses_a_node,
         ACT,
@@ -212,7 +218,8 @@ def _broken(name: str) -> list[str]:
     world = calm(policy, work)
     happen(world)
     world.advance(8 * HOUR)
-    assert world.fleet.faults or name == "nothing_stale_opens_an_incident"
+    world.finish(HOUR)
+    assert world.fleet.faults or name in ("nothing_stale_opens_an_incident", "nothing_is_left_of_a_job")
     return [violation.invariant for violation in world.watch.violations]
 
 
