@@ -18,6 +18,7 @@ from nodeheal.services.submit_job import restart_job, submit_job
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
+from nodeheal.simulation.described import Described
 from nodeheal.simulation.faults import Kind
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.gang import Gang, Rank
@@ -44,6 +45,7 @@ class Training:
         self._gangs: dict[str, Gang] = {}
         self._on_node: dict[str, list[Rank]] = {}
         self._submitted = 0
+        self.described = Described(agenda)
         self.seconds: dict[str, float] = dict.fromkeys(("productive", "recomputed", "waiting", "down"), 0.0)
         self.ended: Counter[str] = Counter()
         self.on_task: Callable[[TaskChange], None] = lambda change: None
@@ -228,9 +230,9 @@ class Training:
     def _tell(self, rank: Rank, exit_code: int | None = None, reason: str = "") -> None:
         stopped_at = self._agenda.clock() if rank.state == "STOPPED" else None
         placement = f"placement-of-{rank.node.node_id}"
-        self.on_task(
-            TaskChange(rank.job_id, rank.run, rank.task_id, placement, rank.state, exit_code, reason, stopped_at)
-        )
+        told = TaskChange(rank.job_id, rank.run, rank.task_id, placement, rank.state, exit_code, reason, stopped_at)
+        self.described.note(told, rank.node)
+        self.on_task(told)
 
     # Checkpoints
 
