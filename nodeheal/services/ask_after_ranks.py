@@ -19,8 +19,8 @@ from nodeheal.services.stop_gang import run_key
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change, tell_ends_again
 
-# A task that is asked to end is killed after 30 s as ECS ships, after 120 s at most on its own machines; events come
-# within seconds. Asked earlier, the answer would be as true, and mostly nothing new.
+# A task that is asked to end has two minutes at most, unless its agent is set to more, and events come within seconds.
+# Asked earlier, the answer would be as true, and mostly nothing new.
 PATIENCE = timedelta(seconds=180)
 # A run of which nothing is overdue is asked after all the same, once in so many minutes: where the end of its only
 # rank was lost, or of all of them, nothing will ever be.
