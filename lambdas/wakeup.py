@@ -9,11 +9,12 @@ from pydantic import ValidationError
 
 from lambdas.composition import Event, explain, logger, ports, quarantine
 from nodeheal.contract import names
+from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.ports import Ports
 from nodeheal.services import new_machine, stop_start, wakeup
-from nodeheal.services.translate.ecs_task import EcsTaskDetail, task_change
+from nodeheal.services.translate.ecs_task import task_change
 from nodeheal.services.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
 from nodeheal.services.translate.ssm_command import SsmInvocationDetail
 

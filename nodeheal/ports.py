@@ -221,6 +221,22 @@ class Scheduler(Protocol):
         """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
 
 
+@dataclass(frozen=True)
+class RankSeen:
+    """A rank as its scheduler has it now. MISSING: it knows no such task, because it never did, or does no more."""
+
+    task_id: str
+    status: str  # PENDING, RUNNING, STOPPED or MISSING
+    is_connected: bool  # whether the scheduler hears the machine: if not, all but STOPPED is what it last heard
+    exit_code: int | None = None
+    stop_reason: str = ""
+    stopped_at: datetime | None = None
+
+
+# Asks the scheduler about ranks of one cluster, which it has given ids; of whom it says nothing it leaves out.
+SeeRanks = Callable[[str, Sequence[GangTask]], Sequence[RankSeen]]
+
+
 class Guests(Protocol):
     """Knows the tasks of others on a node: those that nobody else would start again."""
 
@@ -418,6 +434,7 @@ class Ports:
     sign_upload: SignUpload
     find_checkpoint: FindCheckpoint
     try_way: TryWay
+    see_ranks: SeeRanks
     has_confirmed: HasConfirmed
     clock: Clock
     reading: Reading = NOWHERE

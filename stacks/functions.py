@@ -105,8 +105,11 @@ FUNCTIONS = (
     FunctionSpec(
         "sweep",
         (
+            CHANGE,
             FIND_NODE,
             SEE_NODE,
+            SEE_TASKS,
+            SEE_TASKS_ON_NODE,
             Permission(
                 "see whether the SSM agent of a silent node answers; the call takes no resource",
                 ("ssm:DescribeInstanceInformation",),

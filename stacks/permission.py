@@ -115,7 +115,9 @@ STOP_TASK = Permission(
     MANAGED_IN_CLUSTER,
 )
 SEE_TASKS_ON_NODE = Permission("see which tasks are on a node", ("ecs:ListTasks",), (CONTAINER_INSTANCES,), IN_CLUSTER)
-SEE_TASKS = Permission("see whose a task on a node is", ("ecs:DescribeTasks",), (TASKS,), IN_CLUSTER)
+SEE_TASKS = Permission(
+    "see whose a task on a node is, and whether it has ended", ("ecs:DescribeTasks",), (TASKS,), IN_CLUSTER
+)
 PASS_EXECUTION_ROLE = Permission(
     "give a job's task the role with which its image is pulled and its output is logged, which can do no more",
     ("iam:PassRole",),

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
 from nodeheal.domain.job import GangTask, Run
@@ -51,6 +51,21 @@ def standing(run: Run) -> Standing:
     if not first.was_stopped:
         return Standing.FAILED
     return Standing.STOPPED_BY_US if OUR_STOP in first.stop_reason else Standing.STOPPED_BY_A_PERSON
+
+
+def overdue(run: Run, patience: timedelta, now: datetime) -> list[GangTask]:
+    """The ranks of which something must have been heard by now: the others of one that has ended, those that were
+    asked to end, and who was started so long ago and has never been said to run.
+    """
+    alive = [task for task in run.tasks if task.task_id and not task.has_stopped]
+    if run.end_awaited_by or broke_up_long_ago(run, patience, now):
+        return alive
+    return [task for task in alive if task.status == "PENDING" and (task.asked_at or run.started_at) + patience <= now]
+
+
+def broke_up_long_ago(run: Run, patience: timedelta, now: datetime) -> bool:
+    """Whether the first of its ranks was seen to stop so long ago, or was never started."""
+    return any(task.has_stopped for task in run.tasks) and (run.ended_at or run.started_at) + patience <= now
 
 
 def first_end(run: Run) -> GangTask | None:

@@ -1,13 +1,14 @@
 """The nodes of a pool as jobs share them: who may have which, who has claimed one, and who stands in line."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.vocabulary import Outcome
-from nodeheal.domain.job import Job
+from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome
+from nodeheal.domain.job import CheckAnswer, Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.placement import Placement, choose
 from nodeheal.domain.policy import RecoveryPolicy
@@ -16,6 +17,8 @@ from nodeheal.services.steps import resume, save_node
 from nodeheal.services.stop_gang import may_write
 
 NODES = "NODES"  # the line of a pool for nodes
+# An SSM agent that could not reach its service sleeps for up to an hour before it tries again.
+ASKED_AGAIN_SECONDS = 3_600
 CLAIM_TRIES = 8  # where many jobs choose in one moment, each try finds other nodes taken
 
 
@@ -27,14 +30,39 @@ def look_for_nodes(job: Job, ports: Ports, policy: RecoveryPolicy, lost: Collect
 
 
 def unfit_of(job: Job, known: Sequence[Node], ports: Ports) -> frozenset[str]:
-    """The nodes that did not pass a check of this submission, and no diagnosis since."""
-    prefix, passed = f"{job.job_id}-{job.submission}-", {node.node_id: node.passed_at for node in known}
-    failed = [a for a in ports.job_notes.answers(job.job_id) if a.outcome is not Outcome.DONE]
-    return frozenset(
+    """The nodes that did not pass a check of this submission, and are not good again since.
+
+    They are when they have passed a diagnosis, or a human has given them back or closed what a check had opened. One
+    that only has not answered, once, is asked again after a while: the job's own check is the proof.
+    """
+    prefix, by_id = f"{job.job_id}-{job.submission}-", {node.node_id: node for node in known}
+    answers = [a for a in ports.job_notes.answers(job.job_id) if a.request_id.startswith(prefix)]
+    failed = [a for a in answers if a.outcome is not Outcome.DONE and not _is_good_since(by_id.get(a.node_id), a.at)]
+    failed = _not_seen_to(job, failed, ports)
+    often = Counter(a.node_id for a in failed)
+    again_from = ports.clock() - timedelta(seconds=ASKED_AGAIN_SECONDS)
+    is_checked = {node.node_id for node in job_checks_due(job, known, ports.clock())}
+    asked_again = {
         a.node_id
         for a in failed
-        if a.request_id.startswith(prefix) and not ((at := passed.get(a.node_id)) is not None and at > a.at)
-    )
+        if often[a.node_id] == 1 and a.outcome is Outcome.UNKNOWN and a.at <= again_from and a.node_id in is_checked
+    }
+    return frozenset(a.node_id for a in failed if a.node_id not in asked_again)
+
+
+def _not_seen_to(job: Job, failed: Sequence[CheckAnswer], ports: Ports) -> list[CheckAnswer]:
+    """Without those whose node's incident, opened since, was handed to a human and is closed: somebody has looked."""
+    if not failed:
+        return []
+    since = min(answer.at for answer in failed) - timedelta(seconds=1)
+    closed = list(ports.watchlist.incidents(job.pool, IncidentState.CLOSED, since, ports.clock()))
+    looked = [i for i in closed if i.ending is Ending.HANDED_TO_A_HUMAN]
+    second = timedelta(seconds=1)  # the list knows the second only
+    return [a for a in failed if not any(i.node_id == a.node_id and i.opened_at + second > a.at for i in looked)]
+
+
+def _is_good_since(node: Node | None, at: datetime) -> bool:
+    return node is not None and any(good is not None and good > at for good in (node.passed_at, node.good_since))
 
 
 def claim(job: Job, ports: Ports, policy: RecoveryPolicy) -> Placement:

@@ -154,7 +154,7 @@ def _end_look(request: JobRequest, ports: Ports) -> None:
     wait = ports.waits.get(JOB_SIGHTS, f"{request_id_of(request)}-{look}")
     if wait is None:
         return
-    for order_id in wait.outstanding:
+    for order_id in sorted(wait.outstanding):
         sent = ports.waits.get(SIGHT_COMMAND, order_id)
         if sent is not None:
             _forget(sent, ports)

@@ -10,6 +10,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import Glimpse, find_silent
 from nodeheal.ports import Place, Ports
+from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.hear_beats import ask_for_interval, lay_over, note_boots
 from nodeheal.services.hear_silence import Heard, hear, tell_of_many
 from nodeheal.services.pool_size import count, note_size
@@ -41,6 +42,7 @@ class Swept:
     restarted: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)  # whose start was lost, or that left marks behind
+    ranks: list[str] = field(default_factory=list)  # tasks of which nobody had told what the scheduler says
     unfinished: str = ""
     counted: dict[str, int] = field(default_factory=dict)  # the nodes of each pool that was looked over whole
 
@@ -60,6 +62,7 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
             done.asked_for_interval = ask_for_interval(beats, ports, policy)
         except NotAccepted as error:
             done.unfinished = str(error)  # "not now" from a service: the next run asks again
+    done.ranks = ask_after_ranks(pools, ports)
     return done
 
 

@@ -26,7 +26,7 @@ from nodeheal.services.run_diagnostics import DIAGNOSTICS
 from nodeheal.services.see_directory import take_sight, take_sight_refusal
 from nodeheal.services.send_command import COMMAND
 from nodeheal.services.steps import SAVE_TRIES, read_result, resume, resume_if_complete
-from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key
+from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key, strike_stopped
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.try_pairs import take_pair_answer, take_pair_refusal
 from nodeheal.services.wait_for_news import bring_news
@@ -127,6 +127,21 @@ def on_task_change(change: TaskChange, ports: Ports) -> None:
         _settle_job(run, ports)
         _tell_who_waits_for_the_end(run, ports)
         tell_watch(change.job_id, ports)
+
+
+def tell_ends_again(run: Run, ports: Ports) -> None:
+    """Make up for a crash between the record of a rank's end and the telling of it. Told again, it changes nothing."""
+    job = ports.jobs.get(run.job_id)
+    if job is None or job.current_run != run.number:
+        return
+    for incident_id in run.end_awaited_by:
+        wait = ports.waits.get(GANG_STOPPED, stop_key(run.job_id, run.number, incident_id))
+        if wait is not None:
+            strike_stopped(wait, job, run.number, ports)
+    if job.state is JobState.RUNNING:  # else it is settled, or was submitted again
+        _settle_job(run, ports)
+    _tell_who_waits_for_the_end(run, ports)
+    tell_watch(run.job_id, ports)
 
 
 def _at(blank: StepResult, ports: Ports, **known: object) -> StepResult:

@@ -14,7 +14,7 @@ from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import Answer
-from nodeheal.ports import CommandStatus, Seat
+from nodeheal.ports import CommandStatus, RankSeen, Seat
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Bucket
 from nodeheal.simulation.executions import Executions
@@ -63,6 +63,11 @@ class SimScheduler(MemoryScheduler):
         self.on_act: Acts = lambda verb, node_id, why: None
         self.on_start: Callable[[Job, Run, GangTask, str], None] = lambda job, run, task, task_id: None
         self.on_stop: Callable[[str, str], None] = lambda task_id, reason: None
+        self.on_see: Callable[[GangTask], RankSeen] = lambda task: RankSeen(task.task_id, "MISSING", is_connected=False)
+
+    def see_ranks(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankSeen]:
+        self._throttles.take("ecs_reads", "DescribeTasks")
+        return [self.on_see(task) for task in ranks]
 
     def look(self, node: Node) -> Seat:
         self._throttles.take("ecs_reads", "DescribeContainerInstances")

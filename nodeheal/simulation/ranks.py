@@ -10,6 +10,7 @@ from nodeheal.domain.job import STOPPED_BY_REQUEST, GangTask, Job, Run
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Chance, lognormal
+from nodeheal.simulation.described import Described
 from nodeheal.simulation.faults import Kind
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.gang import Gang, Rank
@@ -34,6 +35,7 @@ class Ranks:
         self._gangs: dict[str, Gang] = {}
         self._on_node: dict[str, list[Rank]] = {}
         self.seconds: dict[str, float] = dict.fromkeys(CAUSES, 0.0)
+        self.described = Described(agenda)
         self.on_task: Callable[[TaskChange], None] = lambda change: None
         self.on_doubled: Callable[[str, str], None] = lambda job_id, text: None
 
@@ -147,6 +149,6 @@ class Ranks:
     def _tell(self, rank: Rank, exit_code: int | None = None, reason: str = "") -> None:
         stopped_at = self._agenda.clock() if rank.state == "STOPPED" else None
         placement = f"placement-of-{rank.node.node_id}"
-        self.on_task(
-            TaskChange(rank.job_id, rank.run, rank.task_id, placement, rank.state, exit_code, reason, stopped_at)
-        )
+        told = TaskChange(rank.job_id, rank.run, rank.task_id, placement, rank.state, exit_code, reason, stopped_at)
+        self.described.note(told, rank.node)
+        self.on_task(told)

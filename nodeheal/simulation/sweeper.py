@@ -1,13 +1,17 @@
 """The sweep, run only where it can find something. One that finds nothing changes nothing, so those are left out.
 
 What it can find: a start that was lost, a slot or a breaker that nobody was woken for, a boot or a job's end that was
-not told, all of which begin with a function or an event that failed; and silence, which begins with a node that is
-dark. tests/simulation runs it every minute over a pool and holds that nothing comes out otherwise.
+not told, all of which begin with a function or an event that failed; a rank of which the record does not say yet what
+was told of it; and silence, which begins with a node that is dark. tests/simulation runs it every minute over a pool
+and holds that nothing comes out otherwise.
 """
 
 from collections.abc import Callable
 
 from nodeheal.domain.silence import glimpse_of
+from nodeheal.ports import JobStore
+from nodeheal.services.ask_after_ranks import LAUNCH_IS_OVER, PATIENCE
+from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.setting import DAY
@@ -21,21 +25,31 @@ LOOKS_A_MINUTE_APART = 30
 class Sweeper:
     """Decides when the sweep runs. It runs once a day whatever happens."""
 
-    def __init__(self, agenda: Agenda, nodes: SimNodes, silent_seconds: float, sweep: Callable[[], object]) -> None:
-        self._agenda, self._nodes, self._sweep = agenda, nodes, sweep
+    def __init__(
+        self,
+        agenda: Agenda,
+        nodes: SimNodes,
+        jobs: JobStore,
+        silent_seconds: float,
+        sweep: Callable[[], object],
+    ) -> None:
+        self._agenda, self._nodes, self._jobs, self._sweep = agenda, nodes, jobs, sweep
         self._silent_seconds = silent_seconds
         self._next_at: float | None = None
         self.want()
         agenda.after(DAY, self._daily)
 
     def want(self) -> None:
-        """Let it run at the next full minute, and once more two minutes later: what was lost counts as such by then."""
+        """Let it run at the next full minute, and again when what was lost counts as such: a start two minutes later, a
+        launch that broke after an hour and some.
+        """
         at = (int(self._agenda.now // SWEEP_SECONDS) + 1) * SWEEP_SECONDS
         if self._next_at is not None and self._agenda.now < self._next_at <= at:
             return
         self._next_at = at
         self._agenda.at(at, self.run)
         self._agenda.at(at + 2 * SWEEP_SECONDS, self.run)
+        self._agenda.at(at + LAUNCH_IS_OVER.total_seconds() + 2 * SWEEP_SECONDS, self.run)
 
     def run(self) -> None:
         """One run. One that breaks off is made up for by the next."""
@@ -67,6 +81,20 @@ class Sweeper:
                 self.want()
 
         self._agenda.after(1.0, look)
+
+    def rank_changed(self, change: TaskChange, looks: int = 0) -> None:
+        """Have the scheduler asked after a rank whose change is late, and again while nobody has taken it."""
+
+        def look() -> None:
+            job, run = self._jobs.get(change.job_id), self._jobs.get_run(change.job_id, change.run)
+            task = next((one for one in run.tasks if one.task_id == change.task_id), None) if run is not None else None
+            is_current = job is not None and job.current_run == change.run and not job.is_over
+            if is_current and task is not None and not task.has_stopped and task.status != change.status:
+                self.want()
+                self.rank_changed(change, looks + 1)
+
+        first = PATIENCE.total_seconds()
+        self._agenda.after(first if looks == 0 else SWEEP_SECONDS if looks < LOOKS_A_MINUTE_APART else DAY, look)
 
     def _daily(self) -> None:
         self.run()

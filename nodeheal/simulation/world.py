@@ -19,6 +19,7 @@ from nodeheal.services import new_machine, stop_start, wakeup
 from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
 from nodeheal.services.sweep import sweep
+from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.bus import QUEUE, Bus
 from nodeheal.simulation.chance import Chance
@@ -49,7 +50,7 @@ from nodeheal.simulation.work import Training
 
 Json = Any
 # Ports that are functions or values: nothing comes between.
-_PLAIN = ("clock", "reading", "sign_upload", "find_checkpoint", "try_way", "has_confirmed")
+_PLAIN = ("clock", "reading", "sign_upload", "find_checkpoint", "try_way", "see_ranks", "has_confirmed")
 MASS_FAILURE_AT = 3_600.0
 
 
@@ -78,7 +79,7 @@ class World:
             setting.pool, setting.people, self.agenda, self.chance, self.trace, self.raw, self.fleet
         )
         self.work = Training(setting.pool, setting.work, self.agenda, self.chance, self.trace, self.raw, self.fleet)
-        self.sweeper = Sweeper(self.agenda, self.nodes, self.policy.silence.silent_seconds, self._sweep)
+        self.sweeper = Sweeper(self.agenda, self.nodes, self.jobs, self.policy.silence.silent_seconds, self._sweep)
         self.tasks = Tasks(
             self.agenda,
             self.chance,
@@ -122,6 +123,7 @@ class World:
             sign_upload=sign_upload,
             find_checkpoint=self.commands.find_checkpoint,
             try_way=self.commands.try_way,
+            see_ranks=self.scheduler.see_ranks,
             has_confirmed=MemoryConfirmations(),
             clock=self.agenda.clock,
         )
@@ -158,10 +160,15 @@ class World:
         self.fleet.on_down, self.fleet.on_up, self.fleet.on_exit = work.node_down, self._came_up, work.exits
         self.scheduler.on_start, self.scheduler.on_stop = work.started, work.asked_to_stop
         self.commands.on_search, self.commands.on_look = work.look, work.see
-        work.on_task = lambda change: wake(change.task_id, lambda: wakeup.on_task_change(change, self.ports))
+        self.scheduler.on_see = work.described.see
+        work.on_task = self._task_changes
         work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_checkpoint_found(event, self.ports))
         work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)
         self.people.restart_job, self.people.jobs_down = work.restart, work.down_for_good
+
+    def _task_changes(self, change: TaskChange) -> None:
+        self._wake(change.task_id, lambda: wakeup.on_task_change(change, self.ports))
+        self.sweeper.rank_changed(change)
 
     def _came_up(self, node: TrueNode) -> None:
         self.work.node_up(node)

@@ -31,6 +31,7 @@ _CLASSES = {
     "policy_reader": ("policy_reader", "PolicyReader"),
     "pools": ("limits", "DynamoPoolStore"),
     "scheduler": ("ecs", "EcsScheduler"),
+    "see_ranks": ("ecs", "EcsScheduler"),
     "sign_upload": ("evidence", "S3UploadSigner"),
     "waits": ("stores", "DynamoWaitStore"),
     "watchlist": ("watchlist", "DynamoWatchlist"),
@@ -95,7 +96,9 @@ def needs_of(call: str) -> frozenset[Need]:
     found = set(_BY_OTHERS.get(call, ()))
     if port in _CLASSES:
         module, of = _CLASSES[port]
-        entry = {"find_checkpoint": "find_checkpoint", "policy_reader": "read"}.get(port, method or "__call__")
+        entry = {"find_checkpoint": "find_checkpoint", "see_ranks": "see_ranks", "policy_reader": "read"}.get(
+            port, method or "__call__"
+        )
         for action in _actions(module, of, entry):
             found |= {(action, on) for on in _targets(call, action, module, of, entry)}
             found |= set(_IMPLIED.get(action, ()))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Ending, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
@@ -17,7 +18,7 @@ from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.look_once import look_once
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.stop_gang import may_write, stop_gang
-from nodeheal.services.translate.ecs_task import EcsTaskDetail, TaskChange, task_change
+from nodeheal.services.translate.ecs_task import TaskChange, task_change
 from tests.unit.builders import ACT, xid
 from tests.unit.test_steps import A, B, C, Incident
 

@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from nodeheal.contract import names
+from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
@@ -14,7 +15,7 @@ from nodeheal.domain.node import BootView, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.run_diagnostics import run_diagnostics
-from nodeheal.services.translate.ecs_task import EcsTaskDetail, TaskChange, task_change
+from nodeheal.services.translate.ecs_task import TaskChange, task_change
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.unit.test_decide import Story

@@ -21,6 +21,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings
 from nodeheal.services import (
     answer_approval,
+    ask_after_ranks,
     choose_nodes,
     decide_next_step,
     end_incident,
@@ -408,6 +409,18 @@ GUARDS = (
         wakeup._advanced,
         "task.task_id not in ('', change.task_id)",
         when.an_older_task_stops,
+    ),
+    Guard(
+        "that the scheduler hears the machine",
+        ask_after_ranks._change,
+        "seen.status != 'STOPPED' and (not seen.is_connected)",
+        when.a_machine_is_not_heard,
+    ),
+    Guard(
+        "that a task can be forgotten",
+        ask_after_ranks._change,
+        "is_forgotten and (not _may_be_forgotten(one, ports))",
+        when.a_task_is_not_known_yet,
     ),
     # Humans
     Guard(

@@ -15,9 +15,10 @@ from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job, job_of
 from nodeheal.domain.machine import Owner
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.ports import Wait
+from nodeheal.ports import RankSeen, Wait
 from nodeheal.services import wakeup
 from nodeheal.services.answer_approval import answer_approval
+from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_nodes import claim
@@ -719,6 +720,28 @@ def an_older_task_stops() -> list[str]:
     it._wakes(wakeup.on_task_change, TaskChange("llama", 1, "task-of-before", task.placement, "STOPPED", 1, ""))
     _, run = current_run("llama", it.plain)
     return [] if run is not None and run.is_running else ["the end of another task was taken for the rank's"]
+
+
+def a_machine_is_not_heard() -> list[str]:
+    return _is_not_known(is_heard=False, seconds=7_200)
+
+
+def a_task_is_not_known_yet() -> list[str]:
+    return _is_not_known(is_heard=True, seconds=600)
+
+
+def _is_not_known(*, is_heard: bool, seconds: float) -> list[str]:
+    """One rank has ended, and the scheduler does not know the other one."""
+    it = world()
+    scheduler: Any = it.plain.scheduler
+    (ended, first), (unknown, other) = scheduler.tasks.items()
+    it._wakes(wakeup.on_task_change, TaskChange("llama", 1, ended, first.placement, "STOPPED", 1, ""))
+    scheduler.seen[unknown] = RankSeen(unknown, "MISSING", is_connected=True)
+    scheduler.disconnected |= set() if is_heard else {other.placement}
+    it.clock.advance(seconds)
+    ask_after_ranks(it.plain.watchlist.pools(), it.plain)
+    _, run = current_run("llama", it.plain)
+    return ["a rank that may still write was taken for ended"] if run is None or run.has_ended else []
 
 
 # Humans ---------------------------------------------------------------------------------------------------------------

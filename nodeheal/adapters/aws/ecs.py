@@ -1,19 +1,24 @@
 """Scheduler on ECS: container instances are nodes, standalone tasks are ranks."""
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
+from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
-from nodeheal.ports import Seat
+from nodeheal.ports import RankSeen, Seat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from types_boto3_ecs import ECSClient
     from types_boto3_ecs.type_defs import TagTypeDef
+
+_DESCRIBED_AT_ONCE = 100  # by DescribeTasks and DescribeContainerInstances alike
+_MISSING = "MISSING"  # as ECS spells it
 
 
 class EcsScheduler:
@@ -94,10 +99,44 @@ class EcsScheduler:
             if code_of(error) != "AccessDeniedException" or not self._is_stopping(cluster, task_id):
                 raise
 
+    def see_ranks(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankSeen]:
+        """As SeeRanks has it."""
+        firsts = range(0, len(ranks), _DESCRIBED_AT_ONCE)
+        return [seen for i in firsts for seen in self._see_some(cluster, ranks[i : i + _DESCRIBED_AT_ONCE])]
+
+    def _see_some(self, cluster: str, ranks: Sequence[GangTask]) -> Iterator[RankSeen]:
+        from botocore.exceptions import ClientError
+
+        try:
+            with throttles_named("DescribeTasks"):
+                answer = self._client().describe_tasks(cluster=cluster, tasks=[task.task_id for task in ranks])
+        except ClientError as error:
+            if code_of(error) != "ClusterNotFoundException":
+                raise
+            return
+        yield from (_seen(EcsTaskDetail.model_validate(task)) for task in answer["tasks"])
+        missing = {failure.get("arn") for failure in answer["failures"] if failure.get("reason") == _MISSING}
+        gone = [task for task in ranks if task.task_id in missing]
+        connected = self._connected(cluster, gone) if gone else set()
+        yield from (RankSeen(task.task_id, _MISSING, task.placement in connected) for task in gone)
+
+    def _connected(self, cluster: str, ranks: Sequence[GangTask]) -> set[str]:
+        """Of the machines of these ranks those whose agents ECS hears."""
+        with throttles_named("DescribeContainerInstances"):
+            answer = self._client().describe_container_instances(
+                cluster=cluster, containerInstances=sorted({task.placement for task in ranks})
+            )
+        return {seen["containerInstanceArn"] for seen in answer["containerInstances"] if seen["agentConnected"]}
+
     def _is_stopping(self, cluster: str, task_id: str) -> bool:
         with throttles_named("DescribeTasks"):
             seen = self._client().describe_tasks(cluster=cluster, tasks=[task_id])["tasks"]
         return not seen or seen[0].get("desiredStatus") == "STOPPED"
+
+
+def _seen(task: EcsTaskDetail) -> RankSeen:
+    is_connected = task.connectivity != "DISCONNECTED"
+    return RankSeen(task.task_arn, task.status, is_connected, task.exit_code, task.stop_reason, task.stopped_at)
 
 
 def _override(job: Job, environment: dict[str, str]) -> Any:

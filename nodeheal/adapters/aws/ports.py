@@ -43,6 +43,7 @@ def aws_ports(
 ) -> Ports:
     """Ports over the AWS clients that `make` and `make_once` return; each is made when its port is first used."""
     rows = Table(make("dynamodb"), table)
+    scheduler = EcsScheduler(partial(make, "ecs"), partial(make_once, "ecs"))
     commands = SsmNodeCommands(partial(make, "ssm"), partial(make_once, "ssm"), clock)
     return Ports(
         nodes=DynamoNodeStore(rows),
@@ -52,7 +53,7 @@ def aws_ports(
         waits=DynamoWaitStore(rows),
         jobs=DynamoJobStore(rows),
         job_notes=DynamoJobNotes(rows),
-        scheduler=EcsScheduler(partial(make, "ecs"), partial(make_once, "ecs")),
+        scheduler=scheduler,
         guests=EcsGuests(partial(make, "ecs"), partial(make_once, "ecs")),
         commands=commands,
         machines=Ec2Machines(make, make_once),
@@ -65,6 +66,7 @@ def aws_ports(
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         find_checkpoint=commands.find_checkpoint,
         try_way=commands.try_way,
+        see_ranks=scheduler.see_ranks,
         clock=clock,
         reading=Reading(recover_node_arn, runbooks),
     )

@@ -24,6 +24,7 @@ def memory_ports(clock: Clock) -> Ports:
     nodes = MemoryNodeStore()
     incidents = MemoryIncidentStore(nodes)
     jobs = MemoryJobStore()
+    scheduler = MemoryScheduler()
     commands = MemoryNodeCommands()
     return Ports(
         nodes=nodes,
@@ -33,7 +34,7 @@ def memory_ports(clock: Clock) -> Ports:
         waits=MemoryWaitStore(),
         jobs=jobs,
         job_notes=MemoryJobNotes(jobs),
-        scheduler=MemoryScheduler(),
+        scheduler=scheduler,
         guests=MemoryGuests(),
         commands=commands,
         machines=MemoryMachines(),
@@ -45,6 +46,7 @@ def memory_ports(clock: Clock) -> Ports:
         sign_upload=sign_upload,
         find_checkpoint=commands.find_checkpoint,
         try_way=commands.try_way,
+        see_ranks=scheduler.see_ranks,
         has_confirmed=MemoryConfirmations(),
         clock=clock,
     )

@@ -1,7 +1,7 @@
 """The outside world in memory: a scheduler, node commands, workflows and messages that remember what was asked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nodeheal.contract.fabric import FabricOrder
@@ -12,14 +12,15 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.node import Node
-from nodeheal.ports import CommandStatus, Seat
+from nodeheal.ports import CommandStatus, RankSeen, Seat
 
 
 @dataclass
 class MemoryScheduler:
     """Scheduler. `draining` holds the nodes that take no new work; `tasks` every rank ever started.
 
-    `isolated_by` names the incident for which a node was switched off.
+    `isolated_by` names the incident for which a node was switched off. `seen` says how ranks are, by task: one that is
+    not there is as it was started. `disconnected` holds the placements that are not heard.
     """
 
     draining: set[str] = field(default_factory=set)
@@ -28,6 +29,9 @@ class MemoryScheduler:
     stopped: dict[str, str] = field(default_factory=dict)
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
     unknown_nodes: set[str] = field(default_factory=set)
+    seen: dict[str, RankSeen] = field(default_factory=dict)
+    disconnected: set[str] = field(default_factory=set)
+    asked_after: list[str] = field(default_factory=list)
 
     def look(self, node: Node) -> Seat:
         if node.node_id in self.unknown_nodes:
@@ -55,6 +59,17 @@ class MemoryScheduler:
 
     def stop(self, cluster: str, task_id: str, reason: str) -> None:
         self.stopped.setdefault(task_id, reason)
+
+    def see_ranks(self, cluster: str, ranks: Sequence[GangTask]) -> Sequence[RankSeen]:
+        """As SeeRanks has it."""
+        self.asked_after += [task.task_id for task in ranks]
+        return [self._see(task) for task in ranks]
+
+    def _see(self, task: GangTask) -> RankSeen:
+        known = self.tasks.get(task.task_id)
+        as_started = RankSeen(task.task_id, known.status if known else "MISSING", is_connected=True)
+        seen = self.seen.get(task.task_id, as_started)
+        return replace(seen, is_connected=task.placement not in self.disconnected)
 
 
 @dataclass

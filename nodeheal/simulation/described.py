@@ -1,0 +1,42 @@
+"""What the scheduler knows of tasks: what their machines have told it, and for an hour after their ends."""
+
+from dataclasses import dataclass
+
+from nodeheal.domain.job import GangTask
+from nodeheal.ports import RankSeen
+from nodeheal.services.ask_after_ranks import KEPT
+from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.true_node import TrueNode
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    change: TaskChange
+    node: TrueNode
+
+
+class Described:
+    """Told of every change at once, whatever the bus makes of it."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        self._agenda = agenda
+        self._known: dict[str, _Known] = {}
+
+    def note(self, change: TaskChange, node: TrueNode) -> None:
+        """A machine has told how a task of its is."""
+        self._known[change.task_id] = _Known(change, node)
+        if change.status == "STOPPED":
+            self._agenda.after(KEPT.total_seconds(), lambda: self._forget(change.task_id))
+
+    def _forget(self, task_id: str) -> None:
+        self._known.pop(task_id, None)
+
+    def see(self, task: GangTask) -> RankSeen:
+        """As the scheduler would describe it."""
+        known = self._known.get(task.task_id)
+        if known is None:
+            return RankSeen(task.task_id, "MISSING", is_connected=False)
+        told = known.change
+        is_connected = known.node.is_up and not known.node.is_gone
+        return RankSeen(task.task_id, told.status, is_connected, told.exit_code, told.stop_reason, told.stopped_at)

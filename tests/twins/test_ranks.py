@@ -1,0 +1,88 @@
+"""How ranks are, as the scheduler says: one specification for ECS and for its twin in memory."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nodeheal.adapters.aws.ecs import EcsScheduler
+from nodeheal.adapters.memory.world import MemoryScheduler
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.job import GangTask
+from nodeheal.ports import RankSeen, SeeRanks
+from tests.twins.test_world import ARN, TASK, Aws, aws, on_ecs  # noqa: F401  # the fixture is used by its name
+from tests.unit.builders import NOW
+
+RANKS = [GangTask("a", rank, "boot-1", f"{ARN}-{rank}", f"{TASK}-{rank}") for rank in range(5)]
+ENDED, RUNS, DARK, FORGOTTEN, LOST = RANKS
+KNOWN = (
+    RankSeen(ENDED.task_id, "STOPPED", True, 1, "EssentialContainerExited: it has exited: OutOfMemoryError", NOW),
+    RankSeen(RUNS.task_id, "RUNNING", True),
+    RankSeen(DARK.task_id, "RUNNING", False),
+    RankSeen(FORGOTTEN.task_id, "MISSING", True),
+    RankSeen(LOST.task_id, "MISSING", False),
+)
+DESCRIBED = [
+    {
+        "taskArn": ENDED.task_id,
+        "lastStatus": "STOPPED",
+        "stopCode": "EssentialContainerExited",
+        "stoppedReason": "it has exited",
+        "stoppedAt": NOW,
+        "connectivity": "CONNECTED",
+        "containers": [{"exitCode": 0}, {"exitCode": 1, "reason": "OutOfMemoryError"}],
+    },
+    {"taskArn": RUNS.task_id, "lastStatus": "STOPPING", "connectivity": "CONNECTED", "containers": [{}]},
+    {"taskArn": DARK.task_id, "lastStatus": "RUNNING", "connectivity": "DISCONNECTED", "containers": [{}]},
+]
+MISSING = [{"arn": task.task_id, "reason": "MISSING"} for task in (FORGOTTEN, LOST)]
+MACHINES = [
+    {"containerInstanceArn": FORGOTTEN.placement, "agentConnected": True},
+    {"containerInstanceArn": LOST.placement, "agentConnected": False},
+]
+
+
+def on_aws() -> Aws:
+    asked = {"cluster": "training", "tasks": [task.task_id for task in RANKS]}
+    of_missing = {"cluster": "training", "containerInstances": [FORGOTTEN.placement, LOST.placement]}
+    made = Aws("ecs").answers("describe_tasks", {"tasks": DESCRIBED, "failures": MISSING}, asked)
+    return made.answers("describe_container_instances", {"containerInstances": MACHINES, "failures": []}, of_missing)
+
+
+@pytest.fixture(params=["memory", "ecs"])
+def see_ranks(request: pytest.FixtureRequest) -> Iterator[SeeRanks]:
+    if request.param == "memory":
+        unheard = {DARK.placement, LOST.placement}
+        yield MemoryScheduler(seen={one.task_id: one for one in KNOWN}, disconnected=unheard).see_ranks
+        return
+    made = on_aws()
+    with made.stub:
+        yield EcsScheduler(made, made).see_ranks
+        made.stub.assert_no_pending_responses()
+
+
+def test_each_rank_is_told_as_the_scheduler_has_it_and_whether_its_machine_is_heard(see_ranks: SeeRanks) -> None:
+    assert list(see_ranks("training", RANKS)) == list(KNOWN)
+
+
+@on_ecs
+def test_a_gang_of_more_than_a_hundred_is_asked_after_in_several_calls(aws: Aws) -> None:  # noqa: F811
+    gang = [GangTask("a", rank, "boot-1", ARN, f"{TASK}-{rank}") for rank in range(101)]
+    for some in (gang[:100], gang[100:]):
+        runs: list[dict[str, Any]] = [{"taskArn": task.task_id, "lastStatus": "RUNNING"} for task in some]
+        asked = {"cluster": "training", "tasks": [task.task_id for task in some]}
+        aws.answers("describe_tasks", {"tasks": runs, "failures": []}, asked)
+
+    seen = EcsScheduler(aws, aws).see_ranks("training", gang)
+
+    assert [one.status for one in seen] == ["RUNNING"] * 101
+
+
+@on_ecs
+def test_a_cluster_that_is_gone_says_nothing_and_a_throttle_is_named(aws: Aws) -> None:  # noqa: F811
+    aws.refuses("describe_tasks", "ClusterNotFoundException").refuses("describe_tasks", "ThrottlingException")
+    scheduler = EcsScheduler(aws, aws)
+
+    assert list(scheduler.see_ranks("training", RANKS)) == []
+    with pytest.raises(NotAccepted, match="DescribeTasks: ThrottlingException"):
+        scheduler.see_ranks("training", RANKS)

@@ -1,0 +1,291 @@
+"""Ranks of which nobody tells: who is asked after, when, and what an answer is worth."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.vocabulary import JobState, Next
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.job import GangTask, Run
+from nodeheal.ports import Ports, RankSeen, Wait
+from nodeheal.services import ask_after_ranks as ranks
+from nodeheal.services.ask_after_ranks import FORGOTTEN, ask_after_ranks
+from nodeheal.services.start_gang import NEVER_STARTED
+from nodeheal.services.stop_gang import GANG_STOPPED, await_end, stop_key
+from nodeheal.services.watch_gang import watch_gang
+from tests.unit.builders import NOW, FrozenClock, started_job
+from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
+    TOKEN,
+    A,
+    B,
+    becomes,
+    clock,
+    launched,
+    ports,
+    request,
+    resumed,
+    run_of,
+    stored,
+)
+
+# The turn of this job in the round is at three minutes past, so what is asked earlier or at four is overdue.
+NOT_YET, OVERDUE, TURN = 120.0, 240.0, 180.0
+HOUR = 3_600.0
+
+
+def ask(world: Ports, clock: FrozenClock, after: float = OVERDUE) -> list[str]:  # noqa: F811
+    """What one sweep is told, so many seconds from now."""
+    clock.advance(after)
+    return ask_after_ranks(["demo"], world)
+
+
+def scheduler_has(world: Ports, rank: int, status: str, exit_code: int | None = None) -> None:
+    task_id = run_of(world).tasks[rank].task_id
+    seen = RankSeen(task_id, status, is_connected=True, exit_code=exit_code)
+    world.scheduler.seen[task_id] = seen  # type: ignore[attr-defined]
+
+
+def asked(world: Ports) -> list[str]:
+    found: list[str] = world.scheduler.asked_after  # type: ignore[attr-defined]
+    return found
+
+
+def statuses(world: Ports) -> list[str]:
+    return [task.status for task in run_of(world).tasks]
+
+
+# Who is asked after ---------------------------------------------------------------------------------------------------
+
+
+def test_where_a_rank_has_ended_long_ago_the_others_are_asked_after_and_their_end_is_heard(
+    ports: Ports,  # noqa: F811
+    clock: FrozenClock,  # noqa: F811
+) -> None:
+    run = launched(ports)
+    becomes(ports, 0, "STOPPED", 1)
+    scheduler_has(ports, 1, "STOPPED", 134)
+
+    early, late = ask(ports, clock, NOT_YET), ask(ports, clock, OVERDUE - NOT_YET)
+
+    assert (early, late) == ([], [run.tasks[1].task_id])
+    assert run_of(ports).tasks[1].exit_code == 134
+    assert run_of(ports).has_ended
+
+
+def test_a_rank_that_was_asked_to_end_is_asked_after_at_once(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    run = launched(ports)
+    wait = Wait(GANG_STOPPED, stop_key("llama", 1, "inc-1"), "stop", "inc-1", NOW, frozenset([run.tasks[0].placement]))
+    ports.waits.save(replace(wait, result_json=resumed(ports).model_dump_json()))
+    await_end(run, "inc-1", ports)
+    scheduler_has(ports, 0, "STOPPED", 143)
+
+    ask(ports, clock, 0)
+
+    assert statuses(ports) == ["STOPPED", "RUNNING"]
+    assert "stop" in ports.workflows.resumed  # type: ignore[attr-defined]
+
+
+def test_a_rank_that_was_started_long_ago_and_is_not_known_to_run_is_asked_after(
+    ports: Ports,  # noqa: F811
+    clock: FrozenClock,  # noqa: F811
+) -> None:
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ports.jobs.save(replace(job, state=JobState.RUNNING, current_run=0))
+    started_job(replace(job, job_id="mistral", version=0), [stored(ports, A), stored(ports, B)], ports)
+    task = ports.jobs.get_run("mistral", 1).tasks[0]  # type: ignore[union-attr]
+    ports.scheduler.seen[task.task_id] = RankSeen(task.task_id, "RUNNING", is_connected=True)  # type: ignore[attr-defined]
+
+    told = ask(ports, clock, OVERDUE)
+
+    assert told == [task.task_id]
+
+
+def test_the_end_of_a_run_of_which_nothing_was_told_at_all_is_found_in_its_turn(
+    ports: Ports,  # noqa: F811
+    clock: FrozenClock,  # noqa: F811
+) -> None:
+    launched(ports)
+    for rank in (0, 1):
+        scheduler_has(ports, rank, "STOPPED", 0)
+
+    asked_in_vain = ask(ports, clock, NOT_YET)
+    told = ask(ports, clock, TURN - NOT_YET)
+
+    assert (asked_in_vain, len(told)) == ([], 2)
+    assert run_of(ports).has_succeeded
+
+
+def test_a_healthy_run_is_asked_after_once_in_a_round(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    launched(ports)
+    for rank in (0, 1):
+        scheduler_has(ports, rank, "RUNNING")
+
+    told = [ask(ports, clock, 60) for _ in range(2 * ranks.ROUND_MINUTES)]
+
+    assert not any(told)
+    assert len(asked(ports)) == 2 * 2
+
+
+def test_a_job_that_is_over_is_not_asked_after(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    launched(ports)
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ports.jobs.save(replace(job, state=JobState.CANCELLED))
+
+    ask(ports, clock, TURN)
+
+    assert asked(ports) == []
+
+
+def test_of_too_many_others_are_asked_after_in_every_minute(
+    ports: Ports,  # noqa: F811
+    clock: FrozenClock,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = launched(ports)
+    await_end(run, "inc-1", ports)
+    monkeypatch.setattr(ranks, "RANKS_A_RUN", 1)
+
+    ask(ports, clock, 60), ask(ports, clock, 60)
+
+    assert sorted(asked(ports)) == sorted(task.task_id for task in run.tasks)
+
+
+# What an answer is worth ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["PENDING", "RUNNING", "MISSING"])
+def test_of_a_machine_that_the_scheduler_does_not_hear_nothing_is_believed_but_an_end(
+    ports: Ports,  # noqa: F811
+    clock: FrozenClock,  # noqa: F811
+    status: str,
+) -> None:
+    run = launched(ports)
+    becomes(ports, 0, "STOPPED", 1)
+    scheduler_has(ports, 1, status)
+    ports.scheduler.disconnected.add(run.tasks[1].placement)  # type: ignore[attr-defined]
+
+    told = ask(ports, clock, 2 * HOUR)
+
+    assert (told, statuses(ports)) == ([], ["STOPPED", "RUNNING"])
+
+
+def test_an_end_that_the_machine_has_told_before_it_fell_silent_is_one(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    run = launched(ports)
+    becomes(ports, 0, "STOPPED", 1)
+    scheduler_has(ports, 1, "STOPPED", 1)
+    ports.scheduler.disconnected.add(run.tasks[1].placement)  # type: ignore[attr-defined]
+
+    ask(ports, clock)
+
+    assert run_of(ports).has_ended
+
+
+@pytest.mark.parametrize(
+    ("after", "boots", "has_ended"),
+    [
+        (HOUR + 60, {"boot_id": "boot-1"}, True),
+        (HOUR + 60, {"boot_id": "boot-2", "past_boots": ("boot-1",)}, True),
+        (HOUR + 60, {"boot_id": "boot-0"}, False),
+        (HOUR - 60, {"boot_id": "boot-1"}, False),
+    ],
+    ids=["forgotten", "rebooted since", "of a boot nobody knows", "too early to be forgotten"],
+)
+def test_a_task_that_the_scheduler_does_not_know_has_ended_only_where_it_can_have_forgotten_it(
+    ports: Ports,  # noqa: F811
+    clock: FrozenClock,  # noqa: F811
+    after: float,
+    boots: dict[str, Any],
+    has_ended: bool,
+) -> None:
+    launched(ports)
+    becomes(ports, 0, "STOPPED", 1)
+    scheduler_has(ports, 1, "MISSING")
+    assert ports.nodes.save(replace(stored(ports, B), **boots))
+
+    ask(ports, clock, after)
+
+    assert run_of(ports).has_ended is has_ended
+    assert (run_of(ports).tasks[1].stop_reason == FORGOTTEN) is has_ended
+
+
+def test_the_event_that_comes_after_all_changes_nothing(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    launched(ports)
+    becomes(ports, 0, "STOPPED", 1)
+    scheduler_has(ports, 1, "STOPPED", 134)
+    ask(ports, clock)
+    heard = run_of(ports)
+
+    becomes(ports, 1, "STOPPED", 134)
+    becomes(ports, 1, "RUNNING")
+
+    assert run_of(ports) == heard
+
+
+def test_a_scheduler_that_says_not_now_is_asked_by_the_next_sweep(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    launched(ports)
+    becomes(ports, 0, "STOPPED", 1)
+    scheduler_has(ports, 1, "STOPPED", 134)
+
+    told = ask(replace(ports, see_ranks=_throttled), clock)
+
+    assert (told, len(ask(ports, clock, 60))) == ([], 1)
+
+
+def _throttled(cluster: str, asked_after: Sequence[GangTask]) -> Sequence[RankSeen]:
+    raise NotAccepted("DescribeTasks: ThrottlingException")
+
+
+# What a crash has left ------------------------------------------------------------------------------------------------
+
+
+def test_an_end_that_was_recorded_and_told_to_nobody_is_told_again(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    run = launched(ports)
+    ports.workflows.resumed.clear()  # type: ignore[attr-defined]
+    watch_gang(request(), ports)
+    gone = tuple(replace(task, status="STOPPED", exit_code=1, stopped_at=NOW) for task in run.tasks)
+    ports.jobs.save_run(replace(run, tasks=gone, ended_at=NOW))
+
+    early = dict(ports.workflows.resumed)  # type: ignore[attr-defined]
+    ask(ports, clock)
+
+    assert (early, resumed(ports).then) == ({}, Next.ATTRIBUTE)
+    assert ports.jobs.get("llama").state is JobState.STOPPED  # type: ignore[union-attr]
+
+
+def test_a_job_that_was_submitted_again_is_not_settled_by_its_old_run(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    launched(ports)
+    for rank in (0, 1):
+        becomes(ports, rank, "STOPPED", 1)
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ports.jobs.save(replace(job, state=JobState.SUBMITTED))
+
+    ask(ports, clock)
+
+    assert ports.jobs.get("llama").state is JobState.SUBMITTED  # type: ignore[union-attr]
+
+
+def test_a_run_that_was_recorded_and_never_started_is_over_when_nobody_starts_it_any_more(
+    ports: Ports,  # noqa: F811
+    clock: FrozenClock,  # noqa: F811
+) -> None:
+    job = ports.jobs.get("llama")
+    assert job is not None
+    tasks = tuple(GangTask(name, rank, "boot-1", f"at-{name}") for rank, name in enumerate((A, B)))
+    ports.jobs.save_run(Run("llama", 1, NOW, "inc-1/5", tasks))
+    ports.jobs.save(replace(job, state=JobState.RUNNING, current_run=1))
+    launching = Wait("gang_running", "llama/1", TOKEN, "inc-1", NOW + timedelta(seconds=2 * HOUR))
+    ports.waits.save(launching)
+
+    ask(ports, clock, HOUR)
+    while_it_is_launched = statuses(ports)
+    ports.waits.drop(launching)
+    ask(ports, clock, 60)
+
+    assert while_it_is_launched == ["PENDING", "PENDING"]
+    assert [task.stop_reason for task in run_of(ports).tasks] == [NEVER_STARTED, NEVER_STARTED]
