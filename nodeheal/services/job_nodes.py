@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome
+from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Outcome
 from nodeheal.domain.job import CheckAnswer, Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.placement import Placement, choose
@@ -132,7 +132,8 @@ def free_nodes(job: Job, names: Iterable[str], ports: Ports) -> None:
     """Take the job off these nodes, except where its current run is, or a rank may still write: nothing else may start
     there before."""
     runs = ports.jobs.runs(job.job_id)
-    current = {t.node_id for run in runs if run.number == job.current_run and not job.is_over for t in run.tasks}
+    has_begun = not job.is_over and job.state is not JobState.SUBMITTED
+    current = {t.node_id for run in runs if run.number == job.current_run and has_begun for t in run.tasks}
     writing = {task.node_id for run in runs for task in run.tasks if may_write(task, ports)}
     for name in dict.fromkeys(names):
         node = ports.nodes.get(name)

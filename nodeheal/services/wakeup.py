@@ -223,7 +223,8 @@ def _settle_job(run: Run, ports: Ports) -> None:
     if job.is_over:
         leave(job, ports)
         return
-    if job.current_run != run.number:
+    # Submitted again since: of this submission nothing has run yet, and what an older run comes to ends no job.
+    if job.current_run != run.number or job.state is JobState.SUBMITTED:
         free_nodes(job, [task.node_id for task in run.tasks], ports)
         return
     if not run.has_ended:

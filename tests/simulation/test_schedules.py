@@ -20,6 +20,7 @@ REGRESSIONS: dict[str, int] = {
     "a reboot's wait outlived a function that died before it was sent: tests/unit/test_look_once_forgets.py": 34,
     "an incident closed by hand kept its node's slot: tests/unit/test_look_once_forgets.py": 239,
     "a slot that a broken-off return left stayed until somebody stood in line: tests/unit/test_queue.py": 5_006_382,
+    "a late word of an older run ended a job: tests/unit/test_regressions_of_crashes.py": 1111,
     "a job that had finished was run again: the simulation's own": 2,
 }
 

@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.vocabulary import IncidentState, NodeState
+from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.job import Job
+from nodeheal.services import wakeup
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
+from nodeheal.services.translate.ecs_task import TaskChange
+from tests.unit.builders import memory_ports, node, started_job
 from tests.unit.test_regressions_of_brakes import lost_call
 from tests.unit.test_steps import A, Incident
 
@@ -142,3 +146,24 @@ def test_a_reboot_that_was_throttled_is_sent_by_the_call_that_repeats_it() -> No
     reboot_node(request, it.ports)
 
     assert sent_by(it) == ["reboot"]
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_a_late_word_of_an_older_run_ends_no_job_that_was_submitted_again(exit_code: int) -> None:
+    ports, names = memory_ports(), ("mi-1", "mi-2")
+    for name in names:
+        ports.nodes.save(node(name))
+    run = started_job(Job("llama", "demo", "training", "trainer:1", "trainer", 2), [node(n) for n in names], ports)
+    job = ports.jobs.get("llama")
+    assert job is not None
+    assert ports.jobs.save(replace(job, state=JobState.SUBMITTED, submission=2))
+
+    for task in run.tasks:
+        known = ports.jobs.get_run("llama", 1)
+        task_id = known.tasks[task.rank].task_id if known else ""
+        wakeup.on_task_change(TaskChange("llama", 1, task_id, task.placement, "STOPPED", exit_code, ""), ports)
+
+    after = ports.jobs.get("llama")
+    assert after is not None
+    assert after.state is JobState.SUBMITTED
+    assert [one.job_id for one in ports.nodes.in_pool("demo")] == [None, None]
