@@ -115,7 +115,7 @@ class EcsAgents:
                 self._logs.open(task)
                 task.process = node.run(*_container_of(task, node.directory), extra=task.environment)
             except OSError as error:
-                task.stop_code, task.stopped_reason = "TaskFailedToStart", _why_not_started(error)
+                task.stop_code, task.stopped_reason = "TaskFailedToStart", why_not_started(error)
                 self._stopped(task, None)
                 return
             if task.process is None:
@@ -154,7 +154,7 @@ def _container_of(task: Task, node_directory: Path) -> tuple[list[str], Path, Pa
     return command, image, log_of(task, node_directory)
 
 
-def _why_not_started(error: OSError) -> str:
+def why_not_started(error: OSError) -> str:
     """As ECS and Docker say it."""
     if isinstance(error, NoSuchImage):
         return f"CannotPullContainerError: {error}"
