@@ -21,6 +21,10 @@ ESSENTIAL_EXITED = "Essential container in task exited"
 logger = logging.getLogger(__name__)
 
 
+class NoSuchImage(OSError):
+    """There is nothing to make a container of."""
+
+
 class EcsAgents:
     """Runs and ends tasks. `lock` guards the state."""
 
@@ -111,7 +115,7 @@ class EcsAgents:
                 self._logs.open(task)
                 task.process = node.run(*_container_of(task, node.directory), extra=task.environment)
             except OSError as error:
-                task.stop_code, task.stopped_reason = "TaskFailedToStart", f"CannotStartContainerError: {error}"
+                task.stop_code, task.stopped_reason = "TaskFailedToStart", why_not_started(error)
                 self._stopped(task, None)
                 return
             if task.process is None:
@@ -146,8 +150,17 @@ def _container_of(task: Task, node_directory: Path) -> tuple[list[str], Path, Pa
     image = IMAGES / container["image"].rpartition("/")[2].partition(":")[0]
     command = [*container.get("entryPoint", []), *task.command]
     if not image.is_dir():
-        raise FileNotFoundError(f"no such image: {image.name} is not a folder of examples/")
+        raise NoSuchImage(f"{image.name} is not a folder of examples/")
     return command, image, log_of(task, node_directory)
+
+
+def why_not_started(error: OSError) -> str:
+    """As ECS and Docker say it."""
+    if isinstance(error, NoSuchImage):
+        return f"CannotPullContainerError: {error}"
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f'CannotStartContainerError: exec: "{error.filename}": executable file not found in $PATH'
+    return f"CannotStartContainerError: {error}"
 
 
 def log_of(task: Task, node_directory: Path) -> Path:

@@ -1,10 +1,10 @@
 """job.yaml: what a team says about a training job. Its JSON Schema is published, so that editors complete it."""
 
-import re
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from nodeheal.contract import names
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.job_steps import GANG_AT_MOST
 from nodeheal.contract.vocabulary import Check, CheckpointFormat
@@ -21,7 +21,8 @@ RESERVED_PREFIX = "NODEHEAL_"
 def _absolute(path: str) -> str:
     if not path.startswith("/") or ".." in path.split("/"):
         raise ValueError("give an absolute path without '..'")
-    return re.sub(r"/+", "/", path).rstrip("/") or "/"
+    # One spelling of each folder: two jobs on one directory are found by comparing what they say.
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
 Directory = Annotated[str, Field(min_length=1, max_length=1_024), AfterValidator(_absolute)]
@@ -38,6 +39,9 @@ class Mount(Frozen):
     read_only: bool = Field(default=False, description="the container cannot write there")
 
 
+# The program sees that a checkpoint is asked for; it answers by writing one, and not here.
+REQUESTS = Mount(source=names.CHECKPOINT_REQUESTS, target=names.CHECKPOINT_REQUESTS, read_only=True)
+PROGRESS = Mount(source=names.PROGRESS, target=names.PROGRESS)
 # It goes into a command on nodes, so it is plain; as checkpoints.place and the SSM document have it.
 PLAIN = r"^/[A-Za-z0-9._/@+=,:-]{0,999}$"
 CheckpointDirectory = Annotated[Directory, Field(pattern=PLAIN)]
@@ -120,10 +124,6 @@ class JobSpec(Frozen):
         for name in self.environment:
             if name in RESERVED or name.startswith(RESERVED_PREFIX):
                 raise ValueError(f"environment: {name} is set by nodeheal for every rank; leave it out")
-        targets = [mount.target for mount in self.mounts]
-        twice = next((target for target in targets if targets.count(target) > 1), None)
-        if twice is not None:
-            raise ValueError(f"mounts: {twice} is the target of two mounts")
         if self.task_definition is not None and (self.mounts or self.task_role):
             raise ValueError("task_definition: mounts and task_role belong into the task definition itself")
         said = [*self.command, *(text for pair in self.environment.items() for text in pair)]
@@ -131,3 +131,21 @@ class JobSpec(Frozen):
             told = f"command and environment have more than {OVERRIDES_AT_MOST} characters together, which ECS does not"
             raise ValueError(f"environment: {told} take with a task_definition; put them into it, or give an image")
         return self
+
+    @model_validator(mode="after")
+    def _has_one_mount_at_a_path(self) -> Self:
+        """A container with two is never created."""
+        targets = [mount.target for mount in self.mounts]
+        twice = next((target for target in targets if targets.count(target) > 1), None)
+        if twice is not None:
+            raise ValueError(f"mounts: {twice} is the target of two mounts")
+        ours = {mount.target: mount for mount in self.mounts_of_nodeheal.values()}
+        other = next((mount.target for mount in self.mounts if ours.get(mount.target, mount) != mount), None)
+        if other is not None:
+            raise ValueError(f"mounts: {other} is mounted by nodeheal; leave it out")
+        return self
+
+    @property
+    def mounts_of_nodeheal(self) -> dict[str, Mount]:
+        """What a container that is made of this file sees without asking, by the name of the volume."""
+        return {"nodeheal": REQUESTS, **({"progress": PROGRESS} if self.hang_seconds is not None else {})}

@@ -68,6 +68,14 @@ def broke_up_long_ago(run: Run, patience: timedelta, now: datetime) -> bool:
     return any(task.has_stopped for task in run.tasks) and (run.ended_at or run.started_at) + patience <= now
 
 
+def words_of_end(run: Run) -> str:
+    """How a run came to its end, for the job's summary, before anybody has looked into why."""
+    if run.has_succeeded:
+        return f"every rank of run {run.number} has ended with exit code 0"
+    broke = breakage(run)
+    return f"run {run.number} has ended: {broke.words}" if broke is not None else f"run {run.number} was stopped"
+
+
 def first_end(run: Run) -> GangTask | None:
     """The rank that was the first to end otherwise than well; None: there is none.
 

@@ -44,6 +44,19 @@ def choose(
     return Placement(tuple(_nearest(job.nodes, free, opted_out)))
 
 
+def never_fits(job: Job, known: Sequence[Node]) -> str:
+    """Why the job would wait for ever in the pool as it is, and all that stand in line behind it; empty: it would not.
+
+    For who submits it. One that has waited since before the pool became smaller goes on waiting: new nodes may come.
+    """
+    able = [node for node in known if node.state not in ABSENT and node.accelerators >= job.accelerators]
+    usual = [node for node in able if not node.is_spare]
+    if len(usual) >= job.nodes + job.spares:
+        return ""
+    kept = f", {counted(len(able) - len(usual), 'spare')} not counted" if len(able) > len(usual) else ""
+    return f"{_too_small(job, known, usual)}{kept}"
+
+
 def _why_not(node: Node, unfit: Collection[str], now: datetime) -> str:
     """What keeps a job from starting here now; empty: nothing."""
     if node.node_id in unfit:
@@ -83,12 +96,15 @@ def _too_small(job: Job, known: Sequence[Node], able: Sequence[Node]) -> str:
     there = sum(node.state not in ABSENT for node in known)
     each = f" with {counted(job.accelerators, 'accelerator')}" if job.accelerators else ""
     has = f"{counted(len(able), 'node')}{each}" + (f" (of {there} in all)" if there != len(able) else "")
-    return f"{job.job_id} wants {counted(job.nodes, 'node')}{each}, and pool {job.pool} has {has}"
+    return f"{job.job_id} wants {counted(job.nodes, 'node')}{each}{_kept(job)}, and pool {job.pool} has {has}"
 
 
 def _too_few(job: Job, free: Sequence[Node], verdicts: dict[str, str]) -> str:
-    kept = f", with {job.spares} more to be left free" if job.spares else ""
     taken = [f"{name} {why}" for name, why in sorted(verdicts.items()) if why]
     more = f" and {len(taken) - REASONS_NAMED} more" if len(taken) > REASONS_NAMED else ""
-    told = f"{job.job_id} wants {counted(job.nodes, 'node')}{kept}; {len(free)} of pool {job.pool} are free"
+    told = f"{job.job_id} wants {counted(job.nodes, 'node')}{_kept(job)}; {len(free)} of pool {job.pool} are free"
     return f"{told}: {', '.join(taken[:REASONS_NAMED])}{more}" if taken else told
+
+
+def _kept(job: Job) -> str:
+    return f", with {job.spares} more to be left free" if job.spares else ""

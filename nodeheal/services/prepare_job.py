@@ -8,7 +8,7 @@ from typing import Protocol
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.job import Job, job_of
 from nodeheal.domain.node import ABSENT
-from nodeheal.domain.placement import Placement
+from nodeheal.domain.placement import Placement, never_fits
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.recipe import Recipe, misfits
 from nodeheal.ports import Ports
@@ -51,9 +51,9 @@ def prepare_job(spec: JobSpec, ports: Ports, policy: RecoveryPolicy, recipes: Re
     if container is not None and not job.accelerators:  # what its tasks take decides where they can run
         job = replace(job, accelerators=container.accelerators)
     _refuse_taken_directory(job, ports)
+    if never := never_fits(job, ports.nodes.in_pool(job.pool)):
+        raise ValueError(f"nodes: {never}")
     placement = look_for_nodes(job, ports, policy)
-    if not placement.nodes and not placement.may_change:
-        raise ValueError(f"nodes: {placement.why}")
     return Plan(job, placement, tuple(_doubts(spec, job, ports)))
 
 

@@ -7,7 +7,8 @@ from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import JobState, Next, Outcome
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.job import GangTask, Run
+from nodeheal.domain.gang import words_of_end
+from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import BootView
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.await_nodes import JOB_NODES
@@ -217,19 +218,31 @@ def _tell_who_waits_for_the_end(run: Run, ports: Ports) -> None:
 
 def _settle_job(run: Run, ports: Ports) -> None:
     """When the last rank has stopped: a finished job gives its nodes back, a stopped one keeps them for its restart."""
-    job = ports.jobs.get(run.job_id)
-    if job is None:
-        return
-    if job.is_over:
-        leave(job, ports)
-        return
-    # Submitted again since: of this submission nothing has run yet, and what an older run comes to ends no job.
-    if job.current_run != run.number or job.state is JobState.SUBMITTED:
-        free_nodes(job, [task.node_id for task in run.tasks], ports)
-        return
-    if not run.has_ended:
-        return
-    settled = replace(job, state=JobState.COMPLETED if run.has_succeeded else JobState.STOPPED)
-    ports.jobs.save(settled)
+    for _ in range(SAVE_TRIES):
+        job = ports.jobs.get(run.job_id)
+        if job is None:
+            return
+        if job.is_over:
+            leave(job, ports)
+            return
+        # Submitted again since: of this submission nothing has run yet, and what an older run comes to ends no job.
+        if job.current_run != run.number or job.state is JobState.SUBMITTED:
+            free_nodes(job, [task.node_id for task in run.tasks], ports)
+            return
+        if not run.has_ended:
+            return
+        settled = _settled(job, run)
+        if ports.jobs.save(settled):
+            break
+    else:
+        raise NotAccepted(f"{run.job_id} is being written by others; the end of its run is taken later")
     if run.has_succeeded:
         leave(settled, ports)
+
+
+def _settled(job: Job, run: Run) -> Job:
+    """The job after its run. Whoever has said more of it than that it runs, or starts, is not written over."""
+    if run.has_succeeded:
+        return replace(job, state=JobState.COMPLETED, summary=words_of_end(run))
+    says_it_runs = job.summary.startswith((f"run {run.number} is under way", f"run {run.number} is starting"))
+    return replace(job, state=JobState.STOPPED, summary=words_of_end(run) if says_it_runs else job.summary)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, Outcome, Step
-from nodeheal.domain.gang import Standing, breakage, first_end, standing
+from nodeheal.domain.gang import Standing, breakage, first_end, standing, words_of_end
 from nodeheal.domain.job import Job, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of, save_job
@@ -81,8 +81,8 @@ def what_became(job: Job, run: Run | None, blank: JobResult, ports: Ports) -> Jo
         case Standing.UNDER_WAY:
             return None
         case Standing.SUCCEEDED:
-            done = f"every rank of run {run.number} has ended with exit code 0"
-            return blank.model_copy(update={**known, "then": Next.END, "ending": JobState.COMPLETED, "reason": done})
+            done = {"then": Next.END, "ending": JobState.COMPLETED, "reason": words_of_end(run)}
+            return blank.model_copy(update={**known, **done})
         case Standing.STOPPED_BY_A_PERSON:
             told = stopped_by_a_person(run)
             return blank.model_copy(update={**known, "then": Next.STOP, "ending": JobState.CANCELLED, "reason": told})

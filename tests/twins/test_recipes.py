@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 
 from nodeheal.adapters.aws.job_logs import CloudWatchJobLogs
-from nodeheal.adapters.aws.task_definitions import EcsRecipes, execution_role_arn
+from nodeheal.adapters.aws.task_definitions import EcsRecipes, definition_of, execution_role_arn
 from nodeheal.adapters.memory.recipes import MemoryJobLogs, MemoryRecipes
 from nodeheal.contract import names
 from nodeheal.contract.job_spec import JobSpec, Mount
@@ -154,3 +154,18 @@ def test_the_task_definition_says_all_that_the_file_says() -> None:
     options = container["logConfiguration"]["options"]
     assert (options["awslogs-group"], options["awslogs-stream-prefix"]) == (names.JOB_LOG_GROUP, "llama")
     assert options["awslogs-region"] == "eu-central-1"
+
+
+@pytest.mark.parametrize("hang_seconds", [None, 900])
+def test_no_container_has_two_mounts_at_one_path(hang_seconds: int | None) -> None:
+    """Docker refuses to create one that has: `Duplicate mount point`."""
+    named_too = (
+        Mount(source="/run/nodeheal", target="/run/nodeheal", read_only=True),
+        Mount(source="/run/nodeheal/progress", target="/run/nodeheal/progress"),
+    )
+    spec = SPEC.model_copy(update={"mounts": (*SPEC.mounts, *named_too), "hang_seconds": hang_seconds})
+
+    shown: Any = definition_of(spec, "us-east-1", "role")
+
+    paths = [mount["containerPath"] for mount in shown["containerDefinitions"][0]["mountPoints"]]
+    assert sorted(paths) == ["/data", "/run/nodeheal", "/run/nodeheal/progress"]

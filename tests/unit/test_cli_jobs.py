@@ -148,6 +148,7 @@ def test_a_dry_run_shows_everything_and_touches_nothing(world: World, tmp_path: 
     ("change", "complaint"),
     [
         (("nodes: 2", "nodes: 4"), "nodes: llama wants 4 nodes with 8 accelerators, and pool demo has 3 nodes"),
+        (("nodes: 2", "nodes: 2\nspares: 2"), "with 2 more to be left free, and pool demo has 3 nodes"),
         (("nodes: 2", "nodes: 2\naccelerators: 16"), "accelerators: trainer:7 takes 8 accelerators on each node"),
         (("pool: demo", "pool: dmeo"), "no pool dmeo is known; did you mean demo?"),
         (("definition: trainer", "definition: trainr"), "task_definition: there is no trainr"),

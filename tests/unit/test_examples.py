@@ -62,7 +62,8 @@ def test_a_job_file_is_a_job(folder: Path) -> None:
     assert spec.checkpoints is not None
     assert spec.checkpoints.directory in " ".join(spec.command), "it writes where it says that it does"
     if spec.image is not None:
-        sees = [mount.target for mount in spec.mounts if not mount.read_only]
+        seen = [*spec.mounts, *spec.mounts_of_nodeheal.values()]
+        sees = [mount.target for mount in seen if not mount.read_only]
         assert "/run/nodeheal/progress" in sees, "or its hangs are never seen"
         assert any(spec.checkpoints.directory.startswith(target) for target in sees)
 

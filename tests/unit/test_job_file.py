@@ -84,6 +84,11 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
         (MINIMAL + "task_definition: y\n", "4: image: give either image or task_definition"),
         (MINIMAL + "name: b\n", "5: name: stands in line 1 already; only one of them would hold"),
         (MINIMAL + "mounts:\n- source: /a\n", "6: mounts.0.target: is missing"),
+        (
+            MINIMAL + "mounts: [{source: /x, target: /run/nodeheal}]\n",
+            "5: mounts: /run/nodeheal is mounted by nodeheal",
+        ),
+        (MINIMAL + "mounts: [{source: /run/nodeheal, target: /run/nodeheal}]\n", "leave it out"),
         (MINIMAL + "environment:\n  A: 1\n", '6: environment.A: text is wanted; put it in quotes: "1"'),
         (MINIMAL + "environment:\n  1: a\n", "6: '1': a field's name is text; put it in quotes if it is meant so"),
         (MINIMAL + "environment:\n  A-=B: a\n", "6: environment.A-=B: \"A-=B\" does not fit; letters, digits, '_'"),
@@ -108,6 +113,14 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
 )
 def test_what_is_wrong_says_where_and_what(text: str, complaint: str) -> None:
     assert complaint in "\n".join(wrong(text))
+
+
+@pytest.mark.parametrize("given", ["/fsx/llama/", "//fsx///llama", "/fsx/./llama", "/./fsx/llama/."])
+def test_one_directory_is_one_text_however_it_is_written(given: str) -> None:
+    spec = parse_job_file(f"{MINIMAL}checkpoints: {{directory: {given}}}\n".encode())
+
+    assert spec.checkpoints is not None
+    assert spec.checkpoints.directory == "/fsx/llama", "or two jobs write into it, and nobody sees that"
 
 
 @pytest.mark.parametrize(("given", "level"), [("off", 0), ("'off'", 0), ("2", 2)])

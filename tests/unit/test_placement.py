@@ -9,7 +9,7 @@ import pytest
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
-from nodeheal.domain.placement import Placement, choose
+from nodeheal.domain.placement import Placement, choose, never_fits
 from nodeheal.domain.pool import Pool
 from tests.unit.builders import NOW, node
 
@@ -121,3 +121,20 @@ def test_many_reasons_are_cut() -> None:
     busy = some(*(f"mi-{n:02}" for n in range(9)), job_id="other")
 
     assert placed(busy).why.endswith("mi-05 has job other and 3 more")
+
+
+@pytest.mark.parametrize(
+    ("known", "spares", "why"),
+    [
+        (some("mi-a", "mi-b", "mi-c"), 1, ""),
+        (some("mi-a", "mi-b", job_id="other"), 0, ""),
+        (some("mi-a", "mi-b"), 1, "with 1 more to be left free, and pool demo has 2 nodes with 8 accelerators"),
+        (some("mi-a") + some("mi-b", is_spare=True), 0, "has 1 node with 8 accelerators (of 2 in all), 1 spare not"),
+        (some("mi-a") + some("mi-b", state=NodeState.RETIRED), 0, "has 1 node"),
+    ],
+)
+def test_what_no_waiting_brings_is_known_before_it_waits(known: list[Node], spares: int, why: str) -> None:
+    """Also what is left free, and what is kept: a job that waits for ever holds up the line behind it."""
+    told = never_fits(replace(JOB, spares=spares), known)
+
+    assert (why in told) if why else not told

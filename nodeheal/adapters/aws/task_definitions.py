@@ -105,12 +105,9 @@ def _log(spec: JobSpec, region: str) -> dict[str, str]:
 
 def _mounts(spec: JobSpec) -> dict[str, Mount]:
     """What the container sees of its node, by the name of the volume."""
-    requests = names.CHECKPOINT_REQUESTS
-    # The program sees that a checkpoint is asked for; it answers by writing one, and not here.
-    mounts = {"nodeheal": Mount(source=requests, target=requests, read_only=True)}
-    if spec.hang_seconds is not None:
-        mounts["progress"] = Mount(source=names.PROGRESS, target=names.PROGRESS)
-    return {**mounts, **{f"mount-{number}": mount for number, mount in enumerate(spec.mounts)}}
+    ours = spec.mounts_of_nodeheal
+    theirs = (mount for mount in spec.mounts if mount not in ours.values())
+    return {**ours, **{f"mount-{number}": mount for number, mount in enumerate(theirs)}}
 
 
 def recipe_of(definition: dict[str, Any]) -> Recipe:

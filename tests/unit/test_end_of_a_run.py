@@ -1,0 +1,76 @@
+"""What a job says of itself in the moment in which the last rank of its run has ended."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeheal.contract.vocabulary import JobState
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.job import Job
+from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.wakeup import on_task_change
+from tests.unit.test_guards import lost
+from tests.unit.test_steps import Incident
+
+
+def ended(it: Incident, *codes: int, summary: str = "run 1 is under way") -> Job:
+    """The job, right after its ranks have ended so: before its workflow has looked."""
+    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
+    assert job is not None and run is not None
+    assert it.ports.jobs.save(replace(job, summary=summary))
+    for task, code in zip(run.tasks, codes, strict=True):
+        on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", code, "Exited"), it.ports)
+    after = it.ports.jobs.get("llama")
+    assert after is not None
+    return after
+
+
+def test_a_job_that_is_done_does_not_say_that_it_is_under_way() -> None:
+    job = ended(Incident(), 0, 0)
+
+    assert (job.state, job.summary) == (JobState.COMPLETED, "every rank of run 1 has ended with exit code 0")
+
+
+def test_a_job_that_has_failed_says_which_rank_broke() -> None:
+    job = ended(Incident(), 139, 1)
+
+    assert job.state is JobState.STOPPED
+    assert job.summary.startswith("run 1 has ended: rank 0 on ")
+    assert "exit code 139" in job.summary
+
+
+def test_what_is_known_better_already_is_not_written_over() -> None:
+    assert ended(Incident(), 139, 1, summary="2 nodes run diagnostics").summary == "2 nodes run diagnostics"
+
+
+def test_an_end_that_could_not_be_written_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Incident()
+    save = it.ports.jobs.save
+    lost_once: list[Job] = []
+
+    def second_wins(job: Job) -> bool:
+        """Somebody else writes the job in the same moment, once."""
+        if job.state is JobState.COMPLETED and not lost_once:
+            lost_once.append(job)
+            return False
+        return save(job)
+
+    monkeypatch.setattr(it.ports.jobs, "save", second_wins)
+
+    assert ended(it, 0, 0).state is JobState.COMPLETED
+    assert lost_once
+
+
+def test_an_end_that_can_never_be_written_is_an_error_and_its_event_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = Incident()
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    [first, *others] = run.tasks
+    for task in others:
+        on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 0, ""), it.ports)
+    monkeypatch.setattr(it.ports.jobs, "save", lost)
+
+    with pytest.raises(NotAccepted, match="the end of its run is taken later"):
+        on_task_change(TaskChange("llama", 1, first.task_id, first.placement, "STOPPED", 0, ""), it.ports)
