@@ -30,6 +30,7 @@ from nodeheal.services import (
     job_nodes,
     launch_gang,
     launch_job,
+    notify,
     queue,
     reboot_node,
     release_node,
@@ -122,6 +123,12 @@ GUARDS = (
         MemoryWorkflows.resume,
         "token in self.expired or token in self.resumed",
         when.two_say_how_it_went,
+    ),
+    Guard(
+        "an email that has gone out",
+        notify.notify,
+        "ports.messenger.was_sent(notification)",
+        when.an_email_is_announced_again_much_later,
     ),
     # Leases
     Guard(

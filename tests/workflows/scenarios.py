@@ -22,6 +22,7 @@ from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_nodes import claim
+from nodeheal.services.notify import notify
 from nodeheal.services.queue import wake_for_free_slots
 from nodeheal.services.release_node import release_node
 from nodeheal.services.stand_in import claim_spare
@@ -194,6 +195,19 @@ def a_newer_wait_is_stored() -> list[str]:
     it.plain.waits.save(replace(blank, token="new"))
     it.plain.waits.drop(blank)
     return [] if it.plain.waits.get("news", "inc") else ["a wait was dropped by one that came before it"]
+
+
+def an_email_is_announced_again_much_later() -> list[str]:
+    """EventBridge delivers at least once, and the claim on the sending has run out meanwhile."""
+    it = world()
+    it.reports(xid(79))
+    messenger: Any = it.plain.messenger
+    _, first = messenger.announced[0]
+    notify(first, it.plain)
+    messenger.being_sent.clear()
+    notify(first, it.plain)
+    sent = [one.key for one in messenger.sent].count(first.key)
+    return [] if sent == 1 else [f"an email went out {sent} times"]
 
 
 def two_say_how_it_went() -> list[str]:
