@@ -19,7 +19,7 @@ def main(given: list[str] | None = None) -> int:
     """Run what is not kept yet, and write the report. Fails where an invariant was broken."""
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
     parser.add_argument("--seeds", type=int, help="of each case, instead of as many as the plan says")
-    parser.add_argument("--quick", action="store_true", help="a small fleet for two days: a look, no result")
+    parser.add_argument("--quick", action="store_true", help="a small fleet for six days: a look, no result")
     parser.add_argument("--out", type=Path, help="where fleet.md and fleet/ are written; docs without --quick")
     parser.add_argument("--kept", type=Path, default=KEPT, help="where finished runs are kept")
     asked = parser.parse_args(given)

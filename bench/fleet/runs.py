@@ -12,7 +12,6 @@ from bench.fleet.confidence import Estimate, estimate
 from bench.fleet.keepers import ByHand, PollAndWait
 from bench.fleet.plan import BY_HAND, POLL, Case
 from nodeheal.simulation.ranks import CAUSES
-from nodeheal.simulation.runner import COOL_DOWN
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.world import World
 
@@ -80,7 +79,7 @@ def _run(case: Case, setting: Setting) -> Outcome:
     world = World(setting)
     world.advance(setting.days * DAY)
     seconds, faults, pages = world.work.so_far(), world.fleet.faults, world.people.pages
-    world.finish(COOL_DOWN)  # for the invariants' sake: what is under way ends
+    world.finish(setting.cool_down_days * DAY)  # for the invariants' sake: what is under way ends
     broken = tuple(f"{setting.seed}/{setting.pool}: {one.invariant}: {one.about}" for one in world.watch.violations)
     return _outcome(setting, seconds, faults, pages, broken)
 

@@ -1,5 +1,6 @@
 """`nodeheal simulate`: a fleet that fails for days or years, under the real services and state machines."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,11 +18,18 @@ if TYPE_CHECKING:
     from nodeheal.simulation.setting import Setting
 
 BROKEN = 1
+# More is a slip of the finger, or `inf`, and would never end.
+NODES_AT_MOST, DAYS_AT_MOST, FAULTS_AT_MOST = 1_000_000, 36_500, 1_000
+# What the two that bring a setting of their own go by. Another option beside them would be heard by nobody.
+_OF_MASS_FAILURE = ("nodes", "seed", "mass_failure", "as_json")
+_OF_SCHEDULE = ("schedule", "trace", "until", "as_json")
 
-Nodes = Annotated[int, typer.Option(min=1, help="of the whole fleet")]
-Days = Annotated[float, typer.Option(min=0.01, help="of virtual time")]
+Nodes = Annotated[int, typer.Option(min=1, max=NODES_AT_MOST, help="of the whole fleet")]
+Days = Annotated[float, typer.Option(min=0.01, max=DAYS_AT_MOST, help="of virtual time")]
 Seed = Annotated[int, typer.Option(help="the same seed is the same run, bit for bit")]
-Faults = Annotated[float, typer.Option(min=0, help="6.5 in 1,000 node-days is what Meta published for RSC-1")]
+Faults = Annotated[
+    float, typer.Option(min=0, max=FAULTS_AT_MOST, help="6.5 in 1,000 node-days is what Meta published for RSC-1")
+]
 PoolNodes = Annotated[int, typer.Option(min=2, help="nodes of a pool; pools are simulated side by side")]
 Policy = Annotated[Path | None, typer.Option(help="a policy document; without one, the defaults in act mode")]
 Harsh = Annotated[bool, typer.Option(help="functions die and events are lost far more often than in any cloud")]
@@ -35,6 +43,7 @@ Json = Annotated[bool, typer.Option("--json", help="for programs")]
 
 
 def simulate(
+    context: typer.Context,
     nodes: Nodes = 100,
     days: Days = 30.0,
     seed: Seed = 1,
@@ -54,8 +63,11 @@ def simulate(
     _must_be_installed()
     given = {"nodes": nodes, "days": days, "seed": seed, "faults_a_node_day": faults_per_node_day}
     if mass_failure:
+        _must_be_heard(context, "--mass-failure", _OF_MASS_FAILURE)
         _fail_together(given, mass_failure, as_json)
         return
+    if schedule is not None:
+        _must_be_heard(context, "--schedule", _OF_SCHEDULE)
     settings = [_schedule(schedule)] if schedule is not None else _pools(given, pool_nodes, policy, harsh, only)
     if trace is not None or until is not None or schedule is not None:
         if len(settings) > 1:
@@ -63,9 +75,9 @@ def simulate(
         report = _traced(settings[0], trace, until)
     else:
         report = _run(settings, processes)
-    again = f"nodeheal simulate --nodes {nodes} --days {days:g} --seed {seed} --pool-nodes {pool_nodes}"
-    again += f" --faults-per-node-day {faults_per_node_day:g}"
-    again += (f" --policy {policy}" if policy else "") + (" --harsh" if harsh else "")
+    again = f"nodeheal simulate --nodes {nodes} --days {days} --seed {seed} --pool-nodes {pool_nodes}"
+    again += f" --faults-per-node-day {faults_per_node_day}"
+    again += (f" --policy {shlex.quote(str(policy))}" if policy else "") + (" --harsh" if harsh else "")
     tell(report, again if schedule is None else f"nodeheal simulate --schedule {schedule}", as_json)
     if report.violations:
         raise typer.Exit(BROKEN)
@@ -82,6 +94,21 @@ def _must_be_installed() -> None:
         load("recover_node", STATE_MACHINES)
     except NoStateMachines as missing:
         refuse(str(missing))
+
+
+def _must_be_heard(context: typer.Context, name: str, heard: tuple[str, ...]) -> None:
+    """Refuse what was asked for beside it, and would be left out without a word."""
+    of = {one.name: one.opts[0] for one in context.command.params if one.name is not None}
+    said = [known for known in of if _is_said(context, known)]
+    unheard = [of[known] for known in said if known not in heard]
+    if unheard:
+        others = ", ".join(of[known] for known in heard if of[known] != name)
+        refuse(f"{name} goes with {others}, and not with {', '.join(unheard)}")
+
+
+def _is_said(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _pools(given: dict[str, Any], pool_nodes: int, policy: Path | None, harsh: bool, only: str) -> "list[Setting]":
@@ -108,7 +135,10 @@ def _fail_together(given: dict[str, Any], count: int, as_json: bool) -> None:
 
     if count > given["nodes"]:
         refuse(f"--mass-failure {count}: there are {given['nodes']} nodes; give more with --nodes")
-    tell_mass_failure(count, run_mass_failure(Setting(**given, mass_failure=count)), as_json)
+    both = run_mass_failure(Setting(**given, mass_failure=count))
+    tell_mass_failure(count, both, as_json)
+    if any(one.violations for one in both):
+        raise typer.Exit(BROKEN)
 
 
 def _run(settings: "list[Setting]", processes: int | None) -> "Report":

@@ -36,6 +36,9 @@ def tell_mass_failure(count: int, both: "tuple[Report, Report]", as_json: bool) 
         for name, report in (("raised", raised), ("as it ships", shipped))
     ]
     say_table(("breaker", "fault to isolated", "isolated", "pages", "violations"), rows)
+    for (name, *_), report in zip(rows, both, strict=True):
+        for _, broken in report.violations[:VIOLATIONS_SHOWN]:
+            say(f"{name}, after {broken.at:.0f} s: {broken.invariant}: {broken.about}: {broken.text}")
 
 
 def _rows(report: "Report") -> list[tuple[str, str]]:

@@ -11,8 +11,6 @@ from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.world import World
 
 POOL_NODES = 500
-# After the last fault: until what is under way has ended. Only what waits for a job's end or a human takes longer.
-COOL_DOWN = 2 * DAY
 
 
 def pools_of(setting: Setting, pool_nodes: int = POOL_NODES) -> list[Setting]:
@@ -33,10 +31,7 @@ def _provider(setting: Setting, number: int, count: int) -> Provider:
 
 def run_pool(setting: Setting) -> Report:
     """One pool, from its beginning to its end."""
-    world = World(setting)
-    world.advance(setting.days * DAY)
-    world.finish(COOL_DOWN)
-    return report_of(world)
+    return run_traced(setting)
 
 
 def run_all(
@@ -58,12 +53,12 @@ def _each(settings: list[Setting], processes: int) -> Iterator[Report]:
         yield from workers.map(run_pool, settings)
 
 
-def run_traced(setting: Setting, read: Callable[[str], object], until: float | None = None) -> Report:
+def run_traced(setting: Setting, read: Callable[[str], object] | None = None, until: float | None = None) -> Report:
     """One pool, told line by line, and broken off after so many seconds where `until` is given."""
     world = World(setting, read)
-    end = setting.days * DAY
-    last = end + COOL_DOWN if until is None else until
+    end, cool_down = setting.days * DAY, setting.cool_down_days * DAY
+    last = end + cool_down if until is None else until
     world.advance(min(end, last))
     if last > end:
-        world.finish(min(COOL_DOWN, last - end))
+        world.finish(min(cool_down, last - end))
     return report_of(world)

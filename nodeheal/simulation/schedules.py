@@ -4,6 +4,7 @@ Each number is one setting and one run. `python -m nodeheal.simulation.schedules
 """
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -16,9 +17,9 @@ from random import Random
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.simulation.report import Report, report_of
+from nodeheal.simulation.report import Report
+from nodeheal.simulation.runner import run_pool
 from nodeheal.simulation.setting import CALM, HARSH, Cloud, People, Setting, Work
-from nodeheal.simulation.world import World
 
 HOURS, COOL_DOWN_HOURS = 4.0, 32.0
 FAULTS = 2.5  # expected of one schedule
@@ -43,6 +44,7 @@ def schedule(number: int) -> Setting:
         people=People(page_seconds=1_200, repair_seconds=7_200, round_seconds=21_600),
         policy=_policy(draw, nodes),
         racks_of=4,
+        cool_down_days=COOL_DOWN_HOURS / 24,
     )
 
 
@@ -57,37 +59,34 @@ def _policy(draw: Random, nodes: int) -> RecoveryPolicy:
 
 
 def run_schedule(number: int) -> Report:
-    """One of them, to its end."""
-    world = World(schedule(number))
-    world.advance(HOURS * 3_600)
-    world.finish(COOL_DOWN_HOURS * 3_600)
-    return report_of(world)
+    """One of them, to its end: as `nodeheal simulate --schedule` replays it."""
+    return run_pool(schedule(number))
 
 
 def run_some(numbers: Iterable[int]) -> tuple[int, int, list[str], Counter[str]]:
     """(schedules, incidents, what was broken, what services raised)."""
     done, incidents, broken, surprises = 0, 0, list[str](), Counter[str]()
     for number in numbers:
-        report = run_schedule(number)
-        done, incidents = done + 1, incidents + report.incidents
+        done, again = done + 1, f"nodeheal simulate --schedule {number} --trace {number}.trace"
+        try:
+            report = run_schedule(number)
+        except Exception as error:  # of the simulation itself: the others are run all the same
+            broken.append(f"the simulation broke off: {type(error).__name__}: {error}\n    {again}")
+            continue
+        incidents += report.incidents
         surprises.update({name: 1 for name in report.surprises if "NoAnswer" not in name})
-        again = f"nodeheal simulate --schedule {number} --trace {number}.trace"
         broken += [f"{one.invariant}: {one.about}: {one.text}\n    {again}" for _, one in report.violations]
     return done, incidents, broken, surprises
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run until the time is over; how many there were, and what was broken."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--first", type=int, default=1_000_000, help="the number to begin with")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    given = parser.parse_args()
+    given = _options(arguments)
     end = time.monotonic() + given.minutes * 60
     done, incidents, broken, surprises = 0, 0, list[str](), Counter[str]()
     numbers = count(given.first)
     with ProcessPoolExecutor(given.processes) as workers:
-        while time.monotonic() < end:
+        while not done or time.monotonic() < end:
             batches = [list(islice(numbers, AT_ONCE)) for _ in range(given.processes)]
             for some, opened, lines, raised in workers.map(run_some, batches):
                 done, incidents = done + some, incidents + opened
@@ -97,6 +96,19 @@ def main() -> int:
     told += [f"raised {often} times: {name}" for name, often in surprises.most_common(10)]
     sys.stdout.write("\n".join(told) + "\n")
     return bool(broken)
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m nodeheal.simulation.schedules", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0, help="begun batches are finished")
+    parser.add_argument("--first", type=int, default=1_000_000, help="the number to begin with")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args(arguments)
+    if not 0 < given.minutes < math.inf:  # of none at all, none is broken: that is no result
+        parser.error(f"--minutes {given.minutes:g}: a number above 0")
+    if given.first < 0 or given.processes < 1:
+        parser.error("--first is 0 or more, --processes 1 or more")
+    return given
 
 
 if __name__ == "__main__":

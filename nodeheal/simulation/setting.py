@@ -108,6 +108,8 @@ class Setting:
     policy: RecoveryPolicy | None = None  # none: `acting`
     mass_failure: int = 0  # so many nodes fail within one second, after an hour
     racks_of: int = 16
+    # After the last fault: until what is under way has ended. Only what waits for a job's end or a human takes longer.
+    cool_down_days: float = 2.0
     is_planned: bool = False  # true: faults are drawn beforehand, the same for whoever keeps the fleet (strikes.py)
     is_strict: bool = True  # false: what a state machine hands on and nobody reads is not evaluated; only for speed
 

@@ -44,6 +44,33 @@ def test_a_violation_comes_with_the_command_that_replays_it(tmp_path: Path, monk
     assert "VIOLATION" in trace.read_text("utf-8")
 
 
+def test_the_command_that_replays_says_every_number_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_away, *_ = CASES["every_fault_is_accounted_for"]
+    take_away(monkeypatch)
+    policy = tmp_path / "a policy.json"
+    policy.write_text('{"default_pool": {"mode": "act"}}', "utf-8")
+
+    given = ("--nodes", "20", "--days", "3.0123456", "--faults-per-node-day", "1.0123456", "--policy", str(policy))
+    found = _run(*given)
+
+    assert found.exit_code == 1
+    command = next(line for line in found.stdout.splitlines() if "nodeheal simulate" in line)
+    for said in ("--days 3.0123456", "--faults-per-node-day 1.0123456", f"--policy '{policy}'"):
+        assert said in command
+
+
+def test_a_mass_failure_that_breaks_an_invariant_says_which_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_away, *_ = CASES["every_fault_is_accounted_for"]
+    take_away(monkeypatch)
+
+    found = _run("--nodes", "20", "--mass-failure", "10")
+
+    assert found.exit_code == 1
+    assert "every_fault_is_accounted_for" in found.stdout
+
+
 def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None:
     found = json.loads(_run("--nodes", "40", "--mass-failure", "20", "--json").stdout)
 
@@ -60,6 +87,11 @@ def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None
         (("--only", "pool-777"), "pool-777: there is no such pool"),
         (("--nodes", "1200", "--trace", "x"), "name it with --only"),
         (("--nodes", "10", "--mass-failure", "11"), "there are 10 nodes"),
+        (("--nodes", "10", "--mass-failure", "5", "--policy", "x", "--trace", "y"), "not with --policy, --trace"),
+        (("--schedule", "7", "--seed", "4"), "--schedule goes with --trace, --until, --json, and not with --seed"),
+        (("--days", "inf"), "'--days'"),
+        (("--faults-per-node-day", "inf"), "'--faults-per-node-day'"),
+        (("--nodes", "100000000000"), "'--nodes'"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_its_name(given: tuple[str, ...], said: str) -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from nodeheal.services.sweep import sweep
-from nodeheal.simulation.runner import pools_of, run_all
+from nodeheal.simulation import schedules
+from nodeheal.simulation.runner import pools_of, run_all, run_traced
 from nodeheal.simulation.schedules import run_schedule, run_some, schedule
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.world import World
@@ -37,6 +38,35 @@ def test_no_schedule_breaks_an_invariant(batch: int) -> None:
 @pytest.mark.parametrize("number", REGRESSIONS.values(), ids=REGRESSIONS.keys())
 def test_what_was_broken_once_is_not_again(number: int) -> None:
     assert run_schedule(number).violations == []
+
+
+def test_a_replay_is_the_same_run_to_its_end() -> None:
+    replayed = run_traced(schedule(7), lambda line: None)
+
+    assert replayed.digests == run_schedule(7).digests
+
+
+def test_a_schedule_that_breaks_off_is_named_and_the_others_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = schedules.run_schedule
+    monkeypatch.setattr(schedules, "run_schedule", lambda number: run(number) if number != 8 else run(number // 0))
+
+    done, _, broken, _ = run_some([7, 8, 9])
+
+    assert done == 3
+    assert [("ZeroDivisionError" in one, "simulate --schedule 8 " in one) for one in broken] == [(True, True)]
+
+
+@pytest.mark.parametrize(
+    "given", [("--minutes", "-1"), ("--minutes", "nan"), ("--minutes", "inf"), ("--first", "-3"), ("--processes", "0")]
+)
+def test_nonsense_is_refused_and_never_reported_as_no_violation(
+    given: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        schedules.main(["--minutes", "0.01", *given])
+
+    assert refused.value.code == 2
+    assert given[0] in capsys.readouterr().err
 
 
 def test_schedules_differ_in_everything_that_matters() -> None:

@@ -25,10 +25,13 @@ from nodeheal.services import (
     choose_nodes,
     decide_next_step,
     end_incident,
+    freeze_evidence,
     ingest,
     isolate_node,
     job_nodes,
     launch_gang,
+    launch_job,
+    notify,
     queue,
     reboot_node,
     release_node,
@@ -122,6 +125,12 @@ GUARDS = (
         "token in self.expired or token in self.resumed",
         when.two_say_how_it_went,
     ),
+    Guard(
+        "an email that has gone out",
+        notify.notify,
+        "ports.messenger.was_sent(notification)",
+        when.an_email_is_announced_again_much_later,
+    ),
     # Leases
     Guard(
         "the lease of a directory",
@@ -203,6 +212,18 @@ GUARDS = (
         run_diagnostics.run_diagnostics,
         "node.open_incident != request.incident_id",
         when.the_node_is_anothers_when_it_is_diagnosed,
+    ),
+    Guard(
+        "whose node's evidence is saved",
+        freeze_evidence._why_not,
+        "node.open_incident != request.incident_id",
+        when.the_node_is_anothers_when_its_evidence_is_saved,
+    ),
+    Guard(
+        "whose claim a node has when it is launched on",
+        launch_job._why_unfit,
+        "node.claimed_by != job.job_id",
+        when.a_node_is_claimed_anew_before_the_launch,
     ),
     Guard(
         "whose node is returned",

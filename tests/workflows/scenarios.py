@@ -11,6 +11,7 @@ from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.approval import Answer, LinkRefused, Question
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job, job_of
 from nodeheal.domain.machine import Owner
@@ -22,6 +23,7 @@ from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_nodes import claim
+from nodeheal.services.notify import notify
 from nodeheal.services.queue import wake_for_free_slots
 from nodeheal.services.release_node import release_node
 from nodeheal.services.stand_in import claim_spare
@@ -34,7 +36,7 @@ from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_jo
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, LINKS, PEER, SPARE
 from tests.workflows.fuse import Blow, Crash, Fuse, LostAnswer, fused
-from tests.workflows.job_cluster import NODES, JobCluster
+from tests.workflows.job_cluster import NODES, JobCluster, finishes
 from tests.workflows.stories import STORIES, TEMPLATE, pool
 
 RECOVERED = ("Recovered",)
@@ -196,6 +198,19 @@ def a_newer_wait_is_stored() -> list[str]:
     return [] if it.plain.waits.get("news", "inc") else ["a wait was dropped by one that came before it"]
 
 
+def an_email_is_announced_again_much_later() -> list[str]:
+    """EventBridge delivers at least once, and the claim on the sending has run out meanwhile."""
+    it = world()
+    it.reports(xid(79))
+    messenger: Any = it.plain.messenger
+    _, first = messenger.announced[0]
+    notify(first, it.plain)
+    messenger.being_sent.clear()
+    notify(first, it.plain)
+    sent = [one.key for one in messenger.sent].count(first.key)
+    return [] if sent == 1 else [f"an email went out {sent} times"]
+
+
 def two_say_how_it_went() -> list[str]:
     it = world()
     it.on_question = lambda _: None
@@ -353,6 +368,29 @@ def the_node_is_anothers_when_it_is_diagnosed() -> list[str]:
     it.meanwhile["run_diagnostics"] = [_changes(it, open_incident="inc-of-another", state=NodeState.HEALTHY)]
     it.reports(xid(79))
     return [] if ("diagnose", BROKEN) not in it.commands else ["accelerators in use were diagnosed"]
+
+
+def the_node_is_anothers_when_its_evidence_is_saved() -> list[str]:
+    it = world(ACTS.model_copy(update={"evidence": Evidence()}))
+    it.meanwhile["freeze_evidence"] = [_changes(it, open_incident="inc-of-another")]
+    it.reports(xid(79))
+    return [] if ("collect", BROKEN) not in it.commands else ["a node of another incident was asked for its evidence"]
+
+
+def a_node_is_claimed_anew_before_the_launch() -> list[str]:
+    """A human has let its claim go, and another job has taken it, while this one was about to start there."""
+    it, taken = JobCluster(), list[str]()
+
+    def another_claims(cluster: JobCluster) -> None:
+        name = next(name for name in NODES if cluster.node(name).claimed_by == "llama")
+        taken.append(name)
+        cluster.ports.nodes.save(replace(cluster.node(name), claimed_by="another"))
+
+    it.before["Launch job"] = another_claims
+    it.happenings = [finishes]
+    it.submit()
+    on = [task.node_id for task in it.run.tasks]
+    return [] if taken and taken[0] not in on else [f"started on {on}, of which {taken} is another job's"]
 
 
 def the_node_is_anothers_when_it_is_returned() -> list[str]:

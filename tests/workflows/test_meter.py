@@ -4,6 +4,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import Step
 from nodeheal.simulation.prices import PRICES_AS_OF
+from nodeheal.simulation.report import READS_A_RUN, WRITES_A_RUN
 from stacks.workflows import CHILDREN, PARENT
 from tests.workflows.bill import BEGIN, COST_PAGE, END, Bill, bill, counted_part
 from tests.workflows.meter import (
@@ -39,6 +40,13 @@ def test_a_recovery_by_reboot_costs_about_a_tenth_of_a_cent(reboot: Bill) -> Non
 
 def test_an_incident_that_is_only_observed_costs_a_fraction(reboot: Bill) -> None:
     assert bill("observed only").dollars < reboot.dollars / 4
+
+
+def test_the_simulator_reckons_with_the_units_that_are_counted_here(reboot: Bill) -> None:
+    runs = reboot.counted["function_run"]
+
+    assert pytest.approx(reboot.counted["table_write"] / runs, rel=0.005) == WRITES_A_RUN
+    assert pytest.approx(reboot.counted["table_read"] / runs, rel=0.005) == READS_A_RUN
 
 
 def test_a_retry_is_billed_as_one_more_transition() -> None:
