@@ -43,6 +43,7 @@ def make_report(story: Story) -> dict[str, Any]:
         "step_at_fault": told.step_at_fault,
         "resumed_from_step": told.training.resumed_from() if told.training else None,
         "final_step": told.training.last_step if told.training else None,
+        "losses": told.training.losses if told.training else [],
         "finished": told.job_state is JobState.COMPLETED,
         "incident": _incident(told, history),
         "executions": story.executions(),

@@ -5,6 +5,9 @@ a story's work. Each has a pool and a job of its own, so what one leaves behind 
 """
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +17,12 @@ import pytest
 
 import sandbox
 from nodeheal.contract import names
-from sandbox.client import Sandbox
+from sandbox.client import Sandbox, free_port
 from sandbox.demo import DEFAULT_FAULT, script_of
 from sandbox.report import judge, make_report
 from sandbox.stories import STORIES
-from sandbox.story import Script, Story
+from sandbox.story import EXAMPLE, GANG_NODES, Script, Story
+from sandbox.training import Training
 from tests.workflows.test_meter import TRANSITIONS_AT_MOST
 
 pytestmark = pytest.mark.emulated
@@ -200,7 +204,7 @@ def test_every_named_story_is_played_here() -> None:
 
 
 @pytest.mark.parametrize("name", together(*STORIES))
-def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(stage: Stage, name: str) -> None:
+def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(stage: Stage, name: str, tmp_path: Path) -> None:
     report = stage.play(name, STORIES[name].script)
 
     # A node that is back quicker than the policy trusts waits a second more; on a slow machine that is over by then.
@@ -218,12 +222,27 @@ def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(stage: Stage
     if name == "fixed-by-stop-start":
         assert report["attempts"] == {"REBOOT": 1, "STOP_START": 1}
     if name == "fixed-by-reboot":
+        # Killed in the middle and recovered, the job has come by every loss that it would have come by else.
+        assert report["losses"] == undisturbed(tmp_path, len(report["losses"]))
         # What tests/workflows/test_meter.py counts on paper, in the histories of the executions.
         recovery = [run for run in report["executions"] if run["machine"] != names.JOB_WORKFLOW]
         assert 30 < sum(run["transitions"] for run in recovery) <= TRANSITIONS_AT_MOST
         # A node was asked where the job goes on, before its first launch and before its second.
         asked = [run["machine"] for run in report["executions"] if "Find checkpoint" in run["path"]]
         assert asked == [names.JOB_WORKFLOW, "nodeheal-restart-workload"]
+
+
+def undisturbed(directory: Path, steps: int) -> list[float]:
+    """The loss after each step of the same gang, where nothing happens to it."""
+    gang = {"WORLD_SIZE": str(GANG_NODES), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    asked = {"NODEHEAL_JOB": "undisturbed", "NODEHEAL_RUN": "1", "NODEHEAL_CHECKPOINT_DIR": str(directory)}
+    command = [sys.executable, str(EXAMPLE / "train.py"), f"--directory={directory}", f"--steps={steps}"]
+    ranks = [
+        subprocess.Popen([*command, "--checkpoint-every=40"], env={**os.environ, **gang, **asked, "RANK": str(rank)})
+        for rank in range(GANG_NODES)
+    ]
+    assert [rank.wait(60) for rank in ranks] == [0, 0]
+    return Training(directory).read().losses
 
 
 @in_cloud_of("swap")
