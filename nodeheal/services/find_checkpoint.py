@@ -127,7 +127,8 @@ def _ask(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) 
     except NotFound as gone:
         _answer(wait, Outcome.UNKNOWN, str(gone), ports)
         return
-    _keep(wait, command_id, ports)
+    if ports.waits.get(CHECKPOINT, wait.key) is not None:  # else it has answered already, and is not waited for again
+        _keep(wait, command_id, ports)
 
 
 def _look(job: Job, where: Checkpoints) -> DirectoryLook:
@@ -157,7 +158,10 @@ def _keep(wait: Wait, command_id: str, ports: Ports) -> None:
     """The wait with its command, and a twin that the command's own failure finds."""
     twin = (CHECKPOINT_COMMAND, command_id)
     ports.waits.save(replace(wait, command_id=command_id, twin=twin))
-    ports.waits.save(replace(wait, kind=twin[0], key=command_id, command_id="", twin=(wait.kind, wait.key)))
+    sent = replace(wait, kind=twin[0], key=command_id, command_id="", twin=(wait.kind, wait.key))
+    ports.waits.save(sent)
+    if ports.waits.get(wait.kind, wait.key) is None:  # answered between the two
+        ports.waits.drop(sent)
 
 
 def _answer(wait: Wait, outcome: Outcome, reason: str, ports: Ports) -> None:

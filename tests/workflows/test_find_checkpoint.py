@@ -300,3 +300,40 @@ def test_a_repeated_call_sends_nothing_again_and_the_answer_goes_to_the_newer_on
     assert searches(it) == [A]
     assert list(it.ports.workflows.resumed) == ["second"]  # type: ignore[attr-defined]
     assert not [key for key in it.ports.waits.waits if key[0].startswith("checkpoint")]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("moment", ["before the command's id is kept", "between what is kept of it"])
+def test_an_answer_that_is_quicker_than_the_record_of_its_command_leaves_nothing_behind(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = training()
+    submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
+    last: dict[str, Any] = {"step": "CHOOSE", "job_id": "llama", "outcome": "DONE", "then": "LAUNCH", "reason": "r"}
+    last |= {"finished_at": it.clock(), "nodes": (A,)}
+    request = {"job_id": "llama", "submission": 1, "round": 1, "last": last, "task_token": "token"}
+    waits: Any = it.ports.waits
+    save, written = waits.save, iter(("the wait", "the command's id", "the command's own"))
+    quick = {"before the command's id is kept": "the wait", "between what is kept of it": "the command's id"}[moment]
+    due: list[bool] = []
+
+    def saves(wait: Any) -> None:
+        save(wait)
+        if next(written) == quick:
+            due.append(True)
+            if quick == "the command's id":
+                it._node_looks()
+
+    sent = it.ports.find_checkpoint
+
+    def sends(*given: Any) -> str:
+        command_id = sent(*given)
+        if quick == "the wait":
+            it._node_looks()
+        return command_id
+
+    monkeypatch.setattr(waits, "save", saves)
+    find_checkpoint(JobRequest.model_validate(request), replace(it.ports, find_checkpoint=sends), it.policy)
+
+    assert due == [True]
+    assert list(it.ports.workflows.resumed) == ["token"]  # type: ignore[attr-defined]
+    assert not [key for key in waits.waits if key[0].startswith("checkpoint")]
