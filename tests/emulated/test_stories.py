@@ -92,8 +92,9 @@ def _cloud_number(name: str) -> int:
 
 
 def together(*names_of: str) -> list[Any]:
-    """The stories as parameters, each bound to its cloud."""
-    return [pytest.param(name, marks=pytest.mark.xdist_group(f"cloud-{_cloud_number(name)}")) for name in names_of]
+    """The stories as parameters, each bound to its cloud, those of one cloud after one another."""
+    in_turn = sorted(names_of, key=lambda name: (_cloud_number(name), CLOUDS[_cloud_number(name)].index(name)))
+    return [pytest.param(name, marks=pytest.mark.xdist_group(f"cloud-{_cloud_number(name)}")) for name in in_turn]
 
 
 def in_cloud_of(name: str) -> pytest.MarkDecorator:
