@@ -1,5 +1,6 @@
 """Replacing EC2 nodes: by their Auto Scaling group, or from their launch template. Events come as they like."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.replacement import InGroup, Replacement
 from nodeheal.services import new_machine, wakeup
+from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.look_once import look_once
 from nodeheal.services.replace_node import replace_node
@@ -709,6 +711,24 @@ def test_what_cannot_be_given_back_stays_quarantined_for_a_human() -> None:
 
     assert not retire_broken(A, asked, pool.ports)
     assert pool.node().state is NodeState.QUARANTINED
+
+
+@pytest.mark.parametrize(("pause", "name", "said"), [(pause_pool, "demo", "pool demo"), (pause_node, A, A)])
+def test_a_machine_is_not_terminated_in_a_pause_that_began_after_its_successor_was_asked_for(
+    pause: Callable[..., object], name: str, said: str
+) -> None:
+    pool = Pool(group="", template=TEMPLATE)
+    asked = pool.replaces()
+    [new] = pool.machines.tokens.values()
+    pool.boots(new)
+    pause(name, 3600, "we look at it", pool.ports)
+
+    assert not retire_broken(A, asked, pool.ports)
+
+    assert pool.given_back == []
+    assert pool.node().state is NodeState.QUARANTINED
+    lines = [entry.text for entry in pool.ports.incidents.history(asked.incident_id).timeline]
+    assert [line.startswith(f"{A} is not terminated: {said} is paused") for line in lines].count(True) == 1
 
 
 @pytest.mark.parametrize("changes", [{"provider": Provider.hybrid}, {"open_incident": "inc-other"}])
