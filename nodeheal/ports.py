@@ -146,8 +146,11 @@ class WaitStore(Protocol):
     def strike(self, kind: str, key: str, item: str) -> Wait | None:
         """Take one item off what is outstanding; the wait as it is then. Striking twice changes nothing."""
 
-    def drop(self, wait: Wait) -> None:
-        """Forget the wait, unless a newer one (another token) has taken its place."""
+    def renew(self, wait: Wait) -> bool:
+        """Store the wait over the one with this token. False: that is gone (it has been answered), and stays gone."""
+
+    def drop(self, wait: Wait) -> Wait | None:
+        """Forget the wait, unless a newer one (another token) has taken its place. What was stored, if it was this."""
 
     def in_line(self, line: str) -> Sequence[Wait]:
         """The waits that stand in this line, in order of their places; eventually consistent."""

@@ -21,13 +21,15 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_nodes import job_checks_due
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, request_id_of, save_job
 from nodeheal.services.judge_diagnosis import TOLERANCE, judge
+from nodeheal.services.orders import REFUSED
+from nodeheal.services.send_command import name_command
 from nodeheal.services.steps import no_diagnosis_yet, node_of, resume_if_complete
 from nodeheal.services.try_pairs import try_pairs
 
 JOB_CHECK = "job_check"
+JOB_ORDER = "job_order"
 JOB_COMMAND = "job_command"
 LEAST_LEVEL = 1  # of a diagnosis after a failure, whatever the job says of its preflight
-_NO_ANSWER = "the node refused the command or could not run it"
 
 
 def check_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -64,7 +66,7 @@ def due_nodes(request: JobRequest, job: Job, ports: Ports) -> list[Node]:
 def take_answer(event: DiagnosticsFinished, ports: Ports) -> None:
     """A node has answered a check of a job."""
     wait = ports.waits.get(JOB_CHECK, event.request_id)
-    sent = ports.waits.get(JOB_COMMAND, _sent_key(event.request_id, event.node_id))
+    sent = ports.waits.get(JOB_ORDER, _sent_key(event.request_id, event.node_id))
     if wait is None or sent is None or sent.boot_id != event.boot_id:
         return
     blank = StepResult.model_validate_json(sent.result_json)
@@ -78,7 +80,7 @@ def take_refusal(command_id: str, ports: Ports) -> None:
     wait = ports.waits.get(JOB_CHECK, sent.incident_id) if sent else None
     if sent is not None and wait is not None:
         name = StepResult.model_validate_json(sent.result_json).node_id
-        _answer(wait, name, sent.boot_id, Outcome.UNKNOWN, _NO_ANSWER, ports)
+        _answer(wait, name, sent.boot_id, Outcome.UNKNOWN, REFUSED, ports)
 
 
 def _what_to_ask(request: JobRequest, job: Job, node: Node, policy: RecoveryPolicy) -> Diagnosis:
@@ -87,27 +89,29 @@ def _what_to_ask(request: JobRequest, job: Job, node: Node, policy: RecoveryPoli
 
 
 def _ask(node: Node, ask: Diagnosis, wait: Wait, ports: Ports, policy: RecoveryPolicy) -> None:
-    """Send the command, and keep under both its names what it is about. One that was sent is not sent again."""
+    """Store what is asked, send it, and keep it under the command's id, too. One that was sent is not sent again."""
     key = _sent_key(wait.key, node.node_id)
-    if ports.waits.get(JOB_COMMAND, key) is not None:
-        return
-    try:
-        command_id = ports.commands.diagnose(node, ask, wait.key, wait.deadline_at)
-    except NotFound as error:
-        _answer(wait, node.node_id, node.boot_id, Outcome.UNKNOWN, str(error), ports)
+    known = ports.waits.get(JOB_ORDER, key)
+    if known is not None and known.command_id:
         return
     blank = no_diagnosis_yet(node, ports, {TOLERANCE: str(policy.regression_percent)})
     sent = replace(
         wait,
-        kind=JOB_COMMAND,
+        kind=JOB_ORDER,
+        key=key,
         token="",
         incident_id=wait.key,
         boot_id=node.boot_id,
         outstanding=frozenset(),
         result_json=blank.model_dump_json(),
     )
-    for name in (key, command_id):
-        ports.waits.save(replace(sent, key=name))
+    ports.waits.save(sent)
+    try:
+        command_id = ports.commands.diagnose(node, ask, wait.key, wait.deadline_at)
+    except NotFound as error:
+        _answer(wait, node.node_id, node.boot_id, Outcome.UNKNOWN, str(error), ports)
+        return
+    name_command(sent, JOB_COMMAND, command_id, ports)
 
 
 def _sent_key(request_id: str, node_id: str) -> str:

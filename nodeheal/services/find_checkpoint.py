@@ -24,6 +24,7 @@ from nodeheal.services import job_steps, run_diagnostics
 from nodeheal.services.job_nodes import stand_ins
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, save_job
 from nodeheal.services.see_directory import looks_before, see_directory
+from nodeheal.services.send_command import name_command
 from nodeheal.services.steps import read_result, result_of, resume, token_of, where_to_look
 from nodeheal.services.stop_gang import current_run, is_newer_than_fault
 
@@ -118,7 +119,8 @@ def _ask(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) 
     wait = _wait(node, job, request, ports)
     known = ports.waits.get(CHECKPOINT, wait.key)
     if known is not None and known.command_id and known.boot_id == wait.boot_id:
-        _keep(replace(known, token=wait.token), known.command_id, ports)
+        ports.waits.save(replace(known, token=wait.token))
+        name_command(replace(known, token=wait.token), CHECKPOINT_COMMAND, known.command_id, ports)
         return
     ports.waits.save(wait)
     assert job.checkpoints is not None
@@ -127,8 +129,7 @@ def _ask(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) 
     except NotFound as gone:
         _answer(wait, Outcome.UNKNOWN, str(gone), ports)
         return
-    if ports.waits.get(CHECKPOINT, wait.key) is not None:  # else it has answered already, and is not waited for again
-        _keep(wait, command_id, ports)
+    name_command(wait, CHECKPOINT_COMMAND, command_id, ports)
 
 
 def _look(job: Job, where: Checkpoints) -> DirectoryLook:
@@ -152,16 +153,6 @@ def _wait(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports)
         boot_id=node.boot_id,
         result_json=blank.model_dump_json(),
     )
-
-
-def _keep(wait: Wait, command_id: str, ports: Ports) -> None:
-    """The wait with its command, and a twin that the command's own failure finds."""
-    twin = (CHECKPOINT_COMMAND, command_id)
-    ports.waits.save(replace(wait, command_id=command_id, twin=twin))
-    sent = replace(wait, kind=twin[0], key=command_id, command_id="", twin=(wait.kind, wait.key))
-    ports.waits.save(sent)
-    if ports.waits.get(wait.kind, wait.key) is None:  # answered between the two
-        ports.waits.drop(sent)
 
 
 def _answer(wait: Wait, outcome: Outcome, reason: str, ports: Ports) -> None:

@@ -5,14 +5,11 @@ restart finds no whole checkpoint. What the nodes say is judged at the step's ne
 older agent, a file system that hangs) holds nobody up.
 """
 
-from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.health_event import CheckpointFound, Sight
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble, Verdict
-from nodeheal.domain.errors import NotFound
 from nodeheal.domain.job import CheckAnswer, DirectoryLook, Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.one_directory import Shared, is_shared
@@ -20,15 +17,14 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_steps import end_of_job, job_result, job_token, request_id_of, save_job, stop_if_wanted
 from nodeheal.services.judge_checks import DIRECTORY, choose_others, open_incident
-from nodeheal.services.steps import no_diagnosis_yet, node_of, resume_if_complete, where_to_look
+from nodeheal.services.orders import REFUSED, Orders
+from nodeheal.services.steps import node_of, where_to_look
 
-JOB_SIGHTS = "job_sights"
-SIGHT_COMMAND = "sight_command"
+SIGHTS = Orders("job_sights", "sight", "sight_command")
 ANSWER_SECONDS = 55  # the state machine waits 60
 AGAIN_SECONDS = 35  # before the second look: clients of NFS believe for half a minute what they have seen of a folder
 _FIRST, _SECOND = 0, 1  # the step's calls that ask; the one after the second judges, whatever was heard
 _SILENT = "no answer in time"
-_REFUSED = "the node refused the command or could not run it; agents do that which are older than this look"
 
 
 def see_directory(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> bool:
@@ -41,7 +37,7 @@ def see_directory(request: JobRequest, job: Job, ports: Ports, policy: RecoveryP
     if request.searches == _FIRST:
         _ask_all(request, job, 0, ports)
         return True
-    _end_look(request, ports)
+    SIGHTS.end(_question_key(request, request.searches - 1), ports)
     found = is_shared(job.checkpoints.directory if job.checkpoints else "", _sights(request, ports))
     save_job(ports, job.job_id, directory_seen=found.told)
     if found.verdict is not Verdict.FAILED:
@@ -64,21 +60,18 @@ def looks_before(request: JobRequest, job: Job, ports: Ports) -> int:
 
 def take_sight(event: CheckpointFound, ports: Ports) -> None:
     """A node has said what it sees, or why it cannot tell."""
-    sent = ports.waits.get(SIGHT_COMMAND, event.request_id)
-    if sent is None or (_whose(sent), sent.boot_id) != (event.node_id, event.boot_id):
+    order = SIGHTS.find(event.request_id, event.node_id, event.boot_id, ports)
+    if order is None:
         return
     if event.sight is None:
-        _answer(sent, Outcome.UNKNOWN, event.reason or "it did not say what it sees", ports)
+        SIGHTS.take(order, Outcome.UNKNOWN, event.reason or "it did not say what it sees", ports)
         return
-    _answer(sent, Outcome.DONE, event.sight.model_dump_json(), ports)
+    SIGHTS.take(order, Outcome.DONE, event.sight.model_dump_json(), ports)
 
 
 def take_sight_refusal(command_id: str, ports: Ports) -> None:
     """A node refused the command or could not run it: no answer will come."""
-    named = ports.waits.get(SIGHT_COMMAND, command_id)
-    sent = ports.waits.get(*named.twin) if named is not None and named.twin is not None else None
-    if sent is not None:
-        _answer(sent, Outcome.UNKNOWN, _REFUSED, ports)
+    SIGHTS.take_refusal(command_id, ports, f"{REFUSED}; agents do that which are older than this look")
 
 
 def _is_due(request: JobRequest, job: Job) -> bool:
@@ -90,84 +83,23 @@ def _ask_all(request: JobRequest, job: Job, after: int, ports: Ports) -> None:
     all_in = job_result(request, JobStep.FIND_CHECKPOINT, Next.LAUNCH, "all nodes have said what they see", ports)
     orders = {_order_id(request, request.searches, rank): name for rank, name in enumerate(request.nodes)}
     wait = Wait(
-        JOB_SIGHTS,
-        f"{request_id_of(request)}-{request.searches}",
+        SIGHTS.question,
+        _question_key(request, request.searches),
         job_token(request),
         job.job_id,
         ports.clock() + timedelta(seconds=ANSWER_SECONDS),
         outstanding=frozenset(orders),
         result_json=all_in.model_copy(update={"evidence": where_to_look(job)}).model_dump_json(),
     )
-    ports.waits.save(wait)
-    answered = {answer.request_id for answer in ports.job_notes.answers(job.job_id)}
-    for order_id, name in orders.items():
-        if order_id not in answered:
-            _ask(order_id, node_of(name, ports), job, wait, after, ports)
-    _strike_what_came_meanwhile(wait, ports)
+    for order_id in sorted(SIGHTS.ask(wait, ports)):
+        _ask(order_id, node_of(orders[order_id], ports), job, wait, after, ports)
+    SIGHTS.strike_what_came_meanwhile(wait, ports)
 
 
 def _ask(order_id: str, node: Node, job: Job, wait: Wait, after: int, ports: Ports) -> None:
-    """Store what is asked, send it, and keep it under the command's id, too. One that was sent is not sent again."""
-    known = ports.waits.get(SIGHT_COMMAND, order_id)
-    if known is not None and known.command_id:
-        return
     assert job.checkpoints is not None
     look = DirectoryLook(job.checkpoints, sight_after=after)
-    sent = Wait(
-        SIGHT_COMMAND,
-        order_id,
-        "",
-        wait.incident_id,
-        wait.deadline_at,
-        boot_id=node.boot_id,
-        twin=(wait.kind, wait.key),
-        result_json=no_diagnosis_yet(node, ports).model_dump_json(),
-    )
-    ports.waits.save(sent)
-    try:
-        command_id = ports.find_checkpoint(node, look, order_id, wait.deadline_at)
-    except NotFound as gone:
-        _answer(sent, Outcome.UNKNOWN, str(gone), ports)
-        return
-    ports.waits.save(replace(sent, command_id=command_id))
-    ports.waits.save(replace(sent, key=command_id, twin=(SIGHT_COMMAND, order_id)))
-
-
-def _answer(sent: Wait, outcome: Outcome, reason: str, ports: Ports) -> None:
-    """Note it, and resume if it was the last. `sent`: as kept under the order's id."""
-    assert sent.twin is not None
-    answer = CheckAnswer(sent.key, _whose(sent), sent.boot_id, outcome, reason, ports.clock())
-    ports.job_notes.note_answer(sent.incident_id, answer)
-    resume_if_complete(ports, ports.waits.strike(*sent.twin, sent.key))
-    _forget(sent, ports)
-
-
-def _forget(sent: Wait, ports: Ports) -> None:
-    """Nothing more is expected of this command."""
-    ports.waits.drop(replace(sent, key=sent.command_id))
-    ports.waits.drop(sent)
-
-
-def _end_look(request: JobRequest, ports: Ports) -> None:
-    """Who has not answered until now is not waited for any more."""
-    look = request.searches - 1
-    wait = ports.waits.get(JOB_SIGHTS, f"{request_id_of(request)}-{look}")
-    if wait is None:
-        return
-    for order_id in sorted(wait.outstanding):
-        sent = ports.waits.get(SIGHT_COMMAND, order_id)
-        if sent is not None:
-            _forget(sent, ports)
-    ports.waits.drop(wait)
-
-
-def _strike_what_came_meanwhile(wait: Wait, ports: Ports) -> None:
-    """An answer that came before the wait was stored (anew, by a repeated call) has struck nothing: do it now."""
-    left: Wait | None = wait
-    for answer in ports.job_notes.answers(wait.incident_id):
-        if answer.request_id in wait.outstanding:
-            left = ports.waits.strike(wait.kind, wait.key, answer.request_id)
-    resume_if_complete(ports, left)
+    SIGHTS.give(wait, order_id, node, lambda: ports.find_checkpoint(node, look, order_id, wait.deadline_at), ports)
 
 
 def _sights(request: JobRequest, ports: Ports) -> dict[str, Sight | str]:
@@ -196,11 +128,11 @@ def _refused(request: JobRequest, job: Job, found: Shared, ports: Ports, policy:
     return choose_others(request, found.told, ports)
 
 
-def _whose(sent: Wait) -> str:
-    return StepResult.model_validate_json(sent.result_json).node_id
+def _question_key(request: JobRequest, look: int) -> str:
+    return f"{request_id_of(request)}-{look}"
 
 
 def _order_id(request: JobRequest, look: int, rank: int) -> str:
     """Names one node's part to it and back. It begins otherwise than what a round has found of a node, and so excludes
     nobody."""
-    return f"sight-{request_id_of(request)}-{look}-{rank}"
+    return f"sight-{_question_key(request, look)}-{rank:04d}"

@@ -70,24 +70,26 @@ def _reboot_machine(wait: Wait, node: Node, ports: Ports) -> str | None:
     return _BY_EC2
 
 
+def name_command(wait: Wait, kind: str, command_id: str, ports: Ports, *, result_json: str | None = None) -> None:
+    """Have the command's id lead to the stored wait, by a twin of this kind: the command's own failure is told by it.
+
+    An answer may be quicker than this. Then nothing is waited for any more, and nothing may be left of it.
+    """
+    if not ports.waits.renew(replace(wait, command_id=command_id, twin=(kind, command_id))):
+        return
+    twin = replace(wait, kind=kind, key=command_id, command_id="", twin=(wait.kind, wait.key), outstanding=frozenset())
+    ports.waits.save(twin if result_json is None else replace(twin, result_json=result_json))
+    if ports.waits.get(wait.kind, wait.key) is None:
+        ports.waits.drop(twin)
+
+
 def _take_over(wait: Wait, request: StepRequest, ports: Ports) -> None:
+    ports.waits.save(wait)
     if sent_as(wait):
         _keep(wait, wait.command_id, request, ports)
-    else:
-        ports.waits.save(wait)
 
 
 def _keep(wait: Wait, command_id: str, request: StepRequest, ports: Ports) -> None:
     """The wait with its command, and a twin that the command's own failure resumes."""
     failed = result_of(request, ports, Outcome.FAILED, "the node refused the command or could not run it")
-    ports.waits.save(replace(wait, command_id=command_id, twin=(COMMAND, command_id)))
-    ports.waits.save(
-        replace(
-            wait,
-            kind=COMMAND,
-            key=command_id,
-            command_id="",
-            twin=(wait.kind, wait.key),
-            result_json=failed.model_dump_json(),
-        )
-    )
+    name_command(wait, COMMAND, command_id, ports, result_json=failed.model_dump_json())

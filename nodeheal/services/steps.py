@@ -88,10 +88,16 @@ def resume(ports: Ports, wait: Wait, result: StepResult | JobResult) -> bool:
 
 
 def forget(ports: Ports, wait: Wait) -> None:
-    """Drop the wait and its twin."""
+    """Drop the wait and its twin, also one that it got after it was read: its command was just being sent."""
+    _drop_twin(wait, ports)
+    stored = ports.waits.drop(wait)
+    if stored is not None and stored.twin != wait.twin:
+        _drop_twin(stored, ports)
+
+
+def _drop_twin(wait: Wait, ports: Ports) -> None:
     if wait.twin is not None:
         ports.waits.drop(replace(wait, kind=wait.twin[0], key=wait.twin[1]))
-    ports.waits.drop(wait)
 
 
 def no_diagnosis_yet(node: Node, ports: Ports, evidence: dict[str, str] | None = None) -> StepResult:

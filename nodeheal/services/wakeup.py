@@ -29,7 +29,7 @@ from nodeheal.services.send_command import COMMAND
 from nodeheal.services.steps import SAVE_TRIES, read_result, resume, resume_if_complete
 from nodeheal.services.stop_gang import GANG_STOPPED, run_key, stop_key, strike_stopped
 from nodeheal.services.translate.ecs_task import TaskChange
-from nodeheal.services.try_pairs import take_pair_answer, take_pair_refusal
+from nodeheal.services.try_pairs import WAYS, take_pair_answer
 from nodeheal.services.wait_for_news import bring_news
 from nodeheal.services.watch_gang import tell_watch
 
@@ -93,7 +93,7 @@ def on_command_failed(command_id: str, ports: Ports) -> None:
     wait = ports.waits.get(COMMAND, command_id)
     if wait is None:
         take_refusal(command_id, ports)
-        take_pair_refusal(command_id, ports)
+        WAYS.take_refusal(command_id, ports)
         take_search_refusal(command_id, ports)
         take_sight_refusal(command_id, ports)
     elif wait.result_json:

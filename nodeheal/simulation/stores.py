@@ -134,12 +134,12 @@ class SimWaits(MemoryWaitStore):
         if wait.line:
             self._lines[wait.line[0]][wait.kind, wait.key] = None
 
-    def drop(self, wait: Wait) -> None:
-        before = self.waits.get((wait.kind, wait.key))
-        super().drop(wait)
-        if before is not None and (wait.kind, wait.key) not in self.waits:
+    def drop(self, wait: Wait) -> Wait | None:
+        before = super().drop(wait)
+        if before is not None:
             self._forget(before)
             self._index.wrote(("wait", wait.kind, wait.key), before)
+        return before
 
     def in_line(self, line: str) -> Sequence[Wait]:
         keys = [*self._lines.get(line, ()), *((kind, key) for _, kind, key in self._index.behind("wait"))]

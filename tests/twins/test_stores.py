@@ -290,15 +290,29 @@ def test_a_wait_that_a_newer_one_replaced_is_not_dropped(ports: Ports) -> None:
     ports.waits.save(_wait())
     ports.waits.save(_wait(token="token-2"))
 
-    ports.waits.drop(_wait())
+    assert ports.waits.drop(_wait()) is None
 
     assert ports.waits.get("gang_stopped", "job/1") == _wait(token="token-2")
 
 
-def test_a_dropped_wait_is_gone(ports: Ports) -> None:
+def test_a_wait_is_renewed_where_it_stands_and_not_where_it_is_gone_or_anothers(ports: Ports) -> None:
     ports.waits.save(_wait())
+    sent = _wait(command_id="c", twin=("command", "c"))
 
-    ports.waits.drop(_wait())
+    assert ports.waits.renew(sent)
+    assert ports.waits.get("gang_stopped", "job/1") == sent
+    assert not ports.waits.renew(_wait(token="token-2"))
+    ports.waits.drop(sent)
+    assert not ports.waits.renew(sent)
+    assert ports.waits.get("gang_stopped", "job/1") is None
+
+
+def test_a_dropped_wait_is_gone_and_told_as_it_was(ports: Ports) -> None:
+    stored = _wait(command_id="c", twin=("command", "c"))
+    ports.waits.save(stored)
+
+    assert ports.waits.drop(_wait()) == stored
+    assert ports.waits.drop(_wait()) is None
 
     assert ports.waits.get("gang_stopped", "job/1") is None
 

@@ -16,7 +16,7 @@ from nodeheal.ports import Ports
 from nodeheal.services import wakeup
 from nodeheal.services.attribute_failure import attribute_failure
 from nodeheal.services.await_nodes import await_nodes
-from nodeheal.services.check_nodes import JOB_CHECK, JOB_COMMAND, check_nodes
+from nodeheal.services.check_nodes import JOB_CHECK, JOB_ORDER, check_nodes
 from nodeheal.services.choose_nodes import choose_nodes
 from nodeheal.services.end_job import end_job
 from nodeheal.services.ingest import ingest
@@ -335,7 +335,7 @@ def test_a_pass_after_a_failed_check_makes_a_node_fit_again(ports: Ports, clock:
 def test_what_was_sent_is_kept_until_the_wait_is_over(ports: Ports) -> None:
     check_nodes(request(), ports, ACT)
 
-    sent = ports.waits.get(JOB_COMMAND, f"llama-1-1/{A}")
+    sent = ports.waits.get(JOB_ORDER, f"llama-1-1/{A}")
 
     assert sent is not None
     assert sent.deadline_at == NOW + timedelta(seconds=900)

@@ -206,7 +206,7 @@ class JobCluster(FakeCluster):
             return
         request_id = f"{request.job_id}-{request.submission}-{request.round}"
         for name in request.nodes:
-            if name in self.hangs or self.ports.waits.get("job_command", f"{request_id}/{name}") is None:
+            if name in self.hangs or self.ports.waits.get("job_order", f"{request_id}/{name}") is None:
                 continue
             verdict = self.diagnoses.get(name, Verdict.OK)
             event = DiagnosticsFinished(
@@ -264,7 +264,7 @@ class JobCluster(FakeCluster):
         self._wakes(wakeup.on_checkpoint_found, event)
 
     def _command_of(self, order_id: str) -> str:
-        return str(self.ports.waits.waits[("sight_command", order_id)].command_id)  # type: ignore[attr-defined]
+        return str(self.ports.waits.waits[("sight", order_id)].command_id)  # type: ignore[attr-defined]
 
     @staticmethod
     def _peer_of(name: str, asked: "list[tuple[str, FabricOrder]]", order: "FabricOrder") -> str:

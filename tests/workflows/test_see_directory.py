@@ -167,7 +167,7 @@ def test_an_answer_of_another_boot_is_not_taken() -> None:
 
     it._somebody_looks()
 
-    assert [key for _, key in left_of_looks(it) if key.endswith("-0-1")] == ["sight-llama-1-1-0-1"]
+    assert [key for _, key in left_of_looks(it) if key.endswith("-0-0001")] == ["sight-llama-1-1-0-0001"]
     assert "first" not in it.ports.workflows.resumed  # type: ignore[attr-defined]
 
 

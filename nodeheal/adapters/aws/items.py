@@ -102,10 +102,12 @@ class Table:
             values=values,
         )
 
-    def delete(self, pk: str, sk: str, condition: str = "", values: Mapping[str, Any] | None = None) -> bool:
-        """Delete the item if the condition holds."""
+    def delete(self, pk: str, sk: str, condition: str, values: Mapping[str, Any]) -> Item | None:
+        """Delete the item if the condition holds; the item as it was."""
         key = to_item({"pk": pk, "sk": sk})
-        return self._conditional("DeleteItem", self.client.delete_item, Key=key, condition=condition, values=values)
+        wanted = {"Key": key, "ReturnValues": "ALL_OLD"}
+        answer = self._answer("DeleteItem", self.client.delete_item, condition=condition, values=values, **wanted)
+        return answer.get("Attributes") if answer else None
 
     def query(self, pk: str, prefix: str = "") -> Iterator[Item]:
         """The items of a partition (whose sort key starts so), in order, strongly consistent."""
@@ -206,7 +208,11 @@ class Table:
             raise
         return True
 
-    def _conditional(self, call: str, method: Any, *, condition: str, values: Any, **arguments: Any) -> bool:
+    def _conditional(self, call: str, method: Any, **arguments: Any) -> bool:
+        return self._answer(call, method, **arguments) is not None
+
+    def _answer(self, call: str, method: Any, *, condition: str, values: Any, **arguments: Any) -> Item | None:
+        """What DynamoDB answers, or None where the condition does not hold."""
         from botocore.exceptions import ClientError
 
         if condition:
@@ -215,9 +221,9 @@ class Table:
             arguments["ExpressionAttributeValues"] = to_item(values)
         try:
             with throttles_named(call):
-                method(TableName=self.name, **arguments)
+                answer: Item = method(TableName=self.name, **arguments)
         except ClientError as error:
             if code_of(error) == "ConditionalCheckFailedException":
-                return False
+                return None
             raise
-        return True
+        return answer

@@ -202,8 +202,15 @@ class DynamoWaitStore:
         self._table = table
 
     def save(self, wait: Wait) -> None:
+        self._table.put(self._item(wait))
+
+    def renew(self, wait: Wait) -> bool:
+        return self._table.put(self._item(wait), "token_of = :token", {":token": wait.token})
+
+    @staticmethod
+    def _item(wait: Wait) -> Item:
         keys = {"pk": names.wait_pk(wait.kind, wait.key), "sk": names.WAIT_SK}
-        # A copy of the token under a name that DynamoDB's expressions do not reserve, for `drop`'s condition.
+        # A copy of the token under a name that DynamoDB's expressions do not reserve, for the conditions.
         values = {**keys, **fields_of(wait), "token_of": wait.token}
         values["outstanding"] = set(wait.outstanding)
         if not wait.outstanding:
@@ -212,7 +219,7 @@ class DynamoWaitStore:
             values[names.INDEX_PARTITION_KEY] = names.line_pk(wait.line[0])
             values[names.INDEX_SORT_KEY] = f"{names.LINE_PREFIX}{wait.line[1]}"
         expires = wait.deadline_at + timedelta(days=WAIT_GRACE_DAYS)
-        self._table.put(to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())}))
+        return to_item({**values, names.TTL_ATTRIBUTE: int(expires.timestamp())})
 
     def get(self, kind: str, key: str) -> Wait | None:
         item = self._table.get(names.wait_pk(kind, key), names.WAIT_SK)
@@ -228,9 +235,10 @@ class DynamoWaitStore:
         )
         return self.get(kind, key) if exists else None
 
-    def drop(self, wait: Wait) -> None:
+    def drop(self, wait: Wait) -> Wait | None:
         pk = names.wait_pk(wait.kind, wait.key)
-        self._table.delete(pk, names.WAIT_SK, "token_of = :token", {":token": wait.token})
+        item = self._table.delete(pk, names.WAIT_SK, "token_of = :token", {":token": wait.token})
+        return from_item(Wait, item) if item else None
 
     def in_line(self, line: str) -> Sequence[Wait]:
         items = self._table.query_index(names.INDEX, names.line_pk(line), names.LINE_PREFIX)

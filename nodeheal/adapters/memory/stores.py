@@ -192,10 +192,18 @@ class MemoryWaitStore:
         wait = self.waits[kind, key] = replace(wait, outstanding=wait.outstanding - {item})
         return wait
 
-    def drop(self, wait: Wait) -> None:
+    def renew(self, wait: Wait) -> bool:
+        stored = self.waits.get((wait.kind, wait.key))
+        if stored is None or stored.token != wait.token:
+            return False
+        self.save(wait)
+        return True
+
+    def drop(self, wait: Wait) -> Wait | None:
         stored = self.waits.get((wait.kind, wait.key))
         if stored is not None and stored.token == wait.token:
-            del self.waits[wait.kind, wait.key]
+            return self.waits.pop((wait.kind, wait.key))
+        return None
 
     def in_line(self, line: str) -> Sequence[Wait]:
         standing = ((wait.line[1], wait) for wait in self.waits.values() if wait.line and wait.line[0] == line)
