@@ -137,17 +137,17 @@ class Wait:
 class WaitStore(Protocol):
     """Keeps task tokens from before an action is sent until an event resumes the workflow."""
 
-    def save(self, wait: Wait) -> None:
-        """Store the wait, over an older one of the same kind and key."""
+    def save(self, wait: Wait, *, renews: bool = False) -> bool:
+        """Store the wait, over an older one of the same kind and key; if it renews, only over one with its token.
+
+        False: that is gone (it has been answered), and stays gone.
+        """
 
     def get(self, kind: str, key: str) -> Wait | None:
         """The wait, or None."""
 
     def strike(self, kind: str, key: str, item: str) -> Wait | None:
         """Take one item off what is outstanding; the wait as it is then. Striking twice changes nothing."""
-
-    def renew(self, wait: Wait) -> bool:
-        """Store the wait over the one with this token. False: that is gone (it has been answered), and stays gone."""
 
     def drop(self, wait: Wait) -> Wait | None:
         """Forget the wait, unless a newer one (another token) has taken its place. What was stored, if it was this."""

@@ -168,7 +168,6 @@ FUNCTIONS = (
     FunctionSpec(
         "run_diagnostics",
         (*send_command("rerun diagnostics", names.DIAGNOSTICS_DOCUMENT), READ_POLICY, RESUME),
-        state=(KEEP, LIST),
     ),
     FunctionSpec(
         "freeze_evidence",

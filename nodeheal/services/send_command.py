@@ -75,7 +75,7 @@ def name_command(wait: Wait, kind: str, command_id: str, ports: Ports, *, result
 
     An answer may be quicker than this. Then nothing is waited for any more, and nothing may be left of it.
     """
-    if not ports.waits.renew(replace(wait, command_id=command_id, twin=(kind, command_id))):
+    if not ports.waits.save(replace(wait, command_id=command_id, twin=(kind, command_id)), renews=True):
         return
     twin = replace(wait, kind=kind, key=command_id, command_id="", twin=(wait.kind, wait.key), outstanding=frozenset())
     ports.waits.save(twin if result_json is None else replace(twin, result_json=result_json))

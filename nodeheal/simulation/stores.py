@@ -125,14 +125,16 @@ class SimWaits(MemoryWaitStore):
         self._of: defaultdict[str, dict[tuple[str, str], None]] = defaultdict(dict)
         self._lines: defaultdict[str, dict[tuple[str, str], None]] = defaultdict(dict)
 
-    def save(self, wait: Wait) -> None:
+    def save(self, wait: Wait, *, renews: bool = False) -> bool:
         before = self.waits.get((wait.kind, wait.key))
+        if not super().save(wait, renews=renews):
+            return False
         self._forget(before)
-        super().save(wait)
         self._index.wrote(("wait", wait.kind, wait.key), before)
         self._of[wait.incident_id][wait.kind, wait.key] = None
         if wait.line:
             self._lines[wait.line[0]][wait.kind, wait.key] = None
+        return True
 
     def drop(self, wait: Wait) -> Wait | None:
         before = super().drop(wait)

@@ -299,11 +299,11 @@ def test_a_wait_is_renewed_where_it_stands_and_not_where_it_is_gone_or_anothers(
     ports.waits.save(_wait())
     sent = _wait(command_id="c", twin=("command", "c"))
 
-    assert ports.waits.renew(sent)
+    assert ports.waits.save(sent, renews=True)
     assert ports.waits.get("gang_stopped", "job/1") == sent
-    assert not ports.waits.renew(_wait(token="token-2"))
+    assert not ports.waits.save(_wait(token="token-2"), renews=True)
     ports.waits.drop(sent)
-    assert not ports.waits.renew(sent)
+    assert not ports.waits.save(sent, renews=True)
     assert ports.waits.get("gang_stopped", "job/1") is None
 
 

@@ -54,9 +54,9 @@ class EveryWait(MemoryWaitStore):
 
     saved: list[Wait] = field(default_factory=list)
 
-    def save(self, wait: Wait) -> None:
+    def save(self, wait: Wait, *, renews: bool = False) -> bool:
         self.saved.append(wait)
-        super().save(wait)
+        return super().save(wait, renews=renews)
 
 
 def left_behind() -> Json:

@@ -114,10 +114,10 @@ def test_a_reboot_whose_id_could_not_be_kept_is_not_sent_again() -> None:
     it.isolate()
     request, save = it.request(), it.ports.waits.save
 
-    def throttled_afterwards(wait: Any) -> None:
+    def throttled_afterwards(wait: Any, *, renews: bool = False) -> bool:
         if sent_by(it):
             raise NotAccepted("not now")
-        save(wait)
+        return save(wait, renews=renews)
 
     it.ports.waits.save = throttled_afterwards  # type: ignore[method-assign]
     with pytest.raises(NotAccepted):

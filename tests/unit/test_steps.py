@@ -212,10 +212,10 @@ def test_a_rank_that_stops_while_the_wait_is_being_stored_is_not_waited_for() ->
     it = Incident()
     store, save = it.ports.waits, it.ports.waits.save
 
-    def save_late(wait: Any) -> None:
+    def save_late(wait: Any, *, renews: bool = False) -> bool:
         for rank in (0, 1):
             it.task_is("STOPPED", rank, exit_code=143)
-        save(wait)
+        return save(wait, renews=renews)
 
     store.save = save_late  # type: ignore[method-assign]
     isolate_node(it.request(), it.ports, ACT)

@@ -29,9 +29,9 @@ class JustBefore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._waits, name)
 
-    def save(self, wait: Any) -> None:
+    def save(self, wait: Any, *, renews: bool = False) -> bool:
         self._happens()
-        self._waits.save(wait)
+        return self._waits.save(wait, renews=renews)
 
 
 class HistoryWatched:

@@ -316,12 +316,13 @@ def test_an_answer_that_is_quicker_than_the_record_of_its_command_leaves_nothing
     quick = {"before the command's id is kept": "the wait", "between what is kept of it": "the command's id"}[moment]
     due: list[bool] = []
 
-    def saves(wait: Any) -> None:
-        save(wait)
+    def saves(wait: Any, **how: bool) -> bool:
+        is_saved = save(wait, **how)
         if next(written) == quick:
             due.append(True)
             if quick == "the command's id":
                 it._node_looks()
+        return bool(is_saved)
 
     sent = it.ports.find_checkpoint
 

@@ -201,11 +201,10 @@ class DynamoWaitStore:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def save(self, wait: Wait) -> None:
-        self._table.put(self._item(wait))
-
-    def renew(self, wait: Wait) -> bool:
-        return self._table.put(self._item(wait), "token_of = :token", {":token": wait.token})
+    def save(self, wait: Wait, *, renews: bool = False) -> bool:
+        if renews:
+            return self._table.put(self._item(wait), "token_of = :token", {":token": wait.token})
+        return self._table.put(self._item(wait))
 
     @staticmethod
     def _item(wait: Wait) -> Item:

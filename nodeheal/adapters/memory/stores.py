@@ -179,8 +179,12 @@ class MemoryWaitStore:
 
     waits: dict[tuple[str, str], Wait] = field(default_factory=dict)
 
-    def save(self, wait: Wait) -> None:
+    def save(self, wait: Wait, *, renews: bool = False) -> bool:
+        stored = self.waits.get((wait.kind, wait.key))
+        if renews and (stored is None or stored.token != wait.token):
+            return False
         self.waits[wait.kind, wait.key] = wait
+        return True
 
     def get(self, kind: str, key: str) -> Wait | None:
         return self.waits.get((kind, key))
@@ -191,13 +195,6 @@ class MemoryWaitStore:
             return None
         wait = self.waits[kind, key] = replace(wait, outstanding=wait.outstanding - {item})
         return wait
-
-    def renew(self, wait: Wait) -> bool:
-        stored = self.waits.get((wait.kind, wait.key))
-        if stored is None or stored.token != wait.token:
-            return False
-        self.save(wait)
-        return True
 
     def drop(self, wait: Wait) -> Wait | None:
         stored = self.waits.get((wait.kind, wait.key))
