@@ -33,6 +33,7 @@ _CLASSES = {
     "scheduler": ("ecs", "EcsScheduler"),
     "see_ranks": ("ecs", "EcsScheduler"),
     "sign_upload": ("evidence", "S3UploadSigner"),
+    "try_way": ("ssm", "SsmNodeCommands"),
     "waits": ("stores", "DynamoWaitStore"),
     "watchlist": ("watchlist", "DynamoWatchlist"),
     "witnesses": ("witnesses", "AwsWitnesses"),
@@ -96,9 +97,8 @@ def needs_of(call: str) -> frozenset[Need]:
     found = set(_BY_OTHERS.get(call, ()))
     if port in _CLASSES:
         module, of = _CLASSES[port]
-        entry = {"find_checkpoint": "find_checkpoint", "see_ranks": "see_ranks", "policy_reader": "read"}.get(
-            port, method or "__call__"
-        )
+        named = port if port in ("find_checkpoint", "see_ranks", "try_way") else "__call__"  # ports that are one call
+        entry = "read" if port == "policy_reader" else method or named
         for action in _actions(module, of, entry):
             found |= {(action, on) for on in _targets(call, action, module, of, entry)}
             found |= set(_IMPLIED.get(action, ()))
