@@ -97,8 +97,7 @@ def needs_of(call: str) -> frozenset[Need]:
     found = set(_BY_OTHERS.get(call, ()))
     if port in _CLASSES:
         module, of = _CLASSES[port]
-        named = port if port in ("find_checkpoint", "see_ranks", "try_way") else "__call__"  # ports that are one call
-        entry = "read" if port == "policy_reader" else method or named
+        entry = "read" if port == "policy_reader" else method or (port if _function(module, of, port) else "__call__")
         for action in _actions(module, of, entry):
             found |= {(action, on) for on in _targets(call, action, module, of, entry)}
             found |= set(_IMPLIED.get(action, ()))

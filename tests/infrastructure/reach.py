@@ -13,6 +13,9 @@ from nodeheal.ports import Ports
 from stacks.settings import REPOSITORY
 
 PORTS = frozenset(Ports.__dataclass_fields__) - {"clock", "reading"}
+VERBS = frozenset(
+    {"find_checkpoint", "has_confirmed", "see_ranks", "sign_upload", "try_way"}
+)  # ports that are one call
 _FOLDERS = ("nodeheal/services", "nodeheal/domain", "lambdas")
 # They serve every function: what a step's wrapper does with the policy, the step that asks for it refers to itself.
 _NOT_FOLLOWED = frozenset({"lambdas.composition.step", "lambdas.composition.ports"})
@@ -95,8 +98,8 @@ def _calls(name: str) -> Iterator[str]:
         for node in ast.walk(body):
             if isinstance(node, ast.Attribute) and _is_port(node.value):
                 yield f"{node.value.attr}.{node.attr}"  # type: ignore[attr-defined]
-            elif isinstance(node, ast.Call) and _is_port(node.func):
-                yield f"{node.func.attr}"  # type: ignore[attr-defined]
+            elif isinstance(node, ast.Attribute) and node.attr in VERBS and _is_port(node):
+                yield node.attr  # called here, or handed on to be called
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Power":
                 yield f"Power.{node.attr}"
 
