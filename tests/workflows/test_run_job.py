@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, Verdict
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.job import job_of
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
@@ -306,7 +306,10 @@ def test_a_failure_in_a_pool_that_is_only_observed_ends_the_job_and_says_so() ->
     [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
     assert seen.end == "Handed to a human"
     assert f"{incident_id} did not bring it back: " in it.job.summary
-    assert "observe mode" in it.job.summary
+    assert "observe mode; in act mode nodeheal would restart the job; so the job is left to its owner" in it.job.summary
+    [told] = [m.body for _, m in it.ports.messenger.announced if m.phase is Phase.HANDED_OVER]  # type: ignore[attr-defined]
+    assert "its pool is only observed, so it is yours to bring back" in " ".join(told.split())
+    assert "nodeheal jobs restart llama" in told
     assert it.is_clean
 
 
