@@ -18,8 +18,9 @@ from nodeheal.domain.job import Run
 from nodeheal.services.steps import save_node
 from sandbox.client import Sandbox
 from sandbox.report import POLICY
+from sandbox.script import JOB
 from sandbox.stories import STORIES
-from sandbox.story import JOB, Story
+from sandbox.story import Story
 
 SUBMITTED, RESTARTED = 1, 2
 

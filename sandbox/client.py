@@ -21,7 +21,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from nodeheal.adapters.aws.owners import filter_for
+from nodeheal.adapters.aws.owners import SnsOwners, filter_for
 from nodeheal.contract import names
 from nodeheal.domain.owner import Owner
 from sandbox import deployment, processes
@@ -198,6 +198,8 @@ class Sandbox(MachineOrders):
         """The same for the owner of a job, with the filter of `nodeheal owners subscribe`; the first of them counts."""
         if self._owners_mailbox is not None:
             return
+        # What `nodeheal owners subscribe` asks for; in the sandbox every address agrees at once.
+        SnsOwners(self.client("sns"), self.outputs["OwnersTopicArn"]).subscribe(owner)
         self._owners_mailbox = Mailbox(self.client("sqs"), OWNERS)
         self._owners_mailbox.subscribe(self.client("sns"), self.outputs["OwnersTopicArn"], filter_for(owner))
 

@@ -16,8 +16,9 @@ from sandbox.client import Sandbox, SandboxError
 from sandbox.deployment import DeployFailed
 from sandbox.report import judge, make_report
 from sandbox.screen import Screen, show_summary
+from sandbox.script import GANG_NODES, Script
 from sandbox.stories import FALLEN, STORIES
-from sandbox.story import GANG_NODES, Script, Story, StoryError
+from sandbox.story import Story, StoryError
 
 BUILD = Path(__file__).resolve().parent.parent / "build"
 REPORT = BUILD / "demo-report.json"

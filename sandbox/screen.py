@@ -17,6 +17,7 @@ from sandbox.story import Told
 
 STYLES = {
     "stage": "dim",
+    "command": "bold",
     "fault": "bold red",
     "opened": "yellow",
     "event": "yellow",
@@ -29,6 +30,7 @@ STYLES = {
     "answer": "bold green",
 }
 MARKS = {
+    "command": "$",
     "fault": "✗",
     "opened": "→",
     "event": "!",
@@ -82,6 +84,9 @@ class Screen:
     def _print(self, told: Told, at: float, kind: str, text: str) -> None:
         if kind == "stage":
             self.stage(text)
+            return
+        if kind == "command":
+            self._row(f"{at - self._started:.1f} s", MARKS[kind], text, STYLES[kind])
             return
         if kind == "fault":
             self.console.rule("[bold red]the fault[/]; from here on the demo only watches", style="red")

@@ -15,7 +15,8 @@ from nodeheal.domain.node import Node
 from nodeheal.services.brakes import pause_pool, reset_breaker
 from nodeheal.services.release_node import release_node
 from sandbox.guests import guests_are_looked_for, guests_move_in
-from sandbox.story import SUBJECTS, Expected, Move, Script, Story, StoryError
+from sandbox.script import SUBJECTS, Expected, Move, Script
+from sandbox.story import Story, StoryError
 
 FALLEN = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
 CAREFUL = "careful"  # the pool of sandbox/policy.json that asks first

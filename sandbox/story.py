@@ -4,146 +4,40 @@ It starts the job and breaks a node. From then on it only watches: whatever heal
 deployed control plane.
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.items import Table, from_item
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
-from nodeheal.contract.job_spec import Checkpoints
-from nodeheal.contract.vocabulary import Action, CheckpointFormat, Ending, Family, JobState, NextRung
-from nodeheal.domain.catalog import find
+from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.counted import counted
 from nodeheal.domain.incident import Incident, TimelineEntry
-from nodeheal.domain.job import Job
 from nodeheal.domain.node import Node
 from nodeheal.domain.owner import Owner
-from nodeheal.services.submit_job import submit_job
-from sandbox.client import NodeHandle, Sandbox, free_port
+from sandbox.client import NodeHandle, Sandbox
+from sandbox.job_file import NotSubmitted, submit, typed, write_job_file
+from sandbox.script import GANG_NODES, Move, Script
 from sandbox.training import Training
 
 if TYPE_CHECKING:
     from nodeheal.ports import Ports
 
-JOB = "llama-pretrain"
 OWNER = Owner("ada@example.com", "Ada")
-GANG_NODES = 2
 READY_SECONDS = 90.0  # a machine that is busy with other things boots slowly
 TRAINING_SECONDS = 60.0
 STORY_SECONDS = 150.0
 POLL_SECONDS = 0.05
-EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "numpy-trainer"
-
-
-# How the email of each ending begins.
-SUBJECTS = {
-    Ending.RECOVERED: "[nodeheal] recovered",
-    Ending.HANDED_TO_A_HUMAN: "[nodeheal] needs a human",
-    Ending.OBSERVED_ONLY: "[nodeheal] observed only",
-}
 
 
 class StoryError(Exception):
     """The story cannot go on; says at which point, and where to look."""
-
-
-@dataclass(frozen=True)
-class Expected:
-    """How a story should end. `mails`: how the subjects begin, in order."""
-
-    ending: Ending
-    finishes: bool  # the job
-    restarts: bool  # the job, for this incident
-    mails: tuple[str, ...]
-
-
-class Move(Protocol):
-    """Something that a person or the world does in the middle of a story."""
-
-    def __call__(self, story: "Story") -> str:
-        """Do it if its time has come; what was done, in words. Empty: not yet."""
-
-
-@dataclass(frozen=True)
-class Script:
-    """What is to happen."""
-
-    fault_line: str
-    family: Family
-    code: str
-    persists: bool = False
-    nodes: int = 3
-    boot_seconds: float = 3.0
-    steps: int = 200
-    step_seconds: float = 0.08
-    checkpoint_every: int = 20
-    subcode: str | None = None
-    pool: str = "demo"
-    job: str = JOB
-    provider: str = "hybrid"  # or "group" (EC2 in an Auto Scaling group), "template" (EC2 from a launch template)
-    expects: Expected | None = None  # where the catalog alone does not say it
-    breaks: int = 1  # so many nodes show the fault line, beginning with the gang's second
-    kills: bool | None = None  # whether ranks die of it; None: as the catalog's action suggests
-    of_host: bool = False  # what persists is the host's: on another one it is gone
-    prepares: tuple[Move, ...] = ()  # before the fault
-    moves: tuple[Move, ...] = ()  # after it, each once, in order
-
-    @property
-    def action(self) -> Action:
-        """What the catalog asks for; what it does not know goes to a human."""
-        row = find(self.family, self.code, self.subcode)
-        return row.action if row else Action.ESCALATE
-
-    @property
-    def waits_for_job(self) -> bool:
-        """Whether the node is repaired when the job has ended by itself, and not before."""
-        row = find(self.family, self.code, self.subcode)
-        return row is not None and row.next_rung is NextRung.job_end
-
-    @property
-    def is_the_nodes(self) -> bool:
-        """Whether the node is to be repaired or replaced."""
-        return self.action in (Action.RESET_GPU, Action.REBOOT, Action.REPLACE) or self.waits_for_job
-
-    @property
-    def kills_rank(self) -> bool:
-        """Whether a process that uses this GPU dies of the fault."""
-        if self.kills is not None:
-            return self.kills
-        return self.action not in (Action.OBSERVE, Action.ESCALATE)
-
-    @property
-    def expected(self) -> Expected:
-        """How it should end."""
-        if self.expects is not None:
-            return self.expects
-        ending, finishes, restarts = self._by_the_catalog
-        return Expected(ending, finishes, restarts, (SUBJECTS[ending],))
-
-    @property
-    def _by_the_catalog(self) -> tuple[Ending, bool, bool]:
-        """(how the incident ends, whether the job finishes, whether it is restarted for it)."""
-        has_spare = self.nodes > GANG_NODES
-        if self.waits_for_job:
-            return (Ending.HANDED_TO_A_HUMAN if self.persists else Ending.RECOVERED), True, False
-        match self.action:
-            case Action.OBSERVE:
-                return Ending.OBSERVED_ONLY, True, False
-            case Action.RESTART_WORKLOAD:
-                return Ending.RECOVERED, True, True
-            case Action.REBOOT | Action.RESET_GPU if not self.persists:
-                return Ending.RECOVERED, True, True
-            case Action.REBOOT | Action.RESET_GPU | Action.REPLACE:
-                return Ending.HANDED_TO_A_HUMAN, has_spare, has_spare
-            case _:
-                return Ending.HANDED_TO_A_HUMAN, self.action is Action.ESCALATE, False
 
 
 @dataclass
@@ -235,35 +129,20 @@ class Story:
         return [node for node in self.ports.nodes.in_pool(self.script.pool) if node.address]
 
     def _start_training(self) -> None:
-        ecs = self.sandbox.client("ecs")
-        definition = json.loads((EXAMPLE / "task-definition.json").read_text("utf-8"))
-        registered = ecs.register_task_definition(**definition)["taskDefinition"]["taskDefinitionArn"]
+        """As a person does: with a file and the command."""
         script = self.script
         directory = self.sandbox.directory / "shared" / script.job
         directory.mkdir(parents=True, exist_ok=True)
-        job = Job(
-            job_id=script.job,
-            pool=script.pool,
-            cluster=self.sandbox.cluster,
-            task_definition=registered,
-            container=definition["containerDefinitions"][0]["name"],
-            nodes=GANG_NODES,
-            environment={
-                "TRAINER_STEPS": str(script.steps),
-                "TRAINER_STEP_SECONDS": str(script.step_seconds),
-                "TRAINER_CHECKPOINT_EVERY": str(script.checkpoint_every),
-                "TRAINER_DIRECTORY": str(directory),
-            },
-            master_port=free_port(),
-            state=JobState.SUBMITTED,
-            owner=OWNER,
-            checkpoints=Checkpoints(directory=str(directory), format=CheckpointFormat.numpy),
-            submission=1,
-            submitted_at=datetime.now(UTC),
-        )
-        submit_job(job, self.ports)
+        file = write_job_file(script, OWNER, directory, self.sandbox.directory)
+        self._line(time.time(), "command", typed(file))
+        try:
+            said = submit(file, self.sandbox.environment())
+        except NotSubmitted as refused:
+            raise StoryError(str(refused)) from refused
         self.told.training = Training(directory)
-        self._say(f"{script.job} submitted: {GANG_NODES} nodes are chosen, and prove by diagnostics that they are fit")
+        for line in said:
+            self._say(line)
+        self._say(f"{GANG_NODES} nodes are chosen, and prove by diagnostics that they are fit")
         self._await(lambda: self._gang() is not None, READY_SECONDS, f"{script.job} has been launched")
         gang = self._gang() or []
         self._handles.sort(key=lambda handle: gang.index(handle.node_id) if handle.node_id in gang else GANG_NODES)

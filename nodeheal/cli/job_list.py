@@ -7,6 +7,7 @@ from typing import TypedDict
 from nodeheal.cli.say import say, say_table
 from nodeheal.domain.counted import counted
 from nodeheal.domain.job import Job
+from nodeheal.services.job_line import Standing
 from nodeheal.services.prepare_job import Plan
 
 
@@ -46,6 +47,11 @@ def row_of(job: Job) -> dict[str, object]:
         "owner": str(job.owner) if job.owner else None,
         "summary": job.summary,
     }
+
+
+def standing_json(ahead: Sequence[Standing]) -> list[dict[str, object]]:
+    """Who gets nodes before a job, for programs."""
+    return [{"job": one.job_id, "since": iso(one.since), "priority": one.priority, "nodes": one.nodes} for one in ahead]
 
 
 def say_jobs(jobs: Sequence[Job]) -> None:

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from nodeheal.cli.job_list import iso, row_of
+from nodeheal.cli.job_list import iso, row_of, standing_json
 from nodeheal.domain.counted import counted
 from nodeheal.domain.gang import breakage
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.lost import lost_in_words
 from nodeheal.domain.review import how_it_stands, title_of
+from nodeheal.services.job_line import line_in_words
 from nodeheal.services.look_at_job import JobView
 
 
@@ -23,6 +24,7 @@ def as_text(view: JobView, link: str, links: Mapping[str, str], is_confirmed: bo
         f"State       {job.state.value}: {job.summary or 'submitted; nothing is known of it yet'}",
         *stop,
         *_waits(view),
+        *([f"In line     {line_in_words(view.ahead)}"] if view.ahead else []),
         f"Pool        {job.pool} (cluster {job.cluster}), {_wants(job)}",
         f"Definition  {job.task_definition}, container {job.container}",
         f"Checkpoints {_checkpoints(job)}",
@@ -59,6 +61,7 @@ def as_json_of(view: JobView, link: str, links: Mapping[str, str], is_confirmed:
         "directory_seen": job.directory_seen or None,
         "stop_wanted": job.stop_wanted or None,
         "waits_for": waits_for(view),
+        "in_line_before": standing_json(view.ahead),
         "restarts": {
             "total": view.restarts.total,
             "in_window": view.restarts.in_window,

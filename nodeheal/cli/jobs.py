@@ -8,17 +8,17 @@ import typer
 from nodeheal.cli import connect, job_log
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
 from nodeheal.cli.job_file import JobFileRefused, bytes_of, parse_job_file, read_job_file
-from nodeheal.cli.job_list import placement_of, row_of, say_jobs
+from nodeheal.cli.job_list import placement_of, row_of, say_jobs, standing_json
+from nodeheal.cli.job_submitted import Submitted, say_submitted, say_submitted_json, warn
 from nodeheal.cli.job_view import as_json_of, as_text
 from nodeheal.cli.job_wait import follow, seconds_or_none
 from nodeheal.cli.say import BAD_INPUT, refuse, say, say_json
 from nodeheal.contract import names
-from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.schemas import FOLDER
-from nodeheal.domain.job import Job
 from nodeheal.services.ask_to_stop import ask_to_stop
+from nodeheal.services.job_line import stands_before
 from nodeheal.services.look_at_job import list_jobs, look_at_job
-from nodeheal.services.prepare_job import Plan, differences, file_doubts, prepare_job, submit_plan
+from nodeheal.services.prepare_job import file_doubts, prepare_job, submit_plan
 from nodeheal.services.submit_job import restart_job
 
 app = typer.Typer(no_args_is_help=True, help="Training jobs: submitted once, kept running.")
@@ -44,7 +44,7 @@ def validate(file: File, as_json: AsJson = False) -> None:
         say_json({"file": str(file), "is_valid": True, "errors": [], "warnings": doubts})
         return
     say(f"{file}: valid, job {spec.name}")
-    _warn(doubts)
+    warn(doubts)
 
 
 @app.command()
@@ -60,8 +60,11 @@ def submit(
     idempotent: Annotated[bool, typer.Option("--idempotent", help="one of this name is returned as it is")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="until it ends, as `nodeheal jobs wait`")] = False,
     table: Table = names.TABLE,
+    as_json: AsJson = False,
 ) -> None:
     """Check a job, put it on record and start it. From then on nodeheal keeps it running."""
+    if wait and as_json:
+        refuse("--json: not with --wait, whose lines are for people; ask `nodeheal jobs show NAME --json` afterwards")
     spec = read_job_file(file)
     with clearly():
         world, recipes = connect.job_ports(table), connect.recipes()
@@ -69,33 +72,15 @@ def submit(
         plan = prepare_job(spec, world, connect.policy(), recipes)
         if dry_run:
             shown = recipes.shown(spec) if spec.image else plan.job.task_definition
-            say_json({"task_definition": shown, "placement": placement_of(plan), "warnings": list(plan.doubts)})
+            ahead = standing_json(stands_before(plan.job, world))
+            told = {"task_definition": shown, "placement": placement_of(plan), "in_line_before": ahead}
+            say_json({**told, "warnings": list(plan.doubts)})
             return
         job = submit_plan(spec, plan, world, recipes, is_idempotent=idempotent)
-    _say_submitted(spec, plan, job)
+        found = Submitted(spec, plan, job, tuple(stands_before(job, world)))
+    (say_submitted_json if as_json else say_submitted)(found)
     if wait:
         follow(job.job_id, world, None)
-
-
-def _say_submitted(spec: JobSpec, plan: Plan, job: Job) -> None:
-    _warn(plan.doubts)
-    if job is plan.job or job.submitted_at == plan.job.submitted_at:
-        where = placement_of(plan)
-        now = ", ".join(where["nodes"]) if where["nodes"] else f"it waits: {where['why']}"
-        say(f"{job.job_id} is submitted; nodes as they are now: {now}")
-    else:
-        say(f"{job.job_id} was submitted before and is {job.state}: {job.summary or 'nothing is known of it yet'}")
-        if changed := differences(plan.job, job):
-            say(f"warning: the file differs from it in {', '.join(changed)}; it runs as it was submitted")
-        if spec.image is not None and not job.made_of:
-            say("its image, command, environment and mounts are not compared: an older version has not kept them")
-    if job.owner is not None:
-        with clearly():
-            is_confirmed = connect.owners().is_confirmed(job.owner)
-        if not is_confirmed:
-            say(f"{job.owner.address} has not agreed to emails: `nodeheal owners subscribe {job.owner.address}`;")
-            say("until that is confirmed, only the operators are told")
-    say(f"see `nodeheal jobs show {spec.name}`, `nodeheal jobs logs -f {spec.name}`")
 
 
 @app.command("list")
@@ -163,8 +148,3 @@ def wait(name: JobName, timeout: Timeout = None, table: Table = names.TABLE) -> 
 
 
 app.command("logs")(job_log.logs)
-
-
-def _warn(doubts: "tuple[str, ...] | list[str]") -> None:
-    for doubt in doubts:
-        say(f"warning: {doubt}")

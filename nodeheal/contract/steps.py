@@ -51,7 +51,10 @@ class Decision(Frozen):
     policy_version: str = Field(default="", description="content hash of the policy that it was decided by")
     fault_at: UtcTime | None = Field(default=None, description="when that fault was last seen")
     is_held_back: bool = Field(default=False, description="a brake kept nodeheal from acting: what is repeated is news")
-    is_move: bool = Field(default=False, description="for RESTART_WORKLOAD: on free nodes, before this one is healed")
+    is_move: bool = Field(
+        default=False,
+        description="for RESTART_WORKLOAD: on free nodes, before this one is healed; DIAGNOSE: such a node",
+    )
     awaits: Awaited | None = Field(default=None, description="for WAIT: what for")
     due_at: UtcTime | None = Field(default=None, description="for WAIT: until when, whatever wakes it meanwhile")
     checkpoint_seconds: int = Field(

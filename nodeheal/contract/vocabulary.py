@@ -283,3 +283,4 @@ class Trouble(_Word):
     CANNOT_START = "CANNOT_START"  # what it is defined as cannot run anywhere
     PROGRAM_FAILS = "PROGRAM_FAILS"  # the program's own failures are more than are restarted
     RECOVERY_ENDED = "RECOVERY_ENDED"  # what was to bring it back did not
+    ONLY_OBSERVED = "ONLY_OBSERVED"  # its pool is one in which nodeheal only says what it would do

@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, NextRung, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Provider, Step
 from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case
-from nodeheal.domain.counted import counted
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.escalation import why_ended
 from nodeheal.domain.ladder import STEP_OF, WITH_ARTICLE, next_rungs
+from nodeheal.domain.move import move_job, owes_job
 from nodeheal.domain.progress import OTHER_OWNER, Progress
 from nodeheal.domain.spell import Spell
 
@@ -24,7 +24,7 @@ def heal(say: Spell, seen: Progress, case: Case) -> Decision:
         return _not_isolated(say, seen, fault)
     if seen.returned is None and say.history.surroundings.is_taken_away:
         return _taken_away(say, seen, case)
-    moved = _move_job(say, seen, case)
+    moved = move_job(say, seen, case)
     if moved is not None:
         return moved
     if seen.awaits_proof:
@@ -62,30 +62,10 @@ def _not_isolated(say: Spell, seen: Progress, fault: Fault) -> Decision:
     return say.wait(Awaited.BUDGET, told, left, fault.action)
 
 
-def _move_job(say: Spell, seen: Progress, case: Case) -> Decision | None:
-    """Once, before anything is done to the node: let the job go on without it, where that is sooner."""
-    is_first = seen.move is None and seen.restart is None and not seen.tried and seen.proof is None
-    around, allowed = say.history.surroundings, say.policy.move_job_seconds
-    if not is_first or around.free_nodes == 0 or not _owes_job(say, seen, case):
-        return None
-    if case.fault.action is Action.ISOLATE:
-        return None  # that is all that was asked for
-    known, limits = around.usual_recovery_seconds, say.policy.deadlines
-    may_take = limits.reboot_seconds + limits.diagnose_seconds + say.policy.stable_seconds
-    if (known if known is not None else may_take) <= allowed:
-        return None
-    lasts = f"usually takes {known:.0f} s" if known is not None else f"may take {may_take} s"
-    free = counted(around.free_nodes, "free node of the pool has", "free nodes of the pool have")
-    reason = (
-        f"a recovery here {lasts}, and {free} passed diagnostics: {say.job_id} goes on there, from its last checkpoint"
-    )
-    return say.step(Step.RESTART_WORKLOAD, reason, Action.RESTART_WORKLOAD, is_move=True)
-
-
 def _taken_away(say: Spell, seen: Progress, case: Case) -> Decision:
     """A human has given the node back, or up, while this waited: that was the last word on it."""
     told = f"{case.fault.title}: {say.history.incident.node_id} was given back or retired by hand; nothing more is done"
-    is_owed = _owes_job(say, seen, case) and seen.restart is None
+    is_owed = owes_job(say, seen, case) and seen.restart is None
     if is_owed and not say.history.surroundings.job_is_running:
         return say.hand_over(Escalation.JOB_NOT_RESTARTED, f"{told}, and {say.job_id} is down")
     return say.close(Ending.OBSERVED_ONLY, told, is_held_back=True)
@@ -201,7 +181,7 @@ def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
 
 def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
     """Restart the job once. None when there is nothing (more) to restart."""
-    if not _owes_job(say, seen, case):
+    if not owes_job(say, seen, case):
         return None
     if seen.restart and seen.job_is_left_to:
         return None
@@ -212,14 +192,6 @@ def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
     return say.step(
         Step.RESTART_WORKLOAD, f"restart the whole gang from its last checkpoint, {where}", Action.RESTART_WORKLOAD
     )
-
-
-def _owes_job(say: Spell, seen: Progress, case: Case) -> bool:
-    """Whether the job is still to be brought back. One that had ended by itself before anything was touched is not."""
-    if say.job_id is None or (seen.restart and seen.restart.outcome is Outcome.DONE):
-        return False
-    killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in case.beside) and seen.restart is None
-    return case.fault.next_rung is not NextRung.job_end or killed_the_job
 
 
 def _ended(say: Spell, seen: Progress, fault: Fault) -> str:

@@ -1,7 +1,7 @@
 """What is worth measuring of a fault, a decision, an ending: pure arithmetic, from values to measures."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from nodeheal.contract import metrics
@@ -78,7 +78,8 @@ def of_notification(notification: Notification, *, is_sent: bool) -> list[Measur
 
 def _phases(history: History, pool: str) -> list[Measure]:
     fault = history.incident.root.observed_at
-    isolated, proven = _last_done(history, Step.ISOLATE), _last_done(history, Step.DIAGNOSE)
+    own = replace(history, turns=tuple(turn for turn in history.turns if not turn.decision.is_move))
+    isolated, proven = _last_done(history, Step.ISOLATE), _last_done(own, Step.DIAGNOSE)
     spans = [
         (metrics.FAULT_TO_ISOLATED, fault, isolated),
         (metrics.ISOLATED_TO_PROVEN, isolated, proven),

@@ -105,8 +105,9 @@ class RecoveryPolicy(Frozen):
         default=120,
         ge=0,
         le=LONGEST,
-        description="a job goes on elsewhere, on free nodes that have passed their diagnostics lately, where a recovery"
-        " takes longer than this: the pool's median, or what a reboot and its proof may take",
+        description="a job goes on elsewhere where that saves it more than this, on free nodes that have passed their"
+        " diagnostics lately, or on one that passes them now; reckoned with the medians of the pool's last recoveries"
+        " and diagnoses, or with the deadlines where there were none",
     )
     max_turns: int = Field(default=24, gt=3, le=1_000, description="decisions in one incident before a human is asked")
     deadlines: Deadlines = Field(default_factory=Deadlines)

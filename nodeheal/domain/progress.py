@@ -50,6 +50,8 @@ class Progress:
     returned: StepResult | None = None
     restart: StepResult | None = None
     move: StepResult | None = None  # of the job, to free nodes, before this one was healed
+    stand_in: StepResult | None = None  # the proof of the free node on which the job is to go on
+    stand_in_failed: str = ""  # in words, where that node proved nothing
     waited: dict[Awaited, StepResult] = field(default_factory=dict)  # by what for, the last time
     due: dict[tuple[Awaited, str], datetime] = field(default_factory=dict)  # when a wait is over, by its page's key
     approvals: dict[Action, StepResult] = field(default_factory=dict)  # a human's answers, by what was asked
@@ -117,7 +119,7 @@ class Progress:
 
     def told(self) -> str:
         """What was tried, in words."""
-        return "; ".join(str(rung) for rung in self.tried)
+        return "; ".join([*map(str, self.tried), *filter(None, [self.stand_in_failed])])
 
 
 def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
@@ -146,6 +148,8 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
         is_other_manner = decision.action is Action.STOP_START
         seen.tried.append(Rung(Action.STOP_START if is_other_manner else Action(result.step.value), result))
         seen.proof = None
+    elif result.step is Step.DIAGNOSE and decision.is_move:
+        _fold_stand_in(seen, result)
     elif result.step is Step.DIAGNOSE:
         seen.proof = result
         if result.outcome is not Outcome.DONE and seen.tried:
@@ -161,6 +165,15 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.move = result if decision.is_move else seen.move
         if result.outcome is Outcome.DONE:
             seen.approvals.pop(Action.RESTART_WORKLOAD, None)  # that yes is used up: the next restart is another
+
+
+def _fold_stand_in(seen: Progress, result: StepResult) -> None:
+    """The proof of a node that is not this incident's: it speaks neither for nor against the broken one."""
+    if result.outcome is Outcome.DONE:
+        seen.stand_in = result
+        return
+    seen.move = result  # the job waits for its node
+    seen.stand_in_failed = f"{result.node_id} could not stand in for it: {result.reason}"
 
 
 def _fold_wait(seen: Progress, decision: Decision, result: StepResult) -> None:

@@ -34,6 +34,8 @@ class PastRecovery:
     incident_id: str
     opened_at: datetime
     seconds: float | None = None  # until the node was back in service; None: it did not come back by itself
+    rung: Action | None = None  # what brought it back; None: nobody has noted it
+    proof_seconds: float | None = None  # that its diagnosis took
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,10 @@ class Surroundings:
     pool: Pool = field(default_factory=lambda: Pool(""))  # its breaker and its pause
     job_limits: tuple[Reservation, ...] = ()  # what the job itself allows: reserved beside what the policy does
     free_nodes: int = 0  # on which the job could go on at once; asked for only where it was stopped
-    usual_recovery_seconds: float | None = None  # of the pool's nodes, the median; None: too few have recovered
+    stand_in: str = ""  # where there are none: a free node on which it could, once it has passed its diagnostics
+    # What recoveries of the pool's nodes took, by what brought them back, and what their diagnoses took: the newest.
+    recovery_seconds: Mapping[Action, tuple[float, ...]] = field(default_factory=dict)
+    proof_seconds: tuple[float, ...] = ()
     node_paused_until: datetime | None = None
     node_paused_why: str = ""
 

@@ -131,11 +131,14 @@ def _open_incident(
 
 
 def _not_brought_back(request: JobRequest, event: HealthEvent, broke: Breakage, ports: Ports) -> JobResult:
-    """The incident of this very failure has ended, and left the job where it is: its pool is paused, or observed."""
+    """The incident of this very failure has ended, and left the job where it is: its pool is only observed, mostly."""
     settled = node_of(event.node_id, ports).settled.get(fingerprint(event))
     incident = ports.incidents.history(settled).incident if settled else None
     ended = f"{settled} did not bring it back: {incident.summary}" if incident else "no incident was opened for it"
-    found = _over(request, Trouble.RECOVERY_ENDED, f"{broke.words}; {ended}", ports)
+    is_observed = incident is not None and incident.ending is Ending.OBSERVED_ONLY
+    left = "; so the job is left to its owner" if is_observed else ""
+    trouble = Trouble.ONLY_OBSERVED if is_observed else Trouble.RECOVERY_ENDED
+    found = _over(request, trouble, f"{broke.words}; {ended}{left}", ports)
     return found.model_copy(update={"incident_id": settled})
 
 

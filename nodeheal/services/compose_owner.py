@@ -154,10 +154,19 @@ def _what_was_done(about: About) -> str:
     if about.is_the_programs:
         return "It was started again where it was."
     if about.seen.has_moved_job:
-        return "Another node, which had passed its diagnostics, has taken its place at once."
+        return _why_moved(about)
     if about.seen.replacement:
         return f"{about.seen.replacement} has taken its place, after passing its diagnostics."
     return f"The node {_healed_by(about.seen)}has passed its diagnostics since."
+
+
+def _why_moved(about: About) -> str:
+    """Who has taken the node's place, and why the job did not wait for it."""
+    before = {task.node_id for task in about.before.tasks} if about.before is not None else set()
+    new = [task.node_id for task in about.run.tasks if task.node_id not in before]
+    said = [t.decision.reason for t in about.history.turns if t.decision.is_move and t.decision.action is not None]
+    taken = f"{' and '.join(new)} has taken its place" if len(new) == 1 else "Other nodes have taken its place"
+    return f"{taken}, after passing diagnostics. {said[-1] if said else ''}".rstrip() + ("." if said else "")
 
 
 def _healed_by(seen: Progress) -> str:

@@ -10,9 +10,11 @@ from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import History, TimelineEntry, Turn, decision_entry, result_entry
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.compose_waiting import compose_waiting
+from nodeheal.services.job_stand_in import let_go_of_stand_ins
 from nodeheal.services.look_around import look_around
 from nodeheal.services.look_once import look_once
 from nodeheal.services.tell_owner import tell_of_step
@@ -26,6 +28,8 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     request = _looked(request, history, ports)
     entries, history = _with_result(request, history)
     tell_of_step(history, request.result, ports, policy)
+    if read_progress(history, policy).stand_in_failed:
+        let_go_of_stand_ins(history, ports)  # before it could be taken for a spare of this incident
     decision, has_tripped = _decide(history, ports, policy)
     entries.append(decision_entry(request.turn, decision, ports.clock()))
     state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN

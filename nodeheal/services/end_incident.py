@@ -5,7 +5,7 @@ from dataclasses import replace
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED, OPERATOR_REQUEST
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import Decision, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome
+from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome, Step
 from nodeheal.domain.correlate import is_dropped_by_reset
 from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted
@@ -20,6 +20,7 @@ from nodeheal.services.compose import compose
 from nodeheal.services.compose_dropped import compose_dropped
 from nodeheal.services.guests import bring_guests_back
 from nodeheal.services.job_nodes import call_next_job
+from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
 from nodeheal.services.look_around import is_running
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 from nodeheal.services.stop_gang import current_run
@@ -51,6 +52,8 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     seen.job_is_down = job is not None and not seen.job_is_over and not is_running(closed, ports)
     for spare in sorted(map(str, spares)):
         _let_go(spare, history, seen, decided, ports, policy)
+    let_go_of_stand_ins(history, ports)
+    let_go_of_claims(history, ports)
     node = _let_go(closed.node_id, history, seen, decided, ports, policy)
     _wake_who_waits_for_the_job(closed, ports)
     tell_watch(closed.job_id, ports)
@@ -91,7 +94,7 @@ def _let_go(
         if node.open_incident != incident_id:
             return node
         if node_id == history.incident.node_id and seen.is_isolated and not _is_by_hand(history):
-            node = node.recovered_in(_past(history.incident, decided, ports))
+            node = node.recovered_in(_past(history, seen, decided, ports))
         if node_id != history.incident.node_id and not seen.is_proven:
             after = replace(node, open_incident=None, state=NodeState.SUSPECT, state_reason="no proof as a spare")
         elif node.state in OUT_OF_SERVICE:
@@ -105,11 +108,29 @@ def _let_go(
     raise NotAccepted(f"{node_id} is being written by others; the ending is written later")
 
 
-def _past(incident: Incident, decided: Decision, ports: Ports) -> PastRecovery:
-    lasted = (ports.clock() - incident.opened_at).total_seconds()
+def _past(history: History, seen: Progress, decided: Decision, ports: Ports) -> PastRecovery:
+    """What this recovery took, from the isolation until the node was proven and back: so long a job would wait."""
+    incident, out, back = history.incident, seen.isolation, seen.returned
+    since = out.finished_at if out is not None else incident.opened_at
+    until = back.finished_at if back is not None else ports.clock()
     return PastRecovery(
-        incident.incident_id, incident.opened_at, lasted if decided.ending is Ending.RECOVERED else None
+        incident.incident_id,
+        incident.opened_at,
+        (until - since).total_seconds() if decided.ending is Ending.RECOVERED else None,
+        rung=seen.tried[-1].action if seen.tried else None,
+        proof_seconds=_proof_seconds(history),
     )
+
+
+def _proof_seconds(history: History) -> float | None:
+    """How long its last diagnosis took that came to something; None: there was none."""
+    begun = {entry.entry_id[-4:]: entry.at for entry in history.timeline if entry.kind == "decision"}
+    took = [
+        (turn.result.finished_at - begun[f"{number:04d}"]).total_seconds()
+        for number, turn in enumerate(history.turns)
+        if turn.decision.step is Step.DIAGNOSE and turn.result is not None and turn.result.outcome is Outcome.DONE
+    ]
+    return took[-1] if took else None
 
 
 def _is_by_hand(history: History) -> bool:

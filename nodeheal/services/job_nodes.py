@@ -107,10 +107,20 @@ def job_checks_due(job: Job, nodes: Sequence[Node], now: datetime) -> list[Node]
 
 def stand_ins(job: Job, ports: Ports) -> list[Node]:
     """The free nodes on which the job could go on at once, proven as its preflight asks: kept spares first."""
+    able = _able(job, ports)
+    due = {node.node_id for node in job_checks_due(job, able, ports.clock())}
+    return [node for node in able if node.node_id not in due]
+
+
+def unproven_stand_ins(job: Job, ports: Ports) -> list[Node]:
+    """The free nodes on which it could go on if they passed the diagnostics that its preflight asks for."""
+    return job_checks_due(job, _able(job, ports), ports.clock())
+
+
+def _able(job: Job, ports: Ports) -> list[Node]:
     now = ports.clock()
     able = [n for n in ports.nodes.in_pool(job.pool) if n.is_available(now) and n.accelerators >= job.accelerators]
-    due = {node.node_id for node in job_checks_due(job, able, now)}
-    return sorted((n for n in able if n.node_id not in due), key=lambda node: (not node.is_spare, node.node_id))
+    return sorted(able, key=lambda node: (not node.is_spare, node.node_id))
 
 
 def claim_stand_ins(job: Job, count: int, ports: Ports) -> list[Node] | None:

@@ -26,6 +26,11 @@ def needed(trouble: Trouble | None) -> tuple[str, bool]:
             )
         case Trouble.CANNOT_START:
             return "look at its image, command and mounts, mend them, and submit it under another name.", False
+        case Trouble.ONLY_OBSERVED:
+            return (
+                "its pool is only observed, so it is yours to bring back. When you have looked at why it failed:",
+                True,
+            )
         case Trouble.PROGRAM_FAILS:
             return "look for the cause in your program first, and in its logs; then:", True
         case Trouble.RANK_LATE:

@@ -17,6 +17,7 @@ from nodeheal.domain.restarts import why_stuck
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.early_end import early_end, ended_early
 from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, release_claims
+from nodeheal.services.job_stand_in import let_go_of_stand_ins
 from nodeheal.services.reserve_attempt import refund_attempt
 from nodeheal.services.start_gang import abandon, record_run, start_ranks
 from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
@@ -137,6 +138,7 @@ def _without_the_unfit(
 ) -> list[Node]:
     """The same ranks, with free nodes in the places of those that cannot run one now. Too few: as they were."""
     unfit = [node.node_id for node in nodes if _why_unfit(node, request, ports, policy)]
+    let_go_of_stand_ins(ports.incidents.history(request.incident_id), ports)
     others = claim_stand_ins(job, len(unfit), ports)
     if others is None:
         return nodes

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from statistics import median
 from typing import Any
 
-from nodeheal.contract.vocabulary import Action, JobState, Step
+from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
 from nodeheal.domain.incident import History, Incident
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.ladder import RUNGS
@@ -14,12 +13,12 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.restarts import own_limits
 from nodeheal.domain.surroundings import Surroundings, accelerator_scope, job_scope, node_scope
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import stand_ins
+from nodeheal.services.job_nodes import stand_ins, unproven_stand_ins
 from nodeheal.services.pool_size import size_of
 from nodeheal.services.steps import node_of
 from nodeheal.services.stop_gang import current_run
 
-RECOVERIES_THAT_SAY_SOMETHING = 3
+TIMES_USED = 5  # of the newest: what took long last year says little of today
 
 
 def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> History:
@@ -49,21 +48,43 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         is_taken_away=node.open_incident != incident.incident_id,
         pool=pool,
         job_limits=own_limits(job) if job else (),
-        **_ways_out(history, job, run, ports),
+        **_ways_out(history, job, run, ports, policy),
         node_paused_until=node.paused_until,
         node_paused_why=node.paused_why,
     )
     return replace(history, surroundings=surroundings)
 
 
-def _ways_out(history: History, job: Job | None, run: Run | None, ports: Ports) -> dict[str, Any]:
-    """Where the job could go on, and how long recoveries take here. Asked once, when its gang has been stopped."""
-    last = history.turns[-1].decision if history.turns else None
-    if job is None or job.is_over or run is None or not run.has_ended or last is None or last.step is not Step.ISOLATE:
+def _ways_out(
+    history: History, job: Job | None, run: Run | None, ports: Ports, policy: RecoveryPolicy
+) -> dict[str, Any]:
+    """Where the job could go on, and how long recoveries take here. Asked when its gang has stopped, and again only
+    when a rung has not helped: in a large pool the answer takes a while."""
+    if job is None or job.is_over or run is None or not run.has_ended or not _may_move(history):
         return {}
-    past = [r.seconds for node in ports.nodes.in_pool(job.pool) for r in node.recoveries if r.seconds is not None]
-    known = median(past) if len(past) >= RECOVERIES_THAT_SAY_SOMETHING else None
-    return {"free_nodes": len(stand_ins(job, ports)), "usual_recovery_seconds": known}
+    ready = len(stand_ins(job, ports))
+    free = [] if ready else [n for n in unproven_stand_ins(job, ports) if not policy.why_opted_out(n.node_id)]
+    past = [one for node in ports.nodes.in_pool(job.pool) for one in node.recoveries]
+    newest = sorted(past, key=lambda one: one.opened_at, reverse=True)
+    took = {rung: [one.seconds for one in newest if one.rung is rung and one.seconds is not None] for rung in RUNGS}
+    proofs = [one.proof_seconds for one in newest if one.proof_seconds is not None]
+    return {
+        "free_nodes": ready,
+        "stand_in": free[0].node_id if free else "",
+        "recovery_seconds": {rung: tuple(seconds[:TIMES_USED]) for rung, seconds in took.items()},
+        "proof_seconds": tuple(proofs[:TIMES_USED]),
+    }
+
+
+def _may_move(history: History) -> bool:
+    """Whether its node has just been isolated, or what was tried for it has not helped; never after a move."""
+    last = history.turns[-1] if history.turns else None
+    if last is None or last.decision.step is Step.ISOLATE:
+        return last is not None
+    has_moved = any(t.decision.is_move for t in history.turns if t.decision.step is Step.RESTART_WORKLOAD)
+    has_failed = last.result is not None and last.result.outcome is not Outcome.DONE
+    tries = (Step.REBOOT, Step.DIAGNOSE, Step.REPLACE)
+    return not has_moved and last.decision.step in tries and (has_failed or last.decision.is_move)
 
 
 def is_running(incident: Incident, ports: Ports) -> bool:

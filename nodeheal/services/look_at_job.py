@@ -10,6 +10,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Job, Run
 from nodeheal.ports import Ports
+from nodeheal.services.job_line import Standing, stands_before
 from nodeheal.services.review_incidents import list_incidents
 
 RUNS_SHOWN = 5
@@ -36,6 +37,7 @@ class JobView:
     incidents: tuple[Incident, ...]
     restarts: RestartsUsed
     advice: Advice  # and the account of its time that it rests on
+    ahead: tuple[Standing, ...] = ()  # who gets nodes before it, where it waits for some
 
     @property
     def run(self) -> Run | None:
@@ -65,7 +67,8 @@ def look_at_job(job_id: str, ports: Ports) -> JobView:
     incidents = tuple(incident for incident in found if incident.job_id == job_id)
     now = ports.clock()
     advice = advice_of(job, runs, incidents, now)
-    return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, now), advice)
+    ahead = tuple(stands_before(job, ports))
+    return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, now), advice, ahead)
 
 
 def list_jobs(pools: Sequence[str], ports: Ports) -> list[Job]:

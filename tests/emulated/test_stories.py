@@ -19,9 +19,11 @@ import sandbox
 from nodeheal.contract import names
 from sandbox.client import Sandbox, free_port
 from sandbox.demo import DEFAULT_FAULT, script_of
+from sandbox.job_file import EXAMPLES
 from sandbox.report import judge, make_report
+from sandbox.script import GANG_NODES, Script
 from sandbox.stories import STORIES
-from sandbox.story import EXAMPLE, GANG_NODES, Script, Story
+from sandbox.story import Story
 from sandbox.training import Training
 from tests.workflows.test_meter import TRANSITIONS_AT_MOST
 
@@ -237,7 +239,12 @@ def undisturbed(directory: Path, steps: int) -> list[float]:
     """The loss after each step of the same gang, where nothing happens to it."""
     gang = {"WORLD_SIZE": str(GANG_NODES), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     asked = {"NODEHEAL_JOB": "undisturbed", "NODEHEAL_RUN": "1", "NODEHEAL_CHECKPOINT_DIR": str(directory)}
-    command = [sys.executable, str(EXAMPLE / "train.py"), f"--directory={directory}", f"--steps={steps}"]
+    command = [
+        sys.executable,
+        str(EXAMPLES / "numpy-trainer" / "train.py"),
+        f"--directory={directory}",
+        f"--steps={steps}",
+    ]
     ranks = [
         subprocess.Popen([*command, "--checkpoint-every=40"], env={**os.environ, **gang, **asked, "RANK": str(rank)})
         for rank in range(GANG_NODES)

@@ -167,7 +167,7 @@ def test_whatever_the_trouble_every_email_fits_and_says_what_to_do(trouble: Trou
 
 def test_what_is_in_the_cluster_is_a_page_and_what_is_in_the_job_is_none() -> None:
     mine = {Trouble.POOL_TOO_SMALL, Trouble.DIRECTORY_TAKEN, Trouble.DIRECTORY_NOT_SHARED}
-    mine |= {Trouble.CANNOT_START, Trouble.PROGRAM_FAILS}
+    mine |= {Trouble.CANNOT_START, Trouble.PROGRAM_FAILS, Trouble.ONLY_OBSERVED}
 
     assert set(Trouble) - OF_THE_CLUSTER == mine
 

@@ -29,6 +29,7 @@ from nodeheal.services import (
     ingest,
     isolate_node,
     job_nodes,
+    job_stand_in,
     launch_gang,
     launch_job,
     notify,
@@ -256,6 +257,18 @@ GUARDS = (
         "node.is_available(ports.clock())",
         when.the_spare_has_work,
         "True",
+    ),
+    Guard(
+        "that a stand-in is free",
+        job_stand_in.hold_stand_in,
+        "not node.is_available(ports.clock())",
+        when.the_stand_in_is_taken_before_it_is_tested,
+    ),
+    Guard(
+        "that a stand-in has passed",
+        decide_next_step.decide_next_step,
+        "read_progress(history, policy).stand_in_failed",
+        when.a_stand_in_that_failed_is_no_spare,
     ),
     Guard(
         "that a recovery is at work",

@@ -28,7 +28,7 @@ from nodeheal.services.queue import wake_for_free_slots
 from nodeheal.services.release_node import release_node
 from nodeheal.services.stand_in import claim_spare
 from nodeheal.services.start_gang import record_run, start_ranks
-from nodeheal.services.steps import read_result, resume
+from nodeheal.services.steps import read_result, resume, save_node
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.submit_job import submit_job
 from nodeheal.services.translate.ecs_task import TaskChange
@@ -37,7 +37,7 @@ from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, LINKS, PEER, SPARE
 from tests.workflows.fuse import Blow, Crash, Fuse, LostAnswer, fused
 from tests.workflows.job_cluster import NODES, JobCluster, finishes
-from tests.workflows.stories import STORIES, TEMPLATE, pool
+from tests.workflows.stories import MOVES, STORIES, TEMPLATE, pool
 
 RECOVERED = ("Recovered",)
 HANDED_OVER = ("Handed to a human",)
@@ -83,6 +83,25 @@ def two_want_the_last_spare() -> list[str]:
     it.fuse.meanwhile["replace_node", "nodes.save"] = another_claims_it
     it.reports(xid(74))
     return [] if it.node(SPARE).open_incident == "inc-of-another" else [f"{won} was claimed twice"]
+
+
+def the_stand_in_is_taken_before_it_is_tested() -> list[str]:
+    it = world(MOVES)
+    it.fuse.meanwhile["run_diagnostics", "nodes.save"] = lambda: save_node(it.plain, it.node(SPARE), claimed_by="other")
+    it.reports(xid(79))
+    is_tested = ("diagnose", SPARE) in it.commands
+    claims = (ends_as(it, *RECOVERED), (not is_tested, "accelerators of another job were tested"))
+    return [text for holds, text in claims if not holds]
+
+
+def a_stand_in_that_failed_is_no_spare() -> list[str]:
+    """Its reboot does not help the broken node either: what has failed lately is not swapped in."""
+    it = world(MOVES)
+    it.diagnoses[SPARE] = it.diagnoses[BROKEN] = Verdict.FAILED
+    it.reports(xid(79))
+    claims = (ends_as(it, *HANDED_OVER), (SPARE not in it.job_nodes, "the job runs on a node that has failed"))
+    tested = it.commands.count(("diagnose", SPARE))
+    return wrong_with(it, *claims, (tested == 1, f"it was tested {tested} times"))
 
 
 def a_pause_comes_with_the_isolation() -> list[str]:

@@ -17,7 +17,7 @@ from nodeheal.services.release_node import release_node
 from tests.unit.builders import node, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld, Story
-from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse
 
 ROOM = {"max_nodes": 1, "max_percent": 100}
@@ -111,6 +111,16 @@ def _is_given_up(fuse: Fuse) -> BreakingWorld:
     return it
 
 
+# A job need not wait for its node, where a free one can prove that it is fit.
+MOVES = ACTS.model_copy(update={"move_job_seconds": 0})
+
+
+def _stand_in_fails(fuse: Fuse) -> BreakingWorld:
+    it = BreakingWorld(fuse, MOVES)
+    it.diagnoses[SPARE] = Verdict.FAILED
+    return it
+
+
 STORIES = (
     Story("fixed by a reboot", _world(), _fault(79)),
     Story("replaced by a new machine", _world(pool(), spare=False, machine=TEMPLATE), _fault(74)),
@@ -130,5 +140,12 @@ STORIES = (
         _world(ACTS.model_copy(update={"evidence": Evidence()})),
         _fault(79),
         only=("freeze_evidence", "wakeup.on_evidence_frozen"),
+    ),
+    Story("the job goes on where a free node has passed", _world(MOVES), _fault(79)),
+    Story(
+        "the free node does not pass",
+        _stand_in_fails,
+        _fault(79),
+        only=("run_diagnostics", "wakeup.on_diagnostics_finished", "decide_next_step", "end_incident"),
     ),
 )

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Phase, Verdict
 from nodeheal.domain.errors import PlacementRefused
 from nodeheal.domain.job import job_of
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
@@ -306,7 +306,10 @@ def test_a_failure_in_a_pool_that_is_only_observed_ends_the_job_and_says_so() ->
     [incident_id] = it.ports.workflows.started  # type: ignore[attr-defined]
     assert seen.end == "Handed to a human"
     assert f"{incident_id} did not bring it back: " in it.job.summary
-    assert "observe mode" in it.job.summary
+    assert "observe mode; in act mode nodeheal would restart the job; so the job is left to its owner" in it.job.summary
+    [told] = [m.body for _, m in it.ports.messenger.announced if m.phase is Phase.HANDED_OVER]  # type: ignore[attr-defined]
+    assert "its pool is only observed, so it is yours to bring back" in " ".join(told.split())
+    assert "nodeheal jobs restart llama" in told
     assert it.is_clean
 
 
@@ -715,7 +718,7 @@ def test_a_node_that_the_job_has_left_is_nobodys_and_the_others_stay_its_own() -
 
 def test_where_recoveries_are_known_to_be_short_it_waits_for_its_node() -> None:
     it = with_spares()
-    past = tuple(PastRecovery(f"inc-{n}", it.clock(), seconds=45) for n in range(3))
+    past = tuple(PastRecovery(f"inc-{n}", it.clock(), seconds=45, rung=Action.REBOOT) for n in range(3))
     save_node(it.ports, it.node(D), recoveries=past)
 
     it.submit()
@@ -724,19 +727,86 @@ def test_where_recoveries_are_known_to_be_short_it_waits_for_its_node() -> None:
     assert [task.node_id for task in it.run.tasks] == [A, B]
 
 
-@pytest.mark.parametrize("why_not", ["unproven", "kept busy", "paused", "none", "policy"])
-def test_without_free_and_proven_nodes_it_waits_for_its_node(why_not: str) -> None:
-    it = with_spares(ACT if why_not == "policy" else MOVES, spares=0 if why_not == "none" else 1)
+@pytest.mark.parametrize("why_not", ["kept busy", "paused", "opted out and unproven", "policy"])
+def test_without_free_nodes_it_waits_for_its_node(why_not: str) -> None:
+    policies = {"policy": ACT, "opted out and unproven": MOVES.model_copy(update={"opted_out": {C: "hers", D: "hers"}})}
+    it = with_spares(policies.get(why_not, MOVES))
     changes: dict[str, dict[str, object]] = {
-        "unproven": {"passed_at": None},
         "kept busy": {"claimed_by": "another"},
         "paused": {"paused_until": it.clock() + timedelta(hours=1)},
+        "opted out and unproven": {"passed_at": None},
     }
-    save_node(it.ports, it.node(C), **changes.get(why_not, {}))
+    for name in (C, D):
+        save_node(it.ports, it.node(name), **changes.get(why_not, {}))
 
     it.submit()
 
     assert restarts(it) == ["Isolate node", "Reboot node", "Restart workload"]
+
+
+def did(it: JobCluster) -> list[str]:
+    """What the recovery did, in order, its diagnoses included."""
+    [recovery] = [walk for walk in it.walked if walk.path[0] == "Open incident"]
+    steps = ("Isolate node", "Run diagnostics", "Reboot node", "Return to service", "Restart workload")
+    return [state for state in recovery.path if state in steps]
+
+
+def test_a_free_node_that_has_not_passed_lately_is_proven_first_and_the_job_goes_on_there() -> None:
+    it = with_spares(spares=0)
+
+    seen = it.submit()
+
+    assert did(it)[:4] == ["Isolate node", "Run diagnostics", "Restart workload", "Reboot node"]
+    assert [task.node_id for task in it.run.tasks] == [A, C]
+    assert (seen.end, it.run.number) == ("Completed", 2)
+    assert it.node(C).passed_at is not None
+    assert it.node(C).open_incident is None
+    [again] = [m.body for _, m in it.ports.messenger.announced if "runs again" in m.subject]  # type: ignore[attr-defined]
+    assert f"{C} has taken its place, after passing diagnostics" in " ".join(again.split())
+    assert "a reboot here may take 40 min 0 s" in " ".join(again.split())
+    assert it.is_clean
+
+
+def test_one_that_fails_its_diagnostics_gets_no_job_and_the_broken_node_brings_it_back() -> None:
+    it = with_spares(spares=0)
+    it.diagnoses[C] = Verdict.FAILED
+
+    seen = it.submit()
+
+    assert did(it) == ["Isolate node", "Run diagnostics", "Reboot node", "Run diagnostics", *did(it)[4:]]
+    assert did(it)[4:] == ["Return to service", "Restart workload"]
+    assert [task.node_id for task in it.run.tasks] == [A, B]
+    assert (it.node(C).state, it.node(C).open_incident) == (NodeState.SUSPECT, None)
+    assert f"{C} could not stand in for it" in it.ports.incidents.history(it.incident_id).incident.summary
+    assert seen.end == "Completed"
+
+
+def test_one_that_somebody_takes_before_it_is_diagnosed_is_left_alone() -> None:
+    it = with_spares(spares=0)
+    get = it.ports.nodes.get
+
+    def snatched(name: str) -> object:
+        turns = it.ports.incidents.history(it.incident_id).turns if hasattr(it, "incident_id") else ()
+        free = get(C)
+        if name == C and turns and turns[-1].decision.is_move and free is not None and free.claimed_by is None:
+            it.ports.nodes.save(replace(free, claimed_by="another"))
+        return get(name)
+
+    it.ports.nodes.get = snatched  # type: ignore[method-assign,assignment]
+
+    it.submit()
+
+    assert (it.node(C).claimed_by, it.node(C).state) == ("another", NodeState.HEALTHY)
+    assert [task.node_id for task in it.run.tasks] == [A, B]
+
+
+def test_what_a_recovery_took_is_noted_by_what_brought_the_node_back() -> None:
+    it = with_spares(ACT)
+
+    it.submit()
+
+    [past] = it.node(B).recoveries
+    assert (past.rung, past.seconds, past.proof_seconds) == (Action.REBOOT, 60.0, 0.0)
 
 
 def test_a_move_that_is_refused_spends_nothing_and_the_job_comes_back_with_its_node() -> None:

@@ -1,0 +1,83 @@
+"""What `nodeheal jobs submit` says of a job that it has taken in."""
+
+from dataclasses import dataclass
+
+from nodeheal.cli import connect
+from nodeheal.cli.connect import clearly
+from nodeheal.cli.job_list import placement_of, row_of, standing_json
+from nodeheal.cli.say import say, say_json
+from nodeheal.contract.job_spec import JobSpec
+from nodeheal.domain.job import Job
+from nodeheal.services.job_line import Standing, line_in_words
+from nodeheal.services.prepare_job import Plan, differences
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job as it was asked for, and as it is on record. `ahead`: who gets nodes before it."""
+
+    spec: JobSpec
+    plan: Plan
+    job: Job
+    ahead: tuple[Standing, ...]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this submission has put it on record."""
+        return self.job is self.plan.job or self.job.submitted_at == self.plan.job.submitted_at
+
+
+def say_submitted(it: Submitted) -> None:
+    """For people."""
+    warn(it.plan.doubts)
+    if it.is_new:
+        where = placement_of(it.plan)
+        now = ", ".join(where["nodes"]) if where["nodes"] else f"it waits: {where['why']}"
+        say(f"{it.job.job_id} is submitted; nodes as they are now: {now}")
+    else:
+        _say_known(it)
+    if it.ahead:
+        say(line_in_words(it.ahead))
+    if _is_confirmed(it.job) is False:
+        address = it.job.owner.address if it.job.owner else ""
+        say(f"{address} has not agreed to emails: `nodeheal owners subscribe {address}`;")
+        say("until that is confirmed, only the operators are told")
+    say(f"see `nodeheal jobs show {it.spec.name}`, `nodeheal jobs logs -f {it.spec.name}`")
+
+
+def say_submitted_json(it: Submitted) -> None:
+    """For programs."""
+    say_json(
+        {
+            **row_of(it.job),
+            "is_new": it.is_new,
+            "differs_in": [] if it.is_new else differences(it.plan.job, it.job),
+            "placement": placement_of(it.plan),
+            "in_line_before": standing_json(it.ahead),
+            "owner_confirmed": _is_confirmed(it.job),
+            "warnings": list(it.plan.doubts),
+        }
+    )
+
+
+def warn(doubts: "tuple[str, ...] | list[str]") -> None:
+    """What to think about, a line each."""
+    for doubt in doubts:
+        say(f"warning: {doubt}")
+
+
+def _say_known(it: Submitted) -> None:
+    job = it.job
+    say(f"{job.job_id} was submitted before and is {job.state}: {job.summary or 'nothing is known of it yet'}")
+    if changed := differences(it.plan.job, job):
+        say(f"warning: the file differs from it in {', '.join(changed)}; it runs as it was submitted")
+    if it.spec.image is not None and not job.made_of:
+        say("its image, command, environment and mounts are not compared: an older version has not kept them")
+
+
+def _is_confirmed(job: Job) -> bool | None:
+    """Whether its owner gets emails; None: it has none."""
+    if job.owner is None:
+        return None
+    with clearly():
+        return connect.owners().is_confirmed(job.owner)

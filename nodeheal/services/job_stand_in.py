@@ -1,0 +1,51 @@
+"""The free node that is diagnosed so that a job can go on there: its incident holds it meanwhile, and lets go of it."""
+
+from dataclasses import replace
+
+from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step
+from nodeheal.domain.incident import History, Turn
+from nodeheal.domain.node import Node
+from nodeheal.ports import Ports
+from nodeheal.services.job_nodes import release_claims
+from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
+
+
+def hold_stand_in(node_id: str, incident_id: str, ports: Ports) -> bool:
+    """Claim it for the incident, on what is stored now: no job starts there while its accelerators are tested. False:
+    somebody else has it by now."""
+    for _ in range(SAVE_TRIES):
+        node = node_of(node_id, ports)
+        if node.open_incident == incident_id:
+            return True
+        if not node.is_available(ports.clock()):
+            return False
+        if ports.nodes.save(replace(node, open_incident=incident_id)):
+            return True
+    return False
+
+
+def let_go_of_stand_ins(history: History, ports: Ports) -> None:
+    """Who has passed is free, and proven; who has not is nobody's to start a job on. Repeating it changes nothing."""
+    for turn in history.turns:
+        if turn.decision.step is not Step.DIAGNOSE or not turn.decision.is_move:
+            continue
+        node = ports.nodes.get(turn.decision.node_id)
+        if node is not None and node.open_incident == history.incident.incident_id:
+            save_node(ports, node, open_incident=None, **_proven(node, turn))
+
+
+def let_go_of_claims(history: History, ports: Ports) -> None:
+    """What a move that broke off has claimed and never started on. A job that is being submitted claims for itself."""
+    job = ports.jobs.get(str(history.incident.job_id))
+    has_moved = any(t.decision.is_move and t.decision.step is Step.RESTART_WORKLOAD for t in history.turns)
+    if has_moved and job is not None and job.state is not JobState.SUBMITTED:
+        release_claims(job, ports)
+
+
+def _proven(node: Node, turn: Turn) -> dict[str, object]:
+    result = turn.result
+    if result is not None and result.outcome is Outcome.DONE and result.boot_id == node.boot_id:
+        return {"passed_at": result.finished_at}
+    if node.state not in (NodeState.HEALTHY, NodeState.PROBATION):
+        return {}
+    return {"state": NodeState.SUSPECT, "state_reason": "no proof as a stand-in"}

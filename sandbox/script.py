@@ -1,0 +1,116 @@
+"""What is to happen in a story, and how it should end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from nodeheal.contract.vocabulary import Action, CheckpointFormat, Ending, Family, NextRung
+from nodeheal.domain.catalog import find
+
+if TYPE_CHECKING:
+    from sandbox.story import Story
+
+JOB = "llama-pretrain"
+GANG_NODES = 2
+
+# How the email of each ending begins.
+SUBJECTS = {
+    Ending.RECOVERED: "[nodeheal] recovered",
+    Ending.HANDED_TO_A_HUMAN: "[nodeheal] needs a human",
+    Ending.OBSERVED_ONLY: "[nodeheal] observed only",
+}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How a story should end. `mails`: how the subjects begin, in order."""
+
+    ending: Ending
+    finishes: bool  # the job
+    restarts: bool  # the job, for this incident
+    mails: tuple[str, ...]
+
+
+class Move(Protocol):
+    """Something that a person or the world does in the middle of a story."""
+
+    def __call__(self, story: "Story") -> str:
+        """Do it if its time has come; what was done, in words. Empty: not yet."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is to happen."""
+
+    fault_line: str
+    family: Family
+    code: str
+    persists: bool = False
+    nodes: int = 3
+    boot_seconds: float = 3.0
+    steps: int = 200
+    step_seconds: float = 0.08
+    checkpoint_every: int = 20
+    subcode: str | None = None
+    pool: str = "demo"
+    job: str = JOB
+    provider: str = "hybrid"  # or "group" (EC2 in an Auto Scaling group), "template" (EC2 from a launch template)
+    expects: Expected | None = None  # where the catalog alone does not say it
+    breaks: int = 1  # so many nodes show the fault line, beginning with the gang's second
+    kills: bool | None = None  # whether ranks die of it; None: as the catalog's action suggests
+    of_host: bool = False  # what persists is the host's: on another one it is gone
+    example: str = "numpy-trainer"  # the folder of examples/ whose job this is
+    format: CheckpointFormat = CheckpointFormat.numpy  # of its checkpoints
+    environment: Mapping[str, str] = field(default_factory=dict)  # for its program
+    prepares: tuple[Move, ...] = ()  # before the fault
+    moves: tuple[Move, ...] = ()  # after it, each once, in order
+
+    @property
+    def action(self) -> Action:
+        """What the catalog asks for; what it does not know goes to a human."""
+        row = find(self.family, self.code, self.subcode)
+        return row.action if row else Action.ESCALATE
+
+    @property
+    def waits_for_job(self) -> bool:
+        """Whether the node is repaired when the job has ended by itself, and not before."""
+        row = find(self.family, self.code, self.subcode)
+        return row is not None and row.next_rung is NextRung.job_end
+
+    @property
+    def is_the_nodes(self) -> bool:
+        """Whether the node is to be repaired or replaced."""
+        return self.action in (Action.RESET_GPU, Action.REBOOT, Action.REPLACE) or self.waits_for_job
+
+    @property
+    def kills_rank(self) -> bool:
+        """Whether a process that uses this GPU dies of the fault."""
+        if self.kills is not None:
+            return self.kills
+        return self.action not in (Action.OBSERVE, Action.ESCALATE)
+
+    @property
+    def expected(self) -> Expected:
+        """How it should end."""
+        if self.expects is not None:
+            return self.expects
+        ending, finishes, restarts = self._by_the_catalog
+        return Expected(ending, finishes, restarts, (SUBJECTS[ending],))
+
+    @property
+    def _by_the_catalog(self) -> tuple[Ending, bool, bool]:
+        """(how the incident ends, whether the job finishes, whether it is restarted for it)."""
+        has_spare = self.nodes > GANG_NODES
+        if self.waits_for_job:
+            return (Ending.HANDED_TO_A_HUMAN if self.persists else Ending.RECOVERED), True, False
+        match self.action:
+            case Action.OBSERVE:
+                return Ending.OBSERVED_ONLY, True, False
+            case Action.RESTART_WORKLOAD:
+                return Ending.RECOVERED, True, True
+            case Action.REBOOT | Action.RESET_GPU if not self.persists:
+                return Ending.RECOVERED, True, True
+            case Action.REBOOT | Action.RESET_GPU | Action.REPLACE:
+                return Ending.HANDED_TO_A_HUMAN, has_spare, has_spare
+            case _:
+                return Ending.HANDED_TO_A_HUMAN, self.action is Action.ESCALATE, False
