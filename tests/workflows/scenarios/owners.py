@@ -1,0 +1,129 @@
+"""Whose node it is by now: another incident's, another job's, another repairer's.
+
+Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.job import Job, job_of
+from nodeheal.domain.machine import Owner
+from nodeheal.services.job_nodes import claim
+from nodeheal.services.release_node import release_node
+from tests.unit.builders import FrozenClock, memory_ports, node, started_job, xid
+from tests.workflows.breaking_world import ACTS, BreakingWorld
+from tests.workflows.fake_cluster import BROKEN, SPARE
+from tests.workflows.fuse import Fuse, fused
+from tests.workflows.job_cluster import NODES, JobCluster, finishes
+from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, ends_as, world, wrong_with
+from tests.workflows.stories import TEMPLATE, pool
+
+
+def another_job_claims_too() -> list[str]:
+    """While a job claims its first node, another one claims its second."""
+    clock, fuse = FrozenClock(), Fuse(writes_only=True)
+    plain = memory_ports(clock)
+    for name in NODES[:3]:
+        plain.nodes.save(node(name))
+    second = node(NODES[1], version=1, claimed_by="another")
+    fuse.meanwhile["claim", "nodes.save"] = lambda: plain.nodes.save(second)
+    with fuse.working("claim"):
+        claim(job_of(JobCluster().spec, "training", "trainer:1", clock()), fused(plain, fuse), ACTS)
+    taken = plain.nodes.get(NODES[1])
+    return [] if taken is not None and taken.claimed_by == "another" else ["a node was claimed by two jobs"]
+
+
+def changes(it: BreakingWorld, name: str = BROKEN, **to: Any) -> Callable[[], object]:
+    return lambda: it.plain.nodes.save(replace(it.node(name), **to))
+
+
+def the_node_is_given_back() -> list[str]:
+    it = world()
+    it.meanwhile["reboot_node"] = [changes(it, state=NodeState.HEALTHY, open_incident=None)]
+    it.reports(xid(79))
+    return [why for why in it.wrong if why.startswith(("commands.", "reboot_node raised"))]
+
+
+def the_node_is_anothers() -> list[str]:
+    it = world()
+    it.meanwhile["isolate_node"] = [changes(it, open_incident="inc-of-another")]
+    it.reports(xid(79))
+    return [] if it.node().state is NodeState.HEALTHY else ["a node of another incident was isolated"]
+
+
+def the_node_is_anothers_when_it_is_diagnosed() -> list[str]:
+    it = world()
+    it.meanwhile["run_diagnostics"] = [changes(it, open_incident="inc-of-another", state=NodeState.HEALTHY)]
+    it.reports(xid(79))
+    return [] if ("diagnose", BROKEN) not in it.commands else ["accelerators in use were diagnosed"]
+
+
+def the_node_is_anothers_when_its_evidence_is_saved() -> list[str]:
+    it = world(ACTS.model_copy(update={"evidence": Evidence()}))
+    it.meanwhile["freeze_evidence"] = [changes(it, open_incident="inc-of-another")]
+    it.reports(xid(79))
+    return [] if ("collect", BROKEN) not in it.commands else ["a node of another incident was asked for its evidence"]
+
+
+def a_node_is_claimed_anew_before_the_launch() -> list[str]:
+    """A human has let its claim go, and another job has taken it, while this one was about to start there."""
+    it, taken = JobCluster(), list[str]()
+
+    def another_claims(cluster: JobCluster) -> None:
+        name = next(name for name in NODES if cluster.node(name).claimed_by == "llama")
+        taken.append(name)
+        cluster.ports.nodes.save(replace(cluster.node(name), claimed_by="another"))
+
+    it.before["Launch job"] = another_claims
+    it.happenings = [finishes]
+    it.submit()
+    on = [task.node_id for task in it.run.tasks]
+    return [] if taken and taken[0] not in on else [f"started on {on}, of which {taken} is another job's"]
+
+
+def the_node_is_anothers_when_it_is_returned() -> list[str]:
+    it = world()
+    it.meanwhile["return_to_service"] = [changes(it, open_incident="inc-of-another")]
+    it.reports(xid(79))
+    return [] if it.node().state is not NodeState.PROBATION else ["a node of another incident was returned"]
+
+
+def the_node_is_anothers_at_the_end() -> list[str]:
+    it = world()
+    it.meanwhile["end_incident"] = [changes(it, open_incident="inc-of-another")]
+    it.reports(xid(79))
+    return [] if it.node().open_incident == "inc-of-another" else ["a node of another incident was let go"]
+
+
+def another_repairs_it() -> list[str]:
+    it = world(pool(), spare=False, machine=replace(TEMPLATE, other_owner=Owner.ec2_auto_recovery))
+    it.reports(xid(74, **it.fault))
+    return wrong_with(it, ends_as(it, *HANDED_OVER))
+
+
+def another_job_has_come() -> list[str]:
+    it = world()
+
+    def comes() -> None:
+        started_job(Job("guest", "demo", "training", "trainer:1", "trainer", 1), [it.node()], it.plain)
+
+    it.meanwhile["isolate_node"] = [comes]
+    it.reports(xid(79))
+    return [] if it.node().state is NodeState.HEALTHY else ["the node was isolated under another job"]
+
+
+def the_spare_has_work() -> list[str]:
+    it = world()
+    it.meanwhile["replace_node"] = [changes(it, SPARE, job_id="guest")]
+    it.reports(xid(74))
+    return [] if it.commands == [] else ["a node that has work stands in for another"]
+
+
+def a_human_releases_under_a_recovery() -> list[str]:
+    it = world()
+    it.meanwhile["run_diagnostics"] = [lambda: it.does("release_node", lambda: release_node(BROKEN, "", it.ports))]
+    it.reports(xid(79))
+    return wrong_with(it, ends_as(it, *RECOVERED))
