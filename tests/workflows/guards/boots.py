@@ -3,7 +3,7 @@
 from nodeheal.agent.order import why_refuse
 from nodeheal.domain import brakes
 from nodeheal.domain.node import Node
-from nodeheal.services import ingest, return_to_service, wakeup
+from nodeheal.services import check_nodes, ingest, return_to_service, wakeup
 from nodeheal.services.boot_wait import proves_boot
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import boots as when
@@ -70,5 +70,11 @@ GUARDS = (
         brakes.out_of_date,
         "seen.has_waited and around.boot_id not in ('', root.boot_id)",
         when.it_rebooted_while_it_waited,
+    ),
+    Guard(
+        "which boot was checked for a job",
+        check_nodes.take_answer,
+        "sent.boot_id != event.boot_id",
+        when.another_boot_was_checked,
     ),
 )

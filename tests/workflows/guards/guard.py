@@ -17,3 +17,8 @@ class Guard:
 
     def __str__(self) -> str:
         return self.name
+
+
+def not_saved(call: str) -> str:
+    """The call is made, and its refusal ignored."""
+    return f"({call}, False)[1]"

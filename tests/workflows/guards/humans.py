@@ -4,7 +4,7 @@ from nodeheal.domain import brakes
 from nodeheal.domain.approval import Links
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings
-from nodeheal.services import answer_approval, wait_for_approval
+from nodeheal.services import answer_approval, close_incident, wait_for_approval, withdraw_request
 from nodeheal.services import brakes as brakes_by_hand
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import humans as when
@@ -58,4 +58,41 @@ GUARDS = (
         when.a_human_resets_the_breaker_meanwhile,
     ),
     Guard("the breaker", brakes.breaker, "not pool.is_tripped and cause is None", when.many_fail_for_one_cause, "True"),
+    Guard(
+        "that only what a human has is closed",
+        close_incident.close_incident,
+        "incident.state is not IncidentState.ESCALATED",
+        when.a_human_closes_what_is_at_work,
+    ),
+    Guard(
+        "that a node out of service is given back, and not forgotten",
+        close_incident._held,
+        "node.state in OUT_OF_SERVICE",
+        when.a_human_closes_what_keeps_a_node_out,
+    ),
+    Guard(
+        "that only what waits is withdrawn",
+        withdraw_request._waiting_request,
+        "incident.root.code != OPERATOR_REQUEST or incident.state is not IncidentState.WAITING",
+        when.a_request_is_withdrawn_while_it_is_carried_out,
+    ),
+    Guard(
+        "that nothing was touched when it is withdrawn",
+        withdraw_request._waiting_request,
+        "node.state in OUT_OF_SERVICE",
+        when.a_request_is_withdrawn_that_has_isolated_its_node,
+    ),
+    Guard(
+        "what else was reported",
+        withdraw_request._waiting_request,
+        "_is_a_finding(event)",
+        when.a_request_is_withdrawn_after_a_fault,
+    ),
+    Guard(
+        "that the node is let go before its request is closed",
+        withdraw_request.withdraw_request,
+        "ports.nodes.save(replace(node, open_incident=None))",
+        when.a_request_is_withdrawn_while_its_node_is_written,
+        "(ports.nodes.save(replace(node, open_incident=None)), True)[1]",
+    ),
 )

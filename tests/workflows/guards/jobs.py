@@ -1,8 +1,9 @@
 """The guards of tests/workflows/scenarios/jobs.py: where each stands, and the scenario that goes wrong without it."""
 
-from nodeheal.services import ask_after_ranks, launch_gang, stop_gang, wakeup
-from tests.workflows.guards.guard import Guard
+from nodeheal.services import ask_after_ranks, launch_gang, start_gang, stop_gang, wakeup
+from tests.workflows.guards.guard import Guard, not_saved
 from tests.workflows.scenarios import jobs as when
+from tests.workflows.scenarios import writes
 
 GUARDS = (
     Guard(
@@ -41,5 +42,12 @@ GUARDS = (
         ask_after_ranks._change,
         "is_forgotten and (not _may_be_forgotten(one, ports))",
         when.a_task_is_not_known_yet,
+    ),
+    Guard(
+        "that a job is still to be launched",
+        start_gang.record_run,
+        "not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None))",
+        writes.a_job_is_launched_while_it_ends,
+        not_saved("ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None))"),
     ),
 )

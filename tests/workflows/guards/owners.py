@@ -1,6 +1,7 @@
 """The guards of tests/workflows/scenarios/owners.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.services import (
+    close_incident,
     end_incident,
     freeze_evidence,
     isolate_node,
@@ -8,6 +9,7 @@ from nodeheal.services import (
     launch_job,
     release_node,
     reserve_attempt,
+    retire_broken,
     return_to_service,
     run_diagnostics,
     stand_in,
@@ -90,5 +92,18 @@ GUARDS = (
         "node is not None and node.is_available(ports.clock())",
         when.another_job_claims_too,
         "node is not None",
+    ),
+    Guard(
+        "whose broken machine is given up",
+        retire_broken.retire_broken,
+        "node.open_incident != request.incident_id",
+        when.the_broken_one_is_anothers_when_it_is_given_up,
+    ),
+    Guard(
+        "whose node a closed incident lets go",
+        close_incident._held,
+        "node is None or node.open_incident != incident_id",
+        when.one_that_broke_is_closed_under_the_next,
+        "node is None",
     ),
 )

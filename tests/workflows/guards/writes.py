@@ -9,14 +9,8 @@ from nodeheal.adapters.memory.stores import (
 )
 from nodeheal.adapters.memory.world import MemoryWorkflows
 from nodeheal.services import notify
-from tests.workflows.guards.guard import Guard
+from tests.workflows.guards.guard import Guard, not_saved
 from tests.workflows.scenarios import writes as when
-
-
-def _not_saved(call: str) -> str:
-    """The call is made, and its refusal ignored."""
-    return f"({call}, False)[1]"
-
 
 GUARDS = (
     Guard(
@@ -36,7 +30,7 @@ GUARDS = (
         MemoryIncidentStore.open,
         "not self.nodes.save(node)",
         when.two_faults_in_one_moment,
-        _not_saved("self.nodes.save(node)"),
+        not_saved("self.nodes.save(node)"),
     ),
     Guard("one entry of a name", MemoryIncidentStore.append, "entry.entry_id in entries", when.two_humans_answer),
     Guard(

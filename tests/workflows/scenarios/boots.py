@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
+from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.services import wakeup
@@ -15,6 +16,7 @@ from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Fuse
+from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.scenarios.setup import RECOVERED, ends_as, world, wrong_with
 from tests.workflows.stories import STORIES
 
@@ -141,3 +143,26 @@ def it_rebooted_while_it_waited() -> list[str]:
     it.on_wait = reboots
     it.reports(xid(79))
     return [*it.wrong, *([] if it.ends == ("Observed only",) else ["what was seen on an older boot is acted on"])]
+
+
+def another_boot_was_checked() -> list[str]:
+    """A node of a job fails its preflight; what says that it passed is of a boot that it has no more."""
+    it, bad = JobCluster(), list[str]()
+    answer = it._nodes_answer
+
+    def before_them(request: JobRequest) -> None:
+        bad.extend(request.nodes[:1] if not bad else ())
+        it.diagnoses[bad[0]] = Verdict.FAILED
+        request_id = f"{request.job_id}-{request.submission}-{request.round}"
+        old = it._fact(bad[0], "boot-0")
+        it._wakes(
+            wakeup.on_diagnostics_finished,
+            DiagnosticsFinished(**old, request_id=request_id, verdict=Verdict.OK, failed_tests=()),
+        )
+        answer(request)
+
+    it._nodes_answer = before_them  # type: ignore[method-assign]
+    it.happenings = [finishes]
+    it.submit()
+    on = [task.node_id for task in it.run.tasks]
+    return [f"started on {on}, of which {bad} has failed its check"] if bad[0] in on else []

@@ -4,30 +4,37 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
+from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.approval import Answer, LinkRefused, Question
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
+from nodeheal.services.close_incident import close_incident
 from nodeheal.services.ingest import ingest
-from tests.unit.builders import xid
+from nodeheal.services.request_action import request_action
+from nodeheal.services.withdraw_request import withdraw_request
+from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, LINKS
-from tests.workflows.fuse import Blow
+from tests.workflows.fuse import Blow, Fuse
 from tests.workflows.scenarios.setup import (
     HANDED_OVER,
     RECOVERED,
     answers,
+    changes,
     ends_as,
     is_soon,
     made_of,
     world,
     wrong_with,
 )
-from tests.workflows.stories import pool
+from tests.workflows.stories import STORIES, pool
 
 
 def the_pool_is_observed() -> list[str]:
@@ -141,3 +148,81 @@ def many_fail_for_one_cause() -> list[str]:
     it.on_wait = lambda: None
     it.reports(xid(79))
     return [] if it.commands == [] else ["nodes are touched one by one, though the cause is not in them"]
+
+
+def a_human_closes_what_is_at_work() -> list[str]:
+    it = world()
+    it.fuse.meanwhile["isolate_node", "nodes.save"] = lambda: _refused(
+        lambda: close_incident(it.incident_id, "seen to", it.plain)
+    )
+    it.reports(xid(79))
+    return wrong_with(it, ends_as(it, *RECOVERED))
+
+
+def a_human_closes_what_keeps_a_node_out() -> list[str]:
+    it = STORIES[2].make(Fuse(writes_only=True))
+    it.reports(xid(79))
+    _refused(lambda: close_incident(it.incident_id, "seen to", it.plain))
+    return it.faults()
+
+
+def _refused(command: Callable[[], object]) -> None:
+    """A command that may be refused; who has given it reads why."""
+    with suppress(ValueError):
+        command()
+
+
+def a_request_is_withdrawn_while_it_is_carried_out() -> list[str]:
+    it = world()
+    it.fuse.meanwhile["isolate_node", "nodes.save"] = lambda: withdraw_request(BROKEN, "the wrong node", it.plain)
+    it.reports(_asked_for(it))
+    return wrong_with(it, ends_as(it, *RECOVERED))
+
+
+def a_request_is_withdrawn_that_has_isolated_its_node() -> list[str]:
+    """It waits for the breaker, with the node out of service."""
+    it = world()
+    it.fuse.meanwhile["wakeup.on_task_change", "jobs.save"] = lambda: trip_breaker("demo", "6 fail", it.plain)
+
+    def withdraws() -> None:
+        withdraw_request(BROKEN, "the wrong node", it.plain)
+        reset_breaker("demo", "looked at", it.plain)
+
+    it.on_wait = withdraws
+    it.reports(_asked_for(it))
+    return wrong_with(it, ends_as(it, *RECOVERED))
+
+
+def a_request_is_withdrawn_after_a_fault() -> list[str]:
+    it = STORIES[5].make(Fuse(writes_only=True))
+    a_slot_is_free = it.on_wait
+
+    def fails_and_is_withdrawn() -> None:
+        ingest(xid(79), it.plain, it.policy)
+        _refused(lambda: withdraw_request(BROKEN, "the wrong node", it.plain))
+        it.on_wait = a_slot_is_free
+
+    it.on_wait = fails_and_is_withdrawn
+    it.reports(_asked_for(it))
+    return wrong_with(it, ends_as(it, *RECOVERED))
+
+
+def a_request_is_withdrawn_while_its_node_is_written() -> list[str]:
+    """He is told that it is withdrawn: then it is."""
+    it = STORIES[5].make(Fuse(writes_only=True))
+    a_slot_is_free = it.on_wait
+    heard = changes(it, last_seen=NOW)
+    it.fuse.meanwhile["withdraw_request", "nodes.save"] = heard
+
+    def withdraws() -> None:
+        it.on_wait = a_slot_is_free
+        it.does("withdraw_request", lambda: withdraw_request(BROKEN, "the wrong node", it.ports))
+
+    it.on_wait = withdraws
+    it.reports(_asked_for(it))
+    return wrong_with(it, ends_as(it, "Observed only"), (it.commands == [], "it was touched, although withdrawn"))
+
+
+def _asked_for(it: BreakingWorld) -> HealthEvent:
+    """What an operator asks for by hand: a reboot."""
+    return request_action(BROKEN, Action.REBOOT, "ada: it smells", it.plain)

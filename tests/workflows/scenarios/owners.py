@@ -3,22 +3,22 @@
 Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job, job_of
 from nodeheal.domain.machine import Owner
+from nodeheal.services.close_incident import close_incident
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.release_node import release_node
 from tests.unit.builders import FrozenClock, memory_ports, node, started_job, xid
-from tests.workflows.breaking_world import ACTS, BreakingWorld
+from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, SPARE
 from tests.workflows.fuse import Fuse, fused
 from tests.workflows.job_cluster import NODES, JobCluster, finishes
-from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, ends_as, world, wrong_with
+from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, breaks, changes, ends_as, world, wrong_with
 from tests.workflows.stories import TEMPLATE, pool
 
 
@@ -34,10 +34,6 @@ def another_job_claims_too() -> list[str]:
         claim(job_of(JobCluster().spec, "training", "trainer:1", clock()), fused(plain, fuse), ACTS)
     taken = plain.nodes.get(NODES[1])
     return [] if taken is not None and taken.claimed_by == "another" else ["a node was claimed by two jobs"]
-
-
-def changes(it: BreakingWorld, name: str = BROKEN, **to: Any) -> Callable[[], object]:
-    return lambda: it.plain.nodes.save(replace(it.node(name), **to))
 
 
 def the_node_is_given_back() -> list[str]:
@@ -127,3 +123,23 @@ def a_human_releases_under_a_recovery() -> list[str]:
     it.meanwhile["run_diagnostics"] = [lambda: it.does("release_node", lambda: release_node(BROKEN, "", it.ports))]
     it.reports(xid(79))
     return wrong_with(it, ends_as(it, *RECOVERED))
+
+
+def the_broken_one_is_anothers_when_it_is_given_up() -> list[str]:
+    """Its successor is proven, and meanwhile somebody else has the machine that was to make room."""
+    it = world(pool(), spare=False, machine=TEMPLATE)
+    it.meanwhile["return_to_service"] = [changes(it, open_incident="inc-of-another")]
+    it.reports(xid(74, **it.fault))
+    given_up = [name for name, _ in it.plain.machines.given_back]  # type: ignore[attr-defined]
+    return [] if given_up == [] else ["the machine of another incident was terminated"]
+
+
+def one_that_broke_is_closed_under_the_next() -> list[str]:
+    """A human closes the incident whose recovery broke, in the moment in which the next one isolates the node."""
+    it = world(ACTS, breaks("incidents.advance", of="decide_next_step", error=RuntimeError))
+    it.reports(xid(79))
+    broken = incident_id_of(xid(79))
+    it.fuse.meanwhile["isolate_node", "nodes.save"] = lambda: close_incident(broken, "seen to", it.plain)
+    it._ingest(xid(79, event_id="again"))
+    it.walk_what_was_started()
+    return [why for why in it.wrong if "slot" in why]

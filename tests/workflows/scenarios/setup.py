@@ -1,5 +1,7 @@
 """What the scenarios are made of: a world that breaks where it is told to, and what is wrong with it in the end."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +12,7 @@ from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.translate.ecs_task import TaskChange
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
-from tests.workflows.fake_cluster import PEER
+from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Blow, Fuse
 from tests.workflows.stories import STORIES
 
@@ -63,3 +65,7 @@ def made_of(story: int) -> list[Any]:
     it = STORIES[story].make(Fuse(writes_only=True))
     STORIES[story].tell(it)
     return it.fuse.made
+
+
+def changes(it: BreakingWorld, name: str = BROKEN, **to: Any) -> Callable[[], object]:
+    return lambda: it.plain.nodes.save(replace(it.node(name), **to))
