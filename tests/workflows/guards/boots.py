@@ -77,4 +77,24 @@ GUARDS = (
         "sent.boot_id != event.boot_id",
         when.another_boot_was_checked,
     ),
+    Guard(
+        "the version of a node that has booted",
+        wakeup.on_node_booted,
+        "ports.nodes.save(booted)",
+        when.a_node_is_written_while_its_boot_is_told,
+        "(ports.nodes.save(booted), True)[1]",
+    ),
+    Guard(
+        "which boot has saved its evidence",
+        wakeup.on_evidence_frozen,
+        "wait.boot_id != event.boot_id",
+        when.another_boot_has_saved_evidence,
+    ),
+    Guard(
+        "which node has saved its evidence",
+        wakeup.on_evidence_frozen,
+        "blank.node_id == event.node_id",
+        when.another_node_has_saved_evidence,
+        "True",
+    ),
 )

@@ -50,4 +50,23 @@ GUARDS = (
         writes.a_job_is_launched_while_it_ends,
         not_saved("ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None))"),
     ),
+    Guard(
+        "that the record decides, and not the event",
+        wakeup.on_task_change,
+        "(known.task_id, known.status) != (change.task_id, change.status)",
+        when.an_older_task_stops_while_the_rank_runs_on,
+    ),
+    Guard(
+        "whose end settles a job",
+        wakeup._settle_job,
+        "job.current_run != run.number or job.state is JobState.SUBMITTED",
+        when.an_older_run_ends_late,
+    ),
+    Guard(
+        "the version of a job that ends",
+        wakeup._settle_job,
+        "ports.jobs.save(settled)",
+        when.a_job_is_written_while_it_ends,
+        "(ports.jobs.save(settled), True)[1]",
+    ),
 )

@@ -106,4 +106,11 @@ GUARDS = (
         when.one_that_broke_is_closed_under_the_next,
         "node is None",
     ),
+    Guard(
+        "that a spare is not opted out",
+        stand_in.claim_spare,
+        "not policy.why_opted_out(node.node_id)",
+        when.the_only_spare_is_opted_out,
+        "True",
+    ),
 )

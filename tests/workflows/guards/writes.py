@@ -8,7 +8,7 @@ from nodeheal.adapters.memory.stores import (
     MemoryWaitStore,
 )
 from nodeheal.adapters.memory.world import MemoryWorkflows
-from nodeheal.services import notify
+from nodeheal.services import notify, stand_in
 from tests.workflows.guards.guard import Guard, not_saved
 from tests.workflows.scenarios import writes as when
 
@@ -71,5 +71,12 @@ GUARDS = (
         notify.notify,
         "ports.messenger.was_sent(notification)",
         when.an_email_is_announced_again_much_later,
+    ),
+    Guard(
+        "the claim of a spare",
+        stand_in.claim_spare,
+        "ports.nodes.save(replace(node, open_incident=incident_id))",
+        when.two_want_the_first_of_two_spares,
+        "(ports.nodes.save(replace(node, open_incident=incident_id)), True)[1]",
     ),
 )

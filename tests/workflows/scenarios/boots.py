@@ -7,17 +7,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
+from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Verdict
+from nodeheal.contract.vocabulary import Step, Verdict
+from nodeheal.domain.evidence import Evidence
 from nodeheal.services import wakeup
 from tests.unit.builders import NOW, xid
-from tests.workflows.breaking_world import BreakingWorld
+from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Fuse
 from tests.workflows.job_cluster import JobCluster, finishes
-from tests.workflows.scenarios.setup import RECOVERED, ends_as, world, wrong_with
+from tests.workflows.scenarios.setup import RECOVERED, changes, ends_as, world, wrong_with
 from tests.workflows.stories import STORIES
 
 
@@ -166,3 +168,38 @@ def another_boot_was_checked() -> list[str]:
     it.submit()
     on = [task.node_id for task in it.run.tasks]
     return [f"started on {on}, of which {bad} has failed its check"] if bad[0] in on else []
+
+
+def a_node_is_written_while_its_boot_is_told() -> list[str]:
+    it = world(spare=False)
+    it.fuse.meanwhile["wakeup.on_node_booted", "nodes.save"] = changes(it, last_seen=NOW)
+    it.reports(xid(79))
+    return wrong_with(it, ends_as(it, *RECOVERED))
+
+
+def another_boot_has_saved_evidence() -> list[str]:
+    return _evidence_is_saved_by(lambda it: it._fact(BROKEN, "boot-9"))
+
+
+def another_node_has_saved_evidence() -> list[str]:
+    return _evidence_is_saved_by(lambda it: it._fact(PEER, "boot-1"))
+
+
+def _evidence_is_saved_by(of: Callable[[BreakingWorld], dict[str, Any]]) -> list[str]:
+    """Somebody else's answer comes before the node's own, and names the same place."""
+    it = world(ACTS.model_copy(update={"evidence": Evidence()}))
+    arrives = it._evidence_arrives
+
+    def after_it(request: StepRequest) -> None:
+        request_id = f"{request.incident_id}-{request.turn}"
+        key = evidence_key(request.incident_id, request_id)
+        other = EvidenceFrozen(**of(it), request_id=request_id, object_key=key, size_bytes=1, items=1)
+        it._wakes(wakeup.on_evidence_frozen, other)
+        arrives(request)
+
+    it._evidence_arrives = after_it  # type: ignore[method-assign]
+    it.reports(xid(79))
+    turns = it.plain.incidents.history(it.incident_id).turns
+    saved = [t.result.reason for t in turns if t.result is not None and t.result.step is Step.FREEZE_EVIDENCE]
+    own = any("12" in why for why in saved)
+    return wrong_with(it, ends_as(it, *RECOVERED), (own, f"another's evidence was taken for its own: {saved}"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import JobState
 from nodeheal.ports import RankSeen
 from nodeheal.services import wakeup
 from nodeheal.services.ask_after_ranks import ask_after_ranks
@@ -92,3 +93,51 @@ def _is_not_known(*, is_heard: bool, seconds: float) -> list[str]:
     ask_after_ranks(it.plain.watchlist.pools(), it.plain)
     _, run = current_run("llama", it.plain)
     return ["a rank that may still write was taken for ended"] if run is None or run.has_ended else []
+
+
+def an_older_task_stops_while_the_rank_runs_on() -> list[str]:
+    """The gang was asked to stop, and one rank takes its time. What is told of a task of before is not its end."""
+    it = world()
+    stops = it._gang_stops
+
+    def of_another_task(request: StepRequest) -> None:
+        for old in ("before-1", "before-2"):
+            for task in list(it.plain.scheduler.tasks.values()):  # type: ignore[attr-defined]
+                it._wakes(wakeup.on_task_change, TaskChange("llama", 1, old, task.placement, "STOPPED", 1, ""))
+        early.append(not it.plain.workflows.resumed)  # type: ignore[attr-defined]
+        stops(request)
+
+    early: list[bool] = []
+    it._gang_stops = of_another_task  # type: ignore[method-assign]
+    it.reports(xid(79))
+    return wrong_with(it, ends_as(it, *RECOVERED), (early[:1] == [True], "it went on while ranks may still write"))
+
+
+def an_older_run_ends_late() -> list[str]:
+    """Nobody has told that a rank went down with its node, until the job runs again."""
+    it = world()
+    it.reports(xid(79))
+    _, first = current_run("llama", it.plain)
+    old = it.plain.jobs.get_run("llama", 1)
+    assert first is not None
+    assert old is not None
+    for task in old.tasks:
+        change = TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 143, "")
+        it._wakes(wakeup.on_task_change, change)
+    job = it.plain.jobs.get("llama")
+    is_up = job is not None and job.state is JobState.RUNNING
+    return wrong_with(it, ends_as(it, *RECOVERED), (is_up, "the end of an older run has ended the job"))
+
+
+def a_job_is_written_while_it_ends() -> list[str]:
+    it = world()
+
+    def is_written() -> None:
+        job = it.plain.jobs.get("llama")
+        assert job is not None
+        it.plain.jobs.save(replace(job, summary="run 1 is under way"))
+
+    it.fuse.meanwhile["wakeup.on_task_change", "jobs.save"] = is_written
+    it._gang_finishes()
+    job = it.plain.jobs.get("llama")
+    return [] if job is not None and job.state is JobState.COMPLETED else ["a job that has ended well is not over"]

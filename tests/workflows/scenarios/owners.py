@@ -143,3 +143,9 @@ def one_that_broke_is_closed_under_the_next() -> list[str]:
     it._ingest(xid(79, event_id="again"))
     it.walk_what_was_started()
     return [why for why in it.wrong if "slot" in why]
+
+
+def the_only_spare_is_opted_out() -> list[str]:
+    it = world(ACTS.model_copy(update={"opted_out": {SPARE: "ours"}}))
+    it.reports(xid(74))
+    return [] if not any(name == SPARE for _, name in it.commands) else ["a node that is opted out stands in"]

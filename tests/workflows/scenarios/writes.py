@@ -16,9 +16,18 @@ from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
 from nodeheal.services.stand_in import claim_spare
 from nodeheal.services.steps import read_result, resume
-from tests.unit.builders import xid
+from tests.unit.builders import node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, answers, ends_as, rank_ends, world, wrong_with
+from tests.workflows.scenarios.setup import (
+    HANDED_OVER,
+    RECOVERED,
+    answers,
+    changes,
+    ends_as,
+    rank_ends,
+    world,
+    wrong_with,
+)
 from tests.workflows.stories import pool
 
 
@@ -33,6 +42,15 @@ def two_want_the_last_spare() -> list[str]:
     it.fuse.meanwhile["replace_node", "nodes.save"] = another_claims_it
     it.reports(xid(74))
     return [] if it.node(SPARE).open_incident == "inc-of-another" else [f"{won} was claimed twice"]
+
+
+def two_want_the_first_of_two_spares() -> list[str]:
+    """Whoever comes second takes the other one."""
+    it = world()
+    it.plain.nodes.save(node("mi-0dddddddddddddddd"))
+    it.fuse.meanwhile["replace_node", "nodes.save"] = changes(it, SPARE, open_incident="inc-of-another")
+    it.reports(xid(74))
+    return [] if it.job_nodes == ["mi-0dddddddddddddddd", PEER] else [f"the job is on {it.job_nodes}"]
 
 
 def a_pause_comes_with_the_isolation() -> list[str]:
