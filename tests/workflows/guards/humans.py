@@ -4,7 +4,7 @@ from nodeheal.domain import brakes
 from nodeheal.domain.approval import Links
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings
-from nodeheal.services import answer_approval, close_incident, wait_for_approval, withdraw_request
+from nodeheal.services import answer_approval, close_incident, retire_broken, wait_for_approval, withdraw_request
 from nodeheal.services import brakes as brakes_by_hand
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import humans as when
@@ -94,5 +94,12 @@ GUARDS = (
         "ports.nodes.save(replace(node, open_incident=None))",
         when.a_request_is_withdrawn_while_its_node_is_written,
         "(ports.nodes.save(replace(node, open_incident=None)), True)[1]",
+    ),
+    Guard(
+        "a pause before the broken machine goes",
+        retire_broken.retire_broken,
+        "_held(request, ports, policy)",
+        when.it_is_paused_before_the_broken_machine_goes,
+        "''",
     ),
 )

@@ -34,7 +34,7 @@ from tests.workflows.scenarios.setup import (
     world,
     wrong_with,
 )
-from tests.workflows.stories import STORIES, pool
+from tests.workflows.stories import STORIES, TEMPLATE, pool
 
 
 def the_pool_is_observed() -> list[str]:
@@ -226,3 +226,11 @@ def a_request_is_withdrawn_while_its_node_is_written() -> list[str]:
 def _asked_for(it: BreakingWorld) -> HealthEvent:
     """What an operator asks for by hand: a reboot."""
     return request_action(BROKEN, Action.REBOOT, "ada: it smells", it.plain)
+
+
+def it_is_paused_before_the_broken_machine_goes() -> list[str]:
+    """Its successor is proven, and meanwhile somebody works in the rack."""
+    it = world(pool(), spare=False, machine=TEMPLATE)
+    it.meanwhile["return_to_service"] = [lambda: pause_pool("demo", 10**6, "in the rack", it.plain)]
+    it.reports(xid(74, **it.fault))
+    return wrong_with(it, ends_as(it, *HANDED_OVER))
