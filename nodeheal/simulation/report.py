@@ -7,6 +7,7 @@ from typing import Any
 
 from nodeheal.simulation.prices import LOG_BYTES_A_RUN, RUN_SECONDS, cost
 from nodeheal.simulation.seen import Violation
+from nodeheal.simulation.setting import DAY
 from nodeheal.simulation.world import World
 
 # Units of the table a run of a function, as tests/workflows/meter.py counts them over the real adapters: docs/cost.md's
@@ -72,7 +73,7 @@ def report_of(world: World) -> Report:
     acts = [act for of_node in world.watch.acts.values() for act in of_node]
     return Report(
         nodes=world.setting.nodes,
-        days=world.setting.days,
+        days=min(world.setting.days, world.agenda.now / DAY),  # a replay may be broken off
         digests={world.setting.pool: world.trace.digest},
         faults=world.fleet.faults,
         incidents=len(world.incidents.incidents),
