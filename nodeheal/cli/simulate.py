@@ -113,10 +113,11 @@ def _is_said(context: typer.Context, name: str) -> bool:
 
 def _pools(given: dict[str, Any], pool_nodes: int, policy: Path | None, harsh: bool, only: str) -> "list[Setting]":
     from nodeheal.simulation.runner import pools_of
-    from nodeheal.simulation.setting import HARSH, Cloud, Setting
+    from nodeheal.simulation.setting import HARSH, Cloud, Others, Setting
 
     document = read_policy(policy) if policy is not None else None
-    pools = pools_of(Setting(**given, policy=document, cloud=HARSH if harsh else Cloud()), pool_nodes)
+    setting = Setting(**given, policy=document, cloud=HARSH if harsh else Cloud(), others=Others())
+    pools = pools_of(setting, pool_nodes)
     wanted = [one for one in pools if only in ("", one.pool)]
     if not wanted:
         refuse(f"--only {only}: there is no such pool; they are {pools[0].pool} to {pools[-1].pool}")

@@ -7,6 +7,7 @@ from nodeheal.cli.say import say, say_json, say_table
 
 if TYPE_CHECKING:
     from nodeheal.simulation.report import Report
+    from nodeheal.simulation.seen import Violation
 
 VIOLATIONS_SHOWN = 20
 
@@ -14,15 +15,22 @@ VIOLATIONS_SHOWN = 20
 def tell(report: "Report", command: str, as_json: bool) -> None:
     """All of it. Each violation comes with the command that replays it."""
     if as_json:
-        say_json(report.as_json())
+        known, again = report.as_json(), [_replay(command, *one) for one in report.violations]
+        broken = [{**one, "replay": how} for one, how in zip(known["broken"], again, strict=True)]
+        say_json({**known, "broken": broken})
         return
     say_table(("what", "how much"), _rows(report))
-    for pool, broken in report.violations[:VIOLATIONS_SHOWN]:
-        say(f"{pool}: {broken.invariant}: {broken.about}: {broken.text}")
-        only = "" if "--schedule" in command else f" --only {pool}"
-        say(f"    {command}{only} --until {broken.at + 60:.0f} --trace {pool}.trace")
+    for pool, one in report.violations[:VIOLATIONS_SHOWN]:
+        say(f"{pool}: {one.invariant}: {one.about}: {one.text}")
+        say(f"    {_replay(command, pool, one)}")
     if len(report.violations) > VIOLATIONS_SHOWN:
         say(f"and {len(report.violations) - VIOLATIONS_SHOWN} more; --json has them all")
+
+
+def _replay(command: str, pool: str, broken: "Violation") -> str:
+    """What shows it again, line by line, and a minute more."""
+    only = "" if "--schedule" in command else f" --only {pool}"
+    return f"{command}{only} --until {broken.at + 60:.0f} --trace {pool}.trace"
 
 
 def tell_mass_failure(count: int, both: "tuple[Report, Report]", as_json: bool) -> None:

@@ -9,7 +9,7 @@ from nodeheal.domain import correlate
 from nodeheal.domain.case import Case, read_case
 from nodeheal.domain.correlate import CommonCause
 from nodeheal.domain.diagnosis import Fault
-from nodeheal.domain.incident import History
+from nodeheal.domain.incident import History, Incident
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.ladder import WITH_ARTICLE
 from nodeheal.domain.policy import RecoveryPolicy
@@ -86,6 +86,18 @@ def held_in_the_middle(say: Spell, seen: Progress, fault: Fault, rung: Action) -
         told = f"{fault.title}: {held}; the node stays isolated and nothing more is done"
         return say.hand_over(Escalation.HELD_IN_THE_MIDDLE, told)
     return breaker(say, seen, fault) or approval(say, seen, fault, rung)
+
+
+def why_not_given_up(incident: Incident, paused: str, policy: RecoveryPolicy, now: datetime) -> str:
+    """What keeps nodeheal from giving the broken machine up, minutes after it was decided; empty: nothing. Another one
+    serves in its place: whoever wants hands off may be at work on this one."""
+    if incident.root.code == OPERATOR_REQUEST:
+        return policy.why_opted_out(incident.node_id) or paused
+    held = policy.why_only_observe(incident.node_id, incident.pool, now) or paused
+    is_observed = policy.pool(incident.pool).mode_of(Action.REPLACE) is Mode.observe
+    return held or (
+        f"pool {incident.pool} is in observe mode for {WITH_ARTICLE[Action.REPLACE]}" if is_observed else ""
+    )
 
 
 def approval(say: Spell, seen: Progress, fault: Fault, action: Action) -> Decision | None:

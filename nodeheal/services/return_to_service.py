@@ -24,7 +24,7 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
         return result_of(request, ports, Outcome.REFUSED, f"boot {node.boot_id[:8]} has passed no diagnostics")
     broken = ports.incidents.history(request.incident_id).incident.node_id
     if node.node_id != broken:
-        return _join(request, node, broken, proof.proof.finished_at, ports)
+        return _join(request, node, broken, proof.proof.finished_at, ports, policy)
     back = moved(node, NodeState.PROBATION, request.decision.reason)
     until = ports.clock() + timedelta(seconds=policy.probation_seconds)
     save_node(
@@ -51,14 +51,16 @@ def _let_work(node: Node, ports: Ports) -> None:
         save_node(ports, node, drained_by_us=False)
 
 
-def _join(request: StepRequest, new: Node, broken_id: str, good_since: datetime, ports: Ports) -> StepResult:
+def _join(
+    request: StepRequest, new: Node, broken_id: str, good_since: datetime, ports: Ports, policy: RecoveryPolicy
+) -> StepResult:
     """A new machine has shown that it is fit: it serves, and the one that it replaces is given back."""
     save_node(ports, new, good_since=good_since, passed_at=good_since)
     _let_work(new, ports)
-    is_gone = retire_broken(broken_id, request, ports)
+    kept = retire_broken(broken_id, request, ports, policy)
     wake_queue(new.pool, ports)
     tell(request, ports, "returned", f"{new.node_id} serves in the place of {broken_id}")
-    left = "" if is_gone else f"; {broken_id} could not be given back and stays for a human"
-    evidence = {"broken_left": str(not is_gone).lower()}
+    left = f"; {broken_id} could not be given back and stays for a human: {kept}" if kept else ""
+    evidence = {"broken_left": str(bool(kept)).lower()}
     told = f"{new.node_id} is in service{left}"
     return result_of(request, ports, Outcome.DONE, told, boot_id=new.boot_id, evidence=evidence)

@@ -43,17 +43,21 @@ class Agents:
         self.on_up: Callable[[TrueNode], None] = lambda node: None
         self.on_silence: Callable[[TrueNode], None] = lambda node: None
 
-    def _report_soon(self, node: TrueNode, kind: Kind, median: float = REPORT_SECONDS) -> None:
+    def pretend(self, node: TrueNode, kind: Kind, line: str) -> None:
+        """It reports a fault that it does not have."""
+        self._report_soon(node, kind, line=line)
+
+    def _report_soon(self, node: TrueNode, kind: Kind, median: float = REPORT_SECONDS, line: str = "") -> None:
         boot = node.boot
         seen_at = self._agenda.now
 
         def tell() -> None:
             if node.is_up and node.boot == boot:
-                self.on_event(self._event(node, kind, seen_at))
+                self.on_event(self._event(node, kind, seen_at, line))
 
         self._agenda.after(lognormal(self._stream, median, 0.6), tell)
 
-    def _event(self, node: TrueNode, kind: Kind, seen_at: float) -> HealthEvent:
+    def _event(self, node: TrueNode, kind: Kind, seen_at: float, line: str = "") -> HealthEvent:
         row = find(Family(kind.family), kind.code, None)
         return HealthEvent(
             **self._fact(node, seen_at),
@@ -62,7 +66,7 @@ class Agents:
             code=kind.code,
             component=f"0000:{node.told % 8:02x}:00.0",
             verdict=row.verdict if row else Verdict.FAILED,
-            evidence=f"simulated: {kind.name}",
+            evidence=line or f"simulated: {kind.name}",
         )
 
     def _fact(self, node: TrueNode, seen_at: float) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class SimScheduler(MemoryScheduler):
         super().__init__()
         self._throttles = throttles
         self.on_act: Acts = lambda verb, node_id, why: None
+        self.on_switched_on: Callable[[str], None] = lambda node_id: None
         self.on_start: Callable[[Job, Run, GangTask, str], None] = lambda job, run, task, task_id: None
         self.on_stop: Callable[[str, str], None] = lambda task_id, reason: None
         self.on_see: Callable[[GangTask], RankSeen] = lambda task: RankSeen(task.task_id, "MISSING", is_connected=False)
@@ -76,6 +77,7 @@ class SimScheduler(MemoryScheduler):
     def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
         self._throttles.take("ecs_writes", "UpdateContainerInstancesState")
         if is_on:
+            self.on_switched_on(node.node_id)
             self.draining.discard(node.node_id)
             self.isolated_by.pop(node.node_id, None)
         else:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator
 from datetime import timedelta
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, IncidentState, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Verdict
+from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import Incident, incident_id_of
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
@@ -72,14 +73,17 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
     node, now = seen.nodes.nodes[act.node_id], seen.agenda.clock()
     pool, name = seen.ports.pools.get(node.pool), hands_off_where_told.__name__
     rules = seen.policy.pool(node.pool)
-    if rules.mode_of(ACTION_OF[act.verb]) is Mode.observe and rules.mode is Mode.observe:
+    begun = timedelta(seconds=PAUSE_SECONDS)
+    is_new = act.at - seen.in_force_since < PAUSE_SECONDS  # the policy
+    if not is_new and rules.mode_of(ACTION_OF[act.verb]) is Mode.observe and rules.mode is Mode.observe:
         yield Violation(act.at, name, act.node_id, f"{act.verb} in observe mode")
+    if any(window.holds(now) and window.holds(now - begun) for window in rules.maintenance):
+        yield Violation(act.at, name, act.node_id, f"{act.verb} in a maintenance window")
     if act.node_id in seen.policy.opted_out:
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that is opted out")
     machine = seen.ports.machines.describe(node.instance_id)
     if machine is not None and machine.other_owner not in (None, *rules.replacement.accept_owners):
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that {machine.other_owner} repairs")
-    begun = timedelta(seconds=PAUSE_SECONDS)
     if node.is_paused(now) and _paused_since(node.paused_why) < now.timestamp() - begun.total_seconds():
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a paused node")
     if pool.why_paused(now) and _paused_since(pool.paused_why) < now.timestamp() - begun.total_seconds():
@@ -89,6 +93,32 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
 def _paused_since(why: str) -> float:
     """The simulated people say in their reason when they began."""
     return float(why.rpartition(" since ")[2] or "0")
+
+
+def what_people_drained_stays_drained(seen: Seen, node_id: str) -> Iterator[Violation]:
+    """Only our own isolation is undone: a node that people have drained takes work when they say so."""
+    if node_id in seen.drained:
+        at, name = seen.agenda.now, what_people_drained_stays_drained.__name__
+        yield Violation(at, name, node_id, "people have drained it, and it was switched on")
+
+
+def tasks_of_others_are_left_alone(seen: Seen, node: Node, guest: Guest) -> Iterator[Violation]:
+    """No action on what is not ours: a task of others ends by our hand only where its owner and the pool let it."""
+    why = "" if guest.may_be_stopped else "its owner does not let us"
+    why = why or ("" if seen.policy.pool(node.pool).stops_other_tasks else "the pool does not let us")
+    why = why or ("" if node.state in OUT_OF_SERVICE else f"its node is {node.state}")
+    if why:
+        at, name = seen.agenda.now, tasks_of_others_are_left_alone.__name__
+        yield Violation(at, name, node.node_id, f"{guest} was stopped, and {why}")
+
+
+def stopped_tasks_come_back(seen: Seen, incident_id: str) -> Iterator[Violation]:
+    """A task of others that we have stopped is started again, where its node or a successor is back."""
+    incident = seen.incidents.incidents[incident_id]
+    missing = seen.missing_guests(f"nodeheal: recovery {incident_id}")
+    if missing and incident.ending is Ending.RECOVERED:
+        told = f"{', '.join(map(str, missing))} stopped for it, and not started again"
+        yield Violation(seen.agenda.now, stopped_tasks_come_back.__name__, incident_id, told)
 
 
 def nothing_stale_opens_an_incident(seen: Seen, incident: Incident) -> Iterator[Violation]:
@@ -186,6 +216,9 @@ ALL = (
     budget_is_never_exceeded,
     no_attempt_beyond_its_limit,
     hands_off_where_told,
+    what_people_drained_stays_drained,
+    tasks_of_others_are_left_alone,
+    stopped_tasks_come_back,
     nothing_stale_opens_an_incident,
     no_act_on_stale_news,
     incidents_end_or_page_in_time,

@@ -1,6 +1,7 @@
 """People: they answer, look at pages, repair what is broken, and make a round once a day. All of it late."""
 
 from collections.abc import Callable, Iterator
+from random import Random
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Phase, Provider
@@ -164,16 +165,17 @@ class Operators:
         if self._ports.pools.get(self._pool).is_tripped:
             self._attend(None, None)
         if self._stream.random() < PAUSES_A_DAY * self._people.round_seconds / DAY:
-            self._pause()
+            self.pause(self._stream)
         self._agenda.after(self._people.round_seconds, self._round)
 
-    def _pause(self) -> None:
+    def pause(self, stream: Random) -> None:
+        """Somebody works on the pool or on a node for a while, and says so."""
         why = f"ada: works there since {self._agenda.clock().timestamp()}"
-        if self._stream.random() < 0.5:
+        if stream.random() < 0.5:
             pause_pool(self._pool, PAUSE_SECONDS, why, self._ports)
             self._trace.tell("pauses", self._pool)
             return
-        name = self._stream.choice(list(self._fleet.nodes))
+        name = stream.choice(list(self._fleet.nodes))
         if self._ports.nodes.get(name) is not None:
             pause_node(name, PAUSE_SECONDS, why, self._ports)
             self._trace.tell("pauses", name)

@@ -11,15 +11,17 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from datetime import time as time_of_day
 from itertools import count, islice
 from random import Random
 
 from nodeheal.contract.vocabulary import Provider
-from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
+from nodeheal.domain.knobs import Breaker, Budget, MaintenanceWindow, Mode, PoolPolicy, Weekday
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.simulation.agenda import EPOCH
 from nodeheal.simulation.report import Report
 from nodeheal.simulation.runner import run_pool
-from nodeheal.simulation.setting import CALM, HARSH, Cloud, People, Setting, Work
+from nodeheal.simulation.setting import CALM, HARSH, NOBODY, Cloud, Others, People, Setting, Work
 
 HOURS, COOL_DOWN_HOURS = 4.0, 32.0
 FAULTS = 2.5  # expected of one schedule
@@ -31,7 +33,7 @@ _MODES = (Mode.act,) * 7 + (Mode.approve,) * 2 + (Mode.observe,)
 def schedule(number: int) -> Setting:
     """The setting of this number."""
     draw = Random(f"schedule {number}")
-    nodes = draw.randint(4, 12)
+    nodes, others = draw.randint(4, 12), _others(Random(f"others of schedule {number}"))
     return Setting(
         nodes=nodes,
         days=HOURS / 24,
@@ -42,7 +44,8 @@ def schedule(number: int) -> Setting:
         cloud=draw.choice((CALM, Cloud(dies=0.000_5, interleaves=0.01), HARSH, HARSH)),
         work=Work(share=draw.choice((0.0, 0.5, 0.9)), gang_nodes=draw.randint(2, 4), days=draw.choice((0.1, 2.0))),
         people=People(page_seconds=1_200, repair_seconds=7_200, round_seconds=21_600),
-        policy=_policy(draw, nodes),
+        policy=_with_others(_policy(draw, nodes), others),
+        others=others,
         racks_of=4,
         cool_down_days=COOL_DOWN_HOURS / 24,
     )
@@ -56,6 +59,32 @@ def _policy(draw: Random, nodes: int) -> RecoveryPolicy:
     )
     breaker = draw.choice((Breaker(), Breaker(min_nodes=nodes + 2, max_nodes=nodes + 2)))
     return RecoveryPolicy(default_pool=pool, breaker=breaker)
+
+
+def _others(draw: Random) -> Others:
+    """In half of them nobody; else a crowd, which has all its say in these few hours."""
+    if draw.random() < 0.5:
+        return NOBODY
+    return Others(
+        guests=draw.choice((0.0, 0.5)),
+        drained=0.15,
+        opted_out=0.15,
+        repaired=0.15,
+        pauses_a_day=draw.choice((0.0, 12.0)),
+        observed_a_day=draw.choice((0.0, 12.0)),
+        drills_a_day=draw.choice((0.0, 12.0)),
+    )
+
+
+def _with_others(policy: RecoveryPolicy, others: Others) -> RecoveryPolicy:
+    """The same policy, which lets tasks of others be stopped and drills be held, and keeps an hour for maintenance."""
+    if others == NOBODY:
+        return policy
+    day = list(Weekday)[EPOCH.weekday()]
+    window = MaintenanceWindow(days=(day,), starts_at=time_of_day(2), minutes=60, why="new firmware")
+    known = policy.default_pool
+    pool = known.model_copy(update={"stops_other_tasks": True, "drills": True, "maintenance": (window,)})
+    return policy.model_copy(update={"default_pool": pool})
 
 
 def run_schedule(number: int) -> Report:

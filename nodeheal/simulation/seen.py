@@ -1,8 +1,10 @@
 """What the invariants look at, and what they find."""
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.guest import Guest
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.simulation.agenda import Agenda
@@ -42,4 +44,7 @@ class Seen:
     incidents: SimIncidents
     waits: SimWaits
     policy: RecoveryPolicy
+    in_force_since: float = float("-inf")  # of this policy
+    missing_guests: Callable[[str], Sequence[Guest]] = lambda reason: ()  # stopped for this reason, and not started
+    drained: Collection[str] = ()  # nodes that people have drained
     struck_at: list[float] = field(default_factory=list)  # when a function died, or a call of one was broken

@@ -92,6 +92,23 @@ class People:
 
 
 @dataclass(frozen=True)
+class Others:
+    """Who else is in the pool. Shares of its nodes, and how often a day. Nobody publishes any of it: guesses."""
+
+    guests: float = 0.05  # tasks of somebody else, one on so many of the nodes
+    stoppable: float = 0.5  # of those, whose owners let nodeheal stop them
+    drained: float = 0.01  # nodes that a human has drained
+    opted_out: float = 0.01
+    repaired: float = 0.01  # machines on EC2 that another service repairs as well
+    pauses_a_day: float = 0.02  # of the pool or of a node, beside those of people's rounds
+    observed_a_day: float = 0.02  # times that the pool is only watched for a while
+    drills_a_day: float = 0.02  # where the policy allows them
+
+
+NOBODY = Others(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
 class Setting:
     """One pool's simulation. The same setting is the same run."""
 
@@ -105,6 +122,7 @@ class Setting:
     quotas: Quotas = field(default_factory=Quotas)
     work: Work = field(default_factory=Work)
     people: People = field(default_factory=People)
+    others: Others = NOBODY
     policy: RecoveryPolicy | None = None  # none: `acting`
     mass_failure: int = 0  # so many nodes fail within one second, after an hour
     racks_of: int = 16

@@ -39,7 +39,8 @@ class Tasks:
         jobs: SimJobs,
         people: Operators,
     ) -> None:
-        self._agenda, self._executions, self._hands, self._run = agenda, executions, hands, run
+        self._agenda, self._executions, self._run = agenda, executions, run
+        self.hands = hands
         self._incidents, self._jobs, self._people = incidents, jobs, people
         self._lag = chance.of("function lag")
         self.when_one_fails: Callable[[], None] = lambda: None
@@ -61,7 +62,7 @@ class Tasks:
             return
         stem = stem_of(ask.arguments["FunctionName"])
         try:
-            answer = self._run(stem, lambda: serve(stem, ask.arguments["Payload"], self._hands))
+            answer = self._run(stem, lambda: serve(stem, ask.arguments["Payload"], self.hands))
         except Died:
             self.when_one_fails()
             self._agenda.after(FUNCTION_TIMEOUT, lambda: self._executions.fail(running, ask, "Lambda.Unknown"))

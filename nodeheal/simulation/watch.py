@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.simulation.agenda import seconds_of
@@ -21,6 +22,9 @@ from nodeheal.simulation.invariants import (
     nothing_stale_opens_an_incident,
     one_destructive_action_a_node,
     one_open_incident_a_node,
+    stopped_tasks_come_back,
+    tasks_of_others_are_left_alone,
+    what_people_drained_stays_drained,
 )
 from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
 from nodeheal.simulation.trace import Trace
@@ -73,6 +77,7 @@ class Watch:
         if before is not None and before.ending is None and after.ending is not None:
             self._trace.tell("ending", after.incident_id, f"{after.ending}: {after.summary}")
             self.look_later(SETTLED_SECONDS, lambda: nothing_is_left_behind(self.seen, after.incident_id))
+            self.look_later(SETTLED_SECONDS, lambda: stopped_tasks_come_back(self.seen, after.incident_id))
             self.look_later(SETTLED_SECONDS, lambda: isolated_nodes_are_somebodys(self.seen, after.node_id))
 
     def acted(self, verb: str, node_id: str, why: str) -> None:
@@ -90,6 +95,15 @@ class Watch:
             if incident is not None:
                 self.isolated_after.append(act.at - seconds_of(incident.root.observed_at))
         self.acts[node_id].append(act)
+
+    def switched_on(self, node_id: str) -> None:
+        """A node takes work again, by our hand."""
+        self._hold(what_people_drained_stays_drained(self.seen, node_id))
+
+    def guest_stopped(self, node: Node, guest: Guest) -> None:
+        """A task of others is stopped by us."""
+        self._trace.tell("act", node.node_id, f"stops {guest}")
+        self._hold(tasks_of_others_are_left_alone(self.seen, self.seen.nodes.nodes[node.node_id], guest))
 
     def out_of_service_seconds(self) -> float:
         """Of all nodes together, by our hand or a human's, until now."""

@@ -2,19 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
-from nodeheal.adapters.memory.evidence import sign_upload
-from nodeheal.adapters.memory.guests import MemoryGuests
-from nodeheal.adapters.memory.owners import MemoryConfirmations
-from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.approval import Links
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.ports import Ports
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services import new_machine, stop_start, wakeup
 from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
@@ -23,34 +19,24 @@ from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.bus import QUEUE, Bus
 from nodeheal.simulation.chance import Chance
-from nodeheal.simulation.cloud import SimCommands, SimMessenger, SimScheduler, SimWitnesses, SimWorkflows, Throttles
+from nodeheal.simulation.cloud import Throttles
 from nodeheal.simulation.executions import Executions
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.functions import Hands
-from nodeheal.simulation.hazards import Died, Hazards, Seam
-from nodeheal.simulation.index import Index
-from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
-from nodeheal.simulation.machines import SimMachines
+from nodeheal.simulation.hazards import Died, Hazards
+from nodeheal.simulation.neighbours import Neighbours
 from nodeheal.simulation.people import Operators
 from nodeheal.simulation.seen import Seen
 from nodeheal.simulation.setting import Setting
-from nodeheal.simulation.stores import (
-    SimHeartbeats,
-    SimIncidents,
-    SimNodes,
-    SimWaits,
-    SimWatchlist,
-)
 from nodeheal.simulation.sweeper import Sweeper
 from nodeheal.simulation.tasks import FUNCTION_TIMEOUT, INVOKE, Tasks
 from nodeheal.simulation.trace import Trace
 from nodeheal.simulation.true_node import TrueNode
 from nodeheal.simulation.watch import Watch
 from nodeheal.simulation.work import Training
+from nodeheal.simulation.world_ports import seamed, world_ports
 
 Json = Any
-# Ports that are functions or values: nothing comes between.
-_PLAIN = ("clock", "reading", "sign_upload", "find_checkpoint", "try_way", "see_ranks", "has_confirmed")
 MASS_FAILURE_AT = 3_600.0
 
 
@@ -71,13 +57,18 @@ class World:
         self.bus = Bus(self.agenda, self.chance, self.trace, setting.cloud, self.run)
         self._began_at = 0.0  # the outermost function that runs now
         self._unheard: dict[str, HealthEvent] = {}  # sent, and not taken in yet
-        self._make_ports()
+        self.parts = world_ports(setting, self.agenda, self.chance, self.throttles, self.fleet, self.executions)
+        self.raw, self.nodes, self.incidents = self.parts.raw, self.parts.nodes, self.parts.incidents
+        self.waits, self.jobs, self.scheduler = self.parts.waits, self.parts.jobs, self.parts.scheduler
+        self.commands, self.machines = self.parts.commands, self.parts.machines
+        self.ports = seamed(self.raw, self.hazards)
         links = Links("https://approve.example/approval", b"simulated")
         self.hands = Hands(self.ports, self.policy, links)
         self.watch = Watch(Seen(self.agenda, self.raw, self.nodes, self.incidents, self.waits, self.policy), self.trace)
         self.people = Operators(
             setting.pool, setting.people, self.agenda, self.chance, self.trace, self.raw, self.fleet
         )
+        self.neighbours = Neighbours(setting, self.agenda, self.chance, self.trace, self.raw, self.fleet, self.people)
         self.work = Training(setting.pool, setting.work, self.agenda, self.chance, self.trace, self.raw, self.fleet)
         self.sweeper = Sweeper(self.agenda, self.nodes, self.jobs, self.policy.silence.silent_seconds, self._sweep)
         self.tasks = Tasks(
@@ -93,53 +84,15 @@ class World:
         self._connect()
         self._begin()
 
-    def _make_ports(self) -> None:
-        index = Index(self.agenda, self.chance, self.setting.cloud)
-        self.nodes = SimNodes(index)
-        self.incidents = SimIncidents(self.nodes, index)
-        self.waits = SimWaits(index)
-        self.jobs = SimJobs(index)
-        self.scheduler = SimScheduler(self.throttles)
-        self.commands = SimCommands(self.throttles, self.fleet)
-        self.messenger = SimMessenger(self.agenda)
-        self.machines = SimMachines(self.throttles, self.fleet, self.agenda, self.chance)
-        self.raw = Ports(
-            nodes=self.nodes,
-            incidents=self.incidents,
-            attempts=MemoryAttemptLedger(self.agenda.clock),
-            pools=MemoryPoolStore(),
-            waits=self.waits,
-            jobs=self.jobs,
-            job_notes=SimJobNotes(self.jobs),
-            scheduler=self.scheduler,
-            guests=MemoryGuests(),
-            commands=self.commands,
-            machines=self.machines,
-            workflows=SimWorkflows(self.throttles, self.executions),
-            messenger=self.messenger,
-            watchlist=SimWatchlist(self.nodes, self.incidents, index),
-            heartbeats=SimHeartbeats(self.fleet),
-            witnesses=SimWitnesses(self.fleet, self.throttles),
-            sign_upload=sign_upload,
-            find_checkpoint=self.commands.find_checkpoint,
-            try_way=self.commands.try_way,
-            see_ranks=self.scheduler.see_ranks,
-            has_confirmed=MemoryConfirmations(),
-            clock=self.agenda.clock,
-        )
-        found = {field.name: getattr(self.raw, field.name) for field in fields(Ports)}
-        seams: dict[str, Any] = {}
-        for name, port in found.items():
-            seams[name] = port if name in _PLAIN else Seam(port, self.hazards)
-        self.ports = Ports(**seams)
-
     def _connect(self) -> None:
         """Who tells whom."""
         self.executions.carry_out = self.tasks.carry_out
         self.tasks.when_one_fails = self.bus.when_something_is_lost = self.sweeper.want
         self.scheduler.on_act = self.commands.on_act = self.machines.on_act = self.watch.acted
-        self.messenger.on_announce = lambda kind, told: self.bus.send("notify", told.key, lambda: self._notify(told))
-        self.messenger.on_send = self.people.read
+        self.parts.messenger.on_announce = lambda kind, told: self.bus.send(
+            "notify", told.key, lambda: self._notify(told)
+        )
+        self.parts.messenger.on_send = self.people.read
         self.people.out_of_service = lambda: list(self.watch.out_of_service)
         fleet, wake = self.fleet, self._wake
         fleet.on_event = self._report
@@ -153,11 +106,25 @@ class World:
         self.machines.on_stopped = lambda name: wake(name, lambda: stop_start.on_machine_stopped(name, self.ports))
         self.machines.on_gone = lambda name: wake(name, lambda: new_machine.on_machine_gone(name, self.ports))
         self._connect_work()
+        self._connect_neighbours()
+
+    def _connect_neighbours(self) -> None:
+        self.watch.seen.missing_guests = self.parts.guests.missing
+        self.watch.seen.drained = self.neighbours.drained
+        self.scheduler.on_switched_on = self.watch.switched_on
+        self.parts.guests.on_stop = self.watch.guest_stopped
+        self.neighbours.in_force = self._come_into_force
+
+    def _come_into_force(self, policy: RecoveryPolicy) -> None:
+        """From now on services are handed this policy."""
+        self.policy = self.watch.seen.policy = policy
+        self.watch.seen.in_force_since = self.agenda.now
+        self.hands = self.tasks.hands = replace(self.hands, policy=policy)
 
     def _connect_work(self) -> None:
         work, wake = self.work, self._wake
         self.jobs.on_save = work.saved
-        self.fleet.on_down, self.fleet.on_up, self.fleet.on_exit = work.node_down, self._came_up, work.exits
+        self.fleet.on_down, self.fleet.on_up, self.fleet.on_exit = self._went_down, self._came_up, work.exits
         self.scheduler.on_start, self.scheduler.on_stop = work.started, work.asked_to_stop
         self.commands.on_search, self.commands.on_look = work.look, work.see
         self.scheduler.on_see = work.described.see
@@ -170,6 +137,10 @@ class World:
         self._wake(change.task_id, lambda: wakeup.on_task_change(change, self.ports))
         self.sweeper.rank_changed(change)
 
+    def _went_down(self, node: TrueNode) -> None:
+        self.work.node_down(node)
+        self.parts.guests.node_down(node)
+
     def _came_up(self, node: TrueNode) -> None:
         self.work.node_up(node)
         self.sweeper.came_up(node)
@@ -179,6 +150,7 @@ class World:
         self.nodes.put(records)
         if self.setting.provider is Provider.ec2:
             self.machines.put(records)
+        self.neighbours.begin(records, self.scheduler, self.parts.guests, self.machines)
         self.work.begin(self.setting.nodes)
         if self.setting.mass_failure:
             self.agenda.at(MASS_FAILURE_AT, lambda: self.fleet.fail_together(self.setting.mass_failure))

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from nodeheal.cli.main import app
 from nodeheal.simulation import definition
-from tests.simulation.test_invariants import CASES
+from tests.simulation.cases import CASES
 
 
 def _run(*given: str) -> Result:
@@ -42,6 +42,28 @@ def test_a_violation_comes_with_the_command_that_replays_it(tmp_path: Path, monk
     again = _run(*command[:-1], str(trace))
     assert again.exit_code == 1
     assert "VIOLATION" in trace.read_text("utf-8")
+
+
+def test_a_violation_comes_with_that_command_for_programs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_away, *_ = CASES["every_fault_is_accounted_for"]
+    take_away(monkeypatch)
+    given = ("--nodes", "20", "--days", "3", "--faults-per-node-day", "1", "--processes", "1")
+    found: dict[str, Any] = json.loads(_run(*given, "--json").stdout)
+    command = found["broken"][0]["replay"].split()[2:]
+
+    again: dict[str, Any] = json.loads(_run(*command[:-1], str(tmp_path / "again.trace"), "--json").stdout)
+
+    assert again["broken"][0]["text"] == found["broken"][0]["text"]
+    assert len(found["broken"]) == found["violations"]
+
+
+def test_a_replay_that_is_broken_off_tells_of_what_was_simulated() -> None:
+    given = ("--nodes", "20", "--days", "30", "--json")
+
+    whole, part = (json.loads(_run(*given, *more).stdout) for more in ((), ("--until", "86400")))
+
+    assert (whole["days"], part["days"]) == (30, 1)
+    assert sum(part["dollars"].values()) < sum(whole["dollars"].values()) / 10
 
 
 def test_the_command_that_replays_says_every_number_as_it_was_given(

@@ -56,6 +56,16 @@ def test_another_item_is_not_held_up(index: Index) -> None:
     assert index.shown(("node", "b"), "now") == "now"
 
 
+def test_what_it_shows_by_now_is_forgotten_although_nobody_reads_it(agenda: Agenda, index: Index) -> None:
+    for number in range(10_000):
+        index.wrote(("node", str(number)), "before")
+        later(agenda, 1.0)
+
+    assert len(index._hidden) < 2_000
+    assert len(index.behind("node")) <= 60
+    assert index.shown(("node", "9999"), "now") == "before"
+
+
 def test_a_calm_cloud_shows_everything_at_once(agenda: Agenda) -> None:
     calm = Index(agenda, Chance("1"), CALM)
 

@@ -6,25 +6,14 @@ from math import exp
 import pytest
 
 from bench.fleet.keepers import ByHand, Keeper, PollAndWait
-from nodeheal.simulation.faults import Fault, kinds
-from nodeheal.simulation.setting import CALM, DAY, People, Setting, Work
+from nodeheal.simulation.faults import Fault
+from nodeheal.simulation.setting import DAY, People, Work
 from nodeheal.simulation.strikes import strikes_of
 from nodeheal.simulation.true_node import TrueNode
 from nodeheal.simulation.world import World
+from tests.simulation.builders import HOUR, OFF_THE_BUS, PAGE_SECONDS, POWER, quiet
 
-HOUR = 3_600.0
-PAGE_SECONDS = 1_800.0
-OFF_THE_BUS = next(kind for kind in kinds() if kind.code == "79")
-POWER = next(kind for kind in kinds() if kind.name == "power supply")
-QUIET = Setting(
-    nodes=6,
-    days=5,
-    faults_a_node_day=0,
-    cloud=CALM,
-    work=Work(share=0.7, gang_nodes=4, days=100),
-    people=People(page_seconds=PAGE_SECONDS, repair_seconds=2 * DAY, spread=0.0),
-    is_planned=True,
-)
+QUIET = quiet(6, 4, is_planned=True, people=People(page_seconds=PAGE_SECONDS, repair_seconds=2 * DAY, spread=0.0))
 
 
 def struck(keeper: Keeper, fault: Fault, number: int = 0, at: float = 10 * HOUR) -> TrueNode:

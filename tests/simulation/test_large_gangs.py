@@ -1,24 +1,11 @@
 """What only shows where a gang is large, or a node stays dark."""
 
-from dataclasses import replace
-
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.cloud import CALL_SECONDS, Throttles
-from nodeheal.simulation.faults import kinds
-from nodeheal.simulation.setting import CALM, DAY, People, Quotas, Setting, Work
+from nodeheal.simulation.setting import DAY, Quotas
 from nodeheal.simulation.world import World
-
-HOUR = 3_600.0
-POWER = next(kind for kind in kinds() if kind.name == "power supply")
-QUIET = Setting(
-    nodes=8,
-    days=5,
-    faults_a_node_day=0,
-    cloud=CALM,
-    work=Work(share=0.8, gang_nodes=6, days=100),
-    people=People(page_seconds=1_800, repair_seconds=DAY, spread=0.01),
-)
+from tests.simulation.builders import HOUR, POWER, quiet
 
 
 def _taken(throttles: Throttles, calls: int) -> int:
@@ -51,7 +38,7 @@ def test_what_a_functions_calls_took_is_not_there_for_the_next_one() -> None:
 
 
 def test_a_gang_larger_than_the_burst_of_a_quota_starts() -> None:
-    world = World(replace(QUIET, nodes=128, work=Work(share=0.95, gang_nodes=120, days=100), is_strict=False))
+    world = World(quiet(128, 120, is_strict=False))
 
     world.advance(HOUR)
 
@@ -60,7 +47,7 @@ def test_a_gang_larger_than_the_burst_of_a_quota_starts() -> None:
 
 
 def test_a_human_retires_a_node_that_stays_dark_and_the_job_goes_on_without_it() -> None:
-    world = World(QUIET)
+    world = World(quiet(8, 6))
     world.advance(HOUR)
     (gang,) = world.work._gangs.values()
     dark = next(iter(gang.ranks.values())).node

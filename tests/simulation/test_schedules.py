@@ -22,6 +22,8 @@ REGRESSIONS: dict[str, int] = {
     "an incident closed by hand kept its node's slot: tests/unit/test_look_once_forgets.py": 239,
     "a slot that a broken-off return left stayed until somebody stood in line: tests/unit/test_queue.py": 5_006_382,
     "a late word of an older run ended a job: tests/unit/test_regressions_of_crashes.py": 1111,
+    "a broken machine was terminated under a pause: tests/simulation/test_neighbours.py": 146,
+    "and in observe mode: the same": 434,
     "a job that had finished was run again: the simulation's own": 2,
 }
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import NodeBooted
+from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision, Reservation, StepRequest, StepResult
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Provider, Step
+from nodeheal.domain.brakes import why_not_given_up
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.incident import Incident, decision_entry, incident_id_of
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
@@ -18,13 +20,13 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.replacement import InGroup, Replacement
 from nodeheal.services import new_machine, wakeup
-from nodeheal.services.brakes import pause_node, pause_pool
+from nodeheal.services.brakes import pause_pool
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.look_once import look_once
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.retire_broken import retire_broken
-from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
 N, M = "i-0cccccccccccccccc", "i-0dddddddddddddddd"
@@ -692,7 +694,7 @@ def test_when_the_new_node_is_proven_the_broken_machine_goes_and_its_slot_is_fre
     [new] = pool.machines.tokens.values()
     pool.boots(new)
 
-    assert [retire_broken(A, asked, pool.ports) for _ in range(2)] == [True, True]
+    assert [retire_broken(A, asked, pool.ports, ACT) for _ in range(2)] == ["", ""]
 
     assert pool.given_back == [(A, GiveBack.TERMINATE)]
     assert (pool.node().state, pool.ports.pools.holders("demo")) == (NodeState.RETIRED, [B])
@@ -709,26 +711,8 @@ def test_what_cannot_be_given_back_stays_quarantined_for_a_human() -> None:
 
     pool.machines.give_back = refuses
 
-    assert not retire_broken(A, asked, pool.ports)
+    assert "termination protection" in retire_broken(A, asked, pool.ports, ACT)
     assert pool.node().state is NodeState.QUARANTINED
-
-
-@pytest.mark.parametrize(("pause", "name", "said"), [(pause_pool, "demo", "pool demo"), (pause_node, A, A)])
-def test_a_machine_is_not_terminated_in_a_pause_that_began_after_its_successor_was_asked_for(
-    pause: Callable[..., object], name: str, said: str
-) -> None:
-    pool = Pool(group="", template=TEMPLATE)
-    asked = pool.replaces()
-    [new] = pool.machines.tokens.values()
-    pool.boots(new)
-    pause(name, 3600, "we look at it", pool.ports)
-
-    assert not retire_broken(A, asked, pool.ports)
-
-    assert pool.given_back == []
-    assert pool.node().state is NodeState.QUARANTINED
-    lines = [entry.text for entry in pool.ports.incidents.history(asked.incident_id).timeline]
-    assert [line.startswith(f"{A} is not terminated: {said} is paused") for line in lines].count(True) == 1
 
 
 @pytest.mark.parametrize("changes", [{"provider": Provider.hybrid}, {"open_incident": "inc-other"}])
@@ -736,8 +720,46 @@ def test_what_is_not_ours_to_give_back_is_kept(changes: dict[str, Any]) -> None:
     pool = Pool(group="", template=TEMPLATE)
     pool.ports.nodes.save(replace(pool.node(), **changes))
 
-    assert not retire_broken(A, pool.request(), pool.ports)
+    assert retire_broken(A, pool.request(), pool.ports, ACT) != ""
     assert pool.given_back == []
+
+
+HELD: dict[str, Callable[[Any], RecoveryPolicy]] = {
+    "paused": lambda pool: _paused(pool),
+    "opted out": lambda pool: ACT.model_copy(update={"opted_out": {A: "ours"}}),
+    "observe mode": lambda pool: RecoveryPolicy(),
+}
+
+
+def _paused(pool: Any) -> RecoveryPolicy:
+    pause_pool("demo", 3_600, "ada: in its rack", pool.ports)
+    return ACT
+
+
+@pytest.mark.parametrize("why", HELD)
+def test_a_broken_machine_that_somebody_wants_hands_off_by_now_stays_for_a_human(why: str) -> None:
+    pool = Pool(group="", template=TEMPLATE)
+    asked = pool.replaces()
+    [new] = pool.machines.tokens.values()
+    pool.boots(new)
+
+    kept = retire_broken(A, asked, pool.ports, HELD[why](pool))
+
+    assert why in kept
+    assert pool.given_back == []
+    assert pool.node().state is NodeState.QUARANTINED
+    assert any(why in entry.text for entry in pool.ports.incidents.history(asked.incident_id).timeline)
+
+
+def test_what_an_operator_has_asked_for_goes_in_observe_mode_too() -> None:
+    pool = Pool(group="", template=TEMPLATE)
+    asked = pool.replaces()
+    by_hand = replace(
+        pool.ports.incidents.history(asked.incident_id).incident, root=xid(79, code=OPERATOR_REQUEST, family="host")
+    )
+
+    assert why_not_given_up(by_hand, "", RecoveryPolicy(), NOW) == ""
+    assert "paused" in why_not_given_up(by_hand, "pool demo is paused", RecoveryPolicy(), NOW)
 
 
 # One owner ----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ import pytest
 
 from nodeheal.agent.order import why_refuse
 from tests.without import without
-from tests.workflows.guards import GUARDS, Guard
+from tests.workflows.guards import GUARDS
+from tests.workflows.guards.guard import Guard
 
 
 @pytest.mark.parametrize("scenario", dict.fromkeys(guard.scenario for guard in GUARDS), ids=lambda s: s.__name__)

@@ -1,0 +1,33 @@
+"""Drills: nodes that report a fault which they do not have."""
+
+from datetime import timedelta
+
+from nodeheal.contract.evidence.kernel_line import parse_message
+from nodeheal.domain.drill import DcgmDrill
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.node import Node
+from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.faults import kinds
+from nodeheal.simulation.fleet import Fleet
+
+
+class SimDrills:
+    """Drills, on nodes that are up, on the boot that is meant."""
+
+    def __init__(self, fleet: Fleet, agenda: Agenda) -> None:
+        self._fleet, self._agenda = fleet, agenda
+        self._sent = 0
+
+    def inject(self, node: Node, line: str, why: str, seconds: int) -> str:
+        found = parse_message(line)
+        kind = next(kind for kind in kinds() if found is not None and kind.code == found.code)
+        self._sent += 1
+        command_id, expires_at = f"drill-{self._sent}", self._agenda.clock() + timedelta(seconds=seconds)
+        self._fleet.order(
+            node.node_id, node.boot_id, command_id, expires_at, lambda it: self._fleet.pretend(it, kind, line)
+        )
+        return command_id
+
+    def inject_dcgm(self, node: Node, drill: DcgmDrill, why: str, seconds: int) -> str:
+        """Nobody simulates a host engine."""
+        raise NotFound(f"{node.node_id} has no DCGM here")

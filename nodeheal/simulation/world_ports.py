@@ -1,0 +1,84 @@
+"""Every port of one pool's world: the memory stores, and the other side of whatever acts."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from nodeheal.adapters.memory.evidence import sign_upload
+from nodeheal.adapters.memory.owners import MemoryConfirmations
+from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
+from nodeheal.ports import Ports
+from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.chance import Chance
+from nodeheal.simulation.cloud import SimCommands, SimMessenger, SimScheduler, SimWitnesses, SimWorkflows, Throttles
+from nodeheal.simulation.executions import Executions
+from nodeheal.simulation.fleet import Fleet
+from nodeheal.simulation.guests import SimGuests
+from nodeheal.simulation.hazards import Hazards, Seam
+from nodeheal.simulation.index import Index
+from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
+from nodeheal.simulation.machines import SimMachines
+from nodeheal.simulation.setting import Setting
+from nodeheal.simulation.stores import SimHeartbeats, SimIncidents, SimNodes, SimWaits, SimWatchlist
+
+# Ports that are functions or values: nothing comes between.
+_PLAIN = ("clock", "reading", "sign_upload", "find_checkpoint", "try_way", "see_ranks", "has_confirmed")
+
+
+@dataclass(frozen=True)
+class WorldPorts:
+    """Those that the world itself has to do with, by what they really are, and all of them as services know them."""
+
+    nodes: SimNodes
+    incidents: SimIncidents
+    waits: SimWaits
+    jobs: SimJobs
+    scheduler: SimScheduler
+    guests: SimGuests
+    commands: SimCommands
+    messenger: SimMessenger
+    machines: SimMachines
+    raw: Ports
+
+
+def world_ports(
+    setting: Setting, agenda: Agenda, chance: Chance, throttles: Throttles, fleet: Fleet, executions: Executions
+) -> WorldPorts:
+    """Made for one world."""
+    index = Index(agenda, chance, setting.cloud)
+    nodes, waits, jobs = SimNodes(index), SimWaits(index), SimJobs(index)
+    incidents, scheduler, guests = SimIncidents(nodes, index), SimScheduler(throttles), SimGuests(throttles)
+    commands, messenger = SimCommands(throttles, fleet), SimMessenger(agenda)
+    machines = SimMachines(throttles, fleet, agenda, chance)
+    raw = Ports(
+        nodes=nodes,
+        incidents=incidents,
+        attempts=MemoryAttemptLedger(agenda.clock),
+        pools=MemoryPoolStore(),
+        waits=waits,
+        jobs=jobs,
+        job_notes=SimJobNotes(jobs),
+        scheduler=scheduler,
+        guests=guests,
+        commands=commands,
+        machines=machines,
+        workflows=SimWorkflows(throttles, executions),
+        messenger=messenger,
+        watchlist=SimWatchlist(nodes, incidents, index),
+        heartbeats=SimHeartbeats(fleet),
+        witnesses=SimWitnesses(fleet, throttles),
+        sign_upload=sign_upload,
+        find_checkpoint=commands.find_checkpoint,
+        try_way=commands.try_way,
+        see_ranks=scheduler.see_ranks,
+        has_confirmed=MemoryConfirmations(),
+        clock=agenda.clock,
+    )
+    return WorldPorts(nodes, incidents, waits, jobs, scheduler, guests, commands, messenger, machines, raw)
+
+
+def seamed(raw: Ports, hazards: Hazards) -> Ports:
+    """The same ports, at each call of which something may happen."""
+    seams: dict[str, Any] = {field.name: getattr(raw, field.name) for field in fields(Ports)}
+    for name in seams.keys() - set(_PLAIN):
+        seams[name] = Seam(seams[name], hazards)
+    return Ports(**seams)

@@ -1,0 +1,14 @@
+"""Every guard, by topic, and the scenario that goes wrong without it."""
+
+from tests.workflows.guards import boots, humans, jobs, limits, machines, once, owners, writes
+
+GUARDS = (
+    *writes.GUARDS,
+    *limits.GUARDS,
+    *owners.GUARDS,
+    *boots.GUARDS,
+    *machines.GUARDS,
+    *once.GUARDS,
+    *jobs.GUARDS,
+    *humans.GUARDS,
+)

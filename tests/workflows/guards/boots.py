@@ -1,0 +1,100 @@
+"""The guards of tests/workflows/scenarios/boots.py: where each stands, and the scenario that goes wrong without it."""
+
+from nodeheal.agent.order import why_refuse
+from nodeheal.domain import brakes
+from nodeheal.domain.node import Node
+from nodeheal.services import check_nodes, ingest, return_to_service, wakeup
+from nodeheal.services.boot_wait import proves_boot
+from tests.workflows.guards.guard import Guard
+from tests.workflows.scenarios import boots as when
+
+GUARDS = (
+    Guard(
+        "the proof",
+        return_to_service.return_to_service,
+        "not proof.is_proven",
+        when.it_fails_again_before_its_return,
+    ),
+    Guard("an event of an old boot", ingest.ingest, "view is BootView.PAST", when.an_old_boots_fault_comes_late),
+    Guard(
+        "an event from before the proof",
+        ingest.ingest,
+        "node.good_since is not None and event.observed_at < node.good_since",
+        when.a_fault_from_before_the_proof_comes_late,
+    ),
+    Guard(
+        "a boot of before",
+        wakeup.on_node_booted,
+        "node.view(event.boot_id, event.observed_at) is BootView.PAST",
+        when.an_old_boot_is_told_late,
+    ),
+    Guard(
+        "which boots are past",
+        Node.view,
+        "boot_id in self.past_boots or observed_at <= self.booted_at",
+        when.an_old_boots_fault_comes_late,
+    ),
+    Guard(
+        "that only another boot proves a reboot",
+        proves_boot,
+        "wait.boot_id == node.boot_id",
+        when.it_answers_before_it_went_down,
+    ),
+    Guard(
+        "which boot was diagnosed",
+        wakeup.on_diagnostics_finished,
+        "wait.boot_id != event.boot_id",
+        when.another_boot_was_diagnosed,
+    ),
+    Guard(
+        "which node was diagnosed",
+        wakeup.on_diagnostics_finished,
+        "blank.node_id != event.node_id",
+        when.another_node_answers,
+    ),
+    Guard(
+        "the boot of the proof",
+        return_to_service.return_to_service,
+        "proof.proof.boot_id != node.boot_id",
+        when.it_reboots_after_its_proof,
+    ),
+    Guard("the boot of an order, at the node", why_refuse, "boot_id not in meant_for", when.an_order_comes_again),
+    Guard(
+        "the expiry of an order, at the node",
+        why_refuse,
+        "not clock.utc_now().timestamp() < expires_at",
+        when.an_order_comes_too_late,
+    ),
+    Guard(
+        "that it has rebooted while it waited",
+        brakes.out_of_date,
+        "seen.has_waited and around.boot_id not in ('', root.boot_id)",
+        when.it_rebooted_while_it_waited,
+    ),
+    Guard(
+        "which boot was checked for a job",
+        check_nodes.take_answer,
+        "sent.boot_id != event.boot_id",
+        when.another_boot_was_checked,
+    ),
+    Guard(
+        "the version of a node that has booted",
+        wakeup.on_node_booted,
+        "ports.nodes.save(booted)",
+        when.a_node_is_written_while_its_boot_is_told,
+        "(ports.nodes.save(booted), True)[1]",
+    ),
+    Guard(
+        "which boot has saved its evidence",
+        wakeup.on_evidence_frozen,
+        "wait.boot_id != event.boot_id",
+        when.another_boot_has_saved_evidence,
+    ),
+    Guard(
+        "which node has saved its evidence",
+        wakeup.on_evidence_frozen,
+        "blank.node_id == event.node_id",
+        when.another_node_has_saved_evidence,
+        "True",
+    ),
+)

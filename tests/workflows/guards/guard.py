@@ -1,0 +1,24 @@
+"""What a guard is: an expression that somebody could take out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`name`: what is missing. `where` holds `guard`, which becomes `becomes`; `scenario` says what is wrong then."""
+
+    name: str
+    where: Callable[..., Any]
+    guard: str
+    scenario: Callable[[], list[str]]
+    becomes: str = "False"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def not_saved(call: str) -> str:
+    """The call is made, and its refusal ignored."""
+    return f"({call}, False)[1]"

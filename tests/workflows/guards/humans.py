@@ -1,0 +1,105 @@
+"""The guards of tests/workflows/scenarios/humans.py: where each stands, and the scenario that goes wrong without it."""
+
+from nodeheal.domain import brakes
+from nodeheal.domain.approval import Links
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.surroundings import Surroundings
+from nodeheal.services import answer_approval, close_incident, retire_broken, wait_for_approval, withdraw_request
+from nodeheal.services import brakes as brakes_by_hand
+from tests.workflows.guards.guard import Guard
+from tests.workflows.scenarios import humans as when
+
+GUARDS = (
+    Guard(
+        "observe mode", brakes.held_back, "mode_of(say, fault, fault.action) is Mode.observe", when.the_pool_is_observed
+    ),
+    Guard("an opt-out", RecoveryPolicy.why_opted_out, "node_id in self.opted_out", when.the_node_is_opted_out),
+    Guard(
+        "a paused node",
+        Surroundings.why_paused,
+        "self.node_paused_until is not None and self.node_paused_until > now",
+        when.the_node_is_paused,
+    ),
+    Guard("a paused pool", Surroundings.why_paused, "self.pool.why_paused(now)", when.the_pool_is_paused, "''"),
+    Guard(
+        "a pause in the middle",
+        brakes.held_in_the_middle,
+        "why_hands_off(say, fault)",
+        when.it_is_paused_in_the_middle,
+        "''",
+    ),
+    Guard(
+        "the question", brakes.approval, "mode_of(say, fault, action) is not Mode.approve", when.a_human_says_no, "True"
+    ),
+    Guard("the answer", brakes.approval, "answer.outcome is Outcome.DONE", when.a_human_says_no, "True"),
+    Guard(
+        "the time to answer",
+        answer_approval.answer_approval,
+        "wait.deadline_at <= ports.clock()",
+        when.a_human_answers_too_late,
+    ),
+    Guard(
+        "the signature of a link",
+        Links.read,
+        "not hmac.compare_digest(self._sign(question, answer, expires).encode(), given.encode())",
+        when.a_link_is_forged,
+    ),
+    Guard("the expiry of a link", Links.read, "now >= datetime.fromtimestamp(expires, UTC)", when.a_link_is_old),
+    Guard(
+        "an answer that came between two calls",
+        wait_for_approval.wait_for_approval,
+        "(before := recorded_answer(question, history)) is not None",
+        when.a_human_answers_between_two_calls,
+    ),
+    Guard(
+        "a reset that came meanwhile",
+        brakes_by_hand.trip_breaker,
+        "known.breaker_reset_at != seen.breaker_reset_at",
+        when.a_human_resets_the_breaker_meanwhile,
+    ),
+    Guard("the breaker", brakes.breaker, "not pool.is_tripped and cause is None", when.many_fail_for_one_cause, "True"),
+    Guard(
+        "that only what a human has is closed",
+        close_incident.close_incident,
+        "incident.state is not IncidentState.ESCALATED",
+        when.a_human_closes_what_is_at_work,
+    ),
+    Guard(
+        "that a node out of service is given back, and not forgotten",
+        close_incident._held,
+        "node.state in OUT_OF_SERVICE",
+        when.a_human_closes_what_keeps_a_node_out,
+    ),
+    Guard(
+        "that only what waits is withdrawn",
+        withdraw_request._waiting_request,
+        "incident.root.code != OPERATOR_REQUEST or incident.state is not IncidentState.WAITING",
+        when.a_request_is_withdrawn_while_it_is_carried_out,
+    ),
+    Guard(
+        "that nothing was touched when it is withdrawn",
+        withdraw_request._waiting_request,
+        "node.state in OUT_OF_SERVICE",
+        when.a_request_is_withdrawn_that_has_isolated_its_node,
+    ),
+    Guard(
+        "what else was reported",
+        withdraw_request._waiting_request,
+        "_is_a_finding(event)",
+        when.a_request_is_withdrawn_after_a_fault,
+    ),
+    Guard(
+        "that the node is let go before its request is closed",
+        withdraw_request.withdraw_request,
+        "ports.nodes.save(replace(node, open_incident=None))",
+        when.a_request_is_withdrawn_while_its_node_is_written,
+        "(ports.nodes.save(replace(node, open_incident=None)), True)[1]",
+    ),
+    Guard(
+        "a pause before the broken machine goes",
+        retire_broken.retire_broken,
+        "_held(request, ports, policy)",
+        when.it_is_paused_before_the_broken_machine_goes,
+        "''",
+    ),
+)

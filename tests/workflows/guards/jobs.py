@@ -1,0 +1,72 @@
+"""The guards of tests/workflows/scenarios/jobs.py: where each stands, and the scenario that goes wrong without it."""
+
+from nodeheal.services import ask_after_ranks, launch_gang, start_gang, stop_gang, wakeup
+from tests.workflows.guards.guard import Guard, not_saved
+from tests.workflows.scenarios import jobs as when
+from tests.workflows.scenarios import writes
+
+GUARDS = (
+    Guard(
+        "that no rank may still write",
+        launch_gang.launch_gang,
+        "may_write(task, ports)",
+        when.a_person_has_restarted_it_elsewhere,
+    ),
+    Guard("which ranks are to be stopped", stop_gang.stop_and_resume, "may_write(task, ports)", when.a_gpu_is_lost),
+    Guard(
+        "that a relaunch is newer than the fault",
+        stop_gang.is_newer_than_fault,
+        "is_restart and (run.started_at > fault_at or _is_elsewhere(run, request))",
+        when.another_incident_has_restarted_it,
+    ),
+    Guard(
+        "that a late event is older than the record",
+        wakeup._advanced,
+        "_ORDER[change.status] <= _ORDER[task.status]",
+        when.a_rank_runs_after_it_stopped,
+    ),
+    Guard(
+        "which task is the rank's",
+        wakeup._advanced,
+        "task.task_id not in ('', change.task_id)",
+        when.an_older_task_stops,
+    ),
+    Guard(
+        "that the scheduler hears the machine",
+        ask_after_ranks._change,
+        "seen.status != 'STOPPED' and (not seen.is_connected)",
+        when.a_machine_is_not_heard,
+    ),
+    Guard(
+        "that a task can be forgotten",
+        ask_after_ranks._change,
+        "is_forgotten and (not _may_be_forgotten(one, ports))",
+        when.a_task_is_not_known_yet,
+    ),
+    Guard(
+        "that a job is still to be launched",
+        start_gang.record_run,
+        "not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None))",
+        writes.a_job_is_launched_while_it_ends,
+        not_saved("ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None))"),
+    ),
+    Guard(
+        "that the record decides, and not the event",
+        wakeup.on_task_change,
+        "(known.task_id, known.status) != (change.task_id, change.status)",
+        when.an_older_task_stops_while_the_rank_runs_on,
+    ),
+    Guard(
+        "whose end settles a job",
+        wakeup._settle_job,
+        "job.current_run != run.number or job.state is JobState.SUBMITTED",
+        when.an_older_run_ends_late,
+    ),
+    Guard(
+        "the version of a job that ends",
+        wakeup._settle_job,
+        "ports.jobs.save(settled)",
+        when.a_job_is_written_while_it_ends,
+        "(ports.jobs.save(settled), True)[1]",
+    ),
+)

@@ -1,0 +1,73 @@
+"""The guards of tests/workflows/scenarios/limits.py: where each stands, and the scenario that goes wrong without it."""
+
+from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
+from nodeheal.domain import budget
+from nodeheal.services import choose_nodes, isolate_node, queue, reserve_attempt
+from tests.workflows.guards.guard import Guard
+from tests.workflows.scenarios import limits as when
+
+GUARDS = (
+    # Leases
+    Guard(
+        "the lease of a directory",
+        MemoryJobNotes.hold,
+        "self.leases.setdefault(directory, job_id)",
+        when.two_jobs_want_one_directory,
+        "job_id",
+    ),
+    Guard(
+        "the look at the lease",
+        choose_nodes._hold_directory,
+        "holder == job.job_id",
+        when.two_jobs_want_one_directory,
+        "True",
+    ),
+    Guard(
+        "whose lease is given back",
+        MemoryJobNotes.let_go,
+        "self.leases.get(directory) == job_id",
+        when.two_jobs_want_one_directory,
+        "True",
+    ),
+    # The budget
+    Guard("the number of slots", MemoryPoolStore.claim, "len(held) >= slots", when.the_budget_is_full),
+    Guard("one slot a node", MemoryPoolStore.claim, "node_id in held", when.an_isolation_is_repeated),
+    Guard(
+        "the claim of a slot",
+        isolate_node._why_no_slot,
+        "ports.pools.claim(node.pool, node.node_id, slots)",
+        when.the_budget_is_full,
+        "True",
+    ),
+    Guard(
+        "the line for a slot",
+        isolate_node._why_no_slot,
+        "ahead and node.node_id not in ports.pools.holders(node.pool)",
+        when.somebody_stands_in_line,
+    ),
+    Guard(
+        "that a slot was claimed a moment ago",
+        queue._free_what_a_crash_left,
+        "not _is_worked_on(node, ports)",
+        when.the_sweep_passes_between_claim_and_mark,
+        "True",
+    ),
+    Guard(
+        "a slot before anything is done",
+        reserve_attempt.why_not_act,
+        "node.node_id not in ports.pools.holders(node.pool)",
+        when.the_slot_is_gone,
+    ),
+    # Attempts
+    Guard(
+        "the limit of attempts", budget.reserve, "len(counted) >= limit.limit", when.the_last_attempt_goes_to_another
+    ),
+    Guard("one attempt a turn", budget.reserve, "attempt_id in counted", when.a_reservation_is_repeated),
+    Guard(
+        "an attempt before anything is done",
+        reserve_attempt.why_not_act,
+        "'' if granted else 'no attempt is reserved'",
+        when.the_attempt_is_gone,
+        "''",
+    ),
+)

@@ -1,0 +1,79 @@
+"""The guards of tests/workflows/scenarios/once.py: where each stands, and the scenario that goes wrong without it."""
+
+from nodeheal.services import decide_next_step, ingest, launch_gang, reboot_node, send_command, sweep, wait_for_news
+from tests.workflows.guards.guard import Guard
+from tests.workflows.scenarios import once as when
+
+GUARDS = (
+    Guard(
+        "that a fault joins",
+        ingest._take_fault,
+        "node.open_incident and (not _is_abandoned(node, ports))",
+        when.two_faults_one_after_the_other,
+    ),
+    Guard(
+        "that a broken recovery is over",
+        ingest._is_abandoned,
+        "ports.incidents.history(node.open_incident).incident.state is IncidentState.ESCALATED",
+        when.a_recovery_broke_before,
+    ),
+    Guard(
+        "that a fault is settled",
+        ingest._take_fault,
+        "settled and (not _is_open_again(event, node, settled, ports, policy))",
+        when.a_harmless_fault_repeats,
+    ),
+    Guard("faults of the lifeless", ingest.ingest, "node.state in _LIFELESS", when.a_retired_node_reports),
+    Guard(
+        "that an incident is ending",
+        ingest._may_end_without_it,
+        "last is None or last.ending is None or last.events_seen >= len(history.events)",
+        when.a_fault_comes_at_the_end,
+        "True",
+    ),
+    Guard("that news is brought", ingest._join, "is_new or _is_unseen(history)", when.it_grows_worse),
+    Guard(
+        "a lost start, at the redelivery",
+        ingest._join,
+        "history.incident.turn == 0 and history.incident.state is IncidentState.OPEN",
+        when.the_start_is_lost_and_told_again,
+    ),
+    Guard("a lost start, at the sweep", sweep._start_what_was_lost, "one.turn == 0", when.the_start_is_lost_for_good),
+    Guard(
+        "that a turn is decided",
+        decide_next_step.decide_next_step,
+        "len(history.turns) > request.turn",
+        when.a_decision_is_asked_again,
+    ),
+    Guard(
+        "that a command was sent",
+        send_command.send_once,
+        "known is not None and same and known.command_id",
+        when.a_command_is_repeated,
+    ),
+    Guard(
+        "that EC2 was asked",
+        send_command._reboot_machine,
+        "known is not None and is_sent_to_machine(known) and known.boot_id == wait.boot_id",
+        when.ec2_is_asked_again,
+    ),
+    Guard(
+        "that this turn has rebooted it",
+        reboot_node.reboot_node,
+        "note_boot(request, node, ports, REBOOTING) != node.boot_id",
+        when.a_reboot_is_repeated_after_it_worked,
+    ),
+    Guard(
+        "that this turn has launched it",
+        launch_gang.launch_gang,
+        "last.why != launch_id(request)",
+        when.a_launch_is_repeated,
+        "True",
+    ),
+    Guard(
+        "what came before the wait",
+        wait_for_news.wait_for_news,
+        "_has_come_meanwhile(request.decision, history, ports)",
+        when.the_job_ends_before_the_wait,
+    ),
+)

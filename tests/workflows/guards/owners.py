@@ -1,0 +1,130 @@
+"""The guards of tests/workflows/scenarios/owners.py: where each stands, and the scenario that goes wrong without it."""
+
+from nodeheal.services import (
+    close_incident,
+    decide_next_step,
+    end_incident,
+    freeze_evidence,
+    isolate_node,
+    job_nodes,
+    job_stand_in,
+    launch_job,
+    release_node,
+    reserve_attempt,
+    retire_broken,
+    return_to_service,
+    run_diagnostics,
+    stand_in,
+)
+from tests.workflows.guards.guard import Guard
+from tests.workflows.scenarios import owners as when
+
+GUARDS = (
+    Guard(
+        "its isolation",
+        reserve_attempt.why_not_act,
+        "node.open_incident != request.incident_id or node.state not in states",
+        when.the_node_is_given_back,
+    ),
+    Guard(
+        "whose node is isolated",
+        isolate_node.isolate_node,
+        "node.open_incident != request.incident_id",
+        when.the_node_is_anothers,
+    ),
+    Guard(
+        "whose node is diagnosed",
+        run_diagnostics.run_diagnostics,
+        "node.open_incident != request.incident_id",
+        when.the_node_is_anothers_when_it_is_diagnosed,
+    ),
+    Guard(
+        "whose node's evidence is saved",
+        freeze_evidence._why_not,
+        "node.open_incident != request.incident_id",
+        when.the_node_is_anothers_when_its_evidence_is_saved,
+    ),
+    Guard(
+        "whose claim a node has when it is launched on",
+        launch_job._why_unfit,
+        "node.claimed_by != job.job_id",
+        when.a_node_is_claimed_anew_before_the_launch,
+    ),
+    Guard(
+        "whose node is returned",
+        return_to_service.return_to_service,
+        "node.open_incident != request.incident_id",
+        when.the_node_is_anothers_when_it_is_returned,
+    ),
+    Guard(
+        "whose node is let go",
+        end_incident._let_go,
+        "node.open_incident != incident_id",
+        when.the_node_is_anothers_at_the_end,
+    ),
+    Guard(
+        "another owner",
+        isolate_node._other_owner,
+        "machine is None or machine.other_owner in (None, *policy.pool(node.pool).replacement.accept_owners)",
+        when.another_repairs_it,
+        "True",
+    ),
+    Guard(
+        "another job on the node",
+        isolate_node._other_job,
+        "run is not None and (not run.has_ended)",
+        when.another_job_has_come,
+    ),
+    Guard(
+        "that a spare is free",
+        stand_in.claim_spare,
+        "node.is_available(ports.clock())",
+        when.the_spare_has_work,
+        "True",
+    ),
+    Guard(
+        "that a stand-in is free",
+        job_stand_in.hold_stand_in,
+        "not node.is_available(ports.clock())",
+        when.the_stand_in_is_taken_before_it_is_tested,
+    ),
+    Guard(
+        "that a stand-in has passed",
+        decide_next_step.decide_next_step,
+        "read_progress(history, policy).stand_in_failed",
+        when.a_stand_in_that_failed_is_no_spare,
+    ),
+    Guard(
+        "that a recovery is at work",
+        release_node._must_be_idle,
+        "incident.state is IncidentState.OPEN",
+        when.a_human_releases_under_a_recovery,
+    ),
+    Guard(
+        "that a node is free for a job",
+        job_nodes._claim_one,
+        "node is not None and node.is_available(ports.clock())",
+        when.another_job_claims_too,
+        "node is not None",
+    ),
+    Guard(
+        "whose broken machine is given up",
+        retire_broken.retire_broken,
+        "node.open_incident != request.incident_id",
+        when.the_broken_one_is_anothers_when_it_is_given_up,
+    ),
+    Guard(
+        "whose node a closed incident lets go",
+        close_incident._held,
+        "node is None or node.open_incident != incident_id",
+        when.one_that_broke_is_closed_under_the_next,
+        "node is None",
+    ),
+    Guard(
+        "that a spare is not opted out",
+        stand_in.claim_spare,
+        "not policy.why_opted_out(node.node_id)",
+        when.the_only_spare_is_opted_out,
+        "True",
+    ),
+)

@@ -1,0 +1,82 @@
+"""The guards of tests/workflows/scenarios/writes.py: where each stands, and the scenario that goes wrong without it."""
+
+from nodeheal.adapters.memory.stores import (
+    MemoryIncidentStore,
+    MemoryJobStore,
+    MemoryNodeStore,
+    MemoryPoolStore,
+    MemoryWaitStore,
+)
+from nodeheal.adapters.memory.world import MemoryWorkflows
+from nodeheal.services import notify, stand_in
+from tests.workflows.guards.guard import Guard, not_saved
+from tests.workflows.scenarios import writes as when
+
+GUARDS = (
+    Guard(
+        "the version of a node",
+        MemoryNodeStore.save,
+        "(stored.version if stored else 0) != node.version",
+        when.two_want_the_last_spare,
+    ),
+    Guard(
+        "the version of a node, at a pause",
+        MemoryNodeStore.save,
+        "(stored.version if stored else 0) != node.version",
+        when.a_pause_comes_with_the_isolation,
+    ),
+    Guard(
+        "the node's version at the opening",
+        MemoryIncidentStore.open,
+        "not self.nodes.save(node)",
+        when.two_faults_in_one_moment,
+        not_saved("self.nodes.save(node)"),
+    ),
+    Guard("one entry of a name", MemoryIncidentStore.append, "entry.entry_id in entries", when.two_humans_answer),
+    Guard(
+        "one decision a turn",
+        MemoryIncidentStore.advance,
+        "stored.turn != incident.turn - 1",
+        when.a_turn_is_decided_twice,
+    ),
+    Guard(
+        "the version of a run",
+        MemoryJobStore.save_run,
+        "(stored.version if stored else 0) != run.version",
+        when.two_ranks_stop_in_one_moment,
+    ),
+    Guard(
+        "the version of a job",
+        MemoryJobStore.save,
+        "(stored.version if stored else 0) != job.version",
+        when.a_job_is_launched_while_it_ends,
+    ),
+    Guard(
+        "the version of a pool",
+        MemoryPoolStore.save,
+        "self.get(pool.name).version != pool.version",
+        when.a_pause_comes_with_the_breaker,
+    ),
+    Guard(
+        "whose wait is dropped", MemoryWaitStore.drop, "stored.token == wait.token", when.a_newer_wait_is_stored, "True"
+    ),
+    Guard(
+        "one answer a token",
+        MemoryWorkflows.resume,
+        "token in self.expired or token in self.resumed",
+        when.two_say_how_it_went,
+    ),
+    Guard(
+        "an email that has gone out",
+        notify.notify,
+        "ports.messenger.was_sent(notification)",
+        when.an_email_is_announced_again_much_later,
+    ),
+    Guard(
+        "the claim of a spare",
+        stand_in.claim_spare,
+        "ports.nodes.save(replace(node, open_incident=incident_id))",
+        when.two_want_the_first_of_two_spares,
+        "(ports.nodes.save(replace(node, open_incident=incident_id)), True)[1]",
+    ),
+)

@@ -1,0 +1,119 @@
+"""Leases, slots of the budget, and attempts: what there is only so much of.
+
+Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
+"""
+
+from nodeheal.contract.names import pool_line
+from nodeheal.contract.steps import StepResult
+from nodeheal.contract.vocabulary import Action, Outcome, Step
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.job import job_of
+from nodeheal.ports import Wait
+from nodeheal.services.queue import wake_for_free_slots
+from nodeheal.services.submit_job import submit_job
+from tests.unit.builders import xid
+from tests.workflows.breaking_world import ACTS, BreakingWorld
+from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.fuse import Fuse, LostAnswer
+from tests.workflows.job_cluster import JobCluster
+from tests.workflows.scenarios.setup import RECOVERED, breaks, ends_as, peers_fault, world, wrong_with
+from tests.workflows.stories import STORIES
+
+
+def two_jobs_want_one_directory() -> list[str]:
+    it = JobCluster(checkpoints={"directory": "/fsx/llama"})
+    other = it.spec.model_copy(update={"name": "other"})
+    submit_job(job_of(other, "training", "trainer:1", it.clock()), it.ports)
+    it.ports.job_notes.hold("/fsx/llama", "other")
+    it.while_waiting = []
+    seen = it.submit()
+    launched = ["two jobs write their checkpoints to one directory"] if "Launch job" in seen.path else []
+    leases = it.ports.job_notes.leases  # type: ignore[attr-defined]
+    return launched + ([] if leases == {"/fsx/llama": "other"} else ["another job's lease was given back"])
+
+
+def the_budget_is_full() -> list[str]:
+    it = STORIES[5].make(Fuse(writes_only=True))
+    it.reports(xid(79))
+    return it.faults()
+
+
+def an_isolation_is_repeated() -> list[str]:
+    it = world(ACTS, breaks("nodes.save", of="isolate_node", error=NotAccepted, is_after=False))
+    it.reports(xid(79))
+    return wrong_with(it, ends_as(it, *RECOVERED))
+
+
+def somebody_stands_in_line() -> list[str]:
+    """A slot is free, and somebody has waited for it: whoever comes now does not pass him."""
+    it = world()
+    it._ingest(peers_fault())
+    waiting = incident_id_of(peers_fault())
+    blank = _a_result(it, waiting)
+    line = (pool_line("BUDGET", "demo"), "00#first")
+    it.plain.waits.save(Wait("news", waiting, "token", waiting, it.clock(), result_json=blank, line=line))
+    it._begun.append(waiting)
+    passed: list[bool] = []
+    it.on_wait = lambda: passed.append(False)
+    it.reports(xid(79))
+    return [] if passed else ["it has passed one that stood in line"]
+
+
+def _a_result(it: BreakingWorld, incident_id: str) -> str:
+    blank = StepResult(step=Step.WAIT, node_id=PEER, outcome=Outcome.DONE, reason="its turn", finished_at=it.clock())
+    return blank.model_dump_json()
+
+
+def the_sweep_passes_between_claim_and_mark() -> list[str]:
+    it = world()
+    it._ingest(peers_fault())
+    waiting = incident_id_of(peers_fault())
+    line = (pool_line("BUDGET", "demo"), "00#first")
+    stands = Wait("news", waiting, "t", waiting, it.clock(), result_json=_a_result(it, waiting), line=line)
+    it._begun.append(waiting)
+
+    def passes() -> None:
+        it.plain.waits.save(stands)
+        wake_for_free_slots("demo", it.plain, it.policy)
+        it.plain.waits.drop(stands)
+
+    it.fuse.meanwhile["isolate_node", "nodes.save"] = passes
+    it.reports(xid(79))
+    return list(it.wrong)
+
+
+def the_slot_is_gone() -> list[str]:
+    it = world()
+    it.meanwhile["reboot_node"] = [lambda: it.plain.pools.release("demo", BROKEN)]
+    it.reports(xid(79))
+    return list(it.wrong)
+
+
+def the_last_attempt_goes_to_another() -> list[str]:
+    it = world()
+    it.meanwhile["reserve_attempt"] = [lambda: spends_it(it)]
+    it.reports(xid(79))
+    return list(it.wrong)
+
+
+def spends_it(it: BreakingWorld) -> None:
+    it.plain.attempts.reserve(f"node#{BROKEN}", "inc-of-another/1", it.policy.limits[Action.REBOOT])
+
+
+def a_reservation_is_repeated() -> list[str]:
+    it = world(ACTS, breaks("incidents.append", of="reserve_attempt", error=LostAnswer))
+    it.reports(xid(79))
+    return wrong_with(it, ends_as(it, *RECOVERED))
+
+
+def the_attempt_is_gone() -> list[str]:
+    it = world()
+
+    def is_taken() -> None:
+        it.plain.attempts.counters.clear()  # type: ignore[attr-defined]
+        spends_it(it)
+
+    it.meanwhile["reboot_node"] = [is_taken]
+    it.reports(xid(79))
+    return list(it.wrong)

@@ -1,0 +1,108 @@
+"""New machines: whose they are, and which of them is a successor.
+
+Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodeheal.contract.health_event import NodeBooted
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Provider, Step
+from nodeheal.domain.machine import Launch
+from nodeheal.services import new_machine, wakeup
+from tests.unit.builders import NOW, xid
+from tests.workflows.breaking_world import BreakingWorld
+from tests.workflows.fake_cluster import BROKEN
+from tests.workflows.scenarios.setup import RECOVERED, changes, ends_as, world, wrong_with
+from tests.workflows.stories import TEMPLATE, pool
+
+GROUP, NEW, OTHER = "asg", "i-0000000000000new1", "i-0000000000000new2"
+
+
+def an_idle_sibling_comes_up() -> list[str]:
+    """Another machine of the group, made long ago, boots while the group's next one is waited for."""
+
+    def come(it: BreakingWorld) -> None:
+        _comes_up(it, OTHER, NOW - timedelta(days=1))
+        _comes_up(it, NEW)
+
+    it = _told(come)
+    return wrong_with(it, ends_as(it, *RECOVERED), _is_only(it, NEW))
+
+
+def a_launch_had_failed_for_another() -> list[str]:
+    """Before this replacement had begun; the event comes late."""
+    failed = Launch(GROUP, NOW - timedelta(hours=1), failed="no capacity")
+
+    def come(it: BreakingWorld) -> None:
+        new_machine.on_group_launch(failed, it.plain)
+        _comes_up(it, NEW)
+
+    it = _told(come)
+    asked = [t for t in it.plain.incidents.history(it.incident_id).turns if t.decision.step is Step.REPLACE]
+    return wrong_with(it, ends_as(it, *RECOVERED), (len(asked) == 1, "a machine was asked for twice"))
+
+
+def the_broken_one_is_anothers_when_its_successor_comes() -> list[str]:
+    def come(it: BreakingWorld) -> None:
+        changes(it, open_incident="inc-of-another")()
+        _comes_up(it, NEW)
+
+    it = _told(come)
+    return [] if it.node(NEW).open_incident is None else ["a machine was taken that nobody waits for any more"]
+
+
+def two_machines_come_in_one_moment() -> list[str]:
+    def come(it: BreakingWorld) -> None:
+        it.fuse.meanwhile["wakeup.on_node_booted", "incidents.append"] = lambda: _comes_up(it, OTHER, plain=True)
+        _comes_up(it, NEW)
+
+    it = _told(come)
+    return wrong_with(it, ends_as(it, *RECOVERED), _is_only(it, OTHER))
+
+
+def the_new_machine_gets_work() -> list[str]:
+    """A job is started there, in the moment in which it is claimed as a successor."""
+
+    def come(it: BreakingWorld) -> None:
+        works, when = changes(it, NEW, job_id="guest"), ("wakeup.on_node_booted", "nodes.save")
+        # The first save is of its boot, the second one of the claim.
+        it.fuse.meanwhile[when] = lambda: it.fuse.meanwhile.update({when: works})
+        _comes_up(it, NEW)
+
+    it = _told(come)
+    return [] if ("diagnose", NEW) not in it.commands else ["a machine that has work was taken for a successor"]
+
+
+def _told(come: Callable[[BreakingWorld], None]) -> BreakingWorld:
+    """A machine of a group is to be replaced; `come`: what comes of asking the group for another, once."""
+    it = world(pool(), spare=False, machine=replace(TEMPLATE, group=GROUP))
+    it.plain.machines.groups.add(GROUP)  # type: ignore[attr-defined]
+    left = [come]
+
+    def once(request: StepRequest) -> None:
+        if left:
+            left.pop()(it)
+
+    it.on_replace = once
+    it.reports(xid(74, **it.fault))
+    return it
+
+
+def _comes_up(it: BreakingWorld, name: str, launched_at: datetime | None = None, *, plain: bool = False) -> None:
+    it.clock.advance(60)
+    machine = replace(TEMPLATE, machine_id=name, group=GROUP, launched_at=launched_at or it.clock())
+    it.plain.machines.machines[name] = machine  # type: ignore[attr-defined]
+    if not plain:
+        it._comes_up(name, "boot-1")
+        return
+    fact: dict[str, Any] = {**it._fact(name, "boot-1"), "provider": Provider.ec2, "accelerators": 8}
+    wakeup.on_node_booted(NodeBooted(**fact, booted_at=it.clock(), address="127.0.0.1"), it.plain)
+
+
+def _is_only(it: BreakingWorld, successor: str) -> tuple[bool, str]:
+    diagnosed = {name for verb, name in it.commands if verb == "diagnose"} - {BROKEN}
+    return diagnosed == {successor}, f"{diagnosed} were taken for the successor, which is {successor}"

@@ -1,0 +1,170 @@
+"""Whose node it is by now: another incident's, another job's, another repairer's.
+
+Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
+"""
+
+from dataclasses import replace
+
+from nodeheal.contract.vocabulary import NodeState, Verdict
+from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.job import Job, job_of
+from nodeheal.domain.machine import Owner
+from nodeheal.services.close_incident import close_incident
+from nodeheal.services.job_nodes import claim
+from nodeheal.services.release_node import release_node
+from tests.unit.builders import FrozenClock, memory_ports, node, started_job, xid
+from tests.workflows.breaking_world import ACTS
+from tests.workflows.fake_cluster import BROKEN, SPARE
+from tests.workflows.fuse import Fuse, fused
+from tests.workflows.job_cluster import NODES, JobCluster, finishes
+from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, breaks, changes, ends_as, world, wrong_with
+from tests.workflows.stories import MOVES, TEMPLATE, pool
+
+
+def another_job_claims_too() -> list[str]:
+    """While a job claims its first node, another one claims its second."""
+    clock, fuse = FrozenClock(), Fuse(writes_only=True)
+    plain = memory_ports(clock)
+    for name in NODES[:3]:
+        plain.nodes.save(node(name))
+    second = node(NODES[1], version=1, claimed_by="another")
+    fuse.meanwhile["claim", "nodes.save"] = lambda: plain.nodes.save(second)
+    with fuse.working("claim"):
+        claim(job_of(JobCluster().spec, "training", "trainer:1", clock()), fused(plain, fuse), ACTS)
+    taken = plain.nodes.get(NODES[1])
+    return [] if taken is not None and taken.claimed_by == "another" else ["a node was claimed by two jobs"]
+
+
+def the_node_is_given_back() -> list[str]:
+    it = world()
+    it.meanwhile["reboot_node"] = [changes(it, state=NodeState.HEALTHY, open_incident=None)]
+    it.reports(xid(79))
+    return [why for why in it.wrong if why.startswith(("commands.", "reboot_node raised"))]
+
+
+def the_node_is_anothers() -> list[str]:
+    it = world()
+    it.meanwhile["isolate_node"] = [changes(it, open_incident="inc-of-another")]
+    it.reports(xid(79))
+    return [] if it.node().state is NodeState.HEALTHY else ["a node of another incident was isolated"]
+
+
+def the_node_is_anothers_when_it_is_diagnosed() -> list[str]:
+    it = world()
+    it.meanwhile["run_diagnostics"] = [changes(it, open_incident="inc-of-another", state=NodeState.HEALTHY)]
+    it.reports(xid(79))
+    return [] if ("diagnose", BROKEN) not in it.commands else ["accelerators in use were diagnosed"]
+
+
+def the_node_is_anothers_when_its_evidence_is_saved() -> list[str]:
+    it = world(ACTS.model_copy(update={"evidence": Evidence()}))
+    it.meanwhile["freeze_evidence"] = [changes(it, open_incident="inc-of-another")]
+    it.reports(xid(79))
+    return [] if ("collect", BROKEN) not in it.commands else ["a node of another incident was asked for its evidence"]
+
+
+def a_node_is_claimed_anew_before_the_launch() -> list[str]:
+    """A human has let its claim go, and another job has taken it, while this one was about to start there."""
+    it, taken = JobCluster(), list[str]()
+
+    def another_claims(cluster: JobCluster) -> None:
+        name = next(name for name in NODES if cluster.node(name).claimed_by == "llama")
+        taken.append(name)
+        cluster.ports.nodes.save(replace(cluster.node(name), claimed_by="another"))
+
+    it.before["Launch job"] = another_claims
+    it.happenings = [finishes]
+    it.submit()
+    on = [task.node_id for task in it.run.tasks]
+    return [] if taken and taken[0] not in on else [f"started on {on}, of which {taken} is another job's"]
+
+
+def the_node_is_anothers_when_it_is_returned() -> list[str]:
+    it = world()
+    it.meanwhile["return_to_service"] = [changes(it, open_incident="inc-of-another")]
+    it.reports(xid(79))
+    return [] if it.node().state is not NodeState.PROBATION else ["a node of another incident was returned"]
+
+
+def the_node_is_anothers_at_the_end() -> list[str]:
+    it = world()
+    it.meanwhile["end_incident"] = [changes(it, open_incident="inc-of-another")]
+    it.reports(xid(79))
+    return [] if it.node().open_incident == "inc-of-another" else ["a node of another incident was let go"]
+
+
+def another_repairs_it() -> list[str]:
+    it = world(pool(), spare=False, machine=replace(TEMPLATE, other_owner=Owner.ec2_auto_recovery))
+    it.reports(xid(74, **it.fault))
+    return wrong_with(it, ends_as(it, *HANDED_OVER))
+
+
+def another_job_has_come() -> list[str]:
+    it = world()
+
+    def comes() -> None:
+        started_job(Job("guest", "demo", "training", "trainer:1", "trainer", 1), [it.node()], it.plain)
+
+    it.meanwhile["isolate_node"] = [comes]
+    it.reports(xid(79))
+    return [] if it.node().state is NodeState.HEALTHY else ["the node was isolated under another job"]
+
+
+def the_spare_has_work() -> list[str]:
+    it = world()
+    it.meanwhile["replace_node"] = [changes(it, SPARE, job_id="guest")]
+    it.reports(xid(74))
+    return [] if it.commands == [] else ["a node that has work stands in for another"]
+
+
+def a_human_releases_under_a_recovery() -> list[str]:
+    it = world()
+    it.meanwhile["run_diagnostics"] = [lambda: it.does("release_node", lambda: release_node(BROKEN, "", it.ports))]
+    it.reports(xid(79))
+    return wrong_with(it, ends_as(it, *RECOVERED))
+
+
+def the_broken_one_is_anothers_when_it_is_given_up() -> list[str]:
+    """Its successor is proven, and meanwhile somebody else has the machine that was to make room."""
+    it = world(pool(), spare=False, machine=TEMPLATE)
+    it.meanwhile["return_to_service"] = [changes(it, open_incident="inc-of-another")]
+    it.reports(xid(74, **it.fault))
+    given_up = [name for name, _ in it.plain.machines.given_back]  # type: ignore[attr-defined]
+    return [] if given_up == [] else ["the machine of another incident was terminated"]
+
+
+def one_that_broke_is_closed_under_the_next() -> list[str]:
+    """A human closes the incident whose recovery broke, in the moment in which the next one isolates the node."""
+    it = world(ACTS, breaks("incidents.advance", of="decide_next_step", error=RuntimeError))
+    it.reports(xid(79))
+    broken = incident_id_of(xid(79))
+    it.fuse.meanwhile["isolate_node", "nodes.save"] = lambda: close_incident(broken, "seen to", it.plain)
+    it._ingest(xid(79, event_id="again"))
+    it.walk_what_was_started()
+    return [why for why in it.wrong if "slot" in why]
+
+
+def the_only_spare_is_opted_out() -> list[str]:
+    it = world(ACTS.model_copy(update={"opted_out": {SPARE: "ours"}}))
+    it.reports(xid(74))
+    return [] if not any(name == SPARE for _, name in it.commands) else ["a node that is opted out stands in"]
+
+
+def the_stand_in_is_taken_before_it_is_tested() -> list[str]:
+    it = world(MOVES)
+    it.fuse.meanwhile["run_diagnostics", "nodes.save"] = changes(it, SPARE, claimed_by="other")
+    it.reports(xid(79))
+    is_tested = ("diagnose", SPARE) in it.commands
+    claims = (ends_as(it, *RECOVERED), (not is_tested, "accelerators of another job were tested"))
+    return [text for holds, text in claims if not holds]
+
+
+def a_stand_in_that_failed_is_no_spare() -> list[str]:
+    """Its reboot does not help the broken node either: what has failed lately is not swapped in."""
+    it = world(MOVES)
+    it.diagnoses[SPARE] = it.diagnoses[BROKEN] = Verdict.FAILED
+    it.reports(xid(79))
+    claims = (ends_as(it, *HANDED_OVER), (SPARE not in it.job_nodes, "the job runs on a node that has failed"))
+    tested = it.commands.count(("diagnose", SPARE))
+    return wrong_with(it, *claims, (tested == 1, f"it was tested {tested} times"))

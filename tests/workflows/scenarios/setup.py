@@ -1,0 +1,71 @@
+"""What the scenarios are made of: a world that breaks where it is told to, and what is wrong with it in the end."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from nodeheal.domain.approval import Answer, Question
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.services import wakeup
+from nodeheal.services.answer_approval import answer_approval
+from nodeheal.services.translate.ecs_task import TaskChange
+from tests.unit.builders import NOW, xid
+from tests.workflows.breaking_world import ACTS, BreakingWorld
+from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.fuse import Blow, Fuse
+from tests.workflows.stories import STORIES
+
+RECOVERED = ("Recovered",)
+HANDED_OVER = ("Handed to a human",)
+
+
+def world(policy: RecoveryPolicy = ACTS, *blows: Blow, **said: Any) -> BreakingWorld:
+    """A world of its own; functions break where they are told to."""
+    return BreakingWorld(Fuse(blows, writes_only=True), policy, **said)
+
+
+def breaks(call: str, *, of: str, error: type[Exception], is_after: bool = True, story: int = 0) -> Blow:
+    """The break around this call of this function, wherever in the story it is made."""
+    it = STORIES[story].make(Fuse(writes_only=True))
+    STORIES[story].tell(it)
+    at = next(i for i, made in enumerate(it.fuse.made) if (made.function, made.call) == (of, call))
+    return Blow(at, is_after, error)
+
+
+def wrong_with(it: BreakingWorld, *claims: tuple[bool, str]) -> list[str]:
+    """What the invariants say, and which of these claims does not hold."""
+    return [*it.faults(), *(text for holds, text in claims if not holds)]
+
+
+def ends_as(it: BreakingWorld, *ends: str) -> tuple[bool, str]:
+    return it.ends == ends, f"it ended as {it.ends}, and not as {ends}"
+
+
+def peers_fault() -> Any:
+    return xid(79, node_id=PEER, instance_id=PEER, event_id="peer")
+
+
+def answers(it: BreakingWorld, question: Question, answer: Answer, *, fused: bool = False) -> None:
+    answer_approval(question, answer, "ada" if fused else "bob", "", it.ports if fused else it.plain)
+
+
+def rank_ends(it: BreakingWorld, task_id: str, status: str = "STOPPED") -> None:
+    task = it.plain.scheduler.tasks[task_id]  # type: ignore[attr-defined]
+    it._gone.add(task_id)
+    number = int(task_id.split("-")[-2])
+    wakeup.on_task_change(TaskChange("llama", number, task_id, task.placement, status, 143, ""), it.plain)
+
+
+def is_soon(it: BreakingWorld) -> tuple[bool, str]:
+    return it.clock() - NOW < timedelta(hours=1), "it waited to its deadline"
+
+
+def made_of(story: int) -> list[Any]:
+    it = STORIES[story].make(Fuse(writes_only=True))
+    STORIES[story].tell(it)
+    return it.fuse.made
+
+
+def changes(it: BreakingWorld, name: str = BROKEN, **to: Any) -> Callable[[], object]:
+    return lambda: it.plain.nodes.save(replace(it.node(name), **to))
