@@ -34,7 +34,10 @@ from tests.workflows.fake_cluster import BROKEN, FakeCluster
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "in_flight"
 RELEASES = sorted(GOLDEN.glob("*.json"))
-POLICY = '{"default_pool": {"mode": "act", "budget": {"max_percent": 100}}, "stable_seconds": 0}'
+# The job stays: where it goes on otherwise depends on what else there is, which is not in a history.
+POLICY = (
+    '{"default_pool": {"mode": "act", "budget": {"max_percent": 100}}, "stable_seconds": 0, "move_job_seconds": 86400}'
+)
 KINDS: dict[str, type[object]] = {
     "incident": Incident,
     "entry": TimelineEntry,
