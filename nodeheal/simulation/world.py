@@ -50,7 +50,7 @@ from nodeheal.simulation.work import Training
 
 Json = Any
 # Ports that are functions or values: nothing comes between.
-_PLAIN = ("clock", "reading", "sign_upload", "find_checkpoint", "try_way", "see_ranks", "has_confirmed")
+_PLAIN = ("clock", "reading", "sign_upload", "find_checkpoint", "try_way", "find_seats", "see_ranks", "has_confirmed")
 MASS_FAILURE_AT = 3_600.0
 
 
@@ -123,6 +123,7 @@ class World:
             sign_upload=sign_upload,
             find_checkpoint=self.commands.find_checkpoint,
             try_way=self.commands.try_way,
+            find_seats=self.scheduler.find_seats,
             see_ranks=self.scheduler.see_ranks,
             has_confirmed=MemoryConfirmations(),
             clock=self.agenda.clock,

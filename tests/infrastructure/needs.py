@@ -19,6 +19,7 @@ _CLASSES = {
     "attempts": ("limits", "DynamoAttemptLedger"),
     "commands": ("ssm", "SsmNodeCommands"),
     "find_checkpoint": ("ssm", "SsmNodeCommands"),
+    "find_seats": ("ecs", "EcsScheduler"),
     "guests": ("ecs_guests", "EcsGuests"),
     "has_confirmed": ("owners", "SnsConfirmations"),
     "heartbeats": ("heartbeats", "DynamoHeartbeats"),
@@ -96,9 +97,12 @@ def needs_of(call: str) -> frozenset[Need]:
     found = set(_BY_OTHERS.get(call, ()))
     if port in _CLASSES:
         module, of = _CLASSES[port]
-        entry = {"find_checkpoint": "find_checkpoint", "see_ranks": "see_ranks", "policy_reader": "read"}.get(
-            port, method or "__call__"
-        )
+        entry = {
+            "find_checkpoint": "find_checkpoint",
+            "see_ranks": "see_ranks",
+            "find_seats": "find_seats",
+            "policy_reader": "read",
+        }.get(port, method or "__call__")
         for action in _actions(module, of, entry):
             found |= {(action, on) for on in _targets(call, action, module, of, entry)}
             found |= set(_IMPLIED.get(action, ()))
