@@ -215,10 +215,10 @@ class Scheduler(Protocol):
         """
 
     def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
-        """Start one rank where `task` says; its id. A rank that is there already is not started again."""
+        """Start one rank where `task` says; its id. Whoever repeats it asks before which ranks are there already."""
 
-    def find(self, job: Job, run: Run, task: GangTask) -> str | None:
-        """The id of this rank's task, if it was started and lives. None: it is not there."""
+    def find(self, job: Job, run: Run) -> Mapping[str, str]:
+        """The ids of those of the run's tasks that were started and live, by their placement."""
 
     def stop(self, cluster: str, task_id: str, reason: str) -> None:
         """Ask the task to end, with the grace that its definition gives. A task that is gone is fine."""
@@ -235,6 +235,9 @@ class RankSeen:
     stop_reason: str = ""
     stopped_at: datetime | None = None
 
+
+# Asks the scheduler where these nodes are, in few calls however many they are; by id. Raises NotFound.
+FindSeats = Callable[[Sequence[Node]], Mapping[str, Seat]]
 
 # Asks the scheduler about ranks of one cluster, which it has given ids; of whom it says nothing it leaves out.
 SeeRanks = Callable[[str, Sequence[GangTask]], Sequence[RankSeen]]
@@ -437,6 +440,7 @@ class Ports:
     sign_upload: SignUpload
     find_checkpoint: FindCheckpoint
     try_way: TryWay
+    find_seats: FindSeats
     see_ranks: SeeRanks
     has_confirmed: HasConfirmed
     clock: Clock

@@ -88,7 +88,9 @@ class TaskOperations:
         return {"task": task.describe()}
 
     def list_tasks(self, caller: Caller, request: Json) -> Json:
-        """ListTasks, by startedBy, containerInstance, family and desiredStatus."""
+        """ListTasks, by startedBy, or by containerInstance, family and desiredStatus."""
+        if "startedBy" in request and request.keys() & {"containerInstance", "family", "desiredStatus", "launchType"}:
+            raise AwsError("InvalidParameterException", "cannot specify startedBy with other arguments")
         cluster = self._state.cluster(request.get("cluster"))
         instance = (
             self._state.instance(cluster, request["containerInstance"]) if "containerInstance" in request else None

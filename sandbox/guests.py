@@ -62,7 +62,9 @@ def _task(story: Story, arn: str) -> dict[str, Any]:
 
 
 def _tasks_of(story: Story, started_by: str) -> list[str]:
-    """Every task that ever had this `startedBy`."""
-    list_tasks = story.sandbox.client("ecs").list_tasks
-    asked = [{"startedBy": started_by, "desiredStatus": status} for status in ("RUNNING", "STOPPED")]
-    return [arn for one in asked for arn in list_tasks(cluster=story.sandbox.cluster, **one)["taskArns"]]
+    """Every task that ever had this `startedBy`. ListTasks would tell of the running ones only."""
+    ecs, cluster = story.sandbox.client("ecs"), story.sandbox.cluster
+    asked = [{"family": NOTEBOOK["family"], "desiredStatus": status} for status in ("RUNNING", "STOPPED")]
+    arns = [arn for one in asked for arn in ecs.list_tasks(cluster=cluster, **one)["taskArns"]]
+    tasks = ecs.describe_tasks(cluster=cluster, tasks=arns)["tasks"] if arns else []
+    return [task["taskArn"] for task in tasks if task.get("startedBy") == started_by]

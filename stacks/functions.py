@@ -200,11 +200,11 @@ FUNCTIONS = (
     ),
     FunctionSpec(
         "launch_gang",
-        (CHANGE, FIND_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
+        (CHANGE, FIND_NODE, SEE_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
         keep_warm=True,
     ),
     FunctionSpec("look_once", (SEE_COMMAND, *SEE_MACHINES, SEE_LAUNCHES, RESUME)),
-    FunctionSpec("end_incident", (CHANGE, FIND_NODE, *START_TASK, ANNOUNCE, READ_POLICY, RESUME)),
+    FunctionSpec("end_incident", (CHANGE, FIND_NODE, *START_TASK, SEE_TASKS, ANNOUNCE, READ_POLICY, RESUME)),
     FunctionSpec("choose_nodes", (READ_POLICY, RESUME)),
     FunctionSpec("await_nodes", (READ_POLICY, RESUME)),
     FunctionSpec(
@@ -220,7 +220,7 @@ FUNCTIONS = (
     FunctionSpec("judge_checks", (START_RECOVERY, READ_POLICY, RESUME)),
     FunctionSpec(
         "launch_job",
-        (CHANGE, FIND_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
+        (CHANGE, FIND_NODE, SEE_NODE, *START_TASK, STOP_TASK, SEE_TASKS, READ_POLICY, RESUME),
         timeout_seconds=55,  # one task a node, and a job may have hundreds
     ),
     FunctionSpec("watch_gang", (ANNOUNCE, RESUME)),

@@ -20,8 +20,9 @@ NEVER_STARTED = "never started"
 def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
     """Write the run, then point the job and its nodes at it: what is started is always on record first."""
     number, orphans = _next_number(job, why, ports)
+    seats = ports.find_seats(nodes)
     tasks = tuple(
-        GangTask(node.node_id, rank, node.boot_id, ports.scheduler.look(node).placement, asked_at=ports.clock())
+        GangTask(node.node_id, rank, node.boot_id, seats[node.node_id].placement, asked_at=ports.clock())
         for rank, node in enumerate(nodes)
     )
     found = job.found
@@ -74,6 +75,8 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
         save_node(ports, node, job_id=job.job_id, settled=settled)
     master = node_of(run.tasks[0].node_id, ports)
     started: list[str] = []
+    # A call that is repeated after a crash must find what the first one started: the scheduler starts a rank twice.
+    there = {} if all(task.task_id for task in run.tasks) else ports.scheduler.find(job, run)
     for task in run.tasks:
         if task.task_id:  # an earlier call started it; it may even have stopped since
             started.append(task.task_id)
@@ -94,7 +97,7 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
             "MASTER_PORT": str(job.master_port),
         }
         try:
-            started.append(ports.scheduler.start(job, run, task, environment))
+            started.append(there.get(task.placement) or ports.scheduler.start(job, run, task, environment))
         except PlacementRefused:
             for task_id in started:
                 ports.scheduler.stop(job.cluster, task_id, f"nodeheal: rank {task.rank} of the gang was refused")
@@ -140,15 +143,14 @@ def find_unnoted(job: Job, run: Run, ports: Ports) -> Run:
         stored = ports.jobs.get_run(run.job_id, run.number) or run
         if all(task.task_id or task.has_stopped for task in stored.tasks):
             return stored
-        found = [t if t.task_id or t.has_stopped else _looked_for(job, stored, t, ports) for t in stored.tasks]
+        there = ports.scheduler.find(job, stored)
+        found = [
+            t if t.task_id or t.has_stopped else replace(t, task_id=there.get(t.placement, "")) for t in stored.tasks
+        ]
         known = _over(replace(stored, tasks=tuple(found)))
         if ports.jobs.save_run(known):
             return replace(known, version=stored.version + 1)
     raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others; it is looked for later")
-
-
-def _looked_for(job: Job, run: Run, task: GangTask, ports: Ports) -> GangTask:
-    return replace(task, task_id=ports.scheduler.find(job, run, task) or "")
 
 
 def _note_task_id(run: Run, rank: int, task_id: str, ports: Ports) -> None:

@@ -1,6 +1,6 @@
 """The other side of every port that acts: throttled as AWS throttles, and answered by the nodes as they really are."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,6 +22,7 @@ from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.setting import Quotas
 from nodeheal.simulation.true_node import TrueNode
 
+FILTERED_AT_ONCE = 50  # nodes in one look (adapters/aws/ecs.py)
 CALL_SECONDS = 0.05  # a call of AWS, until its answer is there: the next one of the same function comes after it
 SENDING_SECONDS = 45.0  # as long as a claim to send an email holds (adapters/aws/messenger.py)
 
@@ -73,6 +74,16 @@ class SimScheduler(MemoryScheduler):
     def look(self, node: Node) -> Seat:
         self._throttles.take("ecs_reads", "DescribeContainerInstances")
         return super().look(node)
+
+    def find_seats(self, nodes: Sequence[Node]) -> Mapping[str, Seat]:
+        for _ in range(0, len(nodes), FILTERED_AT_ONCE):
+            self._throttles.take("ecs_reads", "ListContainerInstances")
+            self._throttles.take("ecs_reads", "DescribeContainerInstances")
+        return {node.node_id: super(SimScheduler, self).look(node) for node in nodes}
+
+    def find(self, job: Job, run: Run) -> Mapping[str, str]:
+        self._throttles.take("ecs_reads", "ListTasks")
+        return super().find(job, run)
 
     def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
         self._throttles.take("ecs_writes", "UpdateContainerInstancesState")

@@ -21,7 +21,7 @@ from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.stores import SimHeartbeats, SimIncidents, SimNodes, SimWaits, SimWatchlist
 
 # Ports that are functions or values: nothing comes between.
-_PLAIN = ("clock", "reading", "sign_upload", "find_checkpoint", "try_way", "see_ranks", "has_confirmed")
+_PLAIN = ("clock", "reading", "sign_upload", "find_checkpoint", "try_way", "find_seats", "see_ranks", "has_confirmed")
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ def world_ports(
         sign_upload=sign_upload,
         find_checkpoint=commands.find_checkpoint,
         try_way=commands.try_way,
+        find_seats=scheduler.find_seats,
         see_ranks=scheduler.see_ranks,
         has_confirmed=MemoryConfirmations(),
         clock=agenda.clock,

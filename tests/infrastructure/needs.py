@@ -19,6 +19,7 @@ _CLASSES = {
     "attempts": ("limits", "DynamoAttemptLedger"),
     "commands": ("ssm", "SsmNodeCommands"),
     "find_checkpoint": ("ssm", "SsmNodeCommands"),
+    "find_seats": ("ecs", "EcsScheduler"),
     "guests": ("ecs_guests", "EcsGuests"),
     "has_confirmed": ("owners", "SnsConfirmations"),
     "heartbeats": ("heartbeats", "DynamoHeartbeats"),

@@ -14,7 +14,7 @@ from stacks.settings import REPOSITORY
 
 PORTS = frozenset(Ports.__dataclass_fields__) - {"clock", "reading"}
 VERBS = frozenset(
-    {"find_checkpoint", "has_confirmed", "see_ranks", "sign_upload", "try_way"}
+    {"find_checkpoint", "find_seats", "has_confirmed", "see_ranks", "sign_upload", "try_way"}
 )  # ports that are one call
 _FOLDERS = ("nodeheal/services", "nodeheal/domain", "lambdas")
 # They serve every function: what a step's wrapper does with the policy, the step that asks for it refers to itself.

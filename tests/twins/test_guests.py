@@ -79,9 +79,11 @@ def test_a_stop_tells_whether_it_was_ours_and_is_sent_once(aws: Aws) -> None:  #
 
 @on_ecs
 def test_a_successor_is_started_as_the_guest_was_and_marked(aws: Aws) -> None:  # noqa: F811
-    look = {"cluster": "training", "containerInstance": ARN, "startedBy": GUEST.mark}
-    for status in ("RUNNING", "STOPPED"):
-        aws.answers("list_tasks", {"taskArns": []}, {**look, "desiredStatus": status})
+    # By its mark alone: ECS refuses a second filter beside it.
+    aws.answers("list_tasks", {"taskArns": []}, {"cluster": "training", "startedBy": GUEST.mark})
+    ended = {"cluster": "training", "containerInstance": ARN, "desiredStatus": "STOPPED"}
+    aws.answers("list_tasks", {"taskArns": [TASK]}, ended)
+    aws.answers("describe_tasks", {"tasks": [described()]})  # another one, which has ended
     started = {"cluster": "training", "taskDefinition": GUEST.definition, "containerInstances": [ARN]}
     tags = [{"key": key, "value": value} for key, value in sorted(TAGS.items())]
     more = {"startedBy": GUEST.mark, "overrides": OVERRIDES, "group": "nightly", "tags": tags}
@@ -93,6 +95,7 @@ def test_a_successor_is_started_as_the_guest_was_and_marked(aws: Aws) -> None:  
 @on_ecs
 def test_a_successor_that_has_ended_already_is_not_started_again(aws: Aws) -> None:  # noqa: F811
     aws.answers("list_tasks", {"taskArns": []}).answers("list_tasks", {"taskArns": ["new"]})
+    aws.answers("describe_tasks", {"tasks": [described(taskArn="new", startedBy=GUEST.mark)]})
 
     assert EcsGuests(aws, aws).start(node(), SEAT, GUEST) == "new"
 

@@ -129,21 +129,25 @@ def test_a_node_that_ecs_knows_no_more_is_not_found_and_not_tagged(aws: Aws) -> 
 
 
 @on_ecs
-def test_a_rank_is_started_once_where_it_is_asked_for_and_marked_as_ours(aws: Aws) -> None:
+def test_a_rank_is_started_where_it_is_asked_for_marked_as_ours_and_found_by_that(aws: Aws) -> None:
     mark = {"startedBy": names.started_by("llama", 2), "cluster": "training"}
-    aws.answers("list_tasks", {"taskArns": []}, {**mark, "containerInstance": ARN})
     started = {"taskDefinition": "trainer:1", "containerInstances": [ARN], "overrides": ANY}
     tags = [{"key": names.MANAGED_TAG, "value": names.MANAGED_TAG_VALUE}]
     answer = {"tasks": [{"taskArn": TASK}], "failures": []}
     aws.answers("start_task", answer, {**mark, **started, "tags": tags})
-    aws.answers("list_tasks", {"taskArns": [TASK]})  # a repeated call finds it there
+    # What was started is found by its mark alone: ECS refuses a second filter beside it.
+    aws.answers("list_tasks", {"taskArns": [TASK]}, mark)
+    there = {"taskArn": TASK, "containerInstanceArn": ARN}
+    aws.answers("describe_tasks", {"tasks": [there]}, {"cluster": "training", "tasks": [TASK]})
 
-    assert [EcsScheduler(aws, aws).start(LLAMA, RUN, RANK, {"RANK": "1"}) for _ in range(2)] == [TASK, TASK]
+    scheduler = EcsScheduler(aws, aws)
+
+    assert scheduler.start(LLAMA, RUN, RANK, {"RANK": "1"}) == TASK
+    assert scheduler.find(LLAMA, RUN) == {ARN: TASK}
 
 
 @on_ecs
 def test_a_job_with_a_command_of_its_own_runs_it_instead_of_the_definitions(aws: Aws) -> None:
-    aws.answers("list_tasks", {"taskArns": []})
     variables = [{"name": "RANK", "value": "1"}]
     override = {"name": LLAMA.container, "environment": variables, "command": ["python", "train.py"]}
     answer = {"tasks": [{"taskArn": TASK}], "failures": []}
@@ -157,7 +161,6 @@ def test_a_job_with_a_command_of_its_own_runs_it_instead_of_the_definitions(aws:
 
 @on_ecs
 def test_a_rank_that_ecs_will_not_place_is_refused_in_its_own_words(aws: Aws) -> None:
-    aws.answers("list_tasks", {"taskArns": []})
     aws.answers("start_task", {"tasks": [], "failures": [{"arn": ARN, "reason": "RESOURCE:GPU"}]})
 
     with pytest.raises(PlacementRefused, match=f"rank 1 on {A}: RESOURCE:GPU"):

@@ -12,7 +12,7 @@ from typing import Any
 from nodeheal.ports import Ports
 
 NOT_PORTS = ("clock", "reading", "sign_upload")
-VERBS = ("find_checkpoint", "try_way", "see_ranks", "has_confirmed")  # ports that are one call
+VERBS = ("find_checkpoint", "try_way", "find_seats", "see_ranks", "has_confirmed")  # ports that are one call
 NEVER = 10**9
 READS = frozenset(
     (

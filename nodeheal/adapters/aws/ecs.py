@@ -1,6 +1,6 @@
 """Scheduler on ECS: container instances are nodes, standalone tasks are ranks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from types_boto3_ecs import ECSClient
-    from types_boto3_ecs.type_defs import TagTypeDef
+    from types_boto3_ecs.type_defs import ContainerInstanceTypeDef, TagTypeDef
 
 _DESCRIBED_AT_ONCE = 100  # by DescribeTasks and DescribeContainerInstances alike
+_FILTERED_AT_ONCE = 50  # instances in one expression: nobody says how long one may be
 _MISSING = "MISSING"  # as ECS spells it
 
 
@@ -60,11 +61,35 @@ class EcsScheduler:
                 cluster=node.cluster, filter=f"ec2InstanceId == {node.instance_id}", **only
             )["containerInstanceArns"]
 
+    def find_seats(self, nodes: Sequence[Node]) -> Mapping[str, Seat]:
+        """As FindSeats has it."""
+        found: dict[str, Seat] = {}
+        for cluster in sorted({node.cluster for node in nodes}):
+            names_of = {node.instance_id: node.node_id for node in nodes if node.cluster == cluster}
+            for described in self._described(cluster, sorted(names_of)):
+                name, is_on = names_of.get(described["ec2InstanceId"]), described["status"] == "ACTIVE"
+                # A node that was registered anew may be there twice: where it takes work, it is.
+                if name is not None and (is_on or name not in found):
+                    found[name] = Seat(described["containerInstanceArn"], is_on)
+        missing = [node.instance_id for node in nodes if node.node_id not in found]
+        if missing:
+            raise NotFound(f"not registered in ECS cluster {nodes[0].cluster}: {', '.join(missing)}")
+        return found
+
+    def _described(self, cluster: str, instance_ids: Sequence[str]) -> "Iterator[ContainerInstanceTypeDef]":
+        for first in range(0, len(instance_ids), _FILTERED_AT_ONCE):
+            wanted = ", ".join(f"'{one}'" for one in instance_ids[first : first + _FILTERED_AT_ONCE])
+            with throttles_named("ListContainerInstances"):
+                pages = self._client().get_paginator("list_container_instances")
+                here = pages.paginate(cluster=cluster, filter=f"ec2InstanceId in [{wanted}]")
+                arns = [arn for page in here for arn in page["containerInstanceArns"]]
+            for at in range(0, len(arns), _DESCRIBED_AT_ONCE):
+                with throttles_named("DescribeContainerInstances"):
+                    yield from self._client().describe_container_instances(
+                        cluster=cluster, containerInstances=arns[at : at + _DESCRIBED_AT_ONCE]
+                    )["containerInstances"]
+
     def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
-        # StartTask takes no client token: a call that is repeated after a crash must find what the first one started.
-        already = self.find(job, run, task)
-        if already is not None:
-            return already
         with throttles_named("StartTask"):
             answer = self._once().start_task(
                 cluster=job.cluster,
@@ -80,11 +105,20 @@ class EcsScheduler:
             raise PlacementRefused(f"ECS would not start rank {task.rank} on {task.node_id}: {why}")
         return answer["tasks"][0]["taskArn"]
 
-    def find(self, job: Job, run: Run, task: GangTask) -> str | None:
-        mark = names.started_by(job.job_id, run.number)
+    def find(self, job: Job, run: Run) -> Mapping[str, str]:
+        # ListTasks takes no other filter beside this one. StartTask takes no client token: this finds what it started.
         with throttles_named("ListTasks"):
-            answer = self._client().list_tasks(cluster=job.cluster, containerInstance=task.placement, startedBy=mark)
-        return next(iter(answer["taskArns"]), None)
+            pages = self._client().get_paginator("list_tasks")
+            here = pages.paginate(cluster=job.cluster, startedBy=names.started_by(job.job_id, run.number))
+            tasks = [arn for page in here for arn in page["taskArns"]]
+        found: dict[str, str] = {}
+        for first in range(0, len(tasks), _DESCRIBED_AT_ONCE):
+            with throttles_named("DescribeTasks"):
+                described = self._client().describe_tasks(
+                    cluster=job.cluster, tasks=tasks[first : first + _DESCRIBED_AT_ONCE]
+                )["tasks"]
+            found |= {task["containerInstanceArn"]: task["taskArn"] for task in described}
+        return found
 
     def stop(self, cluster: str, task_id: str, reason: str) -> None:
         from botocore.exceptions import ClientError

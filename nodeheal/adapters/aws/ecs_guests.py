@@ -11,7 +11,7 @@ from nodeheal.domain.node import Node
 from nodeheal.ports import Seat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from types_boto3_ecs import ECSClient
 
@@ -31,18 +31,7 @@ class EcsGuests:
         self._once = once
 
     def on(self, node: Node, seat: Seat) -> "Sequence[Guest]":
-        with throttles_named("ListTasks"):
-            pages = self._client().get_paginator("list_tasks")
-            here = pages.paginate(cluster=node.cluster, containerInstance=seat.placement)
-            tasks = [arn for page in here for arn in page["taskArns"]]
-        found = []
-        for first in range(0, len(tasks), DESCRIBED_AT_ONCE):
-            with throttles_named("DescribeTasks"):
-                described = self._client().describe_tasks(
-                    cluster=node.cluster, tasks=tasks[first : first + DESCRIBED_AT_ONCE], include=["TAGS"]
-                )
-            found += [_guest(task) for task in described["tasks"] if _is_guest(task)]
-        return found
+        return [_guest(task) for task in self._described(node, seat) if _is_guest(task)]
 
     def stop(self, node: Node, guest: Guest, reason: str) -> bool:
         # Looked at first: a stop takes a task's tags away, and without its tag a second stop would be denied.
@@ -78,18 +67,28 @@ class EcsGuests:
         return answer["tasks"][0]["taskArn"]
 
     def _successor(self, node: Node, seat: Seat, guest: Guest) -> str:
-        """What a call before has started, whether it still runs or has ended since. StartTask takes no token."""
-        for status in ("RUNNING", "STOPPED"):
-            with throttles_named("ListTasks"):
-                found = self._client().list_tasks(
-                    cluster=node.cluster,
-                    containerInstance=seat.placement,
-                    startedBy=guest.mark,
-                    desiredStatus=status,
-                )["taskArns"]
-            if found:
-                return found[0]
-        return ""
+        """What a call before has started, whether it still runs or has ended since. StartTask takes no token.
+
+        ListTasks takes no other filter beside startedBy, and tells then only what is to run.
+        """
+        with throttles_named("ListTasks"):
+            found = self._client().list_tasks(cluster=node.cluster, startedBy=guest.mark)["taskArns"]
+        if found:
+            return found[0]
+        ended = self._described(node, seat, desiredStatus="STOPPED")
+        return next((task["taskArn"] for task in ended if task.get("startedBy") == guest.mark), "")
+
+    def _described(self, node: Node, seat: Seat, **only: Any) -> "Iterator[Mapping[str, Any]]":
+        """The tasks on a container instance, with their tags."""
+        with throttles_named("ListTasks"):
+            pages = self._client().get_paginator("list_tasks")
+            here = pages.paginate(cluster=node.cluster, containerInstance=seat.placement, **only)
+            tasks = [arn for page in here for arn in page["taskArns"]]
+        for first in range(0, len(tasks), DESCRIBED_AT_ONCE):
+            with throttles_named("DescribeTasks"):
+                yield from self._client().describe_tasks(
+                    cluster=node.cluster, tasks=tasks[first : first + DESCRIBED_AT_ONCE], include=["TAGS"]
+                )["tasks"]
 
 
 def _is_guest(task: "Mapping[str, Any]") -> bool:

@@ -66,6 +66,7 @@ def aws_ports(
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),
         find_checkpoint=commands.find_checkpoint,
         try_way=commands.try_way,
+        find_seats=scheduler.find_seats,
         see_ranks=scheduler.see_ranks,
         clock=clock,
         reading=Reading(recover_node_arn, runbooks),

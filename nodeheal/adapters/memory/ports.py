@@ -46,6 +46,7 @@ def memory_ports(clock: Clock) -> Ports:
         sign_upload=sign_upload,
         find_checkpoint=commands.find_checkpoint,
         try_way=commands.try_way,
+        find_seats=scheduler.find_seats,
         see_ranks=scheduler.see_ranks,
         has_confirmed=MemoryConfirmations(),
         clock=clock,

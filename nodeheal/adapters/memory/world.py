@@ -1,6 +1,6 @@
 """The outside world in memory: a scheduler, node commands, workflows and messages that remember what was asked."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -53,9 +53,13 @@ class MemoryScheduler:
         self.environments.setdefault(task_id, environment)
         return task_id
 
-    def find(self, job: Job, run: Run, task: GangTask) -> str | None:
-        task_id = f"task-{job.job_id}-{run.number}-{task.rank}"
-        return task_id if task_id in self.tasks and task_id not in self.stopped else None
+    def find(self, job: Job, run: Run) -> Mapping[str, str]:
+        known = {task.placement: f"task-{job.job_id}-{run.number}-{task.rank}" for task in run.tasks}
+        return {where: name for where, name in known.items() if name in self.tasks and name not in self.stopped}
+
+    def find_seats(self, nodes: Sequence[Node]) -> Mapping[str, Seat]:
+        """As FindSeats has it."""
+        return {node.node_id: self.look(node) for node in nodes}
 
     def stop(self, cluster: str, task_id: str, reason: str) -> None:
         self.stopped.setdefault(task_id, reason)

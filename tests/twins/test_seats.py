@@ -1,0 +1,175 @@
+"""Where the nodes of a gang are, and what of it runs: few questions however many ranks, with the same answers from
+both adapters."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.adapters.aws.ecs import EcsScheduler
+from nodeheal.adapters.memory.world import MemoryScheduler
+from nodeheal.domain.errors import NotFound
+from nodeheal.domain.job import Job, Run
+from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.start_gang import find_unnoted, record_run, start_ranks
+from tests.unit.builders import memory_ports, node
+
+JOB = Job("llama", "demo", "training", "trainer:1", "trainer", 256)
+PAGE = 100  # what ECS answers and describes at once
+
+
+class CountingEcs:
+    """ECS, as far as a launch asks it: container instances and tasks, in pages, each call counted."""
+
+    def __init__(self, *instances: tuple[str, str]) -> None:
+        self.instances = [
+            {"containerInstanceArn": f"arn-{n}", "ec2InstanceId": i, "status": s} for n, (i, s) in enumerate(instances)
+        ]
+        self.tasks: dict[str, dict[str, Any]] = {}
+        self.calls: Counter[str] = Counter()
+
+    def __call__(self) -> Any:
+        return self
+
+    def get_paginator(self, operation: str) -> "Pages":
+        return Pages(self, operation)
+
+    def list_container_instances(self, cluster: str, filter: str) -> list[str]:  # as botocore has it
+        wanted = set(re.findall(r"'([^']+)'", filter))
+        assert filter.startswith("ec2InstanceId in ["), filter
+        return [one["containerInstanceArn"] for one in self.instances if one["ec2InstanceId"] in wanted]
+
+    def list_tasks(self, cluster: str, startedBy: str) -> list[str]:
+        return [arn for arn, task in self.tasks.items() if task["startedBy"] == startedBy]
+
+    def describe_container_instances(self, cluster: str, containerInstances: list[str]) -> Any:
+        self.calls["DescribeContainerInstances"] += 1
+        assert len(containerInstances) <= PAGE
+        found = [one for one in self.instances if one["containerInstanceArn"] in containerInstances]
+        return {"containerInstances": found, "failures": []}
+
+    def describe_tasks(self, cluster: str, tasks: list[str]) -> Any:
+        self.calls["DescribeTasks"] += 1
+        assert len(tasks) <= PAGE
+        return {"tasks": [self.tasks[arn] for arn in tasks], "failures": []}
+
+    def start_task(self, containerInstances: list[str], startedBy: str, **more: Any) -> Any:
+        self.calls["StartTask"] += 1
+        arn = f"task-{len(self.tasks)}"
+        self.tasks[arn] = {"taskArn": arn, "containerInstanceArn": containerInstances[0], "startedBy": startedBy}
+        return {"tasks": [self.tasks[arn]], "failures": []}
+
+
+class Pages:
+    """A paginator: a call for every page, the empty one included."""
+
+    def __init__(self, ecs: CountingEcs, operation: str) -> None:
+        self._ecs, self._operation = ecs, operation
+
+    def paginate(self, **asked: Any) -> Iterator[dict[str, list[str]]]:
+        name, key = {
+            "list_tasks": ("ListTasks", "taskArns"),
+            "list_container_instances": ("ListContainerInstances", "containerInstanceArns"),
+        }[self._operation]
+        found = getattr(self._ecs, self._operation)(**asked)
+        for first in range(0, max(1, len(found)), PAGE):
+            self._ecs.calls[name] += 1
+            yield {key: found[first : first + PAGE]}
+
+
+def world(count: int) -> tuple[Ports, CountingEcs, list[Node]]:
+    """Nodes of a pool, in a cluster that counts."""
+    ports, nodes = memory_ports(), [node(f"mi-{number:017x}") for number in range(count)]
+    for one in nodes:
+        ports.nodes.save(one)
+    ecs = CountingEcs(*((one.instance_id, "ACTIVE") for one in nodes))
+    scheduler = EcsScheduler(ecs, ecs)
+    return replace(ports, scheduler=scheduler, find_seats=scheduler.find_seats), ecs, nodes
+
+
+def launched(ports: Ports, nodes: list[Node]) -> Run:
+    known = ports.jobs.get("llama")
+    assert known is not None or ports.jobs.save(JOB)
+    return record_run(replace(JOB, version=1), nodes, "submitted", ports)
+
+
+def test_256_ranks_are_placed_with_a_call_each_and_few_looks() -> None:
+    ports, ecs, nodes = world(256)
+
+    run = launched(ports, nodes)
+    start_ranks(JOB, run, ports, RecoveryPolicy())
+
+    looks = {"ListContainerInstances": 6, "DescribeContainerInstances": 6, "ListTasks": 1}
+    assert ecs.calls == {**looks, "StartTask": 256}
+    placed = {task.placement for task in run.tasks}
+    assert len(placed) == len(ecs.tasks) == 256
+
+
+def test_a_launch_that_died_in_the_middle_starts_only_what_it_has_not_started() -> None:
+    ports, ecs, nodes = world(120)
+    run = launched(ports, nodes)
+    for task in run.tasks[:110]:  # 110 were started, and none of that was written down
+        ports.scheduler.start(JOB, run, task, {})
+    ecs.calls.clear()
+
+    start_ranks(JOB, run, ports, RecoveryPolicy())
+
+    assert ecs.calls == {"ListTasks": 2, "DescribeTasks": 2, "StartTask": 10}
+    stored = ports.jobs.get_run("llama", 1)
+    assert stored is not None
+    assert sorted(task.task_id for task in stored.tasks) == sorted(ecs.tasks)
+
+
+def test_what_a_crash_has_left_unnoted_is_found_in_one_look() -> None:
+    ports, ecs, nodes = world(30)
+    run = launched(ports, nodes)
+    ports.scheduler.start(JOB, run, run.tasks[7], {})
+    ecs.calls.clear()
+
+    found = find_unnoted(JOB, run, ports)
+
+    assert ecs.calls == {"ListTasks": 1, "DescribeTasks": 1}
+    assert [task.rank for task in found.tasks if task.task_id] == [7]
+    assert all(task.has_stopped for task in found.tasks if task.rank != 7)
+
+
+def test_a_node_that_is_registered_twice_is_where_it_takes_work() -> None:
+    ecs = CountingEcs(("mi-a", "DRAINING"), ("mi-a", "ACTIVE"), ("mi-a", "DRAINING"), ("mi-b", "DRAINING"))
+
+    seats = EcsScheduler(ecs, ecs).find_seats([node("mi-a"), node("mi-b")])
+
+    assert [(seats[name].placement, seats[name].is_on) for name in ("mi-a", "mi-b")] == [
+        ("arn-1", True),
+        ("arn-3", False),
+    ]
+
+
+@pytest.mark.parametrize("adapter", ["memory", "ecs"])
+def test_a_node_that_is_not_there_is_not_found_and_named(adapter: str) -> None:
+    ecs = CountingEcs(("mi-a", "ACTIVE"))
+    memory, real = MemoryScheduler(unknown_nodes={"mi-b"}), EcsScheduler(ecs, ecs)
+    find_seats = memory.find_seats if adapter == "memory" else real.find_seats
+
+    with pytest.raises(NotFound, match="mi-b"):
+        find_seats([node("mi-a"), node("mi-b")])
+
+
+@pytest.mark.parametrize("adapter", ["memory", "ecs"])
+def test_what_runs_of_a_run_is_told_by_where_it_is(adapter: str) -> None:
+    ports, _, nodes = world(3)
+    ports = memory_ports(ports.clock) if adapter == "memory" else ports  # type: ignore[arg-type]
+    for one in nodes:
+        ports.nodes.save(one)
+    run = launched(ports, nodes)
+    before = ports.scheduler.find(JOB, run)
+
+    started = ports.scheduler.start(JOB, run, run.tasks[1], {})
+
+    assert before == {}
+    assert ports.scheduler.find(JOB, run) == {run.tasks[1].placement: started}
+    assert ports.scheduler.find(JOB, replace(run, number=2)) == {}
