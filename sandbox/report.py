@@ -46,6 +46,10 @@ def make_report(story: Story) -> dict[str, Any]:
         "losses": told.training.losses if told.training else [],
         "finished": told.job_state is JobState.COMPLETED,
         "incident": _incident(told, history),
+        "incidents": [
+            {"id": one.incident.incident_id, "node": one.incident.node_id, "results": results_of(one)}
+            for one in story.histories()
+        ],
         "executions": story.executions(),
         "emails": [{"subject": subject, "body": body} for subject, body in told.mails],
         "owner_emails": [{"subject": subject, "body": body} for subject, body in told.owner_mails],

@@ -6,7 +6,7 @@ deployed control plane.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.counted import counted
-from nodeheal.domain.incident import Incident, TimelineEntry
+from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.node import Node
 from nodeheal.domain.owner import Owner
 from sandbox.client import NodeHandle, Sandbox
@@ -216,6 +216,10 @@ class Story:
         """Every execution since the story began, in order of its start. As JSON, see `executions`."""
         return executions(self.sandbox, self._since)
 
+    def histories(self) -> list[History]:
+        """Every incident of the story: the pool is its own."""
+        return [self.ports.incidents.history(incident.incident_id) for incident in self._incidents()]
+
     @property
     def owner_mails(self) -> tuple[str, ...]:
         """How the subjects of the emails to the job's owner should begin: its start, what was done to it, its end."""
@@ -233,9 +237,12 @@ class Story:
 
     def _find_incident(self) -> Incident | None:
         """The one of the node that the story is about; others may fail with it."""
+        return next((incident for incident in self._incidents() if incident.node_id == self.told.broken), None)
+
+    def _incidents(self) -> Iterator[Incident]:
+        """Those of its pool."""
         found = self._table.query_index(names.INDEX, names.pool_pk(self.script.pool), "incident#")
-        incidents = (from_item(Incident, item) for item in found)
-        return next((incident for incident in incidents if incident.node_id == self.told.broken), None)
+        return (from_item(Incident, item) for item in found)
 
     def _read_timeline(self, incident_id: str) -> None:
         history = self.ports.incidents.history(incident_id)

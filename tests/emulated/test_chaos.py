@@ -14,7 +14,7 @@ from nodeheal.contract import names
 from sandbox.client import Sandbox
 from sandbox.report import judge, make_report
 from sandbox.stories import STORIES
-from sandbox.story import Story
+from sandbox.story import Script, Story
 from tests.emulated.chaos import BROKEN, THROTTLED, UNANSWERED, Chaos, Plan, operation_of
 from tests.unit.builders import xid
 
@@ -24,6 +24,15 @@ SEED = "a bad day"
 OBSERVED_CODE = 92
 # A job on two nodes, a question that a person answers by its link, a reboot, diagnostics, the restart: most of it all.
 SCRIPT = replace(STORIES["approval-given"].script, boot_seconds=1.5, steps=120, step_seconds=0.06)
+# A new machine is launched, proven and put in the broken one's place, which is terminated: what EC2 is asked for.
+REPLACED = replace(
+    STORIES["replaced-from-template"].script,
+    pool="replaced",
+    job="replaced",
+    boot_seconds=1.5,
+    steps=120,
+    step_seconds=0.06,
+)
 
 
 @dataclass(frozen=True)
@@ -47,14 +56,36 @@ class OnABadDay(Story):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sandbox, Chaos]]:
     with Sandbox(tmp_path_factory.mktemp("chaos"), boot_seconds=SCRIPT.boot_seconds) as sandbox:
         sandbox.deploy()
         sandbox.behave(duplicate_events=True, reorder_events=True)
         with Chaos(sandbox, Plan(SEED)) as chaos:
-            story = OnABadDay(sandbox, SCRIPT, lambda told, text: None)
-            story.play()
-            yield Told(sandbox, chaos, story, make_report(story))
+            yield sandbox, chaos
+
+
+def played(day: tuple[Sandbox, Chaos], script: Script) -> Told:
+    """The story, to its end."""
+    story = OnABadDay(day[0], script, lambda told, text: None)
+    story.play()
+    return Told(*day, story, make_report(story))
+
+
+@pytest.fixture(scope="module")
+def told(day: tuple[Sandbox, Chaos]) -> Told:
+    return played(day, SCRIPT)
+
+
+@pytest.fixture(scope="module")
+def replaced(day: tuple[Sandbox, Chaos]) -> Told:
+    return played(day, REPLACED)
+
+
+@pytest.fixture(params=["told", "replaced"])
+def each(request: pytest.FixtureRequest) -> Told:
+    """Either of the two stories, which are played in one cloud, one after the other."""
+    story: Told = request.getfixturevalue(request.param)
+    return story
 
 
 def items(sandbox: Sandbox) -> list[dict[str, Any]]:
@@ -81,6 +112,21 @@ def test_it_ends_as_on_a_quiet_day(told: Told) -> None:
     assert told.report["finished"] is True
 
 
+def test_a_machine_is_replaced_as_on_a_quiet_day_and_one_is_launched(replaced: Told) -> None:
+    broken, client = replaced.story.told.broken, replaced.sandbox.client("ec2")
+
+    machines = [one for found in client.describe_instances()["Reservations"] for one in found["Instances"]]
+
+    states = {one["InstanceId"]: one["State"]["Name"] for one in machines}
+    launched = [one["InstanceId"] for one in machines if names.LAUNCH_TAG in {tag["Key"] for tag in one["Tags"]}]
+    assert judge(replaced.story, replaced.report).wrong == ()
+    assert (states.pop(broken), replaced.report["attempts"]) == ("terminated", {"REPLACE": 1})
+    assert len(launched) == 1
+    # No orphan: what runs is what the table knows, and serves.
+    serving = {node.node_id for node in replaced.story.ports.nodes.in_pool(REPLACED.pool) if node.node_id != broken}
+    assert ({name for name, state in states.items() if state == "running"}, len(serving)) == (serving, REPLACED.nodes)
+
+
 def test_it_was_a_bad_day(told: Told) -> None:
     done = told.chaos.plan.done
 
@@ -88,19 +134,19 @@ def test_it_was_a_bad_day(told: Told) -> None:
     assert sum(done.values()) > 20
 
 
-def test_nothing_is_left_waiting_held_or_undelivered(told: Told) -> None:
-    left = items(told.sandbox)
+def test_nothing_is_left_waiting_held_or_undelivered(each: Told) -> None:
+    left = items(each.sandbox)
 
     # What was asked of nodes before the job began stays for a while, as a record without a token: nobody waits by it.
     assert [item["pk"]["S"] for item in left if item["sk"]["S"] == names.WAIT_SK and item["token"]["S"]] == []
     assert [item["pk"]["S"] for item in left if item["sk"]["S"] == names.LEASE_SK] == []
     assert [item["pk"]["S"] for item in left if item["sk"]["S"].startswith(names.SLOT_PREFIX)] == []
-    assert {run["status"] for run in told.report["executions"]} == {"SUCCEEDED"}
-    assert set(messages(told.sandbox).values()) == {0}
+    assert {run["status"] for run in each.report["executions"]} == {"SUCCEEDED"}
+    assert set(messages(each.sandbox).values()) == {0}
 
 
-def test_each_thing_was_told_once(told: Told) -> None:
-    subjects = [subject for subject, _ in (*told.story.told.mails, *told.story.told.owner_mails)]
+def test_each_thing_was_told_once(each: Told) -> None:
+    subjects = [subject for subject, _ in (*each.story.told.mails, *each.story.told.owner_mails)]
 
     assert len(subjects) == len(set(subjects)) > 2
 

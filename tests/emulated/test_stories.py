@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -28,6 +28,7 @@ from sandbox.training import Training
 from tests.workflows.test_meter import TRANSITIONS_AT_MOST
 
 pytestmark = pytest.mark.emulated
+Seen = TypeVar("Seen")
 
 XID_74 = (
     "NVRM: Xid (PCI:0000:b9:00): 74, pid=<unknown>, name=<unknown>, "
@@ -114,8 +115,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def _steps(report: dict[str, Any]) -> list[str]:
     """The parent's states that did something, in order. One that is waited in again after some news stands once."""
     parent = next(run for run in report["executions"] if run["name"] == report["incident"]["id"])
-    path = [state for state in parent["path"] if state not in ("Open incident", "Decide next step", "Which step?")]
-    return [state for state, before in zip(path, ["", *path], strict=False) if state != before]
+    return _told(parent["path"])
+
+
+def _told(path: list[str]) -> list[str]:
+    kept = [state for state in path if state not in ("Open incident", "Decide next step", "Which step?")]
+    return [state for state, before in zip(kept, ["", *kept], strict=False) if state != before]
 
 
 HEALED = [
@@ -157,7 +162,7 @@ PATHS = {
     "budget-full": ["Isolate node", "Wait for news", *HEALED],
     "breaker-open": ["Wait for news", *HEALED[6:8], "Observed only"],
     "two-faults": HEALED,
-    "two-nodes": [],  # which of the two goes first is not told
+    "two-nodes": [],  # of each of the two, and in whatever order: see SIDE_BY_SIDE
     "tasks-of-others": HEALED,
     "paused": [*HEALED[6:8], "Observed only"],
     "stale-event": HEALED,
@@ -195,6 +200,25 @@ RESULTS = {
 }
 
 
+# What each of two nodes goes through that fail in one moment, and what came of it; which goes first is not told.
+SIDE_BY_SIDE = sorted(
+    [
+        (HEALED, [*REBOOTED[:-1], ["RESTART_WORKLOAD", "REFUSED"]]),  # the job is left to the other one
+        (["Isolate node", "Wait for news", *HEALED], [["ISOLATE", "REFUSED"], *done("WAIT"), *REBOOTED]),
+    ]
+)
+
+
+def in_its_turn(seen: list[Seen]) -> list[Seen]:
+    """However often it was called in vain before its turn had come, it has waited once."""
+    kept: list[Seen] = []
+    for one in seen:
+        kept.append(one)
+        if kept[-2:] == kept[-4:-2]:
+            del kept[-2:]
+    return kept
+
+
 def outcomes(results: list[list[str]], name: str) -> list[list[str]]:
     """What came of each step. Without the second in which a node proves itself, which may be over by then."""
     waits = "Wait for news" in PATHS[name]
@@ -215,6 +239,10 @@ def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(stage: Stage
     if PATHS[name]:
         assert [step for step in _steps(report) if waits or step != "Wait for news"] == PATHS[name]
         assert outcomes(report["incident"]["results"], name) == RESULTS[name]
+    if name == "two-nodes":
+        paths = {run["name"]: in_its_turn(_told(run["path"])) for run in report["executions"]}
+        each = [(paths[one["id"]], in_its_turn(one["results"])) for one in report["incidents"]]
+        assert sorted(each) == SIDE_BY_SIDE
     if PATHS[name] == HEALED:
         assert report["attempts"] == {"REBOOT": 1}
         # It was asked for a checkpoint before it was stopped: nothing that it had done is lost but the last moment.

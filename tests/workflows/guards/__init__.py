@@ -1,9 +1,10 @@
 """Every guard, by topic, and the scenario that goes wrong without it."""
 
-from tests.workflows.guards import boots, humans, jobs, limits, machines, once, owners, writes
+from tests.workflows.guards import boots, humans, jobs, limits, machines, once, owners, saves, writes
 
 GUARDS = (
     *writes.GUARDS,
+    *saves.GUARDS,
     *limits.GUARDS,
     *owners.GUARDS,
     *boots.GUARDS,

@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/jobs.py: where each stands, and the scenario that goes wrong without it."""
 
-from nodeheal.services import ask_after_ranks, launch_gang, start_gang, stop_gang, wakeup
+from nodeheal.services import ask_after_ranks, launch_gang, start_gang, stop_gang, submit_job, wakeup
 from tests.workflows.guards.guard import Guard, not_saved
 from tests.workflows.scenarios import jobs as when
 from tests.workflows.scenarios import writes
@@ -68,5 +68,12 @@ GUARDS = (
         "ports.jobs.save(settled)",
         when.a_job_is_written_while_it_ends,
         "(ports.jobs.save(settled), True)[1]",
+    ),
+    Guard(
+        "that a job that is started again is over",
+        submit_job.restart_job,
+        "known.is_over",
+        when.a_job_is_started_again_while_it_runs,
+        "True",
     ),
 )

@@ -8,7 +8,10 @@ from nodeheal.adapters.memory.stores import (
     MemoryWaitStore,
 )
 from nodeheal.adapters.memory.world import MemoryWorkflows
-from nodeheal.services import notify, stand_in
+from nodeheal.services import (
+    notify,
+    stand_in,
+)
 from tests.workflows.guards.guard import Guard, not_saved
 from tests.workflows.scenarios import writes as when
 

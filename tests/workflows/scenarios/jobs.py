@@ -3,6 +3,7 @@
 Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,11 @@ from nodeheal.services import wakeup
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.start_gang import record_run, start_ranks
 from nodeheal.services.stop_gang import current_run
+from nodeheal.services.submit_job import restart_job
 from nodeheal.services.translate.ecs_task import TaskChange
 from tests.unit.builders import xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
+from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.scenarios.setup import RECOVERED, ends_as, rank_ends, world, wrong_with
 
 
@@ -141,3 +144,18 @@ def a_job_is_written_while_it_ends() -> list[str]:
     it._gang_finishes()
     job = it.plain.jobs.get("llama")
     return [] if job is not None and job.state is JobState.COMPLETED else ["a job that has ended well is not over"]
+
+
+def a_job_is_started_again_while_it_runs() -> list[str]:
+    it = JobCluster()
+
+    def again(cluster: JobCluster) -> None:
+        with suppress(ValueError):
+            restart_job(cluster.spec.name, cluster.ports)
+
+    it.happenings = [again, finishes]
+    try:
+        it.submit()
+    except ValueError as surprise:  # of its first workflow
+        return [str(surprise)]
+    return [] if it.job.submission == 1 else ["a job was submitted again while it runs"]

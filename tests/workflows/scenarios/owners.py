@@ -3,23 +3,29 @@
 Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
 """
 
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
+from nodeheal.adapters.memory.marks import MemoryMarks
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Verdict
 from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job, job_of
 from nodeheal.domain.machine import Owner
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.release_node import release_node
+from nodeheal.services.retire_node import retire_node
 from tests.unit.builders import FrozenClock, memory_ports, node, started_job, xid
-from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, SPARE
+from tests.workflows.breaking_world import ACTS, BreakingWorld
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse, fused
 from tests.workflows.job_cluster import NODES, JobCluster, finishes
 from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, breaks, changes, ends_as, world, wrong_with
-from tests.workflows.stories import MOVES, TEMPLATE, pool
+from tests.workflows.stories import MOVES, STORIES, TEMPLATE, pool
 
 
 def another_job_claims_too() -> list[str]:
@@ -168,3 +174,46 @@ def a_stand_in_that_failed_is_no_spare() -> list[str]:
     claims = (ends_as(it, *HANDED_OVER), (SPARE not in it.job_nodes, "the job runs on a node that has failed"))
     tested = it.commands.count(("diagnose", SPARE))
     return wrong_with(it, *claims, (tested == 1, f"it was tested {tested} times"))
+
+
+def a_node_that_trains_is_retired() -> list[str]:
+    it = world()
+    with suppress(ValueError):
+        retire_node(PEER, "beyond repair", it.plain, MemoryMarks())
+    return [] if it.node(PEER).state is NodeState.HEALTHY else ["a node was retired under a rank"]
+
+
+def a_node_whose_incident_waits_is_retired() -> list[str]:
+    """It has no job, and its recovery stands in line for a slot."""
+    it = STORIES[5].make(Fuse(writes_only=True))
+    a_slot_is_free = it.on_wait
+
+    def is_retired() -> None:
+        it.does("retire_node", lambda: retire_node(SPARE, "beyond repair", it.ports, MemoryMarks()))
+        a_slot_is_free()
+
+    it.on_wait = is_retired
+    it.reports(xid(79, node_id=SPARE, instance_id=SPARE))
+    return wrong_with(it, ends_as(it, *RECOVERED))
+
+
+def a_task_of_others_is_not_to_be_stopped() -> list[str]:
+    it = _with_a_guest({})
+    it.reports(xid(79))
+    running = it.plain.guests.running  # type: ignore[attr-defined]
+    return [] if "task/1" in running else ["a task was stopped whose owner has not said that it may be"]
+
+
+def a_task_of_others_ends_by_itself() -> list[str]:
+    """In the moment in which it is to be stopped: then its owner has what he wanted, and it is not started again."""
+    it = _with_a_guest({names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
+    guests: Any = it.plain.guests
+    it.fuse.meanwhile["isolate_node", "guests.stop"] = lambda: guests.running.pop("task/1")
+    it.reports(xid(79))
+    return [] if guests.started == [] else ["a task that had ended by itself was started again"]
+
+
+def _with_a_guest(tags: dict[str, str]) -> BreakingWorld:
+    it = world(pool(stops_other_tasks=True), spare=False)
+    it.plain.guests.running["task/1"] = (BROKEN, Guest("task/1", "eval:1", tags=tags))  # type: ignore[attr-defined]
+    return it
