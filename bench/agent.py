@@ -2,6 +2,7 @@
 
 import os
 import select
+import shutil
 import statistics
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from bench.gpus import GpuNode, eight_gpus
+from bench.memory import resident_bytes
 from bench.node import Device, LogFile, device, running_agent
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.checks.registry import CHECKS
@@ -19,6 +22,7 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import KernelLog
 from tests.unit.agent.fakes import IDENTITY, eventually
 
+ALL = tuple(check.name for check in CHECKS)
 SETTLE_SECONDS = 15.0  # every check has looked once by then
 HEARTBEAT_SECONDS = 5.0  # so that its connection is there too; while nothing is measured but memory
 FAULTS = 200
@@ -40,30 +44,49 @@ def measure_agent(idle_seconds: float) -> dict[str, float]:
 
 def _footprint(idle_seconds: float) -> dict[str, float]:
     """Memory is taken with connections to the bus and to the table of signs of life; processor time as it ships."""
-    checks = tuple(check.name for check in CHECKS)
-    with running_agent(checks, every_seconds=HEARTBEAT_SECONDS) as (agent, _, bus):
-        time.sleep(SETTLE_SECONDS)
-        eventually(lambda: bus.table.beats)
-        own, more = _memory(agent)
-    with running_agent(checks) as (agent, _, _bus):
+    all_of_it, own = _memory(None)
+    with running_agent(ALL) as (agent, _, _bus):
         time.sleep(SETTLE_SECONDS)
         helpers = agent.children(recursive=True)
         before = _cpu_seconds([agent, *helpers])
         time.sleep(idle_seconds)
         busy = _cpu_seconds([agent, *helpers]) - before
-        own, more = max((own, more), _memory(agent), key=sum)
+        all_of_it, own = max((all_of_it, own), _resident(agent))
     return {
-        "rss_mib": round((own + more) / 2**20, 1),
-        "rss_of_the_agent_alone_mib": round(own / 2**20, 1),
+        "rss_mib": all_of_it,
+        "rss_of_the_agent_alone_mib": own,
+        **_with_gpus(),
         "idle_cpu_percent": round(100 * busy / idle_seconds, 3),
         "idle_measured_s": idle_seconds,
     }
 
 
-def _memory(agent: psutil.Process) -> tuple[int, int]:
-    """Of the agent, and what its helpers have beside it: they are forks, and what they share with it is there once."""
-    helpers = agent.children(recursive=True)
-    return agent.memory_info().rss, sum(helper.memory_full_info().uss for helper in helpers)
+def _with_gpus() -> dict[str, float]:
+    """Where the GPUs' library is open in a process that stays; what the driver's own library adds, nobody has seen."""
+    if shutil.which("gcc") is None:
+        return {}
+    with eight_gpus() as gpus:
+        return {"rss_with_8_gpus_mib": _memory(gpus)[0]}
+
+
+def _memory(gpus: GpuNode | None) -> tuple[float, float]:
+    """Of the agent with its helpers, between two looks, and of the agent alone; in MiB."""
+    with running_agent(ALL, every_seconds=HEARTBEAT_SECONDS, gpus=gpus) as (agent, _, bus):
+        time.sleep(SETTLE_SECONDS)
+        eventually(lambda: bus.table.beats)
+        return _resident(agent, helpers=2 if gpus else 1)
+
+
+def _resident(agent: psutil.Process, helpers: int = 1) -> tuple[float, float]:
+    """While so many helpers are there: a look is a process more, for a moment."""
+    found: list[psutil.Process] = []
+
+    def are_at_rest() -> bool:
+        found[:] = agent.children(recursive=True)
+        return len(found) == helpers
+
+    eventually(are_at_rest)
+    return round(resident_bytes([agent, *found]) / 2**20, 1), round(agent.memory_info().rss / 2**20, 1)
 
 
 def _cpu_seconds(processes: list[psutil.Process]) -> float:

@@ -9,12 +9,14 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
+from bench.gpus import GpuNode
 from sandbox.toml import toml
 from tests.unit.agent.authority import Authority, found_authority
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually
@@ -24,6 +26,7 @@ F_SETPIPE_SZ = 1031
 # What pip's script does; run as a module it would also load `runpy`.
 SCRIPT = "import sys; from nodeheal.agent.main import main; sys.exit(main())"
 # The machine's certificate authorities in one file, where they take most: Amazon Linux has no other, Debian a copy.
+UP_SECONDS = 3600.0  # checks that wait for a node to come up look at once
 BUNDLES = ("/etc/pki/tls/cert.pem", "/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -70,7 +73,10 @@ class LogFile:
 
 @contextmanager
 def running_agent(
-    checks: tuple[str, ...], log: dict[str, str] | None = None, every_seconds: float = 60.0
+    checks: tuple[str, ...],
+    log: dict[str, str] | None = None,
+    every_seconds: float = 60.0,
+    gpus: GpuNode | None = None,
 ) -> Iterator[tuple[psutil.Process, Device, FakeEventBridge]]:
     """An agent that watches, as on a node: the device that it reads, and the bus that it tells."""
     with device() as (kmsg, path), tempfile.TemporaryDirectory() as directory:
@@ -81,8 +87,11 @@ def running_agent(
         node = NodeFolder(folder, bus.url, every_seconds)
         told = {"checks": list(checks), "kernel_log": [log or {"kind": "kmsg", "path": str(path)}]}
         node.config_file.write_text(toml({**node.config(), **told}))
+        os.utime(node.boot_id_file, (time.time() - UP_SECONDS,) * 2)
         environment = {**os.environ, **node.environment(), **_as_on_a_node(authority)}
-        agent = subprocess.Popen([sys.executable, "-c", SCRIPT, "watch"], env=environment, stderr=subprocess.DEVNULL)
+        script, more = (gpus.script, gpus.environment) if gpus else (SCRIPT, {})
+        command = [sys.executable, "-c", script, "watch"]
+        agent = subprocess.Popen(command, env={**environment, **more}, stderr=subprocess.DEVNULL)
         try:
             eventually(lambda: bus.details("Node Booted"))
             yield psutil.Process(agent.pid), kmsg, bus

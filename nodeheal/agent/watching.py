@@ -40,12 +40,15 @@ def watch_as_configured(file: str | None) -> int:
 
 
 def _looked_at(config: AgentConfig) -> "tuple[Sequence[Check], Place]":
-    """In the prober, which alone has the checks' code."""
+    """In the prober, which alone has the checks' code, and shares with each look what it has loaded before."""
     from nodeheal.agent.checks.check import Place
     from nodeheal.agent.checks.registry import chosen
     from nodeheal.agent.checks.tools import run_tool
 
-    return chosen(config), Place(config, run_tool)
+    checks, place = chosen(config), Place(config, run_tool)
+    for check in checks:
+        check.load(place)
+    return checks, place
 
 
 def _watch(config: AgentConfig, prober: Prober, stop: threading.Event) -> int:

@@ -28,6 +28,10 @@ class Place:
     etc: Path = Path("/etc")
 
 
+def _nothing_more(_: Place) -> None:
+    """For what is loaded with the check's file."""
+
+
 @dataclass(frozen=True)
 class Check:
     """One check.
@@ -47,6 +51,8 @@ class Check:
     confirm: int = 1  # so many looks in a row must agree before a problem is reported, or is over
     settle_seconds: float = 0.0  # so long after the boot nothing is reported: it is still coming up
     stream: Callable[[Place, State], Iterator[Look]] | None = None
+    # What the look needs and not every node. Loaded before its process is forked it is there once, else twice.
+    load: Callable[[Place], None] = _nothing_more
 
     @property
     def terms(self) -> Terms:

@@ -1,40 +1,19 @@
-"""The state of every NVIDIA GPU, by the driver's own library: every 30 s, and whenever the driver tells an event.
+"""The state of every NVIDIA GPU, by the driver's own library: every 30 s, and whenever the driver tells an event."""
 
-An XID among the events is reported here only where no kernel log can be read: the kernel's line says the same and more
-(the process, the sub-code), and a fault that is told twice would count twice.
-"""
+from collections.abc import Iterator
 
-import importlib.util
-import os
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
-
-from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
-from nodeheal.agent.checks.gpu_judgement import gauges, judge
-from nodeheal.agent.checks.gpu_reading import GpuReading, problem
-from nodeheal.agent.checks.hardware import gpus_with_driver, has_nvidia
-from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, GpuEvent, Nvml, NvmlError
-from nodeheal.agent.checks.one_cause import told_once
-from nodeheal.agent.checks.tools import is_installed
+from nodeheal.agent.checks.check import Check, Look, Place, State
+from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
 READ_SECONDS = 30.0
 DEADLINE_SECONDS = 60.0
-# Events of one fault come together: those that follow this soon are told with the first, and a storm in such portions.
-GATHER_SECONDS, PORTION_SECONDS = 0.2, 1.0
-_ERRORS = {DRIVER_NOT_LOADED: "DRIVER_NOT_LOADED", VERSION_MISMATCH: "DRIVER_MISMATCH"}
 
 
 def why_not(place: Place) -> str:
-    """For nodes with NVIDIA GPUs and the library's Python side."""
-    if not has_nvidia(place):
-        return "no NVIDIA GPU"
-    if importlib.util.find_spec("pynvml") is None:
-        return 'the Python package nvidia-ml-py is not installed: pip install "nodeheal[agent]"'
-    return ""
+    """For nodes with NVIDIA GPUs."""
+    return "" if has_nvidia(place) else "no NVIDIA GPU"
 
 
 def look(place: Place, state: State) -> Look:
@@ -44,88 +23,15 @@ def look(place: Place, state: State) -> Look:
 
 def stream(place: Place, state: State) -> Iterator[Look]:
     """A look every 30 s and at every event, for ever."""
-    nvml: Nvml | None = None
-    events: Counter[GpuEvent] = Counter()
-    tells_xids = not _reads_kernel_log(place)
-    while True:
-        due_at = time.monotonic() + READ_SECONDS
-        try:
-            nvml = nvml or Nvml(_known(place, state))
-            readings = nvml.read()
-        except NvmlError as error:
-            if nvml is not None:
-                nvml.close()
-            nvml, seen = None, _unusable(error, state)
-        else:
-            seen = _seen(readings, events if tells_xids else Counter(), state, nvml.addresses)
-        state = seen.state
-        yield told_once(seen, place)
-        events = _events(nvml, due_at)
+    from nodeheal.agent.checks.gpu_stream import looks
+
+    return looks(place, state, READ_SECONDS)
 
 
-def _seen(readings: Sequence[GpuReading], events: Counter[GpuEvent], state: State, known: Sequence[str]) -> Look:
-    judged = judge(readings, state, time.monotonic())
-    silent = [reading.component for reading in readings if reading.error]
-    none = () if readings else (problem("NO_DEVICES", None, "the driver shows no GPU"),)
-    return Look(
-        (*judged.problems, *none),
-        unclear=f"{', '.join(silent)}: no answer" if silent else judged.doubt,
-        state={**judged.state, "known": list(known)},
-        gauges=gauges(readings),
-        happened=tuple(_xid(event, count) for event, count in events.items() if event.xid is not None),
-        summary=f"{len(readings)} GPUs",
-    )
-
-
-def _unusable(error: NvmlError, state: State) -> Look:
-    """No GPU can be read. A driver that is being loaded again shows that for a moment: it counts the second time."""
-    code, kept = _ERRORS.get(error.number), {**state, "unusable": error.number}
-    is_known = code is not None and state.get("unusable") == error.number
-    return Look((problem(code, None, f"NVML: {error}"),) if code and is_known else (), f"NVML: {error}", kept)
-
-
-def _events(nvml: Nvml | None, due_at: float) -> Counter[GpuEvent]:
-    """What the driver tells until the next look is due; it comes at once where there is something."""
-    heard: Counter[GpuEvent] = Counter()
-    until = due_at
-    while nvml is not None and (left := until - time.monotonic()) > 0:
-        try:
-            event = nvml.wait(min(left, GATHER_SECONDS) if heard else left)
-        except NvmlError:
-            break  # its events cannot be heard; the looks go on
-        if event is None:
-            break
-        if not heard:
-            until = min(due_at, time.monotonic() + PORTION_SECONDS)
-        heard[event] += 1
-    if not heard:
-        time.sleep(max(0.0, due_at - time.monotonic()))
-    return heard
-
-
-def _xid(event: GpuEvent, count: int) -> Problem:
-    message = f"NVML tells XID {event.xid} of {event.component}"
-    return Problem(Finding(Family.xid, str(event.xid), event.component, message), message, count)
-
-
-def _known(place: Place, state: State) -> list[str]:
-    """The GPUs' addresses as they were told before, else as the driver lists them: NVML counts in the same order."""
-    known = state.get("known")
-    told = known if isinstance(known, list) else []
-    return [str(before or now) for before, now in zip_longest(told, gpus_with_driver(place), fillvalue="")]
-
-
-def _reads_kernel_log(place: Place) -> bool:
-    logs = place.config.kernel_log
-    return any(is_installed("journalctl") if log.kind == "journald" else _can_open(log.path) for log in logs)
-
-
-def _can_open(path: str) -> bool:
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
+def load(place: Place) -> None:
+    """What talks to the library, a MiB, where there is one to talk to."""
+    if not why_not(place):
+        import nodeheal.agent.checks.gpu_stream  # noqa: F401
 
 
 CHECK = Check(
@@ -138,4 +44,5 @@ CHECK = Check(
     hang=Finding(Family.nvml, "NVML_HANG", None, "a call of the NVIDIA library does not come back"),
     settle_seconds=120.0,
     stream=stream,
+    load=load,
 )

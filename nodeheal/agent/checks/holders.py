@@ -6,7 +6,6 @@ from pathlib import Path
 
 from nodeheal.agent.checks import gpu_state
 from nodeheal.agent.checks.check import Place
-from nodeheal.agent.checks.nvml import Nvml, NvmlError
 
 _ACCELERATOR = re.compile(r"/dev/(?:nvidia|neuron|infiniband/)")
 
@@ -26,6 +25,8 @@ def gpu_users(place: Place) -> frozenset[int] | None:
     """The processes that use an NVIDIA GPU; None: nobody tells."""
     if gpu_state.why_not(place):
         return None
+    from nodeheal.agent.checks.nvml import Nvml, NvmlError  # here: it is rarely asked
+
     try:
         nvml = Nvml()
         try:

@@ -1,6 +1,5 @@
 """What nvidia-smi says of the GPUs, for nodes where the agent cannot use the library behind it."""
 
-from nodeheal.agent.checks import gpu_state
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.one_cause import told_once
@@ -19,7 +18,9 @@ def why_not(place: Place) -> str:
     """Where NVML is read, this would be the same once more, at a higher price."""
     if not has_nvidia(place):
         return "no NVIDIA GPU"
-    if not gpu_state.why_not(place):
+    from nodeheal.agent.checks.nvml_library import is_there  # which a node without GPUs never needs
+
+    if is_there():
         return "gpu_state reads the same from the library"
     return "" if is_installed(TOOL) else "nvidia-smi is not installed"
 

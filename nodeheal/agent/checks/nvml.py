@@ -1,23 +1,27 @@
 """NVIDIA's library, without a GPU context. Only for a process of its own: any call can hang.
 
-Needs `nvidia-ml-py` (imported here, when it is first used: it weighs some MiB) and the driver's `libnvidia-ml.so.1`.
+Needs nothing but the driver.
 """
 
 import contextlib
-import importlib
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from nodeheal.agent.checks.gpu_reading import GpuReading
 from nodeheal.agent.checks.nvml_gpu import Gone, Gpu, gone_code
+from nodeheal.agent.checks.nvml_library import EventData, Library, ProcessInfo, Refused
 
 _MOST_GPUS = 64
+_PROCESSES, _MOST_PROCESSES = 64, 65536  # of one GPU
 # NVML's numbers.
-NOT_SUPPORTED, DRIVER_NOT_LOADED, TIMEOUT, VERSION_MISMATCH = 3, 9, 10, 18
+NOT_SUPPORTED, INSUFFICIENT_SIZE, DRIVER_NOT_LOADED, TIMEOUT, VERSION_MISMATCH = 3, 7, 9, 10, 18
 _XID = 0x8
 # With it: double-bit memory errors, pages retired or not to be, a GPU that is gone, another recovery action.
 _EVENTS = _XID | 0x2 | 0x400 | 0x800 | 0x4000 | 0x8000
+
+_Answer = TypeVar("_Answer")
 
 
 class NvmlError(Exception):
@@ -41,21 +45,19 @@ class Nvml:
 
     def __init__(self, known: Sequence[str] = ()) -> None:
         """`known`: the GPUs' addresses as they were told before; a lost one may not tell its own."""
-        self._library: Any = importlib.import_module("pynvml")
         self._names = dict(enumerate(known))
         self._gpus: dict[int, Gpu] = {}
-        self._events: Any = None
-        self._call(self._library.nvmlInit)
+        self._events: ctypes.c_void_p | None = None
+        self._library = _told(Library)
+        _told(self._library.call, "nvmlInitWithFlags", 0)
 
     def read(self) -> list[GpuReading]:
         """Every GPU."""
-        count = int(self._call(self._library.nvmlDeviceGetCount))
-        return [self._read(index) for index in range(min(count, _MOST_GPUS))]
+        return [self._read(index) for index in self._indices()]
 
     def users(self) -> frozenset[int]:
         """The processes that use a GPU."""
-        count = int(self._call(self._library.nvmlDeviceGetCount))
-        found = [self._users(index) for index in range(min(count, _MOST_GPUS))]
+        found = [self._users(index) for index in self._indices()]
         return frozenset[int]().union(*found)
 
     def wait(self, seconds: float) -> GpuEvent | None:
@@ -63,7 +65,7 @@ class Nvml:
         if self._events is None:
             self._events = self._listen()
         try:
-            event = self._call(self._library.nvmlEventSetWait_v2, self._events, int(seconds * 1000))
+            event = self._next_event(self._events, seconds)
         except NvmlError as error:
             if error.number == TIMEOUT:
                 return None
@@ -80,16 +82,34 @@ class Nvml:
     def close(self) -> None:
         """Let go of it. A library that is gone already is no matter."""
         with contextlib.suppress(NvmlError):
-            self._call(self._library.nvmlShutdown)
+            _told(self._library.call, "nvmlShutdown")
+
+    def _indices(self) -> range:
+        return range(min(_told(self._library.number, "nvmlDeviceGetCount_v2"), _MOST_GPUS))
 
     def _users(self, index: int) -> set[int]:
-        handle = self._call(self._library.nvmlDeviceGetHandleByIndex, index)
-        return {int(one.pid) for one in self._call(self._library.nvmlDeviceGetComputeRunningProcesses, handle)}
+        """Room for so many, and more where they are more."""
+        handle, room = _told(self._library.pointer, "nvmlDeviceGetHandleByIndex_v2", index), _PROCESSES
+        while True:
+            count, found = ctypes.c_uint(room), (ProcessInfo * room)()
+            try:
+                self._library.fill(found, "nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(count))
+            except Refused as refused:
+                if refused.number != INSUFFICIENT_SIZE or room >= _MOST_PROCESSES:
+                    raise NvmlError(refused.number, str(refused)) from refused
+                room *= 2
+                continue
+            return {int(one.pid) for one in found[: count.value]}
+
+    def _next_event(self, events: ctypes.c_void_p, seconds: float) -> EventData:
+        event, patience = EventData(), ctypes.c_uint(int(seconds * 1000))
+        _told(self._library.call, "nvmlEventSetWait_v2", events, ctypes.byref(event), patience)
+        return event
 
     def _stop_listening(self) -> None:
         events, self._events = self._events, None
         with contextlib.suppress(NvmlError):
-            self._call(self._library.nvmlEventSetFree, events)
+            _told(self._library.call, "nvmlEventSetFree", events)
 
     def _read(self, index: int) -> GpuReading:
         try:
@@ -100,7 +120,7 @@ class Nvml:
 
     def _take_hold(self, index: int) -> Gpu:
         try:
-            handle = self._call(self._library.nvmlDeviceGetHandleByIndex, index)
+            handle = _told(self._library.pointer, "nvmlDeviceGetHandleByIndex_v2", index)
         except NvmlError as error:
             raise Gone(gone_code(error.number) or "UNKNOWN_ERROR") from error
         gpu = Gpu(self._library, index, handle)
@@ -108,28 +128,24 @@ class Nvml:
         self._gpus[index] = gpu
         return gpu
 
-    def _listen(self) -> Any:
-        events = self._call(self._library.nvmlEventSetCreate)
+    def _listen(self) -> ctypes.c_void_p:
+        events = _told(self._library.pointer, "nvmlEventSetCreate")
         heard = [gpu.listen(events, _EVENTS) for gpu in self._gpus.values()]
         if not any(heard):
             raise NvmlError(NOT_SUPPORTED, "no GPU tells of events")
         return events
 
-    def _component_of(self, handle: Any) -> str:
-        found = [index for index, gpu in self._gpus.items() if _place(gpu.handle) == _place(handle)]
+    def _component_of(self, handle: int | None) -> str:
+        found = [index for index, gpu in self._gpus.items() if gpu.handle.value == handle]
         return self._name(found[0]) if found else "an unknown GPU"
 
     def _name(self, index: int) -> str:
         return self._names.get(index) or f"GPU {index}"
 
-    def _call(self, call: Callable[..., Any], *arguments: object) -> Any:
-        try:
-            return call(*arguments)
-        except self._library.NVMLError as error:
-            raise NvmlError(int(error.value), str(error)) from error
 
-
-def _place(handle: Any) -> int | None:
-    import ctypes  # in the process that reads the GPUs, and nowhere else
-
-    return ctypes.cast(handle, ctypes.c_void_p).value
+def _told(call: Callable[..., _Answer], *arguments: object) -> _Answer:
+    """What only the library as a whole can refuse."""
+    try:
+        return call(*arguments)
+    except Refused as refused:
+        raise NvmlError(refused.number, str(refused)) from refused

@@ -3,8 +3,12 @@
 What a driver does not know, or a product does not have, it does not tell: that is no fault.
 """
 
-from typing import Any
+import ctypes
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
+from nodeheal.agent.checks import nvml_library as nvml
 from nodeheal.agent.checks.gpu_reading import BUSY_PERCENT, GpuReading
 from nodeheal.contract.evidence import nvidia_smi_readers
 
@@ -23,6 +27,7 @@ _HEALTH = {
 _LINK_ERRORS = {38: "crc_flit", 45: "crc_data", 52: "replay", 59: "recovery"}
 _MEMORY_CELSIUS, _RECOVERY_ACTION = 82, 230
 _FIELDS = (*_HEALTH, *_LINK_ERRORS, _MEMORY_CELSIUS, _RECOVERY_ACTION)
+_FieldValues = nvml.FieldValue * len(_FIELDS)
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # of a value, by its type
 _LARGEST = 2**63
 # In nvidia-smi's words, by NVML's numbers.
@@ -35,6 +40,8 @@ _GPU_SENSOR = 0
 _HIGHEST, _SLOWDOWN, _MEMORY_HIGHEST = 3, 1, 2  # temperatures to work at, and where the GPU slows down
 _SM_CLOCK = 1
 _LINKS, _SWITCH = 18, 2
+
+_Answer = TypeVar("_Answer")
 
 
 class Gone(Exception):
@@ -53,7 +60,7 @@ def gone_code(number: int) -> str | None:
 class Gpu:
     """One GPU by its handle. Raises Gone from any call when it does not answer."""
 
-    def __init__(self, library: Any, index: int, handle: Any) -> None:
+    def __init__(self, library: nvml.Library, index: int, handle: ctypes.c_void_p) -> None:
         self._library = library
         self._index = index
         self._has_switch: bool | None = None
@@ -63,26 +70,25 @@ class Gpu:
 
     def address(self) -> str | None:
         """Where it is on the PCI bus, as the kernel writes it."""
-        info = self._ask("nvmlDeviceGetPciInfo")
-        said = info.busId if info is not None else ""
-        return nvidia_smi_readers.address(said.decode("ascii", "replace") if isinstance(said, bytes) else str(said))
+        info = self._fill("nvmlDeviceGetPciInfo_v3", nvml.PciInfo())
+        return nvidia_smi_readers.address(info.busId.decode("ascii", "replace")) if info is not None else None
 
-    def listen(self, events: Any, wanted: int) -> bool:
+    def listen(self, events: ctypes.c_void_p, wanted: int) -> bool:
         """Add it to those whose events are waited for; whether it tells any."""
         try:
-            kinds = (self._ask("nvmlDeviceGetSupportedEventTypes") or 0) & wanted
+            kinds = (self._large_number("nvmlDeviceGetSupportedEventTypes") or 0) & wanted
             if kinds:
-                self._library.nvmlDeviceRegisterEvents(self.handle, kinds, events)
-        except (Gone, self._library.NVMLError):
+                self._library.call("nvmlDeviceRegisterEvents", self.handle, ctypes.c_ulonglong(kinds), events)
+        except (Gone, nvml.Refused):
             return False
         return bool(kinds)
 
     def read(self) -> GpuReading:
         """All that it tells now. Clocks and PCIe only while it works: at rest they are low anyway."""
         told, links = self._fields(), self._links()
-        temperature = self._ask("nvmlDeviceGetTemperature", _GPU_SENSOR, is_vital=True)
-        power, memory = self._ask("nvmlDeviceGetPowerUsage"), self._ask("nvmlDeviceGetMemoryInfo")
-        rates, reasons = self._ask("nvmlDeviceGetUtilizationRates"), self._clock_reasons()
+        temperature = self._number("nvmlDeviceGetTemperature", _GPU_SENSOR, is_vital=True)
+        power, memory = self._number("nvmlDeviceGetPowerUsage"), self._fill("nvmlDeviceGetMemoryInfo", nvml.Memory())
+        rates, reasons = self._fill("nvmlDeviceGetUtilizationRates", nvml.Rates()), self._clock_reasons()
         self._limits = self._limits or self._read_limits()
         return GpuReading(
             self._index,
@@ -103,9 +109,9 @@ class Gpu:
         )
 
     def _fields(self) -> dict[int, int]:
-        values = self._ask("nvmlDeviceGetFieldValues", list(_FIELDS))
-        told = {}
-        for value in values if values is not None else ():
+        values = _FieldValues(*(nvml.FieldValue(field) for field in _FIELDS))
+        told: dict[int, int] = {}
+        for value in self._fill("nvmlDeviceGetFieldValues", values, len(values)) or ():
             if value.nvmlReturn in _GONE:
                 raise Gone(_GONE[value.nvmlReturn])
             if value.nvmlReturn == 0 and value.valueType < len(_MEMBERS):
@@ -121,53 +127,50 @@ class Gpu:
             health["gpu_recovery_action"] = _ACTIONS[action] if action < len(_ACTIONS) else f"number {action}"
         if reasons is not None:
             health[_CLOCK_REASONS] = f"0x{reasons:x}"
-        channel, unit = self._ask("nvmlDeviceGetRepairStatus") or (None, None)
-        flags = {
-            "ecc_errors/sram_threshold_exceeded": self._sram_threshold_exceeded(),
-            "ecc_errors/channel_repair_pending": channel,
-            "ecc_errors/tpc_repair_pending": unit,
-            "ecc_errors/unrepairable_memory": self._ask("nvmlDeviceGetUnrepairableMemoryFlag_v1"),
-        }
-        return health | {name: "Yes" if flag else "No" for name, flag in flags.items() if flag is not None}
+        return health | {name: "Yes" if flag else "No" for name, flag in self._flags()}
 
-    def _sram_threshold_exceeded(self) -> bool | None:
-        kind = getattr(self._library, "c_nvmlEccSramErrorStatus_v1_t", None)
-        if kind is None:
-            return None
-        import ctypes  # as in nvml.py
-
-        status = kind()
-        answer = self._ask("nvmlDeviceGetSramEccErrorStatus", ctypes.byref(status))
-        return None if answer is None else bool(status.bThresholdExceeded)
+    def _flags(self) -> Iterator[tuple[str, int]]:
+        """What is yes or no, in nvidia-smi's words."""
+        sram = self._fill("nvmlDeviceGetSramEccErrorStatus", nvml.SramErrors())
+        if sram is not None:
+            yield "ecc_errors/sram_threshold_exceeded", sram.bThresholdExceeded
+        repairs = self._fill("nvmlDeviceGetRepairStatus", nvml.Repairs())
+        if repairs is not None:
+            yield "ecc_errors/channel_repair_pending", repairs.bChannelRepairPending
+            yield "ecc_errors/tpc_repair_pending", repairs.bTpcRepairPending
+        memory = self._fill("nvmlDeviceGetUnrepairableMemoryFlag_v1", nvml.Unrepairable())
+        if memory is not None:
+            yield "ecc_errors/unrepairable_memory", memory.unrepairableMemory
 
     def _clock_reasons(self) -> int | None:
-        newer = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
-        reasons = newer if newer is not None else self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-        return None if reasons is None else int(reasons)
+        newer = self._large_number("nvmlDeviceGetCurrentClocksEventReasons")
+        return newer if newer is not None else self._large_number("nvmlDeviceGetCurrentClocksThrottleReasons")
 
     def _read_limits(self) -> tuple[float | None, float | None]:
-        highest = self._ask("nvmlDeviceGetTemperatureThreshold", _HIGHEST)
-        limit = highest or self._ask("nvmlDeviceGetTemperatureThreshold", _SLOWDOWN)
-        return limit or None, self._ask("nvmlDeviceGetTemperatureThreshold", _MEMORY_HIGHEST) or None
+        highest, slowdown, memory = (
+            self._number("nvmlDeviceGetTemperatureThreshold", threshold)
+            for threshold in (_HIGHEST, _SLOWDOWN, _MEMORY_HIGHEST)
+        )
+        return highest or slowdown or None, memory or None
 
     def _working(self) -> dict[str, Any]:
         return {
-            "pcie_width": self._ask("nvmlDeviceGetCurrPcieLinkWidth"),
-            "pcie_width_most": self._ask("nvmlDeviceGetMaxPcieLinkWidth"),
-            "pcie_generation": self._ask("nvmlDeviceGetCurrPcieLinkGeneration"),
-            "pcie_generation_most": self._ask("nvmlDeviceGetMaxPcieLinkGeneration"),
-            "clock_mhz": self._ask("nvmlDeviceGetClockInfo", _SM_CLOCK),
-            "clock_most_mhz": self._ask("nvmlDeviceGetMaxClockInfo", _SM_CLOCK),
+            "pcie_width": self._number("nvmlDeviceGetCurrPcieLinkWidth"),
+            "pcie_width_most": self._number("nvmlDeviceGetMaxPcieLinkWidth"),
+            "pcie_generation": self._number("nvmlDeviceGetCurrPcieLinkGeneration"),
+            "pcie_generation_most": self._number("nvmlDeviceGetMaxPcieLinkGeneration"),
+            "clock_mhz": self._number("nvmlDeviceGetClockInfo", _SM_CLOCK),
+            "clock_most_mhz": self._number("nvmlDeviceGetMaxClockInfo", _SM_CLOCK),
         }
 
     def _links(self) -> dict[int, bool]:
         """Its NVLinks; none where it is cut into MIG instances, which use none."""
-        mig = self._ask("nvmlDeviceGetMigMode")
-        if mig is not None and mig[0]:
+        is_cut = ctypes.c_uint()
+        if self._number("nvmlDeviceGetMigMode", ctypes.byref(is_cut)) is not None and is_cut.value:
             return {}
         links = {}
         for link in range(_LINKS):
-            state = self._ask("nvmlDeviceGetNvLinkState", link)
+            state = self._number("nvmlDeviceGetNvLinkState", link)
             if state is None:
                 break
             links[link] = bool(state)
@@ -176,17 +179,25 @@ class Gpu:
     def _leads_to_switch(self, links: dict[int, bool]) -> bool:
         first = next((link for link, is_up in links.items() if is_up), None)
         if self._has_switch is None and first is not None:
-            self._has_switch = self._ask("nvmlDeviceGetNvLinkRemoteDeviceType", first) == _SWITCH
+            self._has_switch = self._number("nvmlDeviceGetNvLinkRemoteDeviceType", first) == _SWITCH
         return bool(self._has_switch)
 
-    def _ask(self, name: str, *arguments: object, is_vital: bool = False) -> Any:
+    def _number(self, name: str, *arguments: object, is_vital: bool = False) -> int | None:
+        return self._ask(self._library.number, name, *arguments, is_vital=is_vital)
+
+    def _large_number(self, name: str) -> int | None:
+        return self._ask(self._library.large_number, name)
+
+    def _fill(self, name: str, told: nvml.Told, *arguments: object) -> nvml.Told | None:
+        return self._ask(partial(self._library.fill, told), name, *arguments)
+
+    def _ask(
+        self, call: Callable[..., _Answer], name: str, *arguments: object, is_vital: bool = False
+    ) -> _Answer | None:
         """The answer, or None for what is not told. Every GPU tells what `is_vital`."""
-        call = getattr(self._library, name, None)
-        if call is None:
-            return None
         try:
-            return call(self.handle, *arguments)
-        except self._library.NVMLError as error:
-            if error.value in _GONE or (is_vital and error.value == _UNKNOWN_ERROR):
-                raise Gone(_GONE.get(error.value, "UNKNOWN_ERROR")) from error
+            return call(name, self.handle, *arguments)
+        except nvml.Refused as refused:
+            if refused.number in _GONE or (is_vital and refused.number == _UNKNOWN_ERROR):
+                raise Gone(_GONE.get(refused.number, "UNKNOWN_ERROR")) from refused
             return None

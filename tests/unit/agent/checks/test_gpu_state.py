@@ -294,14 +294,6 @@ def test_only_nodes_with_gpus_are_watched(tmp_path: Path, gpus_there: int) -> No
     assert bool(gpu_state.why_not(node.place)) is not bool(gpus_there)
 
 
-def test_a_node_without_the_python_side_is_told_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-
-    assert "nodeheal[agent]" in gpu_state.why_not(Node(tmp_path).gpus(1).place)
-
-
 @pytest.mark.parametrize(
     ("said", "users"),
     [

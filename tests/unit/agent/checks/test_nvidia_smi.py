@@ -70,7 +70,8 @@ def test_it_is_used_only_where_the_library_cannot_be(tmp_path: Path, monkeypatch
     installed(tmp_path, nvidia_smi.TOOL, monkeypatch)
     without_gpus = nvidia_smi.why_not(node.place)
     node.gpus(8, 8)
+    monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", None)  # which is this program, and always loaded
     with_library = nvidia_smi.why_not(node.place)
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", str(tmp_path / "libnvidia-ml.so.1"))
 
     assert (without_gpus, bool(with_library), nvidia_smi.why_not(node.place)) == ("no NVIDIA GPU", True, "")

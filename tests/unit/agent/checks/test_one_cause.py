@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.checks import gpu_count, gpu_state, nvidia_services, nvidia_smi
+from nodeheal.agent.checks import gpu_count, gpu_state, gpu_stream, nvidia_services, nvidia_smi
 from nodeheal.agent.checks.check import Look, Place, State
 from nodeheal.agent.checks.gpu_reading import problem
 from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, NvmlError
@@ -87,7 +87,7 @@ class Unusable:
 def test_a_driver_that_is_not_loaded_or_does_not_fit_is_one_event_of_one_check(
     node: Node, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.setattr(gpu_state, "Nvml", type("Other", (Unusable,), {"number": number}))
+    monkeypatch.setattr(gpu_stream, "Nvml", type("Other", (Unusable,), {"number": number}))
     state: State = {"unusable": number}
     node.answers["nvidia-smi"] = says(_SENTENCES[number], 9)
     if number == VERSION_MISMATCH:

@@ -1,0 +1,61 @@
+"""A node with eight NVIDIA GPUs where there are none: the tests' library, and a /proc that tells of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.fakes.nvml import FakeGpus, build
+
+COUNT, LINKS = 8, 18
+# Within the prober, which alone knows where a node is looked at: `later` first, as `main` has it.
+_SCRIPT = """
+import sys
+from nodeheal.agent.later import load_when_used
+load_when_used()
+from pathlib import Path
+from nodeheal.agent import watching
+plain = watching._looked_at
+def furnished(config):
+    from nodeheal.agent.checks import check
+    place = check.Place
+    check.Place = lambda *given: place(*given, proc=Path({proc!r}))
+    return plain(config)
+watching._looked_at = furnished
+from nodeheal.agent.main import main
+sys.exit(main())
+"""
+
+
+@dataclass(frozen=True)
+class GpuNode:
+    """How an agent is started there."""
+
+    script: str
+    environment: dict[str, str]
+
+
+@contextmanager
+def eight_gpus() -> Iterator[GpuNode]:
+    """Healthy ones, with NVLinks. Needs gcc."""
+    with TemporaryDirectory() as directory:
+        folder = Path(directory)
+        gpus = FakeGpus(build(folder / "lib"), folder / "state")
+        gpus.set(gpus=COUNT, **{f"gpu{number}_links": LINKS for number in range(COUNT)})
+        yield GpuNode(_SCRIPT.format(proc=str(_proc(folder / "proc"))), gpus.environment)
+
+
+def _proc(folder: Path) -> Path:
+    """This machine's, and the driver's part."""
+    folder.mkdir()
+    for entry in Path("/proc").iterdir():
+        if entry.name != "driver":
+            (folder / entry.name).symlink_to(entry)
+    for number in range(COUNT):
+        gpu = folder / f"driver/nvidia/gpus/0000:{number + 16:02x}:00.0"
+        gpu.mkdir(parents=True)
+        (gpu / "information").write_text("Model: NVIDIA H100\n", "utf-8")
+    version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun May  4 04:06:06 UTC 2025\n"
+    (folder / "driver/nvidia/version").write_text(version, "utf-8")
+    return folder

@@ -1,0 +1,111 @@
+"""The looks of `gpu_state`: code that only a node with NVIDIA GPUs has in its memory.
+
+An XID among the events is reported here only where no kernel log can be read: the kernel's line says the same and more
+(the process, the sub-code), and a fault that is told twice would count twice.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from nodeheal.agent.checks.check import Look, Place, Problem, State
+from nodeheal.agent.checks.gpu_judgement import gauges, judge
+from nodeheal.agent.checks.gpu_reading import GpuReading, problem
+from nodeheal.agent.checks.hardware import gpus_with_driver
+from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, GpuEvent, Nvml, NvmlError
+from nodeheal.agent.checks.one_cause import told_once
+from nodeheal.agent.checks.tools import is_installed
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family
+
+# Events of one fault come together: those that follow this soon are told with the first, and a storm in such portions.
+GATHER_SECONDS, PORTION_SECONDS = 0.2, 1.0
+_ERRORS = {DRIVER_NOT_LOADED: "DRIVER_NOT_LOADED", VERSION_MISMATCH: "DRIVER_MISMATCH"}
+
+
+def looks(place: Place, state: State, every_seconds: float) -> Iterator[Look]:
+    """One so often, and at every event, for ever."""
+    nvml: Nvml | None = None
+    events: Counter[GpuEvent] = Counter()
+    tells_xids = not _reads_kernel_log(place)
+    while True:
+        due_at = time.monotonic() + every_seconds
+        try:
+            nvml = nvml or Nvml(_known(place, state))
+            readings = nvml.read()
+        except NvmlError as error:
+            if nvml is not None:
+                nvml.close()
+            nvml, seen = None, _unusable(error, state)
+        else:
+            seen = _seen(readings, events if tells_xids else Counter(), state, nvml.addresses)
+        state = seen.state
+        yield told_once(seen, place)
+        events = _events(nvml, due_at)
+
+
+def _seen(readings: Sequence[GpuReading], events: Counter[GpuEvent], state: State, known: Sequence[str]) -> Look:
+    judged = judge(readings, state, time.monotonic())
+    silent = [reading.component for reading in readings if reading.error]
+    none = () if readings else (problem("NO_DEVICES", None, "the driver shows no GPU"),)
+    return Look(
+        (*judged.problems, *none),
+        unclear=f"{', '.join(silent)}: no answer" if silent else judged.doubt,
+        state={**judged.state, "known": list(known)},
+        gauges=gauges(readings),
+        happened=tuple(_xid(event, count) for event, count in events.items() if event.xid is not None),
+        summary=f"{len(readings)} GPUs",
+    )
+
+
+def _unusable(error: NvmlError, state: State) -> Look:
+    """No GPU can be read. A driver that is being loaded again shows that for a moment: it counts the second time."""
+    code, kept = _ERRORS.get(error.number), {**state, "unusable": error.number}
+    is_known = code is not None and state.get("unusable") == error.number
+    return Look((problem(code, None, f"NVML: {error}"),) if code and is_known else (), f"NVML: {error}", kept)
+
+
+def _events(nvml: Nvml | None, due_at: float) -> Counter[GpuEvent]:
+    """What the driver tells until the next look is due; it comes at once where there is something."""
+    heard: Counter[GpuEvent] = Counter()
+    until = due_at
+    while nvml is not None and (left := until - time.monotonic()) > 0:
+        try:
+            event = nvml.wait(min(left, GATHER_SECONDS) if heard else left)
+        except NvmlError:
+            break  # its events cannot be heard; the looks go on
+        if event is None:
+            break
+        if not heard:
+            until = min(due_at, time.monotonic() + PORTION_SECONDS)
+        heard[event] += 1
+    if not heard:
+        time.sleep(max(0.0, due_at - time.monotonic()))
+    return heard
+
+
+def _xid(event: GpuEvent, count: int) -> Problem:
+    message = f"NVML tells XID {event.xid} of {event.component}"
+    return Problem(Finding(Family.xid, str(event.xid), event.component, message), message, count)
+
+
+def _known(place: Place, state: State) -> list[str]:
+    """The GPUs' addresses as they were told before, else as the driver lists them: NVML counts in the same order."""
+    known = state.get("known")
+    told = known if isinstance(known, list) else []
+    return [str(before or now) for before, now in zip_longest(told, gpus_with_driver(place), fillvalue="")]
+
+
+def _reads_kernel_log(place: Place) -> bool:
+    logs = place.config.kernel_log
+    return any(is_installed("journalctl") if log.kind == "journald" else _can_open(log.path) for log in logs)
+
+
+def _can_open(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
