@@ -13,8 +13,9 @@ import pytest
 from nodeheal.contract import names
 from sandbox.client import Sandbox
 from sandbox.report import judge, make_report
+from sandbox.script import Script
 from sandbox.stories import STORIES
-from sandbox.story import Script, Story
+from sandbox.story import Story
 from tests.emulated.chaos import BROKEN, THROTTLED, UNANSWERED, Chaos, Plan, operation_of
 from tests.unit.builders import xid
 
