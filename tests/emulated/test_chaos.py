@@ -19,7 +19,7 @@ from sandbox.story import Story
 from tests.emulated.chaos import BROKEN, THROTTLED, UNANSWERED, Chaos, Plan, operation_of
 from tests.unit.builders import xid
 
-pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("chaos")]
+pytestmark = pytest.mark.emulated
 
 SEED = "a bad day"
 OBSERVED_CODE = 92

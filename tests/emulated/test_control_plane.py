@@ -31,7 +31,7 @@ from tests.unit.agent.fakes import xid_event as agent_xid
 from tests.unit.builders import xid
 
 # One worker deploys it once.
-pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("control_plane")]
+pytestmark = pytest.mark.emulated
 
 WAIT_SECONDS = 30.0
 OBSERVED_CODE = 63

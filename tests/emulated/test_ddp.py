@@ -21,7 +21,6 @@ from sandbox.training import Training
 has_torch = importlib.util.find_spec("torch") is not None and shutil.which("torchrun") is not None
 pytestmark = [
     pytest.mark.emulated,
-    pytest.mark.xdist_group("ddp"),
     pytest.mark.skipif(not has_torch, reason="PyTorch is not installed; test_stories plays this with NumPy alone"),
 ]
 

@@ -8,7 +8,7 @@ from sandbox.client import Sandbox
 from sandbox.deployment import ASSET_BUCKET
 from stacks import e2e
 
-pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("e2e")]
+pytestmark = pytest.mark.emulated
 
 
 @pytest.fixture

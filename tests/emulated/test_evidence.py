@@ -28,7 +28,7 @@ from nodeheal.services.steps import node_of, save_node
 from sandbox.client import NodeHandle, Sandbox
 from tests.unit.builders import xid
 
-pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("evidence")]
+pytestmark = pytest.mark.emulated
 
 WAIT_SECONDS = 60.0
 DEADLINE_SECONDS = 40

@@ -16,7 +16,7 @@ from nodeheal.ports import Ports
 from sandbox.client import Sandbox, free_port
 from tests.emulated.test_operator import Operator, client_of, is_denied, until
 
-pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("jobs")]
+pytestmark = pytest.mark.emulated
 
 FILE = """\
 name: digits

@@ -23,7 +23,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of, save_node
 from sandbox.client import NodeHandle, Sandbox
 
-pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("operator")]
+pytestmark = pytest.mark.emulated
 
 REPOSITORY = Path(__file__).parents[2]
 WAIT_SECONDS = 60.0

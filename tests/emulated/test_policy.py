@@ -19,7 +19,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from sandbox.client import Sandbox
 from tests.unit.builders import xid
 
-pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("policy")]
+pytestmark = pytest.mark.emulated
 
 WAIT_SECONDS = 30.0
 SANDBOX_POLICY = Path(__file__).resolve().parents[2] / "sandbox" / "policy.json"

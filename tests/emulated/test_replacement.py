@@ -18,7 +18,7 @@ from nodeheal.ports import Ports
 from sandbox.client import NodeHandle, Sandbox
 from tests.emulated.test_stories import XID_73, XID_74
 
-pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("replacement")]
+pytestmark = pytest.mark.emulated
 
 WAIT_SECONDS = 60.0
 

@@ -13,7 +13,7 @@ from sandbox import processes
 from sandbox.client import NodeHandle, Sandbox
 from tests.unit.foreign import recorded
 
-pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("signals")]
+pytestmark = pytest.mark.emulated
 
 WAIT_SECONDS = 30.0
 SETTLE_SECONDS = 3.0

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from nodeheal.contract import names
 from sandbox.client import Sandbox
 
-pytestmark = [pytest.mark.emulated, pytest.mark.xdist_group("uninstall")]
+pytestmark = pytest.mark.emulated
 IDLE = ["sleep", "3600"]
 
 

@@ -1,4 +1,4 @@
-"""The templates, synthesized once. All tests here run in one worker: the CDK's Node takes seconds to start."""
+"""The templates, synthesized once in each process of pytest: the CDK's Node takes seconds to start."""
 
 import os
 
@@ -8,13 +8,6 @@ import pytest
 os.environ["CDK_VALIDATION"] = "false"
 
 from tests.infrastructure.synthesis import Templates, synthesize
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep this folder's tests together."""
-    for item in items:
-        if "tests/infrastructure/" in item.path.as_posix():
-            item.add_marker(pytest.mark.xdist_group("synthesis"))
 
 
 @pytest.fixture(scope="session")
