@@ -134,6 +134,7 @@ class Story:
         directory = self.sandbox.directory / "shared" / script.job
         directory.mkdir(parents=True, exist_ok=True)
         file = write_job_file(script, OWNER, directory, self.sandbox.directory)
+        self._say(f"{file.name} is examples/{script.example}/job.yaml with what the sandbox sets, in {file.parent}")
         self._line(time.time(), "command", typed(file))
         try:
             said = submit(file, self.sandbox.environment())

@@ -48,7 +48,9 @@ def move_job(say: Spell, seen: Progress, case: Case) -> Decision | None:
         return None
     sooner = f"{there.told}, and {around.stand_in} is free"
     why = f"{here.told}; {sooner}: it is to pass its diagnostics, so that {say.job_id} can go on there"
-    return say.step(Step.DIAGNOSE, why, node_id=around.stand_in, is_move=True)
+    # A node that says nothing must not hold up the repair for longer than it could have saved.
+    until = min(say.policy.deadlines.diagnose_seconds, int(here.seconds - allowed))
+    return say.step(Step.DIAGNOSE, why, node_id=around.stand_in, is_move=True, deadline_seconds=until)
 
 
 def owes_job(say: Spell, seen: Progress, case: Case) -> bool:

@@ -154,6 +154,18 @@ def test_a_stopped_task_gets_its_grace_and_then_no_more(cloud: Sandbox, node: No
     assert describe(cloud, deaf)["stopCode"] == "UserInitiated"
 
 
+@pytest.mark.parametrize("beside", ["containerInstance", "desiredStatus", "family"])
+def test_tasks_are_found_by_their_mark_and_by_nothing_beside_it(cloud: Sandbox, node: NodeHandle, beside: str) -> None:
+    ecs, mark = cloud.client("ecs"), f"nodeheal/{beside}/1"
+    task = start(cloud, node, IDLE, startedBy=mark)
+    values = {"containerInstance": node.container_instance_arn, "desiredStatus": "RUNNING", "family": "idle"}
+
+    with pytest.raises(ClientError, match="cannot specify startedBy with other arguments"):
+        ecs.list_tasks(cluster=CLUSTER, startedBy=mark, **{beside: values[beside]})
+
+    assert ecs.list_tasks(cluster=CLUSTER, startedBy=mark)["taskArns"] == [task]
+
+
 def test_a_node_that_drains_or_is_full_takes_no_task(cloud: Sandbox, node: NodeHandle) -> None:
     ecs = cloud.client("ecs")
 

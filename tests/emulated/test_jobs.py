@@ -11,7 +11,7 @@ import pytest
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.contract.vocabulary import JobState, NodeState, Outcome
 from nodeheal.ports import Ports
 from sandbox.client import Sandbox, free_port
 from tests.emulated.test_operator import Operator, client_of, is_denied, until
@@ -154,6 +154,28 @@ def test_a_directory_that_is_another_one_on_every_node_is_noticed_before_anythin
     assert all(node.node_id in shown["summary"] for node in nodes)
     assert [node.open_incident for node in nodes] == [None, None]
     assert not [node.node_id for node in nodes if node.job_id or node.claimed_by]
+
+
+def test_a_program_that_fails_is_restarted_within_its_own_limit_and_no_node_is_touched(
+    cloud: Sandbox, ports: Ports, grace: Operator, tmp_path: Path
+) -> None:
+    directory = cloud.directory / "shared" / "flaky"
+    directory.mkdir(parents=True, exist_ok=True)
+    file = tmp_path / "flaky.yaml"
+    text = FILE.format(steps=60, directory=directory, port=free_port()).replace("name: digits", "name: flaky")
+    file.write_text(text.replace("echo rank $RANK of $WORLD_SIZE;", "[ $NODEHEAL_RUN$RANK = 11 ] && exit 1;"))
+
+    submitted = grace.types("jobs", "submit", str(file), "--wait")
+    shown = json.loads(grace.does("jobs", "show", "flaky", "--json"))
+
+    assert submitted.returncode == 0, (submitted.stdout, submitted.stderr)
+    assert (shown["state"], shown["run"], shown["restarts"]["total"]) == ("COMPLETED", 2, 1)
+    assert [rank["exit_code"] for rank in shown["runs"][0]["ranks"]][1] == 1
+    assert [rank["exit_code"] for rank in shown["runs"][1]["ranks"]] == [0, 0]
+    [incident] = shown["incidents"]
+    assert (incident["ending"], incident["node"]) == ("RECOVERED", shown["runs"][0]["ranks"][1]["node"])
+    nodes = ports.nodes.in_pool("wired")
+    assert [(node.state, node.recoveries, node.open_incident) for node in nodes] == [(NodeState.HEALTHY, (), None)] * 2
 
 
 def is_clean(cloud: Sandbox, ports: Ports) -> bool:

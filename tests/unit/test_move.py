@@ -83,6 +83,13 @@ def test_a_free_node_that_has_not_passed_lately_is_diagnosed_first_where_that_is
     )
 
 
+@pytest.mark.parametrize(("healed", "seconds"), [(420, 300), (9_000, 1_200)])
+def test_one_that_is_silent_is_not_waited_for_longer_than_it_could_save(healed: float, seconds: int) -> None:
+    story = broken(stand_in=FREE, recovery_seconds=took(healed), proof_seconds=(60.0,))
+
+    assert story.next().deadline_seconds == seconds
+
+
 @pytest.mark.parametrize(("healed", "step"), [(240, Step.REBOOT), (241, Step.DIAGNOSE)])
 def test_what_its_diagnosis_takes_is_taken_off_what_is_saved(healed: float, step: Step) -> None:
     assert broken(stand_in=FREE, recovery_seconds=took(healed), proof_seconds=(120.0,)).next().step is step

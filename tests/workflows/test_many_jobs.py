@@ -87,6 +87,10 @@ class Shared:
     def __init__(self, port: Any, baton: Baton) -> None:
         self._port, self._baton = port, baton
 
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        self._baton.hand_on()
+        return self._port(*given, **named)
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._port, name)
         if not callable(found):

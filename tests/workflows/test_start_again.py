@@ -31,6 +31,7 @@ def test_a_rank_that_was_started_and_has_ended_since_is_not_started_again(monkey
         return f"again-{task.rank}"
 
     monkeypatch.setattr(ports.scheduler, "start", start)
+    monkeypatch.setattr(ports.scheduler, "find", lambda job, run: {})  # nothing of it runs
     start_ranks(stored, broke_off, ports, ACT)
 
     assert asked == [1]
