@@ -20,7 +20,11 @@ class SimGuests(MemoryGuests):
         self.on_stop: Callable[[Node, Guest], None] = lambda node, guest: None
 
     def on(self, node: Node, seat: Seat) -> Sequence[Guest]:
-        return super().on(node, seat) if self.running else []
+        self._throttles.take("ecs_reads", "ListTasks")
+        there = super().on(node, seat) if self.running else []
+        if there:
+            self._throttles.take("ecs_reads", "DescribeTasks")
+        return there
 
     def stop(self, node: Node, guest: Guest, reason: str) -> bool:
         self._throttles.take("ecs_writes", "StopTask")

@@ -92,7 +92,8 @@ class Watch:
         if verb == "isolate":
             self._hold(no_act_on_stale_news(self.seen, act))
             incident = self.seen.incidents.incidents.get(act.incident_id)
-            if incident is not None:
+            is_done = any((one.verb, one.incident_id) == (verb, act.incident_id) for one in self.acts[node_id])
+            if incident is not None and not is_done:  # a call that is repeated switches it off once more
                 self.isolated_after.append(act.at - seconds_of(incident.root.observed_at))
         self.acts[node_id].append(act)
 
