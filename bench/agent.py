@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from bench.gpus import GpuNode, eight_gpus
+from bench.gpus import eight_gpus
 from bench.memory import resident_bytes
-from bench.node import Device, LogFile, device, running_agent
+from bench.node import Device, Furnished, Journal, LogFile, device, running_agent
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.repeats import WINDOW_SECONDS
@@ -39,7 +39,15 @@ OTHERS_RSS_MIB = {
 
 def measure_agent(idle_seconds: float) -> dict[str, float]:
     """All figures, each with its unit in its name."""
-    return {**_footprint(idle_seconds), **_to_finding(), **_to_wire(""), **_loaded(), **_storm(), **_storm_in_a_file()}
+    return {
+        **_footprint(idle_seconds),
+        **_to_finding(),
+        **_to_wire(""),
+        **_loaded(),
+        **_storm(),
+        **_storm_in_a_file(),
+        **_storm_in_the_journal(),
+    }
 
 
 def _footprint(idle_seconds: float) -> dict[str, float]:
@@ -69,9 +77,9 @@ def _with_gpus() -> dict[str, float]:
         return {"rss_with_8_gpus_mib": _memory(gpus)[0]}
 
 
-def _memory(gpus: GpuNode | None) -> tuple[float, float]:
+def _memory(gpus: Furnished | None) -> tuple[float, float]:
     """Of the agent with its helpers, between two looks, and of the agent alone; in MiB."""
-    with running_agent(ALL, every_seconds=HEARTBEAT_SECONDS, gpus=gpus) as (agent, _, bus):
+    with running_agent(ALL, every_seconds=HEARTBEAT_SECONDS, furnished=gpus) as (agent, _, bus):
         time.sleep(SETTLE_SECONDS)
         eventually(lambda: bus.table.beats)
         return _resident(agent, helpers=2 if gpus else 1)
@@ -165,7 +173,21 @@ def _storm_in_a_file() -> dict[str, float]:
     return {"storm_file_cpu_percent": took}
 
 
-def _pour(agent: psutil.Process, device: "Device | LogFile", text: str) -> float:
+def _storm_in_the_journal() -> dict[str, float]:
+    """The same, as journalctl shows it. What journald and journalctl take themselves is not in it."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        journal = Journal(Path(directory))
+        with running_agent((), {"kind": "journald"}, furnished=journal.furnished) as (agent, _, bus):
+            time.sleep(1.0)
+            took = _pour(agent, journal, FAULT.format(1))
+            time.sleep(WINDOW_SECONDS + 5.0)
+            counted = sum(detail["count"] for detail in bus.details())
+        journal.close()
+    missed = STORM_LINES_PER_SECOND * STORM_SECONDS - counted
+    return {"storm_journal_cpu_percent": took, "storm_journal_lines_missed": missed}
+
+
+def _pour(agent: psutil.Process, device: "Device | LogFile | Journal", text: str) -> float:
     """Percent of a core that the agent takes while it is told this."""
     before, began, said = _cpu_seconds([agent]), time.monotonic(), 0
     while said < STORM_LINES_PER_SECOND * STORM_SECONDS:

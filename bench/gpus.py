@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.node import Furnished
 from tests.fakes.nvml import FakeGpus, build
 
 COUNT, LINKS = 8, 18
@@ -28,22 +28,14 @@ sys.exit(main())
 """
 
 
-@dataclass(frozen=True)
-class GpuNode:
-    """How an agent is started there."""
-
-    script: str
-    environment: dict[str, str]
-
-
 @contextmanager
-def eight_gpus() -> Iterator[GpuNode]:
+def eight_gpus() -> Iterator[Furnished]:
     """Healthy ones, with NVLinks. Needs gcc."""
     with TemporaryDirectory() as directory:
         folder = Path(directory)
         gpus = FakeGpus(build(folder / "lib"), folder / "state")
         gpus.set(gpus=COUNT, **{f"gpu{number}_links": LINKS for number in range(COUNT)})
-        yield GpuNode(_SCRIPT.format(proc=str(_proc(folder / "proc"))), gpus.environment)
+        yield Furnished(_SCRIPT.format(proc=str(_proc(folder / "proc"))), gpus.environment)
 
 
 def _proc(folder: Path) -> Path:

@@ -4,6 +4,7 @@ read, as from /dev/kmsg); the bus is one on loopback that takes everything, over
 
 import compileall
 import fcntl
+import json
 import os
 import ssl
 import subprocess
@@ -12,11 +13,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from bench.gpus import GpuNode
 from sandbox.toml import toml
 from tests.unit.agent.authority import Authority, found_authority
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually
@@ -28,6 +29,14 @@ SCRIPT = "import sys; from nodeheal.agent.main import main; sys.exit(main())"
 # The machine's certificate authorities in one file, where they take most: Amazon Linux has no other, Debian a copy.
 UP_SECONDS = 3600.0  # checks that wait for a node to come up look at once
 BUNDLES = ("/etc/pki/tls/cert.pem", "/etc/ssl/certs/ca-certificates.crt")
+
+
+@dataclass(frozen=True)
+class Furnished:
+    """What is special about a node: how its agent is started, and what it finds in its environment."""
+
+    script: str = SCRIPT
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 class Device:
@@ -71,12 +80,48 @@ class LogFile:
         self._file.close()
 
 
+class Journal:
+    """What journald keeps, and the `journalctl` that shows it as it comes: what that one costs is not the agent's."""
+
+    def __init__(self, folder: Path) -> None:
+        pipe, tool = folder / "journal", folder / "journalctl"
+        os.mkfifo(pipe)
+        tool.write_text(f"#!/bin/sh\nexec cat {pipe}\n", "utf-8")
+        tool.chmod(0o755)
+        self.furnished = Furnished(environment={"PATH": f"{folder}:{os.environ['PATH']}"})
+        self._pipe = os.open(pipe, os.O_RDWR)  # so that it can be opened before anybody reads
+        fcntl.fcntl(self._pipe, F_SETPIPE_SZ, PIPE_BYTES)
+        self._entries = 0
+
+    def says(self, text: str) -> None:
+        """One entry, with all that journalctl shows of it: every time, its place."""
+        self._entries += 1
+        at, boot = 0x6000000000000 + self._entries, "0a1b2c3d000040008000000000000002"
+        fields = {
+            "__CURSOR": f"s={'5b6f' * 8};i={self._entries:x};b={boot};m={self._entries:x};t={at:x};x=7f3a1c2d4e5b6a79",
+            "__REALTIME_TIMESTAMP": str(at),
+            "__MONOTONIC_TIMESTAMP": str(self._entries),
+            "__SEQNUM": str(self._entries),
+            "__SEQNUM_ID": "5b6f" * 8,
+            "_BOOT_ID": boot,
+            "_TRANSPORT": "kernel",
+            "SYSLOG_FACILITY": "0",
+            "SYSLOG_IDENTIFIER": "kernel",
+            "MESSAGE": text,
+        }
+        os.write(self._pipe, json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+
+    def close(self) -> None:
+        """Be done."""
+        os.close(self._pipe)
+
+
 @contextmanager
 def running_agent(
     checks: tuple[str, ...],
     log: dict[str, str] | None = None,
     every_seconds: float = 60.0,
-    gpus: GpuNode | None = None,
+    furnished: Furnished | None = None,
 ) -> Iterator[tuple[psutil.Process, Device, FakeEventBridge]]:
     """An agent that watches, as on a node: the device that it reads, and the bus that it tells."""
     with device() as (kmsg, path), tempfile.TemporaryDirectory() as directory:
@@ -89,9 +134,9 @@ def running_agent(
         node.config_file.write_text(toml({**node.config(), **told}))
         os.utime(node.boot_id_file, (time.time() - UP_SECONDS,) * 2)
         environment = {**os.environ, **node.environment(), **_as_on_a_node(authority)}
-        script, more = (gpus.script, gpus.environment) if gpus else (SCRIPT, {})
-        command = [sys.executable, "-c", script, "watch"]
-        agent = subprocess.Popen(command, env={**environment, **more}, stderr=subprocess.DEVNULL)
+        here = furnished or Furnished()
+        command = [sys.executable, "-c", here.script, "watch"]
+        agent = subprocess.Popen(command, env={**environment, **here.environment}, stderr=subprocess.DEVNULL)
         try:
             eventually(lambda: bus.details("Node Booted"))
             yield psutil.Process(agent.pid), kmsg, bus

@@ -6,8 +6,10 @@ left: what a boot has said before it died is told once, as history.
 
 import logging
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 
 from nodeheal.agent.checks.follower import Follower
 from nodeheal.agent.checks.repeats import Sighting
@@ -25,7 +27,8 @@ _CURSOR = re.compile(
 )
 # What differs from one entry to the next that says the same: __CURSOR, __REALTIME_TIMESTAMP and the like. Within a
 # message the quotes are escaped.
-_OF_THE_MOMENT = re.compile(rb'"__[A-Z_]{1,40}"\s*:\s*"[^"\\]*"')
+_OF_THE_MOMENT = re.compile(rb'"__[A-Z_]{1,40}"[ \t]*:[ \t]*"[^"\\\n]*"')
+_TELLING = tuple(f'"{name}":'.encode() for name in FIELDS if name != "_BOOT_ID")
 # What the journal held for so long, and journalctl tells only when it is started again, it did not tell in time.
 LATE_SECONDS = 30.0
 _AT = re.compile(r";t=([0-9a-f]{1,16});")
@@ -70,18 +73,15 @@ class JournalLog:
         block = self._follower.read(now)
         if was_silent and block:
             self._judge_silence(block, seen_at)
-        self.lines = block.count(b"\n")
-        told: dict[bytes, tuple[_Told, int, bytes]] = {}  # how many so far, and the last one's line
-        for _, line in self._lines(iter((block,))):
-            words = _OF_THE_MOMENT.sub(b"", line)
-            known = self._known[words] if words in self._known else self._learn(words, line)
-            if known is not None:
-                before = told.get(words)
-                told[words] = (known, before[1] + 1 if before else 1, line)
-        for (boot_id, text, finding), count, line in told.values():
-            entry = parse_journal_entry(line)
-            yield Sighting(finding, boot_id, entry.cursor if entry else "", text, seen_at, count)
-        self._go_on_behind(block)
+        lines = block.split(b"\n")[:-1]
+        self.lines = len(lines)
+        said = _words_of(lines)
+        last = dict(zip(said, lines, strict=True))
+        meanings, count = self._understand(last), Counter(said)
+        for words, (boot_id, text, finding) in meanings.items():
+            entry = parse_journal_entry(last[words])
+            yield Sighting(finding, boot_id, entry.cursor if entry else "", text, seen_at, count[words])
+        self._go_on_behind(lines)
 
     def cursor(self) -> dict[str, object]:
         """Where to go on after a restart."""
@@ -96,21 +96,28 @@ class JournalLog:
             self._has_hung = True
             logger.warning("journalctl was silent about what the journal held", extra={"seconds": round(late)})
 
-    def _learn(self, words: bytes, line: bytes) -> "_Told | None":
-        if len(self._known) >= KNOWN_WORDS:
+    def _understand(self, lines: Mapping[bytes, bytes]) -> dict[bytes, _Told]:
+        """The faults among these, by their words."""
+        fresh = {words: line for words, line in lines.items() if words not in self._known}
+        suspicious = {line for _, line in self._lines(iter((b"\n".join(fresh.values()) + b"\n",)))}
+        learnt = {words: self._meaning(line) for words, line in fresh.items() if line in suspicious}
+        known = {words: self._known[words] for words in lines if words in self._known} | learnt
+        if len(self._known) + len(learnt) > KNOWN_WORDS:
             self._known.clear()
+        self._known.update(islice(known.items(), KNOWN_WORDS))
+        return {words: told for words in lines if (told := known.get(words)) is not None}
+
+    def _meaning(self, line: bytes) -> _Told | None:
         entry = parse_journal_entry(line)
         record = entry.record if entry is not None else None
         finding = finding_in_record(record, self._takes_drills) if record is not None else None
-        told = None
-        if entry is not None and record is not None and finding is not None:
-            told = (self._boot(entry.boot_id), clip(record.text), finding)
-        self._known[words] = told
-        return told
+        if entry is None or record is None or finding is None:
+            return None
+        return (self._boot(entry.boot_id), clip(record.text), finding)
 
-    def _go_on_behind(self, block: bytes) -> None:
+    def _go_on_behind(self, lines: Sequence[bytes]) -> None:
         """Behind the last entry that says where it stands; what follows it is junk."""
-        for line in reversed(block.splitlines()):
+        for line in reversed(lines):
             entry = parse_journal_entry(line)
             if entry is not None and _is_cursor(entry):
                 self._place = {"cursor": entry.cursor}
@@ -133,6 +140,17 @@ class JournalLog:
         if "cursor" in self._place:
             return [f"--after-cursor={self._place['cursor']}"]
         return [f"--since=@{self._place['since']}"] if "since" in self._place else ["--boot"]
+
+
+def _words_of(lines: Sequence[bytes]) -> list[bytes]:
+    """What each says, without what is of the moment: two with the same words mean the same.
+
+    In a storm whatever is done for each line is most of the work. Journalctl begins with what is of the moment, and
+    ends with what an entry means: where all of that stands behind the boot, what stands before it is not looked at.
+    """
+    ends = [line.rpartition(b'"_BOOT_ID":')[2] for line in lines]
+    whole = {end for end in set(ends) if all(key in end for key in _TELLING)}
+    return [end if end in whole else _OF_THE_MOMENT.sub(b"", line) for end, line in zip(ends, lines, strict=True)]
 
 
 def _is_cursor(entry: JournalEntry) -> bool:

@@ -30,7 +30,8 @@ _NEEDLES = (
 )
 # In JSON a needle can be hidden: behind escapes, or in a message that is given as numbers.
 _JSON_FIELD = b'"MESSAGE"'
-_HIDDEN = re.compile(rb'\\u00|"MESSAGE"[ \t\r\n]*:[ \t\r\n]*\[')
+_ESCAPE = b"\\u00"
+_NUMBERS = re.compile(rb'"MESSAGE"[ \t\r\n]*:[ \t\r\n]*\[')
 
 # Searching a block for every needle costs as many passes over it. Most needles have capitals, and most of a log has
 # not: with all else deleted, a block shrinks to a tenth or less, and only needles whose capitals are in there are
@@ -78,7 +79,9 @@ def _starts(block: bytes, capitals: bytes) -> list[int]:
         if in_capitals in capitals:
             starts.update(_starts_of_lines(block, partial(block.find, needle)))
     if b"MESSAGE" in capitals and _JSON_FIELD in block:
-        starts.update(_starts_of_lines(block, partial(_find_hidden, block)))
+        # One after the other: a pattern that begins in one way is looked for by its first bytes, many times faster.
+        starts.update(_starts_of_lines(block, partial(block.find, _ESCAPE)))
+        starts.update(_starts_of_lines(block, partial(_find_numbers, block)))
     return sorted(starts)
 
 
@@ -91,9 +94,9 @@ def _starts_of_lines(block: bytes, find: Callable[[int], int]) -> Iterator[int]:
         position = find(end) if end >= 0 else -1
 
 
-def _find_hidden(block: bytes, start: int) -> int:
-    hidden = _HIDDEN.search(block, start)
-    return hidden.start() if hidden else -1
+def _find_numbers(block: bytes, start: int) -> int:
+    found = _NUMBERS.search(block, start)
+    return found.start() if found else -1
 
 
 def _line(block: bytes, start: int) -> bytes:

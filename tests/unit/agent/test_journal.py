@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.checks import follower
+from nodeheal.agent.checks import journal as journal_module
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent
@@ -77,10 +78,14 @@ class Journal:
 
     def says(self, message: object, boot: str = BOOT, **fields: object) -> None:
         """One entry; the kernel's, unless the fields say otherwise."""
+        self.prints(self.entry(message, boot, **fields))
+
+    def entry(self, message: object, boot: str = BOOT, **fields: object) -> str:
+        """As journalctl prints it."""
         self.entries += 1
         entry: dict[str, object] = {"__CURSOR": self.cursor(self.entries), "_BOOT_ID": boot.replace("-", "")}
         entry |= {"_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel", "MESSAGE": message, **fields}
-        self.prints(json.dumps(entry) + "\n")
+        return json.dumps(entry) + "\n"
 
     @staticmethod
     def cursor(number: int) -> str:
@@ -201,6 +206,70 @@ def test_a_storm_is_one_event_at_once_and_one_for_the_rest(
     told = listener.poll()
     assert sum(event.count for event in told if event.code == "31") == 500
     assert len([event for event in told if event.code == "31"]) <= 3
+
+
+@pytest.mark.parametrize("facility", [{"SYSLOG_FACILITY": "0"}, {}], ids=["as now", "as in older versions"])
+def test_in_a_storm_of_ten_thousand_entries_none_is_missed(
+    journal: Journal, listener: Listener, time: FakeTime, facility: dict[str, str]
+) -> None:
+    messages = [xid(31), "usb 1-1: new device", xid(48), xid(31)]
+    entries = [journal.entry(messages[number % 4], BOOT, **facility) for number in range(10_000)]
+    journal.prints("".join([*entries, journal.entry(xid(79), BOOT, **facility)]))
+    eventually(lambda: "79" in [event.code for event in listener.poll()])
+
+    time.seconds += 60
+
+    told = listener.poll()
+    assert {code: sum(one.count for one in told if one.code == code) for code in ("31", "48")} == {
+        "31": 5000,
+        "48": 2500,
+    }
+
+
+def test_more_different_faults_at_once_than_are_remembered_are_all_told(journal: Journal, listener: Listener) -> None:
+    """And those that are known from before, whatever is forgotten to make room."""
+    processes = range(journal_module.KNOWN_WORDS + 10)
+    journal.says(xid(31))
+    listener.hears("31")
+
+    journal.prints(
+        "".join(
+            journal.entry(f"NVRM: Xid (PCI:0000:b9:{process % 32:02x}): 48, pid={process}") for process in processes
+        )
+        + journal.entry(xid(31))
+        + journal.entry(xid(79))
+    )
+
+    eventually(lambda: "79" in [event.code for event in listener.poll()])
+    assert sum("31" in sighting for sighting in folded(listener)) == 1
+    assert {event.component for event in listener.events if event.code == "48"} == {
+        f"0000:b9:{number:02x}.0" for number in range(32)
+    }
+
+
+def folded(listener: Listener) -> list[str]:
+    """The codes of what waits for its minute to be over."""
+    return [str(one["code"]) for one in listener.check.state()["kernel_log.folded"]]  # type: ignore[attr-defined]
+
+
+def test_entries_that_mean_different_things_are_told_apart_in_whatever_order_their_fields_come(
+    journal: Journal, listener: Listener
+) -> None:
+    fields = {"SYSLOG_FACILITY": "0", "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel"}
+    for number, code in enumerate((31, 48, 79)):
+        entry = {"__CURSOR": Journal.cursor(number), "MESSAGE": xid(code), "_BOOT_ID": BOOT.replace("-", ""), **fields}
+        journal.prints(json.dumps(entry, separators=(",", ":")) + "\n")
+
+    listener.hears("31", "48", "79")
+
+
+def test_a_message_that_quotes_an_entry_is_read_as_a_message(journal: Journal, listener: Listener) -> None:
+    quoted = '","_BOOT_ID":"x","MESSAGE":"usb","_TRANSPORT":"kernel","SYSLOG_FACILITY":"0","SYSLOG_IDENTIFIER":"kernel'
+
+    journal.says(f"{xid(31)} {quoted}", SYSLOG_FACILITY="0")
+    journal.says(f"{xid(48)} {quoted}", SYSLOG_FACILITY="0")
+
+    listener.hears("31", "48")
 
 
 def test_a_restart_goes_on_behind_the_last_entry(journal: Journal, listener: Listener, time: FakeTime) -> None:
