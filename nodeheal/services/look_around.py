@@ -1,5 +1,6 @@
 """Gather what a decision must know of the world outside its incident."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -8,10 +9,10 @@ from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
 from nodeheal.domain.incident import History, Incident
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.ladder import RUNGS
-from nodeheal.domain.node import Node
+from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.restarts import own_limits
-from nodeheal.domain.surroundings import Surroundings, accelerator_scope, job_scope, node_scope
+from nodeheal.domain.surroundings import PastRecovery, Surroundings, accelerator_scope, job_scope, node_scope
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import stand_ins, unproven_stand_ins
 from nodeheal.services.pool_size import size_of
@@ -62,15 +63,26 @@ def _ways_out(
     when a rung has not helped: in a large pool the answer takes a while."""
     if job is None or job.is_over or run is None or not run.has_ended or not _may_move(history):
         return {}
+    known, gang = list(ports.nodes.in_pool(job.pool)), {task.node_id for task in run.tasks}
+    # Every place of a broken node is to be filled: one node is proven for that, and not several.
+    places = max(1, sum(node.node_id in gang and node.state in OUT_OF_SERVICE for node in known))
     ready = len(stand_ins(job, ports))
-    free = [] if ready else [n for n in unproven_stand_ins(job, ports) if not policy.why_opted_out(n.node_id)]
-    past = [one for node in ports.nodes.in_pool(job.pool) for one in node.recoveries]
+    is_one_short = ready + 1 == places
+    free = unproven_stand_ins(job, ports) if is_one_short else []
+    free = [node for node in free if not policy.why_opted_out(node.node_id)]
+    return {
+        "free_nodes": ready if ready >= places else 0,
+        "stand_in": free[0].node_id if free else "",
+        **_times([one for node in known for one in node.recoveries]),
+    }
+
+
+def _times(past: Sequence[PastRecovery]) -> dict[str, Any]:
+    """What the newest recoveries took, by what brought the node back, and their diagnoses."""
     newest = sorted(past, key=lambda one: one.opened_at, reverse=True)
     took = {rung: [one.seconds for one in newest if one.rung is rung and one.seconds is not None] for rung in RUNGS}
     proofs = [one.proof_seconds for one in newest if one.proof_seconds is not None]
     return {
-        "free_nodes": ready,
-        "stand_in": free[0].node_id if free else "",
         "recovery_seconds": {rung: tuple(seconds[:TIMES_USED]) for rung, seconds in took.items()},
         "proof_seconds": tuple(proofs[:TIMES_USED]),
     }

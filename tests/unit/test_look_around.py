@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.steps import AttemptLimit
-from nodeheal.contract.vocabulary import Action, JobState, Provider
+from nodeheal.contract.steps import AttemptLimit, Decision, StepResult
+from nodeheal.contract.vocabulary import Action, JobState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import History, Incident, incident_id_of
+from nodeheal.domain.incident import History, Incident, Turn, incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.knobs import DAY, Breaker, Correlation
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import PastRecovery, Surroundings, accelerator_scope, job_scope, node_scope
 from nodeheal.ports import Ports
-from nodeheal.services.look_around import look_around
+from nodeheal.services.look_around import TIMES_USED, look_around
+from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 
 NODE = node().node_id
@@ -168,6 +169,93 @@ def test_an_accelerator_without_a_limit_is_not_counted() -> None:
     spent = around(world(), story(None, xid(48, component_serial="serial-1")), policy).spent
 
     assert {scope for scope, _ in spent} == {node_scope(NODE)}
+
+
+FREE = ("mi-0000000000000free1", "mi-0000000000000free2")
+
+
+def pool_of(*proven: bool, broken: int = 1, **spare: Any) -> Ports:
+    """A gang of two that has stopped, so many of its nodes isolated, and these free nodes."""
+    ports = world(state=NodeState.ISOLATED)
+    ports.nodes.save(node(OTHER, state=NodeState.ISOLATED if broken > 1 else NodeState.HEALTHY, job_id="llama"))
+    for name, is_proven in zip(FREE, proven, strict=False):
+        ports.nodes.save(node(name, passed_at=NOW if is_proven else None, **spare))
+    tasks = tuple(
+        GangTask(name, rank, "boot-1", f"p-{rank}", "t", "STOPPED") for rank, name in enumerate((NODE, OTHER))
+    )
+    ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", 2, current_run=1))
+    ports.jobs.save_run(Run("llama", 1, NOW, "submitted", tasks))
+    return ports
+
+
+def after(step: Step, outcome: Outcome = Outcome.DONE, *before: Turn, is_move: bool = False) -> History:
+    decision = Decision(step=step, reason="so", node_id=NODE, is_move=is_move)
+    result = StepResult(step=step, node_id=NODE, outcome=outcome, reason="so", finished_at=NOW)
+    return replace(story(), turns=(*before, Turn(decision, result)))
+
+
+ISOLATED = after(Step.ISOLATE)
+
+
+@pytest.mark.parametrize(
+    ("proven", "broken", "free_nodes", "stand_in"),
+    [
+        ((True, True), 1, 2, ""),
+        ((False, True), 1, 1, ""),
+        ((False, False), 1, 0, FREE[0]),
+        ((True, True), 2, 2, ""),
+        ((False, True), 2, 0, FREE[0]),  # one short: that one is to be proven
+        ((False, False), 2, 0, ""),
+        ((), 1, 0, ""),
+    ],
+)
+def test_a_job_could_go_on_where_every_broken_node_has_somebody_for_its_place(
+    proven: tuple[bool, ...], broken: int, free_nodes: int, stand_in: str
+) -> None:
+    found = around(pool_of(*proven, broken=broken), ISOLATED)
+
+    assert (found.free_nodes, found.stand_in) == (free_nodes, stand_in)
+
+
+@pytest.mark.parametrize(
+    ("history", "is_asked"),
+    [
+        (ISOLATED, True),
+        (after(Step.REBOOT), False),
+        (after(Step.REBOOT, Outcome.TIMED_OUT), True),
+        (after(Step.DIAGNOSE, Outcome.FAILED), True),
+        (after(Step.DIAGNOSE), False),
+        (after(Step.DIAGNOSE, is_move=True), True),
+        (after(Step.REPLACE, Outcome.REFUSED), True),
+        (after(Step.WAIT, Outcome.TIMED_OUT), False),
+        (after(Step.REBOOT, Outcome.TIMED_OUT, *after(Step.RESTART_WORKLOAD, is_move=True).turns), False),
+        (story(), False),
+    ],
+)
+def test_it_is_asked_before_each_rung_and_never_after_a_move(history: History, is_asked: bool) -> None:
+    assert around(pool_of(True), history).free_nodes == is_asked
+
+
+def test_nobody_who_opted_out_is_tested_for_another() -> None:
+    policy = POLICY.model_copy(update={"opted_out": {FREE[0]: "hers"}})
+
+    assert around(pool_of(False, False), ISOLATED, policy).stand_in == FREE[1]
+
+
+def test_of_what_recoveries_took_the_newest_count_each_by_its_rung() -> None:
+    ports = pool_of()
+    past = tuple(
+        PastRecovery(f"inc-{n}", NOW - timedelta(days=n), 100.0 + n, Action.REBOOT, 10.0 + n)
+        for n in range(TIMES_USED + 2)
+    )
+    others = (PastRecovery("swap", NOW, 900.0, Action.REPLACE), PastRecovery("in vain", NOW, None, Action.REBOOT))
+    save_node(ports, node(OTHER), recoveries=(*past[::-1], *others, PastRecovery("of old", NOW, 1.0)))
+
+    found = around(ports, ISOLATED)
+
+    assert found.recovery_seconds[Action.REBOOT] == tuple(100.0 + n for n in range(TIMES_USED))
+    assert found.recovery_seconds[Action.REPLACE] == (900.0,)
+    assert found.proof_seconds == tuple(10.0 + n for n in range(TIMES_USED))
 
 
 def test_the_story_itself_stays_as_it_was() -> None:
