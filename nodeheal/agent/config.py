@@ -116,10 +116,10 @@ def given(arguments: "argparse.Namespace") -> AgentConfig:
 
 
 def load(path: Path) -> AgentConfig:
-    """Read and check the file. Raises ConfigError."""
+    """Read and check the file. Raises ConfigError, and OSError where the disk and not the file is at fault."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(

@@ -35,6 +35,7 @@ TOOLS = {
     "fi_pingpong": "the way to another node over EFA, on command",
     "stress-ng": "CPU stress",
 }
+_MEND = "an agent that runs goes on with what it has read; once mended: systemctl restart nodeheal-agent"
 _OFF = "off: `cloudwatch_metrics` is not set"
 
 
@@ -70,8 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def carry_out(arguments: argparse.Namespace) -> int:
     """Look; the exit code."""
-    config = given(arguments)
-    return doctor(chosen(config), Place(config, run_tool), as_json=arguments.json)
+    try:
+        config = given(arguments)
+        checks = chosen(config)
+    except ConfigError as error:
+        _say(Sign("configuration", BAD, f"{error}; {_MEND}"), as_json=arguments.json)
+        return 1
+    return doctor(checks, Place(config, run_tool), as_json=arguments.json)
 
 
 def doctor(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
@@ -79,9 +85,13 @@ def doctor(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
     version = f"{__version__}, Python {platform.python_version()}, node {place.config.node_id}"
     signs = [Sign("agent", GOOD, version), *tried([*_host(place.config), *_aws(place), *_supported(checks)], place)]
     for sign in [*signs, *_tools()]:
-        line = f"{sign.what:<24}{sign.state:<7}{sign.said}"
-        sys.stdout.write((json.dumps(asdict(sign)) if as_json else line.rstrip()) + "\n")
+        _say(sign, as_json=as_json)
     return 1 if any(sign.state == BAD for sign in signs) else 0
+
+
+def _say(sign: Sign, *, as_json: bool) -> None:
+    line = f"{sign.what:<24}{sign.state:<7}{sign.said}"
+    sys.stdout.write((json.dumps(asdict(sign)) if as_json else line.rstrip()) + "\n")
 
 
 def tried(everything: Sequence[Trial], place: Place) -> list[Sign]:

@@ -3,7 +3,9 @@
 import sys
 from collections.abc import Sequence
 
-EXIT_CANNOT_START = 78  # as sysexits(3) has it: the small codes say what a check or an order came to
+# As sysexits(3) has them: the small codes say what a check or an order came to.
+EXIT_CONFIG = 78  # the same again, until somebody mends the configuration: systemd does not start it at once
+EXIT_CANNOT_START = 71  # the machine keeps it from starting, such as a log that cannot be read: that may pass
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,7 +29,7 @@ def _carry_out(words: list[str]) -> int:
         return _command(words)
     except (ConfigError, OSError) as error:
         logging.getLogger(__name__).error("nodeheal-agent cannot start", extra={"why": error})
-        return EXIT_CANNOT_START
+        return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_CANNOT_START
 
 
 def _command(words: list[str]) -> int:

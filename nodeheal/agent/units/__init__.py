@@ -4,7 +4,10 @@ import argparse
 from pathlib import Path
 
 INSTALLED_IN = "/opt/nodeheal/bin"  # as the units say
-NAMES = ("nodeheal-agent.service", "nodeheal-credentials.service", "nodeheal-credentials.path")
+NAMES = (
+    *("nodeheal-agent.service", "nodeheal-retry.timer"),
+    *("nodeheal-credentials.service", "nodeheal-credentials.path"),
+)
 UNIT_MODE = 0o644
 
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from nodeheal.agent.later import SELDOM
-from nodeheal.agent.main import EXIT_CANNOT_START, main
+from nodeheal.agent.main import EXIT_CONFIG, main
 from nodeheal.agent.watching import EXIT_BROKEN
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from sandbox.toml import toml
@@ -313,7 +313,7 @@ def test_the_file_that_is_named_comes_before_the_environments(
 
     code = main([*words, str(named), *(["watch"] if words[0] != "watch" else [])])
 
-    assert code == EXIT_CANNOT_START
+    assert code == EXIT_CONFIG
     assert str(vars(caplog.records[-1])["why"]).startswith(f"{named}: unknown key 'nodes'")
 
 

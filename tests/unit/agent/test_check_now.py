@@ -12,7 +12,7 @@ from nodeheal.agent.checks.check import Check, Look, Place, Problem, always
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands import EXIT_USAGE
-from nodeheal.agent.main import EXIT_CANNOT_START, main
+from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_CONFIG, main
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
 from tests.unit.agent.fakes import CONFIG, NodeFolder
@@ -84,7 +84,7 @@ def test_a_look_without_an_end_is_never_fine(answer: Answer, hang: Finding | Non
 def test_every_verdict_has_a_code_and_no_two_share_one() -> None:
     assert set(EXIT_CODES) == set(Verdict)
     assert len(set(EXIT_CODES.values())) == len(Verdict)
-    assert not {EXIT_USAGE, EXIT_CANNOT_START} & set(EXIT_CODES.values())
+    assert not {EXIT_USAGE, EXIT_CANNOT_START, EXIT_CONFIG} & set(EXIT_CODES.values())
 
 
 def test_checks_are_known_by_one_name_each_and_their_tools_end_before_them() -> None:
@@ -99,7 +99,7 @@ def test_a_name_that_is_no_check_is_refused_with_those_that_are(
 ) -> None:
     code = main(["check", "dsik", "--config", str(node.config_file)])
 
-    assert code == EXIT_CANNOT_START
+    assert code == EXIT_CONFIG
     assert "there is no check 'dsik'; there are gpu_state, gpu_count" in str(vars(caplog.records[-1])["why"])
 
 

@@ -1,5 +1,6 @@
 """The configuration says what is wrong with it."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from nodeheal.agent import config as configuration
 from nodeheal.agent.config import ConfigError, KernelLog, config_path, load
-from nodeheal.agent.main import EXIT_CANNOT_START, main
+from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_CONFIG, main
 from nodeheal.contract.health_event import LABELS, NODE_ID_PATTERN
 from sandbox.toml import toml
 
@@ -227,5 +228,21 @@ def test_a_configuration_that_names_a_check_that_is_none_cannot_be_used(
 ) -> None:
     code = main(["config", "--config", str(written(tmp_path, checks=["dsk"]))])
 
-    assert code == EXIT_CANNOT_START
+    assert code == EXIT_CONFIG
     assert "there is no check 'dsk'" in str(caplog.records[-1].__dict__["why"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(OSError(errno.EIO, "Input/output error"), EXIT_CANNOT_START), (PermissionError(), EXIT_CONFIG)]
+)
+def test_a_disk_that_does_not_answer_is_tried_again_and_not_taken_for_a_wrong_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, code: int
+) -> None:
+    file = written(tmp_path)
+
+    def fails(*_: object, **__: object) -> str:
+        raise error
+
+    monkeypatch.setattr(Path, "read_text", fails)
+
+    assert main(["config", "--config", str(file)]) == code

@@ -56,6 +56,19 @@ def test_the_doctor_says_what_keeps_the_agent_from_its_work(
     assert "Let it speak" in signs["bus"]["said"]
 
 
+def test_a_configuration_that_cannot_be_used_is_all_that_the_doctor_says(
+    node: NodeFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node.config_file.write_text("nodes = 1\n")
+
+    code = main(["doctor", "--config", str(node.config_file)])
+
+    told = capsys.readouterr().out
+    assert code == 1
+    assert told.startswith(f"configuration           WRONG  {node.config_file}: unknown key 'nodes'")
+    assert "systemctl restart nodeheal-agent" in told
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 @pytest.mark.usefixtures("credentials")
 def test_a_spool_that_cannot_be_written_is_found(node: NodeFolder, capsys: pytest.CaptureFixture[str]) -> None:

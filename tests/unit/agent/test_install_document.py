@@ -365,6 +365,7 @@ def test_removed_it_leaves_nothing(machine: Machine) -> None:
     assert ended.returncode == 0, ended.stderr
     assert machine.left == []
     assert (machine.root / "users").read_text() == ""
+    assert any(line.startswith("stop nodeheal-retry.timer ") for line in machine.log("systemctl"))
     assert "disable --now nodeheal-agent.service nodeheal-credentials.path" in machine.log("systemctl")
 
 
@@ -372,7 +373,7 @@ def test_removed_it_is_not_wanted_any_more_though_its_units_were_gone_before(mac
     machine.run()
     wants = machine.root / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir()
-    for unit in ("nodeheal-agent.service", "nodeheal-credentials.path", "ssh.service"):
+    for unit in (*NAMES, "ssh.service"):
         (wants / unit).symlink_to(f"/etc/systemd/system/{unit}")
     for unit in NAMES:
         (machine.root / "etc/systemd/system" / unit).unlink()
