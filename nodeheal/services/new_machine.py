@@ -40,8 +40,9 @@ def welcome(node: Node, ports: Ports) -> None:
         if wait is not None and wait.token == direct.token:
             settle(wait, node, ports)
         return
-    if node.past_boots or node.open_incident is not None:
-        return  # it has been here before, or is spoken for
+    if node.past_boots:
+        return  # it has been here before
+    # One that is spoken for goes through the line, too: who has claimed it may have died before he was out of it.
     machine = ports.machines.describe(node.instance_id)
     for wait in ports.waits.in_line(group_line(machine.group)) if machine is not None and machine.group else ():
         if _is_made_for(wait, machine, ports) and settle(wait, node, ports):

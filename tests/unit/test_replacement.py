@@ -24,6 +24,7 @@ from nodeheal.services.brakes import pause_pool
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.look_once import look_once
 from nodeheal.services.replace_node import replace_node
+from nodeheal.services.replacement_slots import REPLACEMENT
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.retire_broken import retire_broken
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
@@ -683,6 +684,21 @@ def test_at_the_deadline_a_machine_that_was_launched_is_named() -> None:
     seen = look_once(asked, pool.ports)
 
     assert (seen.outcome, seen.evidence) == (Outcome.TIMED_OUT, {"launched": new})
+
+
+def test_a_crash_between_the_answer_and_the_end_of_its_wait_leaves_nobody_in_the_groups_line() -> None:
+    """Who stands there still is told of the group's next failure, and given an attempt back that is spent."""
+    pool = Pool()
+    pool.replaces()
+    wait = pool.ports.waits.get(REPLACEMENT, A)
+    assert wait is not None
+    pool.group_makes()
+    pool.boots()
+    pool.ports.waits.save(wait)
+
+    pool.boots()  # the event is told again
+
+    assert pool.ports.waits.get(REPLACEMENT, A) is None
 
 
 # The broken one -----------------------------------------------------------------------------------------------------

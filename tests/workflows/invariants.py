@@ -18,6 +18,7 @@ from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import node_scope
 from nodeheal.ports import Ports
+from nodeheal.services.late_machine import LATE
 
 Invariant = Callable[[Ports, RecoveryPolicy], Iterator[str]]
 LIVE = (IncidentState.OPEN, IncidentState.WAITING)
@@ -242,9 +243,9 @@ def _may_run(task: GangTask, ports: Ports) -> bool:
 
 
 def nobody_stands_in_line(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
-    """No wait of an incident that is over stands before others."""
+    """No wait of an incident that is over stands before others. A machine that a group still owes holds nobody up."""
     for wait in ports.waits.waits.values():  # type: ignore[attr-defined]
-        if wait.line is not None:
+        if wait.line is not None and wait.kind != LATE:
             yield f"{wait.incident_id} stands in line {wait.line}"
 
 

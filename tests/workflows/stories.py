@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Verdict
@@ -23,6 +24,7 @@ from tests.workflows.fuse import Fuse
 ROOM = {"max_nodes": 1, "max_percent": 100}
 TEMPLATE = Machine(BROKEN, instance_type="p5.48xlarge", launch_template="lt-1", subnet="subnet-1")
 OTHER = "mi-0dddddddddddddddd"
+NEW = "i-00000000000000001"
 
 
 def pool(**said: object) -> RecoveryPolicy:
@@ -121,6 +123,21 @@ def _stand_in_fails(fuse: Fuse) -> BreakingWorld:
     return it
 
 
+def _group_makes_another(fuse: Fuse) -> BreakingWorld:
+    it = BreakingWorld(fuse, pool(), spare=False, machine=replace(TEMPLATE, group="asg"))
+    machines: Any = it.plain.machines
+    machines.groups.add("asg")
+
+    def launches(request: StepRequest) -> None:
+        if machines.given_back and NEW not in machines.machines:
+            it.clock.advance(60)
+            machines.machines[NEW] = replace(TEMPLATE, machine_id=NEW, group="asg", launched_at=it.clock())
+            it._comes_up(NEW, "boot-1")
+
+    it.on_replace = launches
+    return it
+
+
 STORIES = (
     Story("fixed by a reboot", _world(), _fault(79)),
     Story("replaced by a new machine", _world(pool(), spare=False, machine=TEMPLATE), _fault(74)),
@@ -147,5 +164,11 @@ STORIES = (
         _stand_in_fails,
         _fault(79),
         only=("run_diagnostics", "wakeup.on_diagnostics_finished", "decide_next_step", "end_incident"),
+    ),
+    Story(
+        "replaced by its group",
+        _group_makes_another,
+        _fault(74),
+        only=("replace_node", "wakeup.on_node_booted", "return_to_service"),
     ),
 )
