@@ -76,6 +76,7 @@ class AgentConfig:
     checks: tuple[str, ...] | None = None  # by name; None: every one that this node supports
     mounts: tuple[str, ...] = ()  # shared file systems that jobs need here
     progress_dir: str = "/run/nodeheal/progress"  # where jobs show their steps
+    nvidia_smi_beside_nvml: bool = False  # it opens the driver anew each time: docs/accelerator-checks.md
     cloudwatch_metrics: bool = False  # it costs money: docs/metrics.md
     prometheus_port: int = 0  # on loopback; 0: none
     labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
@@ -163,7 +164,7 @@ def _value(key: str, value: object) -> object:
         return _kernel_logs(value)
     if key == "provider":
         return _provider(value)
-    if key in ("drills", "cloudwatch_metrics"):
+    if key in ("drills", "cloudwatch_metrics", "nvidia_smi_beside_nvml"):
         return checked(key, value, isinstance(value, bool), "true or false")
     if key in _SECONDS:
         return seconds(key, value, *_SECONDS[key])

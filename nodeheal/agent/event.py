@@ -69,6 +69,7 @@ class HealthEvent(NodeFact):
     product: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     evidence: str = ""
+    is_history: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

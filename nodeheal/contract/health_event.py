@@ -84,6 +84,10 @@ class HealthEvent(NodeFact):
         default="", description="the raw line, or JSON; at most 8 KiB"
     )
 
+    is_history: bool = Field(
+        default=False, description="it was said in this boot before the node had an agent: kept, and acted on by nobody"
+    )
+
     @property
     def is_from_node(self) -> bool:
         """Whether the node's own agent says it. What others say about a node is no sign of its life."""

@@ -39,21 +39,15 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested
     """Take one event. Safe to repeat: the same event always ends in the same incident, once."""
     for _ in range(SAVE_TRIES):
         node = hear_node(event, ports) if event.is_from_node else ports.nodes.get(event.node_id) or enrolled(event)
-        view = node.view(event.boot_id, event.observed_at)
-        if view is BootView.PAST:
-            ports.nodes.record(event, node.job_id, "from before the node's current boot")
+        past = _why_past(event, node)
+        if past:
+            ports.nodes.record(event, node.job_id, past)
             return Ingested.HISTORY
         if event.is_from_node:
             node = node.booted(event.boot_id, event.observed_at).speaks_as(event.agent_version, event.observed_at)
         if event.is_heartbeat or event.verdict is Verdict.OK:
             return _take_good_news(event, node, ports)
-        if node.state in _LIFELESS:
-            ports.nodes.record(event, node.job_id, _LIFELESS[node.state])
-            return Ingested.HISTORY
-        if node.good_since is not None and event.observed_at < node.good_since:
-            ports.nodes.record(event, node.job_id, "from before the node last passed its diagnostics")
-            return Ingested.HISTORY
-        stale = why_not_of_this_run(event, node, ports)
+        stale = _why_stale(event, node) or why_not_of_this_run(event, node, ports)
         if stale:
             ports.nodes.record(event, node.job_id, stale)
             return Ingested.HISTORY
@@ -63,6 +57,21 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested
         if outcome is not None:
             return outcome
     raise NotAccepted(f"{event.node_id} is being written by others; event {event.event_id} is tried again later")
+
+
+def _why_past(event: HealthEvent, node: Node) -> str:
+    """Why it says nothing of how the node is now; empty where it may. Nothing is done because of such an event."""
+    if node.view(event.boot_id, event.observed_at) is BootView.PAST:
+        return "from before the node's current boot"
+    return "from before the node had an agent" if event.is_history else ""
+
+
+def _why_stale(event: HealthEvent, node: Node) -> str:
+    """Why there is nothing to recover from a fault; empty where there may be."""
+    if node.state in _LIFELESS:
+        return _LIFELESS[node.state]
+    is_outlived = node.good_since is not None and event.observed_at < node.good_since
+    return "from before the node last passed its diagnostics" if is_outlived else ""
 
 
 def _take_good_news(event: HealthEvent, node: Node, ports: Ports) -> Ingested:

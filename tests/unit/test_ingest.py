@@ -109,6 +109,20 @@ def test_an_event_from_before_the_current_boot_is_history_and_acts_on_nothing() 
     assert kept.note == "from before the node's current boot"
 
 
+def test_what_a_node_said_before_it_had_an_agent_is_kept_and_acts_on_nothing() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(job_id="llama"))
+    before = ports.nodes.get(node().node_id)
+
+    assert take(ports, xid(79, is_history=True)) == [Ingested.HISTORY]
+
+    assert ports.workflows.started == []  # type: ignore[attr-defined]
+    assert ports.nodes.get(node().node_id) == before
+    [(_, kept)] = ports.nodes.recorded.values()  # type: ignore[attr-defined]
+    assert kept.note == "from before the node had an agent"
+    assert take(ports, xid(79, event_id="now")) == [Ingested.OPENED]
+
+
 def test_an_event_of_an_unknown_boot_older_than_the_current_one_is_history() -> None:
     ports = memory_ports()
     ports.nodes.save(node(boot_id="boot-2", booted_at=NOW + timedelta(seconds=1)))

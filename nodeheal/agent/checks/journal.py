@@ -8,8 +8,8 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from itertools import islice
+from datetime import UTC, datetime
+from itertools import islice, takewhile
 
 from nodeheal.agent.checks.follower import Follower
 from nodeheal.agent.checks.repeats import Sighting
@@ -32,6 +32,7 @@ _TELLING = tuple(f'"{name}":'.encode() for name in FIELDS if name != "_BOOT_ID")
 # What the journal held for so long, and journalctl tells only when it is started again, it did not tell in time.
 LATE_SECONDS = 30.0
 _AT = re.compile(r";t=([0-9a-f]{1,16});")
+_AFTER = re.compile(r";m=([0-9a-f]{1,16});")  # microseconds since the boot, which no set clock moves
 _BOOT_ID = re.compile(r"([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
 
 logger = logging.getLogger(__name__)
@@ -51,9 +52,12 @@ class JournalLog:
         boot_id: str,
         cursor: dict[str, object] | None,
         takes_drills: bool,
-        now: datetime,
+        now: float,
     ) -> None:
-        """Without a cursor (the first start ever) it begins with what is said from `now` on. Raises OSError."""
+        """Without a cursor (the first start ever) what this boot has said until `now`, monotonic, is history.
+
+        Raises OSError.
+        """
         self.key = key
         self._directory = directory
         self._boot_id = boot_id
@@ -61,7 +65,9 @@ class JournalLog:
         # A drill's first word, by which a suspicious line is known, is kept in a field of its own.
         self._lines = all_lines if takes_drills else suspicious_lines
         self._known: dict[bytes, _Told | None] = {}
-        self._place: dict[str, object] = _place(cursor) if cursor is not None else {"since": int(now.timestamp())}
+        self._place: dict[str, object] = _place(cursor) if cursor is not None else {}
+        until = cursor.get("history_until") if cursor is not None else now
+        self._history_until = until if isinstance(until, int | float) else None
         self._has_hung = False
         self._follower = Follower(self._command)
         self.descriptor: int | None = self._follower.descriptor
@@ -75,23 +81,41 @@ class JournalLog:
             self._judge_silence(block, seen_at)
         lines = block.split(b"\n")[:-1]
         self.lines = len(lines)
+        history = list(takewhile(self._is_history, lines)) if self._history_until is not None else []
+        yield from self._told(history, seen_at, is_history=True)
+        yield from self._told(lines[len(history) :], seen_at)
+        if len(history) < len(lines):
+            self._history_until = None
+        self._go_on_behind(lines)
+
+    def _told(self, lines: Sequence[bytes], seen_at: datetime, is_history: bool = False) -> Iterator[Sighting]:
         said = _words_of(lines)
         last = dict(zip(said, lines, strict=True))
         meanings, count = self._understand(last), Counter(said)
         for words, (boot_id, text, finding) in meanings.items():
             entry = parse_journal_entry(last[words])
-            yield Sighting(finding, boot_id, entry.cursor if entry else "", text, seen_at, count[words])
-        self._go_on_behind(lines)
+            position = entry.cursor if entry else ""
+            at = min(seen_at, _written_at(position) or seen_at) if is_history else seen_at
+            yield Sighting(finding, boot_id, position, text, at, count[words], is_history)
+
+    def _is_history(self, line: bytes) -> bool:
+        """Whether this boot said it before the first start ever. What does not say when it was is where it stands."""
+        entry = parse_journal_entry(line)
+        after = _AFTER.search(entry.cursor) if entry is not None and _is_cursor(entry) else None
+        if entry is None or after is None:
+            return True
+        return self._boot(entry.boot_id) == self._boot_id and int(after[1], 16) / 1e6 <= (self._history_until or 0.0)
 
     def cursor(self) -> dict[str, object]:
         """Where to go on after a restart."""
-        return dict(self._place)
+        is_over = self._history_until is None
+        return dict(self._place) if is_over else {**self._place, "history_until": self._history_until}
 
     def _judge_silence(self, block: bytes, now: datetime) -> None:
         """Whether there was something to say, by the age of what is said now. Once is enough to know it."""
         entry = parse_journal_entry(block.partition(b"\n")[0])
-        at = _AT.search(entry.cursor) if entry is not None else None
-        late = now.timestamp() - int(at[1], 16) / 1e6 if at else 0.0
+        at = _written_at(entry.cursor) if entry is not None else None
+        late = (now - at).total_seconds() if at is not None else 0.0
         if late >= LATE_SECONDS and not self._has_hung:
             self._has_hung = True
             logger.warning("journalctl was silent about what the journal held", extra={"seconds": round(late)})
@@ -155,6 +179,14 @@ def _words_of(lines: Sequence[bytes]) -> list[bytes]:
 
 def _is_cursor(entry: JournalEntry) -> bool:
     return _CURSOR.fullmatch(entry.cursor) is not None
+
+
+def _written_at(cursor: str) -> datetime | None:
+    at = _AT.search(cursor)
+    try:
+        return datetime.fromtimestamp(int(at[1], 16) / 1e6, UTC) if at else None
+    except (OverflowError, ValueError, OSError):  # no time that can be reckoned with
+        return None
 
 
 def _place(saved: dict[str, object]) -> dict[str, object]:

@@ -1,8 +1,10 @@
 """The kernel-log check: accelerator faults as the driver writes them, from the device, a log file or the journal."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -121,19 +123,27 @@ class _KmsgLog:
 
     def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
         """Those that read the same are one with a count: in a storm each costs no more than to be recognised."""
-        told: dict[_Words, tuple[Finding, int, int]] = {}  # how many so far, and the last one's sequence number
         records = self._reader.read()
         self.lines = len(records)
-        for sequence, raw in records:
+        news = bisect_right(records, self._reader.history_until, key=itemgetter(0))
+        for is_history, part in ((True, records[:news]), (False, records[news:])):
+            for finding, count, last in self._told(part):
+                head, _, said = last.partition(b";")
+                _, sequence, after, *_ = head.split(b",")
+                at = seen_at - _since(after, now) if is_history else seen_at
+                text = clip(said.partition(b"\n")[0].decode("utf-8", "replace"))
+                yield Sighting(finding, self._boot_id, sequence.decode(), text, at, count, is_history)
+
+    def _told(self, records: Sequence[tuple[int, bytes]]) -> Iterable[tuple[Finding, int, bytes]]:
+        told: dict[_Words, tuple[Finding, int, bytes]] = {}  # how many so far, and the last one
+        for _, raw in records:
             head, _, said = raw.partition(b";")
             words = (head[: head.find(b",")], said)  # who says it, and what
             finding = self._known[words] if words in self._known else self._learn(words, raw)
             if finding is not None:
                 before = told.get(words)
-                told[words] = (finding, before[1] + 1 if before else 1, sequence)
-        for (_, said), (finding, count, last) in told.items():
-            text = clip(said.partition(b"\n")[0].decode("utf-8", "replace"))
-            yield Sighting(finding, self._boot_id, str(last), text, seen_at, count)
+                told[words] = (finding, before[1] + 1 if before else 1, raw)
+        return told.values()
 
     def _learn(self, words: "_Words", raw: bytes) -> Finding | None:
         if len(self._known) >= KNOWN_WORDS:
@@ -164,8 +174,8 @@ class KernelLogCheck:
         self._boot_id = boot_id
         self._clock = clock
         self._repeats = Repeats()
-        began_at = clock.utc_now()
-        self._logs = [_open(log, boot_id, saved.get(_key(log.kind, log.path)), takes_drills, began_at) for log in logs]
+        began = clock.monotonic()
+        self._logs = [_open(log, boot_id, saved.get(_key(log.kind, log.path)), takes_drills, began) for log in logs]
         # The minute of what was folded before a restart is not known any more: it is reported now.
         self._leftover = load(saved.get(_FOLDED, []))  # type: ignore[arg-type]  # as state() wrote it
 
@@ -207,7 +217,7 @@ class KernelLogCheck:
             log.close()
 
     def _event(self, sighting: Sighting) -> HealthEvent:
-        return Speaker(self._identity, sighting.boot_id).found(
+        event = Speaker(self._identity, sighting.boot_id).found(
             sighting.finding,
             source=SOURCE,
             # The folded rest ends where a line stands that might itself have been reported.
@@ -216,13 +226,20 @@ class KernelLogCheck:
             evidence=sighting.evidence,
             count=sighting.count,
         )
+        return replace(event, is_history=True) if sighting.is_history else event
+
+
+def _since(after: bytes, now: float) -> timedelta:
+    """How long ago a record is. `after`: microseconds since the boot, by a clock that may run a little apart."""
+    said = int(after) / 1e6 if after.isdigit() else now
+    return timedelta(seconds=max(0.0, now - said))
 
 
 def _key(kind: str, path: str) -> str:
     return f"kernel_log.{kind}.{path}"
 
 
-def _open(log: KernelLog, boot_id: str, cursor: object, takes_drills: bool, now: datetime) -> _Log:
+def _open(log: KernelLog, boot_id: str, cursor: object, takes_drills: bool, now: float) -> _Log:
     known = cursor if isinstance(cursor, dict) else None
     if log.kind == "journald":
         from nodeheal.agent.checks.journal import JournalLog  # which loads what runs processes: only where it is used

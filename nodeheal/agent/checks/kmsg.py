@@ -20,18 +20,22 @@ class KmsgReader:
         boot_id: str,
         cursor: dict[str, object] | None,
         read: Callable[[int, int], bytes] = os.read,
+        rewind: Callable[[int], object] = lambda descriptor: os.lseek(descriptor, 0, os.SEEK_SET),
     ) -> None:
-        """Without a cursor (the first start ever) it begins with the next record; else with the first unread one."""
+        """With the first unread record. Without a cursor (the first start ever) what is there already is history."""
         self._read = read
         self._boot_id = boot_id
-        self._last_sequence = -1
+        self._last_sequence = self.history_until = -1  # the last record that was there before the first start ever
         self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if cursor is None:
-            while self.read():  # read and not seek, to know the sequence number that a restart goes on from
+            while self.read():  # the device tells the number of its last record to who reads it, and to nobody else
                 pass
+            self.history_until, self._last_sequence = self._last_sequence, -1
+            if self.history_until >= 0:
+                rewind(self.descriptor)
         elif cursor.get("boot_id") == boot_id:
-            sequence = cursor.get("sequence")  # of an unknown shape, the whole boot is read again
-            self._last_sequence = sequence if isinstance(sequence, int) else -1
+            # Of an unknown shape, the whole boot is read again.
+            self._last_sequence, self.history_until = _number(cursor, "sequence"), _number(cursor, "history_until")
 
     def read(self) -> list[tuple[int, bytes]]:
         """The records since the last call, each with its sequence number. Every step here is taken for every record."""
@@ -59,7 +63,7 @@ class KmsgReader:
 
     def cursor(self) -> dict[str, object]:
         """Where to go on after a restart."""
-        return {"boot_id": self._boot_id, "sequence": self._last_sequence}
+        return {"boot_id": self._boot_id, "sequence": self._last_sequence, "history_until": self.history_until}
 
     def close(self) -> None:
         """Let the device go."""
@@ -69,3 +73,8 @@ class KmsgReader:
         lost = sequence - self._last_sequence - 1
         if self._last_sequence >= 0:
             logger.warning("kernel log records were overwritten before they were read", extra={"lost": lost})
+
+
+def _number(cursor: dict[str, object], name: str) -> int:
+    number = cursor.get(name)
+    return number if isinstance(number, int) else -1

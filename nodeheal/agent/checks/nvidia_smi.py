@@ -1,5 +1,12 @@
-"""What nvidia-smi says of the GPUs, for nodes where the agent cannot use the library behind it."""
+"""What nvidia-smi says of the GPUs, for nodes where the agent cannot use the library behind it.
 
+Where it can, and somebody wants it: only what a library that is open already may not notice, a driver that nobody can
+open any more, and readings that fail.
+"""
+
+from dataclasses import replace
+
+from nodeheal.agent.checks import gpu_state
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.one_cause import told_once
@@ -11,6 +18,7 @@ TOOL = "nvidia-smi"
 ASK = [TOOL, "-q", "-x"]
 # Without its persistence daemon the driver starts every GPU for each call: some seconds each.
 TOOL_SECONDS = 90.0
+_ERR_FIELD = "ERR_FIELD"
 HANG = Finding(Family.host, "nvidia_smi_hang", None, f"{' '.join(ASK)} does not answer")
 
 
@@ -18,16 +26,31 @@ def why_not(place: Place) -> str:
     """Where NVML is read, this would be the same once more, at a higher price."""
     if not has_nvidia(place):
         return "no NVIDIA GPU"
-    from nodeheal.agent.checks.nvml_library import is_there  # which a node without GPUs never needs
-
-    if is_there():
-        return "gpu_state reads the same from the library"
+    if _has_library() and not place.config.nvidia_smi_beside_nvml:
+        return "gpu_state reads the same from the library; `nvidia_smi_beside_nvml` is not set"
     return "" if is_installed(TOOL) else "nvidia-smi is not installed"
 
 
 def look(place: Place, _: State) -> Look:
     """Ask it."""
-    return told_once(_asked(place), place)
+    seen = _asked(place)
+    names = place.config.checks
+    is_beside = (names is None or gpu_state.CHECK.name in names) and _has_library()
+    return told_once(_left_over(seen) if is_beside else seen, place)
+
+
+def _has_library() -> bool:
+    from nodeheal.agent.checks.nvml_library import is_there  # which a node without GPUs never needs
+
+    return is_there()
+
+
+def _left_over(look: Look) -> Look:
+    """The look without what gpu_state sees too."""
+    mine = tuple(one for one in look.problems if one.finding == HANG or one.finding.code == _ERR_FIELD)
+    others = sorted({one.finding.code for one in look.problems if one not in mine})
+    pointer = f"{', '.join(others)}: see {gpu_state.CHECK.name}" if others else ""
+    return replace(look, problems=mine, unclear="; ".join(filter(None, (look.unclear, pointer))))
 
 
 def _asked(place: Place) -> Look:
@@ -49,7 +72,7 @@ def judge(text: str) -> Look:
 
 CHECK = Check(
     name="nvidia_smi",
-    about="GPU state by nvidia-smi, where NVML cannot be read",
+    about="GPU state by nvidia-smi, where NVML cannot be read; else, if wanted, whether it hangs or shows ERR!",
     interval_seconds=300.0,
     deadline_seconds=TOOL_SECONDS + 30.0,
     why_not=why_not,

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ from nodeheal.contract.vocabulary import Family
 logger = logging.getLogger(__name__)
 
 WINDOW_SECONDS = 60.0
-Key = tuple[str, str, str, str, str]
+Key = tuple[str, str, str, str, str, bool]
 OPEN_WINDOWS = 1024  # more different faults than a node has parts; the oldest window then closes early
 
 
@@ -26,15 +26,17 @@ class Sighting:
     evidence: str
     seen_at: datetime  # when it was read, UTC: what is folded is told later than it happened
     count: int = 1
+    is_history: bool = False  # of the boot that runs, but from before the agent first started
 
     @property
     def key(self) -> Key:
         """What makes two sightings identical."""
-        return _key(self.finding, self.boot_id)
+        return _key(self.finding, self.boot_id, self.is_history)
 
 
-def _key(found: Finding, boot_id: str) -> Key:
-    return (boot_id, found.family.value, found.code, found.subcode or "", found.component or "")
+def _key(found: Finding, boot_id: str, is_history: bool) -> Key:
+    # History is a key of its own: what is said now must not wait behind it as a repeat.
+    return (boot_id, found.family.value, found.code, found.subcode or "", found.component or "", is_history)
 
 
 @dataclass
@@ -58,19 +60,12 @@ class Repeats:
             self._windows[sighting.key] = _Window(now + WINDOW_SECONDS)
             return [*self._make_room(), sighting]
         folded = window.last.count if window.last else 0
-        window.last = Sighting(
-            sighting.finding,
-            sighting.boot_id,
-            sighting.position,
-            sighting.evidence,
-            sighting.seen_at,
-            folded + sighting.count,
-        )
+        window.last = replace(sighting, count=folded + sighting.count)
         return []
 
     def is_open(self, finding: Finding, boot_id: str) -> bool:
-        """Whether identical sightings are being folded now."""
-        return _key(finding, boot_id) in self._windows
+        """Whether identical sightings are being folded now; those of history count for nothing here."""
+        return _key(finding, boot_id, is_history=False) in self._windows
 
     def expire(self, now: float) -> list[Sighting]:
         """What the windows that are over have folded."""
@@ -111,6 +106,7 @@ def _to_json(sighting: Sighting) -> dict[str, object]:
         "evidence": sighting.evidence,
         "seen_at": sighting.seen_at.isoformat(),
         "count": sighting.count,
+        "is_history": sighting.is_history,
     }
 
 
@@ -119,4 +115,5 @@ def _from_json(saved: Mapping[str, Any]) -> Sighting:
         Family(saved["family"]), saved["code"], saved["component"], saved["message"], saved.get("subcode")
     )
     seen_at = datetime.fromisoformat(saved["seen_at"])
-    return Sighting(finding, saved["boot_id"], saved["position"], saved["evidence"], seen_at, saved["count"])
+    said = (saved["boot_id"], saved["position"], saved["evidence"])
+    return Sighting(finding, *said, seen_at, saved["count"], bool(saved.get("is_history")))

@@ -114,6 +114,7 @@ def test_the_journal_is_this_machines_unless_a_folder_is_named(tmp_path: Path) -
         ("drills", "yes"),
         ("spool_mib", 0),
         ("cloudwatch_metrics", 1),
+        ("nvidia_smi_beside_nvml", "yes"),
         ("prometheus_port", 1023),
         ("prometheus_port", 65_536),
         ("prometheus_port", -1),

@@ -10,6 +10,7 @@ import sys
 import time as real_time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -296,14 +297,43 @@ def test_a_restart_before_anything_was_said_loses_nothing(journal: Journal, list
     again.check.close()
 
 
-def test_what_the_journal_held_before_the_first_start_ever_is_not_told(journal: Journal, time: FakeTime) -> None:
-    journal.says(xid(31), at=time.clock().utc_now().timestamp() - 60)
+def test_what_this_boot_has_said_before_the_first_start_ever_is_told_once_as_history(
+    journal: Journal, time: FakeTime
+) -> None:
+    time.seconds = 100
+    journal.says(xid(31), __CURSOR=cursor_at(time, -60))
+    journal.says(xid(79), __CURSOR=cursor_at(time, -50))
     listener = Listener(_check(time), [])
 
-    journal.says(xid(79))
+    journal.says(xid(79), __CURSOR=cursor_at(time, 1))
+    told = listener.hears("31", "79", "79")
+    again = listener.restarted(time)
+    journal.says(xid(48), __CURSOR=cursor_at(time, -1))  # as a clock of the journal's own might have it
 
-    assert [event.code for event in listener.hears("79")] == ["79"]
-    listener.check.close()
+    assert [event.is_history for event in told] == [True, True, False]
+    assert told[0].observed_at == time.clock().utc_now() - timedelta(seconds=60)
+    assert [event.is_history for event in again.hears("48")] == [False]
+    again.check.close()
+
+
+def test_a_replay_that_was_cut_off_goes_on_as_history(journal: Journal, time: FakeTime) -> None:
+    time.seconds = 100
+    journal.says(xid(31), __CURSOR=cursor_at(time, -60))
+    listener = Listener(_check(time), [])
+    listener.hears("31")
+
+    again = listener.restarted(time)
+    journal.says(xid(79), __CURSOR=cursor_at(time, -50))
+
+    assert [event.is_history for event in again.hears("79")] == [True]
+    again.check.close()
+
+
+def cursor_at(time: FakeTime, seconds: float) -> str:
+    """Of an entry that was written so long after now."""
+    since_boot = int((time.seconds + seconds) * 1e6)
+    at = int((time.clock().utc_now() + timedelta(seconds=seconds)).timestamp() * 1e6)
+    return f"s={'5b6f' * 8};i=1;b={BOOT.replace('-', '')};m={since_boot:x};t={at:x};x=7"
 
 
 def test_what_the_last_boot_said_before_it_died_is_told_once_as_history(journal: Journal, time: FakeTime) -> None:

@@ -19,6 +19,7 @@ class RingBuffer:
 
     def __init__(self) -> None:
         self._records: list[bytes | int] = []
+        self._place = 0
 
     def holds(self, *sequences: int) -> None:
         self._records += [f"3,{sequence},1,-;message {sequence}\n".encode() for sequence in sequences]
@@ -27,40 +28,65 @@ class RingBuffer:
         self._records.append(errno.EPIPE)
 
     def read(self, _descriptor: int, _size: int) -> bytes:
-        if not self._records:
+        if self._place == len(self._records):
             raise BlockingIOError
-        record = self._records.pop(0)
+        record = self._records[self._place]
+        self._place += 1
         if isinstance(record, int):
             raise OSError(record, os.strerror(record))
         return record
 
+    def rewind(self, _descriptor: int) -> None:
+        self._place = 0
+
 
 def reader(buffer: RingBuffer, cursor: dict[str, object] | None, boot_id: str = "boot-1") -> KmsgReader:
-    return KmsgReader(os.devnull, boot_id, cursor, buffer.read)
+    return KmsgReader(os.devnull, boot_id, cursor, buffer.read, buffer.rewind)
 
 
 def sequences(kmsg: KmsgReader) -> list[int]:
     return [sequence for sequence, _ in kmsg.read()]
 
 
-def test_the_first_start_ever_begins_with_the_next_record() -> None:
+def test_the_first_start_ever_begins_with_the_first_record_and_knows_what_was_there() -> None:
     buffer = RingBuffer()
     buffer.holds(1, 2)
     kmsg = reader(buffer, None)
 
     buffer.holds(3)
 
-    assert sequences(kmsg) == [3]
+    assert (sequences(kmsg), kmsg.history_until) == ([1, 2, 3], 2)
 
 
-def test_a_restart_goes_on_after_the_last_record_that_was_read() -> None:
+def test_a_start_that_was_cut_off_leaves_history_history() -> None:
     first, again = RingBuffer(), RingBuffer()
     first.holds(1, 2)
     cursor = reader(first, None).cursor()
 
     again.holds(1, 2, 3)
+    kmsg = reader(again, cursor)
 
-    assert sequences(reader(again, cursor)) == [3]
+    assert (sequences(kmsg), kmsg.history_until) == ([1, 2, 3], 2)
+
+
+def test_an_empty_device_has_no_history() -> None:
+    buffer = RingBuffer()
+    kmsg = reader(buffer, None)
+
+    buffer.holds(0)
+
+    assert (sequences(kmsg), kmsg.history_until) == ([0], -1)
+
+
+def test_a_restart_goes_on_after_the_last_record_that_was_read() -> None:
+    first, again = RingBuffer(), RingBuffer()
+    first.holds(1, 2)
+    read = reader(first, None)
+    read.read()
+
+    again.holds(1, 2, 3)
+
+    assert sequences(reader(again, read.cursor())) == [3]
 
 
 def test_after_a_reboot_everything_is_new() -> None:

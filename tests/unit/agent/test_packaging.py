@@ -11,7 +11,7 @@ import pytest
 from nodeheal.agent import units
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.copy_credentials import SOURCE
-from nodeheal.agent.main import EXIT_CONFIG
+from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_CONFIG
 
 PACKAGING = Path(__file__).parents[3] / "packaging"
 UNIT_FOLDER = Path(units.__file__).parent
@@ -83,13 +83,14 @@ def test_every_rotation_may_start_the_copy_again() -> None:
     assert f"PathChanged={SOURCE}\n" in (UNIT_FOLDER / "nodeheal-credentials.path").read_text()
 
 
-def test_a_configuration_that_cannot_be_used_is_not_tried_every_two_seconds_but_again_some_day() -> None:
+def test_an_agent_that_cannot_start_is_not_tried_every_two_seconds_but_again_some_day() -> None:
     agent, retry = ((UNIT_FOLDER / name).read_text() for name in ("nodeheal-agent.service", "nodeheal-retry.timer"))
 
-    assert f"\nRestartPreventExitStatus={EXIT_CONFIG}\n" in agent
+    assert f"\nRestartPreventExitStatus={EXIT_CANNOT_START} {EXIT_CONFIG}\n" in agent
     assert "\nRestart=always\n" in agent  # whatever else it ends by
     assert "\nOnFailure=nodeheal-retry.timer\n" in agent.partition("[Service]")[0]
     assert "\nUnit=nodeheal-agent.service\n" in retry
+    assert "\nPartOf=nodeheal-agent.service\n" in retry.partition("[Timer]")[0]  # who stops the agent, stops it all
 
 
 def systemd_analyze(*arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -1,6 +1,8 @@
 """GPUs by nvidia-smi, where the library cannot be used."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +13,22 @@ from tests.unit.agent.checks.places import ABSENT, HUNG, Node, installed, says
 from tests.unit.evidence.goldens import golden
 
 
+@pytest.fixture(autouse=True)
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is none, whatever this machine has."""
+    monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", str(tmp_path / "libnvidia-ml.so.1"))
+
+
 def look(tmp_path: Path, answer: Output) -> Look:
     node = Node(tmp_path, answers={"nvidia-smi -q -x": answer})
     return nvidia_smi.look(node.place, {})
+
+
+def look_beside(tmp_path: Path, answer: Output, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Look:
+    """Where the library is there, which is this program then."""
+    monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", None)
+    place = Node(tmp_path, answers={"nvidia-smi -q -x": answer}).place
+    return nvidia_smi.look(replace(place, config=replace(place.config, **settings)), {})
 
 
 def codes(look: Look) -> list[str]:
@@ -65,7 +80,51 @@ def test_one_that_says_nothing_is_unclear(tmp_path: Path, answer: Output) -> Non
     assert (seen.problems, bool(seen.unclear)) == ((), True)
 
 
-def test_it_is_used_only_where_the_library_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beside_the_library_one_that_hangs_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = look_beside(tmp_path, HUNG, monkeypatch)
+
+    assert (codes(seen), bool(seen.unclear)) == (["nvidia_smi_hang"], True)
+
+
+def test_beside_the_library_only_what_that_does_not_show_is_told_and_nothing_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = golden("nvidia_smi_xml_sick.xml").replace("<remapped_row_pending>No</", "<remapped_row_pending>ERR!</")
+
+    seen = look_beside(tmp_path, says(text), monkeypatch)
+
+    assert codes(seen) == ["ERR_FIELD"]
+    assert "REMAP_FAILED" in seen.unclear
+    assert seen.unclear.endswith(": see gpu_state")
+
+
+def test_where_nobody_reads_the_library_it_tells_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = look_beside(tmp_path, says(golden("nvidia_smi_xml_sick.xml")), monkeypatch, checks=("nvidia_smi",))
+
+    assert "REMAP_FAILED" in codes(seen)
+
+
+def test_healthy_gpus_are_healthy_beside_the_library_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = look_beside(tmp_path, says(golden("nvidia_smi_xml_healthy.xml")), monkeypatch)
+
+    assert (seen.problems, seen.unclear) == ((), "")
+
+
+def test_beside_the_library_it_is_asked_where_somebody_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, nvidia_smi.TOOL, monkeypatch)
+    monkeypatch.setattr("nodeheal.agent.checks.nvml_library.FILE", None)
+    place = Node(tmp_path).gpus(8, 8).place
+
+    wanted = replace(place, config=replace(place.config, nvidia_smi_beside_nvml=True))
+
+    assert (bool(nvidia_smi.why_not(place)), nvidia_smi.why_not(wanted)) == (True, "")
+
+
+def test_unless_it_is_wanted_it_is_used_only_where_the_library_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = Node(tmp_path)
     installed(tmp_path, nvidia_smi.TOOL, monkeypatch)
     without_gpus = nvidia_smi.why_not(node.place)
