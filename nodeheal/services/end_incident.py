@@ -52,7 +52,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     seen.job_is_down = job is not None and not seen.job_is_over and not is_running(closed, ports)
     for spare in sorted(map(str, spares)):
         _let_go(spare, history, seen, decided, ports, policy)
-    let_go_of_stand_ins(history, ports)
+    let_go_of_stand_ins(history, ports, policy)
     let_go_of_claims(history, ports)
     node = _let_go(closed.node_id, history, seen, decided, ports, policy)
     _wake_who_waits_for_the_job(closed, ports)
