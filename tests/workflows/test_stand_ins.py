@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Ending, NodeState, Step
+from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.job import Job, job_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.brakes import pause_pool
@@ -96,6 +97,15 @@ def test_a_pause_that_comes_while_it_is_diagnosed_restarts_no_job() -> None:
     assert it.ports.incidents.history(it.recovered[0]).incident.ending is Ending.HANDED_TO_A_HUMAN
     assert it.job.current_run == 1
     assert it.node(C).open_incident is None
+
+
+def test_what_the_broken_node_can_tell_is_saved_before_another_one_is_diagnosed() -> None:
+    it = Cluster(MOVES.model_copy(update={"evidence": Evidence()}))
+
+    it.submit()
+
+    assert it.did[:4] == [f"ISOLATE {B}", f"FREEZE_EVIDENCE {B}", f"DIAGNOSE {C}", f"RESTART_WORKLOAD {B}"]
+    assert [step for step in it.did if step.startswith("FREEZE")] == [f"FREEZE_EVIDENCE {B}"]
 
 
 def free_pair() -> tuple[Cluster, Job]:
