@@ -132,3 +132,13 @@ def test_one_that_finds_too_few_lets_go_of_its_own_and_not_of_what_another_launc
 
     assert claim_stand_ins(job, 3, it.ports) is None
     assert [it.node(name).claimed_by for name in (C, D)] == ["llama", None]
+
+
+def test_what_a_recovery_took_is_noted_without_the_time_that_another_nodes_proof_took() -> None:
+    it = Cluster()
+    it.while_proven = lambda: it.clock.advance(500)
+
+    it.submit()
+
+    [past] = it.node(B).recoveries
+    assert (past.seconds, past.proof_seconds) == (60.0, 0.0)
