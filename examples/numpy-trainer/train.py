@@ -328,6 +328,7 @@ def train(options: Options) -> None:
         note(event="resumed" if saved else "started", step=int(state[0]))
     state = gang.share(state)
     first, parameters = int(state[0]), state[1:].copy()
+    logger.info("run %s goes on from step %s of %s", options.run, first, options.steps)
     if listener is not None:
         listener.start()
     for step in range(first + 1, options.steps + 1):
@@ -339,6 +340,8 @@ def train(options: Options) -> None:
         if listener is not None:
             listener.took(step, parameters, is_due=step % options.checkpoint_every == 0 or step == options.steps)
         note(step=step, loss=float(mean[0]))
+        if step % options.checkpoint_every == 0 or step == options.steps:
+            logger.info("step %s of %s, loss %.4f", step, options.steps, mean[0])
         time.sleep(max(0.0, options.step_seconds - (time.monotonic() - began)))
     note(event="finished", step=options.steps)
 

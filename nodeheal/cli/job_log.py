@@ -38,7 +38,8 @@ def logs(
             opened = open_log(name, world, recipes, run, rank)
             _say(opened, found := opened.read(shelf))
             if not found:  # not among the lines: whoever pipes them wants nothing else
-                sys.stderr.write(f"run {opened.run.number} of {name} has written nothing yet: {opened.where()}\n")
+                yet = "" if opened.run.has_ended else " yet"
+                sys.stderr.write(f"run {opened.run.number} of {name} has written nothing{yet}: {opened.where()}\n")
 
 
 def tail(

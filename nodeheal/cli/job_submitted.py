@@ -70,7 +70,8 @@ def _say_known(it: Submitted) -> None:
     job = it.job
     say(f"{job.job_id} was submitted before and is {job.state}: {job.summary or 'nothing is known of it yet'}")
     if changed := differences(it.plan.job, job):
-        say(f"warning: the file differs from it in {', '.join(changed)}; it runs as it was submitted")
+        runs = "it has run" if job.is_over else "it runs"
+        say(f"warning: the file differs from it in {', '.join(changed)}; {runs} as it was submitted")
     if it.spec.image is not None and not job.made_of:
         say("its image, command, environment and mounts are not compared: an older version has not kept them")
 

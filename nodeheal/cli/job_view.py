@@ -187,7 +187,8 @@ def _runs(view: JobView) -> list[str]:
         ended = f"; {broke.words}" if broke else "; every rank ended well" if run.has_succeeded else ""
         resumed = f", from {run.resumed_from}" if run.resumed_from else ""
         told.append(f"  {run.number:4d}  {_at(run.started_at)}{resumed}: {run.why}{ended}{_lost(view.job, run, after)}")
-    return ["", f"Its last {counted(len(told), 'run')}:", *told] if told else []
+    title = "Its last run:" if len(told) == 1 else f"Its last {counted(len(told), 'run')}:"
+    return ["", title, *told] if told else []
 
 
 def _lost(job: Job, run: Run, after: Mapping[int, Run]) -> str:

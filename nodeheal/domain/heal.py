@@ -26,7 +26,9 @@ def heal(say: Spell, seen: Progress, case: Case) -> Decision:
         return _taken_away(say, seen, case)
     moved = move_job(say, seen, case)
     if moved is not None:
-        return moved
+        # Another node's diagnosis takes minutes, and this one may fall silent meanwhile.
+        evidence = _evidence_first(say, seen, fault) if moved.step is Step.DIAGNOSE else None
+        return evidence or moved
     if seen.awaits_proof:
         return _prove(say, seen)
     if seen.returned is not None and seen.contradiction:

@@ -6,6 +6,7 @@ from statistics import median
 
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, NextRung, Outcome, Provider, Step
+from nodeheal.domain import brakes
 from nodeheal.domain.case import Case
 from nodeheal.domain.counted import counted, lasting
 from nodeheal.domain.knobs import LONGEST
@@ -36,6 +37,8 @@ def move_job(say: Spell, seen: Progress, case: Case) -> Decision | None:
     """
     if not _is_due(seen) or case.fault.action is Action.ISOLATE or not owes_job(say, seen, case):
         return None
+    if brakes.why_hands_off(say, case.fault):
+        return None  # nothing is restarted there, either
     around, allowed = say.history.surroundings, say.policy.move_job_seconds
     here = _until_healed(say, seen, case)
     if seen.stand_in is not None:

@@ -71,6 +71,8 @@ def _why_not(node: Node, unfit: Collection[str], now: datetime) -> str:
         return "paused"
     if node.state is NodeState.HEALTHY or node.is_past_probation(now):
         return ""
+    if node.state is NodeState.PROBATION and node.probation_until is not None:
+        return f"is on probation until {node.probation_until:%Y-%m-%d %H:%M:%S} UTC"
     return f"is {node.state}"
 
 
@@ -102,7 +104,8 @@ def _too_small(job: Job, known: Sequence[Node], able: Sequence[Node]) -> str:
 def _too_few(job: Job, free: Sequence[Node], verdicts: dict[str, str]) -> str:
     taken = [f"{name} {why}" for name, why in sorted(verdicts.items()) if why]
     more = f" and {len(taken) - REASONS_NAMED} more" if len(taken) > REASONS_NAMED else ""
-    told = f"{job.job_id} wants {counted(job.nodes, 'node')}{_kept(job)}; {len(free)} of pool {job.pool} are free"
+    are = "is" if len(free) == 1 else "are"
+    told = f"{job.job_id} wants {counted(job.nodes, 'node')}{_kept(job)}; {len(free)} of pool {job.pool} {are} free"
     return f"{told}: {', '.join(taken[:REASONS_NAMED])}{more}" if taken else told
 
 

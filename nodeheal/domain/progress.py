@@ -129,6 +129,7 @@ def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
         if turn.result is not None:
             _fold(seen, turn.decision, turn.result)
     _hear_the_node(seen, history, policy)
+    _hear_the_stand_in(seen, history, policy)
     return seen
 
 
@@ -195,16 +196,33 @@ def _hear_the_node(seen: Progress, history: History, policy: RecoveryPolicy) -> 
     if last is None or last.result.boot_id is None:
         return
     led_to = (last.result.replacement_node_id or last.result.node_id, last.result.boot_id)
+    first = _first_fault(led_to, history, policy)
+    if first:
+        seen.contradiction = last.disproven = f"{first} after it"
+
+
+def _hear_the_stand_in(seen: Progress, history: History, policy: RecoveryPolicy) -> None:
+    """The same of the free node on which the job is to go on: its faults came to this incident, which holds it."""
+    passed = seen.stand_in
+    if passed is None or passed.node_id == seen.replacement:
+        return
+    first = _first_fault((passed.node_id, str(passed.boot_id)), history, policy)
+    if first:
+        failed = passed.model_copy(update={"outcome": Outcome.FAILED, "reason": first})
+        seen.stand_in = None
+        if seen.move is None:
+            _fold_stand_in(seen, failed)
+
+
+def _first_fault(where: tuple[str, str], history: History, policy: RecoveryPolicy) -> str:
+    """The first fault on this node and boot that is the node's own, in words; empty: there is none."""
     once = {event.event_id: event for event in history.events}
     in_order = sorted(once.values(), key=lambda event: (event.observed_at, event.event_id))
-    after = [
-        event for event in in_order if (event.node_id, event.boot_id) == led_to and event.verdict is Verdict.FAILED
-    ]
+    there = [event for event in in_order if (event.node_id, event.boot_id) == where and event.verdict is Verdict.FAILED]
     against = [
         fault
-        for fault in diagnose(after, policy, history.incident.pool)
+        for fault in diagnose(there, policy, history.incident.pool)
         if fault.action not in (Action.OBSERVE, Action.RESTART_WORKLOAD)
     ]
-    if against:
-        first = min(against, key=lambda fault: (fault.event.observed_at, fault.event.event_id))
-        seen.contradiction = last.disproven = f"{first.title} on {first.event.node_id} after it"
+    first = min(against, key=lambda fault: (fault.event.observed_at, fault.event.event_id), default=None)
+    return f"{first.title} on {first.event.node_id}" if first is not None else ""

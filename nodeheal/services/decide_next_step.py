@@ -29,7 +29,7 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     entries, history = _with_result(request, history)
     tell_of_step(history, request.result, ports, policy)
     if read_progress(history, policy).stand_in_failed:
-        let_go_of_stand_ins(history, ports)  # before it could be taken for a spare of this incident
+        let_go_of_stand_ins(history, ports, policy)  # before it could be taken for a spare of this incident
     decision, has_tripped = _decide(history, ports, policy)
     entries.append(decision_entry(request.turn, decision, ports.clock()))
     state = IncidentState.WAITING if decision.step is Step.WAIT else IncidentState.OPEN

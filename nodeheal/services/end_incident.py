@@ -10,7 +10,7 @@ from nodeheal.domain.correlate import is_dropped_by_reset
 from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.guest import stopped_guests
-from nodeheal.domain.incident import History, Incident, fingerprint
+from nodeheal.domain.incident import History, Incident, Turn, fingerprint
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import Progress, read_progress
@@ -52,7 +52,7 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     seen.job_is_down = job is not None and not seen.job_is_over and not is_running(closed, ports)
     for spare in sorted(map(str, spares)):
         _let_go(spare, history, seen, decided, ports, policy)
-    let_go_of_stand_ins(history, ports)
+    let_go_of_stand_ins(history, ports, policy)
     let_go_of_claims(history, ports)
     node = _let_go(closed.node_id, history, seen, decided, ports, policy)
     _wake_who_waits_for_the_job(closed, ports)
@@ -109,14 +109,16 @@ def _let_go(
 
 
 def _past(history: History, seen: Progress, decided: Decision, ports: Ports) -> PastRecovery:
-    """What this recovery took, from the isolation until the node was proven and back: so long a job would wait."""
+    """What this recovery took, from the isolation until the node was proven and back: so long a job would wait. Without
+    what its job's move took: a job that waits has none."""
     incident, out, back = history.incident, seen.isolation, seen.returned
     since = out.finished_at if out is not None else incident.opened_at
     until = back.finished_at if back is not None else ports.clock()
+    moving = sum(seconds for turn, seconds in _times(history) if turn.decision.is_move)
     return PastRecovery(
         incident.incident_id,
         incident.opened_at,
-        (until - since).total_seconds() if decided.ending is Ending.RECOVERED else None,
+        (until - since).total_seconds() - moving if decided.ending is Ending.RECOVERED else None,
         rung=seen.tried[-1].action if seen.tried else None,
         proof_seconds=_proof_seconds(history),
     )
@@ -124,13 +126,19 @@ def _past(history: History, seen: Progress, decided: Decision, ports: Ports) -> 
 
 def _proof_seconds(history: History) -> float | None:
     """How long its last diagnosis took that came to something; None: there was none."""
-    begun = {entry.entry_id[-4:]: entry.at for entry in history.timeline if entry.kind == "decision"}
-    took = [
-        (turn.result.finished_at - begun[f"{number:04d}"]).total_seconds()
-        for number, turn in enumerate(history.turns)
-        if turn.decision.step is Step.DIAGNOSE and turn.result is not None and turn.result.outcome is Outcome.DONE
-    ]
+    proofs = [(turn.result, took) for turn, took in _times(history) if turn.decision.step is Step.DIAGNOSE]
+    took = [seconds for result, seconds in proofs if result is not None and result.outcome is Outcome.DONE]
     return took[-1] if took else None
+
+
+def _times(history: History) -> list[tuple[Turn, float]]:
+    """What each turn took that has ended, from its decision to its result, in seconds."""
+    begun = {entry.entry_id[-4:]: entry.at for entry in history.timeline if entry.kind == "decision"}
+    return [
+        (turn, (turn.result.finished_at - begun[f"{number:04d}"]).total_seconds())
+        for number, turn in enumerate(history.turns)
+        if turn.result is not None
+    ]
 
 
 def _is_by_hand(history: History) -> bool:

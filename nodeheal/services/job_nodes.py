@@ -118,23 +118,35 @@ def unproven_stand_ins(job: Job, ports: Ports) -> list[Node]:
 
 
 def _able(job: Job, ports: Ports) -> list[Node]:
-    now = ports.clock()
-    able = [n for n in ports.nodes.in_pool(job.pool) if n.is_available(now) and n.accelerators >= job.accelerators]
-    return sorted(able, key=lambda node: (not node.is_spare, node.node_id))
+    """Those that it has claimed already first: a launch that is repeated after a crash is to find them."""
+    known = [node for node in ports.nodes.in_pool(job.pool) if node.accelerators >= job.accelerators]
+    free = [node for node in known if _is_free_for(job, node, ports)]
+    return sorted(free, key=lambda node: (node.claimed_by is None, not node.is_spare, node.node_id))
+
+
+def _is_free_for(job: Job, node: Node, ports: Ports) -> bool:
+    own = replace(node, claimed_by=None) if node.claimed_by == job.job_id else node
+    return own.is_available(ports.clock())
 
 
 def claim_stand_ins(job: Job, count: int, ports: Ports) -> list[Node] | None:
-    """So many of them, claimed for the job; None: there are too few."""
-    claimed: list[Node] = []
+    """So many of them, claimed for the job; None: there are too few. What was claimed for it before stays so: it may be
+    what another incident is launching it on just now."""
+    found: list[Node] = []
+    new: list[Node] = []
     for seen in stand_ins(job, ports):
         node = ports.nodes.get(seen.node_id)
-        if len(claimed) == count or node is None or not node.is_available(ports.clock()):
+        if len(found) == count or node is None or not _is_free_for(job, node, ports):
             continue
-        if ports.nodes.save(replace(node, claimed_by=job.job_id)):
-            claimed.append(node)
-    if len(claimed) == count:
-        return claimed
-    release_claims(job, ports, also=[node.node_id for node in claimed])
+        if node.claimed_by is None:
+            if not ports.nodes.save(replace(node, claimed_by=job.job_id)):
+                continue
+            new.append(node)
+        found.append(node)
+    if len(found) == count:
+        return found
+    for node in new:
+        save_node(ports, node, claimed_by=None)
     return None
 
 

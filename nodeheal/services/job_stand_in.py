@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step
-from nodeheal.domain.incident import History, Turn
+from nodeheal.contract.steps import StepResult
+from nodeheal.contract.vocabulary import JobState, NodeState, Step
+from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import release_claims
 from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
@@ -24,14 +27,16 @@ def hold_stand_in(node_id: str, incident_id: str, ports: Ports) -> bool:
     return False
 
 
-def let_go_of_stand_ins(history: History, ports: Ports) -> None:
-    """Who has passed is free, and proven; who has not is nobody's to start a job on. Repeating it changes nothing."""
+def let_go_of_stand_ins(history: History, ports: Ports, policy: RecoveryPolicy) -> None:
+    """Who has passed is free, and proven; who has not, or has broken since, is nobody's to start a job on. Repeating it
+    changes nothing."""
+    passed = read_progress(history, policy).stand_in
     for turn in history.turns:
         if turn.decision.step is not Step.DIAGNOSE or not turn.decision.is_move:
             continue
         node = ports.nodes.get(turn.decision.node_id)
         if node is not None and node.open_incident == history.incident.incident_id:
-            save_node(ports, node, open_incident=None, **_proven(node, turn))
+            save_node(ports, node, open_incident=None, **_proven(node, passed))
 
 
 def let_go_of_claims(history: History, ports: Ports) -> None:
@@ -42,10 +47,9 @@ def let_go_of_claims(history: History, ports: Ports) -> None:
         release_claims(job, ports)
 
 
-def _proven(node: Node, turn: Turn) -> dict[str, object]:
-    result = turn.result
-    if result is not None and result.outcome is Outcome.DONE and result.boot_id == node.boot_id:
-        return {"passed_at": result.finished_at}
+def _proven(node: Node, passed: StepResult | None) -> dict[str, object]:
+    if passed is not None and (passed.node_id, passed.boot_id) == (node.node_id, node.boot_id):
+        return {"passed_at": passed.finished_at}
     if node.state not in (NodeState.HEALTHY, NodeState.PROBATION):
         return {}
     return {"state": NodeState.SUSPECT, "state_reason": "no proof as a stand-in"}

@@ -28,7 +28,7 @@ def needed(trouble: Trouble | None) -> tuple[str, bool]:
             return "look at its image, command and mounts, mend them, and submit it under another name.", False
         case Trouble.ONLY_OBSERVED:
             return (
-                "its pool is only observed, so it is yours to bring back. When you have looked at why it failed:",
+                "nodeheal only observes there, so it is yours to bring back. When you have looked at why it failed:",
                 True,
             )
         case Trouble.PROGRAM_FAILS:

@@ -138,7 +138,7 @@ def _without_the_unfit(
 ) -> list[Node]:
     """The same ranks, with free nodes in the places of those that cannot run one now. Too few: as they were."""
     unfit = [node.node_id for node in nodes if _why_unfit(node, request, ports, policy)]
-    let_go_of_stand_ins(ports.incidents.history(request.incident_id), ports)
+    let_go_of_stand_ins(ports.incidents.history(request.incident_id), ports, policy)
     others = claim_stand_ins(job, len(unfit), ports)
     if others is None:
         return nodes

@@ -94,6 +94,8 @@ def _may_move(history: History) -> bool:
     if last is None or last.decision.step is Step.ISOLATE:
         return last is not None
     has_moved = any(t.decision.is_move for t in history.turns if t.decision.step is Step.RESTART_WORKLOAD)
+    if last.decision.step is Step.FREEZE_EVIDENCE:
+        return not has_moved  # nothing was tried yet
     has_failed = last.result is not None and last.result.outcome is not Outcome.DONE
     tries = (Step.REBOOT, Step.DIAGNOSE, Step.REPLACE)
     return not has_moved and last.decision.step in tries and (has_failed or last.decision.is_move)

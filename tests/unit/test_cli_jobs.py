@@ -182,7 +182,7 @@ def test_a_pool_that_is_paused_or_taken_is_waited_for_and_said_so(world: World, 
     said = submit(tmp_path, FILE)
 
     assert "new switch" in paused
-    assert "it waits: llama wants 2 nodes; 1 of pool demo are free" in said.output
+    assert "it waits: llama wants 2 nodes; 1 of pool demo is free" in said.output
     assert world.started == [("llama", 1)]
 
 
@@ -441,13 +441,13 @@ def test_a_job_is_shown_with_its_ranks_its_runs_its_incidents_and_what_it_has_us
 def test_a_job_that_waits_says_for_what(world: World, tmp_path: Path) -> None:
     submit(tmp_path, FILE)
     fresh = run("show", "llama").output
-    world.becomes(summary="waits for nodes: 1 of pool demo are free")
+    world.becomes(summary="waits for nodes: 1 of pool demo is free")
 
     waiting = json.loads(run("show", "llama", "--json").output)
 
     assert "Waits for   its workflow, which starts within a minute" in fresh
     assert "Owner       nobody; only the operators are told" in fresh
-    assert waiting["waits_for"] == "waits for nodes: 1 of pool demo are free"
+    assert waiting["waits_for"] == "waits for nodes: 1 of pool demo is free"
     assert "Waits for" not in run("show", "llama").output, "the state has said it already"
 
 

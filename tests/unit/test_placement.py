@@ -90,7 +90,7 @@ def test_too_few_free_nodes_may_become_more() -> None:
     found = placed(some("mi-a") + some("mi-b", job_id="other"))
 
     assert (found.nodes, found.may_change) == ((), True)
-    assert found.why == "llama wants 2 nodes; 1 of pool demo are free: mi-b has job other"
+    assert found.why == "llama wants 2 nodes; 1 of pool demo is free: mi-b has job other"
 
 
 def test_spares_are_left_free() -> None:
@@ -138,3 +138,10 @@ def test_what_no_waiting_brings_is_known_before_it_waits(known: list[Node], spar
     told = never_fits(replace(JOB, spares=spares), known)
 
     assert (why in told) if why else not told
+
+
+def test_a_node_on_probation_says_until_when() -> None:
+    until = NOW + timedelta(hours=1)
+    found = placed(some("mi-a") + some("mi-b", state=NodeState.PROBATION, probation_until=until))
+
+    assert found.why.endswith(f"mi-b is on probation until {until:%Y-%m-%d %H:%M:%S} UTC")

@@ -308,7 +308,7 @@ def test_a_failure_in_a_pool_that_is_only_observed_ends_the_job_and_says_so() ->
     assert f"{incident_id} did not bring it back: " in it.job.summary
     assert "observe mode; in act mode nodeheal would restart the job; so the job is left to its owner" in it.job.summary
     [told] = [m.body for _, m in it.ports.messenger.announced if m.phase is Phase.HANDED_OVER]  # type: ignore[attr-defined]
-    assert "its pool is only observed, so it is yours to bring back" in " ".join(told.split())
+    assert "nodeheal only observes there, so it is yours to bring back" in " ".join(told.split())
     assert "nodeheal jobs restart llama" in told
     assert it.is_clean
 
