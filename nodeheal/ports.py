@@ -77,8 +77,11 @@ class IncidentStore(Protocol):
     def advance(self, incident: Incident, entries: Sequence[TimelineEntry]) -> bool:
         """Write the next turn and its entries, all or nothing. False: this turn has been taken already."""
 
-    def finish(self, incident: Incident) -> None:
-        """Write how it ended: state, ending, summary and time. Writing it again changes nothing."""
+    def finish(self, incident: Incident, node: Node | None = None) -> bool:
+        """Write how it ended: state, ending, summary and time. Writing it again changes nothing.
+
+        With `node`, both or neither. False: the node has changed since it was read.
+        """
 
 
 class AttemptLedger(Protocol):

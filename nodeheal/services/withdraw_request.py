@@ -6,11 +6,10 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import IncidentState, Verdict
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import Incident
+from nodeheal.domain.incident import Incident, TimelineEntry
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.review import title_of
 from nodeheal.ports import Ports
-from nodeheal.services.close_incident import write_closed
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.release_node import wake_its_workflow
 from nodeheal.services.steps import SAVE_TRIES, node_of
@@ -21,7 +20,9 @@ WITHDRAWN = "withdrawn-by-hand"
 def withdraw_request(node_id: str, why: str, ports: Ports) -> str | None:
     """The incident that was withdrawn. None: no request by hand waits for this node, and nothing changed.
 
-    The node is let go first: whatever the workflow decides from then on, it finds that the node is not its own.
+    The node is let go in the same write: whatever the workflow decides from then on, it finds that the node is not its
+    own; and where this dies after it, the node has no incident that nobody works on any more. What comes after may be
+    lost: the workflow ends at its deadline then, and the sweep calls whoever stands in line.
 
     Raises NotFound for an unknown node, ValueError where something else was reported since, NotAccepted when others
     write it.
@@ -31,8 +32,10 @@ def withdraw_request(node_id: str, why: str, ports: Ports) -> str | None:
         incident = _waiting_request(node, ports)
         if incident is None:
             return None
-        if ports.nodes.save(replace(node, open_incident=None)):
-            write_closed(incident, WITHDRAWN, f"what was asked for is withdrawn by hand: {why}", ports)
+        told = f"what was asked for is withdrawn by hand: {why}"
+        over = replace(incident, state=IncidentState.CLOSED, summary=told, closed_at=ports.clock())
+        if ports.incidents.finish(over, replace(node, open_incident=None)):
+            ports.incidents.append(incident.incident_id, TimelineEntry(ports.clock(), "progress", WITHDRAWN, told))
             wake_its_workflow(node, ports)
             wake_queue(node.pool, ports)  # it may have been called for a slot that it does not take
             return incident.incident_id

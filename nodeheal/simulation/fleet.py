@@ -114,11 +114,19 @@ class Fleet(Agents):
             self.go_down(node)
             return
         for other in self._struck_with(node, kind, is_wide):
-            self._report_soon(other, kind)
-            if kind.effect != "warns":
-                self._exit_soon(other, kind)
+            self._shows(other, kind)
         if fault.cure == "itself":
             node.fault = None
+
+    def lose_fabric(self, node: TrueNode, kind: Kind) -> None:
+        """A switch that it hangs on has failed: the node tells of its links, and its rank dies."""
+        self.faults += 1
+        self._shows(node, kind)
+
+    def _shows(self, node: TrueNode, kind: Kind) -> None:
+        self._report_soon(node, kind)
+        if kind.effect != "warns":
+            self._exit_soon(node, kind)
 
     def _exit_soon(self, node: TrueNode, kind: Kind) -> None:
         boot = node.boot

@@ -25,6 +25,7 @@ from nodeheal.simulation.setting import CALM, HARSH, NOBODY, Cloud, Others, Peop
 
 HOURS, COOL_DOWN_HOURS = 4.0, 32.0
 FAULTS = 2.5  # expected of one schedule
+SWITCHES_FAIL_A_DAY = 6.0  # once, in those few hours
 AT_ONCE = 50
 POOL = "pool"
 _MODES = (Mode.act,) * 7 + (Mode.approve,) * 2 + (Mode.observe,)
@@ -47,6 +48,7 @@ def schedule(number: int) -> Setting:
         policy=_with_others(_policy(draw, nodes), others),
         others=others,
         racks_of=4,
+        switches_fail_a_day=Random(f"switches of schedule {number}").choice((0.0, SWITCHES_FAIL_A_DAY)),
         cool_down_days=COOL_DOWN_HOURS / 24,
     )
 

@@ -91,10 +91,12 @@ class SimIncidents(MemoryIncidentStore):
             self._changed(before, incident.incident_id)
         return is_first
 
-    def finish(self, incident: Incident) -> None:
+    def finish(self, incident: Incident, node: Node | None = None) -> bool:
         before = self.incidents[incident.incident_id]
-        super().finish(incident)
-        self._changed(before, incident.incident_id)
+        is_written = super().finish(incident, node)
+        if is_written:
+            self._changed(before, incident.incident_id)
+        return is_written
 
     def history(self, incident_id: str) -> History:
         head = self.incidents.get(incident_id)

@@ -29,6 +29,7 @@ from nodeheal.simulation.people import Operators
 from nodeheal.simulation.seen import Seen
 from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.sweeper import Sweeper
+from nodeheal.simulation.switches import Switches
 from nodeheal.simulation.tasks import FUNCTION_TIMEOUT, INVOKE, Tasks
 from nodeheal.simulation.trace import Trace
 from nodeheal.simulation.true_node import TrueNode
@@ -69,6 +70,7 @@ class World:
             setting.pool, setting.people, self.agenda, self.chance, self.trace, self.raw, self.fleet
         )
         self.neighbours = Neighbours(setting, self.agenda, self.chance, self.trace, self.raw, self.fleet, self.people)
+        self.switches = Switches(setting, self.agenda, self.chance, self.trace, self.fleet)
         self.work = Training(setting.pool, setting.work, self.agenda, self.chance, self.trace, self.raw, self.fleet)
         self.sweeper = Sweeper(self.agenda, self.nodes, self.jobs, self.policy.silence.silent_seconds, self._sweep)
         self.tasks = Tasks(
@@ -151,6 +153,7 @@ class World:
         if self.setting.provider is Provider.ec2:
             self.machines.put(records)
         self.neighbours.begin(records, self.scheduler, self.parts.guests, self.machines)
+        self.switches.begin()
         self.work.begin(self.setting.nodes)
         if self.setting.mass_failure:
             self.agenda.at(MASS_FAILURE_AT, lambda: self.fleet.fail_together(self.setting.mass_failure))

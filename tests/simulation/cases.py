@@ -1,16 +1,10 @@
 """For each invariant a guard to be taken away, and what must happen then for it to be broken."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
-import pytest
-
-from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryJobNotes, MemoryPoolStore
-from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
-from nodeheal.domain.node import BootView, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services import guests, isolate_node
 from nodeheal.services.ingest import Ingested
@@ -21,10 +15,17 @@ from nodeheal.simulation.setting import CALM, People, Setting, Work
 from nodeheal.simulation.stores import SimIncidents
 from nodeheal.simulation.world import World
 from tests.simulation.builders import HOUR, NVLINK, OFF_THE_BUS
-from tests.without import without
+from tests.simulation.taken_away import (
+    Break,
+    all_is_closed,
+    claims_for_anybody,
+    cut,
+    every_attempt_is_granted,
+    no_boot_is_told_from_another,
+    set_to,
+    twice,
+)
 
-Patch = pytest.MonkeyPatch
-Break = Callable[[Patch], None]
 ACT = RecoveryPolicy(
     default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=2, max_percent=100)),
     breaker=Breaker(min_nodes=99, max_nodes=99),
@@ -96,35 +97,6 @@ def a_gang_loses_a_node(world: World) -> None:
     world.agenda.at(2 * HOUR, now)
 
 
-def _twice(wait: Any, node: Node, request: Any, ports: Any) -> str:
-    ports.commands.reboot(node, wait.deadline_at)
-    return str(ports.commands.reboot(node, wait.deadline_at))
-
-
-def _claims_for_anybody(self: MemoryPoolStore, pool: str, node_id: str, slots: int) -> bool:
-    held = self.slots.setdefault(pool, [])
-    if node_id not in held:
-        held.append(node_id)
-    return True
-
-
-def _no_boot_is_told_from_another(patch: Patch) -> None:
-    patch.setattr(Node, "view", lambda *_: BootView.CURRENT)
-    patch.setattr(Node, "booted", lambda self, *_: self)
-
-
-def _every_attempt_is_granted(patch: Patch) -> None:
-    patch.setattr("nodeheal.domain.ladder.why_spent", lambda rung, say: "")
-    patch.setattr(MemoryAttemptLedger, "reserve", lambda *_: (True, 1))
-
-
-_finish = SimIncidents.finish
-
-
-def _all_is_closed(self: SimIncidents, incident: Any) -> None:
-    _finish(self, replace(incident, state=IncidentState.CLOSED))
-
-
 def _first(world: World) -> str:
     return next(iter(world.fleet.nodes))
 
@@ -141,49 +113,32 @@ def a_node_with_a_task_of_others_fails(world: World) -> None:
     strike(world, 60)
 
 
-def _cut(function: Callable[..., Any], guard: str, becomes: str = "False") -> Break:
-    def take_away(patch: Patch) -> None:
-        with without(function, guard, becomes):
-            code = function.__code__
-        patch.setattr(function, "__code__", code)
-
-    return take_away
-
-
 OPTED_OUT = ACT.model_copy(update={"opted_out": {"mi-2b3ec911000000000": "it is mine"}})
 APPROVE = ACT.model_copy(update={"default_pool": PoolPolicy(mode=Mode.approve, budget=Budget(max_nodes=2))})
 TRAINS = Work(share=0.7, gang_nodes=4, days=5)
 
 
-def _set(*pairs: tuple[str, Any]) -> Break:
-    def take_away(patch: Patch) -> None:
-        for where, what in pairs:
-            patch.setattr(where, what)
-
-    return take_away
-
-
 _SERVICES = "nodeheal.services."
 CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = {
     "one_open_incident_a_node": (
-        _set((f"{_SERVICES}ingest._is_abandoned", lambda node, ports: True)),
+        set_to((f"{_SERVICES}ingest._is_abandoned", lambda node, ports: True)),
         two_faults_at_once,
         ACT,
         Work(share=0),
     ),
     "one_destructive_action_a_node": (
-        _set((f"{_SERVICES}reboot_node.send_reboot", _twice)),
+        set_to((f"{_SERVICES}reboot_node.send_reboot", twice)),
         one_fault,
         ACT,
         Work(share=0),
     ),
     "budget_is_never_exceeded": (
-        lambda patch: patch.setattr(MemoryPoolStore, "claim", _claims_for_anybody),
+        lambda patch: patch.setattr(MemoryPoolStore, "claim", claims_for_anybody),
         three_nodes_at_once,
         ACT,
         Work(share=0),
     ),
-    "no_attempt_beyond_its_limit": (_every_attempt_is_granted, the_same_again, ACT, Work(share=0)),
+    "no_attempt_beyond_its_limit": (every_attempt_is_granted, the_same_again, ACT, Work(share=0)),
     "hands_off_where_told": (
         lambda patch: patch.setattr(RecoveryPolicy, "why_only_observe", lambda *_: ""),
         one_fault,
@@ -191,26 +146,26 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0),
     ),
     "what_people_drained_stays_drained": (
-        _cut(isolate_node._switch_off, "node.drained_by_us or seat.is_on", "True"),
+        cut(isolate_node._switch_off, "node.drained_by_us or seat.is_on", "True"),
         a_node_that_people_have_drained_fails,
         ACT,
         Work(share=0),
     ),
     "tasks_of_others_are_left_alone": (
-        _cut(guests.set_guests_aside, "policy.pool(node.pool).stops_other_tasks", "True"),
+        cut(guests.set_guests_aside, "policy.pool(node.pool).stops_other_tasks", "True"),
         a_node_with_a_task_of_others_fails,
         ACT,
         Work(share=0),
     ),
     "stopped_tasks_come_back": (
-        _set((f"{_SERVICES}end_incident.bring_guests_back", lambda *_: "")),
+        set_to((f"{_SERVICES}end_incident.bring_guests_back", lambda *_: "")),
         a_node_with_a_task_of_others_fails,
         ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stops_other_tasks": True})}),
         Work(share=0),
     ),
-    "nothing_stale_opens_an_incident": (_no_boot_is_told_from_another, a_report_of_an_old_boot, ACT, Work(share=0)),
+    "nothing_stale_opens_an_incident": (no_boot_is_told_from_another, a_report_of_an_old_boot, ACT, Work(share=0)),
     "no_act_on_stale_news": (
-        _set(("nodeheal.domain.brakes.out_of_date", lambda *_: None)),
+        set_to(("nodeheal.domain.brakes.out_of_date", lambda *_: None)),
         it_reboots_by_itself_while_a_human_is_asked,
         APPROVE,
         Work(share=0),
@@ -222,7 +177,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0),
     ),
     "nothing_is_left_behind": (
-        _set((f"{_SERVICES}steps.forget", lambda *_: None)),
+        set_to((f"{_SERVICES}steps.forget", lambda *_: None)),
         one_fault,
         ACT,
         Work(share=0),
@@ -234,19 +189,19 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         Work(share=0.7, gang_nodes=4, days=0.05),
     ),
     "isolated_nodes_are_somebodys": (
-        lambda patch: patch.setattr(SimIncidents, "finish", _all_is_closed),
+        lambda patch: patch.setattr(SimIncidents, "finish", all_is_closed),
         lambda world: strike(world, 60, kind=NVLINK, cure="hardware"),
         ACT,
         Work(share=0),
     ),
     "every_fault_is_accounted_for": (
-        _set((f"{_SERVICES}ingest._join", lambda *_: Ingested.JOINED)),
+        set_to((f"{_SERVICES}ingest._join", lambda *_: Ingested.JOINED)),
         two_faults_at_once,
         ACT,
         Work(share=0),
     ),
     "two_runs_never_write_at_once": (
-        _set(
+        set_to(
             *((f"{_SERVICES}{module}.may_write", lambda *_: False) for module in ("stop_gang", "launch_gang")),
             ("nodeheal.simulation.ranks.HANG_SECONDS", 2 * HOUR),  # the other ranks do not give up by themselves before
         ),

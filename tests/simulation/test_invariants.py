@@ -4,7 +4,8 @@ import pytest
 
 from nodeheal.simulation import invariants
 from tests.simulation.builders import HOUR
-from tests.simulation.cases import CASES, Patch, calm
+from tests.simulation.cases import CASES, calm
+from tests.simulation.taken_away import Patch
 
 
 def _broken(name: str) -> list[str]:

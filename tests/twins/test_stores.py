@@ -187,6 +187,37 @@ def test_a_finished_incident_says_how_it_ended(ports: Ports) -> None:
     assert ports.incidents.history(incident.incident_id).incident == finished
 
 
+def test_an_incident_is_finished_and_its_node_let_go_in_one_write(ports: Ports) -> None:
+    incident = _opened(ports)
+    held = ports.nodes.get(incident.node_id)
+    assert held is not None
+    over, free = replace(incident, state=IncidentState.CLOSED), replace(held, open_incident=None)
+
+    assert ports.incidents.finish(over, free)
+
+    after = ports.nodes.get(incident.node_id)
+    assert (ports.incidents.history(incident.incident_id).incident, after) == (
+        over,
+        replace(free, version=held.version + 1),
+    )
+
+
+def test_an_incident_is_not_finished_over_a_node_that_changed(ports: Ports) -> None:
+    incident = _opened(ports)
+    held = ports.nodes.get(incident.node_id)
+    assert held is not None
+    ports.nodes.save(replace(held, last_seen=NOW + timedelta(seconds=5)))
+
+    assert not ports.incidents.finish(replace(incident, state=IncidentState.CLOSED), replace(held, open_incident=None))
+
+    after = ports.nodes.get(incident.node_id)
+    assert after is not None
+    assert (ports.incidents.history(incident.incident_id).incident, after.open_incident) == (
+        incident,
+        held.open_incident,
+    )
+
+
 def test_attempts_stop_at_the_limit_and_what_is_denied_spends_nothing(ports: Ports) -> None:
     asked = [ports.attempts.reserve("node#a", f"attempt-{n}", REBOOTS) for n in range(3)]
 

@@ -13,6 +13,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from nodeheal.adapters.aws import stores
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.jobs import DynamoJobNotes, DynamoJobStore
 from nodeheal.adapters.aws.limits import DynamoAttemptLedger, DynamoPoolStore
@@ -53,10 +54,16 @@ CONDITIONS = (
     Condition(DynamoNodeStore.record, NEW, EVER, test_races.test_history_is_kept_once_with_its_first_reason),
     Condition(DynamoIncidentStore.open, NEW, EITHER_WAY, test_stores.test_an_incident_opens_once),
     Condition(
-        DynamoIncidentStore.open,
+        stores._node_put,
         "versioned(node.version)",
         f"({EITHER_WAY}, {{}})",
         test_stores.test_an_incident_does_not_open_over_a_node_that_changed,
+    ),
+    Condition(
+        stores._node_put,
+        "versioned(node.version)",
+        f"({EITHER_WAY}, {{}})",
+        test_stores.test_an_incident_is_not_finished_over_a_node_that_changed,
     ),
     Condition(DynamoIncidentStore.append, NEW, EVER, test_stores.test_an_entry_is_added_once),
     Condition(

@@ -20,6 +20,11 @@ TOLD_AGAIN = (
     "close_incident",
     "answer_approval",
     "pause_pool",
+    "pause_node",
+    "withdraw_request",
+    "reset_breaker",
+    "submit_job",
+    "enroll_node",
 )
 SAID_TWICE = "again"  # the same functions, with what they have heard already
 
@@ -55,7 +60,7 @@ def _breaks_at(number: int, made: Made, is_last: bool) -> Iterator[Blow]:
 
 
 def pairs_of(story: Story, seed: int) -> Iterator[tuple[Blow, Blow]]:
-    """Two breaks of the story, the second one in what the first one leads to; drawn for ever."""
+    """Two breaks of the story, the second one in what the first one leads to; drawn for ever, if there are any."""
     draw = random.Random(seed)
     whole, _ = told(story)
     singles = list(breaks_of(story, whole.fuse.made))
@@ -65,6 +70,8 @@ def pairs_of(story: Story, seed: int) -> Iterator[tuple[Blow, Blow]]:
         seconds = list(breaks_of(story, broken.fuse.made, first.at + 1))
         if seconds:
             yield first, draw.choice(seconds)
+        else:
+            singles.remove(first)
 
 
 def all_pairs_of(story: Story) -> Iterator[tuple[Blow, Blow]]:

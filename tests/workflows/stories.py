@@ -4,17 +4,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from nodeheal.adapters.memory.marks import MemoryMarks
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import IncidentState, NodeState, Verdict
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
 from nodeheal.domain.approval import Answer, Question
+from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.machine import Machine
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.answer_approval import answer_approval
-from nodeheal.services.brakes import pause_pool
+from nodeheal.services.brakes import pause_node, pause_pool, reset_breaker, trip_breaker
+from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.ingest import ingest
 from nodeheal.services.release_node import release_node
+from nodeheal.services.request_action import request_action
+from nodeheal.services.withdraw_request import withdraw_request
 from tests.unit.builders import node, xid
 from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld, Story
@@ -138,6 +143,53 @@ def _group_makes_another(fuse: Fuse) -> BreakingWorld:
     return it
 
 
+def _withdraws(fuse: Fuse) -> BreakingWorld:
+    """He takes back what he has asked for while it stands in line, and the node fails before the workflow has woken."""
+    it = _is_full(fuse)
+    a_slot_is_free = it.on_wait
+
+    def withdraws() -> None:
+        it.on_wait = a_slot_is_free
+        it.does("withdraw_request", lambda: withdraw_request(BROKEN, "the wrong node", it.ports))
+        it._ingest(xid(79))
+
+    it.on_wait = withdraws
+    return it
+
+
+def _pauses_and_goes_on(fuse: Fuse) -> BreakingWorld:
+    it = BreakingWorld(fuse)
+    it.does("pause_node", lambda: pause_node(BROKEN, 10**6, "in the rack", it.ports))
+    return it
+
+
+def _fails_twice(it: BreakingWorld) -> None:
+    it.reports(xid(79))
+    it.does("pause_node", lambda: pause_node(BROKEN, 0, "done", it.ports))
+    it.reports(xid(79, event_id="another"))
+
+
+def _resets_the_breaker(fuse: Fuse) -> BreakingWorld:
+    it = BreakingWorld(fuse)
+    trip_breaker("demo", "6 nodes fail", it.plain)
+    it.on_wait = lambda: it.does("reset_breaker", lambda: reset_breaker("demo", "looked at", it.ports))
+    return it
+
+
+def _enrolls(it: BreakingWorld) -> None:
+    """A spare is announced before its agent has ever reported, and then it is heard, and needed."""
+    said = Enrolment("demo", why="ada: a new one", cluster="training", is_spare=True)
+    it.does("enroll_node", lambda: enroll_node(OTHER, said, it.ports, MemoryMarks()))
+    it._comes_up(OTHER, "boot-1")
+    it.reports(xid(79))
+
+
+def _has_no_spare(fuse: Fuse) -> BreakingWorld:
+    it = BreakingWorld(fuse, spare=False)
+    it.diagnoses[BROKEN] = Verdict.FAILED
+    return it
+
+
 STORIES = (
     Story("fixed by a reboot", _world(), _fault(79)),
     Story("replaced by a new machine", _world(pool(), spare=False, machine=TEMPLATE), _fault(74)),
@@ -171,4 +223,20 @@ STORIES = (
         _fault(74),
         only=("replace_node", "wakeup.on_node_booted", "return_to_service"),
     ),
+    Story(
+        "what was asked for is withdrawn",
+        _withdraws,
+        lambda it: it.reports(request_action(BROKEN, Action.REBOOT, "it smells", it.plain)),
+        ("Observed only", "Recovered"),
+        ("withdraw_request",),
+    ),
+    Story(
+        "a node is paused for a while",
+        _pauses_and_goes_on,
+        _fails_twice,
+        ("Observed only", "Recovered"),
+        ("pause_node",),
+    ),
+    Story("the breaker is reset", _resets_the_breaker, _fault(79), only=("reset_breaker",)),
+    Story("a spare is announced", _has_no_spare, _enrolls, ("Handed to a human",), ("enroll_node",)),
 )

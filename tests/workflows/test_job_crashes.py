@@ -10,18 +10,21 @@ import pytest
 
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.job import job_of
 from nodeheal.ports import Ports
 from nodeheal.services import wakeup
+from nodeheal.services.submit_job import restart_job, submit_job
 from nodeheal.services.sweep_jobs import sweep_jobs
 from nodeheal.services.translate.ecs_task import TaskChange
 from tests.unit.builders import FrozenClock, memory_ports, node
 from tests.workflows.fuse import Blow, Crash, Fuse, fused
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.test_ways import WITH_FABRIC
-from tests.workflows.walker import Error
+from tests.workflows.walker import Error, Walk
 
 TOLD_AT_MOST = 3
 CALLS, A_TEST = 312, 24  # more than the story makes: a test says so
+CALLS_OF_SUBMISSIONS = 4  # two of each command change something
 MORE_NODES = ("mi-0000000e", "mi-0000000f")
 ENDS = {"Completed", "Handed to a human", "Job broke"}
 
@@ -110,6 +113,29 @@ class CrashingNews(CrashingCluster):
         return serve
 
 
+class CrashingSubmission(CrashingCluster):
+    """The command breaks that submits the job, or starts it once more; whoever gave it gives it again."""
+
+    def gives(self, command: Any) -> Walk:
+        for _ in range(TOLD_AT_MOST):
+            try:
+                with self.fuse.working():
+                    given = command()
+                break
+            except (Crash, NotAccepted):
+                continue
+            except ValueError:  # "it is SUBMITTED: stop it first": it was started, or the sweep does that
+                given = self.job
+                break
+        self.clock.advance(120)
+        sweep_jobs("demo", self.ports, self.policy)
+        assert (given.job_id, given.submission) in self.ports.workflows.jobs_started  # type: ignore[attr-defined]
+        return self.walk_job(given.submission)
+
+    def _with_fuse(self, serve: Any) -> Any:
+        return serve
+
+
 def test_the_story_without_a_crash_makes_fewer_calls_than_are_tried() -> None:
     it = CrashingCluster(Fuse())
 
@@ -161,3 +187,20 @@ def test_whoever_hears_of_ranks_and_nodes_may_break_and_hears_it_again(error: ty
 
         assert (seen.end, it.run.number, it.is_clean) == ("Completed", 2, True), f"{whole.fuse.made[at]}"
     assert whole.fuse.calls > 40
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("error", [Crash, NotAccepted])
+def test_a_job_that_is_submitted_again_after_a_break_and_then_restarted_runs_once_each_time(
+    error: type[Exception], is_after: bool
+) -> None:
+    for at in range(CALLS_OF_SUBMISSIONS):
+        it = CrashingSubmission(Fuse((Blow(at, is_after, error),), writes_only=True))
+        job = job_of(it.spec, "training", "trainer:1", it.clock())
+
+        seen = it.gives(lambda it=it, job=job: submit_job(job, it.ports, is_idempotent=True))
+        it.happenings = [finishes]
+        again = it.gives(lambda it=it: restart_job("llama", it.ports))
+
+        assert (seen.end, again.end, it.run.number, it.is_clean) == ("Completed", "Completed", 3, True), at
+        assert at < it.fuse.calls

@@ -42,6 +42,13 @@ def _node_item(node: Node) -> Item:
     )
 
 
+def _node_put(node: Node) -> dict[str, Any]:
+    """The node's part of a transaction, if its version is still the stored one."""
+    condition, values = versioned(node.version)
+    put: dict[str, Any] = {"Item": _node_item(node), "ConditionExpression": condition}
+    return {**put, "ExpressionAttributeValues": to_item(values)} if values else put
+
+
 def _know_pool(table: Table, node: Node) -> None:
     """A pool is known before its first node is: a crash between leaves a pool without nodes, which nobody minds."""
     if node.version == 0 or not node.is_heard:
@@ -111,17 +118,13 @@ class DynamoIncidentStore:
         self._table = table
 
     def open(self, incident: Incident, node: Node) -> bool:
-        condition, values = versioned(node.version)
         _know_pool(self._table, node)
-        node_put: dict[str, Any] = {"Item": _node_item(node), "ConditionExpression": condition}
-        if values:
-            node_put["ExpressionAttributeValues"] = to_item(values)
         new = "attribute_not_exists(pk)"
         return self._table.transact(
             [
                 self._put({"Item": self._head(incident), "ConditionExpression": new}),
                 self._put({"Item": self._entry(incident.incident_id, event_entry(incident.root))}),
-                self._put(node_put),
+                self._put(_node_put(node)),
             ]
         )
 
@@ -157,21 +160,22 @@ class DynamoIncidentStore:
         puts = [self._put({"Item": self._entry(incident.incident_id, entry)}) for entry in entries]
         return self._table.transact([turn, *puts])
 
-    def finish(self, incident: Incident) -> None:
-        changed = {
-            name: value
-            for name, value in fields_of(incident).items()
-            if name in ("state", "ending", "summary", "closed_at")
-        }
+    def finish(self, incident: Incident, node: Node | None = None) -> bool:
+        known, written = fields_of(incident), ("state", "ending", "summary", "closed_at")
+        changed = {name: value for name, value in known.items() if name in written}
         changed[names.INDEX_SORT_KEY] = self._sort_key(incident)
         sets = ", ".join(f"#{number} = :{number}" for number in range(len(changed)))
-        self._table.client.update_item(
-            TableName=self._table.name,
-            Key=to_item({"pk": names.incident_pk(incident.incident_id), "sk": names.INCIDENT_SK}),
-            UpdateExpression=f"SET {sets}",
-            ExpressionAttributeNames={f"#{number}": name for number, name in enumerate(changed)},
-            ExpressionAttributeValues=to_item({f":{number}": value for number, value in enumerate(changed.values())}),
-        )
+        update: Any = {
+            "TableName": self._table.name,
+            "Key": to_item({"pk": names.incident_pk(incident.incident_id), "sk": names.INCIDENT_SK}),
+            "UpdateExpression": f"SET {sets}",
+            "ExpressionAttributeNames": {f"#{number}": name for number, name in enumerate(changed)},
+            "ExpressionAttributeValues": to_item({f":{at}": value for at, value in enumerate(changed.values())}),
+        }
+        if node is not None:
+            return self._table.transact([{"Update": update}, self._put(_node_put(node))])
+        self._table.client.update_item(**update)
+        return True
 
     def _put(self, put: dict[str, Any]) -> dict[str, Any]:
         return {"Put": {"TableName": self._table.name, **put}}

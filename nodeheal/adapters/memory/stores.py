@@ -107,7 +107,9 @@ class MemoryIncidentStore:
             self.append(incident.incident_id, entry)
         return True
 
-    def finish(self, incident: Incident) -> None:
+    def finish(self, incident: Incident, node: Node | None = None) -> bool:
+        if node is not None and not self.nodes.save(node):
+            return False
         stored = self.incidents[incident.incident_id]
         self.incidents[incident.incident_id] = replace(
             stored,
@@ -116,6 +118,7 @@ class MemoryIncidentStore:
             summary=incident.summary,
             closed_at=incident.closed_at,
         )
+        return True
 
 
 @dataclass

@@ -89,11 +89,11 @@ GUARDS = (
         when.a_request_is_withdrawn_after_a_fault,
     ),
     Guard(
-        "that the node is let go before its request is closed",
+        "that the node is let go with its request",
         withdraw_request.withdraw_request,
-        "ports.nodes.save(replace(node, open_incident=None))",
+        "ports.incidents.finish(over, replace(node, open_incident=None))",
         when.a_request_is_withdrawn_while_its_node_is_written,
-        "(ports.nodes.save(replace(node, open_incident=None)), True)[1]",
+        "(ports.incidents.finish(over, replace(node, open_incident=None)), True)[1]",
     ),
     Guard(
         "a pause before the broken machine goes",

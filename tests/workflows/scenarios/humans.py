@@ -212,7 +212,7 @@ def a_request_is_withdrawn_while_its_node_is_written() -> list[str]:
     it = STORIES[5].make(Fuse(writes_only=True))
     a_slot_is_free = it.on_wait
     heard = changes(it, last_seen=NOW)
-    it.fuse.meanwhile["withdraw_request", "nodes.save"] = heard
+    it.fuse.meanwhile["withdraw_request", "incidents.finish"] = heard
 
     def withdraws() -> None:
         it.on_wait = a_slot_is_free
