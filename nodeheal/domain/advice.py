@@ -24,9 +24,22 @@ from nodeheal.domain.job import Job, Run
 CONFIDENCE = 0.90
 FEW_FAILURES = 5  # with fewer, the ends of the range are more than a factor of five apart
 HOURS_A_DAY = 24
+YOUNG_SECONDS = 3_600  # of running without a failure: the low end of so little would have it write all the time
 WORTH_SAYING = 0.005  # of all time: less between two intervals is not worth a change
 _LARGEST_EXPONENT = 500.0  # beyond, nothing is ever finished
 _HALVINGS = 60  # to the last digit that a float has
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What other jobs of the pool have lived through, on nodes like these. Nothing: nobody knows."""
+
+    jobs: int = 0
+    failures: int = 0
+    node_seconds: float = 0.0  # of running
+
+
+NOTHING_BESIDE = Beside()
 
 
 @dataclass(frozen=True)
@@ -67,19 +80,33 @@ class Advice:
         return {**asdict(self), "account": {**asdict(self.account), **ratios}}
 
 
-def advice_of(job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now: datetime) -> Advice:
-    """Advice on the job's checkpoint interval, from what it has lived through since it was submitted."""
+def advice_of(
+    job: Job, runs: Sequence[Run], incidents: Sequence[Incident], now: datetime, beside: Beside = NOTHING_BESIDE
+) -> Advice:
+    """Advice on the job's checkpoint interval, from what it has lived through since it was submitted, and what others
+    have on the nodes of its pool: the more nodes a gang has, the oftener one of them fails."""
     known = goodput_of(job, runs, incidents, now)
     where = job.checkpoints
     write, every = (where.write_seconds, where.every_seconds) if where is not None else (None, None)
-    mtbf = mtbf_of(known.failures, known.running_seconds) if known.running_seconds > 0 else None
+    lived = known.running_seconds + beside.node_seconds / job.nodes
+    mtbf = mtbf_of(known.failures + beside.failures, lived) if lived > 0 else None
     restart = _restart_seconds(known)
-    if mtbf is None or write is None:
-        unsaid = "checkpoints.write_seconds of job.yaml does not say how long a write takes"
-        why = "it has not run yet" if mtbf is None else unsaid
-        said = (*_told_of(mtbf), f"no advice on the checkpoint interval: {why}")
+    told = _told_of(mtbf, beside)
+    why = _why_none(mtbf, write)
+    if mtbf is None or write is None or why:
+        said = (*told, f"no advice on the checkpoint interval: {why}")
         return Advice(mtbf, write, restart, every, None, None, None, None, None, said, known)
-    return _advise(job, mtbf, write, restart, every, known)
+    return _advise(job, mtbf, write, restart, every, known, told)
+
+
+def _why_none(mtbf: Mtbf | None, write: float | None) -> str:
+    if mtbf is None:
+        return "it has not run yet"
+    if write is None:
+        return "checkpoints.write_seconds of job.yaml does not say how long a write takes"
+    if not mtbf.failures and mtbf.running_seconds < YOUNG_SECONDS:
+        return f"nothing has failed in {lasting(mtbf.running_seconds)}, which says nothing yet"
+    return ""
 
 
 def young_seconds(write_seconds: float, mtbf_seconds: float) -> float:
@@ -117,7 +144,15 @@ def mtbf_of(failures: int, running_seconds: float) -> Mtbf:
     return Mtbf(failures, running_seconds, mean, running_seconds / most, running_seconds / least if least else None)
 
 
-def _advise(job: Job, mtbf: Mtbf, write: float, took: float | None, every: int | None, known: Goodput) -> Advice:
+def _advise(
+    job: Job,
+    mtbf: Mtbf,
+    write: float,
+    took: float | None,
+    every: int | None,
+    known: Goodput,
+    told: tuple[str, ...],
+) -> Advice:
     between, restart = mtbf.careful_seconds, took or 0.0
     costs = "no restart was seen yet, and none is reckoned with" if took is None else f"a restart {lasting(took)}"
     best = daly_seconds(write, between)
@@ -126,7 +161,7 @@ def _advise(job: Job, mtbf: Mtbf, write: float, took: float | None, every: int |
     saved = None if current_share is None else max(0.0, current_share - best_share) * job.nodes * HOURS_A_DAY
     advice = f"write a checkpoint every {lasting(best)} (Daly; Young says {lasting(young_seconds(write, between))})"
     lines = [
-        *_told_of(mtbf),
+        *told,
         f"{advice}: a write takes {lasting(write)}, {costs}; {best_share:.1%} of all time is lost",
     ]
     if every is not None and current_share is not None and saved is not None:
@@ -146,10 +181,11 @@ def _advise(job: Job, mtbf: Mtbf, write: float, took: float | None, every: int |
     )
 
 
-def _told_of(mtbf: Mtbf | None) -> tuple[str, ...]:
+def _told_of(mtbf: Mtbf | None, beside: Beside) -> tuple[str, ...]:
     if mtbf is None:
         return ()
-    lived = f"{counted(mtbf.failures, 'failure')} in {lasting(mtbf.running_seconds)} of running"
+    others = f", {counted(beside.jobs, 'other job')} of the pool reckoned in" if beside.jobs else ""
+    lived = f"{counted(mtbf.failures, 'failure')} in {lasting(mtbf.running_seconds)} of running{others}"
     if mtbf.seconds is None:
         return (f"{lived}: {lasting(mtbf.low_seconds)} or more between failures (90 % confidence); reckoned with that",)
     high = lasting(mtbf.high_seconds) if mtbf.high_seconds is not None else "any time"

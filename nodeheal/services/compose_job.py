@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Escalation, Phase, Trouble
-from nodeheal.domain.advice import advice_of
+from nodeheal.domain.advice import NOTHING_BESIDE, Beside, advice_of
 from nodeheal.domain.counted import counted, lasting
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.one_directory import is_in_doubt
@@ -31,6 +31,7 @@ class JobStory:
     trouble: Trouble | None = None
     incident_id: str | None = None
     reading: Reading = field(default=NOWHERE)
+    beside: Beside = NOTHING_BESIDE
 
     @property
     def why(self) -> str:
@@ -201,7 +202,7 @@ def _books(story: JobStory) -> list[str]:
     told = f"{lasting(whole)} since it was submitted; its ranks ran for {lasting(ran)} of it."
     found = story.job.found
     step = "" if found is None or found.step is None else f" (step {found.step})"
-    advice = advice_of(story.job, story.runs, (), story.at)
+    advice = advice_of(story.job, story.runs, (), story.at, story.beside)
     return [
         *labelled("Time", told),
         *(line for said in advice.account.lines for line in labelled("", f"{said}.")),

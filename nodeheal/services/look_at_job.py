@@ -11,6 +11,7 @@ from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import Job, Run
 from nodeheal.ports import Ports
 from nodeheal.services.job_line import Standing, stands_before
+from nodeheal.services.pool_failures import lived_beside
 from nodeheal.services.review_incidents import list_incidents
 
 RUNS_SHOWN = 5
@@ -66,7 +67,7 @@ def look_at_job(job_id: str, ports: Ports) -> JobView:
     found = list_incidents(ports, [job.pool], list(IncidentState), since - _SKEW)
     incidents = tuple(incident for incident in found if incident.job_id == job_id)
     now = ports.clock()
-    advice = advice_of(job, runs, incidents, now)
+    advice = advice_of(job, runs, incidents, now, lived_beside(job, ports))
     ahead = tuple(stands_before(job, ports))
     return JobView(job, tuple(runs[-RUNS_SHOWN:]), incidents, _used(job, runs, since, now), advice, ahead)
 

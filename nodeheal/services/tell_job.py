@@ -21,6 +21,7 @@ from nodeheal.services.compose_job import (
     compose_for_operators,
     compose_started,
 )
+from nodeheal.services.pool_failures import lived_beside
 
 _WORDS = 300  # of a surprise
 _TO_OWNERS: dict[JobState, Callable[[JobStory, Owner], Notification]] = {
@@ -59,6 +60,7 @@ def tell_of_end(job: Job, request: JobRequest, ports: Ports) -> str:
             last.trouble if last else None,
             last.incident_id if last else None,
             ports.reading,
+            lived_beside(job, ports),
         )
         to_owner = _TO_OWNERS[job.state](story, job.owner) if job.owner else None
         is_news = job.state is JobState.FAILED and story.incident_id is None

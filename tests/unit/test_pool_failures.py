@@ -1,0 +1,101 @@
+"""What a job's neighbours have lived through speaks for the nodes that it runs on."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from nodeheal.contract.vocabulary import Ending, Family, IncidentState
+from nodeheal.domain.advice import Beside, advice_of
+from nodeheal.domain.incident import Incident
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.ports import Ports
+from nodeheal.services.pool_failures import JOBS_READ, WINDOW, lived_beside
+from tests.unit.builders import NOW, memory_ports, node, xid
+from tests.unit.test_advice import where
+from tests.unit.test_goodput import at, run
+from tests.unit.test_goodput import job as young
+
+HOUR = timedelta(hours=1)
+
+
+def has_run(name: str, hours: int, ports: Ports, *, began: int | None = None, nodes: int = 2) -> None:
+    """A job of the pool whose one run began so many hours ago, and ran for so many."""
+    began = hours if began is None else began
+    job = Job(name, "demo", "training", "trainer:1", "trainer", nodes, submitted_at=NOW - began * HOUR)
+    ports.jobs.save(job)
+    since = NOW - began * HOUR
+    tasks = tuple(GangTask(rank, f"mi-{name}{rank}", f"mi-{name}{rank}") for rank in range(nodes))
+    ports.jobs.save_run(
+        Run(name, 1, since, "run_job x", tasks, running_since=since, ended_at=since + hours * HOUR)
+    )
+
+
+def breaks_under(
+    name: str, ports: Ports, *, family: Family = Family.xid, ending: Ending | None = Ending.RECOVERED, number: int = 0
+) -> None:
+    incident = f"inc-{name}-{number}"
+    ports.nodes.save(node(incident))
+    event = xid(79, node_id=incident, instance_id=incident).model_copy(update={"family": family})
+    opened = Incident(incident, incident, "demo", event, NOW - HOUR, "v", job_id=name)
+    stored = ports.nodes.get(incident)
+    assert stored is not None
+    assert ports.incidents.open(opened, stored)
+    ports.incidents.finish(replace(opened, state=IncidentState.RECOVERED, ending=ending, closed_at=NOW))
+
+
+@pytest.fixture
+def ports() -> Ports:
+    return memory_ports()
+
+
+def test_the_running_time_of_others_is_counted_by_node_and_so_are_the_faults_of_their_nodes(ports: Ports) -> None:
+    has_run("bert", 10, ports)
+    has_run("gpt", 5, ports, nodes=4)
+    breaks_under("bert", ports)
+
+    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == Beside(2, 1, 40 * 3_600)
+
+
+@pytest.mark.parametrize(
+    ("family", "ending"), [(Family.task, Ending.RECOVERED), (Family.xid, Ending.OBSERVED_ONLY)]
+)
+def test_a_programs_own_failure_and_what_was_only_observed_say_nothing_of_the_nodes(
+    family: Family, ending: Ending, ports: Ports
+) -> None:
+    has_run("bert", 10, ports)
+    breaks_under("bert", ports, family=family, ending=ending)
+
+    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports).failures == 0
+
+
+def test_its_own_time_and_what_is_long_ago_are_not_counted(ports: Ports) -> None:
+    has_run("llama", 10, ports)
+    has_run("old", 10, ports, began=int(WINDOW / HOUR) + 20)
+
+    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == Beside()
+
+
+def test_only_the_newest_jobs_are_read(ports: Ports) -> None:
+    for number in range(JOBS_READ + 5):
+        has_run(f"job-{number:02d}", 1, ports, began=number + 1)
+
+    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports).jobs == JOBS_READ
+
+
+def test_a_young_job_is_advised_by_what_its_pool_has_lived_through() -> None:
+    beside = Beside(3, 2, 8 * 9_000)
+
+    advice = advice_of(young(checkpoints=where()), [run(1, 0, 0, None)], (), at(1), beside)
+
+    assert advice.mtbf is not None
+    assert (advice.mtbf.failures, advice.mtbf.seconds) == (2, pytest.approx(4_500, abs=1))
+    assert ", 3 other jobs of the pool reckoned in:" in advice.lines[0]
+    assert advice.daly_seconds == pytest.approx(637.9, abs=0.5)
+
+
+def test_a_job_that_has_run_for_seconds_and_knows_nobody_gets_no_advice() -> None:
+    advice = advice_of(young(checkpoints=where()), [run(1, 0, 0, None)], (), at(7))
+
+    assert advice.daly_seconds is None
+    assert advice.lines[-1] == "no advice on the checkpoint interval: nothing has failed in 7 s, which says nothing yet"
