@@ -1,6 +1,15 @@
 """The guards of tests/workflows/scenarios/turns.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import boot_wait, hear_silence, late_machine, look_once, new_machine, replace_machine, stop_start
+from nodeheal.services import (
+    answer_approval,
+    boot_wait,
+    hear_silence,
+    late_machine,
+    look_once,
+    new_machine,
+    replace_machine,
+    stop_start,
+)
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import turns as when
 
@@ -58,5 +67,17 @@ GUARDS = (
         _HEARD,
         when.a_silent_node_is_written_while_it_is_looked_at,
         f"({_HEARD}, True)[1]",
+    ),
+    Guard(
+        "that this turn has terminated it",
+        replace_machine._is_terminated,
+        "known.command_id == TERMINATED",
+        when.ec2_still_shows_a_machine_that_this_turn_has_terminated,
+    ),
+    Guard(
+        "which of two answers holds",
+        answer_approval.answer_approval,
+        "not is_first",
+        when.the_first_answer_was_recorded_by_a_call_that_died,
     ),
 )

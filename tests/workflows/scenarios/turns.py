@@ -9,24 +9,31 @@ from datetime import timedelta
 from nodeheal.contract.names import group_line
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import NodeState, Provider, Step
+from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.beat import Beat
+from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.replacement import Replacement
 from nodeheal.ports import Wait
 from nodeheal.services import hear_silence
+from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.boot_wait import BOOT, LEFT, STARTING, is_started, note_boot
 from nodeheal.services.ingest import ingest
 from nodeheal.services.late_machine import LATE, tell_of_late
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.look_once import look_once
-from nodeheal.services.new_machine import ASKED, NEW_MACHINE, welcome
-from nodeheal.services.replace_machine import is_under_way
+from nodeheal.services.new_machine import ASKED, NEW_MACHINE, TERMINATED, welcome
+from nodeheal.services.recorded_answer import answer_id
+from nodeheal.services.replace_machine import is_under_way, replace_machine
 from nodeheal.services.replacement_slots import REPLACEMENT
+from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.stop_gang import run_key
 from nodeheal.services.stop_start import is_begun
+from nodeheal.services.wait_for_approval import APPROVAL, approval_key
 from tests.unit.builders import ACT, NOW, node, started_job, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, SPARE
 from tests.workflows.scenarios.races import JOB, Moment
-from tests.workflows.stories import NEW
+from tests.workflows.stories import NEW, TEMPLATE
 
 
 def _opened() -> tuple[Moment, StepRequest]:
@@ -128,3 +135,27 @@ def a_silent_node_is_written_while_it_is_looked_at() -> list[str]:
     it.plain.clock.advance(3 * 3_600)  # type: ignore[attr-defined]
     silent = it.does(lambda: list(hear_silence._still_silent([BROKEN], beats, it.ports, ACT)))
     return [f"{one.node_id} has just been heard" for one in silent]
+
+
+def ec2_still_shows_a_machine_that_this_turn_has_terminated() -> list[str]:
+    it, mine = _opened()
+    it.is_written(state=NodeState.RECOVERING)
+    it.plain.machines.machines[BROKEN] = TEMPLATE  # type: ignore[attr-defined]
+    it.plain.waits.save(_wait(REPLACEMENT, mine, command_id=TERMINATED))
+    broken, again = node(BROKEN, provider=Provider.ec2), mine.model_copy(update={"task_token": "token"})
+    knobs = Replacement(terminate_first=True)
+    it.does(lambda: replace_machine(again, broken, it.ports, knobs))
+    return ["it was terminated twice"] if it.plain.machines.given_back else []  # type: ignore[attr-defined]
+
+
+def the_first_answer_was_recorded_by_a_call_that_died() -> list[str]:
+    """Who says no after a yes is told that the yes holds, although nobody has acted on it yet."""
+    it, mine = _opened()
+    question = Question(mine.incident_id, 1)
+    blank = no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
+    later = NOW + timedelta(hours=1)
+    it.plain.waits.save(_wait(APPROVAL, mine, key=approval_key(question), deadline_at=later, result_json=blank))
+    yes = TimelineEntry(NOW, "answer", answer_id(question), "approved by ada", Answer.approve.value)
+    it.plain.incidents.append(mine.incident_id, yes)
+    told = answer_approval(question, Answer.refuse, "bob", "", it.plain)
+    return ["he is told that his answer holds, and another one does"] if told.is_taken else []
