@@ -1,6 +1,6 @@
 """Every guard, by topic, and the scenario that goes wrong without it."""
 
-from tests.workflows.guards import boots, humans, jobs, limits, machines, once, owners, saves, writes
+from tests.workflows.guards import boots, humans, jobs, limits, machines, once, owners, races, saves, turns, writes
 
 GUARDS = (
     *writes.GUARDS,
@@ -12,4 +12,6 @@ GUARDS = (
     *once.GUARDS,
     *jobs.GUARDS,
     *humans.GUARDS,
+    *races.GUARDS,
+    *turns.GUARDS,
 )
