@@ -81,6 +81,11 @@ def state_of(grace: Operator) -> dict[str, Any]:
     return found
 
 
+def said(grace: Operator) -> list[str]:
+    """What its ranks have said so far."""
+    return grace.does("jobs", "logs", "digits").splitlines()
+
+
 def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     cloud: Sandbox, ports: Ports, grace: Operator, tmp_path: Path
 ) -> None:
@@ -90,7 +95,8 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     submitted = grace.does("jobs", "submit", file)
     again = grace.types("jobs", "submit", file)
     until(lambda: state_of(grace)["summary"] == "run 1 is under way", "run")
-    read = until(lambda: set(grace.does("jobs", "logs", "digits").splitlines()), "output of the ranks")
+    until(lambda: {"[0] rank 0 of 2", "[1] rank 1 of 2"} <= set(said(grace)), "output of the ranks")
+    until(lambda: any("loss" in line for line in said(grace)), "what the training says")
     shown = state_of(grace)
     listed = grace.does("jobs", "list", "wired")
     stopped = grace.does("jobs", "stop", "digits", "--why", "wrong data")
@@ -100,7 +106,6 @@ def test_a_job_is_submitted_trains_is_read_and_stopped_and_leaves_nothing(
     assert planned["task_definition"]["executionRoleArn"].endswith(f":role/{names.JOB_EXECUTION_ROLE}")
     assert "grace@example.com has not agreed to emails" in submitted
     assert (again.returncode, "exists already" in again.stderr) == (1, True)
-    assert read == {"[0] rank 0 of 2", "[1] rank 1 of 2"}
     assert [rank["status"] for rank in shown["runs"][0]["ranks"]] == ["RUNNING", "RUNNING"]
     assert f"nodeheal-run-job:{names.job_execution('digits', 1)}" in shown["execution"]
     assert "digits  RUNNING" in listed
