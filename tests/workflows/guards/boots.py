@@ -15,10 +15,16 @@ GUARDS = (
         "not proof.is_proven",
         when.it_fails_again_before_its_return,
     ),
-    Guard("an event of an old boot", ingest.ingest, "view is BootView.PAST", when.an_old_boots_fault_comes_late),
+    Guard(
+        "an event of an old boot",
+        ingest._why_past,
+        "node.view(event.boot_id, event.observed_at) is BootView.PAST",
+        when.an_old_boots_fault_comes_late,
+    ),
+    Guard("what was before the agent", ingest._why_past, "event.is_history", when.history_is_told),
     Guard(
         "an event from before the proof",
-        ingest.ingest,
+        ingest._why_stale,
         "node.good_since is not None and event.observed_at < node.good_since",
         when.a_fault_from_before_the_proof_comes_late,
     ),

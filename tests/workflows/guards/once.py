@@ -23,7 +23,7 @@ GUARDS = (
         "settled and (not _is_open_again(event, node, settled, ports, policy))",
         when.a_harmless_fault_repeats,
     ),
-    Guard("faults of the lifeless", ingest.ingest, "node.state in _LIFELESS", when.a_retired_node_reports),
+    Guard("faults of the lifeless", ingest._why_stale, "node.state in _LIFELESS", when.a_retired_node_reports),
     Guard(
         "that an incident is ending",
         ingest._may_end_without_it,

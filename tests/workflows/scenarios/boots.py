@@ -33,6 +33,14 @@ def an_old_boots_fault_comes_late() -> list[str]:
     return [*it.wrong, *([] if it.ends == () else ["a node was treated for what its last boot had"])]
 
 
+def history_is_told() -> list[str]:
+    """By an agent that has just been installed: the fault is of this boot, and nobody knows what was done since."""
+    it = world()
+    it._ingest(xid(79, is_history=True))
+    it.walk_what_was_started()
+    return [*it.wrong, *([] if it.ends == () else ["a node was treated for what was before its agent"])]
+
+
 def a_fault_from_before_the_proof_comes_late() -> list[str]:
     it = world()
     diagnosed = it._diagnosed
