@@ -1,7 +1,5 @@
 """The free node that is diagnosed so that a job can go on there: its incident holds it meanwhile, and lets go of it."""
 
-from dataclasses import replace
-
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import JobState, NodeState, Step
 from nodeheal.domain.incident import History
@@ -10,21 +8,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import release_claims
-from nodeheal.services.steps import SAVE_TRIES, node_of, save_node
-
-
-def hold_stand_in(node_id: str, incident_id: str, ports: Ports) -> bool:
-    """Claim it for the incident, on what is stored now: no job starts there while its accelerators are tested. False:
-    somebody else has it by now."""
-    for _ in range(SAVE_TRIES):
-        node = node_of(node_id, ports)
-        if node.open_incident == incident_id:
-            return True
-        if not node.is_available(ports.clock()):
-            return False
-        if ports.nodes.save(replace(node, open_incident=incident_id)):
-            return True
-    return False
+from nodeheal.services.steps import save_node
 
 
 def let_go_of_stand_ins(history: History, ports: Ports, policy: RecoveryPolicy) -> None:

@@ -9,9 +9,9 @@ from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.job_stand_in import hold_stand_in
 from nodeheal.services.judge_diagnosis import FAILED_TESTS, TOLERANCE
 from nodeheal.services.send_command import send_once
+from nodeheal.services.stand_in import claim_node
 from nodeheal.services.steps import node_of, result_of, tell, token_of
 
 DIAGNOSTICS = "diagnostics"
@@ -23,7 +23,7 @@ def run_diagnostics(request: StepRequest, ports: Ports, policy: RecoveryPolicy) 
     """Send the command once. The workflow resumes with what the node found on the boot that it has now."""
     token = token_of(request)
     node = node_of(request.decision.node_id, ports)
-    is_held = request.decision.is_move and hold_stand_in(node.node_id, request.incident_id, ports)
+    is_held = request.decision.is_move and claim_node(node.node_id, request.incident_id, ports)
     if node.open_incident != request.incident_id and not is_held:
         why = f"{node.node_id} belongs to incident {node.open_incident or 'nobody'}; its accelerators may be in use"
         ports.workflows.resume(token, result_of(request, ports, Outcome.REFUSED, why))

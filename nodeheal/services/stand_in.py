@@ -40,7 +40,7 @@ def claim_new(request: StepRequest, new: Node, ports: Ports) -> bool:
 
     Two conditional writes: the node names its incident, the incident's turn names its node. Each holds for the first.
     """
-    if not _claim_node(new.node_id, request.incident_id, ports):
+    if not claim_node(new.node_id, request.incident_id, ports):
         return False
     text = f"{new.node_id} has come up, to take the place of {request.decision.node_id}"
     line = TimelineEntry(ports.clock(), "progress", entry_id(request, _STAND_IN), text, new.node_id)
@@ -66,7 +66,8 @@ def put_in_place(request: StepRequest, broken: Node, spare: Node, ports: Ports, 
     return result_of(request, ports, Outcome.DONE, reason, boot_id=spare.boot_id, replacement_node_id=spare.node_id)
 
 
-def _claim_node(node_id: str, incident_id: str, ports: Ports) -> bool:
+def claim_node(node_id: str, incident_id: str, ports: Ports) -> bool:
+    """Claim it for the incident, on what is stored now: no job starts there. False: somebody else has it by now."""
     for _ in range(SAVE_TRIES):
         node = node_of(node_id, ports)
         if node.open_incident == incident_id:

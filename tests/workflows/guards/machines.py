@@ -30,7 +30,7 @@ GUARDS = (
     ),
     Guard(
         "that a new machine is free",
-        stand_in._claim_node,
+        stand_in.claim_node,
         "not node.is_available(ports.clock())",
         when.the_new_machine_gets_work,
     ),

@@ -8,7 +8,6 @@ from nodeheal.services import (
     guests,
     isolate_node,
     job_nodes,
-    job_stand_in,
     launch_job,
     release_node,
     reserve_attempt,
@@ -86,7 +85,7 @@ GUARDS = (
     ),
     Guard(
         "that a stand-in is free",
-        job_stand_in.hold_stand_in,
+        stand_in.claim_node,
         "not node.is_available(ports.clock())",
         when.the_stand_in_is_taken_before_it_is_tested,
     ),
