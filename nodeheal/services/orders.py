@@ -43,29 +43,25 @@ class Orders:
         try:
             command_id = send()
         except NotFound as gone:
-            self._answer(order, Outcome.UNKNOWN, str(gone), ports)
+            self.take(order, Outcome.UNKNOWN, str(gone), ports)
             return
         name_command(order, self.command, command_id, ports)
 
     def cannot_be_given(self, wait: Wait, order_id: str, node: Node, why: str, ports: Ports) -> None:
         """Nothing is sent to the node: that is its part's answer."""
-        self._answer(self._part(wait, order_id, node, ports), Outcome.UNKNOWN, why, ports)
+        self.take(self._part(wait, order_id, node, ports), Outcome.UNKNOWN, why, ports)
 
     def find(self, order_id: str, node_id: str, boot_id: str, ports: Ports) -> Wait | None:
         """The part that waits for this answer; None for any other node's, or one of another boot."""
         order = ports.waits.get(self.order, order_id)
         return order if order is not None and (_whose(order), order.boot_id) == (node_id, boot_id) else None
 
-    def take(self, order: Wait, outcome: Outcome, reason: str, ports: Ports) -> None:
-        """A node has answered its part."""
-        self._answer(order, outcome, reason, ports)
-
     def take_refusal(self, command_id: str, ports: Ports, why: str = REFUSED) -> None:
         """A node refused the command or could not run it: no answer will come."""
         named = ports.waits.get(self.command, command_id)
         order = ports.waits.get(*named.twin) if named is not None and named.twin is not None else None
         if order is not None:
-            self._answer(order, Outcome.UNKNOWN, why, ports)
+            self.take(order, Outcome.UNKNOWN, why, ports)
 
     def end(self, key: str, ports: Ports) -> None:
         """Who has not answered the question until now is not waited for any more."""
@@ -86,6 +82,15 @@ class Orders:
                 left = ports.waits.strike(wait.kind, wait.key, answer.request_id)
         resume_if_complete(ports, left)
 
+    def take(self, order: Wait, outcome: Outcome, reason: str, ports: Ports) -> None:
+        """A node has answered its part: note it, and resume if it was the last. A question that is over takes none."""
+        wait = ports.waits.get(self.question, order.incident_id)
+        if wait is not None:
+            answer = CheckAnswer(order.key, _whose(order), order.boot_id, outcome, reason, ports.clock())
+            ports.job_notes.note_answer(wait.incident_id, answer)
+            resume_if_complete(ports, ports.waits.strike(wait.kind, wait.key, order.key))
+        forget(ports, order)
+
     def _part(self, wait: Wait, order_id: str, node: Node, ports: Ports) -> Wait:
         return replace(
             wait,
@@ -97,15 +102,6 @@ class Orders:
             outstanding=frozenset(),
             result_json=no_diagnosis_yet(node, ports).model_dump_json(),
         )
-
-    def _answer(self, order: Wait, outcome: Outcome, reason: str, ports: Ports) -> None:
-        """Note it, and resume if it was the last. An answer to a question that is over is nobody's."""
-        wait = ports.waits.get(self.question, order.incident_id)
-        if wait is not None:
-            answer = CheckAnswer(order.key, _whose(order), order.boot_id, outcome, reason, ports.clock())
-            ports.job_notes.note_answer(wait.incident_id, answer)
-            resume_if_complete(ports, ports.waits.strike(wait.kind, wait.key, order.key))
-        forget(ports, order)
 
 
 def _whose(order: Wait) -> str:
