@@ -40,7 +40,13 @@ def tell_mass_failure(count: int, both: "tuple[Report, Report]", as_json: bool) 
         say_json({"failed": count, "breaker_raised": raised.as_json(), "breaker_as_it_ships": shipped.as_json()})
         return
     rows = [
-        (name, _isolated(report), str(len(report.to_isolation)), str(report.pages), str(len(report.violations)))
+        (
+            name,
+            _isolated(report.to_isolation),
+            str(len(report.to_isolation)),
+            str(report.pages),
+            str(len(report.violations)),
+        )
         for name, report in (("raised", raised), ("as it ships", shipped))
     ]
     say_table(("breaker", "fault to isolated", "isolated", "pages", "violations"), rows)
@@ -56,7 +62,8 @@ def _rows(report: "Report") -> list[tuple[str, str]]:
         ("incidents", f"{report.incidents:,} ({report.still_open} open)"),
         ("endings", _counts(report.endings)),
         ("actions", _counts(report.actions)),
-        ("fault to isolated", _isolated(report)),
+        ("fault to isolated", _isolated(report.isolated_at_once)),
+        ("isolated after a wait", _waited(report.isolated_after_wait)),
         ("pages, emails", f"{report.pages:,}, {report.emails:,}"),
         ("jobs that ended", _counts(report.jobs)),
         ("ETTR", "no job ran" if report.ettr is None else f"{report.ettr:.4f}"),
@@ -68,10 +75,19 @@ def _rows(report: "Report") -> list[tuple[str, str]]:
     ]
 
 
-def _isolated(report: "Report") -> str:
+def _isolated(after_seconds: list[float]) -> str:
     from nodeheal.simulation.report import spread
 
-    return _counts({name: f"{seconds:.1f} s" for name, seconds in spread(report.to_isolation).items()})
+    return _counts({name: f"{seconds:.1f} s" for name, seconds in spread(after_seconds).items()})
+
+
+def _waited(after_seconds: list[float]) -> str:
+    """Some wait for their job's end, for a person, a slot, or until a pause is over: days, where they must."""
+    from nodeheal.simulation.report import spread
+
+    if not after_seconds:
+        return "none"
+    return f"{len(after_seconds):,} nodes, median {spread(after_seconds)['p50'] / 3_600:.1f} h"
 
 
 def _counts(counts: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 index is not. A write is not shown before one to the same item that came earlier.
 """
 
+from collections import defaultdict
+from collections.abc import Collection
 from typing import TypeVar
 
 from nodeheal.simulation.agenda import Agenda
@@ -10,7 +12,7 @@ from nodeheal.simulation.setting import Cloud
 
 Item = TypeVar("Item")
 Key = tuple[str, ...]
-_KEPT = 1_000  # items, before those that are shown by now are looked for
+_KEPT = 1_000  # items of one kind, before those that are shown by now are looked for
 
 
 class Index:
@@ -18,36 +20,36 @@ class Index:
 
     def __init__(self, agenda: Agenda, chance: Chance, cloud: Cloud) -> None:
         self._agenda, self._cloud, self._stream = agenda, cloud, chance.of("index")
-        self._hidden: dict[Key, tuple[float, object]] = {}
-        self._sweep_at = _KEPT
+        self._hidden: defaultdict[str, dict[Key, tuple[float, object]]] = defaultdict(dict)  # by kind
+        self._sweep_at: defaultdict[str, int] = defaultdict(lambda: _KEPT)
 
     def wrote(self, key: Key, before: object) -> None:
         """An item was written over, or is new, or is gone."""
         if not self._cloud.index_late or self._stream.random() >= self._cloud.index_late:
             return
         until = self._agenda.now + self._stream.uniform(0, self._cloud.index_seconds)
-        known = self._hidden.get(key)
+        kind = key[0]
+        known = self._hidden[kind].get(key)
         is_hidden = known is not None and known[0] > self._agenda.now
-        if len(self._hidden) >= self._sweep_at:
-            self._forget()
-        self._hidden[key] = (max(until, known[0]), known[1]) if known is not None and is_hidden else (until, before)
+        if len(self._hidden[kind]) >= self._sweep_at[kind]:
+            self._sweep_at[kind] = max(_KEPT, 2 * len(self.behind(kind)))
+        hidden = (max(until, known[0]), known[1]) if known is not None and is_hidden else (until, before)
+        self._hidden[kind][key] = hidden
 
     def shown(self, key: Key, now: Item | None) -> Item | None:
         """The item as the index has it, where the table has this."""
-        known = self._hidden.get(key) if self._hidden else None
+        hidden = self._hidden[key[0]]
+        known = hidden.get(key) if hidden else None
         if known is None:
             return now
         if known[0] <= self._agenda.now:
-            del self._hidden[key]
+            del hidden[key]
             return now
         return known[1]  # type: ignore[return-value]
 
-    def behind(self, kind: str) -> list[Key]:
-        """The items of this kind that it may show as they were."""
+    def behind(self, kind: str) -> Collection[Key]:
+        """The items of this kind that it may show as they were. The others are forgotten: a year has millions."""
         now = self._agenda.now
-        return [key for key, (until, _) in self._hidden.items() if key[0] == kind and until > now]
-
-    def _forget(self) -> None:
-        """What it shows by now. Most of it nobody reads again, and a year has millions of writes."""
-        self._hidden = {key: hidden for key, hidden in self._hidden.items() if hidden[0] > self._agenda.now}
-        self._sweep_at = max(_KEPT, 2 * len(self._hidden))
+        live = {key: hidden for key, hidden in self._hidden[kind].items() if hidden[0] > now}
+        self._hidden[kind] = live
+        return live.keys()

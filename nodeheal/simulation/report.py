@@ -18,6 +18,7 @@ QUEUE_REQUESTS_A_FAULT = 3
 SWEEPS_A_DAY, SWEEP_GB_SECONDS = 1_440, 0.6
 # docs/cost.md: the sweep's reading of one node for a month.
 SWEEP_READING_A_NODE_DAY = 0.000_7 / 30
+_SPREAD = ("isolated_at_once", "isolated_after_wait")  # told as median and tails
 
 
 @dataclass
@@ -40,10 +41,16 @@ class Report:
     surprises: Counter[str] = field(default_factory=Counter)
     counted: Counter[str] = field(default_factory=Counter)
     lost_node_hours: float = 0.0
-    to_isolation: list[float] = field(default_factory=list)
+    isolated_at_once: list[float] = field(default_factory=list)
+    isolated_after_wait: list[float] = field(default_factory=list)
     jobs: Counter[str] = field(default_factory=Counter)
     job_seconds: dict[str, float] = field(default_factory=dict)
     violations: list[tuple[str, Violation]] = field(default_factory=list)
+
+    @property
+    def to_isolation(self) -> list[float]:
+        """Of every node that was isolated, seconds from its fault."""
+        return [*self.isolated_at_once, *self.isolated_after_wait]
 
     @property
     def ettr(self) -> float | None:
@@ -61,10 +68,11 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
-        known = {key: value for key, value in vars(self).items() if key not in ("violations", "to_isolation")}
+        known = {key: value for key, value in vars(self).items() if key not in ("violations", *_SPREAD)}
         known |= {"ettr": self.ettr, "dollars": self.dollars, "violations": len(self.violations)}
         broken = [{"pool": pool, **vars(violation)} for pool, violation in self.violations]
-        return {**known, "broken": broken, "isolated_after_seconds": spread(self.to_isolation)}
+        spreads = {f"{key}_seconds": spread(vars(self)[key]) for key in _SPREAD}
+        return {**known, "broken": broken, "isolated_after_seconds": spread(self.to_isolation), **spreads}
 
 
 def report_of(world: World) -> Report:
@@ -88,7 +96,8 @@ def report_of(world: World) -> Report:
         surprises=world.surprises,
         counted=_counted(world),
         lost_node_hours=world.watch.out_of_service_seconds() / 3_600,
-        to_isolation=world.watch.isolated_after,
+        isolated_at_once=world.watch.isolated_at_once,
+        isolated_after_wait=world.watch.isolated_after_wait,
         jobs=world.work.ended,
         job_seconds=world.work.seconds,
         violations=[(world.setting.pool, violation) for violation in world.watch.violations],

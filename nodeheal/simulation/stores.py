@@ -1,7 +1,7 @@
 """The memory stores, with lists kept in order and stories read once: a year of a large pool asks for them often."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
@@ -20,7 +20,7 @@ from nodeheal.domain.silence import Glimpse, glimpse_of
 from nodeheal.domain.surroundings import Sighting
 from nodeheal.ports import Wait
 from nodeheal.simulation.fleet import Fleet
-from nodeheal.simulation.index import Index
+from nodeheal.simulation.index import Index, Key
 
 Saved = Callable[[Node | None, Node], None]
 
@@ -53,9 +53,15 @@ class SimNodes(MemoryNodeStore):
         return True
 
     def in_pool(self, pool: str) -> Sequence[Node]:
-        shown = self._index.shown
-        found = (shown(("node", node_id), self.nodes[node_id]) for node_id in self._listed.get(pool, ()))
-        return [node for node in found if node is not None]
+        listed, nodes = self._listed.get(pool, {}), self.nodes
+        behind = {key for key in self._index.behind("node") if key[1] in listed}
+        if not behind:
+            return [nodes[node_id] for node_id in listed]
+        shown = {**{node_id: nodes[node_id] for node_id in listed}, **self._as_it_was(behind)}
+        return [node for node in shown.values() if node is not None]
+
+    def _as_it_was(self, behind: Iterable[Key]) -> Mapping[str, Node | None]:
+        return {key[1]: self._index.shown(key, self.nodes[key[1]]) for key in behind}
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
         is_new = (event.node_id, event.event_id) not in self.recorded

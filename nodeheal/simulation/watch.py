@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import NodeState
+from nodeheal.contract.vocabulary import NodeState, Step
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
@@ -43,7 +43,10 @@ class Watch:
         self.live_of: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.acts: defaultdict[str, list[Act]] = defaultdict(list)
         self.out_of_service: dict[str, None] = {}
-        self.isolated_after: list[float] = []  # seconds from the fault, as the node saw it
+        # Seconds from the fault, as the node saw it; the second where a decision was to wait first: for the job's end, a
+        # person, a slot, or until a pause was over.
+        self.isolated_at_once: list[float] = []
+        self.isolated_after_wait: list[float] = []
         self._left_at: dict[str, float] = {}
         self._lost_seconds = 0.0
         self._accounted_for: set[str] = set()
@@ -94,7 +97,10 @@ class Watch:
             incident = self.seen.incidents.incidents.get(act.incident_id)
             is_done = any((one.verb, one.incident_id) == (verb, act.incident_id) for one in self.acts[node_id])
             if incident is not None and not is_done:  # a call that is repeated switches it off once more
-                self.isolated_after.append(act.at - seconds_of(incident.root.observed_at))
+                turns = self.seen.incidents.history(act.incident_id).turns
+                has_waited = any(turn.decision.step is Step.WAIT for turn in turns)
+                into = self.isolated_after_wait if has_waited else self.isolated_at_once
+                into.append(act.at - seconds_of(incident.root.observed_at))
         self.acts[node_id].append(act)
 
     def switched_on(self, node_id: str) -> None:

@@ -30,6 +30,19 @@ def test_it_prints_what_came_of_it_and_the_same_again_for_the_same_seed() -> Non
     assert first.stdout == second.stdout
 
 
+def test_a_node_that_waited_for_a_human_is_not_told_among_those_that_were_isolated_at_once(tmp_path: Path) -> None:
+    given = ("--nodes", "30", "--days", "5", "--seed", "3", "--faults-per-node-day", "0.05")
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"default_pool": {"mode": "approve"}}', "utf-8")
+
+    found: dict[str, Any] = json.loads(_run(*given, "--policy", str(policy), "--json").stdout)
+    told = _run(*given, "--policy", str(policy)).stdout
+
+    assert found["isolated_at_once_seconds"] == {}
+    assert found["isolated_after_wait_seconds"] == found["isolated_after_seconds"] != {}
+    assert [" ".join(line.split()) for line in told.splitlines() if "isolated" in line][0] == "fault to isolated none"
+
+
 def test_a_violation_comes_with_the_command_that_replays_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take_away, *_ = CASES["every_fault_is_accounted_for"]
     take_away(monkeypatch)
