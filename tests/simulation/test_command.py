@@ -40,7 +40,7 @@ def test_a_node_that_waited_for_a_human_is_not_told_among_those_that_were_isolat
 
     assert found["isolated_at_once_seconds"] == {}
     assert found["isolated_after_wait_seconds"] == found["isolated_after_seconds"] != {}
-    assert [" ".join(line.split()) for line in told.splitlines() if "isolated" in line][0] == "fault to isolated none"
+    assert next(" ".join(line.split()) for line in told.splitlines() if "isolated" in line) == "fault to isolated none"
 
 
 def test_a_violation_comes_with_the_command_that_replays_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
