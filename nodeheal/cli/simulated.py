@@ -39,16 +39,10 @@ def tell_mass_failure(count: int, both: "tuple[Report, Report]", as_json: bool) 
     if as_json:
         say_json({"failed": count, "breaker_raised": raised.as_json(), "breaker_as_it_ships": shipped.as_json()})
         return
-    rows = [
-        (
-            name,
-            _isolated(report.to_isolation),
-            str(len(report.to_isolation)),
-            str(report.pages),
-            str(len(report.violations)),
-        )
-        for name, report in (("raised", raised), ("as it ships", shipped))
-    ]
+    rows = []
+    for name, report in (("raised", raised), ("as it ships", shipped)):
+        after = report.to_isolation
+        rows.append((name, _isolated(after), str(len(after)), str(report.pages), str(len(report.violations))))
     say_table(("breaker", "fault to isolated", "isolated", "pages", "violations"), rows)
     for (name, *_), report in zip(rows, both, strict=True):
         for _, broken in report.violations[:VIOLATIONS_SHOWN]:

@@ -43,8 +43,8 @@ class Watch:
         self.live_of: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.acts: defaultdict[str, list[Act]] = defaultdict(list)
         self.out_of_service: dict[str, None] = {}
-        # Seconds from the fault, as the node saw it. The second: a decision was to wait first, for the job's end, a person,
-        # a slot, or until a pause was over.
+        # Seconds from the fault, as the node saw it. After a wait: a decision was to wait first, for the job's end, a
+        # person, a slot, or until a pause was over.
         self.isolated_at_once: list[float] = []
         self.isolated_after_wait: list[float] = []
         self._left_at: dict[str, float] = {}
