@@ -29,12 +29,16 @@ def trip_breaker(pool: str, why: str, ports: Ports, seen: Pool | None = None) ->
 def reset_breaker(pool: str, why: str, ports: Ports) -> int:
     """Close it, and let what waits decide again; how many incidents did. What is stale by now is dropped by them.
 
-    Raises ValueError for a breaker that is not open.
+    Safe to repeat: one that died before it woke them is gone on with. Raises ValueError for a breaker that is not open
+    and that nobody waits for.
     """
-    if not ports.pools.get(pool).is_tripped:
+    was_open = ports.pools.get(pool).is_tripped
+    if was_open:
+        _saved(pool, ports, lambda known: known.reset(why, ports.clock()))
+    woken = wake_all(pool, Awaited.BREAKER, ports)
+    if not (was_open or woken):
         raise ValueError(f"the breaker of pool {pool} is not open")
-    _saved(pool, ports, lambda known: known.reset(why, ports.clock()))
-    return wake_all(pool, Awaited.BREAKER, ports)
+    return woken
 
 
 def pause_pool(pool: str, seconds: int, why: str, ports: Ports) -> Pool:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -153,6 +154,21 @@ def test_a_reset_that_died_before_it_woke_anybody_is_made_up_for_by_the_sweep() 
     sweep(it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.DONE
+
+
+def test_the_same_reset_again_goes_on_where_the_first_died() -> None:
+    it = waits_for_the_breaker()
+    in_line = it.ports.waits.in_line
+    it.ports.waits.in_line = Mock(side_effect=NotAccepted("throttled"))  # type: ignore[method-assign]
+    with pytest.raises(NotAccepted):
+        reset_breaker("demo", "fixed", it.ports)
+    it.ports.waits.in_line = in_line  # type: ignore[method-assign]
+
+    assert reset_breaker("demo", "fixed", it.ports) == 1
+
+    assert it.resumed().outcome is Outcome.DONE
+    with pytest.raises(ValueError, match="not open"):
+        reset_breaker("demo", "fixed", it.ports)
 
 
 def test_the_sweep_wakes_nobody_while_the_breaker_is_open() -> None:
