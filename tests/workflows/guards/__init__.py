@@ -1,6 +1,21 @@
 """Every guard, by topic, and the scenario that goes wrong without it."""
 
-from tests.workflows.guards import boots, humans, jobs, limits, machines, once, owners, races, saves, turns, writes
+from tests.workflows.guards import (
+    boots,
+    ends,
+    given_back,
+    humans,
+    jobs,
+    limits,
+    machines,
+    once,
+    owners,
+    races,
+    saves,
+    stops,
+    turns,
+    writes,
+)
 
 GUARDS = (
     *writes.GUARDS,
@@ -14,4 +29,7 @@ GUARDS = (
     *humans.GUARDS,
     *races.GUARDS,
     *turns.GUARDS,
+    *stops.GUARDS,
+    *given_back.GUARDS,
+    *ends.GUARDS,
 )
