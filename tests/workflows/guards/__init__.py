@@ -6,6 +6,7 @@ from tests.workflows.guards import (
     given_back,
     humans,
     jobs,
+    launches,
     limits,
     machines,
     once,
@@ -32,4 +33,5 @@ GUARDS = (
     *stops.GUARDS,
     *given_back.GUARDS,
     *ends.GUARDS,
+    *launches.GUARDS,
 )
