@@ -14,6 +14,7 @@ from tests.workflows.guards import (
     races,
     saves,
     stops,
+    successors,
     turns,
     writes,
 )
@@ -34,4 +35,5 @@ GUARDS = (
     *given_back.GUARDS,
     *ends.GUARDS,
     *launches.GUARDS,
+    *successors.GUARDS,
 )

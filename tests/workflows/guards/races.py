@@ -3,6 +3,7 @@
 from nodeheal.services import (
     check_nodes,
     hear_beats,
+    ingest,
     job_nodes,
     job_steps,
     queue,
@@ -10,6 +11,7 @@ from nodeheal.services import (
     retire_node,
     start_gang,
     submit_job,
+    wakeup,
 )
 from tests.workflows.guards.guard import Guard, not_saved
 from tests.workflows.scenarios import races as when
@@ -20,6 +22,8 @@ def _taken_for_saved(call: str) -> str:
     return f"({call}, True)[1]"
 
 
+_OPENS = "ports.incidents.open(incident, replace(node, open_incident=incident.incident_id))"
+_RECORDED = "changed == task or ports.jobs.save_run(after)"
 _RETIRES = "ports.nodes.save(replace(retired, is_spare=False))"
 _CLAIMS = "ports.nodes.save(replace(node, claimed_by=job.job_id))"
 _WRITES_JOB = "ports.jobs.save((changed := replace(job, **changes)))"
@@ -111,5 +115,19 @@ GUARDS = (
         release_node._let_go_of_stand_ins,
         "other.open_incident != node.open_incident",
         when.another_incident_holds_a_neighbour_of_what_is_released,
+    ),
+    Guard(
+        "that an incident was opened",
+        ingest._take_fault,
+        _OPENS,
+        when.a_node_fails_twice_in_one_moment,
+        _taken_for_saved(_OPENS),
+    ),
+    Guard(
+        "that a rank is written where it is now",
+        wakeup._record,
+        _RECORDED,
+        when.two_ranks_end_in_one_moment,
+        _taken_for_saved(_RECORDED),
     ),
 )

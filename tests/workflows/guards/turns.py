@@ -80,4 +80,16 @@ GUARDS = (
         "not is_first",
         when.the_first_answer_was_recorded_by_a_call_that_died,
     ),
+    Guard(
+        "that somebody waits for an answer still",
+        answer_approval.answer_approval,
+        "not was_waiting",
+        when.the_answer_comes_when_its_workflow_has_given_up,
+    ),
+    Guard(
+        "that a turn has ended without its answer",
+        answer_approval._at_the_last_moment,
+        "result is not None and result.reason != entry.text",
+        when.the_answer_comes_when_its_workflow_has_given_up,
+    ),
 )

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.names import group_line
-from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import NodeState, Provider, Step
+from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.vocabulary import Awaited, IncidentState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.beat import Beat
-from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.incident import TimelineEntry, decision_entry, result_entry
 from nodeheal.domain.replacement import Replacement
 from nodeheal.ports import Wait
 from nodeheal.services import hear_silence
@@ -129,6 +129,21 @@ def a_human_has_given_it_back_when_the_late_machine_comes() -> list[str]:
     return ["nobody misses it, and a human is told"] if tell_of_late(owed, node(NEW), "asg", it.plain) else []
 
 
+def its_workflow_will_look_for_the_late_machine() -> list[str]:
+    it, mine = _opened()
+    waits = Decision(step=Step.WAIT, reason="none to be had", node_id=BROKEN, awaits=Awaited.CAPACITY)
+    _has_turned(it, mine, waits)
+    owed = _wait(LATE, mine)
+    return ["a human is told of what comes by itself"] if tell_of_late(owed, node(NEW), "asg", it.plain) else []
+
+
+def _has_turned(it: Moment, mine: StepRequest, decision: Decision, result: StepResult | None = None) -> None:
+    """Its first turn is on record, and how that went."""
+    incident = it.plain.incidents.history(mine.incident_id).incident
+    entries = [decision_entry(0, decision, NOW), *([result_entry(0, result)] if result is not None else [])]
+    it.plain.incidents.advance(replace(incident, turn=1, state=IncidentState.WAITING), entries)
+
+
 def a_silent_node_is_written_while_it_is_looked_at() -> list[str]:
     it = Moment("nodes.save", lambda it: it.is_written(last_seen=NOW + timedelta(hours=3)))
     beats = {BROKEN: Beat(f"role:{BROKEN}", "boot-1", NOW + timedelta(seconds=90), 30.0)}
@@ -159,3 +174,16 @@ def the_first_answer_was_recorded_by_a_call_that_died() -> list[str]:
     it.plain.incidents.append(mine.incident_id, yes)
     told = answer_approval(question, Answer.refuse, "bob", "", it.plain)
     return ["he is told that his answer holds, and another one does"] if told.is_taken else []
+
+
+def the_answer_comes_when_its_workflow_has_given_up() -> list[str]:
+    it, mine = _opened()
+    asked = Decision(step=Step.WAIT, reason="may it be touched?", node_id=BROKEN, awaits=Awaited.APPROVAL)
+    blank = no_diagnosis_yet(node(BROKEN), it.plain)
+    _has_turned(it, mine, asked, blank.model_copy(update={"outcome": Outcome.TIMED_OUT, "reason": "nobody answered"}))
+    question, later = Question(mine.incident_id, 1), NOW + timedelta(hours=1)
+    known = {"key": approval_key(question), "deadline_at": later, "result_json": blank.model_dump_json()}
+    it.plain.waits.save(_wait(APPROVAL, mine, **known))
+    it.plain.workflows.expired.add("token")  # type: ignore[attr-defined]
+    told = answer_approval(question, Answer.approve, "ada", "", it.plain)
+    return ["he is told that his yes counts, and it came too late"] if told.is_taken else []
