@@ -9,6 +9,7 @@ from tests.workflows.guards import (
     launches,
     limits,
     machines,
+    news,
     once,
     owners,
     races,
@@ -36,4 +37,5 @@ GUARDS = (
     *ends.GUARDS,
     *launches.GUARDS,
     *successors.GUARDS,
+    *news.GUARDS,
 )
