@@ -4,6 +4,7 @@ from tests.workflows.guards import (
     boots,
     ends,
     given_back,
+    heard,
     humans,
     jobs,
     launches,
@@ -38,4 +39,5 @@ GUARDS = (
     *launches.GUARDS,
     *successors.GUARDS,
     *news.GUARDS,
+    *heard.GUARDS,
 )
