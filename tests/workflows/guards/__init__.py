@@ -16,6 +16,7 @@ from tests.workflows.guards import (
     races,
     saves,
     stops,
+    submissions,
     successors,
     turns,
     writes,
@@ -40,4 +41,5 @@ GUARDS = (
     *successors.GUARDS,
     *news.GUARDS,
     *heard.GUARDS,
+    *submissions.GUARDS,
 )
