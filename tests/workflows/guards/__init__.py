@@ -1,7 +1,9 @@
 """Every guard, by topic, and the scenario that goes wrong without it."""
 
 from tests.workflows.guards import (
+    between,
     boots,
+    commands,
     ends,
     given_back,
     heard,
@@ -42,4 +44,6 @@ GUARDS = (
     *news.GUARDS,
     *heard.GUARDS,
     *submissions.GUARDS,
+    *between.GUARDS,
+    *commands.GUARDS,
 )

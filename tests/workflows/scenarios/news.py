@@ -109,9 +109,14 @@ def _is_vouched_for(it: Moment) -> list[str]:
 # What others say
 
 
-def _said(it: Moment, **said: Any) -> Any:
+def draft_of(**said: Any) -> Draft:
+    """What somebody says of a node."""
     known = {"source": "aws.ec2", "family": Family.host, "code": "said", "key": str(said), "observed_at": NOW}
-    return it.does(lambda: take_draft(Draft(**{"instance_id": BROKEN, **known, **said}), it.ports, ACTS))
+    return Draft(**{"instance_id": BROKEN, **known, **said})
+
+
+def _said(it: Moment, **said: Any) -> Any:
+    return it.does(lambda: take_draft(draft_of(**said), it.ports, ACTS))
 
 
 def _untouched(it: Moment) -> list[str]:
