@@ -5,6 +5,7 @@ from tests.workflows.guards import (
     boots,
     commands,
     ends,
+    gangs,
     given_back,
     heard,
     humans,
@@ -46,4 +47,5 @@ GUARDS = (
     *submissions.GUARDS,
     *between.GUARDS,
     *commands.GUARDS,
+    *gangs.GUARDS,
 )

@@ -51,7 +51,9 @@ def another_incident_has_restarted_it() -> list[str]:
     it.clock.advance(60)
     it.walk_what_was_started()
     _, run = current_run("llama", it.plain)
-    return wrong_with(it, (run is not None and run.number == 2, "one fault that two ranks report restarted twice"))
+    is_once = run is not None and run.number == 2
+    told = "one fault that two ranks report restarted twice"
+    return wrong_with(it, ends_as(it, *RECOVERED, *RECOVERED), (is_once, told))
 
 
 def a_rank_runs_after_it_stopped() -> list[str]:
