@@ -1,6 +1,13 @@
 """The guards of tests/workflows/scenarios/given_back.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import isolate_node, release_node, request_action, return_to_service, undo_isolation
+from nodeheal.services import (
+    isolate_node,
+    release_node,
+    request_action,
+    retire_node,
+    return_to_service,
+    undo_isolation,
+)
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import given_back as when
 
@@ -8,6 +15,26 @@ _IS_LEFT = "is_a_humans(node, ports) or (node.drained_by_us and node.open_incide
 _IS_OFF = "node.drained_by_us and node.state is not NodeState.RETIRED"
 
 GUARDS = (
+    Guard(
+        "a release that broke off",
+        release_node.release_node,
+        "is_left_isolated(node, ports) and retire is (node.state is NodeState.RETIRED)",
+        when.a_release_breaks_off,
+    ),
+    Guard(
+        "a retirement that broke off",
+        retire_node.retire_node,
+        "node.state in OUT_OF_SERVICE or is_half_done",
+        when.a_retirement_breaks_off,
+        "node.state in OUT_OF_SERVICE",
+    ),
+    Guard(
+        "that what is retired is not given back",
+        release_node.release_node,
+        "retire is (node.state is NodeState.RETIRED)",
+        when.what_is_half_retired_is_released,
+        "True",
+    ),
     Guard(
         "that a node is out of service when it is given back",
         undo_isolation.is_left_isolated,

@@ -8,6 +8,7 @@ from nodeheal.services import (
     replace_node,
     replacement_slots,
     retire_broken,
+    return_to_service,
 )
 from tests.workflows.guards.guard import Guard, not_saved
 from tests.workflows.scenarios import successors as when
@@ -67,6 +68,26 @@ GUARDS = (
         "knobs.prefer_spare and (not is_under_way(request, ports))",
         when.a_spare_is_free_while_its_successor_is_made,
         "knobs.prefer_spare",
+    ),
+    Guard(
+        "what a group has made, where it is looked for",
+        new_machine.find_new_node,
+        "_is_made_for(wait, machine, ports)",
+        when.an_idle_sibling_is_there,
+        "True",
+    ),
+    Guard(
+        "what a group has made, where it boots",
+        new_machine.welcome,
+        "_is_made_for(wait, machine, ports)",
+        when.an_idle_sibling_boots,
+        "True",
+    ),
+    Guard(
+        "that it is another one that comes back",
+        return_to_service.return_to_service,
+        "node.node_id != broken",
+        when.its_successor_is_proven,
     ),
     Guard(
         "that a group still owes a machine",

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
-from nodeheal.contract.vocabulary import Action, NodeState
+from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.services.ingest import ingest
 from nodeheal.services.release_node import release_node
@@ -16,7 +16,7 @@ from nodeheal.services.retire_node import retire_node
 from tests.unit.builders import xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.fuse import Fuse
+from tests.workflows.fuse import Crash, Fuse
 from tests.workflows.scenarios.races import Moment
 from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, breaks, changes, ends_as, world, wrong_with
 from tests.workflows.stories import STORIES
@@ -74,6 +74,43 @@ def a_quarantined_node_is_retired() -> list[str]:
     it = _quarantined()
     it.does("retire_node", lambda: retire_node(BROKEN, "beyond repair", it.ports, MemoryMarks()))
     return _stays_off(it)
+
+
+def a_release_breaks_off() -> list[str]:
+    """It is written as in service, and all that follows is left to the repeated command."""
+    it = _quarantined()
+    _breaks_off(it, "release_node", "pools.release")
+    it.does("release_node", lambda: release_node(BROKEN, "repaired", it.ports))
+    return _is_done(it)
+
+
+def a_retirement_breaks_off() -> list[str]:
+    it = _quarantined()
+    _breaks_off(it, "retire_node", "pools.release")
+    it.does("retire_node", lambda: retire_node(BROKEN, "beyond repair", it.ports, MemoryMarks()))
+    return _is_done(it)
+
+
+def _breaks_off(it: BreakingWorld, command: str, call: str) -> None:
+    def dies() -> None:
+        raise Crash
+
+    it.fuse.meanwhile[command, call] = dies
+
+
+def _is_done(it: BreakingWorld) -> list[str]:
+    incident = it.plain.incidents.history(it.incident_id).incident
+    left = [f"{name} holds a slot" for name in it.plain.pools.holders("demo") if name == BROKEN]
+    is_closed = incident.state is IncidentState.CLOSED and it.node().open_incident is None
+    return [*left, *it.answers, *([] if is_closed else [f"its incident is {incident.state}"])]
+
+
+def what_is_half_retired_is_released() -> list[str]:
+    """He is told that it is retired, and nothing is undone."""
+    it = _quarantined()
+    changes(it, state=NodeState.RETIRED)()
+    it.does("release_node", lambda: release_node(BROKEN, "repaired", it.ports))
+    return [] if it.answers else ["he is told that it is back in service, and it is retired"]
 
 
 def it_is_isolated_anew_while_it_is_released() -> list[str]:

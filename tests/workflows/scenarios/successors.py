@@ -94,6 +94,30 @@ def a_spare_is_free_while_its_successor_is_made() -> list[str]:
     return [] if it.node(M).open_incident is None else ["two stand in for one"]
 
 
+def an_idle_sibling_is_there() -> list[str]:
+    """It was made long ago, and serves."""
+    it = Pool()
+    it.machines.machines[N] = replace(it.kind, machine_id=N, launched_at=it.clock() - timedelta(days=1))
+    it.ports.nodes.save(node(N, provider=Provider.ec2))
+    it.replaces()
+    return [] if it.answer() is None else ["a node that was there before is taken for its successor"]
+
+
+def an_idle_sibling_boots() -> list[str]:
+    it = Pool()
+    it.replaces()
+    it.machines.machines[N] = replace(it.kind, machine_id=N, launched_at=it.clock() - timedelta(days=1))
+    it.boots()
+    return [] if it.answer() is None else ["a node that was there before is taken for its successor"]
+
+
+def its_successor_is_proven() -> list[str]:
+    it = STORIES[1].make(Fuse(writes_only=True))
+    it.reports(xid(74, **it.fault))
+    gone = [name for name, _ in it.plain.machines.given_back]  # type: ignore[attr-defined]
+    return [] if gone == [BROKEN] else [f"{gone} were given up, and not {[BROKEN]}"]
+
+
 def its_successor_comes_after_the_deadline() -> list[str]:
     it = Pool()
     look_once(it.replaces(), it.ports)
