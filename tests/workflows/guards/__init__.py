@@ -16,6 +16,7 @@ from tests.workflows.guards import (
     news,
     once,
     owners,
+    proofs,
     races,
     saves,
     stops,
@@ -48,4 +49,5 @@ GUARDS = (
     *between.GUARDS,
     *commands.GUARDS,
     *gangs.GUARDS,
+    *proofs.GUARDS,
 )

@@ -67,6 +67,13 @@ GUARDS = (
         "True",
     ),
     Guard(
+        "that a machine is gone for good",
+        take_signal._take_departure,
+        "draft.subcode == TERMINATED",
+        when.a_machine_is_stopped_that_nobody_needs,
+        "True",
+    ),
+    Guard(
         "who needs a machine that goes",
         take_signal._take_departure,
         "_is_needed(node, ports)",

@@ -157,4 +157,30 @@ GUARDS = (
         when.a_human_takes_it_after_its_reboot,
         "True",
     ),
+    Guard(
+        "that it is back, at the deadline",
+        stop_start.look_at_stop_start,
+        "is_started(request, node, ports)",
+        when.it_is_back_at_its_deadline,
+    ),
+    Guard(
+        "which boot is its return",
+        boot_wait.proves_boot,
+        "is_started(StepRequest.model_validate_json(wait.request_json), node, ports)",
+        when.a_boot_of_before_its_stop_is_told_late,
+        "True",
+    ),
+    Guard(
+        "that it was started before, at its event",
+        stop_start.on_machine_stopped,
+        "wait.command_id == STARTING",
+        when.somebody_stops_it_after_its_start,
+    ),
+    Guard(
+        "that it is down, for a repeated call",
+        stop_start.stop_start,
+        "machine.state == 'stopped'",
+        when.it_starts_when_it_is_asked_again,
+        "True",
+    ),
 )

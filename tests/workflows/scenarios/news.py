@@ -13,7 +13,7 @@ from nodeheal.contract.vocabulary import Family, NodeState, Verdict
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.silence import TERMINATED, glimpse_of
+from nodeheal.domain.silence import STOPPED, TERMINATED, glimpse_of
 from nodeheal.services import hear_silence
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.hear_beats import BOOTS_A_RUN, note_boots
@@ -146,6 +146,14 @@ def a_machine_goes_that_nobody_needs() -> list[str]:
     gone = it.plain.nodes.get(BROKEN)
     assert gone is not None
     return [*_untouched(it), *([] if gone.state is NodeState.RETIRED else [f"what is gone is {gone.state}"])]
+
+
+def a_machine_is_stopped_that_nobody_needs() -> list[str]:
+    it = Moment()
+    _said(it, **{**_GONE, "subcode": STOPPED})
+    kept = it.plain.nodes.get(BROKEN)
+    assert kept is not None
+    return ["what may be started again is retired for good"] if kept.state is NodeState.RETIRED else []
 
 
 def a_machine_goes_under_a_rank() -> list[str]:

@@ -5,13 +5,16 @@ Each is one service and one moment, and says what is wrong after it, which is no
 
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 
+from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.machine import Power
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node
+from nodeheal.services.wakeup import on_node_booted
 from tests.unit.test_stop_start import START, STOP, Stopping, of
 from tests.workflows.fake_cluster import BROKEN
 
@@ -68,6 +71,23 @@ def it_is_back_when_it_is_asked_again() -> list[str]:
     it.ports.nodes.save(replace(it.it.node(), boot_id="boot-2", booted_at=it.it.clock()))
     it.calls("token-2")
     return ["it is back, and waited for until the deadline"] if it.is_open else []
+
+
+def it_is_back_at_its_deadline() -> list[str]:
+    it = _started()
+    it.ports.nodes.save(replace(it.it.node(), boot_id="boot-2", booted_at=it.it.clock()))
+    seen = _looks(it)
+    return [] if seen.outcome is Outcome.DONE else [f"it is back: {seen.reason}"]
+
+
+def a_boot_of_before_its_stop_is_told_late() -> list[str]:
+    it = _stopped()
+    it.it.clock.advance(300)
+    it.has_stopped()
+    fact = it.it._fact("boot-of-the-reboot", BROKEN)
+    early = it.it.clock() - timedelta(seconds=290)
+    on_node_booted(NodeBooted(**fact, booted_at=early, address="127.0.0.1", accelerators=8), it.ports)
+    return [] if it.is_open else ["a boot of before its stop was taken for its return"]
 
 
 def it_does_not_stay_up() -> list[str]:
