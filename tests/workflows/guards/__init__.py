@@ -1,6 +1,7 @@
 """Every guard, by topic, and the scenario that goes wrong without it."""
 
 from tests.workflows.guards import (
+    afterwards,
     between,
     boots,
     commands,
@@ -50,4 +51,5 @@ GUARDS = (
     *commands.GUARDS,
     *gangs.GUARDS,
     *proofs.GUARDS,
+    *afterwards.GUARDS,
 )

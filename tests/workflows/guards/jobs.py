@@ -44,6 +44,13 @@ GUARDS = (
         when.a_task_is_not_known_yet,
     ),
     Guard(
+        "which boot a task was started on",
+        ask_after_ranks._may_be_forgotten,
+        "one.task.boot_id in (node.boot_id, *node.past_boots)",
+        when.a_boot_is_not_heard_of_yet,
+        "True",
+    ),
+    Guard(
         "that a job is still to be launched",
         start_gang.record_run,
         "not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None))",

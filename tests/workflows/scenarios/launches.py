@@ -25,7 +25,7 @@ from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import NOW, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Blow, Fuse
 from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.scenarios.races import JOB, Moment
@@ -95,6 +95,17 @@ def a_node_of_the_gang_fails_before_its_launch() -> list[str]:
     run = it.plain.jobs.get_run("llama", 2)
     is_theirs = run is not None and run.why.startswith(incident_id_of(peers_fault()))
     return wrong_with(it, (is_theirs, "a rank was started on a node that had just failed"))
+
+
+def a_free_node_could_take_the_place_of_one_that_fails() -> list[str]:
+    """It has passed lately; but nobody has decided that the job is to move."""
+    it = world()
+    changes(it, SPARE, passed_at=it.clock())()
+    it.meanwhile["launch_gang"] = [lambda: it._ingest(peers_fault())]
+    it.reports(xid(31))
+    run = it.plain.jobs.get_run("llama", 2)
+    on = [task.node_id for task in run.tasks] if run else []
+    return ["a job has moved, and nobody has decided that"] if SPARE in on else []
 
 
 def _job_is_written(it: BreakingWorld, **to: Any) -> None:
