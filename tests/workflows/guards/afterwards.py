@@ -4,16 +4,20 @@ from nodeheal.services import (
     attribute_failure,
     end_incident,
     hangs,
+    ingest,
     job_nodes,
     judge_checks,
     launch_gang,
+    look_around,
     queue,
     start_gang,
+    stop_gang,
     sweep_jobs,
+    watch_gang,
 )
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import afterwards as when
-from tests.workflows.scenarios import ends, launches
+from tests.workflows.scenarios import ends, jobs, launches, news, writes
 
 _CALLED = "resume(ports, wait, result.model_copy(update={'finished_at': ports.clock()}))"
 
@@ -52,6 +56,18 @@ GUARDS = (
         hangs.joined,
         "known.boot_id == event.node_id",
         when.it_hangs_still_when_its_pause_is_over,
+    ),
+    Guard(
+        "that what is repeated on a paused node is told once",
+        ingest._is_paused,
+        "node.is_paused(now)",
+        when.it_repeats_while_its_node_is_paused,
+    ),
+    Guard(
+        "that what is repeated in a paused pool is told once",
+        ingest._is_paused,
+        "bool(ports.pools.get(node.pool).why_paused(now))",
+        news.it_repeats_while_its_pool_is_paused,
     ),
     # Places in line
     Guard(
@@ -104,6 +120,47 @@ GUARDS = (
         launch_gang.launch_gang,
         "request.decision.is_move",
         launches.a_free_node_could_take_the_place_of_one_that_fails,
+        "True",
+    ),
+    Guard(
+        "whose fault keeps a rank from its node",
+        launch_gang._why_unfit,
+        "node.open_incident in (None, request.incident_id)",
+        writes.two_want_the_first_of_two_spares,
+        "node.open_incident is None",
+    ),
+    Guard(
+        "that who has stopped writes no more",
+        stop_gang.may_write,
+        "task.has_stopped or node is None",
+        jobs.a_gpu_is_lost,
+        "node is None",
+    ),
+    # Who brings it back
+    Guard(
+        "whose job an incident brings back",
+        watch_gang._may_bring_back,
+        "history.incident.job_id != job.job_id",
+        when.the_incident_on_its_node_is_not_its_own,
+    ),
+    Guard(
+        "that an incident brings a job back",
+        watch_gang._may_bring_back,
+        "last.awaits is not Awaited.JOB_END",
+        when.the_incident_on_its_node_waits_for_its_end,
+        "True",
+    ),
+    Guard(
+        "that an incident is over",
+        watch_gang._may_bring_back,
+        "history.incident.ending is not None",
+        when.the_incident_on_its_node_has_ended,
+    ),
+    Guard(
+        "that an incident is over, for who waits for the job",
+        look_around._may_relaunch,
+        "history.incident.ending is None",
+        when.the_incident_on_its_node_has_ended,
         "True",
     ),
 )

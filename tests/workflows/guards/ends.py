@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/ends.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import decide_next_step, end_incident, guests
+from nodeheal.services import decide_next_step, end_incident, guests, ingest
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import ends as when
 
@@ -83,6 +83,19 @@ GUARDS = (
         guests.set_guests_aside,
         "by_us is None",
         when.a_task_is_forgotten_while_it_is_stopped,
+        "True",
+    ),
+    Guard(
+        "that a human has what is quarantined",
+        ingest._is_abandoned,
+        "node.state in OUT_OF_SERVICE",
+        when.what_is_quarantined_reports_again,
+    ),
+    Guard(
+        "that an incident keeps its node",
+        ingest._may_end_without_it,
+        "node.state not in OUT_OF_SERVICE",
+        when.what_is_to_stay_quarantined_reports_again,
         "True",
     ),
 )

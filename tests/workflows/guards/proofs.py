@@ -71,6 +71,13 @@ GUARDS = (
         "True",
     ),
     Guard(
+        "that all ranks have stopped by the deadline",
+        look_once._at_isolation,
+        "not alive",
+        when.its_gang_has_not_stopped_by_the_deadline,
+        "True",
+    ),
+    Guard(
         "that a rank has stopped",
         stop_gang.strike_stopped,
         "task.has_stopped",

@@ -88,6 +88,12 @@ GUARDS = (
         when.a_run_that_is_asked_after_is_written_meanwhile,
         "(ports.jobs.save_run(known), True)[1]",
     ),
+    Guard(
+        "which ranks are looked for",
+        start_gang.find_unnoted,
+        "t.task_id or t.has_stopped",
+        when.a_rank_is_stopped_before_another_is_looked_for,
+    ),
     # When it fails
     Guard(
         "how often a program may fail",

@@ -4,15 +4,17 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 """
 
 from dataclasses import replace
+from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import TRAINING_HANG, pool_line
-from nodeheal.contract.vocabulary import Awaited, Family, JobState, JobStep, Next
+from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, JobState, JobStep, Next, Step
 from nodeheal.domain.incident import History, fingerprint
+from nodeheal.domain.job import GangTask, Run
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Wait
-from nodeheal.services import end_incident, job_nodes
-from nodeheal.services.brakes import pause_pool
+from nodeheal.services import end_incident, job_nodes, look_around
+from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_steps import job_result
 from nodeheal.services.judge_checks import ROUNDS, choose_others
@@ -20,13 +22,14 @@ from nodeheal.services.queue import wake_queue
 from nodeheal.services.start_gang import record_run, start_ranks
 from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.sweep_jobs import sweep_jobs
+from nodeheal.services.watch_gang import at_work
 from tests.unit.builders import NOW, node, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.job_cluster import JobCluster, fails, finishes, is_recovered, node_of
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import world
-from tests.workflows.scenarios.turns import opened
+from tests.workflows.scenarios.turns import opened, turned
 
 AGAIN = JobRequest(job_id="llama", submission=1, round=ROUNDS - 1)
 
@@ -75,6 +78,15 @@ def it_hangs_still_when_its_pause_is_over() -> list[str]:
     it._ingest(xid(0, **said, event_id="again"))
     it.walk_what_was_started()
     return [] if len(it.ends) == 2 else ["a run hangs, and nobody sees to it"]
+
+
+def it_repeats_while_its_node_is_paused() -> list[str]:
+    it = world()
+    pause_node(BROKEN, 10**6, "hands off", it.plain)
+    it.reports(xid(79))
+    it._ingest(xid(79, event_id="again"))
+    it.walk_what_was_started()
+    return [] if it.ends == ("Observed only",) else ["people are told of one fault again and again"]
 
 
 # Places in line
@@ -153,3 +165,38 @@ def an_exit_code_says_nothing() -> list[str]:
     it.submit()
     tested = [name for verb, name in it.commands if verb == "diagnose"]
     return [] if len(tested) > len(set(tested)) else ["nobody has looked at the nodes of a run that failed"]
+
+
+# Who brings it back
+
+
+def the_incident_on_its_node_is_not_its_own() -> list[str]:
+    """It was opened before the job came."""
+    it, _ = opened()
+    return _is_waited_for(it)
+
+
+def the_incident_on_its_node_waits_for_its_end() -> list[str]:
+    it, mine = opened()
+    _is_of_the_job(it, mine.incident_id)
+    turned(it, mine, mine.decision.model_copy(update={"step": Step.WAIT, "awaits": Awaited.JOB_END}))
+    return _is_waited_for(it)
+
+
+def the_incident_on_its_node_has_ended() -> list[str]:
+    it, mine = opened()
+    _is_of_the_job(it, mine.incident_id, state=IncidentState.ESCALATED, ending=Ending.HANDED_TO_A_HUMAN)
+    waits = look_around._may_relaunch(mine.incident_id, it.plain)
+    return [*_is_waited_for(it), *(["who waits for the job's end waits for one that has ended"] if waits else [])]
+
+
+def _is_of_the_job(it: Moment, incident_id: str, **to: Any) -> None:
+    known = it.plain.incidents.incidents  # type: ignore[attr-defined]
+    known[incident_id] = replace(known[incident_id], job_id="llama", **to)
+
+
+def _is_waited_for(it: Moment) -> list[str]:
+    """The job has failed on that node."""
+    run = Run("llama", 1, NOW, "first", (GangTask(BROKEN, 0, "boot-1", "placement", "task", "STOPPED", 1),))
+    found = at_work(JOB, run, it.plain)
+    return [f"the job is left to {found}, which does not bring it back"] if found else []

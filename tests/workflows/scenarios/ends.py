@@ -13,6 +13,7 @@ from nodeheal.domain.guest import Guest
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
+from nodeheal.services.ingest import ingest
 from nodeheal.services.release_node import release_node
 from nodeheal.services.request_action import request_action
 from tests.unit.builders import xid
@@ -98,6 +99,29 @@ def it_is_given_back_while_it_waits() -> list[str]:
     decide_next_step(DecideRequest(incident_id=it.incident_id, turn=turn), it.plain, it.policy)
     state = it.plain.incidents.history(it.incident_id).incident.state
     return [] if state is IncidentState.CLOSED else [f"what a human has seen to is {state} again"]
+
+
+def what_is_quarantined_reports_again() -> list[str]:
+    """A human has it; its faults join the incident that he has."""
+    it = world(spare=False)
+    it.diagnoses[BROKEN] = Verdict.FAILED
+    it.reports(xid(79))
+    ingest(xid(74, event_id="again", boot_id="boot-2", observed_at=it.clock()), it.plain, it.policy)
+    started: list[str] = it.plain.workflows.started  # type: ignore[attr-defined]
+    return [] if len(started) == 1 else ["a second recovery is at work on what a human has"]
+
+
+def what_is_to_stay_quarantined_reports_again() -> list[str]:
+    """Its incident has just ended, and keeps it: nothing is lost where the fault joins it."""
+    it = world(spare=False)
+    it.diagnoses[BROKEN] = Verdict.FAILED
+    it.reports(xid(79))
+    late = xid(74, event_id="late", boot_id="boot-2", observed_at=it.clock())
+    try:
+        ingest(late, it.plain, it.policy)
+    except NotAccepted as refusal:
+        return [f"its fault is sent back for ever: {refusal}"]
+    return []
 
 
 def _with_a_guest(**said: Any) -> BreakingWorld:

@@ -9,12 +9,13 @@ from typing import Any
 from nodeheal.contract.health_event import Sight
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Step
+from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, stand_ins
 from nodeheal.services.look_once import look_once
-from nodeheal.services.steps import forget
-from tests.unit.builders import xid
+from nodeheal.services.steps import forget, tell
+from tests.unit.builders import node, started_job, xid
 from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
-from tests.workflows.fake_cluster import BROKEN
+from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Fuse
 from tests.workflows.job_cluster import NODES, JobCluster
 from tests.workflows.scenarios.races import JOB, Moment
@@ -99,6 +100,16 @@ def its_drain_breaks_off() -> list[str]:
     asked = mine.decision.model_copy(update={"step": Step.ISOLATE, "job_id": None})
     seen = it.does(lambda: look_once(mine.model_copy(update={"decision": asked}), it.ports))
     return [] if seen.outcome is Outcome.FAILED else [f"a node that takes work is taken for drained: {seen.reason}"]
+
+
+def its_gang_has_not_stopped_by_the_deadline() -> list[str]:
+    it, mine = opened()
+    started_job(JOB, [node(PEER, version=1)], it.plain)
+    it.is_written(state=NodeState.ISOLATED)
+    asks = mine.model_copy(update={"decision": mine.decision.model_copy(update={"step": Step.ISOLATE})})
+    tell(asks, it.plain, DRAINED, "drained")
+    seen = it.does(lambda: look_once(asks, it.ports))
+    return [] if seen.outcome is Outcome.TIMED_OUT else [f"a rank writes still: {seen.reason}"]
 
 
 def no_rank_has_stopped_yet() -> list[str]:

@@ -22,7 +22,7 @@ from nodeheal.services.start_gang import abandon, find_unnoted, record_run
 from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import NOW, node, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, SPARE
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import changes, world
@@ -116,6 +116,21 @@ def a_run_that_is_asked_after_is_written_meanwhile() -> list[str]:
         find_unnoted(JOB, run, it.ports)
 
     return _is_given_up(is_asked_after)
+
+
+def a_rank_is_stopped_before_another_is_looked_for() -> list[str]:
+    """The scheduler does not list it any more, and it has not been told to have ended."""
+    it = Moment()
+    it.plain.jobs.save(replace(JOB, nodes=2))
+    record_run(replace(JOB, nodes=2, version=1), [node(BROKEN), node(PEER)], "mine", it.plain)
+    run = it.plain.jobs.get_run("llama", 1)
+    assert run is not None
+    noted = run.with_task(replace(run.tasks[0], task_id="task-llama-1-0"))
+    it.plain.jobs.save_run(noted)
+    it.does(lambda: find_unnoted(JOB, noted, it.ports))
+    run = it.plain.jobs.get_run("llama", 1)
+    is_kept = run is not None and run.tasks[0].task_id == "task-llama-1-0" and not run.tasks[0].has_stopped
+    return [] if is_kept else ["a rank that was started is taken for one that never was"]
 
 
 def _is_given_up(act: Callable[[Moment], object]) -> list[str]:
