@@ -15,7 +15,7 @@ from nodeheal.services import (
     sweep_jobs,
     watch_gang,
 )
-from tests.workflows.guards.guard import Guard
+from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import afterwards as when
 from tests.workflows.scenarios import ends, jobs, launches, news, writes
 
@@ -75,14 +75,14 @@ GUARDS = (
         job_nodes.call_next_job,
         _CALLED,
         when.the_first_job_in_line_is_gone,
-        f"({_CALLED}, True)[1]",
+        taken_for_saved(_CALLED),
     ),
     Guard(
         "that the first incident in line has heard its call",
         queue.wake_queue,
         "_wake(wait, ports)",
         when.the_first_incident_in_line_is_gone,
-        "(_wake(wait, ports), True)[1]",
+        taken_for_saved("_wake(wait, ports)"),
     ),
     # Jobs
     Guard(

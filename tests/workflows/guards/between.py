@@ -13,7 +13,7 @@ from nodeheal.services import (
     wait_for_news,
     warn_job,
 )
-from tests.workflows.guards.guard import Guard, not_saved
+from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import between as when
 from tests.workflows.scenarios import limits, once
 
@@ -62,7 +62,7 @@ GUARDS = (
         boot_wait.note_boot,
         _NOTED,
         once.a_reboot_is_repeated_after_it_worked,
-        f"({_NOTED}, True)[1]",
+        taken_for_saved(_NOTED),
     ),
     Guard(
         "whose command was sent",
@@ -101,7 +101,7 @@ GUARDS = (
         take_signal._is_newest,
         _HEARD,
         when.something_older_is_said_while_something_newer_is_written,
-        f"({_HEARD}, True)[1]",
+        taken_for_saved(_HEARD),
     ),
     # Checkpoints that are asked for
     Guard(

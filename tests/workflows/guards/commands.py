@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/commands.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.services import brakes, enroll_node, inject_fault
-from tests.workflows.guards.guard import Guard
+from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import commands as when
 
 _SAVED = "changed == known or ports.pools.save(changed)"
@@ -67,6 +67,6 @@ GUARDS = (
         brakes._saved,
         _SAVED,
         when.a_breaker_opens_while_its_pool_is_paused,
-        f"({_SAVED}, True)[1]",
+        taken_for_saved(_SAVED),
     ),
 )

@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/jobs.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.services import ask_after_ranks, launch_gang, start_gang, stop_gang, submit_job, wakeup
-from tests.workflows.guards.guard import Guard, not_saved
+from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import jobs as when
 from tests.workflows.scenarios import writes
 
@@ -74,7 +74,7 @@ GUARDS = (
         wakeup._settle_job,
         "ports.jobs.save(settled)",
         when.a_job_is_written_while_it_ends,
-        "(ports.jobs.save(settled), True)[1]",
+        taken_for_saved("ports.jobs.save(settled)"),
     ),
     Guard(
         "that a job that is started again is over",

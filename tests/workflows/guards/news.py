@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/news.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.services import hangs, hear_beats, hear_silence, ingest, take_signal
-from tests.workflows.guards.guard import Guard
+from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import news as when
 
 _RETIRES = "ports.nodes.save(moved(node, NodeState.RETIRED, why))"
@@ -90,7 +90,7 @@ GUARDS = (
         take_signal._retire,
         _RETIRES,
         when.a_node_is_written_while_its_machine_goes,
-        f"({_RETIRES}, True)[1]",
+        taken_for_saved(_RETIRES),
     ),
     # Hangs
     Guard(

@@ -12,7 +12,7 @@ from nodeheal.services import (
     start_gang,
     watch_gang,
 )
-from tests.workflows.guards.guard import Guard
+from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import submissions as when
 
 _WISH = "job.is_over or ports.jobs.save(replace(job, stop_wanted=job.stop_wanted or why))"
@@ -45,7 +45,7 @@ GUARDS = (
         ask_to_stop.ask_to_stop,
         _WISH,
         when.a_job_is_written_while_a_person_stops_it,
-        f"({_WISH}, True)[1]",
+        taken_for_saved(_WISH),
     ),
     Guard(
         "that nodes were given the time to answer",
@@ -79,14 +79,14 @@ GUARDS = (
         start_gang.abandon,
         "ports.jobs.save_run(_over(run))",
         when.a_run_that_is_given_up_is_written_meanwhile,
-        "(ports.jobs.save_run(_over(run)), True)[1]",
+        taken_for_saved("ports.jobs.save_run(_over(run))"),
     ),
     Guard(
         "the version of a run that is asked after",
         start_gang.find_unnoted,
         "ports.jobs.save_run(known)",
         when.a_run_that_is_asked_after_is_written_meanwhile,
-        "(ports.jobs.save_run(known), True)[1]",
+        taken_for_saved("ports.jobs.save_run(known)"),
     ),
     Guard(
         "which ranks are looked for",

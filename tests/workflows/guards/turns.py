@@ -10,7 +10,7 @@ from nodeheal.services import (
     replace_machine,
     stop_start,
 )
-from tests.workflows.guards.guard import Guard
+from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import turns as when
 
 _INCIDENT = "wait.incident_id != request.incident_id"
@@ -66,7 +66,7 @@ GUARDS = (
         hear_silence._still_silent,
         _HEARD,
         when.a_silent_node_is_written_while_it_is_looked_at,
-        f"({_HEARD}, True)[1]",
+        taken_for_saved(_HEARD),
     ),
     Guard(
         "that this turn has terminated it",

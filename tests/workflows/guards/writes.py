@@ -9,7 +9,7 @@ from nodeheal.adapters.memory.stores import (
 )
 from nodeheal.adapters.memory.world import MemoryWorkflows
 from nodeheal.services import decide_next_step, notify, stand_in
-from tests.workflows.guards.guard import Guard, not_saved
+from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import owners
 from tests.workflows.scenarios import writes as when
 
@@ -81,7 +81,7 @@ GUARDS = (
         stand_in.claim_spare,
         "ports.nodes.save(replace(node, open_incident=incident_id))",
         when.two_want_the_first_of_two_spares,
-        "(ports.nodes.save(replace(node, open_incident=incident_id)), True)[1]",
+        taken_for_saved("ports.nodes.save(replace(node, open_incident=incident_id))"),
     ),
     Guard(
         "that a turn was written",
@@ -95,6 +95,6 @@ GUARDS = (
         stand_in.claim_node,
         _CLAIMS,
         owners.the_stand_in_is_taken_before_it_is_tested,
-        f"({_CLAIMS}, True)[1]",
+        taken_for_saved(_CLAIMS),
     ),
 )
