@@ -69,7 +69,7 @@ def _due(pools: Sequence[str], ports: Ports) -> Iterator[_Asked]:
                 continue
             run = find_unnoted(job, run, ports) if _is_left_unstarted(run, ports) else run
             if broke_up_long_ago(run, PATIENCE, ports.clock()):
-                tell_ends_again(run, ports)
+                tell_ends_again(job, run, ports)
             yield from (_Asked(job.cluster, run, task) for task in _tasks_due(job, run, ports))
 
 

@@ -63,7 +63,7 @@ def _freed(node: Node, why: str, retire: bool) -> Node:
         raise ValueError(f"{node.node_id} is {node.state}: nodeheal has not taken it out of service")
     quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why)
     freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why)
-    return replace(freed, open_incident=None, drained_by_us=node.drained_by_us and not retire, job_id=None)
+    return replace(freed, open_incident=None, job_id=None)
 
 
 def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:

@@ -106,7 +106,7 @@ def _is_to_start_again(request: StepRequest, wait: Wait, machine: Machine, ports
 
 def _is_stopped_again(wait: Wait, machine: Machine, ports: Ports) -> bool:
     """Whether somebody has stopped it after EC2 had taken our start: that one wants it stopped."""
-    if wait.command_id != STARTING or not machine.state_reason.startswith(STOPPED_BY_CALL):
+    if not machine.state_reason.startswith(STOPPED_BY_CALL):
         return False
     return told_line(StepRequest.model_validate_json(wait.request_json), ports, _START_SENT) is not None
 

@@ -30,7 +30,7 @@ def is_left_isolated(node: Node, ports: Ports) -> bool:
     """Whether it is not out of service (any more), and what broke off has left something of ours on it."""
     if node.state in OUT_OF_SERVICE:
         return False
-    return is_a_humans(node, ports) or (node.drained_by_us and _is_on_its_own(node))
+    return is_a_humans(node, ports) or (node.drained_by_us and node.open_incident is None)
 
 
 def undo_isolation(node: Node, ports: Ports) -> Node:
@@ -49,7 +49,3 @@ def undo_isolation(node: Node, ports: Ports) -> Node:
         if ports.nodes.save(after):
             return after
     raise NotAccepted(f"{node.node_id} is being written by others; it is in service, but may take no work yet")
-
-
-def _is_on_its_own(node: Node) -> bool:
-    return node.open_incident is None and node.state is not NodeState.RETIRED

@@ -130,11 +130,8 @@ def on_task_change(change: TaskChange, ports: Ports) -> None:
         tell_watch(change.job_id, ports)
 
 
-def tell_ends_again(run: Run, ports: Ports) -> None:
+def tell_ends_again(job: Job, run: Run, ports: Ports) -> None:
     """Make up for a crash between the record of a rank's end and the telling of it. Told again, it changes nothing."""
-    job = ports.jobs.get(run.job_id)
-    if job is None or job.current_run != run.number:
-        return
     for incident_id in run.end_awaited_by:
         wait = ports.waits.get(GANG_STOPPED, stop_key(run.job_id, run.number, incident_id))
         if wait is not None:

@@ -1,6 +1,31 @@
 """Every guard, by topic, and the scenario that goes wrong without it."""
 
-from tests.workflows.guards import boots, humans, jobs, limits, machines, once, owners, races, saves, turns, writes
+from tests.workflows.guards import (
+    afterwards,
+    between,
+    boots,
+    commands,
+    ends,
+    gangs,
+    given_back,
+    heard,
+    humans,
+    jobs,
+    launches,
+    limits,
+    machines,
+    news,
+    once,
+    owners,
+    proofs,
+    races,
+    saves,
+    stops,
+    submissions,
+    successors,
+    turns,
+    writes,
+)
 
 GUARDS = (
     *writes.GUARDS,
@@ -14,4 +39,17 @@ GUARDS = (
     *humans.GUARDS,
     *races.GUARDS,
     *turns.GUARDS,
+    *stops.GUARDS,
+    *given_back.GUARDS,
+    *ends.GUARDS,
+    *launches.GUARDS,
+    *successors.GUARDS,
+    *news.GUARDS,
+    *heard.GUARDS,
+    *submissions.GUARDS,
+    *between.GUARDS,
+    *commands.GUARDS,
+    *gangs.GUARDS,
+    *proofs.GUARDS,
+    *afterwards.GUARDS,
 )

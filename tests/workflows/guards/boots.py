@@ -5,7 +5,7 @@ from nodeheal.domain import brakes
 from nodeheal.domain.node import Node
 from nodeheal.services import check_nodes, ingest, return_to_service, wakeup
 from nodeheal.services.boot_wait import proves_boot
-from tests.workflows.guards.guard import Guard
+from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import boots as when
 
 GUARDS = (
@@ -88,7 +88,7 @@ GUARDS = (
         wakeup.on_node_booted,
         "ports.nodes.save(booted)",
         when.a_node_is_written_while_its_boot_is_told,
-        "(ports.nodes.save(booted), True)[1]",
+        taken_for_saved("ports.nodes.save(booted)"),
     ),
     Guard(
         "which boot has saved its evidence",

@@ -22,3 +22,8 @@ class Guard:
 def not_saved(call: str) -> str:
     """The call is made, and its refusal ignored."""
     return f"({call}, False)[1]"
+
+
+def taken_for_saved(call: str) -> str:
+    """The call is made, and whatever it says taken for a yes."""
+    return f"({call}, True)[1]"

@@ -6,7 +6,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings
 from nodeheal.services import answer_approval, close_incident, retire_broken, wait_for_approval, withdraw_request
 from nodeheal.services import brakes as brakes_by_hand
-from tests.workflows.guards.guard import Guard
+from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import humans as when
 
 GUARDS = (
@@ -93,7 +93,7 @@ GUARDS = (
         withdraw_request.withdraw_request,
         "ports.incidents.finish(over, replace(node, open_incident=None))",
         when.a_request_is_withdrawn_while_its_node_is_written,
-        "(ports.incidents.finish(over, replace(node, open_incident=None)), True)[1]",
+        taken_for_saved("ports.incidents.finish(over, replace(node, open_incident=None))"),
     ),
     Guard(
         "a pause before the broken machine goes",

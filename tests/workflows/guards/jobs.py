@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/jobs.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.services import ask_after_ranks, launch_gang, start_gang, stop_gang, submit_job, wakeup
-from tests.workflows.guards.guard import Guard, not_saved
+from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import jobs as when
 from tests.workflows.scenarios import writes
 
@@ -44,6 +44,13 @@ GUARDS = (
         when.a_task_is_not_known_yet,
     ),
     Guard(
+        "which boot a task was started on",
+        ask_after_ranks._may_be_forgotten,
+        "one.task.boot_id in (node.boot_id, *node.past_boots)",
+        when.a_boot_is_not_heard_of_yet,
+        "True",
+    ),
+    Guard(
         "that a job is still to be launched",
         start_gang.record_run,
         "not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None))",
@@ -67,7 +74,7 @@ GUARDS = (
         wakeup._settle_job,
         "ports.jobs.save(settled)",
         when.a_job_is_written_while_it_ends,
-        "(ports.jobs.save(settled), True)[1]",
+        taken_for_saved("ports.jobs.save(settled)"),
     ),
     Guard(
         "that a job that is started again is over",

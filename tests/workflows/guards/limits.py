@@ -53,6 +53,26 @@ GUARDS = (
         "True",
     ),
     Guard(
+        "whose slot the sweep gives back",
+        queue._free_what_a_crash_left,
+        "node.state not in OUT_OF_SERVICE",
+        when.the_sweep_passes_while_a_node_is_quarantined,
+        "True",
+    ),
+    Guard(
+        "that a slot is nobody's any more",
+        queue._is_worked_on,
+        "ports.incidents.history(node.open_incident).incident.state in (IncidentState.OPEN, IncidentState.WAITING)",
+        when.a_recovery_broke_with_a_slot,
+        "True",
+    ),
+    Guard(
+        "who was called for a slot",
+        queue.in_line_before,
+        "t.result is not None and t.decision.awaits is Awaited.BUDGET",
+        when.another_stands_in_line_behind_who_is_called,
+    ),
+    Guard(
         "a slot before anything is done",
         reserve_attempt.why_not_act,
         "node.node_id not in ports.pools.holders(node.pool)",

@@ -3,6 +3,7 @@
 from nodeheal.services import (
     check_nodes,
     hear_beats,
+    ingest,
     job_nodes,
     job_steps,
     queue,
@@ -10,16 +11,13 @@ from nodeheal.services import (
     retire_node,
     start_gang,
     submit_job,
+    wakeup,
 )
-from tests.workflows.guards.guard import Guard, not_saved
+from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
 from tests.workflows.scenarios import races as when
 
-
-def _taken_for_saved(call: str) -> str:
-    """The call is made, and whatever it says taken for a yes."""
-    return f"({call}, True)[1]"
-
-
+_OPENS = "ports.incidents.open(incident, replace(node, open_incident=incident.incident_id))"
+_RECORDED = "changed == task or ports.jobs.save_run(after)"
 _RETIRES = "ports.nodes.save(replace(retired, is_spare=False))"
 _CLAIMS = "ports.nodes.save(replace(node, claimed_by=job.job_id))"
 _WRITES_JOB = "ports.jobs.save((changed := replace(job, **changes)))"
@@ -30,14 +28,14 @@ GUARDS = (
         job_nodes._claim_one,
         _CLAIMS,
         when.a_node_is_claimed_while_a_job_claims_it,
-        _taken_for_saved(_CLAIMS),
+        taken_for_saved(_CLAIMS),
     ),
     Guard(
         "the claim of a job's stand-in",
         job_nodes.claim_stand_ins,
         _CLAIMS,
         when.a_stand_in_is_claimed_while_a_job_claims_it,
-        _taken_for_saved(_CLAIMS),
+        taken_for_saved(_CLAIMS),
     ),
     Guard(
         "the version of a node that is retired",
@@ -72,7 +70,7 @@ GUARDS = (
         job_steps.save_job,
         _WRITES_JOB,
         when.a_job_is_written_while_it_is_written,
-        _taken_for_saved(_WRITES_JOB),
+        taken_for_saved(_WRITES_JOB),
     ),
     Guard(
         "which submission a step is of",
@@ -111,5 +109,19 @@ GUARDS = (
         release_node._let_go_of_stand_ins,
         "other.open_incident != node.open_incident",
         when.another_incident_holds_a_neighbour_of_what_is_released,
+    ),
+    Guard(
+        "that an incident was opened",
+        ingest._take_fault,
+        _OPENS,
+        when.a_node_fails_twice_in_one_moment,
+        taken_for_saved(_OPENS),
+    ),
+    Guard(
+        "that a rank is written where it is now",
+        wakeup._record,
+        _RECORDED,
+        when.two_ranks_end_in_one_moment,
+        taken_for_saved(_RECORDED),
     ),
 )

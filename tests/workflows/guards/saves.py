@@ -9,14 +9,8 @@ from nodeheal.services import (
     undo_isolation,
 )
 from nodeheal.services import steps as service_steps
-from tests.workflows.guards.guard import Guard
+from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import saves as when
-
-
-def _taken_for_saved(call: str) -> str:
-    """The call is made, and whatever it says taken for a yes."""
-    return f"({call}, True)[1]"
-
 
 GUARDS = (
     Guard(
@@ -24,48 +18,48 @@ GUARDS = (
         isolate_node._switch_off,
         "ports.nodes.save(marked)",
         when.a_node_is_heard_while_it_is_isolated,
-        _taken_for_saved("ports.nodes.save(marked)"),
+        taken_for_saved("ports.nodes.save(marked)"),
     ),
     Guard(
         "that changes are written over what is stored now",
         service_steps.save_node,
         "ports.nodes.save(changed := replace(current, **changes))",
         when.a_node_is_heard_while_it_is_returned,
-        _taken_for_saved("ports.nodes.save(changed := replace(current, **changes))"),
+        taken_for_saved("ports.nodes.save(changed := replace(current, **changes))"),
     ),
     Guard(
         "that a node is let go at the end",
         end_incident._let_go,
         "ports.nodes.save(after)",
         when.a_node_is_heard_while_its_incident_ends,
-        _taken_for_saved("ports.nodes.save(after)"),
+        taken_for_saved("ports.nodes.save(after)"),
     ),
     Guard(
         "that a node is freed by hand",
         release_node.release_node,
         "ports.nodes.save(replace(freed, open_incident=named, good_since=ports.clock()))",
         when.a_node_is_heard_while_it_is_given_back,
-        _taken_for_saved("ports.nodes.save(replace(freed, open_incident=named, good_since=ports.clock()))"),
+        taken_for_saved("ports.nodes.save(replace(freed, open_incident=named, good_since=ports.clock()))"),
     ),
     Guard(
         "that what our isolation has left is forgotten",
         undo_isolation.undo_isolation,
         "ports.nodes.save(after)",
         when.a_node_is_heard_while_it_is_switched_on,
-        _taken_for_saved("ports.nodes.save(after)"),
+        taken_for_saved("ports.nodes.save(after)"),
     ),
     Guard(
         "that who awaits an end is listed",
         stop_gang.await_end,
         "ports.jobs.save_run(listed)",
         when.a_rank_is_told_of_while_its_end_is_awaited,
-        _taken_for_saved("ports.jobs.save_run(listed)"),
+        taken_for_saved("ports.jobs.save_run(listed)"),
     ),
     Guard(
         "that a rank that was started is on record",
         start_gang._note_task_id,
         "ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id)))",
         when.a_rank_is_told_of_while_another_starts,
-        _taken_for_saved("ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id)))"),
+        taken_for_saved("ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id)))"),
     ),
 )

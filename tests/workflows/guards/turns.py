@@ -10,7 +10,7 @@ from nodeheal.services import (
     replace_machine,
     stop_start,
 )
-from tests.workflows.guards.guard import Guard
+from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import turns as when
 
 _INCIDENT = "wait.incident_id != request.incident_id"
@@ -66,7 +66,7 @@ GUARDS = (
         hear_silence._still_silent,
         _HEARD,
         when.a_silent_node_is_written_while_it_is_looked_at,
-        f"({_HEARD}, True)[1]",
+        taken_for_saved(_HEARD),
     ),
     Guard(
         "that this turn has terminated it",
@@ -79,5 +79,17 @@ GUARDS = (
         answer_approval.answer_approval,
         "not is_first",
         when.the_first_answer_was_recorded_by_a_call_that_died,
+    ),
+    Guard(
+        "that somebody waits for an answer still",
+        answer_approval.answer_approval,
+        "not was_waiting",
+        when.the_answer_comes_when_its_workflow_has_given_up,
+    ),
+    Guard(
+        "that a turn has ended without its answer",
+        answer_approval._at_the_last_moment,
+        "result is not None and result.reason != entry.text",
+        when.the_answer_comes_when_its_workflow_has_given_up,
     ),
 )

@@ -8,12 +8,13 @@ from nodeheal.adapters.memory.stores import (
     MemoryWaitStore,
 )
 from nodeheal.adapters.memory.world import MemoryWorkflows
-from nodeheal.services import (
-    notify,
-    stand_in,
-)
-from tests.workflows.guards.guard import Guard, not_saved
+from nodeheal.services import decide_next_step, notify, stand_in
+from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
+from tests.workflows.scenarios import owners
 from tests.workflows.scenarios import writes as when
+
+_TURNS = "ports.incidents.advance(replace(history.incident, turn=request.turn + 1, state=state), entries)"
+_CLAIMS = "ports.nodes.save(replace(node, open_incident=incident_id))"
 
 GUARDS = (
     Guard(
@@ -80,6 +81,20 @@ GUARDS = (
         stand_in.claim_spare,
         "ports.nodes.save(replace(node, open_incident=incident_id))",
         when.two_want_the_first_of_two_spares,
-        "(ports.nodes.save(replace(node, open_incident=incident_id)), True)[1]",
+        taken_for_saved("ports.nodes.save(replace(node, open_incident=incident_id))"),
+    ),
+    Guard(
+        "that a turn was written",
+        decide_next_step.decide_next_step,
+        f"not {_TURNS}",
+        when.a_turn_is_decided_twice,
+        not_saved(_TURNS),
+    ),
+    Guard(
+        "the claim of a stand-in",
+        stand_in.claim_node,
+        _CLAIMS,
+        owners.the_stand_in_is_taken_before_it_is_tested,
+        taken_for_saved(_CLAIMS),
     ),
 )

@@ -19,7 +19,7 @@ from nodeheal.services.translate.ecs_task import TaskChange
 from tests.unit.builders import xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.job_cluster import JobCluster, finishes
-from tests.workflows.scenarios.setup import RECOVERED, ends_as, rank_ends, world, wrong_with
+from tests.workflows.scenarios.setup import RECOVERED, changes, ends_as, rank_ends, world, wrong_with
 
 
 def a_gpu_is_lost() -> list[str]:
@@ -51,7 +51,9 @@ def another_incident_has_restarted_it() -> list[str]:
     it.clock.advance(60)
     it.walk_what_was_started()
     _, run = current_run("llama", it.plain)
-    return wrong_with(it, (run is not None and run.number == 2, "one fault that two ranks report restarted twice"))
+    is_once = run is not None and run.number == 2
+    told = "one fault that two ranks report restarted twice"
+    return wrong_with(it, ends_as(it, *RECOVERED, *RECOVERED), (is_once, told))
 
 
 def a_rank_runs_after_it_stopped() -> list[str]:
@@ -84,9 +86,15 @@ def a_task_is_not_known_yet() -> list[str]:
     return _is_not_known(is_heard=True, seconds=600)
 
 
-def _is_not_known(*, is_heard: bool, seconds: float) -> list[str]:
+def a_boot_is_not_heard_of_yet() -> list[str]:
+    """What is on record of the node is of before the boot on which its rank was started."""
+    return _is_not_known(is_heard=True, seconds=7_200, boot_id="boot-0")
+
+
+def _is_not_known(*, is_heard: bool, seconds: float, boot_id: str = "boot-1") -> list[str]:
     """One rank has ended, and the scheduler does not know the other one."""
     it = world()
+    changes(it, PEER, boot_id=boot_id)()
     scheduler: Any = it.plain.scheduler
     (ended, first), (unknown, other) = scheduler.tasks.items()
     it._wakes(wakeup.on_task_change, TaskChange("llama", 1, ended, first.placement, "STOPPED", 1, ""))

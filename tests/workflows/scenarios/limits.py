@@ -83,6 +83,43 @@ def the_sweep_passes_between_claim_and_mark() -> list[str]:
     return list(it.wrong)
 
 
+def the_sweep_passes_while_a_node_is_quarantined() -> list[str]:
+    it = STORIES[2].make(Fuse(writes_only=True))
+    it.reports(xid(79))
+    wake_for_free_slots("demo", it.plain, it.policy)
+    return [] if BROKEN in it.plain.pools.holders("demo") else ["a node that is out of service holds no slot"]
+
+
+def a_recovery_broke_with_a_slot() -> list[str]:
+    """Between the claim and the mark, and a human has its incident."""
+    it = world(ACTS, breaks("nodes.save", of="isolate_node", error=RuntimeError, is_after=False))
+    it.reports(xid(79))
+    wake_for_free_slots("demo", it.plain, it.policy)
+    return [f"{name} serves, and holds a slot" for name in it.plain.pools.holders("demo")]
+
+
+def another_stands_in_line_behind_who_is_called() -> list[str]:
+    """Who has had his turn takes the slot that he was called for."""
+    it = STORIES[5].make(Fuse(writes_only=True))
+    frees = it.on_wait
+
+    def another_comes() -> None:
+        it._ingest(peers_fault())
+        waiting = incident_id_of(peers_fault())
+        line = (pool_line("BUDGET", "demo"), "99#last")
+        it.plain.waits.save(
+            Wait("news", waiting, "t", waiting, it.clock(), result_json=_a_result(it, waiting), line=line)
+        )
+        it._begun.append(waiting)
+        it.on_wait = lambda: late.append("it has lost the slot that it was called for")
+        frees()
+
+    late: list[str] = []
+    it.on_wait = another_comes
+    it.reports(xid(79))
+    return late
+
+
 def the_slot_is_gone() -> list[str]:
     it = world()
     it.meanwhile["reboot_node"] = [lambda: it.plain.pools.release("demo", BROKEN)]

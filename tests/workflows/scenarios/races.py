@@ -22,6 +22,7 @@ from nodeheal.services import check_nodes
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.end_job import end_job
 from nodeheal.services.hear_beats import note_boots
+from nodeheal.services.ingest import ingest
 from nodeheal.services.job_nodes import claim, claim_stand_ins, leave
 from nodeheal.services.job_steps import save_job
 from nodeheal.services.queue import wake_after_reset
@@ -30,6 +31,8 @@ from nodeheal.services.retire_node import retire_node
 from nodeheal.services.start_gang import record_run
 from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.submit_job import restart_job, submit_job
+from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -151,6 +154,29 @@ def a_rank_may_still_write_when_its_job_is_over() -> list[str]:
     it.plain.job_notes.hold("/fsx/llama", "llama")
     it.does(lambda: leave(replace(job, state=JobState.FAILED), it.ports))
     return [] if it.plain.job_notes.hold("/fsx/llama", "another") == "llama" else ["two may write to one directory"]
+
+
+def a_node_fails_twice_in_one_moment() -> list[str]:
+    it = Moment("incidents.open", lambda it: ingest(xid(48), it.plain, ACTS))
+    it.does(lambda: ingest(xid(79), it.ports, ACTS))
+    known = it.plain.incidents.incidents  # type: ignore[attr-defined]
+    started = it.plain.workflows.started  # type: ignore[attr-defined]
+    return [f"a workflow was started for {name}, which is not there" for name in started if name not in known]
+
+
+def two_ranks_end_in_one_moment() -> list[str]:
+    it = Moment("jobs.save_run", lambda it: on_task_change(_end(it, 1), it.plain))
+    started_job(replace(JOB, nodes=2), [node(BROKEN, version=1), node(PEER, version=1)], it.plain)
+    it.does(lambda: on_task_change(_end(it, 0), it.ports))
+    run = it.plain.jobs.get_run("llama", 1)
+    return [] if run is not None and run.has_ended else ["the end of a rank is not on record"]
+
+
+def _end(it: Moment, rank: int) -> TaskChange:
+    run = it.plain.jobs.get_run("llama", 1)
+    assert run is not None
+    task = run.tasks[rank]
+    return TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 1, "")
 
 
 def a_node_is_written_while_its_beat_tells_of_a_boot() -> list[str]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.names import group_line
-from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import NodeState, Provider, Step
+from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.vocabulary import Awaited, IncidentState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.beat import Beat
-from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.incident import TimelineEntry, decision_entry, result_entry
 from nodeheal.domain.replacement import Replacement
 from nodeheal.ports import Wait
 from nodeheal.services import hear_silence
@@ -36,7 +36,7 @@ from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.stories import NEW, TEMPLATE
 
 
-def _opened() -> tuple[Moment, StepRequest]:
+def opened() -> tuple[Moment, StepRequest]:
     """An incident is open on a node, and is at its second turn."""
     it = Moment()
     ingest(xid(79), it.plain, ACTS)
@@ -47,62 +47,62 @@ def _opened() -> tuple[Moment, StepRequest]:
     return it, StepRequest(incident_id=mine, turn=1, decision=decision)
 
 
-def _wait(kind: str, mine: StepRequest, **said: object) -> Wait:
+def waiting(kind: str, mine: StepRequest, **said: object) -> Wait:
     known = {"command_id": ASKED, "request_json": mine.model_dump_json(), **said}
     return replace(Wait(kind, BROKEN, "token", mine.incident_id, NOW), **known)  # type: ignore[arg-type]
 
 
 def another_incident_waits_for_a_boot() -> list[str]:
-    it, mine = _opened()
-    it.plain.waits.save(_wait(BOOT, mine, incident_id="inc-of-another", boot_id="boot-1"))
+    it, mine = opened()
+    it.plain.waits.save(waiting(BOOT, mine, incident_id="inc-of-another", boot_id="boot-1"))
     it.does(lambda: look_once(mine, it.ports))
     return [] if it.plain.waits.get(BOOT, BROKEN) is not None else ["what another incident waits for is forgotten"]
 
 
 def another_incident_waits_for_the_gang() -> list[str]:
-    it, mine = _opened()
+    it, mine = opened()
     started_job(JOB, [node(SPARE, version=1)], it.plain)
     key = run_key("llama", 1)
-    it.plain.waits.save(_wait(GANG_RUNNING, mine, key=key, incident_id="inc-of-another"))
+    it.plain.waits.save(waiting(GANG_RUNNING, mine, key=key, incident_id="inc-of-another"))
     again = mine.model_copy(update={"decision": mine.decision.model_copy(update={"step": Step.RESTART_WORKLOAD})})
     it.does(lambda: look_once(again, it.ports))
     return [] if it.plain.waits.get(GANG_RUNNING, key) is not None else ["what another waits for is forgotten"]
 
 
 def another_incident_replaces_it() -> list[str]:
-    it, mine = _opened()
-    it.plain.waits.save(_wait(REPLACEMENT, mine, incident_id="inc-of-another"))
+    it, mine = opened()
+    it.plain.waits.save(waiting(REPLACEMENT, mine, incident_id="inc-of-another"))
     return ["another incident's replacement is taken for its own"] if is_under_way(mine, it.plain) else []
 
 
 def an_earlier_turn_has_replaced_it() -> list[str]:
-    it, mine = _opened()
-    it.plain.waits.save(_wait(REPLACEMENT, mine.model_copy(update={"turn": 0})))
+    it, mine = opened()
+    it.plain.waits.save(waiting(REPLACEMENT, mine.model_copy(update={"turn": 0})))
     return ["another turn's replacement is taken for its own"] if is_under_way(mine, it.plain) else []
 
 
 def another_incident_has_stopped_it() -> list[str]:
-    it, mine = _opened()
-    it.plain.waits.save(_wait(BOOT, mine, incident_id="inc-of-another", command_id=STARTING))
+    it, mine = opened()
+    it.plain.waits.save(waiting(BOOT, mine, incident_id="inc-of-another", command_id=STARTING))
     return ["another incident's stop is taken for its own"] if is_begun(mine, it.plain) else []
 
 
 def an_earlier_turn_has_stopped_it() -> list[str]:
-    it, mine = _opened()
-    it.plain.waits.save(_wait(BOOT, mine.model_copy(update={"turn": 0}), command_id=STARTING))
+    it, mine = opened()
+    it.plain.waits.save(waiting(BOOT, mine.model_copy(update={"turn": 0}), command_id=STARTING))
     return ["another turn's stop is taken for its own"] if is_begun(mine, it.plain) else []
 
 
 def it_had_booted_right_before_its_start() -> list[str]:
     """The boot that is to be left began seconds before."""
-    it, mine = _opened()
+    it, mine = opened()
     young = node(BROKEN, boot_id="boot-2", booted_at=NOW)
     note_boot(mine, young, it.plain, LEFT)
     return ["a boot that was to be left is taken for the next one"] if is_started(mine, young, it.plain) else []
 
 
 def a_boot_of_before_its_start_is_told_after_it() -> list[str]:
-    it, mine = _opened()
+    it, mine = opened()
     note_boot(mine, node(BROKEN, boot_id="boot-1"), it.plain, LEFT)
     told = node(BROKEN, boot_id="boot-2", booted_at=NOW - timedelta(minutes=5))
     return ["a boot of before the start is taken for one after"] if is_started(mine, told, it.plain) else []
@@ -110,10 +110,10 @@ def a_boot_of_before_its_start_is_told_after_it() -> list[str]:
 
 def an_earlier_turns_machine_comes_up() -> list[str]:
     """The turn that launched it is over, and another one waits for another machine."""
-    it, mine = _opened()
+    it, mine = opened()
     it.is_written(state=NodeState.RECOVERING)
-    it.plain.waits.save(_wait(REPLACEMENT, mine, token="of this turn", line=(group_line("asg"), "1")))
-    it.plain.waits.save(_wait(NEW_MACHINE, mine, key=NEW, twin=(REPLACEMENT, BROKEN), token="of an earlier turn"))
+    it.plain.waits.save(waiting(REPLACEMENT, mine, token="of this turn", line=(group_line("asg"), "1")))
+    it.plain.waits.save(waiting(NEW_MACHINE, mine, key=NEW, twin=(REPLACEMENT, BROKEN), token="of an earlier turn"))
     new = node(NEW, provider=Provider.ec2)
     it.plain.nodes.save(new)
     it.does(lambda: welcome(new, it.ports))
@@ -122,11 +122,26 @@ def an_earlier_turns_machine_comes_up() -> list[str]:
 
 
 def a_human_has_given_it_back_when_the_late_machine_comes() -> list[str]:
-    it, mine = _opened()
+    it, mine = opened()
     it.is_written(open_incident=None)
-    owed = _wait(LATE, mine)
+    owed = waiting(LATE, mine)
     it.plain.waits.save(owed)
     return ["nobody misses it, and a human is told"] if tell_of_late(owed, node(NEW), "asg", it.plain) else []
+
+
+def its_workflow_will_look_for_the_late_machine() -> list[str]:
+    it, mine = opened()
+    waits = Decision(step=Step.WAIT, reason="none to be had", node_id=BROKEN, awaits=Awaited.CAPACITY)
+    turned(it, mine, waits)
+    owed = waiting(LATE, mine)
+    return ["a human is told of what comes by itself"] if tell_of_late(owed, node(NEW), "asg", it.plain) else []
+
+
+def turned(it: Moment, mine: StepRequest, decision: Decision, result: StepResult | None = None) -> None:
+    """Its first turn is on record, and how that went."""
+    incident = it.plain.incidents.history(mine.incident_id).incident
+    entries = [decision_entry(0, decision, NOW), *([result_entry(0, result)] if result is not None else [])]
+    it.plain.incidents.advance(replace(incident, turn=1, state=IncidentState.WAITING), entries)
 
 
 def a_silent_node_is_written_while_it_is_looked_at() -> list[str]:
@@ -138,10 +153,10 @@ def a_silent_node_is_written_while_it_is_looked_at() -> list[str]:
 
 
 def ec2_still_shows_a_machine_that_this_turn_has_terminated() -> list[str]:
-    it, mine = _opened()
+    it, mine = opened()
     it.is_written(state=NodeState.RECOVERING)
     it.plain.machines.machines[BROKEN] = TEMPLATE  # type: ignore[attr-defined]
-    it.plain.waits.save(_wait(REPLACEMENT, mine, command_id=TERMINATED))
+    it.plain.waits.save(waiting(REPLACEMENT, mine, command_id=TERMINATED))
     broken, again = node(BROKEN, provider=Provider.ec2), mine.model_copy(update={"task_token": "token"})
     knobs = Replacement(terminate_first=True)
     it.does(lambda: replace_machine(again, broken, it.ports, knobs))
@@ -150,12 +165,25 @@ def ec2_still_shows_a_machine_that_this_turn_has_terminated() -> list[str]:
 
 def the_first_answer_was_recorded_by_a_call_that_died() -> list[str]:
     """Who says no after a yes is told that the yes holds, although nobody has acted on it yet."""
-    it, mine = _opened()
+    it, mine = opened()
     question = Question(mine.incident_id, 1)
     blank = no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
     later = NOW + timedelta(hours=1)
-    it.plain.waits.save(_wait(APPROVAL, mine, key=approval_key(question), deadline_at=later, result_json=blank))
+    it.plain.waits.save(waiting(APPROVAL, mine, key=approval_key(question), deadline_at=later, result_json=blank))
     yes = TimelineEntry(NOW, "answer", answer_id(question), "approved by ada", Answer.approve.value)
     it.plain.incidents.append(mine.incident_id, yes)
     told = answer_approval(question, Answer.refuse, "bob", "", it.plain)
     return ["he is told that his answer holds, and another one does"] if told.is_taken else []
+
+
+def the_answer_comes_when_its_workflow_has_given_up() -> list[str]:
+    it, mine = opened()
+    asked = Decision(step=Step.WAIT, reason="may it be touched?", node_id=BROKEN, awaits=Awaited.APPROVAL)
+    blank = no_diagnosis_yet(node(BROKEN), it.plain)
+    turned(it, mine, asked, blank.model_copy(update={"outcome": Outcome.TIMED_OUT, "reason": "nobody answered"}))
+    question, later = Question(mine.incident_id, 1), NOW + timedelta(hours=1)
+    known = {"key": approval_key(question), "deadline_at": later, "result_json": blank.model_dump_json()}
+    it.plain.waits.save(waiting(APPROVAL, mine, **known))
+    it.plain.workflows.expired.add("token")  # type: ignore[attr-defined]
+    told = answer_approval(question, Answer.approve, "ada", "", it.plain)
+    return ["he is told that his yes counts, and it came too late"] if told.is_taken else []

@@ -1,0 +1,120 @@
+"""The guards of tests/workflows/scenarios/between.py: where each stands, and what goes wrong without it."""
+
+from nodeheal.services import (
+    ask_for_checkpoint,
+    boot_wait,
+    look_once,
+    notify,
+    replace_node,
+    reserve_attempt,
+    send_command,
+    stand_in,
+    take_signal,
+    wait_for_news,
+    warn_job,
+)
+from tests.workflows.guards.guard import Guard, not_saved, taken_for_saved
+from tests.workflows.scenarios import between as when
+from tests.workflows.scenarios import limits, once
+
+_NOTED = "ports.incidents.append(request.incident_id, line)"
+_SENDS = "ports.messenger.send(notification)"
+_WARNED = "ports.incidents.append(request.incident_id, entry)"
+_HEARD = "heard == node.heard or ports.nodes.save(replace(node, heard=heard))"
+
+GUARDS = (
+    # Before the wait is stored
+    Guard(
+        "news that came before the wait",
+        wait_for_news._has_come_meanwhile,
+        "len(history.events) > decision.events_seen",
+        when.it_grows_worse_before_it_waits,
+    ),
+    Guard(
+        "a reset that came before the wait",
+        wait_for_news._has_come_meanwhile,
+        "not ports.pools.get(_pool_of(history.incident, ports)).is_tripped",
+        when.the_breaker_is_reset_before_it_waits,
+    ),
+    Guard(
+        "a slot that was free before the wait",
+        wait_for_news._call_for_a_free_slot,
+        "len(ports.pools.holders(pool)) < int(slots)",
+        when.a_slot_becomes_free_before_it_waits,
+    ),
+    # When it is called again
+    Guard(
+        "that a spare is claimed already",
+        replace_node._swap,
+        "claimed_spare(node, incident_id, ports) or claim_spare(node, incident_id, ports, policy)",
+        when.a_swap_is_called_again,
+        "claim_spare(node, incident_id, ports, policy)",
+    ),
+    Guard(
+        "who has claimed a spare",
+        stand_in.claimed_spare,
+        "n.open_incident == incident_id",
+        when.a_free_node_is_nobodys_spare_yet,
+        "True",
+    ),
+    Guard(
+        "that a boot was written down",
+        boot_wait.note_boot,
+        _NOTED,
+        once.a_reboot_is_repeated_after_it_worked,
+        taken_for_saved(_NOTED),
+    ),
+    Guard(
+        "whose command was sent",
+        send_command.send_once,
+        "(known.incident_id, known.boot_id) == (wait.incident_id, wait.boot_id)",
+        when.an_older_command_waits_for_its_answer,
+        "True",
+    ),
+    Guard(
+        "that it has booted by the deadline",
+        look_once._at_reboot,
+        "node.boot_id != wait.boot_id",
+        when.its_boot_was_not_told_by_the_deadline,
+    ),
+    Guard(
+        "that an attempt was granted",
+        reserve_attempt._reserve,
+        "not granted",
+        limits.the_attempt_is_gone,
+    ),
+    Guard(
+        "that there is a limit",
+        reserve_attempt._reservations,
+        "not request.decision.reserve",
+        when.a_reboot_was_decided_without_a_limit,
+    ),
+    Guard(
+        "who is sending an email",
+        notify.notify,
+        f"not {_SENDS}",
+        when.an_email_is_being_sent_by_one_who_dies,
+        not_saved(_SENDS),
+    ),
+    Guard(
+        "that the newest word is on record",
+        take_signal._is_newest,
+        _HEARD,
+        when.something_older_is_said_while_something_newer_is_written,
+        taken_for_saved(_HEARD),
+    ),
+    # Checkpoints that are asked for
+    Guard(
+        "that a job was warned",
+        warn_job.warn_job,
+        f"not {_WARNED}",
+        when.a_job_was_warned_before,
+        not_saved(_WARNED),
+    ),
+    Guard(
+        "that the broken node is not asked alone",
+        ask_for_checkpoint.ask_for_checkpoint,
+        "not peers",
+        when.only_the_broken_node_has_a_rank,
+    ),
+)

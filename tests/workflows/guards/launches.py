@@ -1,0 +1,107 @@
+"""The guards of tests/workflows/scenarios/launches.py: where each stands, and what goes wrong without it."""
+
+from nodeheal.services import ask_after_ranks, job_nodes, launch_gang, launch_job, stop_gang, wakeup
+from tests.workflows.guards.guard import Guard
+from tests.workflows.scenarios import launches as when
+
+GUARDS = (
+    Guard(
+        "that this round has launched its job",
+        launch_job.launch_job,
+        "run.why != _why(request)",
+        when.a_jobs_launch_is_called_again,
+        "True",
+    ),
+    Guard(
+        "that a job which is over is not launched",
+        launch_gang.launch_gang,
+        "job.is_over",
+        when.a_person_stops_the_job_before_its_launch,
+    ),
+    Guard(
+        "that a job which gets no further is not launched",
+        launch_gang.launch_gang,
+        "why_stuck(job, ports.jobs.runs(job.job_id))",
+        when.a_job_gets_no_further,
+        "''",
+    ),
+    Guard(
+        "that a rank's node serves",
+        launch_gang._why_unfit,
+        "node.state in {*OUT_OF_SERVICE, NodeState.RETIRED, NodeState.ENROLLED}",
+        when.a_node_of_the_gang_is_retired_before_its_launch,
+    ),
+    Guard(
+        "that a rank's node has no fault",
+        launch_gang._why_unfit,
+        "fault.touches_the_node and fault.next_rung is not NextRung.job_end",
+        when.a_node_of_the_gang_fails_before_its_launch,
+    ),
+    Guard(
+        "that a rank of this launch is dead",
+        launch_gang.launch_gang,
+        "ended_early(last)",
+        when.a_rank_dies_before_its_launch_is_called_again,
+        "[]",
+    ),
+    Guard(
+        "that a run has only begun",
+        ask_after_ranks._is_left_unstarted,
+        "run.started_at + LAUNCH_IS_OVER > ports.clock()",
+        when.the_sweep_asks_after_ranks_that_are_being_started,
+    ),
+    Guard(
+        "that somebody waits for a run to begin",
+        ask_after_ranks._is_left_unstarted,
+        "wait is None or wait.deadline_at <= ports.clock()",
+        when.the_sweep_asks_after_ranks_that_take_long_to_start,
+        "True",
+    ),
+    Guard(
+        "that ends are told again",
+        ask_after_ranks._due,
+        "broke_up_long_ago(run, PATIENCE, ports.clock())",
+        when.ends_are_on_record_and_nobody_was_told,
+    ),
+    Guard(
+        "which boot has ended a rank",
+        stop_gang._has_rebooted_since,
+        "not was_up_before",
+        when.a_boot_that_a_rank_was_started_on_is_heard_late,
+        "True",
+    ),
+    Guard(
+        "that a reboot has ended a rank",
+        stop_gang.may_write,
+        "not _has_rebooted_since(task, node)",
+        when.a_rank_does_not_stop_and_its_node_reboots,
+        "True",
+    ),
+    Guard(
+        "that a rank is gone with its machine",
+        stop_gang.may_write,
+        "node.state is not NodeState.RETIRED",
+        when.a_rank_does_not_stop_and_its_machine_is_given_up,
+        "True",
+    ),
+    Guard(
+        "that nothing starts beside a rank that may write",
+        job_nodes.free_nodes,
+        "name not in current | writing",
+        when.a_rank_may_still_write_when_its_node_is_to_be_freed,
+        "True",
+    ),
+    Guard(
+        "that a job that is down keeps its nodes",
+        job_nodes.free_nodes,
+        "current | writing",
+        when.an_older_run_is_told_to_have_ended_while_the_next_one_is_down,
+        "writing",
+    ),
+    Guard(
+        "that all ranks have stopped when a job is settled",
+        wakeup._settle_job,
+        "not run.has_ended",
+        when.one_rank_of_two_has_stopped,
+    ),
+)

@@ -1,0 +1,115 @@
+"""The guards of tests/workflows/scenarios/proofs.py: where each stands, and what goes wrong without it."""
+
+from nodeheal.services import (
+    ingest,
+    job_nodes,
+    judge_diagnosis,
+    launch_gang,
+    look_once,
+    see_directory,
+    steps,
+    stop_gang,
+)
+from tests.workflows.guards.guard import Guard
+from tests.workflows.scenarios import proofs as when
+
+GUARDS = (
+    # Of nodes
+    Guard(
+        "that a stand-in has passed lately",
+        job_nodes.stand_ins,
+        "node.node_id not in due",
+        when.a_free_node_has_passed_nothing,
+        "True",
+    ),
+    Guard(
+        "that a stand-in has no other job",
+        job_nodes._is_free_for,
+        "own.is_available(ports.clock())",
+        when.a_node_has_another_job,
+        "True",
+    ),
+    Guard(
+        "that a stand-in is free still",
+        job_nodes.claim_stand_ins,
+        "not _is_free_for(job, node, ports)",
+        when.another_job_has_taken_what_the_list_still_shows,
+    ),
+    Guard(
+        "whose node is freed",
+        job_nodes.free_nodes,
+        "node.job_id == job.job_id",
+        when.another_job_runs_where_this_one_was,
+        "True",
+    ),
+    Guard(
+        "what a node could do before",
+        judge_diagnosis.judge,
+        "regressions(measured, node.good_run, float(blank.evidence.get(TOLERANCE, '100')))",
+        when.it_has_become_slower,
+        "[]",
+    ),
+    Guard(
+        "that all nodes see one directory",
+        see_directory.see_directory,
+        "found.verdict is not Verdict.FAILED",
+        when.a_directory_is_on_a_disk_of_its_own,
+        "True",
+    ),
+    Guard(
+        "that a directory is looked at twice",
+        see_directory.see_directory,
+        "request.searches == _SECOND",
+        when.a_directory_is_seen_late,
+    ),
+    # Of steps
+    Guard(
+        "that a drain has held",
+        look_once._at_isolation,
+        "entry_id(request, DRAINED) in told",
+        when.its_drain_breaks_off,
+        "True",
+    ),
+    Guard(
+        "that all ranks have stopped by the deadline",
+        look_once._at_isolation,
+        "not alive",
+        when.its_gang_has_not_stopped_by_the_deadline,
+        "True",
+    ),
+    Guard(
+        "that a rank has stopped",
+        stop_gang.strike_stopped,
+        "task.has_stopped",
+        when.no_rank_has_stopped_yet,
+        "True",
+    ),
+    Guard(
+        "that a rank runs",
+        launch_gang.strike_what_runs_already,
+        "task.status == 'RUNNING' or task.has_succeeded",
+        when.no_rank_runs_yet,
+        "True",
+    ),
+    Guard(
+        "that a wait got a command meanwhile",
+        steps.forget,
+        "stored.twin != wait.twin",
+        when.a_wait_got_a_command_after_it_was_read,
+    ),
+    # In line
+    Guard(
+        "that good news calls nobody out of line",
+        ingest._take_good_news,
+        "not _is_in_line(history)",
+        when.it_is_well_while_it_stands_in_line,
+        "True",
+    ),
+    Guard(
+        "that a repeat calls nobody out of line",
+        ingest._is_news,
+        "not _is_in_line(history)",
+        when.it_repeats_while_it_stands_in_line,
+        "True",
+    ),
+)

@@ -1,0 +1,138 @@
+"""The guards of tests/workflows/scenarios/submissions.py: where each stands, and what goes wrong without it."""
+
+from nodeheal.services import (
+    ask_to_stop,
+    attribute_failure,
+    await_nodes,
+    choose_nodes,
+    job_nodes,
+    job_stand_in,
+    job_steps,
+    judge_checks,
+    start_gang,
+    watch_gang,
+)
+from tests.workflows.guards.guard import Guard, taken_for_saved
+from tests.workflows.scenarios import submissions as when
+
+_WISH = "job.is_over or ports.jobs.save(replace(job, stop_wanted=job.stop_wanted or why))"
+_LETS_GO = "node is not None and node.claimed_by == job.job_id and name not in but"
+
+GUARDS = (
+    # Until it starts
+    Guard(
+        "the line for nodes",
+        choose_nodes.choose_nodes,
+        "waits_before(job, ports)",
+        when.another_job_stands_in_line,
+        "''",
+    ),
+    Guard(
+        "that nodes became free before the wait",
+        await_nodes.await_nodes,
+        "job.stop_wanted or (found.nodes and (not waits_before(job, ports)))",
+        when.a_node_becomes_free_before_it_waits_for_one,
+    ),
+    Guard(
+        "that a person wants it stopped, at each step",
+        job_steps.stop_if_wanted,
+        "not job.stop_wanted",
+        when.a_person_stops_it_before_it_starts,
+        "True",
+    ),
+    Guard(
+        "that a wish is on record",
+        ask_to_stop.ask_to_stop,
+        _WISH,
+        when.a_job_is_written_while_a_person_stops_it,
+        taken_for_saved(_WISH),
+    ),
+    Guard(
+        "that nodes were given the time to answer",
+        judge_checks.judge_checks,
+        "_broke_off(request, job, ports)",
+        when.its_checks_break_off,
+    ),
+    Guard(
+        "which boot has passed",
+        job_nodes.job_checks_due,
+        "max(since, n.booted_at)",
+        when.a_node_has_rebooted_since_it_passed,
+        "since",
+    ),
+    Guard(
+        "whose claim is let go",
+        job_nodes.release_claims,
+        _LETS_GO,
+        when.another_job_has_a_node_that_is_let_go,
+        "node is not None and name not in but",
+    ),
+    Guard(
+        "that what was just claimed is kept",
+        job_nodes.release_claims,
+        "name not in but",
+        when.it_claims_what_it_wants,
+        "True",
+    ),
+    Guard(
+        "the version of a run that is given up",
+        start_gang.abandon,
+        "ports.jobs.save_run(_over(run))",
+        when.a_run_that_is_given_up_is_written_meanwhile,
+        taken_for_saved("ports.jobs.save_run(_over(run))"),
+    ),
+    Guard(
+        "the version of a run that is asked after",
+        start_gang.find_unnoted,
+        "ports.jobs.save_run(known)",
+        when.a_run_that_is_asked_after_is_written_meanwhile,
+        taken_for_saved("ports.jobs.save_run(known)"),
+    ),
+    Guard(
+        "which ranks are looked for",
+        start_gang.find_unnoted,
+        "t.task_id or t.has_stopped",
+        when.a_rank_is_stopped_before_another_is_looked_for,
+    ),
+    # When it fails
+    Guard(
+        "how often a program may fail",
+        attribute_failure._open_incident,
+        "not granted",
+        when.its_program_fails_again,
+    ),
+    Guard(
+        "that it cannot run",
+        attribute_failure._explain,
+        "broke is not None and broke.never_ran",
+        when.its_program_cannot_run,
+    ),
+    Guard(
+        "that it waits for the end of a pause",
+        watch_gang.tell_watch,
+        "found is not None and found.then is Next.ATTRIBUTE",
+        when.its_pool_is_paused_when_it_fails,
+    ),
+    # Where it went on meanwhile
+    Guard(
+        "whose stand-in is let go at the end",
+        job_stand_in.let_go_of_stand_ins,
+        "node.open_incident == history.incident.incident_id",
+        when.its_stand_in_is_anothers_by_the_end,
+        "True",
+    ),
+    Guard(
+        "that it has not claimed anew",
+        job_stand_in.let_go_of_claims,
+        "job.state is not JobState.SUBMITTED",
+        when.it_is_submitted_again_by_the_end,
+        "True",
+    ),
+    Guard(
+        "which boot of a stand-in has passed",
+        job_stand_in._proven,
+        "(passed.node_id, passed.boot_id) == (node.node_id, node.boot_id)",
+        when.its_stand_in_reboots_after_its_proof,
+        "True",
+    ),
+)
