@@ -14,6 +14,9 @@ from nodeheal.contract.evidence.tool_report import GRAVITY
 
 # First looks are spread, so that a rack that comes up together does not look, nor speak, in step.
 FIRST_LOOKS_WITHIN_SECONDS = 10.0
+# A stream's process stays, and shares with the agent what neither writes any more: it begins when the agent has done
+# everything once, for a MiB less.
+STREAMS_WITHIN_SECONDS = FIRST_LOOKS_WITHIN_SECONDS + 2.0
 # A problem that comes and goes with every look is over only when it has stayed away.
 LOOKS_TO_BE_OVER = 2
 STREAM_PATIENCE_SECONDS = 60.0  # before a stream that has ended is begun again
@@ -130,9 +133,16 @@ def _known(saved: State, boot_id: str) -> Mapping[str, object]:
 def _begun(check: Terms, known: Any, uptime_seconds: float, now: float) -> _Course:
     # A clock that jumps while the node comes up must not put off its looks for longer than a boot takes.
     unsettled = max(0.0, check.settle_seconds - max(0.0, uptime_seconds))
-    first = unsettled + between(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
+    first = unsettled + _first_after(check)
     state, told = _remembered(check.name, known) if known else ({}, [])
     return _Course(check, now + first, state, {key_of(finding): (finding, since) for finding, since in told})
+
+
+def _first_after(check: Terms) -> float:
+    """Seconds from the start, on a node that has settled."""
+    if check.goes_on:
+        return between(FIRST_LOOKS_WITHIN_SECONDS, STREAMS_WITHIN_SECONDS)
+    return between(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
 
 
 def _has_told(name: str, known: Any) -> bool:

@@ -11,6 +11,7 @@ from nodeheal.agent.checks.watch import (
     ABSENT_SECONDS,
     FIRST_LOOKS_WITHIN_SECONDS,
     STREAM_PATIENCE_SECONDS,
+    STREAMS_WITHIN_SECONDS,
     News,
     Watch,
 )
@@ -289,6 +290,13 @@ def test_a_check_that_is_asked_is_not_due_whatever_the_time() -> None:
     node.ask()
 
     assert node.watch.due_in(1e6) > 0.0
+
+
+def test_a_stream_begins_when_every_other_check_has_looked_once() -> None:
+    first = [Node(stream=lambda *_: iter(())).watch.due_in(0.0) for _ in range(50)]
+
+    assert all(FIRST_LOOKS_WITHIN_SECONDS <= seconds <= STREAMS_WITHIN_SECONDS for seconds in first)
+    assert len(set(first)) > 1  # a rack does not begin in step
 
 
 def test_a_stream_that_has_ended_is_not_begun_again_at_once() -> None:
