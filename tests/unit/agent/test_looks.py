@@ -523,10 +523,15 @@ def test_a_look_that_babbles_without_an_end_is_broken_once_and_ended(looks_of: B
     assert [(answer.hung, "bytes at once" in answer.broke) for answer in answers] == [(False, True)]
 
 
-def test_what_cannot_be_killed_is_left_when_the_agent_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks([a_check(sleeps, deadline_seconds=60.0)], Place(CONFIG, run_tool))
+def test_what_cannot_be_killed_is_left_when_the_agent_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def is_deaf(*_: object) -> Look:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+        (tmp_path / "it hangs").touch()
+        return sleeps()
+
+    looks = Looks([a_check(is_deaf, deadline_seconds=60.0)], Place(CONFIG, run_tool))
     looks.ask("one", {})
-    list(looks.answers())
+    until(looks, (tmp_path / "it hangs").exists)
     [left] = looks._children
     monkeypatch.setattr(looks_module, "CLOSE_SECONDS", 0.1)
     monkeypatch.setattr(looks_module, "_signal", lambda *_: None)  # as in the driver, which no signal reaches
@@ -580,7 +585,10 @@ def test_a_look_that_is_interrupted_from_the_terminal_goes_on(looks_of: Begin) -
         os.kill(os.getpid(), signal.SIGINT)
         return FINE
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it anyway
     looks = looks_of(a_check(is_interrupted))
     looks.ask("one", {})
+    answers = wait_for(looks)
+    signal.signal(signal.SIGINT, before)
 
-    assert wait_for(looks) == [Answer("one", FINE)]
+    assert answers == [Answer("one", FINE)]
