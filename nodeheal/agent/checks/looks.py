@@ -133,7 +133,7 @@ class Looks:
                 os.close(reader)
         if pid is None:
             return False
-        ends_at = now + asked.check.deadline_seconds
+        ends_at = time.monotonic() + asked.check.deadline_seconds  # others may have been begun since `now`
         self._children[pid] = self._pipes[reader] = _Child(asked.check, pid, reader, ends_at)
         self._news.register(reader, select.EPOLLIN)
         return True
