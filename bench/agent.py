@@ -82,10 +82,10 @@ def _memory(gpus: Furnished | None) -> tuple[float, float]:
     with running_agent(ALL, every_seconds=HEARTBEAT_SECONDS, furnished=gpus) as (agent, _, bus):
         time.sleep(SETTLE_SECONDS)
         eventually(lambda: bus.table.beats)
-        return _resident(agent, helpers=2 if gpus else 1)
+        return _resident(agent, helpers=1 if gpus else 0)
 
 
-def _resident(agent: psutil.Process, helpers: int = 1) -> tuple[float, float]:
+def _resident(agent: psutil.Process, helpers: int = 0) -> tuple[float, float]:
     """While so many helpers are there: a look is a process more, for a moment."""
     found: list[psutil.Process] = []
 

@@ -9,20 +9,15 @@ from bench.node import Furnished
 from tests.fakes.nvml import FakeGpus, build
 
 COUNT, LINKS = 8, 18
-# Within the prober, which alone knows where a node is looked at: `later` first, as `main` has it.
+# Only the watching agent knows where a node is looked at: `later` first, as `main` has it.
 _SCRIPT = """
 import sys
 from nodeheal.agent.later import load_when_used
 load_when_used()
 from pathlib import Path
 from nodeheal.agent import watching
-plain = watching._looked_at
-def furnished(config):
-    from nodeheal.agent.checks import check
-    place = check.Place
-    check.Place = lambda *given: place(*given, proc=Path({proc!r}))
-    return plain(config)
-watching._looked_at = furnished
+plain = watching.Place
+watching.Place = lambda *given: plain(*given, proc=Path({proc!r}))
 from nodeheal.agent.main import main
 sys.exit(main())
 """

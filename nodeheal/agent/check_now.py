@@ -4,7 +4,6 @@ The exit code says the worst verdict, as monitoring plugins do: 0 OK, 1 DEGRADED
 """
 
 import argparse
-import contextlib
 import json
 import logging
 import select
@@ -16,8 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from nodeheal.agent.checks.answer import Answer
 from nodeheal.agent.checks.check import Check, Place
 from nodeheal.agent.checks.look import Terms
-from nodeheal.agent.checks.looks import KILL_GRACE_SECONDS
-from nodeheal.agent.checks.prober import Prober
+from nodeheal.agent.checks.looks import Looks
 from nodeheal.agent.checks.registry import CHECKS, chosen
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import given
@@ -76,31 +74,26 @@ def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
 def rows_of(checks: Sequence[Check], place: Place) -> Iterator[Row]:
     """A row for each, as they answer; all look at once, each in a process of its own and until its deadline."""
     once = [replace(check, stream=None) for check in checks]
-    prober = Prober(lambda: (once, place))
+    looks = Looks(once, place)
     try:
-        yield from _answers(prober)
+        yield from _answers(looks)
     finally:
-        prober.close()
+        looks.close()
 
 
-def _answers(prober: Prober) -> Iterator[Row]:
+def _answers(looks: Looks) -> Iterator[Row]:
     began = time.monotonic()
-    waiting = {check.name: check for check in prober.terms}
+    waiting = {check.name: check for check in looks.terms}
     for name in waiting:
-        prober.ask(name, {})
-    # The prober keeps the deadlines; this is for the case that it has died.
-    until = began + max((check.deadline_seconds for check in waiting.values()), default=0.0) + 2 * KILL_GRACE_SECONDS
+        looks.ask(name, {})
     news = select.poll()
-    news.register(prober.descriptor, select.POLLIN)
-    with contextlib.suppress(EOFError):  # that nothing will come any more is a verdict as well
-        while waiting and time.monotonic() < until:
-            news.poll(1000)
-            for answer in prober.answers():
-                check = waiting.pop(answer.name, None)
-                if check is not None:
-                    yield row_of(answer, check, round(time.monotonic() - began, 1))
-    for name in waiting:
-        yield Row(name, Verdict.UNKNOWN.value, ("no answer",))
+    news.register(looks.descriptor, select.POLLIN)
+    while waiting:  # each has its deadline
+        for answer in looks.answers():
+            check = waiting.pop(answer.name, None)
+            if check is not None:
+                yield row_of(answer, check, round(time.monotonic() - began, 1))
+        news.poll(min(1.0, looks.due_in()) * 1000)
 
 
 def row_of(answer: Answer, check: Terms, seconds: float = 0.0) -> Row:

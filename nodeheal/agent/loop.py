@@ -7,7 +7,7 @@ from datetime import datetime
 
 from nodeheal.agent import machine
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
-from nodeheal.agent.checks.prober import Prober
+from nodeheal.agent.checks.looks import Looks
 from nodeheal.agent.checks.watch import News, Watch, key_of
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 class Agent:
     """One agent on one boot. Not to be reused after `run` has returned."""
 
-    def __init__(self, config: AgentConfig, spool: Spool, sender: Sender, clock: Clock, prober: Prober) -> None:
+    def __init__(self, config: AgentConfig, spool: Spool, sender: Sender, clock: Clock, looks: Looks) -> None:
         """Raises OSError if the boot id or a kernel log cannot be read."""
-        self._config, self._spool, self._sender, self._clock, self._prober = config, spool, sender, clock, prober
+        self._config, self._spool, self._sender, self._clock, self._looks = config, spool, sender, clock, looks
         boot_id = config.boot_id()
         identity = machine.identity(config)
         saved = spool.state()
@@ -40,17 +40,17 @@ class Agent:
         self._kernel_log = KernelLogCheck(config.kernel_log, identity, boot_id, clock, saved, config.drills)
         self._started = clock.monotonic()
         uptime = (clock.utc_now() - machine.booted_at(config)).total_seconds()
-        self._watch = Watch(prober.terms, boot_id, saved, uptime, self._started)
+        self._watch = Watch(looks.terms, boot_id, saved, uptime, self._started)
         self._kept_at = self._started
         self._announced_at: float | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set. Raises EOFError where the prober has ended: nothing would be looked at any more."""
+        """Work until `stop` is set."""
         self._keep([])  # where a first start begins to read must survive a crash of that start
         self._sender.start()
         logger.info("agent started", extra={"node": self._config.node_id, "boot": self._speaker.boot_id})
         waiter = select.poll()
-        for descriptor in (*self._kernel_log.descriptors(), self._prober.descriptor):
+        for descriptor in (*self._kernel_log.descriptors(), self._looks.descriptor):
             waiter.register(descriptor, select.POLLIN)
         try:
             while not stop.is_set():
@@ -63,13 +63,13 @@ class Agent:
             self._keep([])
             self._sender.stop(STOP_PATIENCE_SECONDS)
             self._kernel_log.close()
-            self._prober.close()
+            self._looks.close()
         logger.info("agent stopped", extra={"node": self._config.node_id})
 
     def step(self) -> bool:
         """One look at everything. True: there was something, and there may be more."""
         found = self._kernel_log.poll()
-        events = [*self._announcement(), *found, *self._looks()]
+        events = [*self._announcement(), *found, *self._found()]
         if events:
             self._keep(events)
             self._sender.wake()
@@ -80,7 +80,7 @@ class Agent:
     def _patience_seconds(self) -> float:
         """How long may be waited for news: until a file must be read, a check is due, a stop must be noticed."""
         longest = FILE_POLL_SECONDS if self._kernel_log.must_be_polled else IDLE_SECONDS
-        return min(longest, self._watch.due_in(self._clock.monotonic()))
+        return min(longest, self._watch.due_in(self._clock.monotonic()), self._looks.due_in())
 
     def say_alive(self) -> None:
         """A sign of life over the bus, for where none can be given otherwise. From any thread."""
@@ -95,13 +95,11 @@ class Agent:
         self._spool.put(events, {**self._kernel_log.state(), **self._watch.dump()})
         self._kept_at = self._clock.monotonic()
 
-    def _looks(self) -> list[NodeFact]:
+    def _found(self) -> list[NodeFact]:
         """What the checks have found since the last call; and those that are due are asked."""
         now, at = self._clock.monotonic(), self._clock.utc_now()
-        self._watch.ask(now, self._prober.ask)
-        news = [one for answer in self._prober.answers() for one in self._watch.take(answer, now, at.timestamp())]
-        if self._watch.is_unanswered(now):
-            raise EOFError("the prober does not answer")
+        self._watch.ask(now, self._looks.ask)
+        news = [one for answer in self._looks.answers() for one in self._watch.take(answer, now, at.timestamp())]
         told = [one for one in news if one.is_over or not self._kernel_log.has_told(one.problem.finding)]
         return [self._event(one, number, at) for number, one in enumerate(told)]
 

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.forking import at_work
 from nodeheal.agent.gauges import taken_apart
 from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
 from nodeheal.contract import names
@@ -133,7 +134,8 @@ class Publisher(threading.Thread):
         """
         due_at = self._clock.monotonic() + between(0.0, self._every)
         while not self._stopping.wait(max(0.0, due_at - self._clock.monotonic())):
-            self.publish()
+            with at_work():
+                self.publish()
             due_at = following(due_at, self._every, self._clock.monotonic())
 
     def stop(self, patience_seconds: float) -> None:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from nodeheal import __version__
+from nodeheal.agent.forking import at_work
 from nodeheal.agent.gauges import Gauge, taken_apart
 
 LOOPBACK = "127.0.0.1"
@@ -90,7 +91,7 @@ class Exporter(threading.Thread):
                 if not self._stopping.wait(1.0):  # such as too many open files
                     logger.warning("a caller for metrics was lost", extra={"why": error})
                 return
-            with connection:
+            with at_work(), connection:
                 self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:

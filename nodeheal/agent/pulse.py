@@ -8,6 +8,7 @@ from collections.abc import Callable
 from nodeheal.agent.beat import Beat, HeartbeatItem, NotBeaten
 from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.forking import at_work
 
 BACKOFF_FIRST_SECONDS = 1.0
 # A table that cannot be reached for so long may never be: a network that lets only the bus through.
@@ -40,7 +41,8 @@ class Pulse(threading.Thread):
         """Beat until stopped. The first one comes at any point of the interval: a rack starts at once."""
         delay = between(0.0, self._every)
         while not self._stopping.wait(delay):
-            delay = self.beat()
+            with at_work():
+                delay = self.beat()
 
     def stop(self, patience_seconds: float) -> None:
         """End after the call in progress."""

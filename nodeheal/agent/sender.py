@@ -8,6 +8,7 @@ from nodeheal.agent.bus import ENTRIES_A_CALL, BusUnavailable, EventBus, batch
 from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.fallback import Fallback
+from nodeheal.agent.forking import at_work
 from nodeheal.agent.spool import Spool
 
 BACKOFF_FIRST_SECONDS = 0.25
@@ -59,7 +60,8 @@ class Sender(threading.Thread):
         """Send until stopped."""
         while not self._stopping.is_set():
             self._news.clear()
-            delay = self._sent_or_later()
+            with at_work():
+                delay = self._sent_or_later()
             if delay:
                 self._stopping.wait(delay)  # news do not cut a backoff short: they would fail as well
             else:

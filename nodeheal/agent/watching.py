@@ -1,23 +1,18 @@
 """`nodeheal-agent watch`: the agent itself, put together."""
 
-import logging
+import gc
 import signal
 import threading
-from functools import partial
 from typing import TYPE_CHECKING
 
-from nodeheal.agent.checks.prober import Prober
+from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.looks import Looks
+from nodeheal.agent.checks.registry import chosen
+from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import AgentConfig, config_path, load
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
-
-    from nodeheal.agent.checks.check import Check, Place
-
-EXIT_BROKEN = 1
-
-logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: "argparse.ArgumentParser") -> None:
@@ -35,23 +30,18 @@ def watch_as_configured(file: str | None) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    prober = Prober(partial(_looked_at, config))  # before there are threads
-    return _watch(config, prober, stop)
+    return _watch(config, _looks(config), stop)
 
 
-def _looked_at(config: AgentConfig) -> "tuple[Sequence[Check], Place]":
-    """In the prober, which alone has the checks' code, and shares with each look what it has loaded before."""
-    from nodeheal.agent.checks.check import Place
-    from nodeheal.agent.checks.registry import chosen
-    from nodeheal.agent.checks.tools import run_tool
-
+def _looks(config: AgentConfig) -> Looks:
+    """Of all checks that are configured. Raises ConfigError."""
     checks, place = chosen(config), Place(config, run_tool)
     for check in checks:
         check.load(place)
-    return checks, place
+    return Looks(checks, place)
 
 
-def _watch(config: AgentConfig, prober: Prober, stop: threading.Event) -> int:
+def _watch(config: AgentConfig, looks: Looks, stop: threading.Event) -> int:
     from nodeheal.agent.clock import Clock
     from nodeheal.agent.compose import event_bus, open_spool
     from nodeheal.agent.connect import beside, fallback
@@ -63,15 +53,13 @@ def _watch(config: AgentConfig, prober: Prober, stop: threading.Event) -> int:
     clock, spool = Clock(), open_spool(config)
     bus, by_way_of_sns = event_bus(config, clock), fallback(config, clock)
     sender = Sender(spool, bus, clock, by_way_of_sns, config.fallback_seconds)
-    agent = Agent(config, spool, sender, clock, prober)
+    agent = Agent(config, spool, sender, clock, looks)
     threads = beside(config, clock, agent.say_alive, agent.gauges)
+    gc.freeze()  # what is never touched again stays shared with the looks
     for thread in threads:
         thread.start()
     try:
         agent.run(stop)
-    except EOFError as error:
-        logger.error("the agent ends, to be started anew", extra={"why": error})
-        return EXIT_BROKEN
     finally:
         for thread in threads:
             thread.stop(STOP_PATIENCE_SECONDS)

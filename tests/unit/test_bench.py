@@ -100,7 +100,7 @@ def test_the_page_gets_the_table_between_its_marks_and_keeps_the_rest() -> None:
     assert made.startswith("before\n")
     assert made.endswith("<!-- /measured -->\nafter\n")
     assert "old" not in made
-    assert "| agent and prober over TLS, resident, all checks on, no NVIDIA GPU | 28.8 MiB | one run |" in made
+    assert "| agent over TLS, resident, all checks on, no NVIDIA GPU | 28.8 MiB | one run |" in made
 
 
 def test_what_was_not_measured_has_no_row() -> None:

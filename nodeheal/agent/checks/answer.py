@@ -1,14 +1,13 @@
-"""What the prober tells the agent, as lines of JSON: what it looks at, then each look."""
+"""What a look tells the agent, as a line of JSON."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nodeheal.agent.checks.look import Look, Problem, Terms
-from nodeheal.agent.config import ConfigError
+from nodeheal.agent.checks.look import Look, Problem
 from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.vocabulary import Family
 
 READ_BYTES = 64 * 1024
 
@@ -48,19 +47,6 @@ def answer_of(line: bytes) -> Answer:
     return Answer(said["name"], _look(said["look"]), said["hung"], said["broke"], said["absent"])
 
 
-def introduced(terms: Sequence[Terms], refused: str = "") -> bytes:
-    """What is looked at, as the prober's first line; or why nothing is: the configuration cannot be followed."""
-    return json.dumps({"terms": [asdict(one) for one in terms], "refused": refused}).encode()
-
-
-def terms_of(line: bytes) -> tuple[Terms, ...]:
-    """What was introduced. Raises ConfigError where it was refused."""
-    said = json.loads(line)
-    if said["refused"]:
-        raise ConfigError(said["refused"])
-    return tuple(_terms(one) for one in said["terms"])
-
-
 def finding_of(said: Mapping[str, Any]) -> Finding:
     """The finding that was dumped as a mapping."""
     return Finding(**{**said, "family": Family(said["family"])})
@@ -75,8 +61,3 @@ def _look(said: Mapping[str, Any] | None) -> Look | None:
 
 def _problem(said: Mapping[str, Any]) -> Problem:
     return Problem(**{**said, "finding": finding_of(said["finding"])})
-
-
-def _terms(said: Mapping[str, Any]) -> Terms:
-    hang = finding_of(said["hang"]) if said["hang"] else None
-    return Terms(**{**said, "floor": Verdict(said["floor"]), "hang": hang})

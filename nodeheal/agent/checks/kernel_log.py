@@ -1,5 +1,6 @@
 """The kernel-log check: accelerator faults as the driver writes them, from the device, a log file or the journal."""
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ STORM_LINES = 16
 KNOWN_BYTES = 2048  # a kernel record is no longer, and the longest header is short
 KNOWN_WORDS = 512  # different ones that are recognised without being parsed again
 
+
+logger = logging.getLogger(__name__)
 
 _Words = tuple[bytes, bytes]
 
@@ -61,9 +64,7 @@ class _FileLog:
     lines = 0
 
     def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, takes_drills: bool) -> None:
-        # A log that is not there at the start is a misspelt one: silence from it would look like health.
-        with Path(path).open("rb"):
-            pass
+        _must_be_readable(path, was_read_before=cursor is not None)
         self.key = _key("file", path)
         self._boot_id = boot_id
         self._takes_drills = takes_drills
@@ -227,6 +228,19 @@ class KernelLogCheck:
             count=sighting.count,
         )
         return replace(event, is_history=True) if sighting.is_history else event
+
+
+def _must_be_readable(path: str, was_read_before: bool) -> None:
+    """Raises OSError. A log that is not there at the first start is a misspelt one: silence from it would look like
+    health. One that was read before is being rotated, or is made anew at each boot: it is read when it comes.
+    """
+    try:
+        with Path(path).open("rb"):
+            pass
+    except FileNotFoundError:
+        if not was_read_before:
+            raise
+        logger.warning("the kernel log is not there; it is read when it comes", extra={"path": path})
 
 
 def _since(after: bytes, now: float) -> timedelta:

@@ -1,4 +1,4 @@
-"""What the agent knows of the checks: when each is asked, and what it answers. Their code is only in the prober."""
+"""When a check is asked, and what it answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,29 +1,27 @@
-"""The prober's life: it begins looks, hears what they say, and ends those that hang. See `prober`."""
+"""Runs looks in processes of their own, with a deadline each: what the hardware does to one hangs only that one."""
 
 import contextlib
-import gc
-import json
-import logging
 import os
 import select
 import signal
-import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from nodeheal.agent.checks.answer import READ_BYTES, Answer, Lines, answer_of, dumped, introduced
+from nodeheal.agent.checks.answer import READ_BYTES, Answer, Lines, answer_of
 from nodeheal.agent.checks.check import Check, Place, State
 from nodeheal.agent.checks.one_look import EXIT_TOLD, look_once
-from nodeheal.agent.checks.outbox import Outbox
-from nodeheal.agent.config import ConfigError
+from nodeheal.agent.forking import forked
 
 KILL_GRACE_SECONDS = 1.0
-TICK_SECONDS = 0.25  # how late a deadline may be noticed while a look is under way
 END_TICK_SECONDS = 0.01  # one that has closed its pipe is about to end
 ANSWER_BYTES = 256 * 1024
-
-logger = logging.getLogger(__name__)
+REST_TICK_SECONDS = 0.05  # how soon it is tried again to begin a look while another thread works
+# What a thread does is over in a moment, or waits for the network: for longer only where nothing answers. It then
+# waits in the kernel, and holds nothing that a look takes.
+REST_PATIENCE_SECONDS = 20.0
+AWAY_SECONDS = 2.0  # an agent that comes back so late has waited for its disk: no look is to blame
+CLOSE_SECONDS, CLOSE_TICK_SECONDS = 1.0, 0.01
 
 
 @dataclass
@@ -40,135 +38,130 @@ class _Child:
     heard: bool = False
 
 
-Begin = Callable[[], tuple[Sequence[Check], Place]]
+@dataclass(frozen=True)
+class _Asked:
+    """A look that is to begin when the other threads rest, or at `until`."""
+
+    check: Check
+    state: State
+    until: float
 
 
-def live(agent: socket.socket, begin: Begin) -> None:
-    """The prober's life; never returns."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the whole service: the agent says when it is over
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        checks, place = _begun(agent, begin)
-        gc.freeze()  # what is never touched again stays shared with the looks
-        work = _Work(agent, {check.name: check for check in checks}, place)
-        try:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the agent is gone
-                work.go_on()
-        finally:
-            work.end_all()
-    except Exception:
-        logger.exception("the prober is broken")
-    finally:
-        os._exit(0)
+class Looks:
+    """The looks of all checks. `descriptor` becomes readable when one has something to say. For one thread alone."""
 
-
-def _begun(agent: socket.socket, begin: Begin) -> tuple[Sequence[Check], Place]:
-    """What is looked at, and where; the agent is told. One that cannot follow its configuration says why, and ends."""
-    try:
-        checks, place = begin()
-    except ConfigError as error:
-        agent.sendall(introduced([], refused=str(error)) + b"\n")
-        os._exit(0)
-    agent.sendall(introduced([check.terms for check in checks]) + b"\n")
-    return checks, place
-
-
-class _Work:
-    def __init__(self, agent: socket.socket, checks: dict[str, Check], place: Place) -> None:
-        self._agent, self._checks, self._place = agent, checks, place
-        self._lines = Lines()
+    def __init__(self, checks: Sequence[Check], place: Place) -> None:
+        self.terms = tuple(check.terms for check in checks)
+        self._checks, self._place = {check.name: check for check in checks}, place
+        self._asked: list[_Asked] = []
         self._children: dict[int, _Child] = {}  # by pid
         self._pipes: dict[int, _Child] = {}
-        self._outbox = Outbox(agent)
-        self._poll, self._agent_alone = select.poll(), select.poll()
+        self._news = select.epoll()
+        self._lifeline = os.pipe()  # nobody writes; that we hold it tells the looks that we live
+        self._told: list[Answer] = []
+        self._seen_at = time.monotonic()
 
-    def go_on(self) -> None:
-        """Until the agent is gone."""
-        while self._hear_all():
-            pass
+    @property
+    def descriptor(self) -> int:
+        """Where select hears news."""
+        return self._news.fileno()
 
-    def _hear_all(self) -> bool:
-        """Whoever has something to say; whether the agent is there. While it takes nothing, what the looks say waits in
-        their pipes, and their time stands still. Who has said something by `now` is heard before he is judged.
-        """
-        now, was_full, is_there = time.monotonic(), self._outbox.is_full, True
-        poll = self._agent_alone if was_full else self._poll
-        poll.register(self._agent, select.POLLIN if self._outbox.is_empty else select.POLLIN | select.POLLOUT)
-        for descriptor, event in poll.poll(self._patience()):
-            if descriptor not in self._pipes:
-                self._outbox.send()
-                is_there = event == select.POLLOUT or self._take_orders()
-            elif not self._outbox.is_full:
-                self._hear(self._pipes[descriptor])
-        if was_full or self._outbox.is_full:
-            for child in self._children.values():
-                child.ends_at += time.monotonic() - now
-        else:
-            self._bury_dead(now)
-            self._watch_deadlines(now)
-        return is_there
-
-    def _patience(self) -> float | None:
-        """Milliseconds until something must be looked after."""
+    def due_in(self) -> float:
+        """Seconds until something must be looked after, whether or not there is news."""
         if any(child.is_silent and not child.told_to_end for child in self._children.values()):
-            return END_TICK_SECONDS * 1000
-        return TICK_SECONDS * 1000 if self._children else None
+            return END_TICK_SECONDS
+        if self._asked:
+            return REST_TICK_SECONDS
+        ends_at = min((child.ends_at for child in self._children.values()), default=float("inf"))
+        return max(0.0, ends_at - time.monotonic())
 
-    def _take_orders(self) -> bool:
-        data = self._agent.recv(READ_BYTES)
-        for line in self._lines.of(data):
-            name, state = json.loads(line)
-            try:
-                self._begin(self._checks[name], state)
-            except OSError as error:  # no process, memory or descriptor left
-                self._tell(Answer(name, broke=f"the look cannot be begun: {error.strerror}"))
-        return bool(data)
+    def ask(self, name: str, state: State) -> None:
+        """Ask for a look; its answer comes later."""
+        self._asked.append(_Asked(self._checks[name], state, time.monotonic() + REST_PATIENCE_SECONDS))
 
-    def _begin(self, check: Check, state: State) -> None:
-        stuck = [child for child in self._children.values() if child.check is check]
-        if stuck:  # nobody can end a process that waits in the driver: one of each kind is enough
-            self._tell(Answer(check.name, hung=True))
-            return
-        reader, writer = os.pipe()
+    def answers(self) -> Iterator[Answer]:
+        """What has come since the last call. Who has said something by now is heard before he is judged."""
+        now = time.monotonic()
+        self._stand_still(now - self._seen_at)
+        self._seen_at = now
+        for descriptor, _ in self._news.poll(0):
+            self._hear(self._pipes[descriptor], now)
+        self._bury_dead(now)
+        self._watch_deadlines(now)
+        self._asked = [asked for asked in self._asked if not self._has_begun(asked, now)]
+        told, self._told = self._told, []
+        return iter(told)
+
+    def close(self) -> None:
+        """End whatever is under way. What does not end in its time is killed, and what cannot be killed is left."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for child in self._children.values():
+                _signal(child, number)
+            self._wait_for_ends()
+        for descriptor in (*self._pipes, *self._lifeline):
+            os.close(descriptor)
+        self._news.close()
+
+    def _stand_still(self, seconds: float) -> None:
+        """The looks' time, while the agent was away: what they say waits in their pipes, and fills them."""
+        if seconds >= AWAY_SECONDS:
+            for child in self._children.values():
+                child.ends_at += seconds
+
+    def _has_begun(self, asked: _Asked, now: float) -> bool:
+        """Or is answered for another reason; not while another thread works."""
+        if any(child.check is asked.check for child in self._children.values()):
+            # Nobody can end a process that waits in the driver: one of each kind is enough.
+            self._told.append(Answer(asked.check.name, hung=True))
+            return True
         try:
-            pid = os.fork()
-        except OSError:
-            os.close(reader)
-            os.close(writer)
-            raise
-        if pid == 0:
-            self._agent.close()
-            os.close(reader)
-            look_once(check, self._place, state, writer)
-        os.close(writer)
-        self._children[pid] = self._pipes[reader] = _Child(
-            check, pid, reader, time.monotonic() + check.deadline_seconds
-        )
-        self._poll.register(reader, select.POLLIN)
+            return self._begin(asked, now)
+        except OSError as error:  # no process, memory or descriptor left
+            self._told.append(Answer(asked.check.name, broke=f"the look cannot be begun: {error.strerror}"))
+            return True
 
-    def _hear(self, child: _Child) -> None:
+    def _begin(self, asked: _Asked, now: float) -> bool:
+        reader, writer = os.pipe()
+        pid = None
+        try:
+            pid = forked(anyway=now >= asked.until)
+            if pid == 0:
+                look_once(asked.check, self._place, asked.state, writer, self._lifeline[0])
+        finally:
+            os.close(writer)
+            if pid is None:
+                os.close(reader)
+        if pid is None:
+            return False
+        ends_at = time.monotonic() + asked.check.deadline_seconds  # others may have been begun since `now`
+        self._children[pid] = self._pipes[reader] = _Child(asked.check, pid, reader, ends_at)
+        self._news.register(reader, select.EPOLLIN)
+        return True
+
+    def _hear(self, child: _Child, now: float) -> None:
         data = os.read(child.pipe, READ_BYTES)
         if not data:
             self._let_go(child)
         for line in child.lines.of(data):
-            child.ends_at = time.monotonic() + child.check.deadline_seconds
+            child.ends_at = now + child.check.deadline_seconds
             if child.told_to_end:
                 continue
-            if not _is_answer(line, child.check):
+            answer = _answer(line, child.check)
+            if answer is None:
                 self._give_up(child, "the look has said what is no answer")
                 continue
             child.heard = True
-            self._outbox.put(line)
+            self._told.append(answer)
         if len(child.lines.rest) > ANSWER_BYTES and not child.told_to_end:
             self._give_up(child, f"the look has said more than {ANSWER_BYTES} bytes at once")
 
     def _give_up(self, child: _Child, why: str) -> None:
-        self._tell(Answer(child.check.name, broke=why))
+        self._told.append(Answer(child.check.name, broke=why))
         child.told_to_end, child.ends_at = True, 0.0
 
     def _let_go(self, child: _Child) -> None:
         if not child.is_silent:
-            self._poll.unregister(child.pipe)
+            self._news.unregister(child.pipe)
             os.close(child.pipe)
             del self._pipes[child.pipe]
             child.is_silent = True
@@ -189,27 +182,24 @@ class _Work:
         del self._children[child.pid]
         is_well = code == EXIT_TOLD or (code == 0 and child.heard and not child.check.stream)
         if not child.told_to_end and not is_well:
-            self._tell(Answer(child.check.name, broke=f"the look ended with {code} and no answer"))
+            self._told.append(Answer(child.check.name, broke=f"the look ended with {code} and no answer"))
 
     def _watch_deadlines(self, now: float) -> None:
         for child in self._children.values():
             if now < child.ends_at:
                 continue
             if not child.told_to_end:
-                self._tell(Answer(child.check.name, hung=True))
+                self._told.append(Answer(child.check.name, hung=True))
             _signal(child, signal.SIGKILL if child.told_to_end else signal.SIGTERM)
             child.told_to_end, child.ends_at = True, now + KILL_GRACE_SECONDS
 
-    def end_all(self) -> None:
-        """Whatever is under way."""
-        for child in self._children.values():
-            _signal(child, signal.SIGTERM)
-        time.sleep(TICK_SECONDS if self._children else 0)
-        for child in self._children.values():
-            _signal(child, signal.SIGKILL)
-
-    def _tell(self, answer: Answer) -> None:
-        self._outbox.put(dumped(answer))
+    def _wait_for_ends(self) -> None:
+        until = time.monotonic() + CLOSE_SECONDS
+        while self._children and time.monotonic() < until:
+            for child in list(self._children.values()):
+                if os.waitpid(child.pid, os.WNOHANG)[0]:
+                    del self._children[child.pid]
+            time.sleep(CLOSE_TICK_SECONDS)
 
 
 def _signal(child: _Child, number: signal.Signals) -> None:
@@ -217,8 +207,10 @@ def _signal(child: _Child, number: signal.Signals) -> None:
         os.kill(child.pid, number)
 
 
-def _is_answer(line: bytes, check: Check) -> bool:
+def _answer(line: bytes, check: Check) -> Answer | None:
+    """What the line says; None: it is no answer of this check's."""
     try:
-        return answer_of(line).name == check.name
+        answer = answer_of(line)
     except (ValueError, KeyError, TypeError, RecursionError):
-        return False
+        return None
+    return answer if answer.name == check.name else None

@@ -14,11 +14,13 @@ from nodeheal.contract.evidence.tool_report import GRAVITY
 
 # First looks are spread, so that a rack that comes up together does not look, nor speak, in step.
 FIRST_LOOKS_WITHIN_SECONDS = 10.0
+# A stream's process stays, and shares with the agent what neither writes any more: it begins when the agent has done
+# everything once, for a MiB less.
+STREAMS_WITHIN_SECONDS = FIRST_LOOKS_WITHIN_SECONDS + 2.0
 # A problem that comes and goes with every look is over only when it has stayed away.
 LOOKS_TO_BE_OVER = 2
 STREAM_PATIENCE_SECONDS = 60.0  # before a stream that has ended is begun again
 ABSENT_SECONDS = 600.0  # before a node is tried again that could not be looked at
-ANSWER_GRACE_SECONDS = 60.0  # so long after its deadline a look without any answer is the prober's own fault
 STATE_KEY = "checks"
 Key = tuple[str, str, str, str]
 
@@ -45,7 +47,6 @@ class _Course:
     active: dict[Key, tuple[Finding, float]] = field(default_factory=dict)  # told of, and since when
     streaks: dict[Key, int] = field(default_factory=dict)  # looks in a row that say otherwise than what was told
     is_asked: bool = False
-    heard_at: float = 0.0  # when it was asked, or has answered since
     complaint: str = ""
     gauges: Mapping[str, float] = field(default_factory=dict)  # of the last look: what is no longer measured is gone
 
@@ -75,18 +76,13 @@ class Watch:
         """Ask for every look that is due."""
         for name, course in self._courses.items():
             if not course.is_asked and course.due_at <= now:
-                course.is_asked, course.heard_at = True, now
+                course.is_asked = True
                 ask(name, course.state)
-
-    def is_unanswered(self, now: float) -> bool:
-        """Whether a look is under way of which the prober should long have told, be it that it hangs."""
-        asked = [course for course in self._courses.values() if course.is_asked]
-        return any(now - one.heard_at > one.check.deadline_seconds + ANSWER_GRACE_SECONDS for one in asked)
 
     def take(self, answer: Answer, now: float, wall: float) -> list[News]:
         """What of an answer is news. `wall`: epoch seconds."""
         course = self._courses[answer.name]
-        check, course.heard_at = course.check, now
+        check = course.check
         if answer.absent:  # a driver may be loaded later
             course.is_asked, course.due_at, course.gauges = False, now + ABSENT_SECONDS, {}
             if course.active:
@@ -137,9 +133,16 @@ def _known(saved: State, boot_id: str) -> Mapping[str, object]:
 def _begun(check: Terms, known: Any, uptime_seconds: float, now: float) -> _Course:
     # A clock that jumps while the node comes up must not put off its looks for longer than a boot takes.
     unsettled = max(0.0, check.settle_seconds - max(0.0, uptime_seconds))
-    first = unsettled + between(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
+    first = unsettled + _first_after(check)
     state, told = _remembered(check.name, known) if known else ({}, [])
     return _Course(check, now + first, state, {key_of(finding): (finding, since) for finding, since in told})
+
+
+def _first_after(check: Terms) -> float:
+    """Seconds from the start, on a node that has settled."""
+    if check.goes_on:
+        return between(FIRST_LOOKS_WITHIN_SECONDS, STREAMS_WITHIN_SECONDS)
+    return between(0, min(FIRST_LOOKS_WITHIN_SECONDS, check.interval_seconds))
 
 
 def _has_told(name: str, known: Any) -> bool:

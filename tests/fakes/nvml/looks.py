@@ -1,12 +1,13 @@
 """`python -m tests.fakes.nvml.looks COUNT SECONDS [STATE]`: what gpu_state sees, one look a line, as JSON.
 
 A process of its own, as on a node: the library is found by the environment that the process was started with. With
-`probed` in the place of COUNT the agent's prober looks, with a deadline of SECONDS, and each line is an answer.
+`probed` in the place of COUNT the agent looks, with a deadline of SECONDS, and each line is an answer.
 """
 
 import json
 import select
 import sys
+import time
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from nodeheal.agent.checks import gpu_state
 from nodeheal.agent.checks.answer import dumped
 from nodeheal.agent.checks.check import Place, always
-from nodeheal.agent.checks.prober import Prober
+from nodeheal.agent.checks.looks import Looks
 from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.contract.vocabulary import Provider
@@ -26,17 +27,18 @@ def no_tools(*_: object) -> Output:
 
 
 def probe(place: Place, seconds: float) -> None:
-    """Print the prober's answers until it has nothing more to say of a look that hangs."""
+    """Print the answers until there are no more of a look that hangs."""
     gpu_state.READ_SECONDS = seconds / 4
     check = replace(gpu_state.CHECK, deadline_seconds=seconds, why_not=always)
-    prober = Prober(lambda: ([check], place))
-    assert [one.name for one in prober.terms] == [check.name]
-    prober.ask(gpu_state.CHECK.name, {})
-    while select.select([prober.descriptor], [], [], seconds * 4)[0]:
-        for answer in prober.answers():
+    looks, heard_at = Looks([check], place), time.monotonic()
+    looks.ask(check.name, {})
+    while time.monotonic() - heard_at < seconds * 4:
+        for answer in looks.answers():
+            heard_at = time.monotonic()
             sys.stdout.write(dumped(answer).decode() + "\n")
             sys.stdout.flush()
-    prober.close()
+        select.select([looks.descriptor], [], [], min(seconds, looks.due_in()))
+    looks.close()
 
 
 def main(count: str, seconds: str, state: str = "{}", kernel_log: str = "/nowhere") -> None:

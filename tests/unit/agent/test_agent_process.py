@@ -11,12 +11,10 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from nodeheal.agent.later import SELDOM
 from nodeheal.agent.main import EXIT_CONFIG, main
-from nodeheal.agent.watching import EXIT_BROKEN
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from sandbox.toml import toml
 from tests.unit.agent.fakes import (
@@ -96,18 +94,6 @@ def test_an_agent_that_is_interrupted_ends_well(node: NodeFolder, agent: AgentPr
     eventually(lambda: boots(bus))
 
     assert agent.ends(signal.SIGINT) == 0
-
-
-def test_an_agent_whose_prober_is_gone_ends_to_be_started_anew(
-    node: NodeFolder, agent: AgentProcess, bus: FakeEventBridge
-) -> None:
-    agent.start()
-    eventually(lambda: boots(bus))
-    [prober] = psutil.Process(agent.pid).children()
-
-    prober.kill()
-
-    assert agent.exit_code() == EXIT_BROKEN
 
 
 def test_what_is_grave_goes_around_a_bus_that_takes_nothing(
@@ -272,12 +258,12 @@ def test_the_agent_needs_nothing_but_the_standard_library() -> None:
     assert not loaded & {"pydantic", "pydantic_core", "boto3", "botocore"}
 
 
-def test_the_agent_that_watches_holds_nothing_of_what_orders_and_checks_need() -> None:
+def test_the_agent_that_watches_holds_nothing_of_what_orders_and_gpus_need() -> None:
     loaded = _loaded_with("nodeheal.agent.main", "nodeheal.agent.watching", "nodeheal.agent.loop")
     loaded |= _loaded_with("nodeheal.agent.connect", "nodeheal.agent.compose")
 
     assert "nodeheal.agent.sender" in loaded
-    assert not loaded & {"nodeheal.agent.orders", "nodeheal.agent.evidence", "tarfile", "nodeheal.agent.checks.check"}
+    assert not loaded & {"nodeheal.agent.orders", "nodeheal.agent.evidence", "tarfile", "ctypes"}
     assert not loaded & {"argparse", "tempfile", "http.client", "email.message", "subprocess", *SELDOM}
     assert not loaded & {"configparser", "random"}
 

@@ -1,8 +1,6 @@
 """`nodeheal-agent check`: what a person and a prolog read."""
 
 import json
-import os
-import signal
 
 import pytest
 
@@ -109,14 +107,3 @@ def test_a_usage_error_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None
 
     assert ended.value.code == EXIT_USAGE
     assert "--jsn" in capsys.readouterr().err
-
-
-def test_a_prober_that_dies_is_no_verdict_but_unknown(capsys: pytest.CaptureFixture[str]) -> None:
-    def kills(*_: object) -> Look:
-        os.kill(os.getppid(), signal.SIGKILL)
-        return Look()
-
-    code = check_now([Check("one", "a test", 60.0, 5.0, always, kills)], PLACE, as_json=False)
-
-    assert code == EXIT_CODES[Verdict.UNKNOWN]
-    assert "no answer" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """The kernel-log check: every fault once, storms folded, history told apart."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -181,6 +182,36 @@ def test_a_log_file_that_is_not_there_at_the_start_is_named(node: NodeFolder, ti
 
     with pytest.raises(FileNotFoundError, match=r"kernel\.log"):
         check_on(node, time)
+
+
+def test_a_log_file_that_was_read_before_is_waited_for(
+    node: NodeFolder, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    check = check_on(node, time)
+    node.logs(xid(79))
+    before = told(check.poll())
+    node.kernel_log.rename(node.kernel_log.with_suffix(".log.1"))  # and the new file is not there yet
+
+    check = restarted(check, node, time)
+    meanwhile = told(check.poll())
+    node.logs(xid(31))
+
+    assert (before, meanwhile, told(check.poll())) == ([("79", 1, "boot-1")], [], [("31", 1, "boot-1")])
+    assert ["is not there" in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_a_log_file_that_may_not_be_read_is_named_though_it_was_read_before(
+    node: NodeFolder, time: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = check_on(node, time)
+
+    def refuses(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(node.kernel_log))
+
+    monkeypatch.setattr(Path, "open", refuses)
+
+    with pytest.raises(PermissionError, match=r"kernel\.log"):
+        restarted(check, node, time)
 
 
 @pytest.mark.parametrize(("takes_drills", "codes"), [(False, ["31"]), (True, ["79", "31"])])

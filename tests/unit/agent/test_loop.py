@@ -13,7 +13,7 @@ import pytest
 
 from nodeheal.agent.checks.answer import Answer, answer_of, dumped
 from nodeheal.agent.checks.check import Check, Look, Problem, State, always
-from nodeheal.agent.checks.watch import ANSWER_GRACE_SECONDS, FIRST_LOOKS_WITHIN_SECONDS, LOOKS_TO_BE_OVER
+from nodeheal.agent.checks.watch import FIRST_LOOKS_WITHIN_SECONDS, LOOKS_TO_BE_OVER
 from nodeheal.agent.config import load
 from nodeheal.agent.loop import FILE_POLL_SECONDS, KEEP_SECONDS, Agent
 from nodeheal.agent.sender import Sender
@@ -27,14 +27,15 @@ REMAP = [Problem(Finding(Family.host, "disk_full", component, "no room"), "no ro
 XID_31 = Problem(Finding(Family.xid, "31", "0000:b9:00.0", "the driver says so"))
 
 
-class FakeProber:
+class FakeLooks:
     """Answers every question with what the test has put there."""
 
     def __init__(self) -> None:
         self.terms = (CHECK.terms,)
         self.descriptor = -1
         self.is_closed = False
-        self.looks: Look | None = Look()
+        self.look = Look()
+        self.due_in_seconds = 1000.0
         self._asked = 0
         self.asked_ever = 0
 
@@ -44,8 +45,10 @@ class FakeProber:
 
     def answers(self) -> Iterator[Answer]:
         asked, self._asked = self._asked, 0
-        if self.looks is not None:
-            yield from [answer_of(dumped(Answer("gpus", self.looks)))] * asked
+        yield from [answer_of(dumped(Answer("gpus", self.look)))] * asked
+
+    def due_in(self) -> float:
+        return self.due_in_seconds
 
     def close(self) -> None:
         self.is_closed = True
@@ -69,13 +72,13 @@ class Run:
     """An agent whose time the test moves."""
 
     def __init__(self, node: NodeFolder) -> None:
-        self.prober, self.time, self.spool = FakeProber(), FakeTime(), Spool(node.state_dir, 1 << 20)
+        self.looks, self.time, self.spool = FakeLooks(), FakeTime(), Spool(node.state_dir, 1 << 20)
         clock = self.time.clock()
         sender = Sender(self.spool, None, clock)  # type: ignore[arg-type]  # never started
-        self.agent = Agent(load(node.config_file), self.spool, sender, clock, self.prober)  # type: ignore[arg-type]
+        self.agent = Agent(load(node.config_file), self.spool, sender, clock, self.looks)  # type: ignore[arg-type]
 
-    def looks(self, look: Look | None, times: int = 1) -> None:
-        self.prober.looks = look
+    def look(self, look: Look, times: int = 1) -> None:
+        self.looks.look = look
         for _ in range(times):
             self.time.seconds += CHECK.interval_seconds + FIRST_LOOKS_WITHIN_SECONDS
             self.agent.step()
@@ -93,34 +96,34 @@ def run(node: NodeFolder) -> Run:
 
 
 def test_two_problems_that_begin_and_end_together_are_two_beginnings_and_two_ends(run: Run) -> None:
-    run.looks(Look(tuple(REMAP)))
+    run.look(Look(tuple(REMAP)))
     begun = (run.told_of("a"), run.told_of("b"))
 
-    run.looks(Look(), LOOKS_TO_BE_OVER)
+    run.look(Look(), LOOKS_TO_BE_OVER)
 
     assert begun == (1, 1)
     assert (run.told_of("a"), run.told_of("b")) == (2, 2)
 
 
 def test_what_has_happened_twice_in_the_same_words_is_two_events(run: Run) -> None:
-    run.looks(Look(happened=(REMAP[0], REMAP[0])))
+    run.look(Look(happened=(REMAP[0], REMAP[0])))
 
     assert run.told_of("a") == 2
 
 
 def test_what_the_kernel_has_just_said_is_not_said_again_but_its_end_is(run: Run, node: NodeFolder) -> None:
-    run.looks(Look((XID_31,)))
+    run.look(Look((XID_31,)))
     run.time.seconds += 60
     node.logs(xid(31))
     run.agent.step()
     before = len(run.told())
-    run.prober.looks = Look(happened=(XID_31,))
+    run.looks.look = Look(happened=(XID_31,))
     run.agent._watch._courses["gpus"].due_at = run.time.seconds
     run.agent.step()
     repeated = len(run.told()) - before
 
     course = run.agent._watch._courses["gpus"]
-    course.streaks, course.due_at, run.prober.looks = dict.fromkeys(course.active, 1), run.time.seconds, Look()
+    course.streaks, course.due_at, run.looks.look = dict.fromkeys(course.active, 1), run.time.seconds, Look()
     run.agent.step()
 
     assert repeated == 0
@@ -130,32 +133,27 @@ def test_what_the_kernel_has_just_said_is_not_said_again_but_its_end_is(run: Run
 def test_names_that_are_no_text_are_told_all_the_same(run: Run) -> None:
     strange = replace(REMAP[0].finding, component="job-\udcff")
 
-    run.looks(Look((Problem(strange, "\udcff stands still"),)))
+    run.look(Look((Problem(strange, "\udcff stands still"),)))
 
     assert run.told_of("job-?") == 1
 
 
-def test_a_prober_that_falls_silent_ends_the_agent(run: Run) -> None:
-    run.looks(None)
-    run.time.seconds += CHECK.deadline_seconds + ANSWER_GRACE_SECONDS + 1
-
-    with pytest.raises(EOFError, match="does not answer"):
-        run.agent.step()
-
-
-def test_the_loop_waits_for_news_no_longer_than_until_a_check_is_due(run: Run) -> None:
+def test_the_loop_waits_for_news_no_longer_than_until_something_is_due(run: Run) -> None:
     course = run.agent._watch._courses["gpus"]
     course.due_at = run.time.seconds + FILE_POLL_SECONDS / 2
     before = run.agent._patience_seconds()
 
     course.due_at = run.time.seconds + 1000.0
+    for_a_file = run.agent._patience_seconds()
+    run.looks.due_in_seconds = FILE_POLL_SECONDS / 4
 
-    assert (before, run.agent._patience_seconds()) == (FILE_POLL_SECONDS / 2, FILE_POLL_SECONDS)
+    assert (before, for_a_file) == (FILE_POLL_SECONDS / 2, FILE_POLL_SECONDS)
+    assert run.agent._patience_seconds() == FILE_POLL_SECONDS / 4
 
 
 def test_an_agent_that_stops_has_kept_where_it_began_and_where_it_ends_and_lets_go(run: Run) -> None:
     sender = run.agent._sender = QuietSender(run.spool)  # type: ignore[assignment]
-    run.prober.descriptor, writer = os.pipe()
+    run.looks.descriptor, writer = os.pipe()
     stop = threading.Event()
     stop.set()
     run.agent._watch._courses["gpus"].state = {"seen": 1}
@@ -164,15 +162,15 @@ def test_an_agent_that_stops_has_kept_where_it_began_and_where_it_ends_and_lets_
 
     assert sender.begun_with == run.spool.state()
     assert '"seen": 1' in json.dumps(sender.begun_with)
-    assert run.prober.is_closed
+    assert run.looks.is_closed
     assert run.agent._kernel_log._logs[0].cursor()["files"] == []
-    for descriptor in (run.prober.descriptor, writer):
+    for descriptor in (run.looks.descriptor, writer):
         os.close(descriptor)
 
 
 def test_what_was_learnt_last_is_kept_at_the_stop(run: Run) -> None:
     run.agent._sender = QuietSender(run.spool)  # type: ignore[assignment]
-    run.prober.descriptor, writer = os.pipe()
+    run.looks.descriptor, writer = os.pipe()
     stop = threading.Event()
     run.agent.step = lambda: learns()  # type: ignore[method-assign]
 
@@ -184,12 +182,12 @@ def test_what_was_learnt_last_is_kept_at_the_stop(run: Run) -> None:
     run.agent.run(stop)
 
     assert '"seen": 2' in json.dumps(run.spool.state())
-    for descriptor in (run.prober.descriptor, writer):
+    for descriptor in (run.looks.descriptor, writer):
         os.close(descriptor)
 
 
 def test_what_checks_remember_is_kept_now_and_then_also_where_nothing_is_found(run: Run) -> None:
-    run.looks(Look(state={"seen": 3}))
+    run.look(Look(state={"seen": 3}))
 
     run.time.seconds += KEEP_SECONDS
     run.agent.step()
@@ -198,39 +196,39 @@ def test_what_checks_remember_is_kept_now_and_then_also_where_nothing_is_found(r
 
 
 def test_what_is_found_wakes_the_sender(run: Run) -> None:
-    run.looks(Look())
+    run.look(Look())
     run.agent._sender._news.clear()
 
-    run.looks(Look(tuple(REMAP)))
+    run.look(Look(tuple(REMAP)))
 
     assert run.agent._sender._news.is_set()
 
 
 @pytest.mark.parametrize("years", [-30, 30])
 def test_a_clock_that_is_set_neither_hurries_looks_nor_puts_them_off(run: Run, years: int) -> None:
-    run.looks(Look(), 3)
-    before = run.prober.asked_ever
+    run.look(Look(), 3)
+    before = run.looks.asked_ever
     run.time.set_by_seconds = years * 365 * 86_400.0
     for _ in range(50):
         run.agent.step()
-    at_once = run.prober.asked_ever - before
+    at_once = run.looks.asked_ever - before
 
-    run.looks(Look(tuple(REMAP)))
-    run.looks(Look(), LOOKS_TO_BE_OVER)
+    run.look(Look(tuple(REMAP)))
+    run.look(Look(), LOOKS_TO_BE_OVER)
 
-    assert (at_once, run.prober.asked_ever - before) == (0, 1 + LOOKS_TO_BE_OVER)
+    assert (at_once, run.looks.asked_ever - before) == (0, 1 + LOOKS_TO_BE_OVER)
     assert (run.told_of("a"), run.told_of("b")) == (2, 2)
 
 
 def test_a_full_disk_keeps_no_check_from_telling_and_is_said_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    run.looks(Look())
+    run.look(Look())
     run.spool._database.execute("PRAGMA max_page_count = 1")  # SQLite raises this to what it has: the disk is full now
 
-    run.looks(Look(tuple(REMAP), state={"seen": "y" * 60_000}), 30)
-    run.looks(Look(), LOOKS_TO_BE_OVER)
+    run.look(Look(tuple(REMAP), state={"seen": "y" * 60_000}), 30)
+    run.look(Look(), LOOKS_TO_BE_OVER)
 
     assert (run.told_of("a"), run.told_of("b")) == (2, 2)
-    assert run.prober.asked_ever == 1 + 30 + LOOKS_TO_BE_OVER
+    assert run.looks.asked_ever == 1 + 30 + LOOKS_TO_BE_OVER
     assert sum("going on in memory" in record.getMessage() for record in caplog.records) == 1
 
 
@@ -243,7 +241,7 @@ def test_thousands_of_looks_leave_nothing_behind_but_what_the_last_one_says(
         for number in range(count):
             odd = Problem(replace(REMAP[0].finding, component=f"disk-{number % 50}"), "no room")
             look = Look((odd,) * (number % 3), state={"seen": number}, unclear="no answer" * (number % 7 == 0))
-            run.agent._watch.ask(run.time.seconds, run.prober.ask)
+            run.agent._watch.ask(run.time.seconds, run.looks.ask)
             run.time.seconds += CHECK.interval_seconds
             run.agent._watch.take(Answer("gpus", look), run.time.seconds, run.time.seconds)
         return len(json.dumps(run.agent._watch.dump())) // 1000
