@@ -732,7 +732,7 @@ def test_a_node_on_which_nothing_can_be_read_breaks_no_check(check: Check, tmp_p
 
 
 def _looked(check: Check, place: Place, state: State) -> Look | None:
-    """None: the files were gone, which the prober tells as a look that broke."""
+    """None: the files were gone, which is told as a look that broke."""
     try:
         return check.look(place, state)
     except OSError:

@@ -304,7 +304,7 @@ def test_a_stream_that_has_ended_is_not_begun_again_at_once() -> None:
 
     node.looks(broke="it ended")
 
-    assert node.watch.due_in(node.now) == STREAM_PATIENCE_SECONDS
+    assert node.watch.due_in(node.now) == pytest.approx(STREAM_PATIENCE_SECONDS)
 
 
 def test_each_time_that_a_check_can_no_longer_tell_it_complains(caplog: pytest.LogCaptureFixture) -> None:
