@@ -229,12 +229,12 @@ def _settle_job(run: Run, ports: Ports) -> None:
         if not run.has_ended:
             return
         settled = _settled(job, run)
+        if run.has_succeeded:  # before it is written: from then on no sweep looks after what is left
+            leave(settled, ports)
+            tell_watch(run.job_id, ports)
         if ports.jobs.save(settled):
-            break
-    else:
-        raise NotAccepted(f"{run.job_id} is being written by others; the end of its run is taken later")
-    if run.has_succeeded:
-        leave(settled, ports)
+            return
+    raise NotAccepted(f"{run.job_id} is being written by others; the end of its run is taken later")
 
 
 def _settled(job: Job, run: Run) -> Job:

@@ -204,7 +204,11 @@ def every_fault_is_accounted_for(seen: Seen, event: HealthEvent) -> Iterator[Vio
         return
     node = seen.nodes.nodes.get(event.node_id)
     named = {incident_id_of(event), *(node.settled.values() if node else ()), node.open_incident if node else None}
-    if not any(f"event-{event.event_id}" in seen.incidents.entries.get(name or "", ()) for name in named):
+    entry = f"event-{event.event_id}"
+    if any(entry in seen.incidents.entries.get(name or "", ()) for name in named):
+        return
+    # It joined one that was ending, was told again as that asks for, and is older than the node's release by then.
+    if not any(entry in entries for entries in seen.incidents.entries.values()):
         told = f"{event.family}/{event.code} was taken, and stands in no incident and in no history"
         yield Violation(seen.agenda.now, every_fault_is_accounted_for.__name__, event.event_id, told)
 

@@ -1,20 +1,25 @@
 """What breaking every function at every side effect has found; each was wrong once."""
 
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from nodeheal.contract.job_spec import Checkpoints
+from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import IncidentState, JobState, NodeState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import Job
-from nodeheal.services import wakeup
+from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
 from nodeheal.services.translate.ecs_task import TaskChange
-from tests.unit.builders import memory_ports, node, started_job
+from nodeheal.services.wakeup import on_task_change
+from nodeheal.services.watch_gang import watch_gang
+from tests.unit.builders import FrozenClock, memory_ports, node, started_job
 from tests.unit.test_regressions_of_brakes import lost_call
 from tests.unit.test_steps import A, Incident
 
@@ -161,9 +166,60 @@ def test_a_late_word_of_an_older_run_ends_no_job_that_was_submitted_again(exit_c
     for task in run.tasks:
         known = ports.jobs.get_run("llama", 1)
         task_id = known.tasks[task.rank].task_id if known else ""
-        wakeup.on_task_change(TaskChange("llama", 1, task_id, task.placement, "STOPPED", exit_code, ""), ports)
+        on_task_change(TaskChange("llama", 1, task_id, task.placement, "STOPPED", exit_code, ""), ports)
 
     after = ports.jobs.get("llama")
     assert after is not None
     assert after.state is JobState.SUBMITTED
     assert [one.job_id for one in ports.nodes.in_pool("demo")] == [None, None]
+
+
+class Dies:
+    """Counts the calls that write, and is gone before the one with this number is carried out."""
+
+    def __init__(self, dies_at: int) -> None:
+        self._calls, self._dies_at = 0, dies_at
+
+    def at(self, port: object, name: str) -> None:
+        """Count the calls of this method, too."""
+        carried_out = getattr(port, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            self._calls += 1
+            if self._calls == self._dies_at:
+                raise ConnectionError(f"{name}: gone")
+            return carried_out(*given, **named)
+
+        setattr(port, name, call)
+
+
+@pytest.mark.parametrize("dies_at", range(1, 7))
+def test_a_job_whose_end_was_half_told_leaves_nothing_and_tells_its_workflow(dies_at: int) -> None:
+    """No queue tells it again: the sweep does, which looks after jobs that are not over."""
+    clock = FrozenClock()
+    ports, names = memory_ports(clock), ("mi-1", "mi-2")
+    for name in names:
+        ports.nodes.save(node(name))
+    where = Checkpoints(directory="/fsx/llama")
+    job = Job("llama", "demo", "training", "trainer:1", "trainer", 2, checkpoints=where, submission=1)
+    run = started_job(job, [node(name) for name in names], ports)
+    ports.job_notes.hold("/fsx/llama", "llama")
+    watch_gang(JobRequest(job_id="llama", submission=1, round=0, task_token="watching"), ports)
+    dies, it = Dies(dies_at), cast("Any", ports)
+    for port, name in ((it.nodes, "save"), (it.jobs, "save"), (it.job_notes, "let_go"), (it.waits, "drop")):
+        dies.at(port, name)
+
+    for task in run.tasks:
+        known = ports.jobs.get_run("llama", 1)
+        task_id = known.tasks[task.rank].task_id if known else ""
+        with suppress(ConnectionError):
+            on_task_change(TaskChange("llama", 1, task_id, task.placement, "STOPPED", 0, ""), ports)
+    clock.advance(300)
+    ask_after_ranks(["demo"], ports)
+
+    after = ports.jobs.get("llama")
+    assert after is not None
+    assert after.state is JobState.COMPLETED
+    assert [one.job_id for one in ports.nodes.in_pool("demo")] == [None, None]
+    assert it.job_notes.leases == {}
+    assert "watching" in it.workflows.resumed
