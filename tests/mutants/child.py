@@ -10,7 +10,6 @@ import resource
 import select
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,9 +157,3 @@ def _in_a_line(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     said = str(crash.message if crash is not None else report.longrepr)
     return " ".join(said.split())[:200] or report.when or "it failed"
-
-
-def say_to_terminal(text: str) -> None:
-    """Progress, over the line before where that can be."""
-    sys.stderr.write(f"\r{text:<110.110}" if sys.stderr.isatty() else f"{text:.160}\n")
-    sys.stderr.flush()

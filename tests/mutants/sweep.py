@@ -6,6 +6,7 @@ To all others the code is the same with it and without it.
 
 import gc
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,18 +18,28 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests.mutants.child import Heard, Task, run_all, say_to_terminal
+from tests.mutants.child import Heard, Task, run_all
 from tests.mutants.kept import Kept
 from tests.mutants.sites import Site
 from tests.mutants.switch import Switch
 
 # How many tests of each kind are asked about one guard, where it matters to more: of each test function some.
-AT_MOST = {"walk": 40, "test_a_break": 16, "test_an_order": 4, "test_a_schedule": 4, "unit": 40}
+AT_MOST = {
+    "test_with_every_guard_nothing_goes_wrong": 24,
+    "walk": 14,
+    "slow": 1,
+    "test_a_break": 8,
+    "test_an_order": 2,
+    "test_a_schedule": 2,
+    "unit": 24,
+}
+SLOW_SECONDS = 0.1
+QUIET_SECONDS = 10.0  # between two lines of progress in a log
 AT_ONCE = 25  # recordings in one child
 LONGEST_SECONDS = 4.0  # of one test; tests/mutants/battery.py has the long ones in pieces
 # They take guards out themselves, or are in pieces in the battery, or hold something against a file of its own.
 LEFT_OUT = (
-    "test_without_",
+    "::test_without_",
     "test_wherever_a_function_breaks",
     "test_a_world_that_answers_only_when_all_is_over",
     "test_in_whatever_order",
@@ -36,6 +47,7 @@ LEFT_OUT = (
     "test_meter.py",
     "test_determinism.py",  # compares with a process of its own, in which no guard is out
 )
+UNIT = "tests/unit/"
 WARMING = ("test_a_break", "test_an_order", "test_a_schedule", "test_run_job.py")
 Json = dict[str, Any]
 
@@ -47,7 +59,7 @@ class Sweep:
         self._switch, self._kept, self._processes, self._effort = switch, kept, processes, effort
         self.only = only
         self._items: dict[str, pytest.Item] = {}
-        self._began = monotonic()
+        self._began, self._told_at = monotonic(), 0.0
         self.broken: list[str] = []  # tests that fail with all guards in place
 
     @property
@@ -113,7 +125,8 @@ class Sweep:
             return False
         if is_unit:
             return known is not None and known["outcome"] == "unseen"
-        return known is None or (known["outcome"] == "survived" and known["left"] and known["effort"] < self._effort)
+        is_sure = known is not None and (known["outcome"] == "simulation" or not known["left"])
+        return known is None or not (is_sure or known["effort"] >= self._effort)
 
     def _note(self, site: Site, left: int, heard: Heard, *, is_unit: bool) -> None:
         before = self._kept.results[site.key] if is_unit else {"tried": 0, "left": 0, "seconds": 0.0}
@@ -123,7 +136,7 @@ class Sweep:
             "by": heard.last if heard.wrong else "",
             "wrong": heard.wrong,
             "tried": before["tried"] + len(heard.said),
-            "left": before["left"] + left,
+            "left": before["left"] + (0 if heard.wrong else left),
             "seconds": before["seconds"] + sum(said["seconds"] for said in heard.said),
             "effort": self._effort,
         }
@@ -133,7 +146,7 @@ class Sweep:
         """By guard, the tests to which it matters, the cheapest first."""
         to_whom: dict[int, list[str]] = {}
         for test, record in sorted(self._kept.recorded.items(), key=lambda one: float(one[1]["seconds"])):
-            if (kind_of(test) == "unit") is is_unit and record["seconds"] <= LONGEST_SECONDS and test in self._items:
+            if (UNIT in test) is is_unit and record["seconds"] <= LONGEST_SECONDS and test in self._items:
                 for number in record["mattered"]:
                     to_whom.setdefault(number, []).append(test)
         return to_whom
@@ -143,20 +156,24 @@ class Sweep:
         first = self._kept.asked_first(site.key)
         chosen: set[str] = set()
         for kind, most in AT_MOST.items():
-            of_kind = _spread([test for test in tests if kind_of(test) == kind], Random(site.key))
+            of_kind = _spread([test for test in tests if self._kind_of(test) == kind], Random(site.key))
             chosen.update(of_kind[: math.ceil(most * self._effort)])
         asked = sorted(chosen - {first}, key=lambda test: float(self._kept.recorded[test]["seconds"]))
         return [first, *asked] if first in tests else asked
 
+    def _kind_of(self, test: str) -> str:
+        """Of a test, by its name, or by what it takes."""
+        kind = "unit" if UNIT in test else next((kind for kind in AT_MOST if f"::{kind}[" in test), "walk")
+        return "slow" if kind == "walk" and self._kept.recorded[test]["seconds"] > SLOW_SECONDS else kind
+
     def _tell(self, text: str) -> None:
-        say_to_terminal(f"{monotonic() - self._began:5.0f} s  {text}")
-
-
-def kind_of(test: str) -> str:
-    """Of a test, by its name: what it may cost in all."""
-    if "tests/unit/" in test:
-        return "unit"
-    return next((kind for kind in AT_MOST if f"::{kind}[" in test), "walk")
+        """Where it is: over the line before on a terminal, else now and then."""
+        seconds = monotonic() - self._began
+        if sys.stderr.isatty() or seconds - self._told_at > QUIET_SECONDS:
+            self._told_at = seconds
+            begin, end = ("\r", "") if sys.stderr.isatty() else ("", "\n")
+            sys.stderr.write(f"{begin}{f'{seconds:5.0f} s  {text}':<140.140}{end}")
+            sys.stderr.flush()
 
 
 def _spread(tests: Sequence[str], draw: Random) -> list[str]:

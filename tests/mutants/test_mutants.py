@@ -10,10 +10,12 @@ import pytest
 
 from tests.mutants.aim import modules
 from tests.mutants.harmless import Row, all_sites, complaints, read_rows
+from tests.mutants.kept import Kept
 from tests.mutants.sites import ROOT, Site, find_sites
 from tests.workflows.guards import GUARDS
 
-# Two guards, and tests to which both matter: one of them asks what the second keeps from happening.
+# Three guards. Tests ask what the first keeps from happening, what the second does is never looked at, and without the
+# third there is no end.
 PLANTED = """
 def reboots(boot: str, meant_for: str, is_told: bool) -> list[str]:
     if boot != meant_for:
@@ -22,20 +24,32 @@ def reboots(boot: str, meant_for: str, is_told: bool) -> list[str]:
     if is_told:
         done.append("log")
     return done
+
+def waits(tries: int) -> int:
+    while True:
+        tries -= 1
+        if tries < 0:
+            return 0
 """
 ITS_TESTS = """
-from planted_guards import reboots
+from planted_guards import reboots, waits
 
 def test_an_old_order_is_refused():
     assert "reboot" not in reboots("2", "1", False)
 
 def test_an_order_is_carried_out_without_a_word():
-    assert "reboot" in reboots("1", "1", False)"""
+    assert "reboot" in reboots("1", "1", False)
+
+def test_it_ends():
+    assert waits(3) == 0
+"""
 SWEEPS = """
 import json, sys
 from pathlib import Path
+from tests.mutants import child
 from tests.mutants.__main__ import sweep
 from tests.mutants.kept import Kept
+child.LEAST_SECONDS = 0.2
 kept = Kept(Path("kept"))
 sweep({"planted_guards": Path("planted_guards.py").resolve()}, (str(Path("test_it.py").resolve()),), kept)
 Path("found.json").write_text(json.dumps(kept.results))
@@ -124,12 +138,28 @@ def test_a_guard_that_is_missed_is_told_from_one_that_is_not(tmp_path: Path) -> 
 
     kept = json.loads((tmp_path / "found.json").read_text("utf-8"))
     outcomes = {key.partition(": ")[2]: (one["outcome"], one["tried"]) for key, one in kept.items()}
+    assert kept["planted_guards.waits: tries < 0 -> False #1"]["wrong"] == "it does not end"
     assert outcomes == {
         "boot != meant_for -> True #1": ("simulation", 1),
         "boot != meant_for -> False #1": ("simulation", 1),
         "is_told -> True #1": ("survived", 1),
         "is_told -> False #1": ("survived", 0),  # no test would be told
+        "tries < 0 -> True #1": ("survived", 1),
+        "tries < 0 -> False #1": ("simulation", 0),
     }
+
+
+def test_what_was_found_is_found_again_until_a_source_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.mutants.kept.digest", lambda: "now")
+    Kept(tmp_path).keep("a guard", {"by": "a test"})
+    with (tmp_path / "now/results.jsonl").open("a") as broken_off:
+        broken_off.write('["another guard", {"by"')
+    again = Kept(tmp_path)
+    monkeypatch.setattr("tests.mutants.kept.digest", lambda: "later")
+    later = Kept(tmp_path)
+
+    assert (again.results, again.asked_first("a guard")) == ({"a guard": {"by": "a test"}}, "")
+    assert (later.results, later.asked_first("a guard")) == ({}, "a test")
 
 
 def test_every_row_of_the_harmless_ones_names_a_guard_that_stands_there() -> None:
