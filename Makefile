@@ -19,7 +19,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # plug-in's 3.8.0 does not see the groups any more, and says nothing.)
 PYTEST = $(PYTHON) -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup demo test crashes simulate bootstrap deploy synth check lint bench fleet schemas reference requirements audit e2e clean
+.PHONY: help setup demo test crashes mutants simulate bootstrap deploy synth check lint bench fleet schemas reference requirements audit e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,9 @@ test: setup ## every test, the embedded cloud included (ARGS goes to pytest)
 
 crashes: setup ## functions die at every side effect of the core stories (ARGS="--pairs all": two breaks at once, for hours)
 	@$(PYTEST) tests/workflows/test_crashes.py $(ARGS)
+
+mutants: setup ## every guard is taken out, one by one: who notices? (an hour or more; ARGS="--only nodeheal.services.wakeup")
+	@$(PYTHON) -m tests.mutants --json build/mutants.json $(ARGS)
 
 synth: setup ## the templates that `cdk deploy` would send, checked by cdk-nag and cfn-lint
 	@$(CDK) synth --quiet --app "$(PYTHON) app.py" --output cdk.out $(ARGS)

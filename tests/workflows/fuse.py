@@ -10,38 +10,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from nodeheal.ports import Ports
+from tests.workflows.reads import READS
 
 NOT_PORTS = ("clock", "reading", "sign_upload")
 VERBS = ("find_checkpoint", "try_way", "find_seats", "see_ranks", "has_confirmed")  # ports that are one call
 NEVER = 10**9
-READS = frozenset(
-    (
-        "answers",
-        "ask",
-        "describe",
-        "find",
-        "get",
-        "get_run",
-        "glimpses",
-        "has_confirmed",
-        "history",
-        "holders",
-        "in_line",
-        "in_pool",
-        "incidents",
-        "launches",
-        "look",
-        "newest",
-        "of",
-        "on",
-        "place",
-        "pools",
-        "runs",
-        "sightings",
-        "spent",
-        "was_sent",
-    )
-)
 
 
 class Crash(Exception):

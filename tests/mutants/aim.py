@@ -1,0 +1,49 @@
+"""Which modules are looked through: use cases, what of the core brakes or says who may, and conditional writes."""
+
+from pathlib import Path
+
+from tests.mutants.sites import ROOT
+
+# They compose what people read. A word too many or too few is a matter of their own tests, and no harm to a node.
+WORDS_ONLY = ("approval_page", "compose", "read_job_log", "replay", "validate_policy")
+_CORE = (
+    "approval",
+    "attribution",
+    "brakes",
+    "budget",
+    "case",
+    "correlate",
+    "decide",
+    "escalation",
+    "gang",
+    "guest",
+    "heal",
+    "incident",
+    "job",
+    "ladder",
+    "lost",
+    "machine",
+    "move",
+    "node",
+    "one_directory",
+    "owner",
+    "placement",
+    "policy",
+    "pool",
+    "progress",
+    "replacement",
+    "restarts",
+    "silence",
+    "spell",
+    "surroundings",
+)
+# The node's own rule, and the conditional writes: their twins in DynamoDB are held to the same by tests/twins.
+_ELSEWHERE = ("nodeheal.agent.order", "nodeheal.adapters.memory.stores", "nodeheal.adapters.memory.world")
+
+
+def modules() -> dict[str, Path]:
+    """By their dotted names, and where each is."""
+    services = sorted(path.stem for path in (ROOT / "nodeheal/services").glob("[a-z]*.py"))
+    acting = (f"nodeheal.services.{name}" for name in services if not name.startswith(WORDS_ONLY))
+    names = [*acting, *(f"nodeheal.domain.{name}" for name in _CORE), *_ELSEWHERE]
+    return {name: ROOT / f"{name.replace('.', '/')}.py" for name in names}

@@ -1,0 +1,190 @@
+"""The sweep itself is long (`make mutants`); what it rests on is held here."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.aim import modules
+from tests.mutants.harmless import Row, all_sites, complaints, read_rows
+from tests.mutants.kept import Kept
+from tests.mutants.sites import ROOT, Site, find_sites
+from tests.workflows.guards import GUARDS
+
+# Three guards. Tests ask what the first keeps from happening, what the second does is never looked at, and without the
+# third there is no end.
+PLANTED = """
+def reboots(boot: str, meant_for: str, is_told: bool) -> list[str]:
+    if boot != meant_for:
+        return []
+    done = ["reboot"]
+    if is_told:
+        done.append("log")
+    return done
+
+def waits(tries: int) -> int:
+    while True:
+        tries -= 1
+        if tries < 0:
+            return 0
+"""
+ITS_TESTS = """
+from planted_guards import reboots, waits
+
+def test_an_old_order_is_refused():
+    assert "reboot" not in reboots("2", "1", False)
+
+def test_an_order_is_carried_out_without_a_word():
+    assert "reboot" in reboots("1", "1", False)
+
+def test_it_ends():
+    assert waits(3) == 0
+"""
+SWEEPS = """
+import json, sys
+from pathlib import Path
+from tests.mutants import child
+from tests.mutants.__main__ import sweep
+from tests.mutants.kept import Kept
+child.LEAST_SECONDS = 0.2
+kept = Kept(Path("kept"))
+sweep({"planted_guards": Path("planted_guards.py").resolve()}, (str(Path("test_it.py").resolve()),), kept)
+Path("found.json").write_text(json.dumps(kept.results))
+"""
+
+
+def found(source: str) -> list[tuple[str, bool]]:
+    """The guards of this function's body."""
+    tree = ast.parse(f"def it(ports, node):\n{source}")
+    return [(site.expression, site.becomes) for site, _ in find_sites("m", tree, ROOT / "m.py")]
+
+
+@pytest.mark.parametrize(
+    ("source", "guards"),
+    [
+        ("  if node.lost: return", [("node.lost", True), ("node.lost", False)]),
+        (
+            "  if node.lost or node.old: return",
+            [("node.lost or node.old", True), ("node.lost", False), ("node.old", False)],
+        ),
+        (
+            "  if node.lost and node.old: return",
+            [("node.lost and node.old", False), ("node.lost", True), ("node.old", True)],
+        ),
+        (
+            "  if not ports.nodes.save(node): return",
+            [
+                ("not ports.nodes.save(node)", True),
+                ("not ports.nodes.save(node)", False),
+                ("ports.nodes.save(node)", True),
+            ],
+        ),
+        (
+            "  if not ports.nodes.get(node): return",
+            [("not ports.nodes.get(node)", True), ("not ports.nodes.get(node)", False)],
+        ),
+        ("  return [one for one in node if one.lost]", [("one.lost", True), ("one.lost", False)]),
+        ("  return node.tasks if node.lost else ()", [("node.lost", True), ("node.lost", False)]),
+        ("  return 'it is lost' if node.lost else ''", [("node.lost", False)]),
+        ("  told = 'it is lost' if node.lost else ''", []),
+        ("  return node.name or 'nobody'", []),
+        ("  return node.why or node.is_lost", [("node.why", False), ("node.is_lost", False)]),
+        ("  def is_in() -> bool:\n    return node.at > 1", [("node.at > 1", True), ("node.at > 1", False)]),
+    ],
+)
+def test_guards_are_told_by_where_they_stand(source: str, guards: list[tuple[str, bool]]) -> None:
+    assert found(source) == guards
+
+
+def test_of_two_that_read_the_same_each_is_known() -> None:
+    tree = ast.parse("def it(node):\n  if node.lost: return 1\n  if node.lost: return 2\n")
+
+    sites = [site for site, _ in find_sites("m", tree, ROOT / "m.py")]
+
+    assert [site.nth for site in sites] == [1, 1, 2, 2]
+    assert len({site.key for site in sites}) == 4
+
+
+def test_guards_that_somebody_thought_of_are_found() -> None:
+    """What is taken out by hand in tests/workflows/guards, wherever only an answer is ignored."""
+    sites = {(site.function.partition(".")[0], site.expression) for site in all_sites(modules())}
+    named = [g for g in GUARDS if g.where.__module__ in modules() and g.becomes in ("False", "True")]
+
+    missed = [g.name for g in named if not _is_among(g.where.__qualname__.partition(".")[0], g.guard, sites)]
+
+    assert len(named) > 100
+    assert missed == []
+
+
+def _is_among(function: str, guard: str, sites: set[tuple[str, str]]) -> bool:
+    """As it stands, or its operands: what they say together follows from what each says."""
+    asked = ast.parse(guard, mode="eval").body
+    if {(function, guard), (function, f"not {guard}")} & sites:
+        return True
+    parts = asked.values if isinstance(asked, ast.BoolOp) else []
+    return bool(parts) and all(_is_among(function, ast.unparse(part), sites) for part in parts)
+
+
+def test_a_guard_that_is_missed_is_told_from_one_that_is_not(tmp_path: Path) -> None:
+    (tmp_path / "planted_guards.py").write_text(PLANTED, "utf-8")
+    (tmp_path / "test_it.py").write_text(ITS_TESTS, "utf-8")
+
+    subprocess.run(
+        [sys.executable, "-c", SWEEPS], cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}, check=True, timeout=120
+    )
+
+    kept = json.loads((tmp_path / "found.json").read_text("utf-8"))
+    outcomes = {key.partition(": ")[2]: (one["outcome"], one["tried"]) for key, one in kept.items()}
+    assert kept["planted_guards.waits: tries < 0 -> False #1"]["wrong"] == "it does not end"
+    assert outcomes == {
+        "boot != meant_for -> True #1": ("simulation", 1),
+        "boot != meant_for -> False #1": ("simulation", 1),
+        "is_told -> True #1": ("survived", 1),
+        "is_told -> False #1": ("survived", 0),  # no test would be told
+        "tries < 0 -> True #1": ("survived", 1),
+        "tries < 0 -> False #1": ("simulation", 0),
+    }
+
+
+def test_what_was_found_is_found_again_until_a_source_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.mutants.kept.digest", lambda: "now")
+    Kept(tmp_path).keep("a guard", {"by": "a test"})
+    with (tmp_path / "now/results.jsonl").open("a") as broken_off:
+        broken_off.write('["another guard", {"by"')
+    again = Kept(tmp_path)
+    monkeypatch.setattr("tests.mutants.kept.digest", lambda: "later")
+    later = Kept(tmp_path)
+
+    assert (again.results, again.asked_first("a guard")) == ({"a guard": {"by": "a test"}}, "")
+    assert (later.results, later.asked_first("a guard")) == ({}, "a test")
+
+
+def test_every_row_of_the_harmless_ones_names_a_guard_that_stands_there() -> None:
+    assert complaints(read_rows(), all_sites(modules()), {}) == []
+
+
+def test_a_row_is_refused_that_stands_there_no_more_or_is_noticed() -> None:
+    site = Site("m", "f", "node.lost", False, 1, "m.py", 1)
+    gone = Row("m.f", "node.old", "False", "1", "it saves work only")
+    noticed = Row("m.f", "node.lost", "False", "1", "it saves work only")
+
+    told = complaints([gone, noticed], [site], {site.key: {"by": "test_x"}})
+
+    assert [line.partition(": ")[2] for line in told] == [
+        "node.old -> False #1: stands there no more; say what it is now",
+        "node.lost -> False #1: is noticed by now, by test_x; take it out of harmless.csv",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"), [("a,b,False,1,\n", "no reason"), ("a,b,False,1,x\na,b,False,1,x\n", "listed twice")]
+)
+def test_a_row_has_a_reason_and_stands_once(rows: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "harmless.csv"
+    path.write_text("where,expression,becomes,nth,why\n" + rows, "utf-8")
+
+    with pytest.raises(ValueError, match=why):
+        read_rows(path)

@@ -1,0 +1,30 @@
+"""Which calls of ports only look. All others change something, or may be refused."""
+
+READS = frozenset(
+    (
+        "answers",
+        "ask",
+        "describe",
+        "find",
+        "get",
+        "get_run",
+        "glimpses",
+        "has_confirmed",
+        "history",
+        "holders",
+        "in_line",
+        "in_pool",
+        "incidents",
+        "launches",
+        "look",
+        "newest",
+        "of",
+        "on",
+        "place",
+        "pools",
+        "runs",
+        "sightings",
+        "spent",
+        "was_sent",
+    )
+)
