@@ -145,3 +145,13 @@ def test_pools_are_put_together_alike_however_many_processes_there_are() -> None
     assert len(settings) == 3
     assert one.incidents > 10
     assert one.as_json() == two.as_json()
+
+
+def test_what_comes_after_the_end_counts_for_no_jobs_and_no_nodes_time() -> None:
+    setting = Setting(nodes=20, days=1, seed=5, faults_a_node_day=0.3)
+
+    whole, stopped_there = run_traced(setting), run_traced(setting, until=DAY)
+
+    assert whole.lost_node_hours == stopped_there.lost_node_hours > 0
+    assert whole.job_seconds == stopped_there.job_seconds
+    assert sum(whole.job_seconds.values()) <= 2 * DAY  # of two jobs
