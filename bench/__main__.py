@@ -6,6 +6,7 @@ asked for keeps the figures of an earlier run.
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -67,16 +68,14 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     known = list(sections(0))
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"only these of {', '.join(known)}")
-    parser.add_argument(
-        "--runs", type=int, default=0, help="of each section that varies; default: 2 to 5, by its length"
-    )
+    parser.add_argument("--runs", type=int, help="of each section that varies; default: 2 to 5, by its length")
     parser.add_argument("--idle-seconds", type=float, default=60.0, help="how long an idle agent is watched")
     parser.add_argument("--write-page", action="store_true", help="put the table into docs/benchmarks.md")
     given = parser.parse_args(arguments)
     unknown = sorted(set(given.sections) - set(known))
     if unknown:
         parser.error(f"no section {', '.join(unknown)}; there are {', '.join(known)}")
-    if given.runs < 0 or given.idle_seconds <= 0:
+    if (given.runs is not None and given.runs < 1) or not 0 < given.idle_seconds < math.inf:
         parser.error("--runs and --idle-seconds are numbers above 0")
     return given
 
@@ -91,7 +90,7 @@ def _earlier() -> dict[str, Any]:
     return {**measured, **{part: measured.get(part, {}) for part in ("runs", "spread", "machine")}}
 
 
-def _measure(measured: dict[str, Any], name: str, section: Section, asked: int) -> None:
+def _measure(measured: dict[str, Any], name: str, section: Section, asked: int | None) -> None:
     runs = 1 if name in EXACT else asked or RUNS[name]
     taken = []
     for number in range(1, runs + 1):

@@ -14,6 +14,7 @@ from nodeheal.cli.simulated import tell, tell_mass_failure
 from nodeheal.domain.counted import counted
 
 if TYPE_CHECKING:
+    from nodeheal.domain.policy import RecoveryPolicy
     from nodeheal.simulation.report import Report
     from nodeheal.simulation.setting import Setting
 
@@ -118,10 +119,19 @@ def _pools(given: dict[str, Any], pool_nodes: int, policy: Path | None, harsh: b
     document = read_policy(policy) if policy is not None else None
     setting = Setting(**given, policy=document, cloud=HARSH if harsh else Cloud(), others=Others())
     pools = pools_of(setting, pool_nodes)
+    _tell_of_other_pools(document, [one.pool for one in pools])
     wanted = [one for one in pools if only in ("", one.pool)]
     if not wanted:
         refuse(f"--only {only}: there is no such pool; they are {pools[0].pool} to {pools[-1].pool}")
     return wanted
+
+
+def _tell_of_other_pools(policy: "RecoveryPolicy | None", simulated: list[str]) -> None:
+    """A document that lets one pool of yours act would be simulated as one that lets nothing act, without a word."""
+    others = sorted(set(policy.pools) - set(simulated)) if policy is not None else []
+    if others:
+        told = f"the policy's rules for {', '.join(others)} are not simulated: the pools here are {simulated[0]} to "
+        sys.stderr.write(f"{told}{simulated[-1]}, and go by default_pool; put the rules that you mean there\n")
 
 
 def _schedule(number: int) -> "Setting":

@@ -74,13 +74,12 @@ class Goodput:
     @property
     def ettr(self) -> float | None:
         """Productive time over all time, 0 to 1; None: no time has passed."""
-        return self.productive_seconds / self.wall_seconds if self.wall_seconds > 0 else None
+        return _share(self.productive_seconds, self.wall_seconds)
 
     @property
     def goodput(self) -> float | None:
         """Productive time over the time with nodes, 0 to 1; None: it has had none."""
-        had = self.wall_seconds - self.losses.waiting_seconds
-        return self.productive_seconds / had if had > 0 else None
+        return _share(self.productive_seconds, self.wall_seconds - self.losses.waiting_seconds)
 
     @property
     def failures(self) -> int:
@@ -200,6 +199,11 @@ def _end(job: Job, runs: Sequence[Run], now: datetime) -> datetime:
 
 def _with_next(runs: Sequence[Run]) -> list[tuple[Run, Run | None]]:
     return list(zip(runs, [*runs[1:], None], strict=False))
+
+
+def _share(productive: float, of: float) -> float | None:
+    """0 to 1; None: of no time. Sums of seconds that were rounded apart may differ in the last digit."""
+    return min(1.0, productive / of) if of > 0 else None
 
 
 def _seconds(begin: datetime, end: datetime) -> float:

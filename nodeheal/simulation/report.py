@@ -11,7 +11,7 @@ from nodeheal.simulation.setting import DAY
 from nodeheal.simulation.world import World
 
 # Units of the table a run of a function, as tests/workflows/meter.py counts them over the real adapters: docs/cost.md's
-# "rebooted, proven, job resumed" takes 160 write and 210 read units in 37 runs.
+# "rebooted, proven, job resumed" takes 160 write and 216 read units in 37 runs.
 WRITES_A_RUN, READS_A_RUN = 160 / 37, 216 / 37
 MEMORY_GB = 0.5
 QUEUE_REQUESTS_A_FAULT = 3

@@ -59,6 +59,8 @@ def run_traced(setting: Setting, read: Callable[[str], object] | None = None, un
     end, cool_down = setting.days * DAY, setting.cool_down_days * DAY
     last = end + cool_down if until is None else until
     world.advance(min(end, last))
+    # No fault comes after the end: what the time of jobs and nodes went to is read off before what is under way ends.
+    spent, lost = world.work.so_far(), world.watch.out_of_service_seconds()
     if last > end:
         world.finish(min(cool_down, last - end))
-    return report_of(world)
+    return replace(report_of(world), job_seconds=spent, lost_node_hours=lost / 3_600)

@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import time as time_of_day
 from itertools import count, islice
 from random import Random
+from signal import SIG_IGN, SIGINT, signal
 
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.knobs import Breaker, Budget, MaintenanceWindow, Mode, PoolPolicy, Weekday
@@ -27,6 +28,7 @@ HOURS, COOL_DOWN_HOURS = 4.0, 32.0
 FAULTS = 2.5  # expected of one schedule
 SWITCHES_FAIL_A_DAY = 6.0  # once, in those few hours
 AT_ONCE = 50
+BROKEN_OFF = 130  # by Ctrl-C, as shells have it
 POOL = "pool"
 _MODES = (Mode.act,) * 7 + (Mode.approve,) * 2 + (Mode.observe,)
 
@@ -111,22 +113,27 @@ def run_some(numbers: Iterable[int]) -> tuple[int, int, list[str], Counter[str]]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until the time is over; how many there were, and what was broken."""
+    """Run until the time is over, or Ctrl-C; how many there were, and what was broken."""
     given = _options(arguments)
     end = time.monotonic() + given.minutes * 60
-    done, incidents, broken, surprises = 0, 0, list[str](), Counter[str]()
+    done, incidents, broken, surprises, is_cut_short = 0, 0, list[str](), Counter[str](), False
     numbers = count(given.first)
-    with ProcessPoolExecutor(given.processes) as workers:
-        while not done or time.monotonic() < end:
-            batches = [list(islice(numbers, AT_ONCE)) for _ in range(given.processes)]
-            for some, opened, lines, raised in workers.map(run_some, batches):
-                done, incidents = done + some, incidents + opened
-                broken += lines
-                surprises += raised
-    told = [f"{done} schedules, {incidents} incidents, {len(broken)} violations", *broken]
+    # Ctrl-C reaches every process of a terminal: the workers end what they have begun, and only this one hears it.
+    with ProcessPoolExecutor(given.processes, initializer=signal, initargs=(SIGINT, SIG_IGN)) as workers:
+        try:
+            while not done or time.monotonic() < end:
+                batches = [list(islice(numbers, AT_ONCE)) for _ in range(given.processes)]
+                for some, opened, lines, raised in workers.map(run_some, batches):
+                    done, incidents = done + some, incidents + opened
+                    broken += lines
+                    surprises += raised
+        except KeyboardInterrupt:  # what has been found in an hour is told all the same
+            is_cut_short = True
+    cut_short = ", broken off" if is_cut_short else ""
+    told = [f"{done} schedules, {incidents} incidents, {len(broken)} violations{cut_short}", *broken]
     told += [f"raised {often} times: {name}" for name, often in surprises.most_common(10)]
     sys.stdout.write("\n".join(told) + "\n")
-    return bool(broken)
+    return 1 if broken else BROKEN_OFF if is_cut_short else 0
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

@@ -136,6 +136,17 @@ def test_what_cannot_be_done_is_refused_by_its_name(given: tuple[str, ...], said
     assert said in refused.stderr
 
 
+def test_rules_for_pools_that_are_not_simulated_are_named(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"pools": {"llama": {"mode": "act"}, "pool-000": {"mode": "act"}}}', "utf-8")
+
+    found = _run("--nodes", "4", "--days", "0.1", "--policy", str(policy), "--json")
+
+    assert found.exit_code == 0
+    assert "rules for llama are not simulated" in found.stderr
+    assert json.loads(found.stdout)["violations"] == 0
+
+
 def test_without_a_checkout_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definition, "STATE_MACHINES", tmp_path)
 

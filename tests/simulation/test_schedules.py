@@ -1,6 +1,7 @@
 """Random schedules hold every invariant: some thousands here; `make simulate` runs as many as an hour allows."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -73,6 +74,38 @@ def test_nonsense_is_refused_and_never_reported_as_no_violation(
     assert given[0] in capsys.readouterr().err
 
 
+class _CutShort:
+    """Workers of which the second round is broken off by Ctrl-C."""
+
+    def __init__(self, *given: object, **more: object) -> None:
+        self.rounds = 0
+
+    def __enter__(self) -> "_CutShort":
+        return self
+
+    def __exit__(self, *given: object) -> None: ...
+
+    def map(self, run: object, batches: list[list[int]]) -> Iterator[tuple[int, int, list[str], Counter[str]]]:
+        self.rounds += 1
+        if self.rounds > 1:
+            raise KeyboardInterrupt
+        return iter([(50, 120, ["a promise was broken"], Counter[str]())] if len(batches) == 1 else [])
+
+
+def test_what_was_found_before_ctrl_c_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(schedules, "ProcessPoolExecutor", _CutShort)
+
+    code = schedules.main(["--minutes", "1", "--processes", "1"])
+
+    assert code == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "50 schedules, 120 incidents, 1 violations, broken off",
+        "a promise was broken",
+    ]
+
+
 def test_schedules_differ_in_everything_that_matters() -> None:
     settings = [schedule(number) for number in range(200)]
 
@@ -114,3 +147,13 @@ def test_pools_are_put_together_alike_however_many_processes_there_are() -> None
     assert len(settings) == 3
     assert one.incidents > 10
     assert one.as_json() == two.as_json()
+
+
+def test_what_comes_after_the_end_counts_for_no_jobs_and_no_nodes_time() -> None:
+    setting = Setting(nodes=20, days=1, seed=5, faults_a_node_day=0.3)
+
+    whole, stopped_there = run_traced(setting), run_traced(setting, until=DAY)
+
+    assert whole.lost_node_hours == stopped_there.lost_node_hours > 0
+    assert whole.job_seconds == stopped_there.job_seconds
+    assert sum(whole.job_seconds.values()) <= 2 * DAY  # of two jobs

@@ -83,7 +83,9 @@ def test_what_an_older_bench_has_left_is_not_mixed_in(fast: Path) -> None:
     assert "agent" not in json.loads(fast.read_text())
 
 
-@pytest.mark.parametrize("given", [["nonsense"], ["--runs", "-1"], ["--idle-seconds", "0"]])
+@pytest.mark.parametrize(
+    "given", [["nonsense"], ["--runs", "-1"], ["--runs", "0"], ["--idle-seconds", "0"], ["--idle-seconds", "nan"]]
+)
 def test_options_that_make_no_sense_are_refused(fast: Path, given: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         bench.main(given)

@@ -87,6 +87,20 @@ def test_a_workflow_that_was_called_a_moment_before_isolates_nothing() -> None:
     assert it.node(C).state is NodeState.HEALTHY
 
 
+def test_a_node_that_was_isolated_and_is_given_back_by_hand_is_not_told_as_untouched() -> None:
+    it = AskedFor()
+    begun = it.request()
+    isolate_node(begun, it.ports, ACT)
+    assert it.resumed().outcome is Outcome.DONE
+    assert it.node(C).state is NodeState.ISOLATED
+    it.ports.nodes.save(replace(it.node(C), state=NodeState.HEALTHY, open_incident=None))  # as `nodes release` does
+
+    last = it.request().decision
+
+    assert last.ending is Ending.OBSERVED_ONLY
+    assert "given back or retired by hand" in last.reason
+
+
 def test_who_stands_behind_it_is_called_in_its_place() -> None:
     it = AskedFor().in_line()
     stands(it.ports, "inc-next", minutes=9)
