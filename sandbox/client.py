@@ -14,6 +14,7 @@ import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,10 +35,15 @@ DEFAULT_CLUSTER = "training"  # as in cdk.json
 START_SECONDS = 60.0
 STOP_SECONDS = 8.0
 CALL_SECONDS = 60.0
+PORTS_TRIED = 5  # between the look for a free port and the emulator's there is time for others to take it
 
 
 class SandboxError(Exception):
     """The sandbox cannot do what was asked; says why and where to look."""
+
+
+class _PortTaken(SandboxError):
+    """Somebody else has begun to listen there since it was looked for."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,8 @@ class Sandbox(MachineOrders):
         self, directory: Path, port: int | None = None, boot_seconds: float = 3.0, cluster: str = DEFAULT_CLUSTER
     ) -> None:
         self.directory = directory.resolve()
-        self.port = port if port is not None else free_port()
+        self._may_move = port is None
+        self.port = free_port() if port is None else port
         self.cluster = cluster
         self.outputs: dict[str, str] = {}
         self._boot_seconds = boot_seconds
@@ -99,8 +106,17 @@ class Sandbox(MachineOrders):
 
     def start(self) -> None:
         """Start the emulator and wait until it serves. Raises SandboxError."""
+        for _ in range(PORTS_TRIED if self._may_move else 0):
+            try:
+                self._start()
+                return
+            except _PortTaken:
+                self.port = free_port()
+        self._start()
+
+    def _start(self) -> None:
         if not _is_free(self.port):
-            raise SandboxError(f"port {self.port} on 127.0.0.1 is in use; choose another one")
+            raise _PortTaken(f"port {self.port} on 127.0.0.1 is in use; choose another one")
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "sandbox.emulator", "--port", str(self.port), "--dir", str(self.directory)]
         with (self.directory / "emulator.out").open("ab") as output:
@@ -267,6 +283,8 @@ class Sandbox(MachineOrders):
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
+                if not _is_free(self.port):
+                    raise _PortTaken(f"port {self.port} on 127.0.0.1 is in use; choose another one")
                 raise SandboxError(f"the emulator ended at start; see {self.directory / 'emulator.out'} and {self.log}")
             with contextlib.suppress(OSError):
                 self._call("ready", {})
@@ -283,6 +301,8 @@ class Sandbox(MachineOrders):
                 answer: Json = json.load(response)
                 return answer
         except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.FORBIDDEN:
+                raise _PortTaken(f"another sandbox serves on port {self.port} of 127.0.0.1") from error
             raise SandboxError(f"{verb}: {error.read().decode(errors='replace')}") from error
 
 

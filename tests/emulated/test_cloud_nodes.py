@@ -36,6 +36,25 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         yield sandbox
 
 
+@pytest.mark.parametrize("is_seen", [True, False], ids=["before the emulator starts", "when it would listen"])
+def test_a_port_that_was_taken_since_it_was_found_free_is_left_to_who_has_it(
+    cloud: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_seen: bool
+) -> None:
+    beside = Sandbox(tmp_path / "beside")
+    if not is_seen:
+        monkeypatch.setattr("sandbox.client._is_free", lambda port: True)
+    beside.port = cloud.port
+
+    with beside:
+        assert beside.port != cloud.port
+        assert beside.client("sts").get_caller_identity()["Account"]
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_refused(cloud: Sandbox, tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match=f"port {cloud.port} on 127.0.0.1 is in use; choose another one"):
+        Sandbox(tmp_path / "wanted", port=cloud.port).start()
+
+
 @pytest.fixture
 def node(cloud: Sandbox) -> NodeHandle:
     return cloud.add_node(agent=IDLE)

@@ -247,8 +247,9 @@ def test_a_named_story_ends_as_it_should_by_the_path_that_it_should(stage: Stage
     if name == "fixed-by-stop-start":
         assert report["attempts"] == {"REBOOT": 1, "STOP_START": 1}
     if name == "fixed-by-reboot":
-        # Killed in the middle and recovered, the job has come by every loss that it would have come by else.
-        assert report["losses"] == undisturbed(tmp_path, len(report["losses"]))
+        # Killed in the middle and recovered, the job has come by every loss that it would have come by else. The last
+        # bit is the processor's: sums are added up in another order where the numbers lie otherwise in memory.
+        assert report["losses"] == pytest.approx(undisturbed(tmp_path, len(report["losses"])), rel=1e-9)
         # What tests/workflows/test_meter.py counts on paper, in the histories of the executions.
         recovery = [run for run in report["executions"] if run["machine"] != names.JOB_WORKFLOW]
         assert 30 < sum(run["transitions"] for run in recovery) <= TRANSITIONS_AT_MOST

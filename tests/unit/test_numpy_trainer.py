@@ -75,7 +75,7 @@ def test_a_killed_gang_resumes_from_its_last_checkpoint_and_comes_to_the_same_lo
     assert [rank.wait(60) for rank in again] == [0, 0]
     resumed = dict(events(disturbed))["resumed"]
     assert reached - 10 <= resumed <= reached
-    assert losses_by_step(disturbed)[80] == losses_by_step(tmp_path / "undisturbed")[80]
+    assert losses_by_step(disturbed)[80] == pytest.approx(losses_by_step(tmp_path / "undisturbed")[80], rel=1e-9)
 
 
 def test_a_torn_checkpoint_is_skipped_for_the_one_before(tmp_path: Path, start: Job) -> None:
