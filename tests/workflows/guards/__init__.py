@@ -19,6 +19,7 @@ from tests.workflows.guards import (
     owners,
     proofs,
     races,
+    refused,
     saves,
     stops,
     submissions,
@@ -52,4 +53,5 @@ GUARDS = (
     *gangs.GUARDS,
     *proofs.GUARDS,
     *afterwards.GUARDS,
+    *refused.GUARDS,
 )
