@@ -16,7 +16,7 @@ def test_with_every_guard_nothing_goes_wrong(scenario: object) -> None:
 
 @pytest.mark.parametrize("guard", GUARDS, ids=str)
 def test_without_the_guard_it_is_noticed(guard: Guard) -> None:
-    with without(guard.where, guard.guard, guard.becomes):
+    with without(guard.where, guard.guard, guard.becomes, guard.nth):
         wrong = guard.scenario()
 
     assert wrong != [], f"{guard.scenario.__name__} goes as well without {guard.name}"

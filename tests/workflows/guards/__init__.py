@@ -9,6 +9,7 @@ from tests.workflows.guards import (
     gangs,
     given_back,
     heard,
+    held,
     humans,
     jobs,
     launches,
@@ -54,4 +55,5 @@ GUARDS = (
     *proofs.GUARDS,
     *afterwards.GUARDS,
     *refused.GUARDS,
+    *held.GUARDS,
 )
