@@ -22,6 +22,7 @@ from tests.workflows.guards import (
     races,
     refused,
     saves,
+    stale,
     stops,
     submissions,
     successors,
@@ -56,4 +57,5 @@ GUARDS = (
     *afterwards.GUARDS,
     *refused.GUARDS,
     *held.GUARDS,
+    *stale.GUARDS,
 )
