@@ -28,3 +28,18 @@ def test_a_guard_that_says_something_else_now_is_not_taken_for_removed() -> None
         without(why_refuse, "boot_id is not meant_for"),
     ):
         pass
+
+
+def _pair(given: str) -> tuple[str, str]:
+    kept = given
+    return kept, kept
+
+
+def test_of_two_that_read_the_same_one_is_taken_out_where_it_is_read() -> None:
+    with without(_pair, "kept", "''", nth=2):
+        assert _pair("a") == ("a", "")
+
+    with pytest.raises(AssertionError, match="stands there 2 times"), without(_pair, "kept"):
+        pass
+    with pytest.raises(AssertionError, match="stands there 2 times"), without(_pair, "kept", nth=3):
+        pass

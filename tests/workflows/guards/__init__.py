@@ -22,6 +22,7 @@ from tests.workflows.guards import (
     races,
     refused,
     saves,
+    shared,
     stale,
     stops,
     submissions,
@@ -58,4 +59,5 @@ GUARDS = (
     *refused.GUARDS,
     *held.GUARDS,
     *stale.GUARDS,
+    *shared.GUARDS,
 )
