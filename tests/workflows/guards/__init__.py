@@ -4,6 +4,7 @@ from tests.workflows.guards import (
     afterwards,
     between,
     boots,
+    climbs,
     commands,
     ends,
     gangs,
@@ -19,6 +20,7 @@ from tests.workflows.guards import (
     once,
     owners,
     proofs,
+    queued,
     races,
     refused,
     saves,
@@ -60,4 +62,6 @@ GUARDS = (
     *held.GUARDS,
     *stale.GUARDS,
     *shared.GUARDS,
+    *queued.GUARDS,
+    *climbs.GUARDS,
 )
