@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/climbs.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes
-from nodeheal.domain import correlate, ladder, node
+from nodeheal.domain import correlate, decide, ladder, node
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import climbs as when
 
@@ -58,6 +58,53 @@ GUARDS = (
         correlate._share_fabric,
         "fabric is not None",
         when.no_fabric_is_told_of,
+        "True",
+    ),
+    # While it comes up
+    Guard(
+        "that a node has time to come up",
+        decide._settle,
+        "say.now < settled_at",
+        when.its_accelerators_are_missing_when_it_comes_up,
+    ),
+    Guard(
+        "that something is still missing",
+        decide._settle,
+        "last is not None and last.verdict is not Verdict.UNKNOWN",
+        when.its_accelerators_are_missing_when_it_is_up,
+    ),
+    Guard(
+        "that nothing is missing any more",
+        decide._settle,
+        "last is not None and last.verdict is Verdict.OK",
+        when.its_accelerators_are_there_when_it_is_up,
+    ),
+    Guard(
+        "that nobody can tell",
+        decide._settle,
+        "last.verdict is not Verdict.UNKNOWN",
+        when.nobody_can_tell_when_it_is_up,
+        "True",
+    ),
+    Guard(
+        "what was said when it was up",
+        decide._settle,
+        "e.observed_at >= settled_at",
+        when.its_accelerators_are_missing_when_it_comes_up,
+        "True",
+    ),
+    Guard(
+        "who has come up",
+        decide._settle,
+        "e.node_id == event.node_id",
+        when.its_peers_accelerators_are_there,
+        "True",
+    ),
+    Guard(
+        "what was missing",
+        decide._settle,
+        "(e.family, e.code, e.component, e.boot_id) == kind",
+        when.something_else_of_it_is_there,
         "True",
     ),
     # Places

@@ -1,4 +1,4 @@
-"""How often a fault has come, where and under whom, and what that makes of it; and where a node's life must not go.
+"""How often a fault has come, where and when, and what that makes of it; and where a node's life must not go.
 
 Each is one history or one moment, and says what is wrong after it, which is nothing.
 """
@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from nodeheal.contract.vocabulary import Action, Family, JobState, NodeState, Step
+from nodeheal.contract.vocabulary import Action, Family, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.surroundings import Sighting
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.unit.builders import NOW, xid
 from tests.unit.test_decide import Story
-from tests.unit.test_decide_among_others import NODE, OTHER, seen
+from tests.unit.test_decide_among_others import NODE, OTHER, later, no_gpus, seen
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import JOB, Moment
@@ -81,6 +81,40 @@ def no_fabric_is_told_of() -> list[str]:
     return _next(
         Story(fault).amid(sightings=(seen(10003, OTHER, family=Family.sxid, observed_at=EARLIER),)), Step.ISOLATE
     )
+
+
+# While it comes up
+
+
+def its_accelerators_are_missing_when_it_comes_up() -> list[str]:
+    return _next(Story(no_gpus()).amid(booted_at=NOW), Step.WAIT)
+
+
+def its_accelerators_are_missing_when_it_is_up() -> list[str]:
+    return _next(_comes_up(301), Step.ISOLATE)
+
+
+def its_accelerators_are_there_when_it_is_up() -> list[str]:
+    return _next(_comes_up(301, verdict=Verdict.OK), Step.CLOSE)
+
+
+def nobody_can_tell_when_it_is_up() -> list[str]:
+    return _next(_comes_up(301, verdict=Verdict.UNKNOWN), Step.ESCALATE)
+
+
+def its_peers_accelerators_are_there() -> list[str]:
+    return _next(_comes_up(301, verdict=Verdict.OK, node_id=OTHER), Step.ESCALATE)
+
+
+def something_else_of_it_is_there() -> list[str]:
+    return _next(_comes_up(301, verdict=Verdict.OK, code="fans"), Step.ESCALATE)
+
+
+def _comes_up(seconds: int, **said: Any) -> Story:
+    """Its accelerators are missing, and so long after its boot something is reported."""
+    story = Story(no_gpus()).amid(booted_at=NOW).then(Outcome.TIMED_OUT)
+    story.reports(no_gpus(event_id="later", observed_at=later(seconds), **said)).now = later(330)
+    return story
 
 
 # Places

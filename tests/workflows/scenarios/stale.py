@@ -11,7 +11,6 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.vocabulary import JobState, Step, Verdict
-from nodeheal.domain.job import Job
 from nodeheal.domain.silence import TERMINATED
 from nodeheal.services import find_checkpoint, prepare_job, sweep
 from nodeheal.services.boot_wait import BOOT
@@ -182,8 +181,7 @@ def a_job_that_is_over_has_saved_there() -> list[str]:
 def _is_refused(state: JobState) -> str | None:
     """What is said of a new job that is to write where a job of this state has written."""
     it = Moment()
-    other: Job = replace(JOB, job_id="other", checkpoints=_SAVES, state=state)
-    it.plain.jobs.save(other)
+    it.plain.jobs.save(replace(JOB, job_id="other", checkpoints=_SAVES, state=state))
     it.plain.jobs.listed_as_over.clear()  # type: ignore[attr-defined]  # the index lags
     told: str | None = it.does(lambda: prepare_job._refuse_taken_directory(replace(JOB, checkpoints=_SAVES), it.ports))
     return told
