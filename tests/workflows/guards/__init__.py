@@ -7,6 +7,7 @@ from tests.workflows.guards import (
     climbs,
     commands,
     ends,
+    found,
     gangs,
     given_back,
     heard,
@@ -64,4 +65,5 @@ GUARDS = (
     *shared.GUARDS,
     *queued.GUARDS,
     *climbs.GUARDS,
+    *found.GUARDS,
 )

@@ -22,7 +22,8 @@ from tests.workflows.scenarios.turns import opened
 EARLIER = NOW - timedelta(seconds=20)
 
 
-def _next(story: Story, step: Step, action: Action | None = None) -> list[str]:
+def next_is(story: Story, step: Step, action: Action | None = None) -> list[str]:
+    """What is wrong where another step is decided on."""
     decided = story.next()
     is_right = decided.step is step and action in (None, decided.action)
     return [] if is_right else [f"{decided.step.value} {decided.action or ''} is next: {decided.reason}"]
@@ -33,11 +34,11 @@ def _next(story: Story, step: Step, action: Action | None = None) -> list[str]:
 
 def its_reboots_are_spent() -> list[str]:
     story = Story(xid(79)).isolated().amid(spent={(f"node#{NODE}", Action.REBOOT): 1})
-    return _next(story, Step.REPLACE)
+    return next_is(story, Step.REPLACE)
 
 
 def its_reboot_is_not_repeated() -> list[str]:
-    return _next(Story(xid(79)).isolated().rebooted().failed(), Step.REPLACE)
+    return next_is(Story(xid(79)).isolated().rebooted().failed(), Step.REPLACE)
 
 
 # Under other jobs
@@ -45,24 +46,24 @@ def its_reboot_is_not_repeated() -> list[str]:
 
 def its_accelerator_has_shown_it_under_other_jobs() -> list[str]:
     others = tuple(_here(job=job) for job in ("bert", "gpt"))
-    return _next(Story(xid(31)).amid(sightings=others), Step.ISOLATE)
+    return next_is(Story(xid(31)).amid(sightings=others), Step.ISOLATE)
 
 
 def all_nodes_of_its_job_show_it_too() -> list[str]:
     """However often that accelerator has shown it: this time it is the program."""
     others = tuple(_here(job=job) for job in ("bert", "gpt"))
     peers = tuple(seen(31, f"mi-{number}", observed_at=NOW + timedelta(seconds=1)) for number in range(8))
-    return _next(Story(xid(31)).amid(sightings=(*others, *peers)), Step.RESTART_WORKLOAD)
+    return next_is(Story(xid(31)).amid(sightings=(*others, *peers)), Step.RESTART_WORKLOAD)
 
 
 def its_neighbours_accelerator_has_shown_it_under_other_jobs() -> list[str]:
     others = tuple(_here(job=job, component="0000:01:00.0") for job in ("bert", "gpt"))
-    return _next(Story(xid(31)).amid(sightings=others), Step.RESTART_WORKLOAD)
+    return next_is(Story(xid(31)).amid(sightings=others), Step.RESTART_WORKLOAD)
 
 
 def its_accelerator_has_shown_something_else_under_other_jobs() -> list[str]:
     others = tuple(_here(code=43, job=job) for job in ("bert", "gpt"))
-    return _next(Story(xid(31)).amid(sightings=others), Step.RESTART_WORKLOAD)
+    return next_is(Story(xid(31)).amid(sightings=others), Step.RESTART_WORKLOAD)
 
 
 def _here(code: int = 31, job: str = "llama", hours: float = 1, **changes: Any) -> Sighting:
@@ -72,13 +73,13 @@ def _here(code: int = 31, job: str = "llama", hours: float = 1, **changes: Any) 
 def the_last_run_has_shown_it_on_another_node() -> list[str]:
     """Seconds before: that run is over, and nobody else restarts this one."""
     story = Story(xid(31)).amid(sightings=(seen(31, observed_at=EARLIER),), run_started_at=NOW - timedelta(seconds=5))
-    return _next(story, Step.RESTART_WORKLOAD)
+    return next_is(story, Step.RESTART_WORKLOAD)
 
 
 def no_fabric_is_told_of() -> list[str]:
     """Two nodes without that label share nothing."""
     fault = xid(10003, family=Family.sxid)
-    return _next(
+    return next_is(
         Story(fault).amid(sightings=(seen(10003, OTHER, family=Family.sxid, observed_at=EARLIER),)), Step.ISOLATE
     )
 
@@ -87,27 +88,27 @@ def no_fabric_is_told_of() -> list[str]:
 
 
 def its_accelerators_are_missing_when_it_comes_up() -> list[str]:
-    return _next(Story(no_gpus()).amid(booted_at=NOW), Step.WAIT)
+    return next_is(Story(no_gpus()).amid(booted_at=NOW), Step.WAIT)
 
 
 def its_accelerators_are_missing_when_it_is_up() -> list[str]:
-    return _next(_comes_up(301), Step.ISOLATE)
+    return next_is(_comes_up(301), Step.ISOLATE)
 
 
 def its_accelerators_are_there_when_it_is_up() -> list[str]:
-    return _next(_comes_up(301, verdict=Verdict.OK), Step.CLOSE)
+    return next_is(_comes_up(301, verdict=Verdict.OK), Step.CLOSE)
 
 
 def nobody_can_tell_when_it_is_up() -> list[str]:
-    return _next(_comes_up(301, verdict=Verdict.UNKNOWN), Step.ESCALATE)
+    return next_is(_comes_up(301, verdict=Verdict.UNKNOWN), Step.ESCALATE)
 
 
 def its_peers_accelerators_are_there() -> list[str]:
-    return _next(_comes_up(301, verdict=Verdict.OK, node_id=OTHER), Step.ESCALATE)
+    return next_is(_comes_up(301, verdict=Verdict.OK, node_id=OTHER), Step.ESCALATE)
 
 
 def something_else_of_it_is_there() -> list[str]:
-    return _next(_comes_up(301, verdict=Verdict.OK, code="fans"), Step.ESCALATE)
+    return next_is(_comes_up(301, verdict=Verdict.OK, code="fans"), Step.ESCALATE)
 
 
 def _comes_up(seconds: int, **said: Any) -> Story:

@@ -163,23 +163,24 @@ def it_was_replaced_in_this_window() -> list[str]:
 
 
 def it_was_recovered_twice_this_week() -> list[str]:
-    return _is_not(Action.REBOOT, _recovered("inc-1", "inc-2").isolated())
+    return _is_not(Action.REBOOT, recovered("inc-1", "inc-2").isolated())
 
 
 def it_was_recovered_long_ago() -> list[str]:
-    return _next(_recovered("inc-1", "inc-2", days=30).isolated(), Step.REBOOT)
+    return _next(recovered("inc-1", "inc-2", days=30).isolated(), Step.REBOOT)
 
 
 def it_was_recovered_once_and_is_in_its_second_recovery() -> list[str]:
     story = Story(xid(79))
-    return _next(_recovered("inc-1", story.history.incident.incident_id).isolated(), Step.REBOOT)
+    return _next(recovered("inc-1", story.history.incident.incident_id).isolated(), Step.REBOOT)
 
 
 def it_was_recovered_once() -> list[str]:
-    return _next(_recovered("inc-1").isolated(), Step.REBOOT)
+    return _next(recovered("inc-1").isolated(), Step.REBOOT)
 
 
-def _recovered(*names: str, days: int = 1) -> Story:
+def recovered(*names: str, days: int = 1) -> Story:
+    """A node with such recoveries to its name."""
     past = tuple(PastRecovery(name, NOW - timedelta(days=days)) for name in names)
     return Story(xid(79)).amid(recoveries=past)
 
