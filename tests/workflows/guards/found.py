@@ -44,7 +44,7 @@ GUARDS = (
     ),
     # What was lost
     Guard(
-        "that a drain has held",
+        "that a node is drained, and nothing runs there",
         look_once._at_isolation,
         "drained and (not alive)",
         when.it_is_drained_at_the_deadline,
