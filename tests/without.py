@@ -9,12 +9,16 @@ from typing import Any
 
 
 @contextmanager
-def without(function: Callable[..., Any], guard: str, becomes: str = "False") -> Iterator[None]:
-    """The function with this expression replaced, for everybody who has it. An AssertionError: it is not there once."""
+def without(function: Callable[..., Any], guard: str, becomes: str = "False", nth: int = 0) -> Iterator[None]:
+    """The function with this expression replaced, for everybody who has it. An AssertionError: it is not there once.
+
+    `nth`: which of several that read the same, counted from 1.
+    """
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    swap = _Swap(guard, becomes)
+    swap = _Swap(guard, becomes, nth)
     swap.visit(tree)
-    assert swap.times == 1, f"{function.__qualname__}: {guard!r} stands there {swap.times} times; say what it is now"
+    is_found = 1 < swap.times >= nth if nth else swap.times == 1
+    assert is_found, f"{function.__qualname__}: {guard!r} stands there {swap.times} times; say what it is now"
     made: dict[str, Any] = {}
     exec(compile(ast.fix_missing_locations(tree), "<without a guard>", "exec"), function.__globals__, made)
     code = function.__code__
@@ -26,15 +30,17 @@ def without(function: Callable[..., Any], guard: str, becomes: str = "False") ->
 
 
 class _Swap(ast.NodeTransformer):
-    def __init__(self, guard: str, becomes: str) -> None:
-        self._guard, self._becomes = _expression(guard), becomes
+    def __init__(self, guard: str, becomes: str, nth: int) -> None:
+        self._guard, self._becomes, self._nth = _expression(guard), becomes, nth
         self._text = ast.unparse(self._guard)
         self.times = 0
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, ast.expr) and ast.unparse(node) == self._text:
+        # A name that is written to is no expression: what is kept for later can be named where it is read.
+        is_read = isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+        if isinstance(node, ast.expr) and is_read and ast.unparse(node) == self._text:
             self.times += 1
-            return ast.copy_location(_expression(self._becomes), node)
+            return ast.copy_location(_expression(self._becomes), node) if self._nth in (0, self.times) else node
         return super().generic_visit(node)
 
 

@@ -16,7 +16,7 @@ def test_with_every_guard_nothing_goes_wrong(scenario: object) -> None:
 
 @pytest.mark.parametrize("guard", GUARDS, ids=str)
 def test_without_the_guard_it_is_noticed(guard: Guard) -> None:
-    with without(guard.where, guard.guard, guard.becomes):
+    with without(guard.where, guard.guard, guard.becomes, guard.nth):
         wrong = guard.scenario()
 
     assert wrong != [], f"{guard.scenario.__name__} goes as well without {guard.name}"
@@ -27,4 +27,19 @@ def test_a_guard_that_says_something_else_now_is_not_taken_for_removed() -> None
         pytest.raises(AssertionError, match="stands there 0 times; say what it is now"),
         without(why_refuse, "boot_id is not meant_for"),
     ):
+        pass
+
+
+def _pair(given: str) -> tuple[str, str]:
+    kept = given
+    return kept, kept
+
+
+def test_of_two_that_read_the_same_one_is_taken_out_where_it_is_read() -> None:
+    with without(_pair, "kept", "''", nth=2):
+        assert _pair("a") == ("a", "")
+
+    with pytest.raises(AssertionError, match="stands there 2 times"), without(_pair, "kept"):
+        pass
+    with pytest.raises(AssertionError, match="stands there 2 times"), without(_pair, "kept", nth=3):
         pass

@@ -7,13 +7,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Guard:
-    """`name`: what is missing. `where` holds `guard`, which becomes `becomes`; `scenario` says what is wrong then."""
+    """`name`: what is missing. `where` holds `guard`, which becomes `becomes`; `scenario` says what is wrong then.
+
+    `nth`: which of several that read the same, counted from 1; 0 where there is one.
+    """
 
     name: str
     where: Callable[..., Any]
     guard: str
     scenario: Callable[[], list[str]]
     becomes: str = "False"
+    nth: int = 0
 
     def __str__(self) -> str:
         return self.name

@@ -1,0 +1,141 @@
+"""The guards of tests/workflows/scenarios/shared.py: where each stands, and what goes wrong without it."""
+
+from nodeheal.domain import brakes, correlate, decide
+from nodeheal.services import hear_silence, ingest, launch_gang, look_once, new_machine, withdraw_request
+from tests.workflows.guards.guard import Guard, taken_for_saved
+from tests.workflows.scenarios import shared as when
+
+_SETTLED = "settle(wait, node, ports)"
+
+GUARDS = (
+    # One restart of a job
+    Guard(
+        "whose restart it is",
+        decide._restart_only,
+        "first != fault.event.node_id",
+        when.another_node_of_the_job_has_shown_it_first,
+    ),
+    Guard(
+        "that the next run has failed",
+        decide._restart_only,
+        "seen.restart is not None and fault.alike[-1].observed_at > seen.restart.finished_at",
+        when.its_next_run_fails_alike,
+    ),
+    Guard(
+        "that there is a next run",
+        decide._restart_only,
+        "seen.restart.outcome is Outcome.DONE",
+        when.its_job_could_not_be_restarted,
+        "True",
+    ),
+    Guard(
+        "that somebody has said yes",
+        brakes.held_back,
+        "answer.outcome is Outcome.DONE",
+        when.a_yes_comes_before_its_node_is_paused,
+    ),
+    # One incident of a fabric
+    Guard(
+        "who has told first of a fabric",
+        correlate.owner_of_fabric,
+        "is_before",
+        when.another_node_of_its_fabric_has_told_later,
+        "True",
+    ),
+    Guard(
+        "which fabric it is",
+        correlate.owner_of_fabric,
+        "_share_fabric(s, event)",
+        when.another_fabric_is_broken_too,
+        "True",
+    ),
+    Guard(
+        "that another node owns it",
+        correlate.owner_of_fabric,
+        "s.node_id != event.node_id",
+        when.it_has_told_of_its_fabric_before,
+        "True",
+    ),
+    Guard(
+        "what is a fault of a fabric",
+        correlate.owner_of_fabric,
+        "is_fabric",
+        when.something_else_was_seen_in_its_fabric,
+        "True",
+    ),
+    Guard(
+        "that a fabric has one incident",
+        correlate.owner_of_fabric,
+        "is_fabric and is_before and (s.node_id != event.node_id) and _share_fabric(s, event)",
+        when.another_node_of_its_fabric_has_told_before,
+    ),
+    # New machines of one group
+    Guard(
+        "that the first in line has taken it",
+        new_machine.welcome,
+        _SETTLED,
+        when.the_first_in_line_has_been_given_back,
+        taken_for_saved(_SETTLED),
+        nth=2,
+    ),
+    Guard(
+        "that the first machine was to be had",
+        new_machine.find_new_node,
+        _SETTLED,
+        when.the_first_machine_was_taken_meanwhile,
+        taken_for_saved(_SETTLED),
+        nth=2,
+    ),
+    # What is no fault
+    Guard("that all is well", ingest.ingest, "event.verdict is Verdict.OK", when.it_says_that_it_is_well),
+    Guard("what is a sign of life", ingest.ingest, "event.is_heartbeat", when.it_beats),
+    Guard(
+        "what keeps a request from being withdrawn",
+        withdraw_request._is_a_finding,
+        "event.verdict is not Verdict.OK",
+        when.it_is_well_when_a_request_is_withdrawn,
+        "True",
+    ),
+    # Who is looked at
+    Guard(
+        "that a node is isolated still",
+        look_once._at_isolation,
+        "node.state is NodeState.ISOLATED",
+        when.it_was_given_back_at_the_deadline_of_its_isolation,
+        "True",
+    ),
+    Guard(
+        "whose isolation it is, at the deadline",
+        look_once._at_isolation,
+        "node.open_incident == request.incident_id",
+        when.it_was_anothers_at_the_deadline_of_its_isolation,
+        "True",
+    ),
+    Guard(
+        "that a peer is good again",
+        launch_gang._why_unfit,
+        "node.good_since is not None and node.good_since >= fault.alike[-1].observed_at",
+        when.its_peer_is_back_when_it_is_launched,
+    ),
+    Guard(
+        "what keeps a rank from a node",
+        launch_gang._why_unfit,
+        "fault.touches_the_node",
+        when.its_peer_has_a_fault_of_its_program,
+        "True",
+    ),
+    Guard(
+        "what lets a job finish first",
+        launch_gang._why_unfit,
+        "fault.next_rung is not NextRung.job_end",
+        when.its_peer_waits_for_the_jobs_end,
+        "True",
+    ),
+    Guard(
+        "that a gang runs",
+        hear_silence._ask_gang,
+        "run_on",
+        when.the_gang_of_a_silent_node_has_ended,
+        "True",
+    ),
+)
