@@ -1,8 +1,9 @@
 """A proxy between the functions and the emulator, where calls fail as they fail on AWS: refused, broken, or answered to
 nobody. What happens to the n-th call of an operation is the seed's to say, whatever runs beside it.
 
-Every fault here is one that nobody may notice in the end. That two of an operation in a row are spared keeps it so: the
-SDK makes three attempts, and the steps repeat what was provably not accepted.
+Every fault here is one that nobody may notice in the end. What has failed is spared when it is asked again, whatever
+others ask between, and that keeps it so: the SDK makes three attempts, and the steps repeat what was provably not
+accepted.
 """
 
 import http.client
@@ -51,19 +52,19 @@ class Plan:
     rate: float = 0.1
     calls: Counter[str] = field(default_factory=Counter)
     done: Counter[str] = field(default_factory=Counter)  # by kind of fault
-    _spared: set[str] = field(default_factory=set)  # failed just now
+    _spared: set[tuple[str, bytes]] = field(default_factory=set)  # failed, and not asked again yet
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def fault(self, operation: str) -> str | None:
-        """What becomes of this call; None: nothing is wrong with it."""
+    def fault(self, operation: str, asked: bytes = b"") -> str | None:
+        """What becomes of this call, known again by what is asked; None: nothing is wrong with it."""
         with self._lock:
             self.calls[operation] += 1
             chance = random.Random(f"{self.seed}/{operation}/{self.calls[operation]}")
-            if operation in self._spared or chance.random() >= self.rate:
-                self._spared.discard(operation)
+            if (operation, asked) in self._spared or chance.random() >= self.rate:
+                self._spared.discard((operation, asked))
                 return None
             kind = chance.choice(_kinds(operation))
-            self._spared.add(operation)
+            self._spared.add((operation, asked))
             self.done[kind] += 1
             return kind
 
@@ -140,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         operation = operation_of(self.path, self.headers.get("X-Amz-Target", ""), body)
         self.chaos.note(operation, body)
-        fault = self.chaos.plan.fault(operation)
+        fault = self.chaos.plan.fault(operation, self.path.encode() + body)
         if fault == THROTTLED:
             self._refuse(400, "ThrottlingException")
         elif fault == BROKEN:

@@ -233,3 +233,11 @@ def test_the_same_seed_is_the_same_day_and_spares_what_has_just_failed() -> None
     assert days[0] == days[1]
     assert not any(first and second for first, second in zip(days[0], days[0][1:], strict=False))
     assert {Plan("seed", rate=1.0).fault("SendCommand"), THROTTLED} == {THROTTLED}
+
+
+def test_what_has_failed_is_spared_when_it_is_asked_again_whatever_others_ask_between() -> None:
+    plan = Plan("seed", rate=1.0)
+
+    first, of_others, again = (plan.fault("PutItem", asked) for asked in (b"one", b"two", b"one"))
+
+    assert (first is not None, of_others is not None, again) == (True, True, None)
