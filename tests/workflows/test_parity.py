@@ -187,7 +187,7 @@ def test_the_walker_goes_the_path_of_the_emulator_to_its_end(name: str) -> None:
     waits = "Wait for news" in PATHS[name]
     history = cluster.ports.incidents.history(cluster.incident_id)
     assert [state for state in path if waits or state != "Wait for news"] == PATHS[name]
-    assert outcomes(results_of(history), name) == RESULTS[name]
+    assert outcomes(results_of(history), waits=waits) == RESULTS[name]
     assert history.incident.ending is script.expected.ending
     assert (len(cluster.job_nodes) == 2) == script.expected.finishes
 
