@@ -55,8 +55,6 @@ def main(arguments: list[str] | None = None) -> int:
     measured = _earlier()
     for name in given.sections or sections(0):
         _measure(measured, name, sections(given.idle_seconds)[name], given.runs)
-        WRITTEN.parent.mkdir(exist_ok=True)
-        WRITTEN.write_text(json.dumps(measured, indent=2) + "\n", "utf-8")
     sys.stdout.write(as_text(measured))
     sys.stderr.write(f"all figures are in {WRITTEN}\n")
     if given.write_page:
@@ -96,10 +94,17 @@ def _measure(measured: dict[str, Any], name: str, section: Section, asked: int |
     for number in range(1, runs + 1):
         sys.stderr.write(f"{name}, run {number} of {runs}\n")
         taken.append(section())
+        _keep(measured, name, taken)
+
+
+def _keep(measured: dict[str, Any], name: str, taken: list[Mapping[str, float]]) -> None:
+    """After every run: what was measured for minutes is not lost with a later run that is broken off."""
     measured[name] = {key: statistics.median(run[key] for run in taken) for key in taken[0]}
     measured["spread"][name] = {key: [min(r[key] for r in taken), max(r[key] for r in taken)] for key in taken[0]}
-    measured["runs"][name] = runs
+    measured["runs"][name] = len(taken)
     measured["machine"][name] = _machine()
+    WRITTEN.parent.mkdir(exist_ok=True)
+    WRITTEN.write_text(json.dumps(measured, indent=2) + "\n", "utf-8")
 
 
 def _machine() -> dict[str, object]:

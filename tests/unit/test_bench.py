@@ -61,6 +61,17 @@ def test_medians_are_kept_with_least_and_most(fast: Path, capsys: pytest.Capture
     assert "20 MiB  10 to 30, 3 runs" in capsys.readouterr().out
 
 
+def test_what_was_measured_is_kept_where_a_later_run_breaks_off(fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = iter([30.0, 10.0])
+    monkeypatch.setattr(bench, "sections", lambda idle_seconds: {"agent": lambda: {"rss_mib": next(said)}})
+
+    with pytest.raises(StopIteration):
+        bench.main(["agent"])
+
+    kept = json.loads(fast.read_text())
+    assert (kept["runs"], kept["spread"]) == ({"agent": 2}, {"agent": {"rss_mib": [10.0, 30.0]}})
+
+
 def test_what_is_counted_is_run_once(fast: Path) -> None:
     bench.main(["incident", "--runs", "5"])
 
