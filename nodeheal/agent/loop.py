@@ -16,7 +16,6 @@ from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
 
 FILE_POLL_SECONDS = 0.1  # half of it is the mean delay of a fault; ten looks a second cost a thousandth of a core
-BREATH_SECONDS = 0.01  # the smallest ring buffers hold as much as comes in ten of these
 IDLE_SECONDS = 1.0  # how soon a stop is noticed where only the device is read
 ADDRESS_PATIENCE_SECONDS = 60.0
 STOP_PATIENCE_SECONDS = 3.0
@@ -55,8 +54,8 @@ class Agent:
         try:
             while not stop.is_set():
                 has_found = self.step()
-                if self._kernel_log.is_in_storm:
-                    stop.wait(BREATH_SECONDS)  # so that a turn reads many lines: turns cost more than lines
+                if breath := self._kernel_log.breath_seconds:
+                    stop.wait(breath)
                 elif not has_found:
                     waiter.poll(self._patience_seconds() * 1000)
         finally:

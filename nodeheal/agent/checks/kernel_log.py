@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nodeheal.agent.checks.file_tail import FileTail, RawLine
-from nodeheal.agent.checks.kmsg import KmsgReader
+from nodeheal.agent.checks.kmsg import RECORDS_A_TURN, KmsgReader
 from nodeheal.agent.checks.repeats import Repeats, Sighting, load
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import KernelLog
@@ -38,6 +38,7 @@ class _Log(Protocol):
     key: str
     descriptor: int | None  # where select can wait for news; None: it must be asked again and again
     lines: int  # read by the last call
+    breath_seconds: float  # how long lines may gather in a storm: a turn costs more than a line
 
     def sightings(self, now: float, seen_at: datetime) -> Iterator[Sighting]:
         """The faults since the last call."""
@@ -62,6 +63,7 @@ class _Seen:
 class _FileLog:
     descriptor: int | None = None
     lines = 0
+    breath_seconds = 0.0  # it is only polled anyway
 
     def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, takes_drills: bool) -> None:
         _must_be_readable(path, was_read_before=cursor is not None)
@@ -112,6 +114,7 @@ class _FileLog:
 
 class _KmsgLog:
     lines = 0
+    breath_seconds = 0.02  # of 10,000 lines a second the smallest ring buffer, 128 KiB, is full after about 0.12
 
     def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, takes_drills: bool) -> None:
         self.key = _key("kmsg", path)
@@ -136,15 +139,18 @@ class _KmsgLog:
                 yield Sighting(finding, self._boot_id, sequence.decode(), text, at, count, is_history)
 
     def _told(self, records: Sequence[tuple[int, bytes]]) -> Iterable[tuple[Finding, int, bytes]]:
-        told: dict[_Words, tuple[Finding, int, bytes]] = {}  # how many so far, and the last one
+        """What is said in the same words is counted before anything is asked about it: it is said most, in a storm."""
+        last: dict[_Words, bytes] = {}
+        count: dict[_Words, int] = {}
         for _, raw in records:
             head, _, said = raw.partition(b";")
             words = (head[: head.find(b",")], said)  # who says it, and what
+            last[words] = raw
+            count[words] = count.get(words, 0) + 1
+        for words, raw in last.items():
             finding = self._known[words] if words in self._known else self._learn(words, raw)
             if finding is not None:
-                before = told.get(words)
-                told[words] = (finding, before[1] + 1 if before else 1, raw)
-        return told.values()
+                yield finding, count[words], raw
 
     def _learn(self, words: "_Words", raw: bytes) -> Finding | None:
         if len(self._known) >= KNOWN_WORDS:
@@ -203,9 +209,10 @@ class KernelLogCheck:
         return [log.descriptor for log in self._logs if log.descriptor is not None]
 
     @property
-    def is_in_storm(self) -> bool:
-        """Whether the device has lines so fast that it is cheaper to let some gather. A file is only polled anyway."""
-        return any(log.lines >= STORM_LINES and log.descriptor is not None for log in self._logs)
+    def breath_seconds(self) -> float:
+        """How long to let lines gather, so that a turn reads many. 0: they come slowly, or more are there already."""
+        in_storm = (log.breath_seconds for log in self._logs if STORM_LINES <= log.lines < RECORDS_A_TURN)
+        return min(filter(None, in_storm), default=0.0)
 
     @property
     def must_be_polled(self) -> bool:

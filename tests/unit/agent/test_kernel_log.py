@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.checks.kernel_log import KNOWN_BYTES, KNOWN_WORDS, KernelLogCheck
+from nodeheal.agent.checks.kernel_log import KNOWN_BYTES, KNOWN_WORDS, STORM_LINES, KernelLogCheck
+from nodeheal.agent.checks.kmsg import RECORDS_A_TURN
 from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS, Sighting
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent
@@ -236,19 +237,40 @@ def test_what_was_folded_by_another_version_is_forgotten_where_it_is_not_underst
     assert told(check.poll()) == [("31", 1, "boot-1")]
 
 
-def test_user_space_is_not_believed_though_the_kernel_has_said_the_same_words(node: NodeFolder, time: FakeTime) -> None:
+def kmsg_on(node: NodeFolder, time: FakeTime) -> tuple[KernelLogCheck, list[bytes]]:
+    """A device, and what it has yet to say."""
     device = node.kernel_log.with_name("kmsg")
     device.touch()
-    log = KernelLogCheck([KernelLog("kmsg", str(device))], IDENTITY, "boot-1", time.clock(), {})
+    log, says = KernelLogCheck([KernelLog("kmsg", str(device))], IDENTITY, "boot-1", time.clock(), {}), list[bytes]()
+    log._logs[0]._reader._read = lambda *_: says.pop(0) if says else b""  # type: ignore[attr-defined]
+    return log, says
+
+
+def test_user_space_is_not_believed_though_the_kernel_has_said_the_same_words(node: NodeFolder, time: FakeTime) -> None:
+    log, device_says = kmsg_on(node, time)
     said = b",1,-;" + XID_79.encode() + b"\n"
-    device_says = [
+    device_says += [
         b"3,1" + said,
         b"11,2" + said,
         b"11,3" + said,
         b"3,4" + said.replace(b": 79", b": 31"),
         b"3,5" + said,
     ]
-    reader = log._logs[0]._reader  # type: ignore[attr-defined]
-    reader._read = lambda *_: device_says.pop(0) if device_says else b""
 
     assert told(log.poll()) == [("79", 2, "boot-1"), ("31", 1, "boot-1")]
+
+
+@pytest.mark.parametrize("words", [XID_79, "docker0: port 3(veth1f2e3d4) entered forwarding state"])
+def test_lines_may_gather_only_where_many_come_and_all_of_them_were_read(
+    node: NodeFolder, time: FakeTime, words: str
+) -> None:
+    log, device_says = kmsg_on(node, time)
+    breaths = []
+
+    for many in (0, STORM_LINES - 1, STORM_LINES, RECORDS_A_TURN - 1, RECORDS_A_TURN, 0):
+        device_says += [f"3,{number},1,-;{words}\n".encode() for number in range(many)]
+        log._logs[0]._reader._last_sequence = -1  # type: ignore[attr-defined]
+        log.poll()
+        breaths.append(log.breath_seconds > 0)
+
+    assert breaths == [False, False, True, True, False, False]

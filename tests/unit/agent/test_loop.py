@@ -13,6 +13,7 @@ import pytest
 
 from nodeheal.agent.checks.answer import Answer, answer_of, dumped
 from nodeheal.agent.checks.check import Check, Look, Problem, State, always
+from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.checks.watch import FIRST_LOOKS_WITHIN_SECONDS, LOOKS_TO_BE_OVER
 from nodeheal.agent.config import load
 from nodeheal.agent.loop import FILE_POLL_SECONDS, KEEP_SECONDS, Agent
@@ -64,8 +65,24 @@ class QuietSender:
     def start(self) -> None:
         self.begun_with = self._spool.state()
 
+    def wake(self) -> None:
+        """It sleeps on."""
+
     def stop(self, _patience_seconds: float) -> None:
         """Nothing is under way."""
+
+
+class OnceWaited(threading.Event):
+    """Is set once it was waited for, and knows for how long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waited.append(timeout)
+        self.set()
+        return True
 
 
 class Run:
@@ -149,6 +166,19 @@ def test_the_loop_waits_for_news_no_longer_than_until_something_is_due(run: Run)
 
     assert (before, for_a_file) == (FILE_POLL_SECONDS / 2, FILE_POLL_SECONDS)
     assert run.agent._patience_seconds() == FILE_POLL_SECONDS / 4
+
+
+def test_in_a_storm_lines_are_let_gather(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.agent._sender = QuietSender(run.spool)  # type: ignore[assignment]
+    monkeypatch.setattr(KernelLogCheck, "breath_seconds", 0.25)
+    run.looks.descriptor, writer = os.pipe()
+    stop = OnceWaited()
+
+    run.agent.run(stop)
+
+    assert stop.waited == [0.25]
+    for descriptor in (run.looks.descriptor, writer):
+        os.close(descriptor)
 
 
 def test_an_agent_that_stops_has_kept_where_it_began_and_where_it_ends_and_lets_go(run: Run) -> None:
