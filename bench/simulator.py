@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from nodeheal.simulation.mass_failure import run_mass_failure
+from nodeheal.simulation.mass_failure import run_mass_failure, settings_of
 from nodeheal.simulation.report import spread
 from nodeheal.simulation.runner import run_pool
 from nodeheal.simulation.schedules import run_some
@@ -44,7 +44,8 @@ def measure_mass_failure() -> dict[str, float]:
     """Simulated seconds, at the published quotas, breaker raised; and what comes of it at its defaults."""
     measured: dict[str, float] = {}
     for count in (HALF, TENTH):
-        raised, shipped = run_mass_failure(Setting(nodes=FLEET, mass_failure=count))
+        both = settings_of(Setting(nodes=FLEET, mass_failure=count))
+        raised, shipped = run_mass_failure(both["raised"]), run_mass_failure(both["shipped"])
         measured[f"isolated_of_{count}_nodes"] = len(raised.to_isolation)
         measured |= {f"isolated_of_{count}_{mark}_s": round(s, 1) for mark, s in spread(raised.to_isolation).items()}
         measured[f"shipped_isolated_of_{count}_nodes"] = len(shipped.to_isolation)

@@ -2,6 +2,8 @@
 
 import shlex
 import sys
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,15 +16,26 @@ from nodeheal.cli.simulated import tell, tell_mass_failure
 from nodeheal.domain.counted import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nodeheal.domain.policy import RecoveryPolicy
     from nodeheal.simulation.report import Report
     from nodeheal.simulation.setting import Setting
 
 BROKEN = 1
+
+
+class Breaker(StrEnum):
+    """As it is in a mass failure."""
+
+    raised = "raised"
+    shipped = "shipped"
+
+
 # More is a slip of the finger, or `inf`, and would never end.
 NODES_AT_MOST, DAYS_AT_MOST, FAULTS_AT_MOST = 1_000_000, 36_500, 1_000
 # What the two that bring a setting of their own go by. Another option beside them would be heard by nobody.
-_OF_MASS_FAILURE = ("nodes", "seed", "mass_failure", "as_json")
+_OF_MASS_FAILURE = ("nodes", "seed", "mass_failure", "breaker", "trace", "until", "as_json")
 _OF_SCHEDULE = ("schedule", "trace", "until", "as_json")
 
 Nodes = Annotated[int, typer.Option(min=1, max=NODES_AT_MOST, help="of the whole fleet")]
@@ -39,6 +52,7 @@ TraceFile = Annotated[Path | None, typer.Option(help="write what happened, line 
 Until = Annotated[float | None, typer.Option(min=0, help="break a replay off after so many seconds of virtual time")]
 Number = Annotated[int | None, typer.Option(min=0, help="one random schedule, by its number, and nothing else")]
 Mass = Annotated[int, typer.Option(min=0, help="so many nodes fail within a second: breaker raised, and as it ships")]
+OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
 Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]
 Json = Annotated[bool, typer.Option("--json", help="for programs")]
 
@@ -57,6 +71,7 @@ def simulate(
     until: Until = None,
     schedule: Number = None,
     mass_failure: Mass = 0,
+    breaker: OneBreaker = None,
     processes: Processes = None,
     as_json: Json = False,
 ) -> None:
@@ -65,8 +80,10 @@ def simulate(
     given = {"nodes": nodes, "days": days, "seed": seed, "faults_a_node_day": faults_per_node_day}
     if mass_failure:
         _must_be_heard(context, "--mass-failure", _OF_MASS_FAILURE)
-        _fail_together(given, mass_failure, as_json)
+        _fail_together(given, mass_failure, breaker, (trace, until), as_json)
         return
+    if breaker is not None:
+        refuse("--breaker goes with --mass-failure")
     if schedule is not None:
         _must_be_heard(context, "--schedule", _OF_SCHEDULE)
     settings = [_schedule(schedule)] if schedule is not None else _pools(given, pool_nodes, policy, harsh, only)
@@ -140,15 +157,25 @@ def _schedule(number: int) -> "Setting":
     return schedule(number)
 
 
-def _fail_together(given: dict[str, Any], count: int, as_json: bool) -> None:
-    from nodeheal.simulation.mass_failure import run_mass_failure
+def _fail_together(
+    given: dict[str, Any], count: int, breaker: Breaker | None, replay: tuple[Path | None, float | None], as_json: bool
+) -> None:
+    from nodeheal.simulation.mass_failure import run_mass_failure, settings_of
     from nodeheal.simulation.setting import Setting
 
     if count > given["nodes"]:
         refuse(f"--mass-failure {count}: there are {given['nodes']} nodes; give more with --nodes")
-    both = run_mass_failure(Setting(**given, mass_failure=count))
-    tell_mass_failure(count, both, as_json)
-    if any(one.violations for one in both):
+    if breaker is None and replay != (None, None):
+        refuse("--trace and --until are of one run: name it with --breaker raised or --breaker shipped")
+    trace, until = replay
+    reports = {
+        name: _written(trace, partial(run_mass_failure, setting, until=until))
+        for name, setting in settings_of(Setting(**given, mass_failure=count)).items()
+        if breaker in (None, name)
+    }
+    again = f"nodeheal simulate --nodes {given['nodes']} --seed {given['seed']} --mass-failure {count}"
+    tell_mass_failure(count, reports, again, as_json)
+    if any(one.violations for one in reports.values()):
         raise typer.Exit(BROKEN)
 
 
@@ -164,10 +191,15 @@ def _run(settings: "list[Setting]", processes: int | None) -> "Report":
 def _traced(setting: "Setting", trace: Path | None, until: float | None) -> "Report":
     from nodeheal.simulation.runner import run_traced
 
+    return _written(trace, partial(run_traced, setting, until=until))
+
+
+def _written(trace: Path | None, run: "Callable[[Callable[[str], object]], Report]") -> "Report":
+    """What comes of it, and line by line in this file where there is one."""
     if trace is None:
-        return run_traced(setting, lambda line: None, until)
+        return run(lambda line: None)
     try:
         with trace.open("w", encoding="utf-8") as file:
-            return run_traced(setting, lambda line: file.write(f"{line}\n"), until)
+            return run(lambda line: file.write(f"{line}\n"))
     except OSError as error:
         refuse(f"{trace}: {error.strerror}")

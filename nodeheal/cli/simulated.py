@@ -10,16 +10,24 @@ if TYPE_CHECKING:
     from nodeheal.simulation.seen import Violation
 
 VIOLATIONS_SHOWN = 20
+_BREAKERS = {"raised": "raised", "shipped": "as it ships"}
 
 
 def tell(report: "Report", command: str, as_json: bool) -> None:
     """All of it. Each violation comes with the command that replays it."""
     if as_json:
-        known, again = report.as_json(), [_replay(command, *one) for one in report.violations]
-        broken = [{**one, "replay": how} for one, how in zip(known["broken"], again, strict=True)]
-        say_json({**known, "broken": broken})
+        say_json(_with_replays(report, command))
         return
     say_table(("what", "how much"), _rows(report))
+    _tell_violations(report, command)
+
+
+def _with_replays(report: "Report", command: str) -> dict[str, Any]:
+    known, again = report.as_json(), [_replay(command, *one) for one in report.violations]
+    return {**known, "broken": [{**one, "replay": how} for one, how in zip(known["broken"], again, strict=True)]}
+
+
+def _tell_violations(report: "Report", command: str) -> None:
     for pool, one in report.violations[:VIOLATIONS_SHOWN]:
         say(f"{pool}: {one.invariant}: {one.about}: {one.text}")
         say(f"    {_replay(command, pool, one)}")
@@ -29,24 +37,26 @@ def tell(report: "Report", command: str, as_json: bool) -> None:
 
 def _replay(command: str, pool: str, broken: "Violation") -> str:
     """What shows it again, line by line, and a minute more."""
-    only = "" if "--schedule" in command else f" --only {pool}"
+    of_one = any(option in command for option in ("--schedule", "--breaker"))
+    only = "" if of_one else f" --only {pool}"
     return f"{command}{only} --until {broken.at + 60:.0f} --trace {pool}.trace"
 
 
-def tell_mass_failure(count: int, both: "tuple[Report, Report]", as_json: bool) -> None:
-    """What a mass failure comes to with the breaker raised, and as it ships."""
-    raised, shipped = both
+def tell_mass_failure(count: int, reports: "Mapping[str, Report]", command: str, as_json: bool) -> None:
+    """What a mass failure comes to with the breaker `raised`, and as it is `shipped`, or with one of the two."""
     if as_json:
-        say_json({"failed": count, "breaker_raised": raised.as_json(), "breaker_as_it_ships": shipped.as_json()})
+        named = {_BREAKERS[name]: _with_replays(one, f"{command} --breaker {name}") for name, one in reports.items()}
+        say_json({"failed": count, **{f"breaker_{name.replace(' ', '_')}": one for name, one in named.items()}})
         return
     rows = []
-    for name, report in (("raised", raised), ("as it ships", shipped)):
+    for name, report in reports.items():
         after = report.to_isolation
-        rows.append((name, _isolated(after), str(len(after)), str(report.pages), str(len(report.violations))))
+        rows.append(
+            (_BREAKERS[name], _isolated(after), str(len(after)), str(report.pages), str(len(report.violations)))
+        )
     say_table(("breaker", "fault to isolated", "isolated", "pages", "violations"), rows)
-    for (name, *_), report in zip(rows, both, strict=True):
-        for _, broken in report.violations[:VIOLATIONS_SHOWN]:
-            say(f"{name}, after {broken.at:.0f} s: {broken.invariant}: {broken.about}: {broken.text}")
+    for name, report in reports.items():
+        _tell_violations(report, f"{command} --breaker {name}")
 
 
 def _rows(report: "Report") -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Many nodes fail within one second: how fast they are isolated with the breaker raised, and what it does
 at its defaults."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
@@ -12,8 +13,8 @@ from nodeheal.simulation.world import MASS_FAILURE_AT, World
 WATCHED_SECONDS = 6 * 3_600.0
 
 
-def settings_of(setting: Setting) -> tuple[Setting, Setting]:
-    """(with the breaker and the budget raised, with the breaker as it ships).
+def settings_of(setting: Setting) -> dict[str, Setting]:
+    """With the breaker and the budget `raised`, and with the breaker as it is `shipped`.
 
     No other fault, an idle pool, and nobody who resets a breaker.
     """
@@ -22,16 +23,13 @@ def settings_of(setting: Setting) -> tuple[Setting, Setting]:
     raised = policy.model_copy(update={"breaker": Breaker(min_nodes=setting.nodes + 2, max_nodes=setting.nodes + 2)})
     nobody = People(page_seconds=1e9)
     calm = replace(setting, cloud=CALM, faults_a_node_day=0.0, work=Work(share=0.0), days=1.0, people=nobody)
-    return replace(calm, policy=raised), replace(calm, policy=policy)
+    return {"raised": replace(calm, policy=raised), "shipped": replace(calm, policy=policy)}
 
 
-def run_mass_failure(setting: Setting) -> tuple[Report, Report]:
-    """What came of both."""
-    raised, shipped = settings_of(setting)
-    return _run(raised), _run(shipped)
-
-
-def _run(setting: Setting) -> Report:
-    world = World(setting)
-    world.advance(MASS_FAILURE_AT + WATCHED_SECONDS)
+def run_mass_failure(
+    setting: Setting, read: Callable[[str], object] | None = None, until: float | None = None
+) -> Report:
+    """What came of one of them, told line by line, and broken off after so many seconds where `until` is given."""
+    world = World(setting, read)
+    world.advance(MASS_FAILURE_AT + WATCHED_SECONDS if until is None else until)
     return report_of(world)

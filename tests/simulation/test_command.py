@@ -106,6 +106,31 @@ def test_a_mass_failure_that_breaks_an_invariant_says_which_and_fails(monkeypatc
     assert "every_fault_is_accounted_for" in found.stdout
 
 
+def test_what_breaks_in_a_mass_failure_comes_with_the_command_that_replays_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_away, *_ = CASES["every_fault_is_accounted_for"]
+    take_away(monkeypatch)
+    both = json.loads(_run("--nodes", "20", "--mass-failure", "10", "--json").stdout)
+    found = both["breaker_raised"]["broken"][0]
+    *command, _ = found["replay"].split()[2:]
+    trace = tmp_path / "again.trace"
+
+    again = json.loads(_run(*command, str(trace), "--json").stdout)
+
+    assert list(again) == ["failed", "breaker_raised"]
+    assert again["breaker_raised"]["broken"][0]["text"] == found["text"]
+    assert trace.read_text("utf-8").count("run_diagnostics") >= 10
+
+
+def test_one_of_the_two_is_as_it_was_beside_the_other() -> None:
+    given = ("--nodes", "20", "--mass-failure", "10", "--json")
+
+    both, one = (json.loads(_run(*given, *more).stdout) for more in ((), ("--breaker", "shipped")))
+
+    assert one == {name: both[name] for name in ("failed", "breaker_as_it_ships")}
+
+
 def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None:
     found = json.loads(_run("--nodes", "40", "--mass-failure", "20", "--json").stdout)
 
@@ -122,7 +147,9 @@ def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None
         (("--only", "pool-777"), "pool-777: there is no such pool"),
         (("--nodes", "1200", "--trace", "x"), "name it with --only"),
         (("--nodes", "10", "--mass-failure", "11"), "there are 10 nodes"),
-        (("--nodes", "10", "--mass-failure", "5", "--policy", "x", "--trace", "y"), "not with --policy, --trace"),
+        (("--nodes", "10", "--mass-failure", "5", "--policy", "x", "--days", "2"), "not with --days, --policy"),
+        (("--nodes", "10", "--mass-failure", "5", "--trace", "y"), "name it with --breaker raised or"),
+        (("--breaker", "raised"), "--breaker goes with --mass-failure"),
         (("--schedule", "7", "--seed", "4"), "--schedule goes with --trace, --until, --json, and not with --seed"),
         (("--days", "inf"), "'--days'"),
         (("--faults-per-node-day", "inf"), "'--faults-per-node-day'"),
