@@ -2,19 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nodeheal.adapters.aws.messenger import Destinations
-from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome
 from nodeheal.ports import Ports
 from sandbox.client import Sandbox, free_port
-from tests.emulated.test_operator import Operator, client_of, is_denied, until
+from tests.emulated.operators import Operator, deployed, is_denied, operator, until
 
 pytestmark = pytest.mark.emulated
 
@@ -43,25 +40,12 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def grace(cloud: Sandbox) -> Operator:
-    anybody = {"Effect": "Allow", "Principal": {"AWS": "000000000000"}, "Action": "sts:AssumeRole"}
-    trust = json.dumps({"Version": "2012-10-17", "Statement": [anybody]})
-    role = cloud.client("iam").create_role(RoleName="grace", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
-    cloud.client("iam").attach_role_policy(RoleName="grace", PolicyArn=cloud.outputs["OperatorJobsPolicyArn"])
-    found = cloud.client("sts").assume_role(RoleArn=role, RoleSessionName="grace")["Credentials"]
-    keys = {
-        "AWS_ACCESS_KEY_ID": found["AccessKeyId"],
-        "AWS_SECRET_ACCESS_KEY": found["SecretAccessKey"],
-        "AWS_SESSION_TOKEN": found["SessionToken"],
-    }
-    return Operator(cloud, keys)
+    return operator(cloud, "grace", "OperatorJobsPolicyArn")
 
 
 @pytest.fixture(scope="module")
 def ports(cloud: Sandbox) -> Ports:
-    to = Destinations(cloud.outputs["BusName"], cloud.outputs["TopicArn"], cloud.outputs["QuarantineUrl"])
-    made = aws_ports(
-        cloud.outputs["TableName"], cloud.outputs["RecoverNodeArn"], to, partial(client_of, cloud), cloud.client
-    )
+    made = deployed(cloud)
     handles = [cloud.add_node("wired") for _ in range(2)]
     until(lambda: all(made.nodes.get(handle.node_id) for handle in handles), "reports of the agents")
     return made

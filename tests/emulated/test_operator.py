@@ -1,70 +1,21 @@
 """An operator with the deployed policy and nothing else: every command works, and nothing past them does."""
 
 import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.exceptions import ClientError
 
-from nodeheal.adapters.aws.messenger import Destinations
-from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of, save_node
 from sandbox.client import NodeHandle, Sandbox
+from tests.emulated.operators import Operator, deployed, is_denied, operator, until
 
 pytestmark = pytest.mark.emulated
 
-REPOSITORY = Path(__file__).parents[2]
-WAIT_SECONDS = 60.0
 XID_79 = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
-
-
-# As the services spell it: JSON, S3 and queries, EC2, SNS.
-DENIALS = ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation", "AuthorizationError")
-
-
-@dataclass(frozen=True)
-class Operator:
-    """A person at a terminal, with credentials of a role that has the managed policy."""
-
-    sandbox: Sandbox
-    keys: dict[str, str]
-
-    def types(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run `nodeheal`."""
-        command = [sys.executable, "-c", "from nodeheal.cli.main import main; main()", *words]
-        environment = {**self.sandbox.environment(), **self.keys, "PYTHONPATH": str(REPOSITORY), "USER": "ada"}
-        return subprocess.run(
-            command, env=environment, cwd=os.sep, capture_output=True, text=True, timeout=90, check=False
-        )
-
-    def does(self, *words: str) -> str:
-        """Run `nodeheal`, which must work; what it says."""
-        done = self.types(*words)
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
-        return done.stdout
-
-    def client(self, service: str) -> Any:
-        """The same credentials, without `nodeheal` in between."""
-        return boto3.client(
-            service,  # type: ignore[call-overload]
-            endpoint_url=self.sandbox.endpoint_url,
-            region_name="us-east-1",
-            aws_access_key_id=self.keys["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=self.keys["AWS_SECRET_ACCESS_KEY"],
-            aws_session_token=self.keys["AWS_SESSION_TOKEN"],
-        )
 
 
 @pytest.fixture(scope="module")
@@ -76,38 +27,12 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def ada(cloud: Sandbox) -> Operator:
-    anybody = {"Effect": "Allow", "Principal": {"AWS": "000000000000"}, "Action": "sts:AssumeRole"}
-    trust = json.dumps({"Version": "2012-10-17", "Statement": [anybody]})
-    role = cloud.client("iam").create_role(RoleName="ada", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
-    cloud.client("iam").attach_role_policy(RoleName="ada", PolicyArn=cloud.outputs["OperatorPolicyArn"])
-    found = cloud.client("sts").assume_role(RoleArn=role, RoleSessionName="ada")["Credentials"]
-    keys = {
-        "AWS_ACCESS_KEY_ID": found["AccessKeyId"],
-        "AWS_SECRET_ACCESS_KEY": found["SecretAccessKey"],
-        "AWS_SESSION_TOKEN": found["SessionToken"],
-    }
-    return Operator(cloud, keys)
+    return operator(cloud, "ada", "OperatorPolicyArn")
 
 
 @pytest.fixture(scope="module")
 def ports(cloud: Sandbox) -> Ports:
-    """The deployed state, for what a test puts there."""
-    to = Destinations(cloud.outputs["BusName"], cloud.outputs["TopicArn"], cloud.outputs["QuarantineUrl"])
-    table, arn = cloud.outputs["TableName"], cloud.outputs["RecoverNodeArn"]
-    return aws_ports(table, arn, to, partial(client_of, cloud), cloud.client)
-
-
-def client_of(cloud: Sandbox, service: str) -> Any:
-    return cloud.client(service)
-
-
-def until(found: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        if answer := found():
-            return answer
-        time.sleep(0.2)
-    raise AssertionError(f"after {WAIT_SECONDS:.0f} s there is no {what}")
+    return deployed(cloud)
 
 
 def reported(cloud: Sandbox, ports: Ports, pool: str, **more: Any) -> NodeHandle:
@@ -115,15 +40,6 @@ def reported(cloud: Sandbox, ports: Ports, pool: str, **more: Any) -> NodeHandle
     handle = cloud.add_node(pool, **more)
     until(lambda: ports.nodes.get(handle.node_id), "report of the agent")
     return handle
-
-
-def is_denied(call: Callable[[], Any]) -> bool:
-    try:
-        call()
-    except ClientError as error:
-        assert error.response["Error"]["Code"] in DENIALS, error
-        return True
-    return False
 
 
 def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports, ada: Operator) -> None:

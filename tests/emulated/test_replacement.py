@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from nodeheal.adapters.aws.messenger import Destinations
-from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import names
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import Ending, NodeState, Outcome, Step
@@ -16,6 +14,7 @@ from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports
 from sandbox.client import NodeHandle, Sandbox
+from tests.emulated.operators import deployed
 from tests.emulated.test_stories import XID_73, XID_74
 
 pytestmark = pytest.mark.emulated
@@ -32,8 +31,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def ports(cloud: Sandbox) -> Ports:
-    to = Destinations(cloud.outputs["BusName"], cloud.outputs["TopicArn"], cloud.outputs["QuarantineUrl"])
-    return aws_ports(cloud.outputs["TableName"], cloud.outputs["RecoverNodeArn"], to, cloud.client, cloud.client)
+    return deployed(cloud)
 
 
 @pytest.fixture(autouse=True)
