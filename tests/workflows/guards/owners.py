@@ -1,5 +1,6 @@
 """The guards of tests/workflows/scenarios/owners.py: where each stands, and the scenario that goes wrong without it."""
 
+from nodeheal.domain.node import Node
 from nodeheal.services import (
     close_incident,
     decide_next_step,
@@ -126,6 +127,27 @@ GUARDS = (
         stand_in.claim_spare,
         "not policy.why_opted_out(node.node_id)",
         when.the_only_spare_is_opted_out,
+        "True",
+    ),
+    Guard(
+        "that a spare is in service",
+        Node.is_available,
+        "self.state is NodeState.HEALTHY or self.is_past_probation(now)",
+        when.the_only_spare_is_in_quarantine,
+        "True",
+    ),
+    Guard(
+        "that a spare is nobody's to look at",
+        Node.is_available,
+        "not self.is_paused(now)",
+        when.a_human_wants_hands_off_the_only_spare,
+        "True",
+    ),
+    Guard(
+        "that a spare has proven itself",
+        Node.is_past_probation,
+        "self.probation_until <= now",
+        when.the_only_spare_has_just_been_healed,
         "True",
     ),
     Guard(

@@ -5,6 +5,7 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
@@ -19,11 +20,13 @@ from nodeheal.services.close_incident import close_incident
 from nodeheal.services.job_nodes import claim
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
-from tests.unit.builders import FrozenClock, memory_ports, node, started_job, xid
+from nodeheal.services.stand_in import claim_spare
+from tests.unit.builders import NOW, FrozenClock, memory_ports, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse, fused
 from tests.workflows.job_cluster import NODES, JobCluster, finishes
+from tests.workflows.scenarios.races import Moment
 from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, breaks, changes, ends_as, world, wrong_with
 from tests.workflows.stories import MOVES, STORIES, TEMPLATE, pool
 
@@ -217,3 +220,23 @@ def _with_a_guest(tags: dict[str, str]) -> BreakingWorld:
     it = world(pool(stops_other_tasks=True), spare=False)
     it.plain.guests.running["task/1"] = (BROKEN, Guest("task/1", "eval:1", tags=tags))  # type: ignore[attr-defined]
     return it
+
+
+def the_only_spare_is_in_quarantine() -> list[str]:
+    return _is_taken(state=NodeState.QUARANTINED)
+
+
+def a_human_wants_hands_off_the_only_spare() -> list[str]:
+    return _is_taken(paused_until=NOW + timedelta(hours=1))
+
+
+def the_only_spare_has_just_been_healed() -> list[str]:
+    return _is_taken(state=NodeState.PROBATION, probation_until=NOW + timedelta(hours=1))
+
+
+def _is_taken(**is_so: Any) -> list[str]:
+    it = Moment()
+    it.is_written(PEER, job_id="llama")
+    it.is_written(SPARE, is_spare=True, **is_so)
+    taken = it.does(lambda: claim_spare(node(BROKEN), "inc", it.ports, ACTS))
+    return [] if taken is None else [f"{SPARE} is to stand in"]
