@@ -13,6 +13,10 @@ class NotFound(NodehealError):
     """Something that must exist does not. Says what and where it was looked for."""
 
 
+class Superseded(NodehealError):
+    """Whoever calls works for something that is over, and that a newer one has replaced. There is nothing to do."""
+
+
 class NoCapacity(NodehealError):
     """The provider has no machine to give now, anywhere that was asked. Nothing was launched. Says what is missing."""
 

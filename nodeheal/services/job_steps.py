@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
-from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.job import Job
 from nodeheal.ports import Ports
 from nodeheal.services.steps import SAVE_TRIES, where_to_look
@@ -60,12 +60,12 @@ def stop_if_wanted(request: JobRequest, step: JobStep, job: Job, ports: Ports) -
 
 
 def job_of_request(request: JobRequest, ports: Ports) -> Job:
-    """The job. Raises NotFound; ValueError for a submission that is not the newest one."""
+    """The job. Raises NotFound; Superseded for a submission that is not the newest one."""
     job = ports.jobs.get(request.job_id)
     if job is None:
         raise NotFound(f"no job {request.job_id} in the table")
     if job.submission != request.submission:
-        raise ValueError(f"{request.job_id} was submitted again: this is submission {request.submission}")
+        raise Superseded(f"{request.job_id} was submitted again: this is submission {request.submission}")
     return job
 
 

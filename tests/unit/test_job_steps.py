@@ -9,7 +9,7 @@ import pytest
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, Outcome, Verdict
-from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.job import CheckAnswer, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports
@@ -294,7 +294,7 @@ def test_a_step_of_an_older_submission_does_nothing(ports: Ports) -> None:
     ports.jobs.save(replace(job, submission=2))
 
     for act in (choose_nodes, judge_checks, attribute_failure):
-        with pytest.raises(ValueError, match="submitted again"):
+        with pytest.raises(Superseded, match="submitted again"):
             act(request(), ports, ACT)
     assert all(stored(ports, name).claimed_by is None for name in (A, B, C))
 

@@ -13,6 +13,7 @@ from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished,
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, FabricRole, JobState, Verdict
+from nodeheal.domain.errors import Superseded
 from nodeheal.domain.job import Job, Run, job_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services import wakeup
@@ -172,7 +173,10 @@ class JobCluster(FakeCluster):
     def _job_step(self, state: str, serve: Callable[[JobRequest], Any]) -> Callable[[Json], Any]:
         def answer(arguments: Json) -> Any:
             self._happens_before(state)
-            return serve(JobRequest.model_validate(arguments["Payload"])).model_dump(mode="json")
+            try:
+                return serve(JobRequest.model_validate(arguments["Payload"])).model_dump(mode="json")
+            except Superseded as error:
+                return Error(type(error).__name__, str(error))
 
         return answer
 
@@ -183,7 +187,10 @@ class JobCluster(FakeCluster):
             self._happens_before(state)
             token = f"{self.spec.name}-token-{next(self._job_tokens)}"
             request = JobRequest.model_validate(arguments["Payload"]).model_copy(update={"task_token": token})
-            serve(request)
+            try:
+                serve(request)
+            except Superseded as error:
+                return Error(type(error).__name__, str(error))
             react(request)
             resumed = self.ports.workflows.resumed.pop(token, None)  # type: ignore[attr-defined]
             return TIMEOUT if resumed is None else resumed.model_dump(mode="json")

@@ -15,6 +15,7 @@ from nodeheal.domain.surroundings import PastRecovery
 from nodeheal.services import wakeup
 from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.end_job import end_job
+from nodeheal.services.job_steps import save_job
 from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import restart_job, submit_job
 from nodeheal.services.sweep_jobs import sweep_jobs
@@ -610,6 +611,23 @@ def test_a_function_that_breaks_pages_and_hands_the_job_over(state: str) -> None
     assert seen.path[-3:] == ["Page operators", "Hand job over", "Job broke"]
     assert seen.error == "HumanPaged"
     assert it.job.state is JobState.FAILED
+
+
+def is_submitted_again(it: JobCluster) -> None:
+    save_job(it.ports, it.job.job_id, submission=it.job.submission + 1)
+
+
+@pytest.mark.parametrize("state", ["Choose nodes", "Judge checks", "Watch gang", "Attribute failure", "End job"])
+def test_the_workflow_of_an_older_submission_ends_and_pages_nobody(state: str) -> None:
+    it = JobCluster()
+    it.happenings = [fails()] if state == "Attribute failure" else [wants_it_stopped]
+    it.before[state] = is_submitted_again
+
+    seen = it.submit()
+
+    assert seen.path[-2:] == [state, "Stopped"]
+    assert seen.error is None
+    assert it.job.state is not JobState.FAILED
 
 
 def test_an_end_that_was_reached_is_not_taken_back_by_what_breaks_after_it() -> None:
