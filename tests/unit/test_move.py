@@ -161,3 +161,13 @@ def test_an_ec2_pool_that_stops_and_starts_reckons_with_that() -> None:
     told = story.amid(free_nodes=1, recovery_seconds=took(timedelta(hours=1).seconds, rung=Action.STOP_START)).next()
 
     assert "a stop and start here takes 1 h 0 min" in told.reason
+
+
+def test_where_the_stand_in_breaks_when_the_job_is_there_the_job_is_elsewhere_still() -> None:
+    """It came while the job was launched there, to the incident that held the stand-in then."""
+    story = broken(stand_in=FREE, recovery_seconds=took(420), proof_seconds=(60.0,)).then(
+        Outcome.DONE, boot_id="boot-5"
+    )
+    moved = story.amid(stand_in="").then(Outcome.DONE).reports(xid(79, node_id=FREE, boot_id="boot-5", event_id="late"))
+
+    assert moved.rebooted().failed().next().step is Step.ESCALATE, "no spare is taken for a node whose job is elsewhere"
