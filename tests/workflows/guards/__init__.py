@@ -27,6 +27,7 @@ from tests.workflows.guards import (
     saves,
     shared,
     stale,
+    stand_ins,
     stops,
     submissions,
     successors,
@@ -66,4 +67,5 @@ GUARDS = (
     *queued.GUARDS,
     *climbs.GUARDS,
     *found.GUARDS,
+    *stand_ins.GUARDS,
 )
