@@ -16,6 +16,7 @@ from nodeheal.services.ask_after_ranks import FORGOTTEN, ask_after_ranks
 from nodeheal.services.start_gang import NEVER_STARTED
 from nodeheal.services.stop_gang import GANG_STOPPED, await_end, stop_key
 from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.wakeup import on_task_change
 from nodeheal.services.watch_gang import watch_gang
 from tests.unit.builders import NOW, FrozenClock, started_job
 from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
@@ -206,11 +207,10 @@ def test_what_takes_too_long_to_be_taken_has_its_turn_in_another_minute(
     launched(ports)
     for rank in (0, 1):
         scheduler_has(ports, rank, "STOPPED", 0)
-    take = ranks.on_task_change
 
     def slowly(change: TaskChange, world: Ports) -> None:
         clock.advance(ranks.SECONDS_A_RUN + 1)
-        take(change, world)
+        on_task_change(change, world)
 
     monkeypatch.setattr(ranks, "on_task_change", slowly)
 

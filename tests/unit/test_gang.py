@@ -112,4 +112,4 @@ def test_a_rank_that_was_asked_to_start_a_moment_ago_is_not_overdue() -> None:
 def test_the_end_of_a_run_is_told_as_it_was() -> None:
     assert words_of_end(run(task(0, "STOPPED", 0))) == "every rank of run 1 has ended with exit code 0"
     assert words_of_end(run(task(0, "STOPPED", 1))) == "run 1 has ended: rank 0 on mi-0 ended with exit code 1"
-    assert words_of_end(run(task(0, "STOPPED", 143, **OURS))) == "run 1 was stopped"
+    assert words_of_end(run(task(0, "STOPPED", 143, 0, **OURS))) == "run 1 was stopped"

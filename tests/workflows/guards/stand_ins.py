@@ -55,6 +55,13 @@ GUARDS = (
         "task.has_succeeded",
         when.a_rank_is_done_before_its_launch_is_called_again,
     ),
+    Guard(
+        "whom a job has left, of all its runs",
+        launch_gang._let_go_of_who_was_left,
+        "ports.jobs.runs(job.job_id)",
+        when.a_launch_broke_off_before_the_job_moved,
+        "[ports.jobs.get_run(job.job_id, run.number - 1)]",
+    ),
     # Which machine is a successor
     Guard(
         "whom EC2 knows",

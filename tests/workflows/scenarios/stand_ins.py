@@ -15,10 +15,10 @@ from nodeheal.services.ingest import ingest
 from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
 from nodeheal.services.launch_job import launch_job
 from nodeheal.services.look_once import look_once
-from tests.unit.builders import NOW, node, xid
+from tests.unit.builders import NOW, node, started_job, xid
 from tests.unit.test_replacement import A, B, M, N, Pool
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import PEER, SPARE
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.scenarios.races import JOB
 from tests.workflows.scenarios.turns import opened
@@ -99,6 +99,27 @@ def a_rank_is_done_before_its_launch_is_called_again() -> list[str]:
     it.happenings = [finishes]
     it.submit()
     return [] if it.job.state is JobState.COMPLETED else [f"it is {it.job.state}: {it.job.summary}"]
+
+
+def a_launch_broke_off_before_the_job_moved() -> list[str]:
+    """Its run is on record, and has never run."""
+    it, mine = opened()
+    started_job(JOB, [node(BROKEN, version=1)], it.plain)
+    first = it.plain.jobs.get_run("llama", 1)
+    assert first is not None
+    ended = replace(first.tasks[0], status="STOPPED")
+    it.plain.jobs.save_run(first.with_task(ended))
+    for number, name in ((2, PEER), (3, SPARE)):
+        it.plain.jobs.save_run(replace(first, number=number, version=0, tasks=(replace(ended, node_id=name),)))
+    it.job_is_written(current_run=3)
+    it.is_written(BROKEN, job_id="llama")
+    moves = mine.model_copy(update={"decision": mine.decision.model_copy(update={"is_move": True})})
+    job, last = it.plain.jobs.get("llama"), it.plain.jobs.get_run("llama", 3)
+    assert job is not None
+    assert last is not None
+    it.does(lambda: launch_gang._let_go_of_who_was_left(moves, job, last, it.ports))
+    left = it.plain.nodes.get(BROKEN)
+    return [f"{BROKEN} is marked as the job's still"] if left is not None and left.job_id else []
 
 
 # Which machine is a successor
