@@ -77,6 +77,12 @@ GUARDS = (
         f"({_SETTLED}, False)[1]",
     ),
     Guard(
+        "that a machine has served before",
+        new_machine.welcome,
+        "node.past_boots",
+        when.a_machine_that_has_served_reboots_while_another_is_owed_one,
+    ),
+    Guard(
         "that who is owed one wants it still",
         new_machine._welcome_late,
         "tell_of_late(owed, node, machine.group, ports)",

@@ -152,6 +152,16 @@ def a_machine_comes_for_who_waits_while_another_is_owed_one() -> list[str]:
     return ["a human is told of a machine that was another's"] if it.ports.messenger.announced else []  # type: ignore[attr-defined]
 
 
+def a_machine_that_has_served_reboots_while_another_is_owed_one() -> list[str]:
+    it = Pool()
+    it.replaces(A)
+    it.told_of_launch("", failed="no capacity")
+    it.group_makes()
+    it.ports.nodes.save(node(N, provider=Provider.ec2))
+    it.boots(boot_id="boot-2")
+    return ["a human is told that it has just come"] if it.ports.messenger.announced else []  # type: ignore[attr-defined]
+
+
 def the_first_that_is_owed_one_was_given_back() -> list[str]:
     it = Pool()
     for name in (A, B):
