@@ -18,13 +18,13 @@ _NAMED = 12  # ranks, and findings of each kind
 
 def failed_at(run: Run) -> datetime | None:
     """When the first of its ranks ended otherwise than well, of those whose end is dated."""
-    ends = [t.stopped_at for t in run.tasks if t.has_stopped and t.exit_code != 0 and t.stopped_at is not None]
+    ends = [t.stopped_at for t in run.tasks if t.exit_code != 0 and t.stopped_at is not None]
     return min(ends, default=run.ended_at)
 
 
 def how_it_ended(run: Run) -> str:
     """Exit codes by rank, in order of time: who ends first is the cause sooner than who ends last."""
-    dated = [(task.stopped_at, task) for task in run.tasks if task.has_stopped and task.stopped_at is not None]
+    dated = [(task.stopped_at, task) for task in run.tasks if task.stopped_at is not None]
     ended = sorted(dated, key=lambda one: (one[0], one[1].rank))
     if not ended:
         return ""

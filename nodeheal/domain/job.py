@@ -27,7 +27,7 @@ class GangTask:
     status: str = "PENDING"  # PENDING, RUNNING or STOPPED
     exit_code: int | None = None
     stop_reason: str = ""
-    stopped_at: datetime | None = None  # as the scheduler has it
+    stopped_at: datetime | None = None  # as the scheduler has it; None: it has not stopped, or was never started
     asked_at: datetime | None = None  # when the scheduler was to start it; None: of an earlier version
 
     @property

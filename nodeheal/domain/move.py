@@ -60,7 +60,7 @@ def owes_job(say: Spell, seen: Progress, case: Case) -> bool:
     """Whether the job is still to be brought back. One that had ended by itself before anything was touched is not."""
     if say.job_id is None or (seen.restart and seen.restart.outcome is Outcome.DONE):
         return False
-    killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in case.beside) and seen.restart is None
+    killed_the_job = any(fault.action is Action.RESTART_WORKLOAD for fault in case.beside)
     return case.fault.next_rung is not NextRung.job_end or killed_the_job
 
 

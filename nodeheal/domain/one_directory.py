@@ -66,9 +66,8 @@ def _not_shared(directory: str, seen: Mapping[str, Sight], groups: Sequence[Sequ
     told = f"{directory} is not one directory on all nodes: {told}"
     agreeing, theirs = groups[0], seen[groups[0][0]]
     others = [name for name in seen if _cannot_be_one(seen[name], theirs)]
-    is_nobodys = _is_local(theirs) and len(agreeing) == 1
     is_not_mounted = not _is_local(theirs) and all(_is_local(seen[name]) for name in others)
-    if is_nobodys or len(agreeing) < len(others) + (0 if is_not_mounted else 1):
+    if len(agreeing) < len(others) + (0 if is_not_mounted else 1):
         return Shared(Verdict.FAILED, told)
     return Shared(Verdict.FAILED, told, tuple(others))
 

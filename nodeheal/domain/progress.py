@@ -159,13 +159,16 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.evidence = result
     elif result.step is Step.RETURN:
         seen.returned = result
-    elif result.step is Step.RESTART_WORKLOAD and decision.is_move and result.outcome is not Outcome.DONE:
-        seen.move = result  # it stays where it is, and is brought back when its node is healed
     elif result.step is Step.RESTART_WORKLOAD:
-        seen.restart = result
-        seen.move = result if decision.is_move else seen.move
-        if result.outcome is Outcome.DONE:
-            seen.approvals.pop(Action.RESTART_WORKLOAD, None)  # that yes is used up: the next restart is another
+        _fold_restart(seen, decision, result)
+
+
+def _fold_restart(seen: Progress, decision: Decision, result: StepResult) -> None:
+    seen.move = result if decision.is_move else seen.move
+    if decision.is_move and result.outcome is not Outcome.DONE:
+        return  # it stays where it is, and is brought back when its node is healed
+    seen.restart = result
+    seen.approvals.pop(Action.RESTART_WORKLOAD, None)  # that yes is used up: the next restart is another
 
 
 def _fold_stand_in(seen: Progress, result: StepResult) -> None:

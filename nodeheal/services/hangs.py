@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import TRAINING_HANG
-from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.incident import event_entry
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
@@ -49,7 +49,7 @@ def note_first(event: HealthEvent, incident_id: str, ports: Ports) -> None:
 
 def _whose(event: HealthEvent) -> tuple[str, str]:
     """(job, run) of a hang; empty where it is none, or names no run."""
-    if (event.family, event.code) != (Family.host, TRAINING_HANG) or event.verdict is Verdict.OK:
+    if (event.family, event.code) != (Family.host, TRAINING_HANG):
         return "", ""
     job_id, _, run = (event.component or "").partition("/")
     return job_id, run

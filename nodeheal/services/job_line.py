@@ -38,9 +38,7 @@ def stands_before(job: Job, ports: Ports) -> list[Standing]:
 
 
 def line_in_words(ahead: Sequence[Standing]) -> str:
-    """`2 jobs stand in line before it: eval (wants 4 nodes, since 2026-03-01 03:00 UTC), …`; empty: none does."""
-    if not ahead:
-        return ""
+    """`2 jobs stand in line before it: eval (wants 4 nodes, since 2026-03-01 03:00 UTC), …`, where any does."""
     each = [f"{one.job_id} (wants {counted(one.nodes, 'node')}{_priority(one)}, since {_at(one)})" for one in ahead]
     more = f" and {len(each) - NAMED} more" if len(each) > NAMED else ""
     return f"{counted(len(each), 'job stands', 'jobs stand')} in line before it: {', '.join(each[:NAMED])}{more}"

@@ -153,8 +153,9 @@ def _let_go_of_who_was_left(request: StepRequest, job: Job, run: Run, ports: Por
     if not request.decision.is_move:
         return
     release_claims(job, ports, also=[task.node_id for task in run.tasks])
-    before = ports.jobs.get_run(job.job_id, run.number - 1)
-    free_nodes(job, [task.node_id for task in before.tasks] if before else (), ports)
+    # Not only of the run before: that may be one that was recorded by a launch that broke off.
+    earlier = [task.node_id for known in ports.jobs.runs(job.job_id) for task in known.tasks]
+    free_nodes(job, earlier, ports)
 
 
 def _store_wait(request: StepRequest, job: Job, run: Run, token: str, ports: Ports) -> Wait:

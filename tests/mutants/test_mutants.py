@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.mutants.aim import modules
 from tests.mutants.harmless import Row, all_sites, complaints, read_rows
 from tests.mutants.kept import Kept
 from tests.mutants.sites import ROOT, Site, find_sites
+from tests.mutants.sweep import LEFT_OUT
 from tests.workflows.guards import GUARDS
 
 # Three guards. Tests ask what the first keeps from happening, what the second does is never looked at, and without the
@@ -158,6 +160,17 @@ def test_a_guard_that_is_missed_is_told_from_one_that_is_not(tmp_path: Path) -> 
         "tries < 0 -> True #1": ("survived", 1),
         "tries < 0 -> False #1": ("simulation", 0),
     }
+
+
+def test_a_test_is_left_out_for_what_it_does_and_not_for_how_its_name_begins() -> None:
+    """Many begin with what is missing in them: `test_without_a_spare_…`."""
+    folders = (ROOT / "tests" / name for name in ("unit", "workflows", "simulation"))
+    files = [path for folder in folders for path in sorted(folder.rglob("test_*.py"))]
+    named = {path.name: re.findall(r"^def (test_without_\w+)", path.read_text("utf-8"), re.MULTILINE) for path in files}
+
+    left = {name for name, tests in named.items() if any(part in f"::{test}[" for part in LEFT_OUT for test in tests)}
+
+    assert left == {"test_without_guards.py", "test_neighbours.py", "test_invariants.py"}
 
 
 def test_what_was_found_is_found_again_until_a_source_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,15 @@ from nodeheal.services import ask_after_ranks as ranks
 from nodeheal.services.ask_after_ranks import FORGOTTEN, ask_after_ranks
 from nodeheal.services.start_gang import NEVER_STARTED
 from nodeheal.services.stop_gang import GANG_STOPPED, await_end, stop_key
+from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.wakeup import on_task_change
 from nodeheal.services.watch_gang import watch_gang
 from tests.unit.builders import NOW, FrozenClock, started_job
 from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
     TOKEN,
     A,
     B,
+    C,
     becomes,
     clock,
     launched,
@@ -155,6 +158,65 @@ def test_of_too_many_others_are_asked_after_in_every_minute(
     assert sorted(asked(ports)) == sorted(task.task_id for task in run.tasks)
 
 
+def test_a_job_that_its_state_machine_has_handed_over_is_not_asked_after(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    """It writes past the index, in which the job is alive still."""
+    launched(ports)
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ports.jobs.jobs["llama"] = replace(job, state=JobState.FAILED)  # type: ignore[attr-defined]
+
+    ask(ports, clock, TURN)
+
+    assert asked(ports) == []
+
+
+def test_only_ranks_that_live_and_have_a_task_are_asked_after(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    run = launched(ports)
+    over, unstarted = replace(run.tasks[0], status="STOPPED", exit_code=0), replace(run.tasks[1], task_id="")
+    ports.jobs.save_run(run.with_task(over).with_task(unstarted))
+
+    ask(ports, clock, TURN)
+
+    assert asked(ports) == []
+
+
+def test_each_cluster_is_asked_after_its_own_ranks(ports: Ports, clock: FrozenClock) -> None:  # noqa: F811
+    launched(ports)
+    becomes(ports, 0, "STOPPED", 1)
+    job = ports.jobs.get("llama")
+    assert job is not None
+    elsewhere = replace(job, job_id="mistral", cluster="elsewhere", state=JobState.RUNNING, current_run=0, version=0)
+    other = started_job(elsewhere, [stored(ports, C)], ports)
+    clusters: list[tuple[str, list[str]]] = []
+
+    def sees(cluster: str, tasks: Sequence[GangTask]) -> Sequence[RankSeen]:
+        clusters.append((cluster, [task.placement for task in tasks]))
+        return []
+
+    ask(replace(ports, see_ranks=sees), clock)
+
+    mine = run_of(ports).tasks[1].placement
+    assert clusters == [("elsewhere", [other.tasks[0].placement]), ("training", [mine])]
+
+
+def test_what_takes_too_long_to_be_taken_has_its_turn_in_another_minute(
+    ports: Ports,  # noqa: F811
+    clock: FrozenClock,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launched(ports)
+    for rank in (0, 1):
+        scheduler_has(ports, rank, "STOPPED", 0)
+
+    def slowly(change: TaskChange, world: Ports) -> None:
+        clock.advance(ranks.SECONDS_A_RUN + 1)
+        on_task_change(change, world)
+
+    monkeypatch.setattr(ranks, "on_task_change", slowly)
+
+    assert len(ask(ports, clock, TURN)) == 1
+
+
 # What an answer is worth ----------------------------------------------------------------------------------------------
 
 
@@ -270,9 +332,11 @@ def test_a_job_that_was_submitted_again_is_not_settled_by_its_old_run(ports: Por
     assert ports.jobs.get("llama").state is JobState.SUBMITTED  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("is_dropped", [True, False], ids=["its wait is gone", "its wait is over"])
 def test_a_run_that_was_recorded_and_never_started_is_over_when_nobody_starts_it_any_more(
     ports: Ports,  # noqa: F811
     clock: FrozenClock,  # noqa: F811
+    is_dropped: bool,
 ) -> None:
     job = ports.jobs.get("llama")
     assert job is not None
@@ -284,8 +348,9 @@ def test_a_run_that_was_recorded_and_never_started_is_over_when_nobody_starts_it
 
     ask(ports, clock, HOUR)
     while_it_is_launched = statuses(ports)
-    ports.waits.drop(launching)
-    ask(ports, clock, 60)
+    if is_dropped:
+        ports.waits.drop(launching)
+    ask(ports, clock, 60 if is_dropped else HOUR)
 
     assert while_it_is_launched == ["PENDING", "PENDING"]
     assert [task.stop_reason for task in run_of(ports).tasks] == [NEVER_STARTED, NEVER_STARTED]

@@ -65,6 +65,14 @@ def test_findings_around_the_failure_are_told_by_time_and_echoes_apart_from_caus
     )
 
 
+def test_what_the_catalog_only_notes_is_no_cause() -> None:
+    assert said(seen("92", B, 0)).startswith("Findings on its nodes within 60 s: none. Echoes or notes")
+
+
+def test_a_rank_that_has_ended_well_has_not_failed() -> None:
+    assert failed_at(run(rank(0, 0, 1), rank(1, 1, 5))) == NOW + timedelta(seconds=5)
+
+
 def test_an_echo_by_the_policys_word_is_no_cause_either() -> None:
     echoes = ACT.model_copy(update={"correlation": ACT.correlation.model_copy(update={"echoes": ("xid/79",)})})
 

@@ -260,6 +260,12 @@ def test_no_capacity_is_waited_out_longer_each_time_and_then_a_human_hears_what_
     assert "no p5.48xlarge in use1-az4), tried 4 times; the broken node is held, isolated" in decision.reason
 
 
+def test_another_wait_is_none_for_capacity() -> None:
+    story = waited(no_capacity(Story(xid(74)).isolated()).amid(pool=OPEN), Outcome.DONE)
+
+    assert story.amid(pool=Pool("demo")).next().awaits is Awaited.CAPACITY
+
+
 def test_a_replacement_that_was_had_in_the_end_goes_on_as_any_other() -> None:
     story = waited(no_capacity(Story(xid(74)).isolated()), Outcome.TIMED_OUT).swapped().passed()
 

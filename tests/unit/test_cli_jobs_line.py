@@ -104,6 +104,16 @@ def test_one_that_has_its_nodes_stands_in_no_line(world: World, tmp_path: Path, 
     assert "In line" not in run("show", "llama").output
 
 
+def test_one_that_had_its_nodes_when_it_was_submitted_before_stands_behind_others_again(
+    world: World, tmp_path: Path
+) -> None:
+    submit(tmp_path, FILE)
+    stands(world, "eval")
+    world.becomes(chosen_at=NOW - timedelta(hours=1), submission=2)
+
+    assert "In line     1 job stands" in run("show", "llama").output
+
+
 def test_of_a_long_line_the_first_are_named(world: World, tmp_path: Path) -> None:
     for number in range(NAMED + 2):
         stands(world, f"job-{number}", minutes=60 - number)

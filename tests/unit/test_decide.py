@@ -160,6 +160,12 @@ def test_a_reboot_that_nobody_can_tell_about_is_not_repeated() -> None:
     assert decision.step is Step.REPLACE
 
 
+def test_a_reboot_that_was_not_seen_to_end_is_told_as_such() -> None:
+    decision = Story(xid(79)).isolated().then(Outcome.TIMED_OUT, "no new boot id").next()
+
+    assert decision.reason == "the reboot was begun and not seen to end (no new boot id); next is a replacement"
+
+
 def test_diagnostics_that_cannot_tell_go_to_a_human() -> None:
     story = Story(xid(79)).isolated().rebooted().then(Outcome.UNKNOWN, "diagnostics gave no result")
 

@@ -220,6 +220,13 @@ def test_silence_is_a_timeout_that_tells_where_the_evidence_may_still_arrive(sta
     assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
 
 
+def test_what_a_command_has_printed_that_did_not_succeed_is_not_believed() -> None:
+    it = Freezing()
+    request = it.freeze()
+
+    assert look(it, request, "FAILED", printed(it)).outcome is Outcome.TIMED_OUT
+
+
 def test_what_was_never_asked_is_unknown() -> None:
     it = Freezing()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.domain.gang import Standing, breakage, first_end, standing
+from nodeheal.domain.gang import Standing, breakage, first_end, overdue, standing, words_of_end
 from nodeheal.domain.job import GangTask, Run
 from tests.unit.builders import NOW
 
@@ -34,6 +34,7 @@ THEIRS = {"stop_reason": "UserInitiated: Task stopped by user"}
     [
         ([task(0), task(1)], Standing.UNDER_WAY),
         ([task(0, "PENDING"), task(1)], Standing.UNDER_WAY),
+        ([task(0, exit_code=0), task(1, exit_code=0)], Standing.UNDER_WAY),  # on their way down: they may write
         ([task(0, "STOPPED", 0), task(1)], Standing.UNDER_WAY),
         ([task(0, "STOPPED", 0), task(1, "STOPPED", 0)], Standing.SUCCEEDED),
         ([task(0), task(1, "STOPPED", 1)], Standing.FAILED),
@@ -67,6 +68,7 @@ def test_the_first_to_end_is_the_cause_and_an_unknown_time_is_the_last() -> None
         (137, "", "exit_137", False, False),
         (137, "EssentialContainerExited: OutOfMemoryError: killed", "exit_137", True, False),
         (139, "", "exit_139", False, False),
+        (1, "EssentialContainerExited: OutOfMemoryError: raised", "exit_1", True, False),
         (None, "", "no_exit_code", False, False),
         (None, "Host EC2 (instance i-0a1b2c3d) terminated.", "host_lost", True, False),
         (None, "TaskFailedToStart: CannotPullContainerError: no such image", "no_exit_code", False, True),
@@ -99,3 +101,15 @@ def test_echoes_are_counted_and_who_was_stopped_has_not_broken() -> None:
     assert broke is not None
     assert broke.words == "rank 1 on mi-1 ended with exit code 139; 1 more after it"
     assert breakage(run(task(0), task(1, "STOPPED", 143, 0, **OURS))) is None
+
+
+def test_a_rank_that_was_asked_to_start_a_moment_ago_is_not_overdue() -> None:
+    young, old = task(0, "PENDING", asked_at=NOW), task(1, "PENDING", asked_at=NOW - timedelta(minutes=3))
+
+    assert overdue(run(young, old), timedelta(minutes=3), NOW) == [old]
+
+
+def test_the_end_of_a_run_is_told_as_it_was() -> None:
+    assert words_of_end(run(task(0, "STOPPED", 0))) == "every rank of run 1 has ended with exit code 0"
+    assert words_of_end(run(task(0, "STOPPED", 1))) == "run 1 has ended: rank 0 on mi-0 ended with exit code 1"
+    assert words_of_end(run(task(0, "STOPPED", 143, 0, **OURS))) == "run 1 was stopped"

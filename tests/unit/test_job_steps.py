@@ -8,7 +8,7 @@ import pytest
 
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, Outcome, Verdict
+from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, NodeState, Outcome, Verdict
 from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.job import CheckAnswer, Job, Run
 from nodeheal.domain.node import Node
@@ -201,7 +201,14 @@ def test_judging_twice_opens_one_incident(ports: Ports) -> None:
     assert len(ports.workflows.started) == 1  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("changes", [{"claimed_by": "other"}, {"claimed_by": "llama", "open_incident": "inc-1"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"claimed_by": "other"},
+        {"claimed_by": "llama", "open_incident": "inc-1"},
+        {"claimed_by": "llama", "state": NodeState.QUARANTINED},
+    ],
+)
 def test_a_node_that_is_not_what_it_was_is_not_launched_on(ports: Ports, changes: dict[str, Any]) -> None:
     save_node(ports, stored(ports, A), claimed_by="llama")
     save_node(ports, stored(ports, B), **changes)
@@ -330,6 +337,42 @@ def test_a_pass_after_a_failed_check_makes_a_node_fit_again(ports: Ports, clock:
     chosen = choose_nodes(request(), ports, ACT)
 
     assert chosen.nodes == (A, C)
+
+
+def test_an_incident_that_ended_by_itself_says_nothing_of_a_node_that_did_not_pass(
+    ports: Ports, clock: FrozenClock
+) -> None:
+    ports.job_notes.note_answer("llama", CheckAnswer("llama-1-0", A, "boot-1", Outcome.FAILED, "bad", NOW))
+    ingest(xid(79, node_id=A, instance_id=A), ports, ACT)
+    incident = ports.incidents.history(str(stored(ports, A).open_incident)).incident
+    save_node(ports, stored(ports, A), open_incident=None)
+    clock.advance(60)
+    over = replace(incident, state=IncidentState.CLOSED, closed_at=clock())
+    chosen = []
+    for ending in (Ending.OBSERVED_ONLY, Ending.HANDED_TO_A_HUMAN):
+        ports.incidents.finish(replace(over, ending=ending))
+        chosen.append(choose_nodes(request(), ports, ACT).nodes)
+
+    assert chosen == [(B, C), (A, B)]
+
+
+def test_where_a_rank_may_still_write_it_is_told_of_which_run(ports: Ports) -> None:
+    launched(ports)
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ports.jobs.save(replace(job, state=JobState.SUBMITTED, submission=2))
+
+    launch_job(request(submission=2, nodes=(C,), task_token="token-2"), ports, ACT)
+
+    told = ports.workflows.resumed["token-2"]  # type: ignore[attr-defined]
+    assert (told.then, told.run) == (Next.STOP, 1)
+
+
+def test_a_step_that_waits_is_never_without_a_token(ports: Ports) -> None:
+    with pytest.raises(ValueError, match="without a task token"):
+        launch_job(request(task_token=None), ports, ACT)
+    with pytest.raises(ValueError, match="without a task token"):
+        watch_gang(request(task_token=None), ports)
 
 
 def test_what_was_sent_is_kept_until_the_wait_is_over(ports: Ports) -> None:

@@ -9,12 +9,13 @@ import pytest
 from nodeheal.contract.steps import AttemptLimit, Decision, StepResult
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.incident import History, Incident, Turn, incident_id_of
+from nodeheal.domain.incident import History, Incident, Turn, decision_entry, incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.knobs import DAY, Breaker, Correlation
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import PastRecovery, Surroundings, accelerator_scope, job_scope, node_scope
 from nodeheal.ports import Ports
+from nodeheal.services.ingest import ingest
 from nodeheal.services.look_around import TIMES_USED, look_around
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
@@ -132,6 +133,33 @@ def test_a_job_runs_while_a_rank_has_not_stopped(statuses: tuple[str, ...], stat
     assert around(ports).job_is_running is is_running
 
 
+@pytest.mark.parametrize(
+    ("decided", "state", "is_running"),
+    [
+        (None, JobState.STOPPED, True),
+        (Step.REBOOT, JobState.STOPPED, True),
+        (Step.WAIT, JobState.STOPPED, False),
+        (Step.REBOOT, JobState.COMPLETED, False),
+    ],
+)
+def test_a_job_that_another_incident_has_stopped_is_about_to_run_again(
+    decided: Step | None, state: JobState, is_running: bool
+) -> None:
+    ports = world()
+    _runs(ports, "STOPPED", "STOPPED", state=state)
+    run = ports.jobs.get_run("llama", 1)
+    assert run is not None
+    ports.jobs.save_run(run.with_task(replace(run.tasks[1], node_id=OTHER)))
+    ports.nodes.save(node(OTHER))
+    ingest(xid(79, node_id=OTHER, instance_id=OTHER, event_id="other"), ports, ACT)
+    theirs = ports.incidents.history(incident_id_of(xid(79, node_id=OTHER, event_id="other"))).incident
+    if decided is not None:
+        decision = Decision(step=decided, reason="so", node_id=OTHER)
+        assert ports.incidents.advance(replace(theirs, turn=1), [decision_entry(0, decision, NOW)])
+
+    assert around(ports).job_is_running is is_running
+
+
 @pytest.mark.parametrize("job", [None, "unknown"])
 def test_no_job_does_not_run(job: str | None) -> None:
     ports = world()
@@ -155,6 +183,17 @@ def test_what_was_spent_is_told_for_the_node_the_accelerators_and_the_job() -> N
         (job_scope("llama"), Action.RESTART_WORKLOAD): 1,
     }
     assert (node_scope(NODE), Action.REPLACE) in spent
+
+
+def test_stops_and_starts_count_where_the_pool_has_them() -> None:
+    pool = POLICY.default_pool.model_copy(update={"stop_start": True})
+    ports = world()
+    ports.attempts.reserve(node_scope(NODE), "a", POLICY.limits[Action.STOP_START])
+
+    spent = around(ports, policy=POLICY.model_copy(update={"default_pool": pool})).spent
+
+    assert spent[node_scope(NODE), Action.STOP_START] == 1
+    assert (node_scope(NODE), Action.STOP_START) not in around(ports).spent
 
 
 def test_without_a_job_or_a_serial_only_the_node_is_counted() -> None:
@@ -229,11 +268,32 @@ def test_a_job_could_go_on_where_every_broken_node_has_somebody_for_its_place(
         (after(Step.REPLACE, Outcome.REFUSED), True),
         (after(Step.WAIT, Outcome.TIMED_OUT), False),
         (after(Step.REBOOT, Outcome.TIMED_OUT, *after(Step.RESTART_WORKLOAD, is_move=True).turns), False),
+        (after(Step.FREEZE_EVIDENCE), True),
+        (after(Step.FREEZE_EVIDENCE, Outcome.DONE, *after(Step.RESTART_WORKLOAD, is_move=True).turns), False),
         (story(), False),
     ],
 )
 def test_it_is_asked_before_each_rung_and_never_after_a_move(history: History, is_asked: bool) -> None:
     assert around(pool_of(True), history).free_nodes == is_asked
+
+
+def test_a_broken_node_that_is_none_of_the_gangs_needs_nobody_in_its_place() -> None:
+    ports = pool_of(True)
+    ports.nodes.save(node("mi-0000000elsewhere1", state=NodeState.ISOLATED))
+
+    assert around(ports, ISOLATED).free_nodes == 1
+
+
+@pytest.mark.parametrize(("state", "status"), [(JobState.CANCELLED, "STOPPED"), (JobState.RUNNING, "RUNNING")])
+def test_a_job_that_is_over_and_one_of_which_a_rank_lives_go_nowhere(state: JobState, status: str) -> None:
+    ports = pool_of(True)
+    job, run = ports.jobs.get("llama"), ports.jobs.get_run("llama", 1)
+    assert job is not None
+    assert run is not None
+    ports.jobs.save(replace(job, state=state))
+    ports.jobs.save_run(run.with_task(replace(run.tasks[1], status=status)))
+
+    assert around(ports, ISOLATED).free_nodes == 0
 
 
 def test_nobody_who_opted_out_is_tested_for_another() -> None:

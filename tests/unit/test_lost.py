@@ -51,6 +51,12 @@ def test_a_clock_that_is_ahead_proves_nothing() -> None:
     assert said(FIRST, ahead) == "what it had computed after that checkpoint"
 
 
+def test_of_a_run_whose_end_nobody_has_seen_no_time_is_told() -> None:
+    written = replace(AFTER, resumed_written_at=NOW + timedelta(seconds=280))
+
+    assert said(replace(FIRST, ended_at=None), written) == "what it had computed after that checkpoint"
+
+
 def test_what_the_file_promises_is_said_to_be_a_promise() -> None:
     told = said(FIRST, AFTER, checkpoints=Checkpoints(directory="/c", every_seconds=1_800))
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Outcome, Provider, Step
-from nodeheal.domain.knobs import Mode, PoolPolicy
+from nodeheal.domain.knobs import Mode, Override, PoolPolicy
 from nodeheal.domain.surroundings import node_scope
 from tests.unit.builders import ACT, xid
-from tests.unit.test_decide import Story
+from tests.unit.test_decide import SPARE, Story
 
 MOVES = ACT.model_copy(update={"move_job_seconds": 120})
 FREE = "mi-0free"
@@ -147,6 +147,13 @@ def test_a_move_that_was_refused_is_not_tried_again() -> None:
     assert story.next().step is Step.REPLACE
 
 
+@pytest.mark.parametrize(("outcome", "step"), [(Outcome.REFUSED, Step.RESTART_WORKLOAD), (Outcome.DONE, Step.CLOSE)])
+def test_a_job_is_brought_back_once_elsewhere_or_when_its_node_is_healed(outcome: Outcome, step: Step) -> None:
+    story = broken(free_nodes=1).then(outcome).rebooted().passed().then(Outcome.DONE, "it serves")
+
+    assert story.next().step is step
+
+
 def test_a_policy_may_have_jobs_wait_for_their_nodes_whatever_it_takes() -> None:
     unclear = Story(xid(79), policy=ACT).isolated().rebooted().then(Outcome.UNKNOWN, "no result").amid(free_nodes=1)
 
@@ -161,3 +168,42 @@ def test_an_ec2_pool_that_stops_and_starts_reckons_with_that() -> None:
     told = story.amid(free_nodes=1, recovery_seconds=took(timedelta(hours=1).seconds, rung=Action.STOP_START)).next()
 
     assert "a stop and start here takes 1 h 0 min" in told.reason
+
+
+def test_where_the_stand_in_breaks_when_the_job_is_there_the_job_is_elsewhere_still() -> None:
+    """It came while the job was launched there, to the incident that held the stand-in then."""
+    story = broken(stand_in=FREE, recovery_seconds=took(420), proof_seconds=(60.0,)).then(
+        Outcome.DONE, boot_id="boot-5"
+    )
+    moved = story.amid(stand_in="").then(Outcome.DONE).reports(xid(79, node_id=FREE, boot_id="boot-5", event_id="late"))
+
+    assert moved.rebooted().failed().next().step is Step.ESCALATE, "no spare is taken for a node whose job is elsewhere"
+
+
+def test_a_node_that_is_only_to_be_isolated_keeps_its_job() -> None:
+    """Whoever wants it so looks at it himself."""
+    isolate = Override(fault="xid/79", ladder=(Action.ISOLATE,), why="we look at these ourselves")
+    policy = MOVES.model_copy(update={"overrides": (isolate,)})
+
+    story = Story(xid(79), policy=policy).isolated().amid(free_nodes=1)
+
+    assert story.next().step is Step.ESCALATE
+
+
+def test_where_there_is_no_job_nothing_is_moved() -> None:
+    assert Story(xid(79), job=None, policy=MOVES).isolated().amid(free_nodes=1).next().step is Step.REBOOT
+
+
+def test_a_restart_that_was_refused_is_not_tried_elsewhere() -> None:
+    """Its stand-in breaks when the restart on it was refused."""
+    story = Story(LINK, policy=MOVES).isolated().swapped().passed().then(Outcome.REFUSED, "10 of 10 are spent")
+    story.reports(xid(79, node_id=SPARE, boot_id="boot-9", event_id="late"))
+
+    assert story.amid(free_nodes=1).next().step is Step.ESCALATE
+
+
+def test_a_node_that_fails_when_it_is_back_is_a_humans_and_so_is_its_job() -> None:
+    story = broken().rebooted().passed().then(Outcome.DONE, "it serves")
+    story.reports(xid(79, boot_id="boot-2", event_id="again"))
+
+    assert story.amid(free_nodes=1).next().step is Step.ESCALATE

@@ -50,6 +50,7 @@ def test_nodes_that_see_one_folder_share_it(sights: dict[str, Sight | str]) -> N
         ({A: NFS, B: OTHER_NFS}, ()),
         ({A: NFS, B: DISK, C: OTHER_DISK}, ()),
         ({A: NFS, B: NFS, C: OTHER_NFS, D: OTHER_NFS}, ()),
+        ({A: DISK, B: DISK, C: OTHER_DISK, D: OTHER_DISK}, ()),
     ],
     ids=[
         "one has its own disk",
@@ -63,6 +64,7 @@ def test_nodes_that_see_one_folder_share_it(sights: dict[str, Sight | str]) -> N
         "two exports",
         "most have their own disks",
         "two halves",
+        "two machines",
     ],
 )
 def test_who_stands_out_from_those_that_agree_is_accused_and_nobody_else(

@@ -131,6 +131,7 @@ def test_many_reasons_are_cut() -> None:
         (some("mi-a", "mi-b"), 1, "with 1 more to be left free, and pool demo has 2 nodes with 8 accelerators"),
         (some("mi-a") + some("mi-b", is_spare=True), 0, "has 1 node with 8 accelerators (of 2 in all), 1 spare not"),
         (some("mi-a") + some("mi-b", state=NodeState.RETIRED), 0, "has 1 node"),
+        (some("mi-a") + [replace(found, accelerators=7) for found in some("mi-b")], 0, "has 1 node"),
     ],
 )
 def test_what_no_waiting_brings_is_known_before_it_waits(known: list[Node], spares: int, why: str) -> None:
@@ -145,3 +146,10 @@ def test_a_node_on_probation_says_until_when() -> None:
     found = placed(some("mi-a") + some("mi-b", state=NodeState.PROBATION, probation_until=until))
 
     assert found.why.endswith(f"mi-b is on probation until {until:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def test_a_node_whose_probation_was_broken_off_says_what_it_is_now() -> None:
+    broken_off = some("mi-b", state=NodeState.SUSPECT, probation_until=NOW + timedelta(hours=1))
+
+    assert placed(some("mi-a") + broken_off).why.endswith("mi-b is SUSPECT")
+    assert placed(some("mi-a") + some("mi-b", state=NodeState.PROBATION)).why.endswith("mi-b is PROBATION")

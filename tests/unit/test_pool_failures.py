@@ -72,6 +72,25 @@ def test_its_own_time_and_what_is_long_ago_are_not_counted(ports: Ports) -> None
     assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == Beside()
 
 
+def test_a_job_that_never_ran_and_one_that_nobody_submitted_are_not_counted(ports: Ports) -> None:
+    has_run("bert", 10, ports)
+    run, gpt = ports.jobs.get_run("bert", 1), ports.jobs.get("bert")
+    assert run is not None
+    assert gpt is not None
+    ports.jobs.save_run(replace(run, running_since=None))
+    ports.jobs.save(replace(gpt, job_id="gpt", submitted_at=None, version=0))
+    ports.jobs.save_run(replace(run, job_id="gpt", version=0))
+
+    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports) == Beside()
+
+
+def test_what_breaks_where_none_of_those_jobs_ran_is_not_counted(ports: Ports) -> None:
+    has_run("bert", 10, ports)
+    breaks_under("none-of-them", ports)
+
+    assert lived_beside(Job("llama", "demo", "c", "t:1", "trainer", 8), ports).failures == 0
+
+
 def test_only_the_newest_jobs_are_read(ports: Ports) -> None:
     for number in range(JOBS_READ + 5):
         has_run(f"job-{number:02d}", 1, ports, began=number + 1)

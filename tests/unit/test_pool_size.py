@@ -110,3 +110,9 @@ def test_a_pool_that_takes_several_sweeps_is_not_taken_for_a_part_of_it(
 
     assert ports.pools.get(POOL).counted_at is None
     assert size(ports) == 3
+
+
+def test_a_pool_without_nodes_is_counted_too(ports: Ports) -> None:
+    note_size("empty", 0, ports)
+
+    assert ports.pools.get("empty").counted_at == NOW

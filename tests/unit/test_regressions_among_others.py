@@ -9,7 +9,7 @@ import pytest
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Family, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Ending, Escalation, Family, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
@@ -53,6 +53,19 @@ def no_gpus(**changes: Any) -> HealthEvent:
     """The node sees no accelerator."""
     values = {"family": Family.nvml, "code": "NO_DEVICES", "component": None, "event_id": "none"}
     return xid(79, **{**values, **changes})
+
+
+def test_a_job_that_its_own_fault_has_killed_is_a_humans_where_it_cannot_be_restarted() -> None:
+    """Beside what would have let it finish first."""
+    story = Story(xid(REMAP)).reports(xid(31, event_id="its own")).amid(job_is_running=True)
+    story = story.then(Outcome.DONE, "llama runs again").then(Outcome.DONE, "it has ended").amid(job_is_running=False)
+    story = story.isolated().rebooted().passed().then(Outcome.DONE, "it serves")
+    due = story.next().step
+
+    ended = story.then(Outcome.REFUSED, "10 of 10 are spent").next()
+
+    assert due is Step.RESTART_WORKLOAD
+    assert (ended.ending, ended.escalation) == (Ending.HANDED_TO_A_HUMAN, Escalation.JOB_NOT_RESTARTED)
 
 
 def take(it: Incident, event: HealthEvent) -> Ingested:

@@ -323,6 +323,16 @@ def test_the_operators_are_told_once_a_job_of_an_owner_who_has_not_confirmed() -
     ]
 
 
+def test_of_what_has_no_owner_nobody_is_asked_whether_he_has_confirmed() -> None:
+    ports = replace(world(), has_confirmed=lambda owner: False)
+    letter = compose_started(story(RUN), ADA)
+    assert letter is not None
+
+    notify(letter.model_copy(update={"owner": None}), ports)
+
+    assert len(ports.messenger.sent) == 1  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("what", ["confirmed", "nobody can tell"])
 def test_of_an_owner_who_hears_or_may_hear_nothing_is_said(what: str) -> None:
     ports = world()

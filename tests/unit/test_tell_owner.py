@@ -467,11 +467,27 @@ def test_an_owner_is_an_address_and_perhaps_a_name(text: str, address: str, name
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ada", "ada@localhost", "a b@example.com", "<>", "Ada <ada@example.com> <x@y.de>", "x" * 80 + "@b.de"]
+    "text",
+    [
+        "",
+        "ada",
+        "ada@localhost",
+        "a b@example.com",
+        "<>",
+        "Ada <ada@example.com> <x@y.de>",
+        "x" * 80 + "@b.de",
+        f"ada@{'lab.' * 64}de",
+    ],
 )
 def test_what_is_no_address_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="is no email address"):
         parse_owner(text)
+
+
+def test_a_name_that_is_too_long_is_refused() -> None:
+    assert parse_owner(f"{'a' * 80} <ada@example.com>").name == "a" * 80
+    with pytest.raises(ValueError, match="at most 80 characters"):
+        parse_owner(f"{'a' * 81} <ada@example.com>")
 
 
 def test_a_name_of_odd_characters_is_refused() -> None:

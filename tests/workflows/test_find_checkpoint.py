@@ -1,6 +1,7 @@
 """Before each start a node is asked where the job goes on; whatever comes of that, the job starts."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,10 +9,12 @@ import pytest
 from nodeheal.contract.health_event import CheckpointFound
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.vocabulary import CheckpointFormat, JobState, NodeState
+from nodeheal.contract.steps import Decision, StepRequest
+from nodeheal.contract.vocabulary import CheckpointFormat, JobState, NodeState, Step
 from nodeheal.domain.job import FoundCheckpoint, job_of
 from nodeheal.services import wakeup
 from nodeheal.services.find_checkpoint import CHECKPOINT, find_checkpoint
+from nodeheal.services.ingest import ingest
 from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import submit_job
 from tests.unit.builders import NOW, xid
@@ -108,6 +111,57 @@ def test_a_directory_without_a_checkpoint_is_an_answer_and_nobody_else_is_asked(
 
     assert searches(it) == [A]
     assert told_to_ranks(it) == [(None, None)] * 2
+    assert it.job.found is None
+
+
+def test_while_it_is_not_launched_the_job_says_where_it_will_go_on() -> None:
+    it, said = training(), list[str]()
+    it.before["Launch job"] = lambda it: said.append(it.job.summary)
+
+    it.submit()
+
+    assert said == [f"llama goes on from {NEWEST[0]}, step 2000, as {A} sees it"]
+
+
+def test_a_job_that_has_no_checkpoints_any_more_is_not_held_up() -> None:
+    it = JobCluster()
+    submit_job(job_of(it.spec, "training", "trainer:1", it.clock()), it.ports)
+
+    find_checkpoint(JobRequest(job_id="llama", submission=1, round=1, task_token="token"), it.ports, it.policy)
+
+    assert it.ports.workflows.resumed["token"].reason == "there is no checkpoint to look for"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("why", ["it is over", "another incident has relaunched it"])
+def test_where_nothing_is_to_be_started_nobody_is_asked(why: str) -> None:
+    it = recovering(**({"state": JobState.CANCELLED} if why == "it is over" else {}))
+    decision = Decision(step=Step.RESTART_WORKLOAD, reason="so", node_id=BROKEN, job_id="llama", fault_at=NOW)
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    if why != "it is over":
+        it.ports.jobs.save_run(replace(run, why="inc-other/3", started_at=NOW + timedelta(seconds=1)))
+    ingest(FAULT, it.ports, it.policy)
+    incident_id = str(it.node(BROKEN).open_incident)
+
+    request = StepRequest(incident_id=incident_id, turn=1, decision=decision, task_token="token")
+    find_checkpoint(request, it.ports, it.policy)
+
+    assert searches(it) == []
+    assert "token" in it.ports.workflows.resumed  # type: ignore[attr-defined]
+
+
+def test_a_node_that_knows_of_no_steps_does_not_make_what_another_has_seen_forgotten() -> None:
+    it = recovering()
+    job, run = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
+    assert job is not None
+    assert run is not None
+    it.ports.jobs.save_run(replace(run, last_step=2037))
+
+    it.reports(FAULT)
+
+    before = it.ports.jobs.get_run("llama", 1)
+    assert before is not None
+    assert before.last_step == 2037
 
 
 @pytest.mark.parametrize("how", ["blind", "hangs", "unknown"])
@@ -140,13 +194,14 @@ def test_where_no_node_can_tell_the_job_starts_without(breaks: bool) -> None:
 
 def test_a_command_that_the_node_refuses_is_an_answer() -> None:
     it = training(preflight={"level": 0})
-    looks, asked = it._node_looks, []
+    looks, asked, said = it._node_looks, [], list[str]()
 
     def refused_first() -> None:
         asked.append(1)
         if len(asked) == 1:
             [command] = [key for kind, key in it.ports.waits.waits if kind == "checkpoint_command"]  # type: ignore[attr-defined]
             wakeup.on_command_failed(command, it.ports)
+            said.append(next(iter(it.ports.workflows.resumed.values())).reason)  # type: ignore[attr-defined]
         else:
             looks()
 
@@ -154,6 +209,7 @@ def test_a_command_that_the_node_refuses_is_an_answer() -> None:
 
     it.submit()
 
+    assert said == [f"{A} refused to look for checkpoints, or could not run it"]
     assert searches(it) == [A, B]
     assert told_to_ranks(it) == [(NEWEST[0], "2000")] * 2
 

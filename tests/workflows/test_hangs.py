@@ -117,6 +117,21 @@ def test_what_a_job_has_left_on_a_node_that_another_one_uses_is_history() -> Non
     assert it.node(A).open_incident is None
 
 
+def test_a_hang_that_names_no_run_is_of_the_one_that_runs() -> None:
+    it, took = hung()
+    it.happenings[0] = lambda cluster: took.append(report(cluster, A, "llama"))
+
+    it.submit()
+
+    assert took == [Ingested.OPENED]
+
+
+def test_a_hang_where_no_job_of_ours_runs_is_news() -> None:
+    it = JobCluster()
+
+    assert report(it, A, "theirs/3") is Ingested.OPENED
+
+
 def test_stacks_are_saved_before_the_gang_is_stopped() -> None:
     it, _ = hung(SAVING)
 

@@ -7,11 +7,14 @@ import pytest
 
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.vocabulary import FabricRole, JobState, Verdict
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.knobs import Fabric
 from nodeheal.domain.pairs import pairs_of, suspects
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Wait
 from nodeheal.services import wakeup
 from nodeheal.services.steps import save_node
+from nodeheal.services.try_pairs import WAYS
 from tests.unit.builders import ACT
 from tests.workflows.job_cluster import NODES, JobCluster, finishes
 
@@ -262,3 +265,22 @@ def test_every_node_is_in_a_pair_and_no_way_is_tested_twice(count: int, pairs: i
 
 def test_nobody_is_a_suspect_where_nothing_failed() -> None:
     assert suspects([]) == ()
+
+
+def test_an_order_whose_sending_was_throttled_is_sent_by_the_call_that_repeats_it() -> None:
+    it, sent = cluster(), list[str]()
+    wait = Wait(WAYS.question, "llama-1-1", "token", "llama", it.clock(), frozenset({"way"}))
+
+    def throttled() -> str:
+        raise NotAccepted("SendCommand was throttled")
+
+    def sends() -> str:
+        sent.append(A)
+        return "command-1"
+
+    with pytest.raises(NotAccepted):
+        WAYS.give(wait, "way", it.node(A), throttled, it.ports)
+    for _ in range(2):
+        WAYS.give(wait, "way", it.node(A), sends, it.ports)
+
+    assert sent == [A]

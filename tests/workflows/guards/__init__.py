@@ -28,6 +28,7 @@ from tests.workflows.guards import (
     saves,
     shared,
     stale,
+    stand_ins,
     stops,
     submissions,
     successors,
@@ -68,4 +69,5 @@ GUARDS = (
     *queued.GUARDS,
     *climbs.GUARDS,
     *found.GUARDS,
+    *stand_ins.GUARDS,
 )

@@ -9,6 +9,7 @@ from nodeheal.services import (
     job_stand_in,
     job_steps,
     judge_checks,
+    launch_job,
     start_gang,
     watch_gang,
 )
@@ -39,6 +40,25 @@ GUARDS = (
         "not job.stop_wanted",
         when.a_person_stops_it_before_it_starts,
         "True",
+    ),
+    Guard(
+        "that a person wants it stopped, at its launch",
+        launch_job.launch_job,
+        "stopped is not None",
+        when.a_person_stops_it_before_its_launch,
+    ),
+    Guard(
+        "that a person wants it stopped, when it has failed",
+        attribute_failure.attribute_failure,
+        "found is None",
+        when.a_person_stops_it_when_it_has_failed,
+        "True",
+    ),
+    Guard(
+        "that it runs after all",
+        attribute_failure._attribute,
+        "run.is_running",
+        when.its_last_rank_runs_when_it_was_waited_for_long_enough,
     ),
     Guard(
         "that a wish is on record",

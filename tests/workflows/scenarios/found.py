@@ -6,7 +6,7 @@ Each is one service and one moment, and says what is wrong after it, which is no
 from dataclasses import replace
 
 from nodeheal.contract.job_spec import Checkpoints
-from nodeheal.contract.names import INSTANCE_GONE
+from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
 from nodeheal.contract.steps import Decision, Reservation
 from nodeheal.contract.vocabulary import Action, Awaited, Family, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.silence import TERMINATED
@@ -34,6 +34,19 @@ from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.turns import opened, turned
 
 # News
+
+
+def a_run_that_has_hung_fails() -> list[str]:
+    """Its hang was seen to, and is over; what it ends of is named as that was, by its run."""
+    it = Moment()
+    it.plain.jobs.save(replace(JOB, current_run=1))
+    hangs = {"family": Family.host, "code": TRAINING_HANG, "component": "llama/1", "node_id": PEER, "instance_id": PEER}
+    ingest(xid(0, event_id="hang", **hangs), it.plain, ACTS)
+    it.is_written(PEER, open_incident=None)
+    fails = xid(0, family=Family.task, code="exit_1", component="llama/1", event_id="failure")
+    it.does(lambda: ingest(fails, it.ports, ACTS))
+    failed = it.plain.nodes.get(BROKEN)
+    return [] if failed is not None and failed.open_incident else ["its failure is told to an incident that is over"]
 
 
 def it_is_well_while_its_incident_waits() -> list[str]:

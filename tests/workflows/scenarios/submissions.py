@@ -67,6 +67,33 @@ def a_person_stops_it_before_it_starts() -> list[str]:
     return [] if it.job.current_run == 0 else ["a job was started that a person had stopped"]
 
 
+def a_person_stops_it_before_its_launch() -> list[str]:
+    it = JobCluster()
+    it.before["Launch job"] = lambda it: ask_to_stop("llama", "ada: the wrong data", it.ports)
+    it.happenings = [finishes]
+    it.submit()
+    return [] if it.job.current_run == 0 else ["a job was started that a person had stopped"]
+
+
+def a_person_stops_it_when_it_has_failed() -> list[str]:
+    it = JobCluster()
+    it.before["Attribute failure"] = lambda it: ask_to_stop("llama", "ada: the wrong data", it.ports)
+    it.happenings = [fails(), is_recovered, finishes]
+    it.submit()
+    opened = it.ports.incidents.incidents  # type: ignore[attr-defined]
+    return [f"{name} is to bring back what a person has stopped" for name in opened]
+
+
+def its_last_rank_runs_when_it_was_waited_for_long_enough() -> list[str]:
+    """The event comes when the wait for it is over."""
+    it = JobCluster()
+    it.never_start = {NODES[1]}
+    it.before["Attribute failure"] = lambda it: it.becomes(1, "RUNNING")
+    it.happenings = [finishes]
+    it.submit()
+    return [] if it.job.state is JobState.COMPLETED else [f"it runs, and is stopped: {it.job.summary}"]
+
+
 def a_job_is_written_while_a_person_stops_it() -> list[str]:
     it = Moment("jobs.save", lambda it: it.job_is_written(priority=7))
     it.plain.jobs.save(JOB)

@@ -1,0 +1,118 @@
+"""Why a run has failed: which incident accounts for it, and what is said where none does."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Next, NodeState, Trouble
+from nodeheal.domain.incident import Incident, fingerprint
+from nodeheal.ports import Ports
+from nodeheal.services.attribute_failure import attribute_failure
+from nodeheal.services.ingest import ingest
+from nodeheal.services.steps import save_node
+from tests.unit.builders import ACT, xid
+from tests.unit.test_job_steps import (  # noqa: F401  # fixtures are used by their names
+    A,
+    B,
+    becomes,
+    clock,
+    launched,
+    ports,
+    request,
+    stored,
+)
+
+
+def failed(ports: Ports) -> None:  # noqa: F811
+    """The program of rank 1 ends with 1, and the other rank hangs."""
+    launched(ports)
+    becomes(ports, 1, "STOPPED", 1)
+
+
+def attributed(ports: Ports) -> Any:  # noqa: F811
+    return attribute_failure(request(looks=1), ports, ACT)
+
+
+def incident_of(ports: Ports, incident_id: str) -> Incident:  # noqa: F811
+    return ports.incidents.history(incident_id).incident
+
+
+def test_what_is_found_says_which_run_it_is_about_and_on_which_nodes(ports: Ports) -> None:  # noqa: F811
+    launched(ports)
+    for rank in (0, 1):
+        becomes(ports, rank, "STOPPED", 0)
+
+    found = attributed(ports)
+
+    assert (found.then, found.ending) == (Next.END, JobState.COMPLETED)
+    assert (found.run, found.nodes) == (1, (A, B))
+
+
+def test_a_recovery_that_has_ended_when_it_is_looked_for_has_brought_it_back(ports: Ports) -> None:  # noqa: F811
+    failed(ports)
+    start = ports.workflows.start
+
+    def is_quick(incident_id: str, node_id: str) -> None:
+        start(incident_id, node_id)
+        save_node(ports, stored(ports, node_id), open_incident=None)
+
+    ports.workflows.start = is_quick  # type: ignore[method-assign]
+
+    assert attributed(ports).then is Next.WATCH
+
+
+def test_a_failure_that_has_joined_the_incident_of_another_job_is_found_there_again(ports: Ports) -> None:  # noqa: F811
+    """The call that opens it is repeated: what it says is no news to the incident then."""
+    failed(ports)
+    save_node(ports, stored(ports, B), job_id=None)
+    ingest(xid(79, node_id=B, instance_id=B, observed_at=ports.clock()), ports, ACT)
+    save_node(ports, stored(ports, B), job_id="llama")
+
+    first, second = attributed(ports), attributed(ports)
+
+    assert first.then is second.then is Next.WATCH
+    assert first.incident_id == second.incident_id == stored(ports, B).open_incident
+
+
+def test_a_failure_on_a_node_that_is_given_up_meanwhile_is_a_humans(ports: Ports) -> None:  # noqa: F811
+    failed(ports)
+    save_node(ports, stored(ports, B), state=NodeState.RETIRED)
+
+    found = attributed(ports)
+
+    assert (found.then, found.trouble, found.incident_id) == (Next.STOP, Trouble.RECOVERY_ENDED, None)
+    assert found.reason.endswith("no incident was opened for it")
+
+
+@pytest.mark.parametrize(
+    ("ending", "trouble"),
+    [(Ending.OBSERVED_ONLY, Trouble.ONLY_OBSERVED), (Ending.RECOVERED, Trouble.RECOVERY_ENDED)],
+)
+def test_a_failure_whose_incident_is_over_is_left_to_its_owner_only_where_it_was_observed(
+    ports: Ports,  # noqa: F811
+    ending: Ending,
+    trouble: Trouble,
+) -> None:
+    failed(ports)
+    opened = incident_of(ports, attributed(ports).incident_id)
+    ports.incidents.finish(replace(opened, state=IncidentState.CLOSED, ending=ending, summary="it is over"))
+    settled = {fingerprint(opened.root): opened.incident_id}
+    save_node(ports, stored(ports, B), open_incident=None, settled=settled)
+
+    found = attributed(ports)
+
+    assert (found.then, found.trouble, found.incident_id) == (Next.STOP, trouble, opened.incident_id)
+    assert found.reason.endswith("so the job is left to its owner") is (ending is Ending.OBSERVED_ONLY)
+
+
+def test_a_workflow_that_broke_before_is_no_recovery_that_was_given_up(ports: Ports) -> None:  # noqa: F811
+    """The state machine hands its incident over, and says no ending. Its node is in service, and fails anew."""
+    launched(ports)
+    ingest(xid(79, node_id=B, instance_id=B, observed_at=ports.clock()), ports, ACT)
+    broke = incident_of(ports, str(stored(ports, B).open_incident))
+    ports.incidents.finish(replace(broke, state=IncidentState.ESCALATED))
+    save_node(ports, stored(ports, B), open_incident=None)
+    becomes(ports, 1, "STOPPED", 1)
+
+    assert attributed(ports).then is Next.WATCH

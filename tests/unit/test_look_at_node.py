@@ -1,0 +1,75 @@
+"""Since when a node is as it is, and what is left to be done with it."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from nodeheal.contract.vocabulary import Action, NodeState
+from nodeheal.domain.incident import TimelineEntry
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.ingest import ingest
+from nodeheal.services.isolate_node import DRAINED
+from nodeheal.services.look_at_node import look_at_node
+from nodeheal.services.steps import save_node
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.test_decide_among_others import with_policy
+
+NODE = node().node_id
+EARLIER, LATER = NOW - timedelta(hours=2), NOW + timedelta(minutes=2)
+
+
+def world(*, is_broken: bool, is_drained: bool = False, **changes: object) -> Ports:
+    """A node that was good two hours ago, with an incident or without."""
+    clock = FrozenClock()
+    ports = memory_ports(clock)
+    ports.nodes.save(node(good_since=EARLIER))
+    if is_broken:
+        ingest(xid(79), ports, ACT)
+    found = ports.nodes.get(NODE)
+    assert found is not None
+    clock.advance(120)
+    if found.open_incident is not None:
+        what = DRAINED if is_drained else "launched"
+        ports.incidents.append(found.open_incident, TimelineEntry(clock(), "progress", f"{what}-0001", "so it went"))
+    save_node(ports, found, **changes)
+    return ports
+
+
+@pytest.mark.parametrize(
+    ("ports", "since"),
+    [
+        (world(is_broken=False), EARLIER),
+        (world(is_broken=True), EARLIER),
+        (world(is_broken=True, state=NodeState.PROBATION), EARLIER),
+        (world(is_broken=True, state=NodeState.SUSPECT), NOW),
+        (world(is_broken=True, is_drained=True, state=NodeState.SUSPECT), NOW),
+        (world(is_broken=True, is_drained=True, state=NodeState.ISOLATED), LATER),
+        (world(is_broken=True, state=NodeState.ISOLATED), None),
+        (world(is_broken=False, state=NodeState.QUARANTINED), None),
+        (world(is_broken=True, state=NodeState.QUARANTINED, open_incident="inc-gone"), None),
+    ],
+    ids=[
+        "healthy",
+        "healthy, and at its incident's beginning",
+        "on probation",
+        "a suspect",
+        "a suspect that was drained before",
+        "drained",
+        "not drained yet",
+        "nobody knows",
+        "its incident is forgotten",
+    ],
+)
+def test_since_when_it_is_so_says_its_proof_or_its_incident(ports: Ports, since: datetime | None) -> None:
+    assert look_at_node(NODE, ports, ACT).since == since
+
+
+@pytest.mark.parametrize(
+    ("policy", "has_it"), [(ACT, False), (with_policy(default_pool={"mode": "act", "stop_start": True}), True)]
+)
+def test_a_stop_and_start_is_left_only_where_its_pool_has_them(policy: RecoveryPolicy, has_it: bool) -> None:
+    left = look_at_node(NODE, world(is_broken=False), policy).attempts_left
+
+    assert (Action.STOP_START in left) is has_it
+    assert (Action.RESTART_WORKLOAD in left, left[Action.REBOOT]) == (False, 1)
