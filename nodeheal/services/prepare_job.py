@@ -13,7 +13,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.recipe import Recipe, misfits
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import directory_taken, look_for_nodes
-from nodeheal.services.submit_job import refuse_known, submit_job
+from nodeheal.services.submit_job import submit_job
 
 NOT_YET = "(registered with the job)"
 
@@ -64,8 +64,6 @@ def submit_plan(spec: JobSpec, plan: Plan, ports: Ports, recipes: Recipes, *, is
     """
     job = plan.job
     known = ports.jobs.get(job.job_id)
-    if known is not None and not is_idempotent:
-        refuse_known(known)
     if known is None and spec.image is not None:
         job = replace(job, task_definition=recipes.register(spec).name)
     return submit_job(job, ports, is_idempotent=is_idempotent)

@@ -4,6 +4,7 @@ from tests.workflows.guards import (
     afterwards,
     between,
     boots,
+    carried_on,
     climbs,
     commands,
     ends,
@@ -31,6 +32,7 @@ from tests.workflows.guards import (
     submissions,
     successors,
     turns,
+    watched,
     writes,
 )
 
@@ -66,4 +68,6 @@ GUARDS = (
     *queued.GUARDS,
     *climbs.GUARDS,
     *found.GUARDS,
+    *watched.GUARDS,
+    *carried_on.GUARDS,
 )
