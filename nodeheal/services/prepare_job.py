@@ -124,7 +124,7 @@ def _doubts_of_nodes(job: Job, ports: Ports, now: datetime) -> list[str]:
     known = [node for node in ports.nodes.in_pool(job.pool) if node.state not in ABSENT]
     paused = ports.pools.get(job.pool).why_paused(now)
     told = [f"pool: {paused}: the job waits until it is not"] if paused else []
-    if len([node for node in known if not node.is_spare]) == job.nodes and not any(node.is_spare for node in known):
+    if len(known) == job.nodes:  # a job that spares were needed for never fits
         told.append(
             f"nodes: it takes every node of {job.pool}: when one breaks, the job waits until that one is healed"
         )
