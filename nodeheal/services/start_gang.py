@@ -144,7 +144,9 @@ def find_unnoted(job: Job, run: Run, ports: Ports) -> Run:
         if all(task.task_id or task.has_stopped for task in stored.tasks):
             return stored
         there = ports.scheduler.find(job, stored)
-        found = [t if t.task_id else replace(t, task_id=there.get(t.placement, "")) for t in stored.tasks]
+        found = [
+            t if t.task_id or t.has_stopped else replace(t, task_id=there.get(t.placement, "")) for t in stored.tasks
+        ]
         known = _over(replace(stored, tasks=tuple(found)))
         if ports.jobs.save_run(known):
             return replace(known, version=stored.version + 1)

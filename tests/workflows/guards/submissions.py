@@ -91,7 +91,7 @@ GUARDS = (
     Guard(
         "which ranks are looked for",
         start_gang.find_unnoted,
-        "t.task_id",
+        "t.task_id or t.has_stopped",
         when.a_rank_is_stopped_before_another_is_looked_for,
     ),
     # When it fails

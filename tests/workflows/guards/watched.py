@@ -11,7 +11,7 @@ from nodeheal.services import (
     watch_gang,
 )
 from tests.workflows.guards.guard import Guard
-from tests.workflows.scenarios import gangs
+from tests.workflows.scenarios import afterwards, gangs, launches
 from tests.workflows.scenarios import watched as when
 
 GUARDS = (
@@ -46,7 +46,7 @@ GUARDS = (
         "who waits still for what is on record",
         wakeup.tell_ends_again,
         "wait is not None",
-        when.ends_are_on_record_and_one_incident_of_two_is_told,
+        launches.ends_are_on_record_and_nobody_was_told,
     ),
     # Ranks that are stopped, and started
     Guard(
@@ -55,6 +55,12 @@ GUARDS = (
         "'/' in run.why",
         when.an_old_fault_of_its_node_is_heard_when_it_has_been_submitted,
         "True",
+    ),
+    Guard(
+        "that a relaunch has moved it away",
+        stop_gang.is_newer_than_fault,
+        "_is_elsewhere(run, request)",
+        when.it_was_moved_away_before_its_node_failed,
     ),
     Guard(
         "that a node has another boot than its rank",
@@ -129,14 +135,14 @@ GUARDS = (
         "that who waits for a job's end does not bring it back",
         watch_gang._may_bring_back,
         "last is None or last.awaits is not Awaited.JOB_END",
-        when.an_incident_waits_for_the_end_of_the_job_that_has_failed,
+        afterwards.the_incident_on_its_node_waits_for_its_end,
         "True",
     ),
     Guard(
         "what an incident has decided last",
         watch_gang._may_bring_back,
         "history.turns",
-        when.an_incident_waits_for_the_end_of_the_job_that_has_failed,
+        afterwards.the_incident_on_its_node_waits_for_its_end,
         "()",
         nth=1,
     ),

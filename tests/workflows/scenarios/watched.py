@@ -13,10 +13,10 @@ from nodeheal.contract.vocabulary import Awaited, FabricRole, JobState, JobStep,
 from nodeheal.domain.gang import breakage
 from nodeheal.domain.incident import decision_entry
 from nodeheal.domain.job import FoundCheckpoint, GangTask, Run
-from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.ask_to_stop import ask_to_stop
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.job_steps import job_result
+from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.stop_gang import await_end, may_write
 from nodeheal.services.stop_job import stop_job
 from nodeheal.services.submit_job import submit_job
@@ -105,25 +105,6 @@ def a_rank_breaks_and_the_job_is_to_be_restarted() -> list[str]:
     return [] if it.plain.job_notes.hold("/fsx/llama", "another") == "llama" else ["two may write to one directory"]
 
 
-def ends_are_on_record_and_one_incident_of_two_is_told() -> list[str]:
-    """Both wait for them. The sweep asks after the ranks."""
-    it, told = world(), list[bool]()
-
-    def only_written(request: StepRequest) -> None:
-        run = it.plain.jobs.get_run("llama", 1)
-        assert run is not None
-        ended = tuple(replace(task, status="STOPPED", exit_code=143, stopped_at=it.clock()) for task in run.tasks)
-        listed = ("inc-that-has-ended", *run.end_awaited_by)
-        it.plain.jobs.save_run(replace(run, tasks=ended, ended_at=it.clock(), end_awaited_by=listed))
-        it.clock.advance(240)
-        ask_after_ranks(["demo"], it.plain)
-        told.append(request.task_token in it.plain.workflows.resumed)  # type: ignore[attr-defined]
-
-    it._gang_stops = only_written  # type: ignore[method-assign]
-    it.reports(xid(79))
-    return [] if told[:1] == [True] else ["who waits for the end of the gang is not told"]
-
-
 # Ranks that are stopped, and started
 
 
@@ -133,6 +114,18 @@ def an_old_fault_of_its_node_is_heard_when_it_has_been_submitted() -> list[str]:
     it.reports(xid(79, observed_at=NOW - timedelta(minutes=1)))
     stopped = it.plain.scheduler.stopped  # type: ignore[attr-defined]
     return wrong_with(it, ends_as(it, *RECOVERED), (bool(stopped), "its node was rebooted under it"))
+
+
+def it_was_moved_away_before_its_node_failed() -> list[str]:
+    """The incident was told that the job runs there, and brings it back when the node is healed."""
+    it, mine = opened()
+    run = _runs_on(it, PEER)
+    it.plain.jobs.save_run(replace(run, why="inc-of-another/3", started_at=NOW - timedelta(hours=1)))
+    decision = mine.decision.model_copy(update={"step": Step.RESTART_WORKLOAD})
+    asks = mine.model_copy(update={"decision": decision, "task_token": "token"})
+    it.does(lambda: launch_gang(asks, it.ports, ACTS))
+    seen = it.plain.workflows.resumed["token"]  # type: ignore[attr-defined]
+    return [] if seen.outcome is Outcome.DONE else [f"a human has it, and it runs: {seen.reason}"]
 
 
 def the_clock_of_a_node_is_ahead() -> list[str]:
@@ -224,31 +217,17 @@ def it_breaks_again_in_the_same_way_while_its_pool_is_paused() -> list[str]:
     return [] if job is not None and job.held_at is not None else ["the end of the pause wakes nobody"]
 
 
-def _brings_back(awaits: Awaited | None) -> bool:
-    """Whether the incident of its node is taken for bringing it back; the incident waits for this."""
+def an_incident_waits_for_a_slot_when_its_job_has_failed() -> list[str]:
     it, mine = opened()
     run = _runs_on(it, BROKEN)
     known = it.plain.incidents.history(mine.incident_id).incident
     it.plain.incidents.incidents[mine.incident_id] = replace(known, job_id="llama")  # type: ignore[attr-defined]
     it.is_written(open_incident=mine.incident_id)
-    if awaits is not None:
-        decided = Decision(step=Step.WAIT, reason="it waits", node_id=BROKEN, awaits=awaits)
-        it.plain.incidents.append(mine.incident_id, decision_entry(1, decided, NOW))
+    waits = Decision(step=Step.WAIT, reason="it is full", node_id=BROKEN, awaits=Awaited.BUDGET)
+    it.plain.incidents.append(mine.incident_id, decision_entry(1, waits, NOW))
     job = it.plain.jobs.get("llama")
     assert job is not None
-    return bool(it.does(lambda: at_work(job, run, it.ports)))
-
-
-def an_incident_waits_for_the_end_of_the_job_that_has_failed() -> list[str]:
-    return ["nobody brings it back: each waits for the other"] if _brings_back(Awaited.JOB_END) else []
-
-
-def an_incident_waits_for_a_slot_when_its_job_has_failed() -> list[str]:
-    return [] if _brings_back(Awaited.BUDGET) else ["two bring it back"]
-
-
-def an_incident_has_just_begun_when_its_job_has_failed() -> list[str]:
-    return [] if _brings_back(None) else ["two bring it back"]
+    return [] if it.does(lambda: at_work(job, run, it.ports)) else ["two bring it back"]
 
 
 # Submitted
