@@ -23,7 +23,7 @@ from nodeheal.services.check_nodes import JOB_CHECK, JOB_ORDER, check_nodes
 from nodeheal.services.choose_nodes import choose_nodes
 from nodeheal.services.end_job import end_job
 from nodeheal.services.ingest import ingest
-from nodeheal.services.job_steps import job_of_request
+from nodeheal.services.job_steps import job_of_request, save_job
 from nodeheal.services.judge_checks import ROUNDS, judge_checks
 from nodeheal.services.launch_job import launch_job
 from nodeheal.services.steps import save_node
@@ -552,7 +552,7 @@ def test_a_run_is_said_to_be_under_way_when_all_of_it_runs_and_no_word_after_tha
         job = ports.jobs.get("llama")
         assert job is not None
         summaries.append(job.summary)
-    ports.jobs.save(replace(job, summary=f"{job.summary}; and nobody could be told"))
+    save_job(ports, "llama", summary="run 1 is under way; and nobody could be told")
     becomes(ports, 1, "RUNNING")
 
     told = ports.jobs.get("llama")
