@@ -38,7 +38,7 @@ def look_at_replacement(request: StepRequest, ports: Ports) -> StepResult:
             return put_in_place(request, node, spare, ports)
         return result_of(request, ports, Outcome.FAILED, "no spare was claimed, and no machine was asked for")
     seen = _seen(request, wait, ports)
-    if wait.command_id == ASKED and group_of(wait):
+    if wait.command_id == ASKED:
         expect_late(wait, group_of(wait), ports)
     free_slot(node, ports)
     forget(ports, wait)

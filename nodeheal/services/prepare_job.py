@@ -13,7 +13,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.recipe import Recipe, misfits
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import directory_taken, look_for_nodes
-from nodeheal.services.submit_job import refuse_known, submit_job
+from nodeheal.services.submit_job import submit_job
 
 NOT_YET = "(registered with the job)"
 
@@ -64,8 +64,6 @@ def submit_plan(spec: JobSpec, plan: Plan, ports: Ports, recipes: Recipes, *, is
     """
     job = plan.job
     known = ports.jobs.get(job.job_id)
-    if known is not None and not is_idempotent:
-        refuse_known(known)
     if known is None and spec.image is not None:
         job = replace(job, task_definition=recipes.register(spec).name)
     return submit_job(job, ports, is_idempotent=is_idempotent)
@@ -126,7 +124,7 @@ def _doubts_of_nodes(job: Job, ports: Ports, now: datetime) -> list[str]:
     known = [node for node in ports.nodes.in_pool(job.pool) if node.state not in ABSENT]
     paused = ports.pools.get(job.pool).why_paused(now)
     told = [f"pool: {paused}: the job waits until it is not"] if paused else []
-    if len([node for node in known if not node.is_spare]) == job.nodes and not any(node.is_spare for node in known):
+    if len(known) == job.nodes:  # a job that spares were needed for never fits
         told.append(
             f"nodes: it takes every node of {job.pool}: when one breaks, the job waits until that one is healed"
         )

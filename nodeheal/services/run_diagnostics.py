@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Outcome, Step
+from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
@@ -48,7 +48,7 @@ def request_id_of(request: StepRequest) -> str:
 def _failed_before(request: StepRequest, ports: Ports) -> tuple[str, ...]:
     """The tests that this node has failed in this incident: a repair is proven by them before anything else."""
     turns = ports.incidents.history(request.incident_id).turns
-    results = [turn.result for turn in turns if turn.result is not None and turn.result.step is Step.DIAGNOSE]
+    results = [turn.result for turn in turns if turn.result is not None]
     own = [result for result in results if result.node_id == request.decision.node_id]
     named = [test for result in own for test in result.evidence.get(FAILED_TESTS, "").split(",")]
     # They come from a node, and go into a command.

@@ -32,7 +32,7 @@ def see_directory(request: JobRequest, job: Job, ports: Ports, policy: RecoveryP
 
     What nobody can tell is noted with the job, and does not keep it from starting.
     """
-    if not _is_due(request, job):
+    if not _is_due(request):
         return False
     if request.searches == _FIRST:
         _ask_all(request, job, 0, ports)
@@ -52,7 +52,7 @@ def see_directory(request: JobRequest, job: Job, ports: Ports, policy: RecoveryP
 
 def looks_before(request: JobRequest, job: Job, ports: Ports) -> int:
     """How many of the step's calls were about the directory, and no search."""
-    if not _is_due(request, job):
+    if not _is_due(request):
         return 0
     again = {_order_id(request, _SECOND, rank) for rank in range(len(request.nodes))}
     return 2 if any(answer.request_id in again for answer in ports.job_notes.answers(job.job_id)) else 1
@@ -74,8 +74,8 @@ def take_sight_refusal(command_id: str, ports: Ports) -> None:
     SIGHTS.take_refusal(command_id, ports, f"{REFUSED}; agents do that which are older than this look")
 
 
-def _is_due(request: JobRequest, job: Job) -> bool:
-    return len(request.nodes) > 1 and job.checkpoints is not None
+def _is_due(request: JobRequest) -> bool:
+    return len(request.nodes) > 1
 
 
 def _ask_all(request: JobRequest, job: Job, after: int, ports: Ports) -> None:

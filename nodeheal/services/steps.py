@@ -115,7 +115,7 @@ def no_diagnosis_yet(node: Node, ports: Ports, evidence: dict[str, str] | None =
 
 def resume_if_complete(ports: Ports, wait: Wait | None) -> None:
     """Resume a wait that has nothing outstanding any more, with the result it was stored with."""
-    if wait is not None and not wait.outstanding and wait.result_json:
+    if wait is not None and not wait.outstanding:
         resume(ports, wait, read_result(wait).model_copy(update={"finished_at": ports.clock()}))
 
 

@@ -130,7 +130,7 @@ def _take_departure(
 def _end_wait_for_boot(node: Node, ports: Ports) -> None:
     """A machine that is gone will not come back from its reboot: say so now, not at the deadline."""
     wait = ports.waits.get(BOOT, node.node_id)
-    if wait is not None and wait.result_json:
+    if wait is not None:
         blank = StepResult.model_validate_json(wait.result_json)
         why = {"outcome": Outcome.FAILED, "reason": "its machine was terminated", "finished_at": ports.clock()}
         resume(ports, wait, blank.model_copy(update=why))

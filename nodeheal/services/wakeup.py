@@ -96,7 +96,7 @@ def on_command_failed(command_id: str, ports: Ports) -> None:
         WAYS.take_refusal(command_id, ports)
         take_search_refusal(command_id, ports)
         take_sight_refusal(command_id, ports)
-    elif wait.result_json:
+    else:
         resume(ports, wait, _at(StepResult.model_validate_json(wait.result_json), ports))
 
 
@@ -162,7 +162,7 @@ def _record(change: TaskChange, ports: Ports) -> Run | None:
 
 def _dated(run: Run, ports: Ports) -> Run:
     """The run with when all of it began to run, and when the first of it stopped."""
-    if run.running_since is None and run.is_running:
+    if run.is_running:
         run = replace(run, running_since=ports.clock())
     if run.ended_at is None and any(task.has_stopped for task in run.tasks):
         run = replace(run, ended_at=ports.clock())

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, Outcome, Step
+from nodeheal.contract.vocabulary import Awaited, JobState, JobStep, Next, Outcome
 from nodeheal.domain.gang import Standing, breakage, first_end, standing, words_of_end
 from nodeheal.domain.job import Job, Run
 from nodeheal.ports import Ports, Wait
@@ -112,4 +112,4 @@ def _may_bring_back(incident_id: str, job: Job, ports: Ports) -> bool:
         return False
     last = history.turns[-1].decision if history.turns else None
     # One that waits for the job to end is woken by that, and heals its node: the job is not its business.
-    return last is None or last.step is not Step.WAIT or last.awaits is not Awaited.JOB_END
+    return last is None or last.awaits is not Awaited.JOB_END

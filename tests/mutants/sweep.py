@@ -60,6 +60,7 @@ class Sweep:
         self._switch, self._kept, self._processes, self._effort = switch, kept, processes, effort
         self.only = only
         self._items: dict[str, pytest.Item] = {}
+        self._named: dict[str, set[str]] = {}
         self._began, self._told_at = monotonic(), 0.0
         self.broken: list[str] = []  # tests that fail with all guards in place
 
@@ -72,6 +73,7 @@ class Sweep:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Record, then take each guard out: first for the simulation, then for the unit tests."""
         self._items = {item.nodeid: item for item in session.items if not any(n in item.nodeid for n in LEFT_OUT)}
+        self._named = _scenarios_by_function()
         self._warm_up()
         with TemporaryDirectory(prefix="mutants-") as scratch:
             for tasks in (self._recordings(), self._removals(is_unit=False), self._removals(is_unit=True)):
@@ -153,9 +155,11 @@ class Sweep:
         return to_whom
 
     def _chosen(self, site: Site, tests: Sequence[str]) -> list[str]:
-        """Who noticed it before; then of each kind as many as may be, those that cost least first."""
-        first = self._kept.asked_first(site.key)
-        chosen: set[str] = set()
+        """Who noticed it before; then whom rows name for its function, and of each kind as many as may be, those that
+        cost least first.
+        """
+        first, named = self._kept.asked_first(site.key), self._named.get(site.where, set())
+        chosen = {test for test in tests if test.partition("nothing_goes_wrong[")[2].rstrip("]") in named}
         for kind, most in AT_MOST.items():
             of_kind = _spread([test for test in tests if self._kind_of(test) == kind], Random(site.key))
             chosen.update(of_kind[: math.ceil(most * self._effort)])
@@ -175,6 +179,17 @@ class Sweep:
             begin, end = ("\r", "") if sys.stderr.isatty() else ("", "\n")
             sys.stderr.write(f"{begin}{f'{seconds:5.0f} s  {text}':<140.140}{end}")
             sys.stderr.flush()
+
+
+def _scenarios_by_function() -> dict[str, set[str]]:
+    """What rows of tests/workflows/guards name for each function. Read when its module is, with the questions in it."""
+    from tests.workflows.guards import GUARDS
+
+    named: dict[str, set[str]] = {}
+    for guard in GUARDS:
+        where = f"{guard.where.__module__}.{guard.where.__qualname__}"
+        named.setdefault(where, set()).add(guard.scenario.__name__)
+    return named
 
 
 def _spread(tests: Sequence[str], draw: Random) -> list[str]:

@@ -381,6 +381,13 @@ def test_retiring_that_broke_off_goes_on(ports: Ports, marks: MemoryMarks) -> No
     assert (stored(ports).state, stored(ports).state_reason, marks.marked) == (NodeState.RETIRED, "sold", set())
 
 
+def test_why_it_was_retired_first_holds(ports: Ports, marks: MemoryMarks) -> None:
+    for why in ("sold", "again"):
+        retire_node(NODE, why, ports, marks)
+
+    assert stored(ports).state_reason == "sold"
+
+
 def test_a_machine_that_is_gone_is_retired_all_the_same(ports: Ports, marks: MemoryMarks) -> None:
     marks.unknown = BOTH
 

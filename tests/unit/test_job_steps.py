@@ -7,25 +7,30 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import DiagnosticsFinished
+from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, JobStep, Next, NodeState, Outcome, Verdict
 from nodeheal.domain.errors import NotAccepted, NotFound, Superseded
 from nodeheal.domain.job import CheckAnswer, Job, Run
+from nodeheal.domain.knobs import Fabric
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports
 from nodeheal.services import wakeup
 from nodeheal.services.attribute_failure import attribute_failure
 from nodeheal.services.await_nodes import await_nodes
+from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.check_nodes import JOB_CHECK, JOB_ORDER, check_nodes
 from nodeheal.services.choose_nodes import choose_nodes
 from nodeheal.services.end_job import end_job
 from nodeheal.services.ingest import ingest
-from nodeheal.services.job_steps import job_of_request
+from nodeheal.services.job_steps import job_of_request, save_job
 from nodeheal.services.judge_checks import ROUNDS, judge_checks
 from nodeheal.services.launch_job import launch_job
 from nodeheal.services.steps import save_node
+from nodeheal.services.stop_job import stop_job
 from nodeheal.services.translate.ecs_task import TaskChange
-from nodeheal.services.watch_gang import at_work, watch_gang
+from nodeheal.services.try_pairs import pairs_or_launch
+from nodeheal.services.watch_gang import at_work, tell_watch, watch_gang, why_held
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 
 A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"
@@ -493,3 +498,147 @@ def test_a_rank_of_an_older_run_that_ends_late_frees_its_node(ports: Ports) -> N
         wakeup.on_task_change(change, ports)
 
     assert (stored(ports, A).job_id, stored(ports, B).job_id) == (None, None)
+
+
+# Watched
+
+
+def test_a_watch_that_begins_after_the_end_does_not_say_that_it_runs(ports: Ports) -> None:
+    launched(ports)
+    becomes(ports, 1, "STOPPED", 1)
+    becomes(ports, 0, "STOPPED", 143)
+    before = ports.jobs.get("llama")
+
+    watch_gang(request(), ports)
+
+    after = ports.jobs.get("llama")
+    assert before is not None
+    assert after is not None
+    assert (after.state, after.summary) == (JobState.STOPPED, before.summary)
+
+
+def test_what_has_become_of_a_job_names_its_run_and_nodes(ports: Ports) -> None:
+    launched(ports)
+    watch_gang(request(nodes=()), ports)
+    ports.workflows.resumed.clear()  # type: ignore[attr-defined]
+
+    becomes(ports, 1, "STOPPED", 1)
+
+    assert (resumed(ports).then, resumed(ports).run, resumed(ports).nodes) == (Next.ATTRIBUTE, 1, (A, B))
+
+
+def test_a_run_that_we_have_stopped_is_looked_at_in_a_pause_too(ports: Ports) -> None:
+    """Another rank broke while it was stopped."""
+    launched(ports)
+    pause_pool("demo", 3_600, "new switch", ports)
+    becomes(ports, 0, "STOPPED", 143, "UserInitiated: nodeheal: recovery inc-1")
+    ports.clock.advance(1)  # type: ignore[attr-defined]
+    becomes(ports, 1, "STOPPED", 1)
+    job = ports.jobs.get("llama")
+    assert job is not None
+
+    assert why_held(job, run_of(ports), ports) == ""
+
+
+def test_a_pause_of_the_pool_is_named_before_one_of_the_node_and_noted_once_and_when_it_changes(
+    ports: Ports, clock: FrozenClock
+) -> None:
+    launched(ports)
+    watch_gang(request(), ports)
+    ports.workflows.resumed.clear()  # type: ignore[attr-defined]
+    pause_node(B, 7_200, "hands off", ports)
+    pause_pool("demo", 3_600, "new switch", ports)
+
+    becomes(ports, 1, "STOPPED", 1)
+    held = ports.jobs.get("llama")
+    clock.advance(60)
+    tell_watch("llama", ports)
+    again = ports.jobs.get("llama")
+    pause_pool("demo", 0, "done", ports)
+    tell_watch("llama", ports)
+    then = ports.jobs.get("llama")
+
+    assert held is not None
+    assert "new switch" in held.summary
+    assert "hands off" not in held.summary
+    assert again == held
+    assert then is not None
+    assert "hands off" in then.summary
+    assert ports.workflows.resumed == {}  # type: ignore[attr-defined]
+
+
+# Of its ranks' news
+
+
+def test_when_all_ranks_run_and_when_the_first_one_ended_is_kept(ports: Ports, clock: FrozenClock) -> None:
+    for name in (A, B):
+        save_node(ports, stored(ports, name), claimed_by="llama")
+    launch_job(request(), ports, ACT)
+    seen = []
+    for rank, status in ((0, "RUNNING"), (1, "RUNNING"), (0, "STOPPED"), (1, "STOPPED")):
+        clock.advance(60)
+        becomes(ports, rank, status, 0)
+        run = run_of(ports)
+        minutes = [(at - NOW).total_seconds() / 60 if at else None for at in (run.running_since, run.ended_at)]
+        seen.append((*minutes, run.tasks[0].stopped_at is not None))
+
+    assert seen == [(None, None, False), (2, None, False), (2, 3, True), (2, 3, True)]
+
+
+def test_a_run_is_said_to_be_under_way_when_all_of_it_runs_and_no_word_after_that_is_lost(ports: Ports) -> None:
+    for name in (A, B):
+        save_node(ports, stored(ports, name), claimed_by="llama")
+    launch_job(request(), ports, ACT)
+    summaries = []
+    for rank in (0, 1):
+        becomes(ports, rank, "RUNNING")
+        job = ports.jobs.get("llama")
+        assert job is not None
+        summaries.append(job.summary)
+    save_job(ports, "llama", summary="run 1 is under way; and nobody could be told")
+    becomes(ports, 1, "RUNNING")
+
+    told = ports.jobs.get("llama")
+    assert summaries == [f"run 1 is starting on {A}, {B}", "run 1 is under way"]
+    assert told is not None
+    assert told.summary == "run 1 is under way; and nobody could be told"
+
+
+def test_a_rank_that_dies_while_the_others_start_is_looked_at_at_once(ports: Ports) -> None:
+    for name in (A, B):
+        save_node(ports, stored(ports, name), claimed_by="llama")
+    launch_job(request(), ports, ACT)
+
+    becomes(ports, 1, "STOPPED", 1)
+
+    assert (resumed(ports).outcome, resumed(ports).then) == (Outcome.FAILED, Next.ATTRIBUTE)
+
+
+# Stopped
+
+
+def test_nodes_that_are_looked_at_after_a_stop_are_given_the_jobs_own_time(ports: Ports) -> None:
+    launched(ports)
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ports.jobs.save(replace(job, preflight=Preflight(timeout_seconds=1_234)))
+    for rank in (0, 1):
+        becomes(ports, rank, "STOPPED", 1)
+    ports.workflows.resumed.clear()  # type: ignore[attr-defined]
+
+    stop_job(request(nodes=()), ports)
+
+    told = resumed(ports)
+    assert (told.then, told.deadline_seconds, told.run, told.nodes) == (Next.CHECK, 1_234, 1, (A, B))
+
+
+def test_one_node_has_no_way_to_test(ports: Ports) -> None:
+    job = ports.jobs.get("llama")
+    assert job is not None
+    fabric = ACT.default_pool.model_copy(update={"fabric": Fabric(tests=True)})
+    tested = ACT.model_copy(update={"default_pool": fabric})
+
+    alone = pairs_or_launch(request(), JobStep.JUDGE, replace(job, nodes=1), "proven", ports, tested)
+    both = pairs_or_launch(request(), JobStep.JUDGE, job, "proven", ports, tested)
+
+    assert [(told.then, told.pairs) for told in (alone, both)] == [(Next.LAUNCH, False), (Next.CHECK, True)]

@@ -10,7 +10,7 @@ from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
 from nodeheal.domain.incident import Incident
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.queue import place_of, wake_all, wake_for_free_slots, wake_queue
+from nodeheal.services.queue import place_of, wake_after_reset, wake_all, wake_for_free_slots, wake_queue
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
 from tests.unit.test_decide_among_others import with_policy
 
@@ -113,3 +113,18 @@ def test_the_sweep_wakes_as_many_as_there_are_free_slots() -> None:
     ports.pools.claim("demo", "mi-00000000000000001", 3)
     ports.pools.claim("demo", "mi-00000000000000002", 3)
     assert wake_for_free_slots("demo", ports, policy) == []
+
+
+def test_only_who_was_woken_is_said_to_be() -> None:
+    ports = memory_ports()
+    for number in range(10):
+        ports.nodes.save(node(f"mi-{number:017d}"))
+    for name in ("a", "b"):
+        stands(ports, name)
+    for name in ("c", "d"):
+        stands(ports, name, WAITS.model_copy(update={"awaits": Awaited.BREAKER}))
+    policy = with_policy(default_pool={"budget": {"max_nodes": 3, "max_percent": 100}})
+    ports.workflows.expired |= {"token-b", "token-d"}  # type: ignore[attr-defined]
+
+    assert wake_for_free_slots("demo", ports, policy) == ["a"]
+    assert wake_after_reset("demo", ports) == ["c"]

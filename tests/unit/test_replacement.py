@@ -126,6 +126,7 @@ def test_the_group_makes_the_new_node_and_its_own_boot_resumes_the_workflow() ->
 
     pool.replaces()
     assert pool.given_back == [(A, GiveBack.TERMINATE)]
+    assert pool.node().state is NodeState.RECOVERING
     pool.group_makes()
     pool.told_of_launch()
     assert pool.answer() is None
@@ -443,6 +444,19 @@ def test_an_attempt_that_has_terminated_the_machine_is_not_said_to_have_touched_
     assert [told in line for line in lines if line.startswith("attempt given back")] == [True]
 
 
+def test_a_full_reservation_is_no_capacity_once_the_broken_machine_is_gone() -> None:
+    pool = Pool(group="", template=TEMPLATE, terminate_first=True)
+    pool.machines.machines[A] = replace(pool.kind, reservation="cr-1")
+    pool.machines.is_full = True
+    pool.replaces()
+    new_machine.on_machine_gone(A, pool.ports)
+
+    pool.replaces(token="token-again")
+
+    answer = pool.ports.workflows.resumed["token-again"]  # type: ignore[attr-defined]
+    assert answer.evidence.keys() == {"no_capacity"}
+
+
 def test_the_end_of_a_machine_that_nobody_waits_for_wakes_nobody() -> None:
     pool = Pool(group="", template=TEMPLATE)
     pool.replaces()
@@ -560,7 +574,10 @@ def test_at_the_deadline_the_group_is_asked_what_it_did(launch: Launch | None, e
 
     assert seen.outcome is expected
     assert told in seen.reason
+    assert seen.evidence.get("launched") == (N if told.endswith(N) else None)
     assert pool.ports.waits.get("replacement", A) is None
+    lines = [line.text for line in pool.ports.incidents.history(pool.incident()).timeline]
+    assert f"{A} terminated in group {GROUP}, which makes another" in lines
     assert pool.ports.pools.holders("demo#replacements") == []
 
 
@@ -674,6 +691,19 @@ def test_a_replacement_that_succeeds_in_the_end_is_owed_nothing() -> None:
 
     assert outcome(pool.answer(turn=5)) is Outcome.DONE
     assert (told_late(pool), pool.waits.waits) == ([], {})
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_at_the_deadline_a_machine_that_was_to_go_first_is_no_successor(is_gone: bool) -> None:
+    pool = Pool(group="", template=TEMPLATE, terminate_first=True)
+    asked = pool.replaces()
+    if is_gone:
+        new_machine.on_machine_gone(A, pool.ports)
+
+    seen = look_once(asked, pool.ports)
+
+    assert seen.outcome is Outcome.TIMED_OUT
+    assert seen.reason == f"{A} was to be terminated first; its successor was not launched in time"
 
 
 def test_at_the_deadline_a_machine_that_was_launched_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from nodeheal.domain.incident import (
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.review import Accelerators, Review, read_back
 from nodeheal.domain.tally import add_up, spread
-from nodeheal.services.review_incidents import review_incident
+from nodeheal.services.review_incidents import list_incidents, review_incident
 from nodeheal.services.steps import save_node
 from tests.unit.builders import NOW, FrozenClock, memory_ports, node, xid
 
@@ -220,3 +221,14 @@ def test_the_other_nodes_are_those_of_the_run_that_the_fault_struck(run_at: floa
     clock.advance(5 + 3_600)
 
     assert review_incident("inc-1", ports).lost_accelerator_hours == hours
+
+
+def test_of_those_that_are_a_humans_none_is_listed_that_is_under_way() -> None:
+    ports = memory_ports()
+    heads: Any = ports.incidents
+    for state in IncidentState:
+        heads.incidents[state] = replace(Told().incident, incident_id=state, state=state)
+
+    found = list_incidents(ports, ["demo"], [IncidentState.ESCALATED], NOW - timedelta(hours=1))
+
+    assert [one.incident_id for one in found] == [IncidentState.ESCALATED]

@@ -155,6 +155,18 @@ def test_the_whole_recovery_by_reboot() -> None:
     ]
 
 
+def test_what_was_sent_is_told_and_an_answer_says_no_more_than_its_node_did() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+
+    passed = it.diagnose()
+
+    lines = [line.text for line in it.ports.incidents.history(it.id).timeline]
+    assert f"reboot sent to {A}, for boot boot-1 only (SSM command command-1)" in lines
+    assert any(line.startswith("diagnostics at level") and f"started on {A}" in line for line in lines)
+    assert passed.evidence.keys().isdisjoint({"diagnostics", "checks"})
+
+
 def test_the_whole_recovery_by_swap() -> None:
     it = Incident(74)
 
@@ -528,7 +540,9 @@ def test_without_a_spare_nothing_is_spent() -> None:
     it = Incident(74, spare=False)
     it.isolate()
 
-    assert it.swap().outcome is Outcome.REFUSED
+    refused = it.swap()
+
+    assert (refused.outcome, refused.reason) == (Outcome.REFUSED, "pool demo has no healthy spare without a job")
     assert it.ports.attempts.spent(f"node#{A}", ACT.limits[Action.REPLACE]) == {Action.REPLACE: 0}
 
 

@@ -534,3 +534,23 @@ def test_a_node_that_a_human_has_taken_costs_the_attempt_only_where_it_was_stopp
     it.calls("token-2")
 
     assert (it.answer("token-2").outcome, it.spent) == (Outcome.REFUSED, int(is_begun))
+
+
+def test_at_the_deadline_a_machine_is_gone_or_ec2_could_not_start_it_and_a_repeated_look_says_the_same(
+    it: Stopping,
+) -> None:
+    gone = of()
+    gone.calls()
+    gone.machines.machines.clear()
+    it.calls()
+    it.has_stopped()
+    it.becomes("stopped", "Client.InternalError: Client error on launch")
+    look_once(it.request, it.ports)
+    it.calls("token-2")
+    it.becomes("stopped", "Client.InternalError: Client error on launch")
+
+    first, again = (look_once(it.request, it.ports) for _ in range(2))
+
+    assert "EC2 could not start it (Client.InternalError" in first.reason
+    assert (again.outcome, again.reason) == (Outcome.FAILED, first.reason)
+    assert look_once(gone.request, gone.ports).reason == f"{A} is gone"

@@ -342,6 +342,23 @@ def test_a_run_reads_so_many_nodes_and_the_next_goes_on_there(monkeypatch: pytes
     assert runs == [8, 8, 4, 8]
 
 
+def test_a_run_that_has_read_so_many_leaves_the_next_pool_to_the_next_run_which_counts_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sweep_module, "NODES_A_RUN", 12)
+    monkeypatch.setattr(sweep_module, "NODES_A_PAGE", 4)
+    it = Cluster(speaking=20)
+    it.add("mi-other", seconds_ago=10, pool="other")
+
+    runs = [it.sweep() for _ in range(2)]
+
+    assert [(run.nodes, list(run.counted)) for run in runs] == [(12, []), (9, ["other"])]
+
+
+def test_where_there_is_no_pool_there_is_nothing_to_do() -> None:
+    assert Cluster(speaking=0).sweep().nodes == 0
+
+
 def test_a_run_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     it = Cluster()
     it.add("mi-other", seconds_ago=10, pool="other")

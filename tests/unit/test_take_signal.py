@@ -258,6 +258,15 @@ def test_a_machine_that_may_still_boot_ends_no_wait(name: str) -> None:
     assert ports.waits.get(BOOT, MACHINE) is not None
 
 
+def test_a_stop_that_was_told_after_the_next_boot_is_kept_as_it_was_also_where_the_node_is_out_by_now() -> None:
+    ports = world(state=NodeState.QUARANTINED, boot_id="boot-2", past_boots=("boot-1",), booted_at=NOW)
+
+    assert take(ports, recorded("ec2_state_stopped")) == [Ingested.HISTORY]
+
+    [(event, _)] = ports.nodes.recorded.values()  # type: ignore[attr-defined]
+    assert event.verdict is Verdict.FAILED
+
+
 def test_a_stop_that_was_told_after_the_next_boot_says_nothing_of_it() -> None:
     ports = with_job(world(job_id="llama", boot_id="boot-2", past_boots=("boot-1",), booted_at=NOW))
     wait_for_boot(ports)

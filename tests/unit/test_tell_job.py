@@ -279,6 +279,14 @@ def test_a_start_is_told_when_all_ranks_run_and_once_a_run() -> None:
     assert keys == {"owner/llama/1/STARTED"}
 
 
+def test_a_start_is_told_of_the_first_run_only_and_to_its_owner() -> None:
+    """Nobody has told that the ranks of the first run are gone."""
+    again, of_nobody = world(JOB, RUN, replace(RUN, number=2)), replace(JOB, owner=None)
+
+    assert (tell_of_start(JOB, again), phases(again)) == ("", [])
+    assert tell_of_start(of_nobody, world(of_nobody, RUN)) == ""
+
+
 def test_an_email_that_cannot_be_sent_keeps_no_job_from_its_end() -> None:
     ports = world(JOB, RUN)
 

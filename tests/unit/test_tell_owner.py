@@ -1,17 +1,18 @@
 """The owner of a job is told what becomes of it, in words of his own: once when it stops, runs again, or stays down."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import Awaited, JobState, Outcome, Phase, Verdict
+from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.vocabulary import Awaited, Ending, JobState, Outcome, Phase, Step, Verdict
 from nodeheal.domain.case import read_case
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.incident import Turn, incident_id_of
 from nodeheal.domain.owner import Owner, parse_owner
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
@@ -26,8 +27,10 @@ from nodeheal.services.look_once import look_once
 from nodeheal.services.notify import notify
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import reserve_attempt
+from nodeheal.services.steps import result_of
 from nodeheal.services.stop_gang import stop_gang
-from tests.unit.builders import ACT, xid
+from nodeheal.services.tell_owner import tell_of_ending, tell_of_step
+from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import with_policy
 from tests.unit.test_rung_of_stop_start import broken, stopped
@@ -193,12 +196,7 @@ def test_a_spare_that_has_taken_over_is_named() -> None:
 def test_an_owner_hears_that_the_job_stays_down() -> None:
     it = Owned(spare=False)
 
-    it.isolate(), it.reboot(), it.diagnose(Verdict.FAILED)
-    request = it.request()
-    while request.decision.ending is None:
-        it.last = it_is_refused(it, request)
-        request = it.request()
-    end_incident(request, it.ports, ACT)
+    hand_over(it)
 
     assert it.phases == [Phase.STOPPED, Phase.HANDED_OVER]
     assert "is down, and nodeheal does not start it again" in words(it.letters[-1])
@@ -264,9 +262,12 @@ def test_a_job_that_has_finished_by_itself_is_not_said_to_have_stopped() -> None
     assert it.letters == []
 
 
-def test_a_node_that_was_not_isolated_has_stopped_nobody() -> None:
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_node_that_was_not_isolated_has_stopped_nobody(is_down: bool) -> None:
     it = Owned()
     request = it.request()
+    for rank in (0, 1) if is_down else ():
+        it.task_is("STOPPED", rank, exit_code=1)
     it.ports.scheduler.unknown_nodes.add(A)  # type: ignore[attr-defined]
 
     isolate_node(request, it.ports, ACT)
@@ -493,3 +494,115 @@ def test_a_name_that_is_too_long_is_refused() -> None:
 def test_a_name_of_odd_characters_is_refused() -> None:
     with pytest.raises(ValueError, match="printable"):
         parse_owner("Ada\x07 <ada@example.com>")
+
+
+# What is no news
+
+
+def told_to_owner(it: Owned) -> list[str]:
+    """What the incident says of it."""
+    timeline = it.ports.incidents.history(it.id).timeline
+    return [entry.text for entry in timeline if "owner" in entry.entry_id]
+
+
+def test_of_a_job_of_nobody_the_incident_does_not_say_that_nobody_could_be_told() -> None:
+    it = Owned(owner=None, spare=False)
+
+    hand_over(it)
+
+    assert (it.letters, told_to_owner(it)) == ([], [])
+
+
+def hand_over(it: Owned) -> None:
+    """Neither a reboot nor a spare helps."""
+    it.isolate(), it.reboot(), it.diagnose(Verdict.FAILED)
+    request = it.request()
+    while request.decision.ending is None:
+        it.last = it_is_refused(it, request)
+        request = it.request()
+    end_incident(request, it.ports, ACT)
+
+
+def test_only_a_step_that_stops_or_starts_a_job_is_told() -> None:
+    it = Owned()
+    isolated = it.isolate()
+    it.request()
+    it.ports.messenger.announced.clear()  # type: ignore[attr-defined]
+
+    for step in Step:
+        told = isolated.model_copy(update={"step": step})
+        tell_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
+        assert it.phases == [Phase.STOPPED] * (step is Step.ISOLATE), step
+        it.ports.messenger.announced.clear()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("ending", [Ending.RECOVERED, Ending.HANDED_TO_A_HUMAN])
+def test_only_what_is_handed_over_is_told_to_stay_down(ending: Ending) -> None:
+    it = Owned()
+    it.isolate()
+    decided = it.request().decision.model_copy(update={"ending": ending})
+    it.ports.messenger.announced.clear()  # type: ignore[attr-defined]
+    history = it.ports.incidents.history(it.id)
+
+    tell_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
+
+    assert it.phases == [Phase.HANDED_OVER] * (ending is Ending.HANDED_TO_A_HUMAN)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.TIMED_OUT])
+def test_only_a_start_that_has_worked_is_told(outcome: Outcome) -> None:
+    it = Owned()
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    launched = it.relaunch()
+    it.ports.messenger.announced.clear()  # type: ignore[attr-defined]
+
+    told = launched.model_copy(update={"outcome": outcome})
+    tell_of_step(it.ports.incidents.history(it.id), told, it.ports, ACT)
+
+    assert it.phases == [Phase.RUNS_AGAIN] * (outcome is Outcome.DONE)
+
+
+def test_a_job_stood_still_from_when_its_first_rank_had_ended() -> None:
+    it = Owned()
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    it.ports.jobs.save_run(replace(run, ended_at=NOW - timedelta(minutes=9)))
+    it.relaunch()
+    it.request()
+
+    assert "It stood still for 10 min 0 s." in words(it.letters[-1])
+
+
+@pytest.mark.parametrize(("code", "is_told"), [(79, True), (63, False)])
+def test_a_job_that_is_down_already_comes_back_where_its_fault_does_not_wait_for_its_end(
+    code: int, is_told: bool
+) -> None:
+    it = Owned(code)
+    for rank in (0, 1):
+        it.task_is("STOPPED", rank, exit_code=1)
+    isolated = result_of(it.request(), it.ports, Outcome.DONE, "drained", evidence={"drained": "true"})
+    it.last = isolated.model_copy(update={"step": Step.ISOLATE})
+
+    history = it.ports.incidents.history(it.id)
+    decided = Decision(step=Step.ISOLATE, reason="it failed", node_id=A)
+    told = replace(history, turns=(Turn(decided, it.last),))
+    tell_of_step(told, it.last, it.ports, ACT)
+
+    assert it.phases == [Phase.STOPPED] * is_told
+
+
+def test_what_was_down_and_stays_down_is_told_though_nobody_has_waited_for_its_end() -> None:
+    it = Owned(spare=False)
+    it.isolate()
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    it.ports.jobs.save_run(replace(run, end_awaited_by=()))
+    it.request()
+    it.ports.messenger.announced.clear()  # type: ignore[attr-defined]
+    history = it.ports.incidents.history(it.id)
+    decided = Decision(step=Step.ESCALATE, reason="it is a human's", node_id=A, ending=Ending.HANDED_TO_A_HUMAN)
+
+    tell_of_ending(history, read_progress(history, ACT), decided, it.ports, ACT)
+
+    assert it.phases == [Phase.HANDED_OVER]

@@ -112,8 +112,16 @@ def test_what_a_client_remembers_of_a_folder_that_is_new_deceives_nobody() -> No
     assert searches(it) == [A]
 
 
-@pytest.mark.parametrize("how", ["too old", "hangs", "cannot tell", "takes no commands"])
-def test_who_cannot_say_holds_nobody_up_and_that_is_told(how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("too old", "agents do that which are older"),
+        ("hangs", "no answer in time"),
+        ("cannot tell", "the file system did not answer within 40 s"),
+        ("takes no commands", "takes no commands"),
+    ],
+)
+def test_who_cannot_say_holds_nobody_up_and_that_is_told(how: str, why: str) -> None:
     it = training()
     it.too_old |= {B} if how == "too old" else set()
     it.hangs |= {B} if how == "hangs" else set()
@@ -125,6 +133,7 @@ def test_who_cannot_say_holds_nobody_up_and_that_is_told(how: str) -> None:
 
     assert seen.end == "Completed"
     assert it.job.directory_seen.startswith(f"not known whether all nodes share {DIRECTORY}: {B}: ")
+    assert why in it.job.directory_seen
     assert it.run.resumed_step == 7
     assert left_of_looks(it) == []
     told = [one.body for _, one in it.ports.messenger.announced if "has started" in one.subject]  # type: ignore[attr-defined]

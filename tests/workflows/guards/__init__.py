@@ -4,6 +4,7 @@ from tests.workflows.guards import (
     afterwards,
     between,
     boots,
+    carried_on,
     climbs,
     commands,
     deadlines,
@@ -33,6 +34,7 @@ from tests.workflows.guards import (
     submissions,
     successors,
     turns,
+    watched,
     writes,
 )
 
@@ -70,4 +72,6 @@ GUARDS = (
     *climbs.GUARDS,
     *found.GUARDS,
     *stand_ins.GUARDS,
+    *watched.GUARDS,
+    *carried_on.GUARDS,
 )

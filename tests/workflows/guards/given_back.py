@@ -83,6 +83,12 @@ GUARDS = (
         "True",
     ),
     Guard(
+        "that a drain is remembered which is not undone",
+        undo_isolation.undo_isolation,
+        "node.drained_by_us and (not is_off)",
+        when.a_quarantined_node_is_retired,
+    ),
+    Guard(
         "that a drain is forgotten once it is undone",
         undo_isolation.undo_isolation,
         "not is_off",

@@ -92,7 +92,7 @@ GUARDS = (
     Guard(
         "that a group still owes a machine",
         look_at_replacement.look_at_replacement,
-        "wait.command_id == ASKED and group_of(wait)",
+        "wait.command_id == ASKED",
         when.its_successor_comes_after_the_deadline,
     ),
     Guard(

@@ -73,7 +73,8 @@ def its_isolation_is_repeated_after_its_drain() -> list[str]:
 def a_quarantined_node_is_retired() -> list[str]:
     it = _quarantined()
     it.does("retire_node", lambda: retire_node(BROKEN, "beyond repair", it.ports, MemoryMarks()))
-    return _stays_off(it)
+    is_ours = it.node().drained_by_us
+    return [*_stays_off(it), *([] if is_ours else ["nobody knows by whom it was switched off"])]
 
 
 def a_release_breaks_off() -> list[str]:

@@ -137,12 +137,12 @@ def something_older_is_said_later() -> list[str]:
     return _untouched(it)
 
 
-_GONE: dict[str, Any] = {"code": INSTANCE_GONE, "subcode": TERMINATED, "takes_node_away": True}
+GONE: dict[str, Any] = {"code": INSTANCE_GONE, "subcode": TERMINATED, "takes_node_away": True}
 
 
 def a_machine_goes_that_nobody_needs() -> list[str]:
     it = Moment()
-    _said(it, **_GONE)
+    _said(it, **GONE)
     gone = it.plain.nodes.get(BROKEN)
     assert gone is not None
     return [*_untouched(it), *([] if gone.state is NodeState.RETIRED else [f"what is gone is {gone.state}"])]
@@ -150,7 +150,7 @@ def a_machine_goes_that_nobody_needs() -> list[str]:
 
 def a_machine_is_stopped_that_nobody_needs() -> list[str]:
     it = Moment()
-    _said(it, **{**_GONE, "subcode": STOPPED})
+    _said(it, **{**GONE, "subcode": STOPPED})
     kept = it.plain.nodes.get(BROKEN)
     assert kept is not None
     return ["what may be started again is retired for good"] if kept.state is NodeState.RETIRED else []
@@ -159,7 +159,7 @@ def a_machine_is_stopped_that_nobody_needs() -> list[str]:
 def a_machine_goes_under_a_rank() -> list[str]:
     it = Moment()
     started_job(JOB, [node(BROKEN, version=1)], it.plain)
-    _said(it, **_GONE)
+    _said(it, **GONE)
     return [] if _untouched(it) else ["a job has lost its node, and nobody sees to it"]
 
 
@@ -168,14 +168,14 @@ def a_machine_goes_that_is_being_recovered() -> list[str]:
     it = Moment()
     ingest(xid(79), it.plain, ACTS)
     it.is_written(state=NodeState.RECOVERING)
-    _said(it, **_GONE)
+    _said(it, **GONE)
     events = it.plain.incidents.history(incident_id_of(xid(79))).events
     return [f"{e.code} is held against it" for e in events if e.code == INSTANCE_GONE and e.verdict is not Verdict.OK]
 
 
 def a_node_is_written_while_its_machine_goes() -> list[str]:
     it = Moment("nodes.save", lambda it: it.is_written(last_seen=NOW))
-    _said(it, **_GONE)
+    _said(it, **GONE)
     gone = it.plain.nodes.get(BROKEN)
     return [] if gone is not None and gone.state is NodeState.RETIRED else ["what is gone is not retired"]
 

@@ -29,7 +29,7 @@ def _stopped() -> Stopping:
     return it
 
 
-def _started() -> Stopping:
+def started() -> Stopping:
     it = _stopped()
     it.has_stopped()
     return it
@@ -58,7 +58,7 @@ def _spent(it: Stopping, attempts: int) -> list[str]:
 
 
 def its_boot_is_told_when_it_has_stopped_again() -> list[str]:
-    it = _started()
+    it = started()
     it.becomes("stopped", BY_ITSELF)
     _looks(it)
     it.it.boots("boot-2")
@@ -67,14 +67,14 @@ def its_boot_is_told_when_it_has_stopped_again() -> list[str]:
 
 def it_is_back_when_it_is_asked_again() -> list[str]:
     """A health event has told of its boot; the boot's own event was lost."""
-    it = _started()
+    it = started()
     it.ports.nodes.save(replace(it.it.node(), boot_id="boot-2", booted_at=it.it.clock()))
     it.calls("token-2")
     return ["it is back, and waited for until the deadline"] if it.is_open else []
 
 
 def it_is_back_at_its_deadline() -> list[str]:
-    it = _started()
+    it = started()
     it.ports.nodes.save(replace(it.it.node(), boot_id="boot-2", booted_at=it.it.clock()))
     seen = _looks(it)
     return [] if seen.outcome is Outcome.DONE else [f"it is back: {seen.reason}"]
@@ -91,7 +91,7 @@ def a_boot_of_before_its_stop_is_told_late() -> list[str]:
 
 
 def it_does_not_stay_up() -> list[str]:
-    it = _started()
+    it = started()
     again = 0
     for token in ("token-2", "token-3"):
         it.becomes("stopped", BY_ITSELF)
@@ -124,13 +124,13 @@ def its_stop_was_never_sent() -> list[str]:
 
 
 def it_starts_when_it_is_asked_again() -> list[str]:
-    it = _started()
+    it = started()
     it.calls("token-2")
     return _asked(it, STOP, START)
 
 
 def its_stop_is_told_again() -> list[str]:
-    it = _started()
+    it = started()
     it.has_stopped()
     return _asked(it, STOP, START)
 
@@ -146,7 +146,7 @@ def its_start_was_never_sent() -> list[str]:
 
 def somebody_stops_it_after_its_start() -> list[str]:
     """Whoever hears of it leaves it stopped: its event, a repeated call, and the look at the deadline."""
-    it = _started()
+    it = started()
     it.becomes("stopped", BY_HAND)
     it.has_stopped()
     it.becomes("stopped", BY_HAND)
@@ -166,14 +166,14 @@ def somebody_stops_it_before_us() -> list[str]:
 
 def it_fails_to_start() -> list[str]:
     """EC2 has taken the start, and has nothing to start it on."""
-    it = _started()
+    it = started()
     it.becomes("stopped", BY_ITSELF)
     it.has_stopped()
     return [*_asked(it, STOP, START), *(["its workflow was not told"] if it.is_open else [])]
 
 
 def it_runs_at_its_deadline() -> list[str]:
-    it = _started()
+    it = started()
     seen = _looks(it)
     return [] if seen.outcome is Outcome.TIMED_OUT else [f"it runs, and has not booted: {seen.reason}"]
 

@@ -1,0 +1,155 @@
+"""What is checked of a job and doubted before it is on record, and what is known of it afterwards."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodeheal.adapters.memory.recipes import MemoryRecipes
+from nodeheal.contract.job_spec import JobSpec
+from nodeheal.contract.vocabulary import IncidentState, NodeState
+from nodeheal.domain.incident import Incident
+from nodeheal.domain.job import Run
+from nodeheal.domain.recipe import Container, Recipe
+from nodeheal.ports import Ports
+from nodeheal.services.brakes import pause_pool
+from nodeheal.services.look_at_job import look_at_job
+from nodeheal.services.prepare_job import Plan, differences, file_doubts, prepare_job, submit_plan
+from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+
+TRAINER = Recipe("trainer:7", (Container("trainer"),))
+SAVED = {"checkpoints": {"directory": "/fsx/llama"}}
+IMAGE = {"image": "llama:3", **SAVED, "mounts": [{"source": "/fsx", "target": "/fsx"}]}
+
+
+def spec(**said: Any) -> JobSpec:
+    """Of a task definition, where nothing else is said."""
+    known = {"name": "llama", "pool": "demo", "nodes": 2, **said}
+    return JobSpec.model_validate(known if "image" in said else {"task_definition": "trainer", **SAVED, **known})
+
+
+def world(*others: Any) -> tuple[Ports, MemoryRecipes]:
+    """Three nodes, and some more."""
+    ports = memory_ports()
+    for each in (*(node(name, accelerators=8) for name in ("mi-a", "mi-b", "mi-c")), *others):
+        ports.nodes.save(each)
+    return ports, MemoryRecipes({"trainer": TRAINER, "trainer:7": TRAINER, "other": replace(TRAINER, name="other:1")})
+
+
+def prepared(said: JobSpec, *others: Any) -> Plan:
+    ports, recipes = world(*others)
+    return prepare_job(said, ports, ACT, recipes)
+
+
+@pytest.mark.parametrize("accelerators", [0, 4])
+def test_what_a_job_takes_is_what_its_file_says_where_its_definition_says_nothing(accelerators: int) -> None:
+    assert prepared(spec(accelerators=accelerators)).job.accelerators == accelerators
+    assert prepared(spec(**IMAGE, accelerators=accelerators)).job.accelerators == accelerators
+
+
+def test_what_was_submitted_before_registers_nothing_again() -> None:
+    ports, recipes = world()
+    said = spec(**IMAGE)
+
+    for _ in range(2):
+        plan = prepare_job(said, ports, ACT, recipes)
+        submit_plan(said, plan, ports, recipes, is_idempotent=True)
+
+    assert len(recipes.registered) == 1
+
+
+def test_another_definition_or_setting_is_a_difference_and_one_that_is_not_made_yet_is_none() -> None:
+    ports, recipes = world()
+    first = prepare_job(spec(), ports, ACT, recipes).job
+    other = prepare_job(spec(task_definition="other"), ports, ACT, recipes).job
+    larger = prepare_job(spec(nodes=3), ports, ACT, recipes).job
+    of_image = prepare_job(spec(**IMAGE), ports, ACT, recipes).job
+    recorded = replace(of_image, task_definition="nodeheal-llama:1")
+    # What an older version has recorded does not know what it was made of.
+
+    assert differences(other, replace(first, made_of={})) == ["task_definition"]
+    assert differences(larger, replace(first, made_of={})) == ["nodes"]
+    assert differences(of_image, recorded) == []
+
+
+def test_a_job_runs_in_one_cluster() -> None:
+    with pytest.raises(ValueError, match=r"pool: the nodes of demo are in several clusters \(another, training\)"):
+        prepared(spec(), node("mi-d", cluster="another"))
+
+    assert prepared(spec(), node("mi-d", cluster="another", state=NodeState.RETIRED)).job.cluster == "training"
+
+
+@pytest.mark.parametrize(
+    ("said", "doubt"),
+    [
+        (spec(task_definition="trainer", checkpoints=None), "checkpoints: without a directory"),
+        (spec(**{**IMAGE, "mounts": [{"source": "/fsx", "target": "/fsx", "read_only": True}]}), "no mount lets"),
+        (spec(**IMAGE), ""),
+        (spec(), ""),
+    ],
+)
+def test_a_file_is_doubted_whose_checkpoints_are_lost(said: JobSpec, doubt: str) -> None:
+    doubts = file_doubts(said)
+
+    assert [doubt in told for told in doubts] == [True] * bool(doubt)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "others", "is_doubted"),
+    [
+        (3, (), True),
+        (2, (), False),
+        (3, (node("mi-d", accelerators=8),), False),
+        (3, (node("mi-d", accelerators=8, is_spare=True),), False),
+        (3, (node("mi-d", accelerators=8, state=NodeState.RETIRED),), True),
+        (3, (node("mi-d", accelerators=8, is_spare=True, state=NodeState.RETIRED),), True),
+    ],
+)
+def test_a_job_is_doubted_that_leaves_no_node_to_go_on_with(nodes: int, others: Any, is_doubted: bool) -> None:
+    doubts = prepared(spec(nodes=nodes), *others).doubts
+
+    assert ["it takes every node of demo" in told for told in doubts] == [True] * is_doubted
+
+
+def test_a_pool_that_is_paused_is_named() -> None:
+    ports, recipes = world()
+    pause_pool("demo", 3_600, "new switch", ports)
+
+    doubts = prepare_job(spec(), ports, ACT, recipes).doubts
+
+    assert ["new switch" in told and "the job waits" in told for told in doubts] == [True]
+
+
+# Looked at
+
+
+def test_a_job_is_shown_with_its_own_incidents_and_the_one_that_is_at_work() -> None:
+    ports, recipes = world()
+    said = spec()
+    submit_plan(said, prepare_job(said, ports, ACT, recipes), ports, recipes, is_idempotent=False)
+    heads: Any = ports.incidents
+    for number, (job_id, state) in enumerate(
+        [("llama", IncidentState.WAITING), ("llama", IncidentState.CLOSED), ("another", IncidentState.OPEN)]
+    ):
+        opened = NOW + timedelta(seconds=number)
+        heads.incidents[f"inc-{number}"] = Incident(
+            f"inc-{number}", "mi-a", "demo", xid(), opened, "policy", state=state, job_id=job_id
+        )
+
+    view = look_at_job("llama", ports)
+
+    assert [one.incident_id for one in view.incidents] == ["inc-1", "inc-0"]
+    assert view.working is not None
+    assert view.working.incident_id == "inc-0"
+
+
+def test_restarts_of_an_earlier_submission_are_not_counted() -> None:
+    ports, recipes = world()
+    said = spec()
+    submit_plan(said, prepare_job(said, ports, ACT, recipes), ports, recipes, is_idempotent=False)
+    for number, minutes in ((1, -60), (2, 60)):
+        ports.jobs.save_run(Run("llama", number, NOW + timedelta(minutes=minutes), f"inc-{number}/3", ()))
+    ports.clock.advance(7_200)  # type: ignore[attr-defined]
+
+    assert look_at_job("llama", ports).restarts.total == 1

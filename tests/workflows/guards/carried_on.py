@@ -1,0 +1,125 @@
+"""The guards of tests/workflows/scenarios/carried_on.py: where each stands, and what goes wrong without it."""
+
+from nodeheal.services import (
+    look_at_replacement,
+    queue,
+    replace_machine,
+    request_action,
+    send_command,
+    stop_start,
+    sweep,
+    take_signal,
+)
+from tests.workflows.guards.guard import Guard
+from tests.workflows.scenarios import carried_on as when
+from tests.workflows.scenarios import stops
+
+GUARDS = (
+    # Commands
+    Guard(
+        "that a command goes with the call that is repeated",
+        send_command._take_over,
+        "sent_as(wait)",
+        when.a_command_is_refused_when_its_call_was_repeated,
+        "''",
+    ),
+    Guard(
+        "that the id of a command is known",
+        send_command._take_over,
+        "sent_as(wait)",
+        when.a_call_is_repeated_that_may_have_sent_its_command,
+        "True",
+    ),
+    # Machines
+    Guard(
+        "who says that a machine is gone",
+        take_signal._take_departure,
+        "draft.code == INSTANCE_GONE",
+        when.something_else_says_that_a_machine_is_gone,
+        "True",
+    ),
+    Guard(
+        "that it is retired already",
+        take_signal._retire,
+        "node.state is NodeState.RETIRED",
+        when.a_machine_goes_that_was_retired_by_hand,
+    ),
+    Guard(
+        "that it may be retired still",
+        take_signal._retire,
+        "not may_move(node.state, NodeState.RETIRED)",
+        when.a_node_is_isolated_while_its_machine_goes,
+    ),
+    Guard(
+        "that a machine was asked for",
+        look_at_replacement.look_at_replacement,
+        "wait.command_id == ASKED",
+        when.its_time_is_over_and_nothing_was_asked_of_its_group,
+        "True",
+    ),
+    Guard(
+        "that a machine stands in for it",
+        replace_machine.is_under_way,
+        "stand_in_of(request, ports) is not None",
+        when.a_human_releases_what_was_replaced_before_the_call_is_repeated,
+    ),
+    Guard(
+        "that EC2 says why it has stopped",
+        stop_start.on_machine_stopped,
+        "machine.state_reason",
+        when.it_is_stopped_and_nobody_says_why,
+        "True",
+        nth=1,
+    ),
+    Guard(
+        "that it is back, whatever EC2 says of it",
+        stop_start.look_at_stop_start,
+        "not is_back",
+        when.it_is_back_at_its_deadline_and_seems_to_be_stopped,
+        "True",
+    ),
+    Guard(
+        "by whom it was stopped",
+        stop_start._is_stopped_again,
+        "not machine.state_reason.startswith(STOPPED_BY_CALL)",
+        stops.somebody_stops_it_after_its_start,
+        "True",
+    ),
+    # Whose turn it is
+    Guard(
+        "who stands in line before others",
+        queue.in_line_before,
+        "wait.incident_id != incident_id",
+        when.it_stands_in_line_itself,
+        "True",
+    ),
+    Guard(
+        "that a turn in line is over",
+        queue.in_line_before,
+        "t.result is not None",
+        when.it_was_not_called_yet,
+        "True",
+    ),
+    Guard(
+        "that a turn was one in line",
+        queue.in_line_before,
+        "t.decision.awaits is Awaited.BUDGET",
+        when.it_was_called_by_something_else,
+        "True",
+    ),
+    # What the sweep and people ask for
+    Guard(
+        "in which pool the sweep was",
+        sweep._portions,
+        "pools[first] == place.pool",
+        when.the_pool_where_the_sweep_was_is_gone,
+        "True",
+    ),
+    Guard(
+        "which incident has taken what was asked for",
+        request_action._holds,
+        "any((event.event_id == request.event_id for event in ports.incidents.history(incident_id).events))",
+        when.something_is_asked_of_a_node_that_has_just_failed,
+        "bool(ports.incidents.history(incident_id))",
+    ),
+)

@@ -1,0 +1,187 @@
+"""The guards of tests/workflows/scenarios/watched.py: where each stands, and what goes wrong without it."""
+
+from nodeheal.services import (
+    start_gang,
+    stop_gang,
+    stop_job,
+    submit_job,
+    sweep_jobs,
+    try_pairs,
+    wakeup,
+    watch_gang,
+)
+from tests.workflows.guards.guard import Guard
+from tests.workflows.scenarios import afterwards, gangs, launches
+from tests.workflows.scenarios import watched as when
+
+GUARDS = (
+    # Ranks that end
+    Guard(
+        "that a rank which is quickly done has run",
+        wakeup.on_task_change,
+        "known.has_succeeded",
+        when.a_rank_is_quickly_done_while_the_other_one_starts,
+    ),
+    Guard(
+        "when a rank has ended",
+        wakeup._advanced,
+        "change.status == 'STOPPED'",
+        when.the_first_of_two_ranks_to_break_is_told_last,
+    ),
+    Guard(
+        "that every rank has ended",
+        wakeup._tell_who_waits_for_the_end,
+        "run.has_ended",
+        when.one_rank_is_done_while_an_incident_waits_for_its_job,
+        "True",
+    ),
+    Guard(
+        "that a job which is to be restarted keeps what it has",
+        wakeup._settle_job,
+        "run.has_succeeded",
+        when.a_rank_breaks_and_the_job_is_to_be_restarted,
+        "True",
+    ),
+    Guard(
+        "who waits still for what is on record",
+        wakeup.tell_ends_again,
+        "wait is not None",
+        launches.ends_are_on_record_and_nobody_was_told,
+    ),
+    # Ranks that are stopped, and started
+    Guard(
+        "that a first run is no restart",
+        stop_gang.is_newer_than_fault,
+        "'/' in run.why",
+        when.an_old_fault_of_its_node_is_heard_when_it_has_been_submitted,
+        "True",
+    ),
+    Guard(
+        "that a relaunch has moved it away",
+        stop_gang.is_newer_than_fault,
+        "_is_elsewhere(run, request)",
+        when.it_was_moved_away_before_its_node_failed,
+    ),
+    Guard(
+        "that a node has another boot than its rank",
+        stop_gang._has_rebooted_since,
+        "node.boot_id != task.boot_id",
+        when.the_clock_of_a_node_is_ahead,
+        "True",
+    ),
+    Guard(
+        "which ranks have stopped before they were waited for",
+        stop_gang.strike_stopped,
+        "run",
+        when.its_ranks_stop_before_anybody_waits_for_it,
+        "None",
+        nth=1,
+    ),
+    Guard(
+        "who waits for an end already",
+        stop_gang.await_end,
+        "incident_id in stored.end_awaited_by",
+        when.a_stop_is_asked_for_twice,
+    ),
+    Guard(
+        "which ranks of a job are to be stopped",
+        stop_job.stop_job,
+        "may_write(task, ports)",
+        when.a_node_of_a_job_that_is_stopped_has_rebooted,
+        "True",
+    ),
+    Guard(
+        "that nothing was saved",
+        start_gang._resume_hint,
+        "not run.resumed_from",
+        when.it_starts_where_nothing_was_saved,
+    ),
+    Guard(
+        "that a checkpoint has a number",
+        start_gang._resume_hint,
+        "run.resumed_step is None",
+        when.it_goes_on_from_a_checkpoint_without_a_number,
+    ),
+    Guard(
+        "when the checkpoint was written that it goes on from",
+        start_gang.record_run,
+        "found",
+        when.it_goes_on_from_a_checkpoint_without_a_number,
+        "None",
+        nth=5,
+    ),
+    Guard(
+        "that every rank has its task",
+        start_gang.start_ranks,
+        "all((task.task_id for task in run.tasks))",
+        gangs.a_rank_was_started_and_not_noted,
+        "True",
+    ),
+    # Watched
+    Guard(
+        "that only a failure waits for the end of a pause",
+        watch_gang.tell_watch,
+        "found.then is Next.ATTRIBUTE",
+        when.a_person_stops_a_job_that_waits_for_the_end_of_a_pause,
+        "True",
+    ),
+    Guard(
+        "that a run is not known to wait for the end of a pause",
+        watch_gang._hold,
+        "job.held_at is None",
+        when.it_breaks_again_in_the_same_way_while_its_pool_is_paused,
+    ),
+    Guard(
+        "that who waits for a job's end does not bring it back",
+        watch_gang._may_bring_back,
+        "last is None or last.awaits is not Awaited.JOB_END",
+        afterwards.the_incident_on_its_node_waits_for_its_end,
+        "True",
+    ),
+    Guard(
+        "what an incident has decided last",
+        watch_gang._may_bring_back,
+        "history.turns",
+        afterwards.the_incident_on_its_node_waits_for_its_end,
+        "()",
+        nth=1,
+    ),
+    Guard(
+        "that who waits for something else brings it back",
+        watch_gang._may_bring_back,
+        "last.awaits is not Awaited.JOB_END",
+        when.an_incident_waits_for_a_slot_when_its_job_has_failed,
+    ),
+    # Submitted
+    Guard(
+        "that a job which is submitted as it was may be over",
+        submit_job.submit_job,
+        "not job.is_over",
+        when.a_job_that_has_ended_is_submitted_as_it_was,
+        "True",
+    ),
+    Guard(
+        "that a job which is over has lost no start",
+        sweep_jobs._has_lost_its_start,
+        "job.state is not JobState.SUBMITTED",
+        when.its_first_step_breaks,
+    ),
+    Guard(
+        "that something was noted since its submission",
+        sweep_jobs._has_lost_its_start,
+        "job.summary",
+        when.it_waits_for_nodes_when_the_sweep_passes,
+    ),
+    Guard(
+        "that its pool wants the ways tested",
+        try_pairs.pairs_or_launch,
+        "not wanted",
+        when.nobody_wants_the_ways_between_its_nodes_tested,
+    ),
+    Guard(
+        "which end of a way has answered",
+        try_pairs._ask_both,
+        "order_id not in unanswered",
+        when.a_test_of_a_way_is_asked_for_again,
+    ),
+)

@@ -1,0 +1,183 @@
+"""What a repeated call, a machine that leaves and a line for slots make of what is there already.
+
+Each is one service and one moment, and says what is wrong after it, which is nothing.
+"""
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from nodeheal.contract.names import group_line, pool_line
+from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
+from nodeheal.domain.incident import decision_entry, result_entry
+from nodeheal.ports import Place, Wait
+from nodeheal.services import sweep as sweeping
+from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.late_machine import LATE
+from nodeheal.services.look_once import look_once
+from nodeheal.services.queue import in_line_before
+from nodeheal.services.replacement_slots import REPLACEMENT
+from nodeheal.services.request_action import request_action, taken_by
+from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.send_command import COMMAND
+from nodeheal.services.steps import no_diagnosis_yet
+from nodeheal.services.take_signal import take_draft
+from nodeheal.services.wakeup import on_command_failed
+from tests.unit.builders import NOW, node, xid
+from tests.unit.test_replacement import Pool
+from tests.unit.test_stop_start import START, STOP
+from tests.workflows.breaking_world import ACTS
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
+from tests.workflows.fuse import Crash
+from tests.workflows.scenarios.news import GONE, draft_of
+from tests.workflows.scenarios.races import Moment
+from tests.workflows.scenarios.stops import BY_ITSELF, started
+from tests.workflows.scenarios.turns import opened, waiting
+
+# Commands
+
+
+def _to_diagnose(mine: StepRequest, token: str) -> StepRequest:
+    decision = Decision(step=Step.DIAGNOSE, reason="is it well?", node_id=BROKEN, deadline_seconds=600)
+    return mine.model_copy(update={"decision": decision, "task_token": token})
+
+
+def a_command_is_refused_when_its_call_was_repeated() -> list[str]:
+    it, mine = opened()
+    for token in ("first", "again"):
+        it.does(partial(run_diagnostics, _to_diagnose(mine, token), it.ports, ACTS))
+    on_command_failed("command-1", it.plain)
+    resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
+    return [] if "again" in resumed else ["the node has refused, and is waited for"]
+
+
+def a_call_is_repeated_that_may_have_sent_its_command() -> list[str]:
+    it, mine = opened()
+    sent = it.plain.commands.diagnose
+
+    def sends(*given: object) -> str:
+        sent(*given)  # type: ignore[arg-type]
+        raise Crash
+
+    it.plain.commands.diagnose = sends  # type: ignore[assignment]
+    with suppress(Crash):
+        it.does(lambda: run_diagnostics(_to_diagnose(mine, "first"), it.ports, ACTS))
+    it.does(lambda: run_diagnostics(_to_diagnose(mine, "again"), it.ports, ACTS))
+    left = [key for kind, key in it.plain.waits.waits if kind == COMMAND]  # type: ignore[attr-defined]
+    return [f"a command is waited for whose id nobody knows: {key}" for key in left]
+
+
+# Machines
+
+
+def something_else_says_that_a_machine_is_gone() -> list[str]:
+    """Its group; and only EC2 knows."""
+    it = Moment()
+    it.does(lambda: take_draft(draft_of(**{**GONE, "code": "group_termination"}), it.ports, ACTS))
+    kept = it.plain.nodes.get(BROKEN)
+    return [] if kept is not None and kept.state is not NodeState.RETIRED else ["it is retired, and may be there"]
+
+
+def a_machine_goes_that_was_retired_by_hand() -> list[str]:
+    it = Moment()
+    it.is_written(state=NodeState.RETIRED, state_reason="ada: too old")
+    it.does(lambda: take_draft(draft_of(**GONE), it.ports, ACTS))
+    kept = it.plain.nodes.get(BROKEN)
+    return [] if kept is not None and kept.state_reason == "ada: too old" else ["why it was retired is forgotten"]
+
+
+def a_node_is_isolated_while_its_machine_goes() -> list[str]:
+    it = Moment("nodes.save", lambda it: it.is_written(state=NodeState.ISOLATED, open_incident="inc"))
+    told = it.does(lambda: take_draft(draft_of(**GONE), it.ports, ACTS))
+    return [] if told is Ingested.HISTORY else [str(told)]
+
+
+def its_time_is_over_and_nothing_was_asked_of_its_group() -> list[str]:
+    it, mine = opened()
+    it.plain.waits.save(waiting(REPLACEMENT, mine, command_id="", line=(group_line("asg"), "1")))
+    replaces = mine.decision.model_copy(update={"step": Step.REPLACE})
+    it.does(lambda: look_once(mine.model_copy(update={"decision": replaces}), it.ports))
+    return ["a machine is missed that nobody has asked for"] if it.plain.waits.get(LATE, BROKEN) else []
+
+
+def a_human_releases_what_was_replaced_before_the_call_is_repeated() -> list[str]:
+    pool = Pool()
+    pool.replaces()
+    pool.group_makes()
+    pool.boots()
+    pool.ports.nodes.save(replace(pool.node(), state=NodeState.HEALTHY, open_incident=None))
+    pool.replaces(token="again")
+    return [] if pool.spent() == 1 else ["an attempt that made a machine costs nothing"]
+
+
+def it_is_stopped_and_nobody_says_why() -> list[str]:
+    it = started()
+    it.becomes("stopped")
+    it.has_stopped()
+    return [] if it.ordered == [STOP, START, START] else ["it is left stopped, and nobody wants that"]
+
+
+def it_is_back_at_its_deadline_and_seems_to_be_stopped() -> list[str]:
+    it = started()
+    it.ports.nodes.save(replace(it.it.node(), boot_id="boot-2", booted_at=it.it.clock()))
+    it.becomes("stopped", BY_ITSELF)
+    seen = look_once(it.request, it.ports)
+    return [] if seen.outcome is Outcome.DONE else [f"it is back: {seen.reason}"]
+
+
+# Whose turn it is
+
+
+def _stands(it: Moment, incident_id: str) -> None:
+    line = (pool_line(Awaited.BUDGET, "demo"), f"50#{incident_id}")
+    blank = no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
+    it.plain.waits.save(Wait("news", incident_id, incident_id, incident_id, NOW, result_json=blank, line=line))
+
+
+def _before(other: str | None, decision: Decision | None = None, result: StepResult | None = None) -> list[str]:
+    """Who goes before an incident; `decision`, and how it went, is of its turn before."""
+    it, mine = opened()
+    _stands(it, other or mine.incident_id)
+    if decision is not None:
+        it.plain.incidents.append(mine.incident_id, decision_entry(0, decision, NOW))
+    if result is not None:
+        it.plain.incidents.append(mine.incident_id, result_entry(0, result))
+    found: list[str] = it.does(lambda: in_line_before(mine.incident_id, "demo", it.ports))
+    return found
+
+
+_IN_LINE = Decision(step=Step.WAIT, reason="it is full", node_id=BROKEN, awaits=Awaited.BUDGET)
+_CALLED = StepResult(step=Step.WAIT, node_id=BROKEN, outcome=Outcome.DONE, reason="its turn", finished_at=NOW)
+
+
+def it_stands_in_line_itself() -> list[str]:
+    return [f"{name} waits for itself" for name in _before(None)]
+
+
+def it_was_not_called_yet() -> list[str]:
+    return [] if _before("inc-first", _IN_LINE) == ["inc-first"] else ["it passes who stands before it"]
+
+
+def it_was_called_by_something_else() -> list[str]:
+    news = _IN_LINE.model_copy(update={"awaits": Awaited.SETTLED})
+    return [] if _before("inc-first", news, _CALLED) == ["inc-first"] else ["it passes who stands before it"]
+
+
+# What the sweep and people ask for
+
+
+def the_pool_where_the_sweep_was_is_gone() -> list[str]:
+    """The next one is looked over from its beginning."""
+    it = Moment()
+    it.plain.watchlist.mark(Place("a-pool-that-is-gone", "node#HEALTHY#mi-0z"))
+    found = [one.node_id for _, some, _ in sweeping._portions(["demo"], it.plain) for one in some]
+    return [f"{name} is not looked at" for name in (BROKEN, PEER, SPARE) if name not in found]
+
+
+def something_is_asked_of_a_node_that_has_just_failed() -> list[str]:
+    it = Moment()
+    asked = request_action(BROKEN, Action.REBOOT, "ada: it smells", it.plain)
+    ingest(xid(79), it.plain, ACTS)
+    found = taken_by(asked, it.plain)
+    return [f"he is told that {found} has taken what it knows nothing of"] if found else []
