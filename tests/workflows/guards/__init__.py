@@ -19,6 +19,7 @@ from tests.workflows.guards import (
     machines,
     news,
     once,
+    outcomes,
     owners,
     proofs,
     queued,
@@ -26,6 +27,7 @@ from tests.workflows.guards import (
     refused,
     saves,
     shared,
+    sightings,
     stale,
     stops,
     submissions,
@@ -66,4 +68,6 @@ GUARDS = (
     *queued.GUARDS,
     *climbs.GUARDS,
     *found.GUARDS,
+    *sightings.GUARDS,
+    *outcomes.GUARDS,
 )
