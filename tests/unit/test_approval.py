@@ -211,6 +211,13 @@ def test_a_question_about_the_program_touches_no_node() -> None:
     assert "it starts again from there at once." in told
 
 
+def test_a_question_about_an_isolation_says_that_nobody_starts_the_job_again() -> None:
+    told = on_one_line(Asked(54))
+
+    assert f"If yes {A} is isolated, then left to a human. All 2 ranks of llama" in told
+    assert "is lost; nobody starts it again by himself." in told
+
+
 def test_a_question_about_a_node_without_a_job_says_so() -> None:
     def without_job(it: Incident) -> None:
         incident = it.ports.incidents.incidents[it.id]  # type: ignore[attr-defined]

@@ -260,6 +260,14 @@ def test_an_echo_without_a_root_is_only_recorded(unrelated: Sighting) -> None:
     assert "it belongs to XID" not in decision.reason
 
 
+def test_an_echo_on_a_node_without_a_job_names_what_its_own_node_has_shown_and_no_other() -> None:
+    own = seen(79, NODE, None, observed_at=NOW - timedelta(seconds=5))
+    elsewhere = seen(119, OTHER, None, observed_at=NOW - timedelta(seconds=9))
+
+    assert f"it belongs to XID 79 on {NODE}" in Story(xid(45), None).amid(sightings=(own, elsewhere)).next().reason
+    assert "it belongs to XID" not in Story(xid(45), None).amid(sightings=(elsewhere,)).next().reason
+
+
 # Links and fabrics ---------------------------------------------------------------------------------------------------
 
 

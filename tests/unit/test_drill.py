@@ -173,6 +173,7 @@ def test_an_unknown_node_is_named(ports: Ports, drills: MemoryDrills) -> None:
         (79, "NVRM: Xid", "either --xid or --line"),
         (None, "usb 1-1: new device", "reads no fault in"),
         (None, "NVRM: Xid (PCI:0000:b9:00): 79\nNVRM: Xid", "printable"),
+        (None, "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unbekannt>, name=Prüfung", "printable"),
         (None, f"NVRM: Xid (PCI:0000:b9:00): 79, {'x' * 800}", "at most"),
     ],
 )

@@ -143,6 +143,8 @@ def test_one_that_ended_by_itself_before_it_could_be_stopped_is_not_started() ->
     cluster.reports(xid(79))
 
     assert guests.started == []
+    told = [entry.text for entry in cluster.ports.incidents.history(cluster.incident_id).timeline]
+    assert not [text for text in told if "stopped, to be started again: nightly-eval" in text]
 
 
 @pytest.mark.parametrize("crash_after", range(1, CALLS_AT_MOST))
