@@ -151,7 +151,7 @@ def _after_repair(say: Spell, seen: Progress, case: Case) -> Decision:
 def _until_stable(say: Spell, seen: Progress) -> Decision | None:
     """A node that falls over a minute after its reboot has not been healed by it."""
     last = seen.tried[-1] if seen.tried else None
-    if last is None or last.action is Action.REPLACE:
+    if last is None:
         return None
     since = last.result.finished_at
     left = (since + timedelta(seconds=say.policy.stable_seconds) - say.now).total_seconds()
@@ -186,7 +186,7 @@ def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
     """Restart the job once. None when there is nothing (more) to restart."""
     if not owes_job(say, seen, case):
         return None
-    if seen.restart and seen.job_is_left_to:
+    if seen.job_is_left_to:
         return None
     if seen.restart:
         failed = f"{seen.told()}, but the job could not be restarted: {seen.restart.reason}"

@@ -30,6 +30,7 @@ from tests.workflows.guards import (
     sightings,
     stale,
     stops,
+    storms,
     submissions,
     successors,
     turns,
@@ -70,4 +71,5 @@ GUARDS = (
     *found.GUARDS,
     *sightings.GUARDS,
     *outcomes.GUARDS,
+    *storms.GUARDS,
 )
