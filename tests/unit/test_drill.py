@@ -182,6 +182,24 @@ def test_what_reads_as_no_fault_is_refused(xid: int | None, line: str | None, wh
         drill_line(xid, line)
 
 
+class TwoPorts:
+    """What was asked of which."""
+
+    def inject(self, *_: object) -> str:
+        return "the kernel log"
+
+    def inject_dcgm(self, *_: object) -> str:
+        return "DCGM"
+
+
+@pytest.mark.parametrize(("fault", "where"), [(XID_79, "the kernel log"), (DcgmDrill(3, 230, "79"), "DCGM")], ids=str)
+def test_a_line_goes_into_the_kernel_log_and_a_value_to_dcgm(fault: str | DcgmDrill, where: str) -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(NODE))
+
+    assert inject_fault(NODE, fault, "ada: drill", ports, DRILLED, TwoPorts())[1] == where
+
+
 def test_every_line_says_that_it_is_a_drill() -> None:
     assert drill_line(79, None) == XID_79
     assert drill_line(None, XID_79) == XID_79

@@ -76,6 +76,11 @@ def a_lemon_that_was_asked_for() -> Story:
     return Story(by_hand).amid(recoveries=a_lemon().history.surroundings.recoveries).isolated()
 
 
+def a_lemon_that_could_not_be_replaced() -> Story:
+    past = a_lemon().history.surroundings.recoveries
+    return Story(xid(79)).amid(recoveries=past).isolated().then(Outcome.REFUSED, "no spare")
+
+
 def without_capacity_to_start() -> Story:
     """It was stopped, to be started on another host, and a replacement is no rung of its ladder."""
     rebooted = {"fault": "xid/79", "ladder": ["REBOOT"], "why": "we have no spare machines"}
@@ -146,6 +151,7 @@ STORIES: dict[Callable[[], Story], Escalation] = {
     failed_again_as_a_spare: Escalation.LADDER_ENDED,
     a_lemon: Escalation.LEMON,
     a_lemon_that_was_asked_for: Escalation.ISOLATED_AS_ASKED,
+    a_lemon_that_could_not_be_replaced: Escalation.LADDER_ENDED,
     lambda: Story(xid(54)).isolated(): Escalation.ISOLATED_AS_ASKED,
     without_capacity: Escalation.NO_CAPACITY,
     without_capacity_to_start: Escalation.NO_CAPACITY,

@@ -83,6 +83,20 @@ GUARDS = (
         "True",
     ),
     Guard(
+        "what a job need not wait for",
+        heal.heal,
+        "moved.step is Step.DIAGNOSE",
+        when.its_job_goes_on_elsewhere_at_once,
+        "True",
+    ),
+    Guard(
+        "whose broken node stays",
+        heal._climb,
+        "say.history.surroundings.provider is Provider.hybrid",
+        when.its_machine_can_be_replaced_when_its_job_has_moved,
+        "True",
+    ),
+    Guard(
         "that a workflow waits still",
         late_machine.tell_of_late,
         "last.awaits in _WAITS_STILL",

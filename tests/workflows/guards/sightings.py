@@ -66,6 +66,13 @@ GUARDS = (
         when.a_jobs_workflow_begins_late,
         "True",
     ),
+    Guard(
+        "which jobs live",
+        MemoryJobNotes.in_pool,
+        "not (live_only and job.job_id in self.store.listed_as_over)",
+        when.a_job_is_over_when_the_sweep_passes,
+        "True",
+    ),
     # What was dealt with on this boot, and comes again
     Guard(
         "that a pool acts, for a repeat",

@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/storms.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.domain import brakes, budget, correlate, decide, heal
-from nodeheal.services import decide_next_step, end_incident
+from nodeheal.services import decide_next_step, end_incident, isolate_node
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import storms as when
 
@@ -79,6 +79,12 @@ GUARDS = (
         end_incident._wake_who_waits_for_the_job,
         "not run.has_ended",
         when.a_gang_runs_when_an_incident_of_it_ends,
+    ),
+    Guard(
+        "whose machines EC2 knows",
+        isolate_node._other_owner,
+        "node.provider is Provider.hybrid",
+        when.ec2_does_not_answer_when_a_node_of_ours_is_isolated,
     ),
     # What is counted
     Guard(

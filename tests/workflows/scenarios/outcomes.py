@@ -9,6 +9,7 @@ from typing import Any
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, JobState, JobStep, Next, Outcome, Provider, Step
+from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import CheckAnswer, GangTask, Run
 from nodeheal.ports import Wait
@@ -23,6 +24,7 @@ from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import NODE, seen, with_policy
 from tests.unit.test_guests import cluster_with_guests, guests_of
 from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
+from tests.unit.test_move import MOVES
 from tests.unit.test_rung_of_stop_start import POOL
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
@@ -146,6 +148,17 @@ def its_reboots_were_in_earlier_incidents() -> list[str]:
         return next_is(story.amid(provider=Provider.ec2, sightings=before).isolated(), Step.REBOOT, Action.STOP_START)
     except ValueError as surprise:
         return [f"nothing is decided: {surprise}"]
+
+
+def its_job_goes_on_elsewhere_at_once() -> list[str]:
+    """What its node can tell is saved afterwards, and holds nobody up."""
+    saves = MOVES.model_copy(update={"evidence": Evidence()})
+    return next_is(Story(xid(79), policy=saves).isolated().amid(free_nodes=2), Step.RESTART_WORKLOAD)
+
+
+def its_machine_can_be_replaced_when_its_job_has_moved() -> list[str]:
+    story = Story(xid(74), policy=MOVES).amid(provider=Provider.ec2, free_nodes=2).isolated()
+    return next_is(story.then(Outcome.DONE, "llama goes on elsewhere"), Step.REPLACE)
 
 
 def a_machine_comes_late_when_a_human_has_its_incident() -> list[str]:

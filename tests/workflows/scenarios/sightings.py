@@ -115,6 +115,13 @@ def a_jobs_workflow_begins_late() -> list[str]:
     return [] if len(started) == 1 else ["two workflows run one job"]
 
 
+def a_job_is_over_when_the_sweep_passes() -> list[str]:
+    it = Moment()
+    it.plain.jobs.save(replace(JOB, state=JobState.COMPLETED))
+    seen_to = it.does(lambda: sweep_jobs("demo", it.ports, ACTS))
+    return [f"{name} is written anew every minute, and is over" for name in seen_to]
+
+
 # What was dealt with on this boot, and comes again
 
 

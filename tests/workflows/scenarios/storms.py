@@ -9,12 +9,14 @@ from datetime import timedelta
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Awaited, Family, Outcome, Provider, Step
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import JOB_LEFT, TimelineEntry, fingerprint
 from nodeheal.domain.knobs import MaintenanceWindow, Mode, PoolPolicy, Weekday
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Wait
 from nodeheal.services import end_incident
 from nodeheal.services.ingest import ingest
+from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.wait_for_news import NEWS
 from tests.unit.builders import ACT, NOW, node, started_job, xid
@@ -126,6 +128,21 @@ def a_gang_runs_when_an_incident_of_it_ends() -> list[str]:
     ended = replace(it.plain.incidents.history(mine.incident_id).incident, job_id="llama")
     it.does(lambda: end_incident._wake_who_waits_for_the_job(ended, it.ports))
     return ["the job runs, and who waits for its end is woken"] if it.plain.workflows.resumed else []  # type: ignore[attr-defined]
+
+
+def ec2_does_not_answer_when_a_node_of_ours_is_isolated() -> list[str]:
+    """It knows nothing of such a node, so that nobody asks it."""
+    it = Incident()
+
+    def too_busy(machine_id: str) -> None:
+        raise NotAccepted(f"DescribeInstances: {machine_id}")
+
+    it.ports.machines.describe = too_busy  # type: ignore[method-assign]
+    try:
+        isolate_node(it.request(), it.ports, it.policy)
+    except NotAccepted as surprise:
+        return [f"it is not isolated: {surprise}"]
+    return []
 
 
 # What is counted
