@@ -73,6 +73,21 @@ GUARDS = (
         when.a_job_is_over_when_the_sweep_passes,
         "True",
     ),
+    # What was decided on, and is told again
+    Guard(
+        "that a fault was decided on",
+        ingest._join,
+        "_is_unseen(history)",
+        when.its_fault_is_told_again_while_it_waits,
+        "True",
+    ),
+    Guard(
+        "that good news was decided on",
+        ingest._take_good_news,
+        "_is_unseen(history)",
+        when.its_good_news_is_told_again_while_it_waits,
+        "True",
+    ),
     # What was dealt with on this boot, and comes again
     Guard(
         "that a pool acts, for a repeat",

@@ -53,6 +53,32 @@ GUARDS = (
         when.its_neighbours_fail_while_it_is_rebooted,
         "True",
     ),
+    Guard(
+        "that a storm opens the breaker",
+        brakes.why_trip,
+        "pool.is_tripped or is_observed or (not case.fault.touches_the_node) or why_hands_off(say, case.fault)",
+        when.its_neighbours_fail_while_it_is_rebooted,
+        "True",
+    ),
+    Guard(
+        "that a pool is only observed, for its breaker",
+        brakes.why_trip,
+        "is_observed",
+        when.what_fails_together_is_only_observed,
+    ),
+    Guard(
+        "which faults open a breaker",
+        brakes.why_trip,
+        "not case.fault.touches_the_node",
+        when.many_programs_fail_together,
+    ),
+    Guard(
+        "how long a node must run",
+        heal._until_stable,
+        "last is None",
+        when.it_has_just_passed_after_its_reboot,
+        "True",
+    ),
     # Whose it is
     Guard(
         "which run others speak of",

@@ -7,17 +7,21 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Family, JobState, Outcome, Step, Verdict
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Awaited, Family, JobState, Outcome, Step, Verdict
 from nodeheal.domain.incident import fingerprint, incident_id_of
 from nodeheal.domain.job import CheckAnswer
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.ports import FAULTS_LOOKED_UP
+from nodeheal.ports import FAULTS_LOOKED_UP, Wait
 from nodeheal.services.brakes import pause_pool
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.job_nodes import unfit_of
 from nodeheal.services.start_gang import find_unnoted, record_run
+from nodeheal.services.steps import no_diagnosis_yet
 from nodeheal.services.sweep_jobs import sweep_jobs
+from nodeheal.services.wait_for_news import NEWS
 from tests.unit.builders import NOW, node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import seen, with_policy
@@ -26,6 +30,7 @@ from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.scenarios.climbs import next_is
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import world
+from tests.workflows.scenarios.turns import opened, turned
 
 OLD = "from before the node's current boot"
 
@@ -120,6 +125,31 @@ def a_job_is_over_when_the_sweep_passes() -> list[str]:
     it.plain.jobs.save(replace(JOB, state=JobState.COMPLETED))
     seen_to = it.does(lambda: sweep_jobs("demo", it.ports, ACTS))
     return [f"{name} is written anew every minute, and is over" for name in seen_to]
+
+
+# What was decided on, and is told again
+
+
+def its_fault_is_told_again_while_it_waits() -> list[str]:
+    return _is_told_again(xid(79))
+
+
+def its_good_news_is_told_again_while_it_waits() -> list[str]:
+    return _is_told_again(xid(0, family=Family.nvml, code="ok", verdict=Verdict.OK, event_id="well"))
+
+
+def _is_told_again(event: HealthEvent) -> list[str]:
+    """Each time that it is woken is one of its turns."""
+    it, mine = opened()
+    ingest(event, it.plain, ACTS)
+    known = len(it.plain.incidents.history(mine.incident_id).events)
+    waits = Decision(step=Step.WAIT, reason="it comes up", node_id=BROKEN, awaits=Awaited.SETTLED, events_seen=known)
+    turned(it, mine, waits)
+    blank = no_diagnosis_yet(node(BROKEN), it.plain).model_dump_json()
+    it.plain.waits.save(Wait(NEWS, mine.incident_id, "token", mine.incident_id, NOW, result_json=blank))
+    it.does(lambda: ingest(event, it.ports, ACTS))
+    resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
+    return ["it is woken for what it knows"] if resumed else []
 
 
 # What was dealt with on this boot, and comes again

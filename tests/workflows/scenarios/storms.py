@@ -9,9 +9,11 @@ from datetime import timedelta
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Awaited, Family, Outcome, Provider, Step
+from nodeheal.domain import brakes
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import JOB_LEFT, TimelineEntry, fingerprint
 from nodeheal.domain.knobs import MaintenanceWindow, Mode, PoolPolicy, Weekday
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Wait
 from nodeheal.services import end_incident
@@ -94,6 +96,27 @@ def its_neighbours_fail_while_it_is_rebooted() -> list[str]:
     proves = it.request().decision.step is Step.DIAGNOSE and it.ports.pools.get("demo").is_tripped
     told = [text for _, text in it.ports.messenger.announced]  # type: ignore[attr-defined]
     return [] if proves and None not in told else ["people are told of a wait that is none"]
+
+
+def what_fails_together_is_only_observed() -> list[str]:
+    return _is_open(with_policy(default_pool={"mode": "observe"}), xid(79))
+
+
+def many_programs_fail_together() -> list[str]:
+    """Their jobs are restarted, and no node is touched."""
+    return _is_open(ACT, xid(31))
+
+
+def _is_open(policy: RecoveryPolicy, fault: HealthEvent) -> list[str]:
+    story = _in_a_storm(fault)
+    cause = brakes.why_trip(story.history, policy, NOW)
+    return [f"the breaker opens: {cause.text}"] if cause is not None else []
+
+
+def it_has_just_passed_after_its_reboot() -> list[str]:
+    """A node that falls over a minute later has not been healed by it."""
+    stable = ACT.model_copy(update={"stable_seconds": 120})
+    return next_is(Story(xid(79), policy=stable).isolated().rebooted().passed(), Step.WAIT)
 
 
 # Whose it is
