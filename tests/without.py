@@ -15,6 +15,8 @@ def without(function: Callable[..., Any], guard: str, becomes: str = "False", nt
     `nth`: which of several that read the same, counted from 1.
     """
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    assert isinstance(tree.body[0], ast.FunctionDef)
+    tree.body[0].decorator_list = []  # of a property, its function is given
     swap = _Swap(guard, becomes, nth)
     swap.visit(tree)
     is_found = 1 < swap.times >= nth if nth else swap.times == 1

@@ -143,8 +143,8 @@ def why_trip(history: History, policy: RecoveryPolicy, now: datetime) -> CommonC
     case = read_case(history, policy)
     say = Spell(history, policy, case, now)
     pool = history.surroundings.pool
-    may_act = mode_of(say, case.fault, case.fault.action) is not Mode.observe and not case.fault.is_by_hand
-    if pool.is_tripped or not may_act or not case.fault.touches_the_node or why_hands_off(say, case.fault):
+    is_observed = mode_of(say, case.fault, case.fault.action) is Mode.observe
+    if pool.is_tripped or is_observed or not case.fault.touches_the_node or why_hands_off(say, case.fault):
         return None
     return correlate.common_cause(case.fault, history, policy)
 

@@ -20,7 +20,7 @@ TO_BE_HEARD_SECONDS = 15
 def heal(say: Spell, seen: Progress, case: Case) -> Decision:
     """Isolate, then climb the ladder until something is proven, then bring the job back."""
     fault = case.fault
-    if seen.isolation is not None and not seen.is_isolated:
+    if not seen.is_isolated:
         return _not_isolated(say, seen, fault)
     if seen.returned is None and say.history.surroundings.is_taken_away:
         return _taken_away(say, seen, case)
@@ -67,7 +67,7 @@ def _not_isolated(say: Spell, seen: Progress, fault: Fault) -> Decision:
 def _taken_away(say: Spell, seen: Progress, case: Case) -> Decision:
     """A human has given the node back, or up, while this waited: that was the last word on it."""
     told = f"{case.fault.title}: {say.history.incident.node_id} was given back or retired by hand; nothing more is done"
-    is_owed = owes_job(say, seen, case) and seen.restart is None
+    is_owed = owes_job(say, seen, case) and not seen.job_is_left_to
     if is_owed and not say.history.surroundings.job_is_running:
         return say.hand_over(Escalation.JOB_NOT_RESTARTED, f"{told}, and {say.job_id} is down")
     return say.close(Ending.OBSERVED_ONLY, told, is_held_back=True)
@@ -151,7 +151,7 @@ def _after_repair(say: Spell, seen: Progress, case: Case) -> Decision:
 def _until_stable(say: Spell, seen: Progress) -> Decision | None:
     """A node that falls over a minute after its reboot has not been healed by it."""
     last = seen.tried[-1] if seen.tried else None
-    if last is None or last.action is Action.REPLACE:
+    if last is None:
         return None
     since = last.result.finished_at
     left = (since + timedelta(seconds=say.policy.stable_seconds) - say.now).total_seconds()
@@ -162,13 +162,14 @@ def _until_stable(say: Spell, seen: Progress) -> Decision | None:
 
 
 def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
-    is_new = seen.has_new_machine
-    if is_new and seen.returned is None:
-        reason = f"{seen.replacement} has passed its diagnostics; it takes the broken node's place"
-        return say.step(Step.RETURN, reason, node_id=seen.replacement)
-    if is_new and seen.returned is not None and seen.returned.outcome is not Outcome.DONE:
-        told = f"{seen.told()}, but it is not in service: {seen.returned.reason}"
-        return say.hand_over(Escalation.NOT_BACK_IN_SERVICE, f"{case.fault.title}: {told}")
+    is_new, returned = seen.has_new_machine, seen.returned
+    if is_new:
+        if returned is None:
+            reason = f"{seen.replacement} has passed its diagnostics; it takes the broken node's place"
+            return say.step(Step.RETURN, reason, node_id=seen.replacement)
+        if returned.outcome is not Outcome.DONE:
+            told = f"{seen.told()}, but it is not in service: {returned.reason}"
+            return say.hand_over(Escalation.NOT_BACK_IN_SERVICE, f"{case.fault.title}: {told}")
     unfinished = _bring_back(say, seen, case)
     if unfinished:
         return unfinished
@@ -176,8 +177,8 @@ def _after_swap(say: Spell, seen: Progress, case: Case) -> Decision:
     if not is_new:
         left = f"{ended}; the broken node stays out of service until a human repairs or retires it"
         return say.hand_over(Escalation.BROKEN_NODE_LEFT, left)
-    if seen.is_broken_one_left and seen.returned is not None:
-        return say.hand_over(Escalation.BROKEN_NODE_LEFT, f"{ended}; but {seen.returned.reason}")
+    if returned is not None and seen.is_broken_one_left:
+        return say.hand_over(Escalation.BROKEN_NODE_LEFT, f"{ended}; but {returned.reason}")
     return say.close(Ending.RECOVERED, ended)
 
 
@@ -185,7 +186,7 @@ def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
     """Restart the job once. None when there is nothing (more) to restart."""
     if not owes_job(say, seen, case):
         return None
-    if seen.restart and seen.job_is_left_to:
+    if seen.job_is_left_to:
         return None
     if seen.restart:
         failed = f"{seen.told()}, but the job could not be restarted: {seen.restart.reason}"

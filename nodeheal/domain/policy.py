@@ -232,7 +232,7 @@ def perhaps(error: ErrorDetails) -> str:
     """What may have been meant, where one of a few words was asked for."""
     expected = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
     given = error["input"]
-    if not isinstance(given, str) or not expected:
+    if not isinstance(given, str):
         return ""
     by_letters = {word.casefold(): word for word in expected}
     alike = get_close_matches(given.strip().casefold(), by_letters, n=1)

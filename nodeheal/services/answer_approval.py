@@ -63,8 +63,7 @@ def open_question(incident_id: str, ports: Ports) -> Question:
 
 def _at_the_last_moment(question: Question, entry: TimelineEntry, answer: Answer, who: str, ports: Ports) -> Answered:
     """The workflow has given up waiting, and looks for an answer once more before it concludes anything."""
-    turns = ports.incidents.history(question.incident_id).turns
-    result = turns[question.turn - 1].result if 0 < question.turn <= len(turns) else None
+    result = ports.incidents.history(question.incident_id).turns[question.turn - 1].result  # the turn that has asked
     if result is not None and result.reason != entry.text:
         return _refuse(question, answer, who, "the workflow had given up waiting a moment before", ports)
     asked = f"`nodeheal incidents show {question.incident_id}` says whether it came in time"

@@ -30,7 +30,7 @@ def choose_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> J
     free_nodes(replace(job, current_run=0), been_on, ports)
     before = waits_before(job, ports)
     found = Placement(why=before) if before else claim(job, ports, policy)
-    if not found.nodes and not found.may_change:
+    if not found.may_change:
         return end_of_job(request, JobStep.CHOOSE, JobState.FAILED, found.why, ports, Trouble.POOL_TOO_SMALL)
     if not found.nodes:
         save_job(ports, job.job_id, summary=f"waits for nodes: {found.why}")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from nodeheal.contract.names import INCIDENT_WAITING
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
-from nodeheal.contract.vocabulary import Awaited, IncidentState, Step
+from nodeheal.contract.vocabulary import IncidentState, Step
 from nodeheal.domain.brakes import why_trip
 from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted
@@ -47,7 +47,7 @@ def _page(history: History, decision: Decision, ports: Ports) -> None:
     lost, the first wait would make up for it.
     """
     told = compose_waiting(history, decision, ports.clock(), ports.reading)
-    if told is not None and decision.awaits is Awaited.BREAKER:
+    if told is not None:
         ports.messenger.announce(INCIDENT_WAITING, told)
 
 

@@ -74,8 +74,8 @@ def _start(request: StepRequest, guest: Guest, home: Node, ports: Ports) -> bool
 
 def _home(history: History, seen: Progress, ports: Ports) -> Node | None:
     """Where the guests belong now: the node that they were on, else the one that has taken its place."""
-    for name in (history.incident.node_id, seen.replacement if seen.is_proven else None):
-        node = ports.nodes.get(name) if name else None
+    for name in filter(None, (history.incident.node_id, seen.replacement if seen.is_proven else None)):
+        node = ports.nodes.get(name)
         if node is not None and node.state not in {*OUT_OF_SERVICE, NodeState.RETIRED}:
             return node
     return None

@@ -82,7 +82,7 @@ def _take_good_news(event: HealthEvent, node: Node, ports: Ports) -> Ingested:
         return Ingested.SEEN
     is_new = ports.incidents.append(node.open_incident, event_entry(event))
     history = ports.incidents.history(node.open_incident)
-    if (is_new or _is_unseen(history)) and not _is_in_line(history):
+    if _is_unseen(history) and not _is_in_line(history):
         bring_news(node.open_incident, ports)
     return Ingested.JOINED if is_new else Ingested.DUPLICATE
 
@@ -129,7 +129,7 @@ def _join(event: HealthEvent, incident_id: str, ports: Ports) -> Ingested:
     if history.incident.turn == 0 and history.incident.state is IncidentState.OPEN:
         ports.workflows.start(incident_id, event.node_id)
     # A redelivery makes up for what a crash or a throttle kept from being done the first time.
-    if (is_new or _is_unseen(history)) and _is_news(event, history):
+    if _is_unseen(history) and _is_news(event, history):
         bring_news(incident_id, ports)
     if _may_end_without_it(history, event.node_id, ports):
         raise NotAccepted(f"{incident_id} is ending; event {event.event_id} is taken again when it has")

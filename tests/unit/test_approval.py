@@ -13,7 +13,7 @@ from nodeheal.domain.approval import Answer, LinkRefused, Links, Question
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.services import approval_page
 from nodeheal.services.answer_approval import _at_the_last_moment, answer_approval, open_question
-from nodeheal.services.brakes import pause_pool
+from nodeheal.services.brakes import pause_node, pause_pool
 from nodeheal.services.consequences import meant_by
 from nodeheal.services.look_once import look_once
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key, wait_for_approval
@@ -80,6 +80,15 @@ def test_a_yes_in_a_paused_pool_goes_on_record_and_is_said_to_do_nothing() -> No
     assert text.startswith("approved by ada: go; but pool demo is paused until 2026-03-01 05:00 UTC (bob: new driver)")
     assert "Nothing while it lasts: pool demo is paused until" in page
     assert it.told() == ["approved by ada: go"]
+
+
+def test_a_yes_for_a_node_that_is_paused_is_said_to_do_nothing_too() -> None:
+    it = Asked()
+    pause_node(A, 3_600, "bob: new riser", it.ports)
+
+    _, text = it.answer(Answer.approve)
+
+    assert f"but {A} is paused until 2026-03-01 04:00 UTC (bob: new riser)" in text
 
 
 def test_a_no_in_a_paused_pool_is_as_good_as_ever() -> None:
@@ -209,6 +218,13 @@ def test_a_question_about_the_program_touches_no_node() -> None:
 
     assert "If yes No node is touched. All 2 ranks of llama" in told
     assert "it starts again from there at once." in told
+
+
+def test_a_question_about_an_isolation_says_that_nobody_starts_the_job_again() -> None:
+    told = on_one_line(Asked(54))
+
+    assert f"If yes {A} is isolated, then left to a human. All 2 ranks of llama" in told
+    assert "is lost; nobody starts it again by himself." in told
 
 
 def test_a_question_about_a_node_without_a_job_says_so() -> None:

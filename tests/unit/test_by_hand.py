@@ -38,7 +38,10 @@ def test_the_reason_on_record_is_the_operators() -> None:
 
 
 def test_a_reboot_by_hand_that_does_not_help_goes_to_the_operator_and_not_to_a_replacement() -> None:
-    assert asked(Action.REBOOT).isolated().rebooted().failed().next().ending is Ending.HANDED_TO_A_HUMAN
+    decision = asked(Action.REBOOT).isolated().rebooted().failed().next()
+
+    assert decision.ending is Ending.HANDED_TO_A_HUMAN
+    assert "the reboot did not help" in decision.reason
 
 
 def test_a_replacement_by_hand_is_one() -> None:

@@ -75,6 +75,10 @@ def steps_of(story: Story) -> list[str]:
     return [turn.decision.step.value for turn in story.history.turns] + [story.next().step.value]
 
 
+def test_a_fault_that_is_only_isolated_says_so() -> None:
+    assert Story(xid(54)).isolated().next().reason.endswith("isolated, as the catalog asks; nothing is left to try")
+
+
 def test_a_gpu_off_the_bus_is_isolated_rebooted_proven_returned_and_its_job_restarted() -> None:
     story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.DONE, "llama runs again")
 

@@ -260,6 +260,14 @@ def test_an_echo_without_a_root_is_only_recorded(unrelated: Sighting) -> None:
     assert "it belongs to XID" not in decision.reason
 
 
+def test_an_echo_on_a_node_without_a_job_names_what_its_own_node_has_shown_and_no_other() -> None:
+    own = seen(79, NODE, None, observed_at=NOW - timedelta(seconds=5))
+    elsewhere = seen(119, OTHER, None, observed_at=NOW - timedelta(seconds=9))
+
+    assert f"it belongs to XID 79 on {NODE}" in Story(xid(45), None).amid(sightings=(own, elsewhere)).next().reason
+    assert "it belongs to XID" not in Story(xid(45), None).amid(sightings=(elsewhere,)).next().reason
+
+
 # Links and fabrics ---------------------------------------------------------------------------------------------------
 
 
@@ -421,11 +429,11 @@ def test_a_reboot_that_the_window_has_seen_is_not_offered_again() -> None:
 
 
 def test_an_accelerators_serial_carries_its_past_into_another_node() -> None:
-    story = Story(xid(79, component_serial="S1"))
-    story.amid(spent={(accelerator_scope("S1"), Action.REBOOT): 2}).isolated()
+    story = Story(xid(79, component_serial="S/1"))
+    story.amid(spent={(accelerator_scope("S/1"), Action.REBOOT): 2}).isolated()
 
     assert story.next().step is Step.REPLACE
-    assert "2 of 2 reboots of accelerator S1 in 168 h are spent" in story.next().reason
+    assert "2 of 2 reboots of accelerator S/1 in 168 h are spent" in story.next().reason
 
 
 def test_a_destructive_step_reserves_for_the_node_and_the_accelerator() -> None:

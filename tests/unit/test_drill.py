@@ -173,12 +173,31 @@ def test_an_unknown_node_is_named(ports: Ports, drills: MemoryDrills) -> None:
         (79, "NVRM: Xid", "either --xid or --line"),
         (None, "usb 1-1: new device", "reads no fault in"),
         (None, "NVRM: Xid (PCI:0000:b9:00): 79\nNVRM: Xid", "printable"),
+        (None, "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unbekannt>, name=Prüfung", "printable"),
         (None, f"NVRM: Xid (PCI:0000:b9:00): 79, {'x' * 800}", "at most"),
     ],
 )
 def test_what_reads_as_no_fault_is_refused(xid: int | None, line: str | None, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         drill_line(xid, line)
+
+
+class TwoPorts:
+    """What was asked of which."""
+
+    def inject(self, *_: object) -> str:
+        return "the kernel log"
+
+    def inject_dcgm(self, *_: object) -> str:
+        return "DCGM"
+
+
+@pytest.mark.parametrize(("fault", "where"), [(XID_79, "the kernel log"), (DcgmDrill(3, 230, "79"), "DCGM")], ids=str)
+def test_a_line_goes_into_the_kernel_log_and_a_value_to_dcgm(fault: str | DcgmDrill, where: str) -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(NODE))
+
+    assert inject_fault(NODE, fault, "ada: drill", ports, DRILLED, TwoPorts())[1] == where
 
 
 def test_every_line_says_that_it_is_a_drill() -> None:

@@ -298,6 +298,18 @@ def test_a_full_set_of_labels_is_left_as_it_is(ports: Ports) -> None:
 
     assert node(rack="r7").located(full) == full
     assert node(rack="r7").located(named).labels == {"rack": "r7"}
+    full_with_a_rack = xid(79, labels={**dict(list(labels.items())[1:]), "rack": "r1"})
+    assert node(rack="r7").located(full_with_a_rack).labels["rack"] == "r7"
+
+
+def test_a_node_that_works_keeps_its_job_and_one_that_was_put_aside_the_reason_why(
+    ports: Ports, marks: MemoryMarks
+) -> None:
+    save_node(ports, stored(ports), job_id="llama", state=NodeState.QUARANTINED, state_reason="XID 79")
+
+    enroll_node(NODE, replace(SAID, accelerators=8), ports, marks)
+
+    assert (stored(ports).job_id, stored(ports).state_reason) == ("llama", "XID 79")
 
 
 @pytest.mark.parametrize(

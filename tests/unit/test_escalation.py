@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from nodeheal import domain
-from nodeheal.contract.vocabulary import Action, Ending, Escalation, Family, Outcome, Verdict
+from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.vocabulary import Action, Ending, Escalation, Family, Outcome, Provider, Verdict
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.progress import OTHER_OWNER
 from nodeheal.domain.surroundings import PastRecovery, node_scope
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_brakes import APPROVE, FULL, OPEN, no_capacity, waited
-from tests.unit.test_decide import Story
+from tests.unit.test_decide import SPARE, Story
 from tests.unit.test_decide_among_others import with_policy
+from tests.unit.test_rung_of_stop_start import POOL
 
 # Told by services, by the workflow's own tail and by rules; tests of the emails have them.
 NOT_ENDINGS = {
@@ -69,6 +71,34 @@ def a_lemon() -> Story:
     return story.amid(recoveries=past).isolated()
 
 
+def a_lemon_that_was_asked_for() -> Story:
+    by_hand = xid(0, family=Family.host, code=OPERATOR_REQUEST, subcode=Action.ISOLATE)
+    return Story(by_hand).amid(recoveries=a_lemon().history.surroundings.recoveries).isolated()
+
+
+def a_lemon_that_could_not_be_replaced() -> Story:
+    past = a_lemon().history.surroundings.recoveries
+    return Story(xid(79)).amid(recoveries=past).isolated().then(Outcome.REFUSED, "no spare")
+
+
+def without_capacity_to_start() -> Story:
+    """It was stopped, to be started on another host, and a replacement is no rung of its ladder."""
+    rebooted = {"fault": "xid/79", "ladder": ["REBOOT"], "why": "we have no spare machines"}
+    story = Story(xid(79), policy=with_policy(default_pool=POOL, overrides=[rebooted])).amid(provider=Provider.ec2)
+    short = {"no_capacity": "p5.48xlarge"}
+    return story.isolated().rebooted().failed().then(Outcome.FAILED, "it is stopped", evidence=short)
+
+
+def failed_again_as_a_spare() -> Story:
+    again = xid(74, event_id="again", boot_id="boot-9", node_id=SPARE, instance_id=SPARE)
+    return Story(xid(74)).isolated().swapped().passed().reports(again)
+
+
+def of_which_the_policy_knows() -> Story:
+    asks = {"fault": "xid/999", "ladder": ["ESCALATE"], "why": "our vendor wants to see it"}
+    return Story(xid(999), policy=with_policy(overrides=[asks]))
+
+
 def spent_before() -> Story:
     return Story(xid(74)).amid(spent={(node_scope(NODE), Action.REPLACE): 1}).isolated()
 
@@ -101,6 +131,7 @@ def job_down_after_the_reboot() -> Story:
 STORIES: dict[Callable[[], Story], Escalation] = {
     lambda: Story(xid(999)): Escalation.UNKNOWN_FAULT,
     lambda: Story(xid(61)): Escalation.ASKS_FOR_A_HUMAN,
+    of_which_the_policy_knows: Escalation.ASKS_FOR_A_HUMAN,
     lambda: Story(xid(31)).reports(xid(999)).then(Outcome.DONE): Escalation.UNKNOWN_FAULT,
     under_changed_rules: Escalation.RULES_CHANGED,
     lambda: Story(xid(63)).amid(job_is_running=True).then(Outcome.TIMED_OUT): Escalation.JOB_OUTLASTS_THE_WAIT,
@@ -117,9 +148,13 @@ STORIES: dict[Callable[[], Story], Escalation] = {
     lambda: Story(xid(79)).isolated().rebooted().then(Outcome.UNKNOWN): Escalation.DIAGNOSTICS_UNCLEAR,
     spent_before: Escalation.ATTEMPTS_SPENT,
     lambda: Story(xid(74)).isolated().then(Outcome.REFUSED, "no spare"): Escalation.LADDER_ENDED,
+    failed_again_as_a_spare: Escalation.LADDER_ENDED,
     a_lemon: Escalation.LEMON,
+    a_lemon_that_was_asked_for: Escalation.ISOLATED_AS_ASKED,
+    a_lemon_that_could_not_be_replaced: Escalation.LADDER_ENDED,
     lambda: Story(xid(54)).isolated(): Escalation.ISOLATED_AS_ASKED,
     without_capacity: Escalation.NO_CAPACITY,
+    without_capacity_to_start: Escalation.NO_CAPACITY,
     failed_in_service: Escalation.FAILED_AFTER_RETURN,
     refused_return: Escalation.NOT_BACK_IN_SERVICE,
     new_machine_out_of_service: Escalation.NOT_BACK_IN_SERVICE,

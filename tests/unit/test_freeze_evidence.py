@@ -53,6 +53,12 @@ class Freezing(Incident):
     def commands(self) -> Any:
         return self.ports.commands
 
+    @property
+    def is_told_to_save(self) -> bool:
+        """Whether people read that it was asked to."""
+        told = [entry.text for entry in self.ports.incidents.history(self.id).timeline]
+        return f"{A} saves its state first, within {ACT.evidence.seconds} s" in told
+
 
 def test_the_node_is_asked_for_one_upload_within_the_time_that_policy_gives() -> None:
     it = Freezing()
@@ -130,6 +136,7 @@ def test_a_node_that_takes_no_commands_holds_nothing_up() -> None:
     assert it.resumed().outcome is Outcome.FAILED
     assert "not registered" in it.resumed().reason
     assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+    assert not it.is_told_to_save
 
 
 def test_a_command_that_fails_on_the_node_ends_the_wait_at_once() -> None:
@@ -148,6 +155,7 @@ def test_it_is_sent_once_however_often_it_is_asked_for_and_waits_with_the_newest
 
     it.answers()
 
+    assert it.is_told_to_save
     assert len(it.commands.sent) == 1
     assert "token-of-the-retry" in it.ports.workflows.resumed  # type: ignore[attr-defined]
 

@@ -7,12 +7,13 @@ import pytest
 from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.domain.guest import Guest
+from nodeheal.domain.guest import Guest, left_guests
+from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.knobs import PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.isolate_node import isolate_node
-from tests.unit.builders import ACT, xid
+from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_isolation import CALLS_AT_MOST, Crash, crashing
 from tests.unit.test_steps import Incident
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
@@ -95,7 +96,16 @@ def test_where_the_pool_says_so_a_task_whose_owner_agrees_is_stopped_and_started
     assert walked.end == "Recovered"
     assert set(guests_of(cluster).running) == {STRANGER.task_id, "elsewhere"}
     assert guests_of(cluster).started == [(BROKEN, EVALUATION)]
+    told = cluster.ports.incidents.history(cluster.incident_id)
     assert "stopped, to be started again: nightly-eval:3" in email_of(cluster)
+    assert told.incident.summary.endswith("llama restarted from its last checkpoint, as run 2")  # and nothing of guests
+    assert left_guests(told.timeline) == ["notebook:1 (2222, started by somebody)"]
+
+
+def test_what_people_say_makes_no_guest() -> None:
+    said = TimelineEntry(NOW, "answer", "answer-0001", "refused by ada: task nightly-eval:3 is left to run")
+
+    assert left_guests([said]) == []
 
 
 def test_after_a_swap_it_is_started_on_the_spare() -> None:
@@ -143,6 +153,8 @@ def test_one_that_ended_by_itself_before_it_could_be_stopped_is_not_started() ->
     cluster.reports(xid(79))
 
     assert guests.started == []
+    told = [entry.text for entry in cluster.ports.incidents.history(cluster.incident_id).timeline]
+    assert not [text for text in told if "stopped, to be started again: nightly-eval" in text]
 
 
 @pytest.mark.parametrize("crash_after", range(1, CALLS_AT_MOST))

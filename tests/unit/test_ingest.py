@@ -5,8 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE
 from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdict
-from nodeheal.domain.incident import fingerprint, incident_id_of
+from nodeheal.domain.incident import History, Incident, event_entry, fingerprint, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import Ingested, ingest
 from tests.unit.builders import ACT, NOW, memory_ports, node, xid
@@ -139,6 +141,27 @@ def test_a_fault_of_a_newer_boot_counts_even_before_the_boot_was_announced() -> 
     stored = ports.nodes.get(node().node_id)
     assert stored is not None
     assert (stored.boot_id, stored.past_boots) == ("boot-2", ("boot-1",))
+
+
+def test_an_event_is_told_as_what_it_is() -> None:
+    gone = {"family": Family.host, "code": INSTANCE_GONE, "subcode": "terminated", "component": None}
+
+    told = [event_entry(event).text.partition(": ")[2] for event in (xid(0, **gone, verdict=Verdict.OK), well())]
+
+    assert told == ["its machine is terminated, as it may be: the node is out of service", "OK"]
+    assert event_entry(xid(0, **gone)).text.endswith("reports HOST instance_gone: FAILED")
+
+
+def test_what_is_well_beside_a_drill_does_not_make_it_the_real_thing() -> None:
+    drill = xid(79, evidence=f"NVRM: Xid 79 {DRILL_MARK}")
+    incident = Incident(incident_id_of(drill), drill.node_id, "demo", drill, NOW, "1")
+
+    assert History(incident, (drill, well()), ()).is_drill
+    assert not History(incident, (drill, xid(74)), ()).is_drill
+
+
+def well() -> HealthEvent:
+    return xid(0, family=Family.nvml, code="ok", verdict=Verdict.OK, event_id="well")
 
 
 def test_what_is_settled_on_this_boot_is_not_news() -> None:

@@ -99,6 +99,7 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
         (MINIMAL + "owner: ada\n", "5: owner: 'ada' is no email address"),
         (MINIMAL + "checkpoints: {directory: ckpt}\n", "5: checkpoints.directory: give an absolute path"),
         (MINIMAL + "preflight: {checks: [DCGM]}\n", "did you mean `dcgm`?"),
+        (MINIMAL + "preflight: {checks: [5]}\n", "5: preflight.checks.0: Input should be 'dcgm',"),
         (MINIMAL + "x: !!python/object/apply:os.system [id]\n", "there is no such field"),
         (MINIMAL + "x: !!python/name:os.system\n", "5: '': the tag tag:yaml.org,2002:python/name:os.system means"),
         (MINIMAL + "x: !!int abc\n", "5: 'abc': it is no int"),

@@ -195,6 +195,26 @@ def test_rounds_of_checking_end_with_a_human(ports: Ports) -> None:
     assert "10 times nodes were chosen" in judged.reason
 
 
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [(Verdict.OK, "every node has passed its diagnostics"), (Verdict.FAILED, f"1 node did not pass: {A}: diagnostics")],
+)
+def test_what_the_checks_have_found_is_told(ports: Ports, verdict: Verdict, told: str) -> None:
+    check_nodes(request(), ports, ACT)
+    wakeup.on_diagnostics_finished(finished(A, verdict), ports)
+    wakeup.on_diagnostics_finished(finished(B), ports)
+
+    assert judge_checks(request(), ports, ACT).reason.startswith(told)
+
+
+@pytest.mark.parametrize(("rack", "where"), [("", "chosen: "), ("r7", "chosen in r7: ")])
+def test_where_its_nodes_stand_is_told_where_somebody_has_said_it(ports: Ports, rack: str, where: str) -> None:
+    for name in (A, B, C):
+        save_node(ports, stored(ports, name), rack=rack)
+
+    assert choose_nodes(request(), ports, ACT).reason.startswith(where)
+
+
 def test_judging_twice_opens_one_incident(ports: Ports) -> None:
     check_nodes(request(), ports, ACT)
     wakeup.on_diagnostics_finished(finished(A, Verdict.FAILED), ports)

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Awaited, Ending, IncidentState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, IncidentState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.brakes import why_trip
 from nodeheal.domain.correlate import breaker_key, is_dropped_by_reset, reset_key
@@ -16,6 +16,7 @@ from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
 from nodeheal.domain.job import Job
 from nodeheal.domain.pool import Pool as PoolBrakes
+from nodeheal.domain.progress import OTHER_OWNER
 from nodeheal.services import approval_page
 from nodeheal.services.brakes import pause_node, reset_breaker, trip_breaker
 from nodeheal.services.compose_waiting import compose_question
@@ -163,9 +164,12 @@ def test_the_same_reset_again_goes_on_where_the_first_died() -> None:
     with pytest.raises(NotAccepted):
         reset_breaker("demo", "fixed", it.ports)
     it.ports.waits.in_line = in_line  # type: ignore[method-assign]
+    first = it.ports.pools.get("demo")
+    it.clock.advance(60)
 
     assert reset_breaker("demo", "fixed", it.ports) == 1
 
+    assert it.ports.pools.get("demo") == first  # what has failed since the first one is not looked at yet
     assert it.resumed().outcome is Outcome.DONE
     with pytest.raises(ValueError, match="not open"):
         reset_breaker("demo", "fixed", it.ports)
@@ -470,6 +474,7 @@ def test_a_job_that_came_to_the_node_while_its_incident_waited_is_not_taken_down
     isolate_node(it.request(), it.ports, it.policy)
 
     assert it.resumed().outcome is outcome
+    assert OTHER_OWNER not in it.resumed().evidence
     assert (it.node(A).state is NodeState.ISOLATED) == ended
 
 
@@ -560,6 +565,31 @@ def test_a_reset_that_others_write_over_is_written_again() -> None:
     reset_breaker("demo", "fixed", it.ports)
 
     assert not it.ports.pools.get("demo").is_tripped
+
+
+def test_a_reset_is_written_once() -> None:
+    it = Incident()
+    trip_breaker("demo", "6 nodes of the pool fail together", it.ports)
+    save = it.ports.pools.save
+
+    def saves_while_time_goes_on(pool: PoolBrakes) -> bool:
+        it.clock.advance(1)
+        return save(pool)
+
+    it.ports.pools.save = saves_while_time_goes_on  # type: ignore[method-assign]
+
+    reset_breaker("demo", "fixed", it.ports)
+
+    assert it.ports.pools.get("demo").breaker_reset_at == NOW
+
+
+def test_a_job_that_could_not_be_restarted_is_told_although_its_node_is_given_back_by_then() -> None:
+    story = Story(xid(74)).isolated().swapped().passed().then(Outcome.FAILED, "its image is gone")
+
+    decision = story.amid(is_taken_away=True).next()
+
+    assert decision.escalation is Escalation.JOB_NOT_RESTARTED
+    assert "llama is down" in decision.reason
 
 
 def test_a_pool_that_others_write_without_end_is_an_error_and_no_reset() -> None:

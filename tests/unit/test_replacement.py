@@ -18,6 +18,7 @@ from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Owner
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import OTHER_OWNER
 from nodeheal.domain.replacement import InGroup, Replacement
 from nodeheal.services import new_machine, wakeup
 from nodeheal.services.brakes import pause_pool
@@ -825,3 +826,4 @@ def test_a_node_that_somebody_else_repairs_is_left_alone_unless_policy_accepts_i
     assert answer.outcome is (Outcome.DONE if accepted else Outcome.REFUSED)
     assert pool.node().drained_by_us is bool(accepted)
     assert accepted or "nodeRepairConfig" in answer.reason
+    assert (OTHER_OWNER in answer.evidence) is not bool(accepted)

@@ -65,6 +65,11 @@ class Cluster:
     def told(self) -> list[str]:
         return [notification.subject for _, notification in self.ports.messenger.announced]  # type: ignore[attr-defined]
 
+    @property
+    def mail(self) -> str:
+        [*_, (_, newest)] = self.ports.messenger.announced  # type: ignore[attr-defined]
+        return str(newest.body)
+
     def decide(self, incident: Incident) -> Decision:
         request = DecideRequest(incident_id=incident.incident_id, turn=0)
         return decide_next_step(request, self.ports, ACT)
@@ -260,6 +265,20 @@ def test_a_network_cut_of_ten_nodes_acts_on_nobody_and_is_told_once() -> None:
     assert [swept.told_of_many for swept in done] == [["demo"], ["demo"], []]
     assert it.told[0] == "[nodeheal] 10 nodes of pool demo fell silent together"
     assert len({notification.key for _, notification in it.ports.messenger.announced}) == 1  # type: ignore[attr-defined]
+    assert it.mail.count("mi-cut") == 10
+    assert " more" not in it.mail
+
+
+def test_of_very_many_that_fall_silent_together_fifty_are_named_and_the_others_counted() -> None:
+    it = Cluster(speaking=500)
+    for number in range(53):
+        it.add(f"mi-cut{number}", seconds_ago=301 + number)
+        it.says(f"mi-cut{number}", LOST)
+
+    it.sweep()
+
+    assert it.mail.count("mi-cut") == 50
+    assert "and 3 more" in it.mail
 
 
 def test_ten_that_are_confirmed_one_by_one_still_trip_the_breaker() -> None:

@@ -22,7 +22,7 @@ GUARDS = (
     Guard(
         "that good news is brought",
         ingest._take_good_news,
-        "(is_new or _is_unseen(history)) and (not _is_in_line(history))",
+        "_is_unseen(history) and (not _is_in_line(history))",
         when.it_is_well_while_its_incident_waits,
     ),
     Guard(

@@ -31,7 +31,7 @@ GUARDS = (
         when.a_fault_comes_at_the_end,
         "True",
     ),
-    Guard("that news is brought", ingest._join, "is_new or _is_unseen(history)", when.it_grows_worse),
+    Guard("that news is brought", ingest._join, "_is_unseen(history)", when.it_grows_worse),
     Guard(
         "a lost start, at the redelivery",
         ingest._join,

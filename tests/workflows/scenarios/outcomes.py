@@ -1,0 +1,194 @@
+"""How a check, a rank or a step has ended, and what that says of it, and what it does not.
+
+Each is one history or one moment, and says what is wrong after it, which is nothing.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.steps import Decision, StepRequest
+from nodeheal.contract.vocabulary import Action, Ending, JobState, JobStep, Next, Outcome, Provider, Step
+from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.incident import Incident
+from nodeheal.domain.job import CheckAnswer, GangTask, Run
+from nodeheal.ports import Wait
+from nodeheal.services.check_nodes import JOB_CHECK
+from nodeheal.services.early_end import early_end, ended_early
+from nodeheal.services.end_incident import end_incident
+from nodeheal.services.judge_checks import UNANSWERED, judge_checks
+from nodeheal.services.late_machine import LATE, tell_of_late
+from tests.unit.builders import NOW, node, xid
+from tests.unit.test_brakes import APPROVE, waited
+from tests.unit.test_decide import Story
+from tests.unit.test_decide_among_others import NODE, seen, with_policy
+from tests.unit.test_guests import cluster_with_guests, guests_of
+from tests.unit.test_judge_diagnosis import BUS, diagnosed, rebooted
+from tests.unit.test_move import MOVES
+from tests.unit.test_rung_of_stop_start import POOL
+from tests.workflows.breaking_world import ACTS
+from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.scenarios.climbs import next_is
+from tests.workflows.scenarios.races import JOB, Moment
+from tests.workflows.scenarios.shared import LATER
+from tests.workflows.scenarios.turns import opened, turned, waiting
+from tests.workflows.stories import NEW
+
+# Checks of a job
+
+
+def a_person_stops_a_job_while_its_nodes_are_checked() -> list[str]:
+    it = Moment()
+    it.plain.jobs.save(replace(JOB, stop_wanted="enough"))
+    judged = _judges(it, BROKEN)
+    return [] if judged.then is Next.STOP else [f"{judged.then.value} is next, and nobody wants it any more"]
+
+
+def a_node_cannot_tell_whether_it_is_well() -> list[str]:
+    it = _checked({BROKEN: Outcome.UNKNOWN})
+    _judges(it, BROKEN)
+    codes = [one.root.code for one in _opened(it)]
+    return [] if codes == [UNANSWERED] else [f"its check has found {codes}: it is taken for broken"]
+
+
+def a_node_has_not_answered_when_the_wait_is_over() -> list[str]:
+    """The wait is forgotten by then. Who has had the time is not asked for ever."""
+    it = _checked({PEER: Outcome.DONE})
+    _judges(it, BROKEN, PEER)
+    return [] if [one.node_id for one in _opened(it)] == [BROKEN] else ["a node that hangs is asked again and again"]
+
+
+def a_check_breaks_off_when_one_has_failed() -> list[str]:
+    it = _checked({PEER: Outcome.FAILED})
+    it.plain.waits.save(Wait(JOB_CHECK, "llama-1-0", "token", "llama", LATER))
+    told = _judges(it, BROKEN, PEER).reason
+    return [] if PEER in told else [f"nobody is told which node has failed: {told}"]
+
+
+def _checked(answers: dict[str, Outcome]) -> Moment:
+    """The nodes of a job were asked, and these have answered."""
+    it = Moment()
+    it.plain.jobs.save(JOB)
+    for name in (BROKEN, PEER):
+        it.is_written(name, passed_at=None)
+    for name, outcome in answers.items():
+        it.plain.job_notes.note_answer("llama", CheckAnswer("llama-1-0", name, "boot-1", outcome, "so it went", NOW))
+    return it
+
+
+def _judges(it: Moment, *names: str) -> JobResult:
+    chosen = JobResult(
+        step=JobStep.CHOOSE,
+        job_id="llama",
+        outcome=Outcome.DONE,
+        then=Next.CHECK,
+        reason="chosen",
+        finished_at=NOW,
+        nodes=names,
+    )
+    request = JobRequest(job_id="llama", submission=1, round=0, last=chosen)
+    judged: JobResult = it.does(lambda: judge_checks(request, it.ports, ACTS))
+    return judged
+
+
+def _opened(it: Moment) -> list[Incident]:
+    return list(it.plain.incidents.incidents.values())  # type: ignore[attr-defined]
+
+
+# Diagnoses
+
+
+def it_passes_and_measures_nothing() -> list[str]:
+    it = rebooted()
+    it.ports.nodes.save(replace(it.node(), good_run={BUS: 400.0}))
+    diagnosed(it, {})
+    return [] if it.node().good_run == {BUS: 400.0} else ["nobody knows any more what it could do before"]
+
+
+# Ranks
+
+
+def a_rank_is_quickly_done() -> list[str]:
+    early = ended_early(_run(exit_code=0))
+    return [f"rank {task.rank} was done, and is taken for failed" for task in early]
+
+
+def a_rank_fails_when_its_job_is_over() -> list[str]:
+    run = _run(exit_code=1)
+    outcome, _ = early_end(replace(JOB, state=JobState.CANCELLED), run, run.tasks[0])
+    return [] if outcome is Outcome.FAILED else ["it is left to a workflow that has ended"]
+
+
+def _run(exit_code: int) -> Run:
+    return Run("llama", 1, NOW, "first", (GangTask(BROKEN, 0, "boot-1", "placement", "task", "STOPPED", exit_code),))
+
+
+# Steps of a recovery
+
+
+def a_no_comes_before_its_node_is_paused() -> list[str]:
+    story = waited(Story(xid(79), policy=APPROVE), Outcome.REFUSED, "refused by ada")
+    paused = story.amid(node_paused_until=LATER, node_paused_why="ours").next()
+    return [] if paused.ending is Ending.OBSERVED_ONLY else [f"he has said no, and is told: {paused.reason}"]
+
+
+def another_incident_brings_its_job_back_when_it_is_given_back() -> list[str]:
+    story = (
+        Story(xid(74)).isolated().swapped().passed().then(Outcome.REFUSED, "another fails", evidence={"left_to": "b"})
+    )
+    return next_is(story.amid(is_taken_away=True), Step.CLOSE)
+
+
+def its_reboots_were_in_earlier_incidents() -> list[str]:
+    """Its ladder is climbed at its second rung, above which there is no reboot."""
+    climbs = {"fault": "xid/79", "ladder": ["REBOOT", "REPLACE"], "next_rung": "repeated", "why": "ours"}
+    story = Story(xid(79), policy=with_policy(default_pool=POOL, overrides=[climbs]))
+    before = tuple(seen(79, NODE, observed_at=NOW.replace(hour=hour)) for hour in (0, 1))
+    try:
+        return next_is(story.amid(provider=Provider.ec2, sightings=before).isolated(), Step.REBOOT, Action.STOP_START)
+    except ValueError as surprise:
+        return [f"nothing is decided: {surprise}"]
+
+
+def its_job_goes_on_elsewhere_at_once() -> list[str]:
+    """What its node can tell is saved afterwards, and holds nobody up."""
+    saves = MOVES.model_copy(update={"evidence": Evidence()})
+    return next_is(Story(xid(79), policy=saves).isolated().amid(free_nodes=2), Step.RESTART_WORKLOAD)
+
+
+def its_machine_can_be_replaced_when_its_job_has_moved() -> list[str]:
+    story = Story(xid(74), policy=MOVES).amid(provider=Provider.ec2, free_nodes=2).isolated()
+    return next_is(story.then(Outcome.DONE, "llama goes on elsewhere"), Step.REPLACE)
+
+
+def a_machine_comes_late_when_a_human_has_its_incident() -> list[str]:
+    it, mine = opened()
+    handed = Decision(step=Step.ESCALATE, ending=Ending.HANDED_TO_A_HUMAN, reason="none came", node_id=BROKEN)
+    turned(it, mine, handed)
+    is_told = it.does(lambda: tell_of_late(waiting(LATE, mine), node(NEW), "asg", it.ports))
+    return [] if is_told else ["nobody is told that the machine has come"]
+
+
+# Tasks of others
+
+
+def a_guest_that_was_refused_could_start_when_the_end_is_repeated() -> list[str]:
+    """By then its owner has read that it was not started, and may have started it himself."""
+    started, _ = _ends_twice()
+    return [f"{guest.definition} was started on {name} after all" for name, guest in started]
+
+
+def a_guest_was_refused_before_the_end_is_repeated() -> list[str]:
+    _, told = _ends_twice()
+    return [] if "could not be started again" in told else [f"its owner is not told any more: {told}"]
+
+
+def _ends_twice() -> tuple[list[Any], str]:
+    """What was started, and how it ended as the second call has it."""
+    it = cluster_with_guests()
+    guests_of(it).refuses = "RESOURCE:GPU"
+    it.reports(xid(79))
+    turns = it.ports.incidents.history(it.incident_id).turns
+    guests_of(it).refuses = ""
+    asks = StepRequest(incident_id=it.incident_id, turn=len(turns), decision=turns[-1].decision)
+    return guests_of(it).started, end_incident(asks, it.ports, it.policy).reason
