@@ -12,6 +12,7 @@ from tests.mutants.aim import modules
 from tests.mutants.harmless import Row, all_sites, complaints, read_rows
 from tests.mutants.kept import Kept
 from tests.mutants.sites import ROOT, Site, find_sites
+from tests.mutants.sweep import is_left_out
 from tests.workflows.guards import GUARDS
 
 # Three guards. Tests ask what the first keeps from happening, what the second does is never looked at, and without the
@@ -158,6 +159,19 @@ def test_a_guard_that_is_missed_is_told_from_one_that_is_not(tmp_path: Path) -> 
         "tries < 0 -> True #1": ("survived", 1),
         "tries < 0 -> False #1": ("simulation", 0),
     }
+
+
+@pytest.mark.parametrize(
+    ("test", "is_asked"),
+    [
+        ("test_without_guards.py::test_without_the_guard_it_is_noticed[whose wait it is]", False),
+        ("test_without_guards.py::test_with_every_guard_nothing_goes_wrong[a_gpu_is_lost]", True),
+        ("test_neighbours.py::test_without_its_guard_it_would_be_and_is_noticed", False),
+        ("test_steps.py::test_without_isolation_slot_and_attempt_nothing_is_rebooted[slot]", True),
+    ],
+)
+def test_only_tests_that_take_guards_out_themselves_are_not_asked(test: str, is_asked: bool) -> None:
+    assert is_left_out(test) is not is_asked
 
 
 def test_what_was_found_is_found_again_until_a_source_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
