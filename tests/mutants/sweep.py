@@ -31,7 +31,7 @@ AT_MOST = {
     "test_a_break": 8,
     "test_an_order": 2,
     "test_a_schedule": 2,
-    "unit": 24,
+    "unit": 100,
 }
 SLOW_SECONDS = 0.1
 QUIET_SECONDS = 10.0  # between two lines of progress in a log
@@ -39,8 +39,8 @@ AT_ONCE = 25  # recordings in one child
 LONGEST_SECONDS = 4.0  # of one test; tests/mutants/battery.py has the long ones in pieces
 # They take guards out themselves, or are in pieces in the battery, or hold something against a file of its own.
 LEFT_OUT = (
-    "::test_without_the_guard",
-    "::test_without_its_guard",
+    "::test_without_the_guard_",
+    "::test_without_its_guard_",
     "test_wherever_a_function_breaks",
     "test_a_world_that_answers_only_when_all_is_over",
     "test_in_whatever_order",
@@ -72,7 +72,7 @@ class Sweep:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Record, then take each guard out: first for the simulation, then for the unit tests."""
-        self._items = {item.nodeid: item for item in session.items if not any(n in item.nodeid for n in LEFT_OUT)}
+        self._items = {item.nodeid: item for item in session.items if not is_left_out(item.nodeid)}
         self._named = _scenarios_by_function()
         self._warm_up()
         with TemporaryDirectory(prefix="mutants-") as scratch:
@@ -161,8 +161,11 @@ class Sweep:
         first, named = self._kept.asked_first(site.key), self._named.get(site.where, set())
         chosen = {test for test in tests if test.partition("nothing_goes_wrong[")[2].rstrip("]") in named}
         for kind, most in AT_MOST.items():
-            of_kind = _spread([test for test in tests if self._kind_of(test) == kind], Random(site.key))
-            chosen.update(of_kind[: math.ceil(most * self._effort)])
+            of_kind = [test for test in tests if self._kind_of(test) == kind]
+            drawn = Random(site.key).sample(of_kind, len(of_kind))
+            if kind == "unit":  # the fewer guards matter to it, the more it is about this one
+                drawn.sort(key=lambda test: len(self._kept.recorded[test]["mattered"]))
+            chosen.update(_spread(drawn)[: math.ceil(most * self._effort)])
         asked = sorted(chosen - {first}, key=lambda test: float(self._kept.recorded[test]["seconds"]))
         return [first, *asked] if first in tests else asked
 
@@ -181,6 +184,11 @@ class Sweep:
             sys.stderr.flush()
 
 
+def is_left_out(test: str) -> bool:
+    """Whether this test is not asked."""
+    return any(name in test for name in LEFT_OUT)
+
+
 def _scenarios_by_function() -> dict[str, set[str]]:
     """What rows of tests/workflows/guards name for each function. Read when its module is, with the questions in it."""
     from tests.workflows.guards import GUARDS
@@ -192,10 +200,10 @@ def _scenarios_by_function() -> dict[str, set[str]]:
     return named
 
 
-def _spread(tests: Sequence[str], draw: Random) -> list[str]:
-    """One of each test function, and of each story, before the second of any."""
+def _spread(tests: Sequence[str]) -> list[str]:
+    """In this order, but one of each test function, and of each story, before the second of any."""
     of_function: dict[str, list[str]] = {}
-    for test in draw.sample(tests, len(tests)):
+    for test in tests:
         of_function.setdefault(test.partition("-")[0] if "battery" in test else test.partition("[")[0], []).append(test)
     ranked = [(rank, test) for some in of_function.values() for rank, test in enumerate(some)]
     return [test for _, test in sorted(ranked, key=lambda one: one[0])]

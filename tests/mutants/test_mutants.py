@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from tests.mutants.aim import modules
 from tests.mutants.harmless import Row, all_sites, complaints, read_rows
 from tests.mutants.kept import Kept
 from tests.mutants.sites import ROOT, Site, find_sites
-from tests.mutants.sweep import LEFT_OUT
+from tests.mutants.sweep import is_left_out
 from tests.workflows.guards import GUARDS
 
 # Three guards. Tests ask what the first keeps from happening, what the second does is never looked at, and without the
@@ -162,15 +161,17 @@ def test_a_guard_that_is_missed_is_told_from_one_that_is_not(tmp_path: Path) -> 
     }
 
 
-def test_a_test_is_left_out_for_what_it_does_and_not_for_how_its_name_begins() -> None:
-    """Many begin with what is missing in them: `test_without_a_spare_…`."""
-    folders = (ROOT / "tests" / name for name in ("unit", "workflows", "simulation"))
-    files = [path for folder in folders for path in sorted(folder.rglob("test_*.py"))]
-    named = {path.name: re.findall(r"^def (test_without_\w+)", path.read_text("utf-8"), re.MULTILINE) for path in files}
-
-    left = {name for name, tests in named.items() if any(part in f"::{test}[" for part in LEFT_OUT for test in tests)}
-
-    assert left == {"test_without_guards.py", "test_neighbours.py", "test_invariants.py"}
+@pytest.mark.parametrize(
+    ("test", "is_asked"),
+    [
+        ("test_without_guards.py::test_without_the_guard_it_is_noticed[whose wait it is]", False),
+        ("test_without_guards.py::test_with_every_guard_nothing_goes_wrong[a_gpu_is_lost]", True),
+        ("test_neighbours.py::test_without_its_guard_it_would_be_and_is_noticed", False),
+        ("test_steps.py::test_without_isolation_slot_and_attempt_nothing_is_rebooted[slot]", True),
+    ],
+)
+def test_only_tests_that_take_guards_out_themselves_are_not_asked(test: str, is_asked: bool) -> None:
+    assert is_left_out(test) is not is_asked
 
 
 def test_what_was_found_is_found_again_until_a_source_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -711,6 +711,7 @@ def test_at_the_deadline_a_machine_that_was_launched_is_named() -> None:
     pool = Pool(group="", template=TEMPLATE)
     asked = pool.replaces()
     [new] = pool.machines.tokens.values()
+    assert pool.waits.waits[REPLACEMENT, A].line is None  # of a group that there is not
 
     seen = look_once(asked, pool.ports)
 

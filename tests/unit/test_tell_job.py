@@ -220,6 +220,9 @@ def test_of_a_job_that_is_a_humans_the_operators_hear_too() -> None:
     ends(ports, JobState.FAILED, trouble=Trouble.RANK_LATE)
 
     assert phases(ports) == [(None, Phase.ENDED), ("ada@example.com", Phase.HANDED_OVER)]
+    todo = needed(Trouble.RANK_LATE)[0].split(";")[0]
+    announced = [" ".join(told.body.split()) for _, told in ports.messenger.announced]  # type: ignore[attr-defined]
+    assert todo in announced[1]
 
 
 def test_where_an_incident_has_told_the_operators_they_hear_nothing_more() -> None:

@@ -6,6 +6,7 @@ from nodeheal.services import (
     stop_job,
     submit_job,
     sweep_jobs,
+    tell_owner,
     try_pairs,
     wakeup,
     watch_gang,
@@ -118,6 +119,18 @@ GUARDS = (
         "True",
     ),
     # Watched
+    Guard(
+        "that a job has an owner",
+        tell_owner._about,
+        "job.owner is None",
+        when.a_job_of_nobody_is_brought_back,
+    ),
+    Guard(
+        "that there is nobody to tell",
+        tell_owner._of_step,
+        "about is None",
+        when.a_job_of_nobody_is_brought_back,
+    ),
     Guard(
         "that only a failure waits for the end of a pause",
         watch_gang.tell_watch,

@@ -165,7 +165,8 @@ def a_node_of_a_job_that_is_stopped_has_rebooted() -> list[str]:
     it = Moment()
     _runs_on(it, BROKEN)
     it.is_written(boot_id="boot-2", booted_at=NOW + timedelta(minutes=5))
-    it.does(lambda: stop_job(REQUEST, it.ports))
+    last = job_result(REQUEST, JobStep.WATCH, Next.STOP, "stopped by a person: ada", it.plain)
+    it.does(lambda: stop_job(REQUEST.model_copy(update={"last": last}), it.ports))
     resumed = it.plain.workflows.resumed  # type: ignore[attr-defined]
     return [] if "token" in resumed else ["a rank is waited for that a reboot has ended"]
 
@@ -188,6 +189,14 @@ def it_goes_on_from_a_checkpoint_without_a_number() -> list[str]:
 
 
 # Watched
+
+
+def a_job_of_nobody_is_brought_back() -> list[str]:
+    it = world()
+    it.reports(xid(79))
+    timeline = it.plain.incidents.history(it.incident_id).timeline
+    told = [entry.text for entry in timeline if entry.entry_id.startswith("owner-not-told")]
+    return wrong_with(it, ends_as(it, *RECOVERED), (not told, f"{told}: nobody was to be told"))
 
 
 def _is_held() -> Moment:
