@@ -12,6 +12,7 @@ from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NextRung, Outcome, Step
 from nodeheal.domain.case import read_case
 from nodeheal.domain.incident import History, TimelineEntry
+from nodeheal.domain.job import Run
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import Progress, read_progress
 from nodeheal.ports import Ports
@@ -19,6 +20,7 @@ from nodeheal.services.compose_owner import About, compose_handed_over, compose_
 from nodeheal.services.early_end import ended_early
 
 _WORDS = 300  # of a surprise
+_LAUNCHES = 3  # so many are looked at, for those that broke off
 
 
 def tell_of_step(history: History, result: StepResult | None, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -86,6 +88,14 @@ def _about(history: History, seen: Progress, ports: Ports, policy: RecoveryPolic
     run = ports.jobs.get_run(job.job_id, job.current_run)
     if run is None:
         return None
-    before = ports.jobs.get_run(job.job_id, run.number - 1)
+    before = _run_before(run, ports)
     first_end = before.ended_at if before else None
     return About(job.owner, job, run, history, seen, read_case(history, policy).fault, before, first_end)
+
+
+def _run_before(run: Run, ports: Ports) -> Run | None:
+    """The last one that ran: launches that broke off since then have computed nothing."""
+    numbers = range(run.number - 1, max(0, run.number - 1 - _LAUNCHES), -1)
+    earlier = [ports.jobs.get_run(run.job_id, number) for number in numbers]
+    ran = [one for one in earlier if one is not None and one.running_since is not None]
+    return (ran or earlier or [None])[0]

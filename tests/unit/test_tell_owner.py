@@ -128,6 +128,28 @@ def test_the_second_email_says_how_long_it_stood_and_where_it_runs() -> None:
     assert "Needed nothing." in words(letter)
 
 
+def test_what_was_lost_is_told_of_the_run_that_ran_and_not_of_a_launch_that_broke_off() -> None:
+    it = Owned()
+    it.isolate(), it.reboot(), it.diagnose(), it.give_back()
+    job, ran = it.ports.jobs.get("llama"), it.ports.jobs.get_run("llama", 1)
+    assert job is not None
+    assert ran is not None
+    assert ran.running_since is not None
+    it.ports.jobs.save_run(replace(ran, last_step=1_200))
+    it.ports.jobs.save_run(replace(ran, number=2, version=0, running_since=None))  # the scheduler refused it
+    it.ports.jobs.save(replace(job, current_run=2))
+
+    launch_gang(it.request(), it.ports, ACT)
+    third = it.ports.jobs.get_run("llama", 3)
+    assert third is not None
+    assert it.ports.jobs.save_run(replace(third, resumed_step=1_000))
+    for rank in (0, 1):
+        it.task_is("RUNNING", rank, run=3)
+    it.request()
+
+    assert "200 steps: it had taken step 1200, and goes on from step 1000" in words(it.letters[-1])
+
+
 def test_an_owner_hears_at_which_step_the_job_goes_on_where_that_is_known() -> None:
     resumed = {"resumed_from": "/fsx/llama/step-900.npz", "resumed_step": 900}
 
