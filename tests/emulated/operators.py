@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from nodeheal.ports import Ports
 from sandbox.client import Sandbox
 
 REPOSITORY = Path(__file__).parents[2]
-WAIT_SECONDS = 60.0
 # As the services spell it: JSON, S3 and queries, EC2, SNS.
 DENIALS = ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation", "AuthorizationError")
 
@@ -77,16 +75,6 @@ def deployed(cloud: Sandbox) -> Ports:
     to = Destinations(cloud.outputs["BusName"], cloud.outputs["TopicArn"], cloud.outputs["QuarantineUrl"])
     table, arn = cloud.outputs["TableName"], cloud.outputs["RecoverNodeArn"]
     return aws_ports(table, arn, to, cloud.client, cloud.client)
-
-
-def until(found: Callable[[], Any], what: str) -> Any:
-    """What it says as soon as it says anything."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        if answer := found():
-            return answer
-        time.sleep(0.2)
-    raise AssertionError(f"after {WAIT_SECONDS:.0f} s there is no {what}")
 
 
 def is_denied(call: Callable[[], Any]) -> bool:

@@ -27,13 +27,13 @@ from nodeheal.contract.steps import AttemptLimit, Decision, Reservation, StepReq
 from nodeheal.contract.vocabulary import Action, Step, Verdict
 from nodeheal.domain.owner import Owner
 from sandbox.client import Sandbox
+from tests.emulated.until import until
 from tests.unit.agent.fakes import xid_event as agent_xid
 from tests.unit.builders import xid
 
 # One worker deploys it once.
 pytestmark = pytest.mark.emulated
 
-WAIT_SECONDS = 30.0
 OBSERVED_CODE = 63
 SETTLE_SECONDS = 2.0
 
@@ -50,15 +50,6 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 def node_id() -> str:
     """A node of its own for each test."""
     return f"mi-{uuid.uuid4().hex[:17]}"
-
-
-def until(found: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        if answer := found():
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"after {WAIT_SECONDS:.0f} s there is no {what}")
 
 
 def fault(node_id: str, code: int = OBSERVED_CODE, **changes: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -26,11 +26,11 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of, save_node
 from sandbox.client import NodeHandle, Sandbox
+from tests.emulated.until import until
 from tests.unit.builders import xid
 
 pytestmark = pytest.mark.emulated
 
-WAIT_SECONDS = 60.0
 DEADLINE_SECONDS = 40
 # No fault: what heals the node by itself is not what is tested here.
 LAST_WORDS = "2026-11-21T05:50:31.123456+00:00 gpu-7 kernel: [  123.456789] something odd was seen"
@@ -66,15 +66,6 @@ def node(cloud: Sandbox, ports: Ports) -> NodeHandle:
     handle = cloud.add_node("evidence")
     until(lambda: ports.nodes.get(handle.node_id), "report of the agent")
     return handle
-
-
-def until(found: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        if answer := found():
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"after {WAIT_SECONDS:.0f} s there is no {what}")
 
 
 def opened(node: NodeHandle, ports: Ports) -> str:

@@ -11,7 +11,8 @@ from nodeheal.contract import names
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome
 from nodeheal.ports import Ports
 from sandbox.client import Sandbox, free_port
-from tests.emulated.operators import Operator, deployed, is_denied, operator, until
+from tests.emulated.operators import Operator, deployed, is_denied, operator
+from tests.emulated.until import until
 
 pytestmark = pytest.mark.emulated
 

@@ -11,7 +11,8 @@ from nodeheal.contract.vocabulary import NodeState
 from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of, save_node
 from sandbox.client import NodeHandle, Sandbox
-from tests.emulated.operators import Operator, deployed, is_denied, operator, until
+from tests.emulated.operators import Operator, deployed, is_denied, operator
+from tests.emulated.until import until
 
 pytestmark = pytest.mark.emulated
 

@@ -2,7 +2,7 @@
 group, and replaced from its launch template. The agents are real; what boots is simulated."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,10 +16,9 @@ from nodeheal.ports import Ports
 from sandbox.client import NodeHandle, Sandbox
 from tests.emulated.operators import deployed
 from tests.emulated.test_stories import XID_73, XID_74
+from tests.emulated.until import until
 
 pytestmark = pytest.mark.emulated
-
-WAIT_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +37,6 @@ def ports(cloud: Sandbox) -> Ports:
 def behaves_again(cloud: Sandbox) -> Iterator[None]:
     yield
     cloud.behave(no_capacity=0, full_subnets=[], reservation_size=0, duplicate_events=False, reorder_events=False)
-
-
-def until(found: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        if answer := found():
-            return answer
-        time.sleep(0.2)
-    raise AssertionError(f"after {WAIT_SECONDS:.0f} s there is no {what}")
 
 
 def has_booted(ports: Ports, name: str) -> Node:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,11 +11,11 @@ import pytest
 from nodeheal.contract import names
 from sandbox import processes
 from sandbox.client import NodeHandle, Sandbox
+from tests.emulated.until import WAIT_SECONDS, until
 from tests.unit.foreign import recorded
 
 pytestmark = pytest.mark.emulated
 
-WAIT_SECONDS = 30.0
 SETTLE_SECONDS = 3.0
 
 
@@ -24,15 +24,6 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     with Sandbox(tmp_path_factory.mktemp("signals"), boot_seconds=0.5) as sandbox:
         sandbox.deploy()
         yield sandbox
-
-
-def until(found: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        if answer := found():
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"after {WAIT_SECONDS:.0f} s there is no {what}")
 
 
 def key_of(node_id: str) -> dict[str, Any]:
