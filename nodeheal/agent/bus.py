@@ -30,10 +30,17 @@ class BusUnavailable(Exception):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of the entries of one call. What is in neither is to be sent again."""
+    """What became of the entries of one call."""
 
     accepted: tuple[str, ...]
     hopeless: tuple[tuple[str, str], ...] = ()  # (event id, why): the bus will never take it
+    later: tuple[tuple[str, str], ...] = ()  # (event id, why): to be sent again
+    is_refusal: bool = False  # somebody must change permissions before those are taken
+
+    @property
+    def why_later(self) -> str:
+        """Why some are to be sent again, each reason once."""
+        return "; ".join(sorted({why for _, why in self.later}))
 
 
 def endpoint(region: str) -> str:
@@ -67,7 +74,10 @@ class EventBus:
             raise BusUnavailable(str(error), error.is_refusal) from error
         answer = _parsed(raw)
         if status == http.HTTPStatus.OK:
-            return _receipt(entries, answer)
+            receipt = _receipt(entries, answer)
+            if receipt.is_refusal:
+                self._service.forget_credentials()
+            return receipt
         code = _error_code(answer)
         if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code in _ENTRY_ERRORS:
             return self._one_by_one(entries, f"{status} {code} {_text(answer, 'message')}")
@@ -88,6 +98,8 @@ class EventBus:
         return Receipt(
             tuple(event_id for receipt in receipts for event_id in receipt.accepted),
             tuple(loss for receipt in receipts for loss in receipt.hopeless),
+            tuple(wait for receipt in receipts for wait in receipt.later),
+            any(receipt.is_refusal for receipt in receipts),
         )
 
     def _entry(self, entry: Entry) -> dict[str, object]:
@@ -111,14 +123,18 @@ def _receipt(entries: Sequence[Entry], answer: object) -> Receipt:
     results = answer.get("Entries") if isinstance(answer, dict) else None
     if not isinstance(results, list) or len(results) != len(entries):
         raise BusUnavailable("the answer does not say what became of the entries")
-    accepted, hopeless = [], []
+    accepted, hopeless, later, is_refusal = [], [], [], False
     for entry, result in zip(entries, results, strict=True):
         code = _text(result, "ErrorCode")
+        told = (entry.event_id, f"{code} {_text(result, 'ErrorMessage')}".rstrip())
         if not code:
             accepted.append(entry.event_id)
         elif code in _ENTRY_ERRORS:
-            hopeless.append((entry.event_id, f"{code} {_text(result, 'ErrorMessage')}"))
-    return Receipt(tuple(accepted), tuple(hopeless))
+            hopeless.append(told)
+        else:
+            later.append(told)
+            is_refusal = is_refusal or code in ACCESS_ERRORS
+    return Receipt(tuple(accepted), tuple(hopeless), tuple(later), is_refusal)
 
 
 def _error_code(answer: object) -> str:

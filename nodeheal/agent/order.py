@@ -32,4 +32,6 @@ def report(event: NodeFact, spool: Spool, bus: EventBus) -> None:
     except BusUnavailable as error:
         logger.error("the bus is out of reach; the agent will deliver the result", extra={"why": error})
         return
+    if receipt.later:
+        logger.error("the bus has not taken the result; the agent will deliver it", extra={"why": receipt.why_later})
     spool.forget(receipt.accepted)
