@@ -15,6 +15,8 @@ from nodeheal.contract import names
 ENTRIES_A_CALL = 10  # PutEvents takes no more
 CALL_BYTES = 200 * 1024  # PutEvents takes 256 KiB in all; the rest is for envelope and arithmetic
 
+ANSWER_BYTES = 100  # that are shown of an answer that is not in the bus's words
+
 # What no repetition will make better: it is about the entry itself.
 _ENTRY_ERRORS = ("InvalidArgument", "MalformedDetail", "ValidationException", "RequestEntityTooLargeException")
 _HEADERS = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "AWSEvents.PutEvents"}
@@ -80,11 +82,13 @@ class EventBus:
             return receipt
         code = _error_code(answer)
         if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code in _ENTRY_ERRORS:
-            return self._one_by_one(entries, f"{status} {code} {_text(answer, 'message')}")
+            return self._one_by_one(entries, f"{status} {code} {_text(answer, 'message')}".rstrip())
         is_refusal = code in ACCESS_ERRORS or status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
         if is_refusal:
             self._service.forget_credentials()
-        raise BusUnavailable(f"{status} {code} {_text(answer, 'message')}", is_refusal)
+        # Without a code it may be anybody's answer, such as a proxy's.
+        told = f"{code} {_text(answer, 'message')}" if code else f"{raw[:ANSWER_BYTES]!r} of {self._service.host}"
+        raise BusUnavailable(f"{status} {told}".rstrip(), is_refusal)
 
     def close(self) -> None:
         """Hang up."""

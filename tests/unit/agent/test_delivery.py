@@ -122,6 +122,22 @@ def test_only_what_was_not_accepted_is_sent_again(spool: Spool, sender: Sender, 
     assert bus.codes() == ["1", "3", "2"]
 
 
+def test_an_answer_that_is_not_in_the_words_of_the_bus_is_shown_with_its_sender(
+    spool: Spool,
+    sender: Sender,
+    bus: FakeEventBridge,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bus, "answer", lambda *_: (Answer(302), b"<html>sign in" + b"!" * 1000))
+    spool.put([xid_event(1)])
+
+    assert sender.send_all() > 0
+
+    shown = f"b'<html>sign in{'!' * 87}'"
+    assert vars(caplog.records[0])["why"] == f"302 {shown} of {bus.url.removeprefix('http://')}"
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
