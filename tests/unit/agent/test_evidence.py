@@ -270,6 +270,23 @@ def test_only_a_ticket_for_a_bucket_is_a_ticket(text: Any) -> None:
         read_ticket(text if isinstance(text, str) else text.decode())
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 40_000,
+        b'{"secret": "AKID\xff"}',
+        b'{"url": "http://[::1", "fields": {"key": "secret"}}',
+        b'{"url": "http://host:port/", "fields": {"key": "secret"}}',
+    ],
+    ids=["deep", "bytes", "bracket", "port"],
+)
+def test_what_is_no_ticket_is_refused_without_being_shown(content: bytes) -> None:
+    with pytest.raises(BadTicket) as refused:
+        read_ticket(base64.urlsafe_b64encode(content).decode())
+
+    assert "secret" not in str(refused.value)
+
+
 def test_a_probe_that_cannot_be_run_says_why(tmp_path: Path) -> None:
     (tmp_path / "tool").write_text("")
 
