@@ -116,6 +116,6 @@ def _wanted(answer: Mapping[str, object]) -> float | None:
     value = attributes.get(names.BEAT_WANTED) if isinstance(attributes, dict) else None
     try:
         seconds = float(value["N"]) if isinstance(value, dict) else math.nan
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS) if math.isfinite(seconds) else None

@@ -15,6 +15,8 @@ from nodeheal.contract import names
 ENTRIES_A_CALL = 10  # PutEvents takes no more
 CALL_BYTES = 200 * 1024  # PutEvents takes 256 KiB in all; the rest is for envelope and arithmetic
 
+ANSWER_BYTES = 100  # that are shown of an answer that is not in the bus's words
+
 # What no repetition will make better: it is about the entry itself.
 _ENTRY_ERRORS = ("InvalidArgument", "MalformedDetail", "ValidationException", "RequestEntityTooLargeException")
 _HEADERS = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "AWSEvents.PutEvents"}
@@ -30,10 +32,17 @@ class BusUnavailable(Exception):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of the entries of one call. What is in neither is to be sent again."""
+    """What became of the entries of one call."""
 
     accepted: tuple[str, ...]
     hopeless: tuple[tuple[str, str], ...] = ()  # (event id, why): the bus will never take it
+    later: tuple[tuple[str, str], ...] = ()  # (event id, why): to be sent again
+    is_refusal: bool = False  # somebody must change permissions before those are taken
+
+    @property
+    def why_later(self) -> str:
+        """Why some are to be sent again, each reason once."""
+        return "; ".join(sorted({why for _, why in self.later}))
 
 
 def endpoint(region: str) -> str:
@@ -67,14 +76,19 @@ class EventBus:
             raise BusUnavailable(str(error), error.is_refusal) from error
         answer = _parsed(raw)
         if status == http.HTTPStatus.OK:
-            return _receipt(entries, answer)
+            receipt = _receipt(entries, answer)
+            if receipt.is_refusal:
+                self._service.forget_credentials()
+            return receipt
         code = _error_code(answer)
         if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code in _ENTRY_ERRORS:
-            return self._one_by_one(entries, f"{status} {code} {_text(answer, 'message')}")
+            return self._one_by_one(entries, f"{status} {code} {_text(answer, 'message')}".rstrip())
         is_refusal = code in ACCESS_ERRORS or status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
         if is_refusal:
             self._service.forget_credentials()
-        raise BusUnavailable(f"{status} {code} {_text(answer, 'message')}", is_refusal)
+        # Without a code it may be anybody's answer, such as a proxy's.
+        told = f"{code} {_text(answer, 'message')}" if code else f"{raw[:ANSWER_BYTES]!r} of {self._service.host}"
+        raise BusUnavailable(f"{status} {told}".rstrip(), is_refusal)
 
     def close(self) -> None:
         """Hang up."""
@@ -88,6 +102,8 @@ class EventBus:
         return Receipt(
             tuple(event_id for receipt in receipts for event_id in receipt.accepted),
             tuple(loss for receipt in receipts for loss in receipt.hopeless),
+            tuple(wait for receipt in receipts for wait in receipt.later),
+            any(receipt.is_refusal for receipt in receipts),
         )
 
     def _entry(self, entry: Entry) -> dict[str, object]:
@@ -111,14 +127,18 @@ def _receipt(entries: Sequence[Entry], answer: object) -> Receipt:
     results = answer.get("Entries") if isinstance(answer, dict) else None
     if not isinstance(results, list) or len(results) != len(entries):
         raise BusUnavailable("the answer does not say what became of the entries")
-    accepted, hopeless = [], []
+    accepted, hopeless, later, is_refusal = [], [], [], False
     for entry, result in zip(entries, results, strict=True):
         code = _text(result, "ErrorCode")
+        told = (entry.event_id, f"{code} {_text(result, 'ErrorMessage')}".rstrip())
         if not code:
             accepted.append(entry.event_id)
         elif code in _ENTRY_ERRORS:
-            hopeless.append((entry.event_id, f"{code} {_text(result, 'ErrorMessage')}"))
-    return Receipt(tuple(accepted), tuple(hopeless))
+            hopeless.append(told)
+        else:
+            later.append(told)
+            is_refusal = is_refusal or code in ACCESS_ERRORS
+    return Receipt(tuple(accepted), tuple(hopeless), tuple(later), is_refusal)
 
 
 def _error_code(answer: object) -> str:

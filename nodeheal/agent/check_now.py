@@ -16,7 +16,7 @@ from nodeheal.agent.checks.answer import Answer
 from nodeheal.agent.checks.check import Check, Place
 from nodeheal.agent.checks.look import Terms
 from nodeheal.agent.checks.looks import Looks
-from nodeheal.agent.checks.registry import CHECKS, chosen
+from nodeheal.agent.checks.registry import CHECKS, chosen, no_check
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import given
 from nodeheal.agent.event import verdict_of
@@ -43,14 +43,21 @@ class Row:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which checks, and how to tell."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(one.name for one in CHECKS)}")
+    names = [one.name for one in CHECKS]
+    parser.add_argument("names", nargs="*", type=_name, metavar="NAME", help=f"of {', '.join(names)}")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def _name(text: str) -> str:
+    if text not in {one.name for one in CHECKS}:
+        raise argparse.ArgumentTypeError(no_check(text))
+    return text
 
 
 def carry_out(arguments: argparse.Namespace) -> int:
     """Look; the exit code."""
     config = given(arguments)
-    return check_now(chosen(config, tuple(arguments.names) or None), Place(config, run_tool), as_json=arguments.json)
+    return check_now(chosen(config, tuple(arguments.names)), Place(config, run_tool), as_json=arguments.json)
 
 
 def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:

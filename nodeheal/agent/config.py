@@ -32,6 +32,8 @@ DEFAULT_PATH = Path("/etc/nodeheal/agent.toml")
 ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
 
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
+# What PutEvents takes: with another one it refuses every event for good.
+_BUS = re.compile(r"(arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:event-bus/)?[A-Za-z0-9._/-]+")
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 LABELS = 16  # health_event.LABELS
 _LOG_KINDS = ("kmsg", "file", "journald")
@@ -122,6 +124,8 @@ def load(path: Path) -> AgentConfig:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # what fails while it is read names no file
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: is not UTF-8: byte {error.start + 1} is {error.object[error.start]:#04x}"
@@ -187,6 +191,8 @@ def _text(key: str, value: object) -> str:
     said = text(key, value, LONG_CHARACTERS if key == "endpoint_url" else WORD_CHARACTERS)
     if key == "node_id":
         checked(key, value, _NODE_ID.fullmatch(said) is not None, "an instance id such as mi-0a1b2c3d4e5f67890")
+    if key == "bus":
+        checked(key, value, _BUS.fullmatch(said) is not None, "the name of an event bus, or its ARN")
     if key == "endpoint_url":
         checked(key, value, is_address(said), "an http or https address")
     if key == "region":

@@ -6,11 +6,16 @@ It sends what this agent makes, and reads what services answer it: bodies of a k
 import contextlib
 import socket
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
+from typing import TYPE_CHECKING
 
 from nodeheal.agent.trust import Trust
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 HTTP_PORT, HTTPS_PORT = 80, 443
 LINE_BYTES = 64 * 1024
@@ -34,14 +39,37 @@ class Response:
     body: bytes
 
 
+class _Incoming(RawIOBase):
+    """What comes over a socket, until a moment: one who says a byte now and then must not hold us for ever."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self._opened = opened
+        self.until = 0.0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Some bytes. Raises TimeoutError."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer takes too long")
+        self._opened.settimeout(left)
+        return self._opened.recv_into(buffer)
+
+
 class Connection:
     """To one host. Opened at the first request, and again after it was closed. Not safe to share between threads."""
 
     def __init__(self, host: str, port: int | None, seconds: float, trust: Trust | None = None) -> None:
-        """`seconds`: how long any step of it may take. With `trust` it is encrypted, and the host proves its name."""
+        """`seconds`: how long each step may take: to connect, to ask, to hear the whole answer. With `trust` it is
+        encrypted, and the host proves its name.
+        """
         self._host, self._port = host, port or (HTTPS_PORT if trust else HTTP_PORT)
         self._seconds, self._trust = seconds, trust
         self._socket: socket.socket | None = None
+        self._incoming: _Incoming | None = None
         self._reader: BufferedReader | None = None
 
     @property
@@ -75,11 +103,14 @@ class Connection:
         return f"[{self._host}]" if ":" in self._host else self._host
 
     def _exchange(self, request: bytes) -> Response:
-        opened, reader = self._socket, self._reader
-        if opened is None or reader is None:
+        opened, incoming, reader = self._socket, self._incoming, self._reader
+        if opened is None or incoming is None or reader is None:
             opened = self._socket = self._connect()
-            reader = self._reader = opened.makefile("rb")
+            incoming = self._incoming = _Incoming(opened)
+            reader = self._reader = BufferedReader(incoming)
+        opened.settimeout(self._seconds)
         opened.sendall(request)
+        incoming.until = time.monotonic() + self._seconds
         response, stays_open = _read(reader)
         if not stays_open:
             self.close()
@@ -88,11 +119,19 @@ class Connection:
     def _connect(self) -> socket.socket:
         if self._trust is None:
             return self._opened(None)
-        believed = self._trust.context()
+        try:
+            return self._believed(self._trust)
+        except ssl.SSLCertVerificationError as error:  # what OpenSSL says does not name the file to be mended
+            raise ssl.SSLCertVerificationError(
+                error.errno, f"{error.verify_message}; {self._trust.source()}"
+            ) from error
+
+    def _believed(self, trust: Trust) -> socket.socket:
+        believed = trust.context()
         try:
             return self._opened(believed)
         except ssl.SSLCertVerificationError:
-            wider = self._trust.wider(believed)
+            wider = trust.wider(believed)
             if wider is None:
                 raise
             return self._opened(wider)

@@ -33,7 +33,8 @@ class CredentialChain:
         self._clock = clock
         self._environment = environment
         self._imds = imds
-        self._from_file: tuple[tuple[int, int], Credentials | None] | None = None
+        self._from_file: tuple[tuple[int, int], Credentials] | None = None
+        self._why_not_file = ""
         self._from_imds: tuple[datetime, Credentials] | None = None
 
     def current(self) -> Credentials:
@@ -60,18 +61,24 @@ class CredentialChain:
     def _in_file(self) -> Credentials | None:
         try:
             status = self._path.stat()
-        except OSError:
+        except OSError as error:
+            self._why_not_file = f"{self._path}: {error.strerror}"
             return None
         version = (status.st_mtime_ns, status.st_ino)
         if self._from_file is None or self._from_file[0] != version:
-            self._from_file = (version, self._read_file())
-        return self._from_file[1]
+            found = self._read_file()
+            # One that could not be read is tried again: whose it is may change, and leave the file as old as it was.
+            self._from_file = (version, found) if found else None
+        return self._from_file[1] if self._from_file else None
 
     def _read_file(self) -> Credentials | None:
         try:
             return read_profile(self._path)
-        except (OSError, BadProfile):
-            return None  # caught in the middle of a rotation, or not for us
+        except OSError as error:  # not for us
+            self._why_not_file = f"{self._path}: {error.strerror}"
+        except BadProfile as error:  # caught in the middle of a rotation
+            self._why_not_file = str(error)
+        return None
 
     def _in_metadata(self) -> Credentials:
         now = self._clock.utc_now()
@@ -81,7 +88,7 @@ class CredentialChain:
 
     def _ask_metadata(self) -> tuple[datetime, Credentials]:
         if self._environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
-            raise NoCredentials(f"no AWS credentials in the environment or in {self._path}")
+            raise NoCredentials(f"no AWS credentials in the environment or a file ({self._why_not_file})")
         connection = Connection(*self._imds, IMDS_SECONDS)
         try:
             lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": str(IMDS_TOKEN_SECONDS)}
@@ -92,9 +99,8 @@ class CredentialChain:
             keys = (str(answer[key]) for key in ("AccessKeyId", "SecretAccessKey", "Token"))
             return ends_at, Credentials(*keys)
         except (OSError, BadAnswer, ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
-            raise NoCredentials(
-                f"no AWS credentials in the environment, in {self._path} or in the instance metadata ({error})"
-            ) from error
+            where = f"the environment, a file ({self._why_not_file}) or the instance metadata ({error})"
+            raise NoCredentials(f"no AWS credentials in {where}") from error
         finally:
             connection.close()
 

@@ -18,8 +18,9 @@ def why_refuse(meant_for: Collection[str], expires_at: float, boot_id: str, cloc
     """Why an order for these boots must not be carried out on this one now; None where it may be."""
     if boot_id not in meant_for:
         return f"meant for boot {', '.join(meant_for)}, this is {boot_id}"
-    if not clock.utc_now().timestamp() < expires_at:  # an end that is no number is none: `nan` is not later
-        return "the order has expired"
+    now = clock.utc_now().timestamp()
+    if not now < expires_at:  # an end that is no number is none: `nan` is not later
+        return f"the order has expired: its end is {expires_at:.0f}, this node's clock says {now:.0f}"
     return None
 
 
@@ -32,4 +33,6 @@ def report(event: NodeFact, spool: Spool, bus: EventBus) -> None:
     except BusUnavailable as error:
         logger.error("the bus is out of reach; the agent will deliver the result", extra={"why": error})
         return
+    if receipt.later:
+        logger.error("the bus has not taken the result; the agent will deliver it", extra={"why": receipt.why_later})
     spool.forget(receipt.accepted)

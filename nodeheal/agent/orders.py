@@ -1,6 +1,7 @@
 """`nodeheal-agent run ORDER`: what SSM commands ask of a node. Each names the boot that it is for, and its end."""
 
 import argparse
+import math
 import os
 import re
 import signal
@@ -110,6 +111,17 @@ def _seconds(text: str) -> float:
     return float(text)
 
 
+def _deadline(text: str) -> float:
+    """A tool that is given no time at all would be said to hang, which is a verdict on the node."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: give seconds, more than 0")
+    return seconds
+
+
 def _evidence(config: AgentConfig, arguments: argparse.Namespace) -> int:
     _end_well_when_terminated()
     clock = Clock()
@@ -180,7 +192,7 @@ def _add_reports(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", 
     order = orders.add_parser("diag", parents=parents, help="run diagnostics once and report the verdict")
     order.add_argument("--level", type=int, choices=sorted(DEADLINE_SECONDS), required=True)
     order.add_argument("--request-id", required=True, help="echoed in the report")
-    order.add_argument("--deadline-seconds", type=float, help="how long each tool may take; default: by level")
+    order.add_argument("--deadline-seconds", type=_deadline, help="how long each tool may take; default: by level")
     order.add_argument("--checks", type=_checks, default=[Check.dcgm], help=f"of {','.join(CHECKS)}; default: dcgm")
     order.add_argument("--first", type=_names, default=[], help="tests that failed before, to be rerun first: a,b")
     order = orders.add_parser("fabric", parents=parents, help="test the way to another node, which must take part")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,42 +35,43 @@ class Ran:
 def run(command: Sequence[str], output: Path, seconds: float, limit_bytes: int, errors: Path | None = None) -> Ran:
     """Run the command with what it prints in `output`, at most so long and so much. Never raises, never hangs.
 
-    What it complains about goes to `errors`, if that is given.
+    What it complains about goes to `errors`, if that is given, and is bounded likewise.
 
     What it prints goes to a file and not through a pipe: a process that nobody can end must not hold us by one.
     """
-    began = time.monotonic()
+    began, said = time.monotonic(), [output, errors] if errors else [output]
     try:
         process = _start(command, output, errors)
     except FileNotFoundError:
         return Ran(error=NOT_INSTALLED)
     except OSError as error:
-        return Ran(error=f"cannot be run: {error.strerror}")
+        return Ran(error=str(error.strerror))
     try:
-        given_up = _wait(process, output, began + seconds, limit_bytes)
+        given_up = _wait(process, said, began + seconds, limit_bytes)
     finally:
         if process.poll() is None:
             _kill(process)
     took = round(time.monotonic() - began, 2)
-    return Ran(took, process.returncode, _cut(output, limit_bytes), f"no answer within {seconds:g} s" * given_up)
+    is_cut = sum(_cut(file, limit_bytes) for file in said) > 0
+    return Ran(took, process.returncode, is_cut, f"no answer within {seconds:g} s" * given_up)
 
 
 def _start(command: Sequence[str], output: Path, errors: Path | None) -> "subprocess.Popen[bytes]":
     """Start it in its own group, so that its children end with it."""
-    with output.open("wb") as file, (errors or output).open("ab") as complaints:
+    with output.open("wb") as file, errors.open("wb") if errors else nullcontext(file) as complaints:
         return subprocess.Popen(
             list(command),
             cwd=output.parent,
             stdin=subprocess.DEVNULL,
             stdout=file,
-            stderr=complaints if errors else file,
+            stderr=complaints,
             start_new_session=True,
         )
 
 
-def _wait(process: "subprocess.Popen[bytes]", output: Path, until: float, limit_bytes: int) -> bool:
+def _wait(process: "subprocess.Popen[bytes]", said: Sequence[Path], until: float, limit_bytes: int) -> bool:
     """Wait for its end, its deadline or too much output; whether it was the deadline."""
-    while process.poll() is None and output.stat().st_size <= limit_bytes:
+    while process.poll() is None and all(file.stat().st_size <= limit_bytes for file in said):
         if time.monotonic() >= until:
             return True
         time.sleep(POLL_SECONDS)

@@ -42,13 +42,23 @@ class Pulse(threading.Thread):
         delay = between(0.0, self._every)
         while not self._stopping.wait(delay):
             with at_work():
-                delay = self.beat()
+                delay = self._beat_or_later()
 
     def stop(self, patience_seconds: float) -> None:
         """End after the call in progress."""
         self._stopping.set()
         self.join(patience_seconds)
         self._item.close()
+
+    def _beat_or_later(self) -> float:
+        """As `beat`. A thread that ended would make a node that is well look dead."""
+        try:
+            return self.beat()
+        except Exception:
+            if not self._failures:
+                logger.exception("signs of life are broken; they are tried again")
+            self._failures += 1
+            return self._soon()
 
     def beat(self) -> float:
         """Give one sign of life; the seconds to wait before the next."""

@@ -90,8 +90,9 @@ class Sender(threading.Thread):
                 logger.error("the bus refuses an event for good; dropped", extra={"event": event_id, "why": reason})
             done = [*receipt.accepted, *(event_id for event_id, _ in receipt.hopeless)]
             self._spool.forget(done)
-            if len(done) < len(entries):
-                return self._back_off(f"{len(entries) - len(done)} of {len(entries)} entries were not accepted", False)
+            if receipt.later:
+                why = f"{len(receipt.later)} of {len(entries)} entries were not accepted: {receipt.why_later}"
+                return self._back_off(why, receipt.is_refusal)
             self._recover()
         return 0.0
 

@@ -78,6 +78,11 @@ class SignedPost:
         """Where it is."""
         return self._scope.region
 
+    @property
+    def host(self) -> str:
+        """Who is asked."""
+        return self._url.netloc
+
     def ask(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         """(status, what was answered). Raises NoAnswer. It may be sent twice: only for calls that may be repeated.
 
@@ -108,17 +113,17 @@ class SignedPost:
             connection = self._connection = self._connection or self._connect()
             is_reused = connection.is_open
         except ValueError as error:  # a port that is none
-            raise NoAnswer(f"{self._url.netloc}: {error}") from error
+            raise NoAnswer(f"{self.host}: {error}") from error
         try:
             return self._exchange(connection, body, headers)
         except (OSError, BadAnswer) as error:
             if not is_reused or isinstance(error, TimeoutError):
-                raise NoAnswer(f"{self._url.netloc}: {str(error) or type(error).__name__}") from error
+                raise NoAnswer(f"{self.host}: {str(error) or type(error).__name__}") from error
         # The other side had closed the idle connection.
         try:
             return self._exchange(connection, body, headers)
         except (OSError, BadAnswer) as error:
-            raise NoAnswer(f"{self._url.netloc}: {str(error) or type(error).__name__}") from error
+            raise NoAnswer(f"{self.host}: {str(error) or type(error).__name__}") from error
 
     def forget_credentials(self) -> None:
         """They were refused: find them anew next time."""

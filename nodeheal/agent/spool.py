@@ -4,7 +4,7 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -92,10 +92,9 @@ class Spool:
         self._do(lambda database: database.executemany("DELETE FROM events WHERE event_id = ?", rows))
 
     def state(self) -> dict[str, object]:
-        """All state as it was last put."""
-        return self._do(
-            lambda database: {key: json.loads(value) for key, value in database.execute("SELECT * FROM state")}
-        )
+        """All state as it was last put, without what is not understood: a disk may have spoilt it."""
+        rows = self._do(lambda database: database.execute("SELECT * FROM state").fetchall())
+        return dict(_understood(rows))
 
     def dropped(self) -> int:
         """How many events have been given up for room, ever."""
@@ -211,6 +210,14 @@ def _kind(event: NodeFact) -> str:
     if not isinstance(event, HealthEvent) or event.verdict is not Verdict.OK:
         return _FINDING
     return _HEARTBEAT if event.family is Family.heartbeat else _OK
+
+
+def _understood(rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, object]]:
+    for key, value in rows:
+        try:
+            yield key, json.loads(value)
+        except ValueError as error:
+            logger.error("the spool holds what is not understood; it is forgotten", extra={"key": key, "why": error})
 
 
 def _state_rows(state: dict[str, object]) -> list[tuple[str, str]]:

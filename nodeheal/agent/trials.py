@@ -58,8 +58,8 @@ def speaks(config: AgentConfig) -> str:
         raise _failed(str(error), error.is_refusal) from error
     finally:
         bus.close()
-    if receipt.hopeless:
-        raise OSError("; ".join(why for _, why in receipt.hopeless))
+    if receipt.hopeless or receipt.later:
+        raise _failed("; ".join(why for _, why in (*receipt.hopeless, *receipt.later)), receipt.is_refusal)
     return "takes events of this node"
 
 
@@ -105,6 +105,8 @@ def reaches_sns(config: AgentConfig) -> str:
     try:
         connection.request("GET", "/")
         connection.getresponse().read(1)
+    except OSError as error:
+        raise OSError(f"{url.netloc}: {str(error) or type(error).__name__}") from error
     except http.client.HTTPException as error:
         raise OSError(f"{url.netloc}: {type(error).__name__}") from error
     finally:

@@ -5,6 +5,7 @@ something is met that AWS's do not vouch for. Nobody is believed whom the machin
 """
 
 import binascii
+import os
 import ssl
 import threading
 from collections.abc import Iterator
@@ -40,6 +41,22 @@ class Trust:
             if not self._is_whole:
                 self._context, self._is_whole = ssl.create_default_context(), True
             return self._context if self._context is not tried else None
+
+    @staticmethod
+    def source() -> str:
+        """Where the authorities are read, and what of it cannot be, in words."""
+        paths = ssl.get_default_verify_paths()
+        named = (os.environ.get(paths.openssl_cafile_env), os.environ.get(paths.openssl_capath_env))
+        places = (Path(named[0] or paths.openssl_cafile), Path(named[1] or paths.openssl_capath))
+        return f"believed are the certificate authorities in {' and '.join(map(_readable, places))}"
+
+
+def _readable(path: Path) -> str:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return f"{path} (cannot be read: {error.strerror})"
+    return str(path)
 
 
 def _aws_alone() -> ssl.SSLContext | None:

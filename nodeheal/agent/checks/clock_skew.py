@@ -57,6 +57,8 @@ def _date_of(place: Place) -> str:
     try:
         connection.request("GET", "/")
         return connection.getresponse().getheader("Date") or ""
+    except OSError as error:
+        raise OSError(f"{url.netloc}: {str(error) or type(error).__name__}") from error
     except http.client.HTTPException as error:
         raise OSError(f"{url.netloc}: {type(error).__name__}") from error
     finally:

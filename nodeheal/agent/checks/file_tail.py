@@ -1,7 +1,10 @@
 """Follows a log file through rotation, truncation, restarts and reboots, and hands out its lines once."""
 
+import errno
 import hashlib
+import logging
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +17,8 @@ LINE_BYTES = 64 * 1024  # a longer line is no kernel message; it is skipped up t
 MARK_BYTES = 128  # what stands before the cursor, to recognise the file when its inode number was reused
 # A syslog daemon goes on writing to the renamed file until it is told to reopen.
 RETIRED_SECONDS = 10.0
+
+logger = logging.getLogger(__name__)
 
 
 class RawLine(NamedTuple):
@@ -44,8 +49,12 @@ class _OpenFile:
 
     @classmethod
     def at(cls, path: Path) -> "_OpenFile":
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        """Raises OSError, also for what is no file: a pipe would be waited for, a folder cannot be read."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "is no file", str(path))
         return cls(descriptor, (status.st_dev, status.st_ino))
 
     def size(self) -> int:
@@ -89,9 +98,12 @@ class _OpenFile:
         return lines
 
     def mark(self) -> str:
-        """A fingerprint of what stands just before the cursor."""
+        """A fingerprint of what stands just before the cursor; empty where the disk does not say."""
         start = max(0, self.offset - MARK_BYTES)
-        return hashlib.sha256(os.pread(self.descriptor, self.offset - start, start)).hexdigest()[:16]
+        try:
+            return hashlib.sha256(os.pread(self.descriptor, self.offset - start, start)).hexdigest()[:16]
+        except OSError:
+            return ""
 
     def last_banner(self, until: int) -> int | None:
         """Where, between the cursor and `until`, the last boot began."""
@@ -114,24 +126,27 @@ class FileTail:
     """Reads one log file. What it has handed out is said by `cursor()`, for the next start to go on from there."""
 
     def __init__(self, path: Path, boot_id: str, cursor: dict[str, object] | None) -> None:
-        """Without a cursor (the first start ever) it begins at the end of the file as it is now."""
+        """Without a cursor (the first start ever) it begins at the end of the file as it is now; with one that is not
+        understood as well: whose boot's the lines are that stand there, nobody knows then.
+        """
         self._path = path
         self._boot_id = boot_id
         self._name = str(path)
         self._files: list[_OpenFile] = []
         self._seen: tuple[int, int, int] | None = None
+        self.trouble: OSError | None = None  # of the last reading
         self.history_boot_id = boot_id
         if cursor is None:
             self._begin_at_the_end()
         else:
-            self._resume(cursor)
+            self._go_on(cursor)
 
     def has_news(self) -> bool:
         """Whether `read` may have something. One system call, as it is asked many times a second on an idle node."""
         try:
             status = os.stat(self._name)  # noqa: PTH116  # pathlib costs as much as the call itself
-        except FileNotFoundError:
-            return True
+        except OSError:
+            return True  # `read` finds out what is wrong
         seen = (status.st_dev, status.st_ino, status.st_size)
         if seen == self._seen and len(self._files) == 1:
             return False
@@ -139,14 +154,21 @@ class FileTail:
         return True
 
     def read(self, now: float) -> Iterator[RawLine]:
-        """The lines that were completed since the last call. `now`: monotonic."""
-        self._follow_rotation(now)
+        """The lines that were completed since the last call. `now`: monotonic. What cannot be read holds up nothing
+        else, and is in `trouble` afterwards.
+        """
+        self.trouble = self._follow_rotation(now)
         for file in tuple(self._files):
-            while (lines := file.read()) is not None:
-                yield from lines
+            try:
+                while (lines := file.read()) is not None:
+                    yield from lines
+            except OSError as error:
+                self.trouble = error
             if file.retired_at is not None and now - file.retired_at > RETIRED_SECONDS:
                 yield from file.read_last()
                 self._forget(file)
+        if self.trouble is not None:
+            self._seen = None  # to be tried again, though nothing seems to have changed
 
     def cursor(self) -> dict[str, object]:
         """Where to go on. It names the boot that the next unread line belongs to."""
@@ -168,6 +190,17 @@ class FileTail:
             file = _OpenFile.at(self._path)
             file.offset = file.size()
             self._files = [file]
+
+    def _go_on(self, cursor: dict[str, object]) -> None:
+        try:
+            self._resume(cursor)
+        except (KeyError, TypeError, ValueError) as error:
+            logger.warning(
+                "where the kernel log was read last is not understood; reading begins at its end",
+                extra={"path": self._path, "why": f"{type(error).__name__}: {error}"},
+            )
+            self.close()
+            self._begin_at_the_end()
 
     def _resume(self, cursor: dict[str, object]) -> None:
         entries = cursor["files"]
@@ -195,7 +228,7 @@ class FileTail:
             except OSError:  # gone or unreadable: not the one
                 continue
             file.offset = offset
-            if file.mark() == mark:
+            if mark in ("", file.mark()):
                 yield file
                 return
             os.close(file.descriptor)
@@ -215,15 +248,17 @@ class FileTail:
             for file in self._files:
                 file.history_until = file.size()
 
-    def _follow_rotation(self, now: float) -> None:
+    def _follow_rotation(self, now: float) -> OSError | None:
+        """What keeps it from the file that has the name now, such as that there is none yet."""
         try:
             status = self._path.stat()
-        except FileNotFoundError:
-            return  # between the rename and the new file
-        if not self._files or (status.st_dev, status.st_ino) != self._files[-1].identity:
-            self._files.append(_OpenFile.at(self._path))
+            if not self._files or (status.st_dev, status.st_ino) != self._files[-1].identity:
+                self._files.append(_OpenFile.at(self._path))
+        except OSError as error:
+            return error
         for file in self._files[:-1]:
             file.retired_at = now if file.retired_at is None else file.retired_at
+        return None
 
     def _forget(self, file: _OpenFile) -> None:
         os.close(file.descriptor)

@@ -5,6 +5,7 @@ The command is started again when it ends, after a pause that grows, and what is
 
 import contextlib
 import logging
+import math
 import os
 import subprocess
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 READ_BYTES = 64 * 1024  # what a pipe holds
 TURN_BYTES = 512 * 1024  # the agent has other things to do than to listen to one who never stops
 LINE_BYTES = 64 * 1024  # a longer line is skipped up to its newline
-COMPLAINT_BYTES, COMPLAINT_CHARACTERS = 4096, 500
+COMPLAINT_BYTES, COMPLAINT_CHARACTERS, COMPLAINT_SECONDS = 4096, 500, 60.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 STEADY_SECONDS = 60.0  # one that has lived so long has worked: its next end is news, and is followed by a short pause
 END_SECONDS = 2.0
@@ -44,6 +45,7 @@ class Follower:
         self._doubted_at: float | None = None
         self.is_asked_again = False  # after a silence, and has not said anything yet
         self._starts_at = 0.0
+        self._heeds_from = -math.inf
         self._told: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -66,7 +68,7 @@ class Follower:
         elif ended is None:
             self._doubt(now)
         if complaint := _drain(self._complaints, COMPLAINT_BYTES):
-            self._complain("it complains", complaint.decode("utf-8", "replace").strip()[:COMPLAINT_CHARACTERS])
+            self._pass_on(complaint.decode("utf-8", "replace").strip()[:COMPLAINT_CHARACTERS], now)
         if ended is not None and len(data) < TURN_BYTES:
             self._bury(ended, now)
         return lines
@@ -125,6 +127,12 @@ class Follower:
     def _wait(self, now: float) -> None:
         self._starts_at = now + self._pause
         self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _pass_on(self, complaint: str, now: float) -> None:
+        """What the command complains about, which may read otherwise each second: some of it is enough."""
+        if now >= self._heeds_from:
+            self._heeds_from = now + COMPLAINT_SECONDS
+            self._complain("it complains", complaint)
 
     def _complain(self, what: str, why: str) -> None:
         if self._told.get(what) != why:

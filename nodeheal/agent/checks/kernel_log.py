@@ -1,6 +1,7 @@
 """The kernel-log check: accelerator faults as the driver writes them, from the device, a log file or the journal."""
 
 import logging
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from nodeheal.contract.names import DRILL_MARK
 SOURCE = "kernel_log"
 _FOLDED = "kernel_log.folded"
 STORM_LINES = 16
+TROUBLE_SECONDS = 10.0
 KNOWN_BYTES = 2048  # a kernel record is no longer, and the longest header is short
 KNOWN_WORDS = 512  # different ones that are recognised without being parsed again
 
@@ -66,11 +68,12 @@ class _FileLog:
     breath_seconds = 0.0  # it is only polled anyway
 
     def __init__(self, path: str, boot_id: str, cursor: dict[str, object] | None, takes_drills: bool) -> None:
-        _must_be_readable(path, was_read_before=cursor is not None)
+        is_there = _is_there(path, was_read_before=cursor is not None)
         self.key = _key("file", path)
         self._boot_id = boot_id
         self._takes_drills = takes_drills
         self._tail = FileTail(Path(path), boot_id, cursor)
+        self._trouble = _Trouble(path, is_said=not is_there)
         self._known: dict[_Words, Finding | None] = {}
         self.cursor, self.close = self._tail.cursor, self._tail.close
 
@@ -93,6 +96,7 @@ class _FileLog:
                 else:
                     seen.last, seen.again = line, seen.again + 1
         self.lines = lines
+        self._trouble.note(self._tail.trouble, now)
         for seen in told.values():
             yield self._sighting(seen.finding, seen.first, seen_at)
             if seen.again:
@@ -110,6 +114,31 @@ class _FileLog:
         if words[0] and len(line) <= KNOWN_BYTES:  # what a program logs hardly ever comes again in the same words
             self._known[words] = finding
         return finding
+
+
+class _Trouble:
+    """What keeps a log from being read, once it has been: it is waited out, as the node still has other things to tell.
+
+    Rotation is trouble for a moment; what lasts is said once.
+    """
+
+    def __init__(self, path: str, *, is_said: bool) -> None:
+        self._path = path
+        self._since: float | None = None
+        self._is_said = is_said
+
+    def note(self, error: OSError | None, now: float) -> None:
+        """How the last reading went."""
+        if error is None:
+            if self._is_said:
+                logger.info("the kernel log is read again", extra={"path": self._path})
+            self._since, self._is_said = None, False
+            return
+        self._since = now if self._since is None else self._since
+        if not self._is_said and now - self._since >= TROUBLE_SECONDS:
+            self._is_said = True
+            why = error.strerror or str(error)
+            logger.error("the kernel log cannot be read; it is tried again", extra={"path": self._path, "why": why})
 
 
 class _KmsgLog:
@@ -237,17 +266,18 @@ class KernelLogCheck:
         return replace(event, is_history=True) if sighting.is_history else event
 
 
-def _must_be_readable(path: str, was_read_before: bool) -> None:
-    """Raises OSError. A log that is not there at the first start is a misspelt one: silence from it would look like
-    health. One that was read before is being rotated, or is made anew at each boot: it is read when it comes.
+def _is_there(path: str, was_read_before: bool) -> bool:
+    """Raises OSError where it cannot be read. A log that is not there at the first start is a misspelt one: silence
+    from it would look like health. One that was read before is being rotated, or is made anew at each boot.
     """
     try:
-        with Path(path).open("rb"):
-            pass
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except FileNotFoundError:
         if not was_read_before:
             raise
         logger.warning("the kernel log is not there; it is read when it comes", extra={"path": path})
+        return False
+    return True
 
 
 def _since(after: bytes, now: float) -> timedelta:

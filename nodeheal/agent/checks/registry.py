@@ -39,13 +39,18 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def chosen(config: AgentConfig, only: tuple[str, ...] | None = None) -> list[Check]:
-    """Those that the configuration, or `only`, names; all without. Raises ConfigError for a name that is none."""
-    names = config.checks if only is None else only
+def chosen(config: AgentConfig, only: tuple[str, ...] = ()) -> list[Check]:
+    """Those that `only`, else the configuration names; all without. Raises ConfigError for a name that is none."""
+    names = only or config.checks
     if names is None:
         return list(CHECKS)
     known = {check.name: check for check in CHECKS}
     for name in names:
         if name not in known:
-            raise ConfigError(f"there is no check {name!r}; there are {', '.join(known)}")
+            raise ConfigError(f"key 'checks': {no_check(name)}")
     return [known[name] for name in names]
+
+
+def no_check(name: str) -> str:
+    """That there is none of this name, in words."""
+    return f"there is no check {name!r}; there are {', '.join(one.name for one in CHECKS)}"

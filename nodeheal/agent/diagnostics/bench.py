@@ -9,6 +9,7 @@ from nodeheal.contract.evidence.finding import Report
 from nodeheal.contract.vocabulary import Verdict
 
 OUTPUT_BYTES = 4 * 1024 * 1024
+WORDS_CHARACTERS = 120
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,14 @@ class Output:
     def is_installed(self) -> bool:
         """Whether there was such a tool to run."""
         return self.ran.error != probe.NOT_INSTALLED
+
+    @property
+    def last_words(self) -> str:
+        """How it ended, for where nobody understands what it has said: its exit code, and what it complained about."""
+        text = self.text.strip()
+        words = self.errors.strip() or ("" if text.startswith("{") else text)  # JSON says nothing in its first line
+        first = words.partition("\n")[0][:WORDS_CHARACTERS]
+        return f"it ended with {self.ran.exit_code}" + f" and said {first!r}" * bool(first)
 
     def no_answer(self, tool: str) -> Report | None:
         """The report where there is nothing to read: one that hangs has failed, one that is not there proves nothing.
@@ -51,4 +60,4 @@ class Bench:
         text, errors = self.folder / "output", self.folder / "errors"
         ran = probe.run(command, text, self.deadline_seconds or seconds, OUTPUT_BYTES, errors)
         read = [file.read_text("utf-8", "replace") if file.exists() else "" for file in (text, errors)]
-        return Output(read[0], read[1][:OUTPUT_BYTES], ran)
+        return Output(read[0], read[1], ran)

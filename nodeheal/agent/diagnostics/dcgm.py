@@ -31,4 +31,6 @@ def _run(bench: Bench, what: str) -> tuple[Report, Output]:
     output = bench.run(["dcgmi", "diag", "-r", what, "-j"], DEADLINE_SECONDS[bench.level])
     # The exit code says no more than the results: dcgmi also returns an error for mere warnings.
     report = output.no_answer("dcgmi") or parse_diagnostic(output.text, bench.accelerators)
+    if report.verdict is Verdict.UNKNOWN and not output.ran.error:
+        report = replace(report, reason=f"{report.reason}; {output.last_words}")
     return replace(report, measured=dcgm_bandwidths(output.text)), output

@@ -92,13 +92,14 @@ def test_checks_are_known_by_one_name_each_and_their_tools_end_before_them() -> 
     assert all(one.about and one.interval_seconds >= 1 and one.deadline_seconds >= 1 for one in CHECKS)
 
 
-def test_a_name_that_is_no_check_is_refused_with_those_that_are(
-    node: NodeFolder, caplog: pytest.LogCaptureFixture
+def test_a_name_that_is_no_check_is_wrong_usage_and_told_with_those_that_are(
+    node: NodeFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = main(["check", "dsik", "--config", str(node.config_file)])
+    with pytest.raises(SystemExit) as ended:
+        main(["check", "dsik", "--config", str(node.config_file)])
 
-    assert code == EXIT_CONFIG
-    assert "there is no check 'dsik'; there are gpu_state, gpu_count" in str(vars(caplog.records[-1])["why"])
+    assert ended.value.code == EXIT_USAGE
+    assert "there is no check 'dsik'; there are gpu_state, gpu_count" in capsys.readouterr().err
 
 
 def test_a_usage_error_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,6 +120,8 @@ def test_the_journal_is_this_machines_unless_a_folder_is_named(tmp_path: Path) -
         ("prometheus_port", -1),
         ("prometheus_port", "9100"),
         ("prometheus_port", False),
+        ("bus", "node heal"),
+        ("bus", "arn:aws:events:eu-central-1:1:event-bus/nodeheal"),
         ("region", 5),
         ("region", "eu-central-1."),
         ("region", "eu central"),
@@ -144,6 +146,11 @@ def test_what_is_just_not_absurd_is_taken(tmp_path: Path) -> None:
 
     assert (config.accelerators, config.spool_mib, config.heartbeat_seconds) == (1024, 16_384, 3600.0)
     assert config.mounts == ("/fsx",)
+
+
+@pytest.mark.parametrize("bus", ["nodeheal", "arn:aws-cn:events:cn-north-1:111122223333:event-bus/team/nodeheal_2.x"])
+def test_a_bus_is_named_by_its_name_or_its_arn(tmp_path: Path, bus: str) -> None:
+    assert load(written(tmp_path, bus=bus)).bus == bus
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400"])
@@ -230,14 +237,14 @@ def test_a_configuration_that_names_a_check_that_is_none_cannot_be_used(
     code = main(["config", "--config", str(written(tmp_path, checks=["dsk"]))])
 
     assert code == EXIT_CONFIG
-    assert "there is no check 'dsk'" in str(caplog.records[-1].__dict__["why"])
+    assert "key 'checks': there is no check 'dsk'" in str(caplog.records[-1].__dict__["why"])
 
 
 @pytest.mark.parametrize(
     ("error", "code"), [(OSError(errno.EIO, "Input/output error"), EXIT_CANNOT_START), (PermissionError(), EXIT_CONFIG)]
 )
 def test_a_disk_that_does_not_answer_is_tried_again_and_not_taken_for_a_wrong_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: OSError, code: int
 ) -> None:
     file = written(tmp_path)
 
@@ -247,3 +254,4 @@ def test_a_disk_that_does_not_answer_is_tried_again_and_not_taken_for_a_wrong_co
     monkeypatch.setattr(Path, "read_text", fails)
 
     assert main(["config", "--config", str(file)]) == code
+    assert str(file) in str(vars(caplog.records[-1])["why"])

@@ -146,6 +146,23 @@ def test_nobody_waits_longer_than_was_said(serve: Serve) -> None:
     assert not connection.is_open
 
 
+def test_one_who_says_a_byte_now_and_then_does_not_hold_the_agent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = Connection("127.0.0.1", listener.getsockname()[1], seconds=0.3)
+
+        def drips() -> None:
+            opened, _ = listener.accept()
+            with contextlib.suppress(OSError), opened:  # until the other side hangs up
+                for _ in range(100):
+                    opened.sendall(b"H")
+                    time.sleep(0.05)
+
+        threading.Thread(target=drips, daemon=True).start()
+
+        with pytest.raises(TimeoutError):
+            connection.request("GET", "/", {})
+
+
 def test_a_request_says_what_it_was_told_and_how_long_it_is(serve: Serve) -> None:
     server = serve(FINE, FINE)
     connection = server.connection()

@@ -166,5 +166,25 @@ def test_a_file_in_the_middle_of_its_rotation_is_no_credentials(tmp_path: Path, 
     path.write_text("[default]\naws_access_key_id = AKID\n")
     environment = {"AWS_SHARED_CREDENTIALS_FILE": str(path), "AWS_EC2_METADATA_DISABLED": "true"}
 
-    with pytest.raises(NoCredentials):
+    with pytest.raises(NoCredentials, match=f"{path}: .*'aws_secret_access_key'.* is missing"):
         CredentialChain(time.clock(), environment).current()
+
+
+def test_a_file_that_may_not_be_read_is_told_and_read_as_soon_as_it_may(
+    tmp_path: Path, time: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "credentials"
+    credentials_file(path, "AKID1")
+    chain = CredentialChain(
+        time.clock(), {"AWS_SHARED_CREDENTIALS_FILE": str(path), "AWS_EC2_METADATA_DISABLED": "true"}
+    )
+
+    def refuses(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", refuses)
+        with pytest.raises(NoCredentials, match=f"{path}: Permission denied"):
+            chain.current()
+
+    assert chain.current().access_key == "AKID1"

@@ -122,6 +122,42 @@ def test_only_what_was_not_accepted_is_sent_again(spool: Spool, sender: Sender, 
     assert bus.codes() == ["1", "3", "2"]
 
 
+def test_an_answer_that_is_not_in_the_words_of_the_bus_is_shown_with_its_sender(
+    spool: Spool,
+    sender: Sender,
+    bus: FakeEventBridge,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bus, "answer", lambda *_: (Answer(302), b"<html>sign in" + b"!" * 1000))
+    spool.put([xid_event(1)])
+
+    assert sender.send_all() > 0
+
+    shown = f"b'<html>sign in{'!' * 87}'"
+    assert vars(caplog.records[0])["why"] == f"302 {shown} of {bus.url.removeprefix('http://')}"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("InternalFailure", "the bus is out of reach"),
+        ("NotAuthorizedForSourceException", "the bus refuses this node; events are kept"),
+    ],
+)
+def test_an_entry_that_is_not_accepted_yet_is_told_with_its_reason(
+    spool: Spool, sender: Sender, bus: FakeEventBridge, caplog: pytest.LogCaptureFixture, error: str, said: str
+) -> None:
+    bus.answers = [Answer(entry_errors={0: error, 2: error})]
+    spool.put([xid_event(1), xid_event(2), xid_event(3)])
+
+    assert sender.send_all() > 0
+
+    [record] = caplog.records
+    assert (record.getMessage(), vars(record)["why"]) == (said, f"2 of 3 entries were not accepted: {error}")
+    assert waiting(spool) == ["1", "3"]
+
+
 @pytest.mark.parametrize(("status", "error"), [(400, "AccessDeniedException"), (403, "ExpiredTokenException")])
 def test_missing_permission_is_told_once_a_minute_and_nothing_is_lost(
     spool: Spool,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nodeheal.agent.commands import EXIT_USAGE
 from nodeheal.agent.spool import Spool
 from sandbox.toml import toml
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually
@@ -119,6 +120,14 @@ def test_a_diagnostic_that_hangs_has_failed_and_is_ended(diagnostics: Diagnostic
     assert [(event["verdict"], event["failed_tests"]) for event in reported(bus)] == [("FAILED", ["timeout"])]
     child = int((diagnostics.tools / "child").read_text())
     eventually(lambda: not _is_running(child))
+
+
+@pytest.mark.parametrize("seconds", ["-1", "0", "nan", "inf", "soon"])
+def test_no_time_at_all_is_no_deadline(diagnostics: Diagnostics, bus: FakeEventBridge, seconds: str) -> None:
+    ended = diagnostics.run("boot-1", 60, "--deadline-seconds", seconds)
+
+    assert (ended.returncode, reported(bus)) == (EXIT_USAGE, [])
+    assert f"--deadline-seconds: '{seconds}': give seconds, more than 0" in ended.stderr
 
 
 def test_every_check_that_is_asked_for_must_pass_and_has_its_line(

@@ -66,6 +66,23 @@ def test_what_failed_before_is_rerun_alone_and_first() -> None:
     assert report.verdict is Verdict.OK
 
 
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (
+            Output("", "Error: no engine\nmore", probe.Ran(1.0, 0)),
+            "it ended with 0 and said 'Error: no engine'",
+        ),
+        (Output("a\x00b", "", probe.Ran(1.0, 139)), r"it ended with 139 and said 'a\x00b'"),
+        (Output('{"DCGM', "", probe.Ran(1.0, -9)), "it ended with -9"),
+    ],
+)
+def test_an_answer_that_nobody_understands_is_shown(output: Output, words: str) -> None:
+    report, _ = dcgm.check(bench(dcgmi=output))
+
+    assert (report.verdict, report.reason.partition("; ")[2]) == (Verdict.UNKNOWN, words)
+
+
 def test_what_fails_again_is_enough() -> None:
     made = bench(first=("pcie",), dcgmi=says(dcgm_4(pcie="Fail")))
 

@@ -41,6 +41,19 @@ def test_the_doctor_tries_whether_the_bus_takes_events(
 
 
 @pytest.mark.usefixtures("credentials")
+@pytest.mark.parametrize("error", ["InternalFailure", "MalformedDetail"])
+def test_a_bus_that_takes_the_call_and_not_the_event_is_no_bus(
+    bus: FakeEventBridge, capsys: pytest.CaptureFixture[str], error: str
+) -> None:
+    bus.answers = [BusAnswer(entry_errors={0: error})]
+
+    assert main(["doctor", "--json"]) == 1
+
+    sign = signs(capsys)["bus"]
+    assert (sign.state, sign.said) == ("WRONG", error)
+
+
+@pytest.mark.usefixtures("credentials")
 def test_the_doctor_says_what_keeps_the_agent_from_its_work(
     node: NodeFolder, bus: FakeEventBridge, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,7 +199,8 @@ def test_a_way_around_the_bus_that_is_out_of_reach_is_poor(
 
     main(["doctor", "--json"])
 
-    assert signs(capsys)["way around the bus"].state == "poor"
+    sign = signs(capsys)["way around the bus"]
+    assert (sign.state, sign.said) == ("poor", "127.0.0.1:9: [Errno 111] Connection refused")
 
 
 @pytest.mark.usefixtures("credentials")

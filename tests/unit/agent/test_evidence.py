@@ -20,7 +20,7 @@ import pytest
 from nodeheal.agent import probe
 from nodeheal.agent.upload import BadTicket, read_ticket
 from nodeheal.contract.health_event import EvidenceFrozen
-from tests.unit.agent.fakes import XID_79, FakeEventBridge, NodeFolder, kernel_line
+from tests.unit.agent.fakes import PATIENCE_SECONDS, XID_79, FakeEventBridge, NodeFolder, kernel_line
 
 REPOSITORY = Path(__file__).parents[3]
 KEY = "incidents/inc-1/inc-1-2.tar.gz"
@@ -270,10 +270,36 @@ def test_only_a_ticket_for_a_bucket_is_a_ticket(text: Any) -> None:
         read_ticket(text if isinstance(text, str) else text.decode())
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 40_000,
+        b'{"secret": "AKID\xff"}',
+        b'{"url": "http://[::1", "fields": {"key": "secret"}}',
+        b'{"url": "http://host:port/", "fields": {"key": "secret"}}',
+    ],
+    ids=["deep", "bytes", "bracket", "port"],
+)
+def test_what_is_no_ticket_is_refused_without_being_shown(content: bytes) -> None:
+    with pytest.raises(BadTicket) as refused:
+        read_ticket(base64.urlsafe_b64encode(content).decode())
+
+    assert "secret" not in str(refused.value)
+
+
 def test_a_probe_that_cannot_be_run_says_why(tmp_path: Path) -> None:
     (tmp_path / "tool").write_text("")
 
-    assert probe.run([str(tmp_path / "tool")], tmp_path / "out", 1, 10).error == "cannot be run: Permission denied"
+    assert probe.run([str(tmp_path / "tool")], tmp_path / "out", 1, 10).error == "Permission denied"
+
+
+def test_what_a_probe_complains_about_is_bounded_like_what_it_says(tmp_path: Path) -> None:
+    complains = ["sh", "-c", "head -c 100000 /dev/zero >&2; exec sleep 60"]
+
+    ran = probe.run(complains, tmp_path / "out", PATIENCE_SECONDS, 1000, tmp_path / "errors")
+
+    assert (ran.is_truncated, ran.has_hung) == (True, False)
+    assert (tmp_path / "errors").stat().st_size == 1000
 
 
 def test_the_ssm_document_runs_the_agent(witness: Witness, bus: FakeEventBridge) -> None:

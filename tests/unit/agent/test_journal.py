@@ -522,6 +522,24 @@ def test_one_that_dies_at_once_is_complained_of_once_and_not_started_in_a_loop(
     assert "insufficient permissions" in str([vars(record) for record in said])
 
 
+def test_one_that_complains_in_other_words_each_moment_is_told_of_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = tmp_path / "told"
+    waits = f"echo > {told}$i; while [ -e {told}$i ]; do sleep 0.01; done"
+    script = f"for i in 1 2 3 4 5; do echo trouble $i >&2; {waits}; done"
+    listening = follower.Follower(lambda: ["sh", "-c", script])
+
+    for number, now in enumerate((0.0, 1.0, follower.COMPLAINT_SECONDS - 1, follower.COMPLAINT_SECONDS), start=1):
+        mark = Path(f"{told}{number}")
+        eventually(mark.exists)
+        listening.read(now)
+        mark.unlink()
+
+    assert [vars(record)["it complains"] for record in caplog.records] == ["trouble 1", "trouble 4"]
+    listening.close()
+
+
 def test_one_that_is_taken_away_is_waited_for(
     journal: Journal, listener: Listener, time: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

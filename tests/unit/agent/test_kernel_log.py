@@ -1,11 +1,15 @@
 """The kernel-log check: every fault once, storms folded, history told apart."""
 
+import errno
 import json
+import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.checks.kernel_log import KNOWN_BYTES, KNOWN_WORDS, STORM_LINES, KernelLogCheck
+from nodeheal.agent.checks.kernel_log import KNOWN_BYTES, KNOWN_WORDS, STORM_LINES, TROUBLE_SECONDS, KernelLogCheck
 from nodeheal.agent.checks.kmsg import RECORDS_A_TURN
 from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS, Sighting
 from nodeheal.agent.config import KernelLog
@@ -209,7 +213,7 @@ def test_a_log_file_that_may_not_be_read_is_named_though_it_was_read_before(
     def refuses(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(node.kernel_log))
 
-    monkeypatch.setattr(Path, "open", refuses)
+    monkeypatch.setattr(os, "open", refuses)
 
     with pytest.raises(PermissionError, match=r"kernel\.log"):
         restarted(check, node, time)
@@ -274,3 +278,92 @@ def test_lines_may_gather_only_where_many_come_and_all_of_them_were_read(
         breaths.append(log.breath_seconds > 0)
 
     assert breaths == [False, False, True, True, False, False]
+
+
+def _becomes_a_folder(log: Path) -> None:
+    log.mkdir()
+
+
+def _becomes_a_pipe(log: Path) -> None:
+    os.mkfifo(log)
+
+
+def _becomes_a_link_to_itself(log: Path) -> None:
+    log.symlink_to(log.name)
+
+
+@pytest.mark.parametrize("becomes", [_becomes_a_folder, _becomes_a_pipe, _becomes_a_link_to_itself, None])
+def test_a_log_file_that_cannot_be_read_any_more_is_waited_for_and_told_once(
+    becomes: Callable[[Path], None] | None, node: NodeFolder, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    check = check_on(node, time)
+    node.kernel_log.rename(node.kernel_log.with_suffix(".log.1"))
+    if becomes is not None:
+        becomes(node.kernel_log)
+    for second in range(int(TROUBLE_SECONDS) * 3):
+        time.seconds = float(second)
+        assert check.poll() == []
+    if becomes is not None:
+        node.kernel_log.rename(node.kernel_log.with_suffix(".away"))
+
+    node.logs(xid(31))
+
+    assert told(check.poll()) == [("31", 1, "boot-1")]
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["the kernel log cannot be read; it is tried again", "the kernel log is read again"]
+    assert caplog.records[0].path == str(node.kernel_log)  # type: ignore[attr-defined]  # by `extra`
+
+
+def test_a_log_file_that_is_away_for_a_moment_is_nothing_to_tell(
+    node: NodeFolder, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    check = check_on(node, time)
+    for start in (0.0, 100.0):
+        away = node.kernel_log.rename(node.kernel_log.with_suffix(".away"))
+        for time.seconds in (start, start + TROUBLE_SECONDS - 1):
+            check.poll()
+        away.rename(node.kernel_log)
+        check.poll()
+
+    assert caplog.records == []
+
+
+def test_a_disk_that_cannot_be_read_holds_up_no_other_file(
+    node: NodeFolder, time: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = check_on(node, time)
+    spoilt = node.kernel_log.stat().st_ino
+    node.logs(xid(13))
+    read = os.pread
+
+    def fails(descriptor: int, count: int, offset: int) -> bytes:
+        if os.fstat(descriptor).st_ino == spoilt:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(descriptor, count, offset)
+
+    monkeypatch.setattr(os, "pread", fails)
+    node.rotates_its_log()
+    node.logs(xid(31))
+
+    assert told(check.poll()) == [("31", 1, "boot-1")]
+
+    saved = json.loads(json.dumps(check.state()))
+    monkeypatch.setattr(os, "pread", read)
+    check.close()
+    assert told(check_on(node, time, saved).poll()) == [("13", 1, "boot-1")]
+
+
+@pytest.mark.parametrize(
+    "cursor", [{}, {"boot_id": "boot-1", "files": [{}]}, {"boot_id": "boot-1", "files": [{"identity": 7}]}]
+)
+def test_a_cursor_that_is_not_understood_is_told_and_what_stands_there_is_nobodys_news(
+    cursor: dict[str, object], node: NodeFolder, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.logs(xid(79))
+
+    check = check_on(node, time, {f"kernel_log.file.{node.kernel_log}": cursor})
+    node.logs(xid(31))
+
+    assert told(check.poll()) == [("31", 1, "boot-1")]
+    assert ["not understood" in record.getMessage() for record in caplog.records] == [True]

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -61,10 +62,18 @@ def test_beats_of_one_interval_are_spread_over_it(item: HeartbeatItem, time: Fak
 
 @pytest.mark.parametrize(
     ("wanted", "then"),
-    [("300", 300.0), ("0", SHORTEST_SECONDS), ("1e9", LONGEST_SECONDS), ("NaN", EVERY), ("soon", EVERY), (None, EVERY)],
+    [
+        ("300", 300.0),
+        ("0", SHORTEST_SECONDS),
+        ("1e9", LONGEST_SECONDS),
+        ("NaN", EVERY),
+        ("soon", EVERY),
+        (10**400, EVERY),
+        (None, EVERY),
+    ],
 )
 def test_the_interval_is_what_the_control_plane_asks_for_within_bounds(
-    pulse: Pulse, bus: FakeEventBridge, wanted: str | None, then: float
+    pulse: Pulse, bus: FakeEventBridge, wanted: Any, then: float
 ) -> None:
     bus.table.wanted = wanted
 
@@ -166,6 +175,31 @@ def test_a_pulse_beats_until_it_is_stopped(item: HeartbeatItem, bus: FakeEventBr
     pulse.stop(5)
 
     assert not pulse.is_alive()
+
+
+def test_a_pulse_that_meets_what_nobody_expected_goes_on_and_says_so_once(
+    item: HeartbeatItem,
+    bus: FakeEventBridge,
+    time: FakeTime,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    pulse, write, failures = Pulse(item, "boot-1", 0.01, time.clock(), lambda: None), item.write, iter(range(3))
+
+    def fails_at_first(beat: Beat) -> float | None:
+        if next(failures, None) is not None:
+            raise RuntimeError("nobody expected this")
+        return write(beat)
+
+    monkeypatch.setattr(item, "write", fails_at_first)
+    pulse.start()
+
+    eventually(lambda: bus.table.beats)
+    pulse.stop(5)
+
+    said = ["signs of life are broken; they are tried again", "signs of life are taken again"]
+    assert [record.getMessage() for record in caplog.records] == said
 
 
 def test_an_answer_that_is_no_answer_is_a_failure_and_no_crash(item: HeartbeatItem, bus: FakeEventBridge) -> None:

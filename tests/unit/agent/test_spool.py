@@ -1,7 +1,9 @@
 """The spool keeps what it was given."""
 
+import contextlib
 import json
 import logging
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,17 @@ def test_another_process_sees_what_was_put(tmp_path: Path) -> None:
 
     assert codes(again) == ["1"]
     assert again.state() == {"kernel_log": {"offset": 7}}
+
+
+def test_state_that_the_disk_has_spoilt_is_forgotten_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Spool(tmp_path).put([xid_event(1)], {"kernel_log": 1, "checks": {}})
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE_NAME)) as database, database:
+        database.execute("UPDATE state SET value = ? WHERE key = 'kernel_log'", ('{"offset',))
+
+    again = Spool(tmp_path)
+
+    assert (again.state(), codes(again)) == ({"checks": {}}, ["1"])
+    assert vars(caplog.records[0])["key"] == "kernel_log"
 
 
 def test_events_and_their_cursor_are_kept_together_or_not_at_all(tmp_path: Path) -> None:

@@ -155,7 +155,8 @@ def test_without_any_authorities_nobody_is_believed(
     authority: Callable[[str], Authority], machine: Callable[..., Path], serve: Serve
 ) -> None:
     aws = authority(AWS)
-    machine(aws).unlink()
+    bundle = machine(aws)
+    bundle.unlink()
 
-    with pytest.raises(ssl.SSLCertVerificationError):
+    with pytest.raises(ssl.SSLCertVerificationError, match=f"authorities in {bundle} .cannot be read: No such file"):
         ask(serve(aws), Trust())
