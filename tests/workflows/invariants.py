@@ -11,6 +11,7 @@ from typing import Any
 
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.budget import in_window
+from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.knobs import Mode
@@ -274,8 +275,23 @@ def nothing_is_left(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
             yield f"{incident.incident_id} is {incident.state}"
 
 
+def stopped_tasks_of_others_come_back_once(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
+    """A task of others that we have stopped is started again, or the incident says at its end that it was not."""
+    for task_id, why in ports.guests.ended.items():  # type: ignore[attr-defined]
+        guests = ports.guests.started  # type: ignore[attr-defined]
+        count = sum(guest.task_id == task_id for _, guest in guests)
+        of = [incident for incident in _incidents(ports) if incident.incident_id in why]
+        last = [f"{i.summary} {ports.incidents.history(i.incident_id).timeline[-1].text}" for i in of]
+        if count > 1 or (count == 0 and not any(f"({Guest(task_id, '').short_id})" in text for text in last)):
+            yield f"{task_id} was stopped ({why}), and started again {count} times"
+
+
 # Whoever closes an incident has seen to its job, too; nobody here does.
-CLEAN: tuple[Invariant, ...] = (*(each for each in AT_REST if each is not no_job_is_forgotten), nothing_is_left)
+CLEAN: tuple[Invariant, ...] = (
+    *(each for each in AT_REST if each is not no_job_is_forgotten),
+    nothing_is_left,
+    stopped_tasks_of_others_come_back_once,
+)
 
 
 def broken(invariants: tuple[Invariant, ...], ports: Ports, policy: RecoveryPolicy) -> list[str]:
