@@ -1,0 +1,100 @@
+"""What is found by a name of its own: the question of this turn, this incident's wait, the moment of the proof.
+
+Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
+"""
+
+from datetime import timedelta
+
+from nodeheal.contract.steps import Reservation, StepRequest
+from nodeheal.contract.vocabulary import Action, Verdict
+from nodeheal.domain.approval import Answer, Question
+from nodeheal.services.reserve_attempt import refund_attempt, reserve_attempt
+from nodeheal.services.stop_gang import stop_gang
+from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.wakeup import on_task_change
+from tests.unit.builders import node, started_job, xid
+from tests.workflows.breaking_world import ACTS, BreakingWorld
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
+from tests.workflows.scenarios.races import JOB
+from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, answers, changes, ends_as, world, wrong_with
+from tests.workflows.scenarios.turns import opened
+from tests.workflows.stories import TEMPLATE, pool
+
+
+def a_yes_to_an_earlier_question_is_given_again() -> list[str]:
+    """He agreed to the reboot, which did not help; when the swap is asked about, his link of then is opened again."""
+    it, first = world(pool(mode="approve")), list[Question]()
+    it.diagnoses[BROKEN] = Verdict.FAILED
+
+    def the_first_link(request: StepRequest) -> None:
+        first.append(Question(request.incident_id, request.turn))
+        answers(it, first[0], Answer.approve)
+
+    it.on_question = the_first_link
+    it.reports(xid(79))
+    assert len(first) == 2
+    return wrong_with(it, ends_as(it, *HANDED_OVER), (it.node(SPARE).job_id is None, "it was swapped without a yes"))
+
+
+def two_incidents_wait_for_one_gang() -> list[str]:
+    it, mine = opened()
+    started_job(JOB, [node(BROKEN), node(PEER)], it.plain)
+    run = it.plain.jobs.get_run("llama", 1)
+    assert run is not None
+    stops = mine.decision.model_copy(update={"job_id": "llama", "node_id": BROKEN, "fault_at": run.started_at})
+    for incident_id in (mine.incident_id, "inc-of-another"):
+        it.does(lambda i=incident_id: stop_gang(_asks(mine, i, stops), it.plain, ACTS))
+    for task in run.tasks:
+        on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 143, ""), it.plain)
+    told = it.plain.workflows.resumed  # type: ignore[attr-defined]
+    return [f"{i} waits on for a gang that has stopped" for i in (mine.incident_id, "inc-of-another") if i not in told]
+
+
+def _asks(mine: StepRequest, incident_id: str, decision: object) -> StepRequest:
+    return mine.model_copy(update={"incident_id": incident_id, "decision": decision, "task_token": incident_id})
+
+
+def it_fails_between_its_proof_and_its_return() -> list[str]:
+    """And is heard when it is back: what came after the proof, the proof says nothing about."""
+    return _fails_after_its_proof(world(), BROKEN, 79)
+
+
+def a_new_machine_fails_between_its_proof_and_its_work() -> list[str]:
+    return _fails_after_its_proof(world(pool(), spare=False, machine=TEMPLATE), "", 74)
+
+
+def _fails_after_its_proof(it: BreakingWorld, name: str, code: int) -> list[str]:
+    """`name`: of the node that is proven; empty: of the machine that is launched."""
+    it.meanwhile["return_to_service"] = [lambda: it.clock.advance(60)]
+    it.reports(xid(code, **it.fault))
+    assert it.ends == RECOVERED
+    [name] = [name] if name else it.plain.machines.tokens.values()  # type: ignore[attr-defined]
+    of = {"node_id": name, "instance_id": name, "boot_id": it.node(name).boot_id, **it.fault}
+    it._ingest(xid(74, event_id="late", observed_at=it.clock() - timedelta(seconds=30), **of))
+    it.walk_what_was_started()
+    return [] if len(it.ends) == 2 else [f"{name} has failed after its proof, and nobody looks"]
+
+
+def nothing_was_done_under_two_limits() -> list[str]:
+    it, mine = opened()
+    limit = ACTS.limits[Action.REBOOT]
+    both = (Reservation(scope=f"node#{BROKEN}", limit=limit), Reservation(scope="rack#r1", limit=limit))
+    asks = mine.model_copy(update={"decision": mine.decision.model_copy(update={"reserve": both})})
+    it.does(lambda: reserve_attempt(asks, it.ports))
+    it.does(lambda: refund_attempt(asks, it.ports))
+    scopes = (each.scope for each in both)
+    return [f"an attempt of {s} is spent for nothing" for s in scopes if it.plain.attempts.spent(s, limit)[limit.group]]
+
+
+def people_drain_it_while_it_is_isolated() -> list[str]:
+    """Between the look and the mark, and something else is written of the node: it is looked at again."""
+    it = world()
+
+    def drain() -> None:
+        changes(it, last_seen=it.clock())()
+        it.plain.scheduler.draining.add(BROKEN)  # type: ignore[attr-defined]
+
+    it.fuse.meanwhile["isolate_node", "nodes.save"] = drain
+    it.reports(xid(79))
+    draining = it.plain.scheduler.draining  # type: ignore[attr-defined]
+    return [] if BROKEN in draining else ["people had drained it, and it was switched on"]
