@@ -91,7 +91,7 @@ class BreakingWorld(FakeCluster):
     def _watch(self, call: str, given: tuple[Any, ...], named: Json) -> None:
         if call == "commands.reboot":
             self._orders.append((given[0].node_id, given[0].boot_id, named["expires_at"].timestamp()))
-        self.wrong += invariants.watch(call, given, self.plain, self.policy)
+        self.wrong += invariants.watch(call, given, self.plain, self.policy, is_on=named.get("is_on", False))
 
     # How functions are called
 

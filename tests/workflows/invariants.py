@@ -35,15 +35,20 @@ ISOLATING = ("scheduler.switch", "scheduler.stop")
 # Right before a call --------------------------------------------------------------------------------------------------
 
 
-def watch(call: str, given: tuple[Any, ...], ports: Ports, policy: RecoveryPolicy) -> list[str]:
-    """What is wrong with this call (`commands.reboot`), with these arguments, in a world like this one."""
+def watch(call: str, given: tuple[Any, ...], ports: Ports, policy: RecoveryPolicy, *, is_on: bool = False) -> list[str]:
+    """What is wrong with this call (`commands.reboot`), with these arguments, in a world like this one.
+
+    `is_on`: which way a node is switched.
+    """
     told: Iterator[str] = iter(())
     if call in DESTRUCTIVE:
         told = chain(_not_reserved(call, given[0], ports, policy), _hands_off(_node_of(given[0], ports), ports, policy))
     if call == "commands.reboot":
         told = chain(told, _of_another_boot(given[0], ports))
     if call == "scheduler.switch":
-        told = _wrongly_switched(_node_of(given[0], ports), ports, policy)
+        told = _wrongly_switched(_node_of(given[0], ports), ports, policy, is_on=is_on)
+    if call == "pools.release":
+        told = _given_back_too_early(_node_of(given[1], ports), given[0])
     if call == "scheduler.start":
         told = _beside_another_run(given[1], given[2], ports)
     return [f"{call}: {why}" for why in told]
@@ -98,14 +103,22 @@ def _of_another_boot(asked: Node, ports: Ports) -> Iterator[str]:
         yield f"{node.node_id} is rebooted on boot {node.boot_id}, of which nothing was reported"
 
 
-def _wrongly_switched(node: Node | None, ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
+def _wrongly_switched(node: Node | None, ports: Ports, policy: RecoveryPolicy, *, is_on: bool) -> Iterator[str]:
     """Switched off where we may act, for an incident and with a slot; switched on only where it is in service."""
     if node is None or node.state not in OUT_OF_SERVICE:
         return
+    if is_on:
+        yield f"{node.node_id} is {node.state}, and switched on"
     if node.node_id not in ports.pools.holders(node.pool):
         yield f"{node.node_id} is switched off without a slot of the disruption budget"
     if node.state is NodeState.ISOLATED:
         yield from _hands_off(node, ports, policy)
+
+
+def _given_back_too_early(node: Node | None, pool: str) -> Iterator[str]:
+    """A slot of the disruption budget is free when its node is in service, or retired, and that is written."""
+    if node is not None and node.state in OUT_OF_SERVICE and pool == node.pool:
+        yield f"the slot of {node.node_id}, which is {node.state}"
 
 
 def _beside_another_run(run: Run, task: GangTask, ports: Ports) -> Iterator[str]:

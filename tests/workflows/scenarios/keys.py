@@ -43,7 +43,7 @@ def two_incidents_wait_for_one_gang() -> list[str]:
     assert run is not None
     stops = mine.decision.model_copy(update={"job_id": "llama", "node_id": BROKEN, "fault_at": run.started_at})
     for incident_id in (mine.incident_id, "inc-of-another"):
-        it.does(lambda i=incident_id: stop_gang(_asks(mine, i, stops), it.plain, ACTS))
+        stop_gang(_asks(mine, incident_id, stops), it.plain, ACTS)
     for task in run.tasks:
         on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 143, ""), it.plain)
     told = it.plain.workflows.resumed  # type: ignore[attr-defined]
