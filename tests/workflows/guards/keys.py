@@ -1,6 +1,16 @@
 """The guards of tests/workflows/scenarios/keys.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import isolate_node, reserve_attempt, return_to_service, stop_gang, wait_for_approval
+from nodeheal.services import (
+    isolate_node,
+    job_nodes,
+    replace_machine,
+    reserve_attempt,
+    return_to_service,
+    steps,
+    stop_gang,
+    stop_start,
+    wait_for_approval,
+)
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import keys as when
 
@@ -48,5 +58,33 @@ GUARDS = (
         "ports.scheduler.look(node)",
         when.people_drain_it_while_it_is_isolated,
         "seat",
+    ),
+    Guard(
+        "that what was sent in one turn was not sent in another",
+        steps.entry_id,
+        "f'{what}-{request.turn:04d}'",
+        when.a_second_reboot_is_decided,
+        "what",
+    ),
+    Guard(
+        "that each turn launches a machine of its own",
+        replace_machine._launch,
+        "f'{request.incident_id[-50:]}-{request.turn}'",
+        when.a_second_machine_is_launched,
+        "request.incident_id[-50:]",
+    ),
+    Guard(
+        "that an earlier submission's checks are over",
+        job_nodes.unfit_of,
+        "f'{job.job_id}-{job.submission}-'",
+        when.it_has_failed_a_check_of_an_earlier_submission,
+        "f'{job.job_id}-'",
+    ),
+    Guard(
+        "that it is on record what EC2 is being asked",
+        stop_start._stop,
+        "replace(wait, command_id=STOPPING)",
+        when.its_machine_has_stopped_before_ec2_has_answered,
+        "wait",
     ),
 )

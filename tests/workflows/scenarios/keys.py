@@ -6,16 +6,24 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 from datetime import timedelta
 
 from nodeheal.contract.steps import Reservation, StepRequest
-from nodeheal.contract.vocabulary import Action, Verdict
+from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Verdict
 from nodeheal.domain.approval import Answer, Question
+from nodeheal.domain.job import CheckAnswer
+from nodeheal.domain.machine import Power
+from nodeheal.services.job_nodes import claim
+from nodeheal.services.look_once import look_once
+from nodeheal.services.reboot_node import reboot_node
+from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import refund_attempt, reserve_attempt
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wakeup import on_task_change
-from tests.unit.builders import node, started_job, xid
+from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.test_replacement import LIMIT, Pool
+from tests.unit.test_stop_start import START, STOP, of
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.scenarios.races import JOB
+from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, answers, changes, ends_as, world, wrong_with
 from tests.workflows.scenarios.turns import opened
 from tests.workflows.stories import TEMPLATE, pool
@@ -98,3 +106,59 @@ def people_drain_it_while_it_is_isolated() -> list[str]:
     it.reports(xid(79))
     draining = it.plain.scheduler.draining  # type: ignore[attr-defined]
     return [] if BROKEN in draining else ["people had drained it, and it was switched on"]
+
+
+def a_second_reboot_is_decided() -> list[str]:
+    """In a later turn, and on another boot: it is sent, and the first one is not taken for it."""
+    it, mine = opened()
+    it.is_written(state=NodeState.ISOLATED)
+    it.plain.pools.claim("demo", BROKEN, 1)
+    twice = ACTS.limits[Action.REBOOT].model_copy(update={"limit": 2})
+    reserve = (Reservation(scope=f"node#{BROKEN}", limit=twice),)
+    for turn, boot in ((1, "boot-1"), (3, "boot-2")):
+        it.is_written(boot_id=boot)
+        decision = mine.decision.model_copy(update={"reserve": reserve})
+        reboot_node(mine.model_copy(update={"turn": turn, "decision": decision, "task_token": str(turn)}), it.plain)
+    boots = [boot for verb, _, boot in it.plain.commands.sent if verb == "reboot"]  # type: ignore[attr-defined]
+    return [] if boots == ["boot-1", "boot-2"] else [f"reboots were sent for {boots}, and two were decided"]
+
+
+def a_second_machine_is_launched() -> list[str]:
+    """The first one never came up; EC2 launches once for a token."""
+    it = Pool(group="", template="lt-1")
+    it.replaces(turn=3)
+    first, look = list(it.machines.tokens.values()), it.request(turn=3)
+    look_once(look, it.ports)
+    reserved = it.request(turn=5)
+    higher = [each.model_copy(update={"limit": LIMIT.model_copy(update={"limit": 2})}) for each in _reserved(reserved)]
+    decision = reserved.decision.model_copy(update={"reserve": tuple(higher)})
+    replace_node(reserved.model_copy(update={"decision": decision}), it.ports, it.policy)
+    both = list(it.machines.tokens.values())
+    return [] if len(set(both) - set(first)) == 1 else [f"{both} were launched, of which {first} has not come up"]
+
+
+def _reserved(request: StepRequest) -> tuple[Reservation, ...]:
+    return request.decision.reserve
+
+
+def it_has_failed_a_check_of_an_earlier_submission() -> list[str]:
+    it = Moment()
+    for name in (BROKEN, PEER, SPARE):
+        it.plain.job_notes.note_answer("llama", CheckAnswer("llama-0-0", name, "boot-1", Outcome.FAILED, "said", NOW))
+        it.is_written(name, passed_at=None)
+    found = it.does(lambda: claim(JOB, it.ports, ACTS))
+    return [] if found.nodes else [f"nothing is chosen: {found.why}"]
+
+
+def its_machine_has_stopped_before_ec2_has_answered() -> list[str]:
+    it = of()
+    power = it.machines.power
+
+    def is_told_at_once(machine_id: str, order: Power) -> None:
+        power(machine_id, order)
+        if order is Power.STOP:
+            it.has_stopped()
+
+    it.machines.power = is_told_at_once
+    it.calls()
+    return [] if it.ordered == [STOP, START] else [f"EC2 was asked for {it.ordered}: the machine stays stopped"]
