@@ -67,6 +67,11 @@ def stopped_guests(timeline: Iterable[TimelineEntry]) -> list[Stopped]:
     return [_read(guest, told) for guest in guests]
 
 
+def not_back(timeline: Iterable[TimelineEntry]) -> list[Guest]:
+    """The guests that an incident has stopped, for all that is known, and for which nothing was started."""
+    return [one.guest for one in stopped_guests(timeline) if one.by_us is not False and not one.successor]
+
+
 def left_guests(timeline: Iterable[TimelineEntry]) -> list[str]:
     """The guests that an incident has left to run, as people know them, in order."""
     left = [entry.text for entry in timeline if entry.entry_id.startswith(SEEN) and entry.text.endswith(LEFT_TO_RUN)]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.guest import not_back
 from nodeheal.domain.incident import Incident, TimelineEntry
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.ports import Ports
@@ -37,9 +38,17 @@ def close_incident(incident_id: str, why: str, ports: Ports) -> bool:
 
 def write_closed(incident: Incident, entry_id: str, text: str, ports: Ports) -> None:
     """Close it, with a line that says by whose word. When it ended, if it had, stays as it was."""
-    now = ports.clock()
-    ports.incidents.append(incident.incident_id, TimelineEntry(now, "progress", entry_id, text))
+    now, told = ports.clock(), f"{text}{_what_stays_down(incident, ports)}"
+    ports.incidents.append(incident.incident_id, TimelineEntry(now, "progress", entry_id, told))
     ports.incidents.finish(replace(incident, state=IncidentState.CLOSED, closed_at=incident.closed_at or now))
+
+
+def _what_stays_down(incident: Incident, ports: Ports) -> str:
+    """Tasks of others that were stopped for it: its workflow would have started them again, and comes back no more."""
+    if incident.state is not IncidentState.ESCALATED:
+        return ""
+    down = not_back(ports.incidents.history(incident.incident_id).timeline)
+    return f"; stopped for it, and not started again: {', '.join(map(str, down))}" if down else ""
 
 
 def _nodes_of(incident: Incident, ports: Ports) -> list[str]:

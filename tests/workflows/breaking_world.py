@@ -67,6 +67,7 @@ class BreakingWorld(FakeCluster):
         self._heard: list[tuple[Any, Any]] = []  # every event that was delivered, to be told again
         self._seen_orders = self._seen_sent = self._answered = 0
         self.rebooted: list[tuple[str, str]] = []  # (node, the boot that was ended by an order)
+        self._ended_by_ec2: list[tuple[str, str]] = []  # (machine, the boot that it had when its reboot was asked for)
         self._gone: set[str] = set()  # tasks that are no more
         self._begun: list[str] = []  # incidents whose workflow was walked
         super().__init__(policy, spare=spare, make_ports=self._fused)
@@ -91,7 +92,16 @@ class BreakingWorld(FakeCluster):
     def _watch(self, call: str, given: tuple[Any, ...], named: Json) -> None:
         if call == "commands.reboot":
             self._orders.append((given[0].node_id, given[0].boot_id, named["expires_at"].timestamp()))
-        self.wrong += invariants.watch(call, given, self.plain, self.policy)
+        if call == "machines.power" and given[1] is Power.REBOOT:
+            self._asks_ec2(given[0])
+        self.wrong += invariants.watch(call, given, self.plain, self.policy, is_on=named.get("is_on", False))
+
+    def _asks_ec2(self, machine_id: str) -> None:
+        """EC2 knows nothing of boots: whoever asks twice reboots twice."""
+        ended = (machine_id, self.node(machine_id).boot_id)
+        if ended in self._ended_by_ec2:
+            self.wrong.append(f"EC2 was asked twice to reboot {machine_id} from {ended[1]}")
+        self._ended_by_ec2.append(ended)
 
     # How functions are called
 

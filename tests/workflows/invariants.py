@@ -11,6 +11,7 @@ from typing import Any
 
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState
 from nodeheal.domain.budget import in_window
+from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.knobs import Mode
@@ -34,15 +35,20 @@ ISOLATING = ("scheduler.switch", "scheduler.stop")
 # Right before a call --------------------------------------------------------------------------------------------------
 
 
-def watch(call: str, given: tuple[Any, ...], ports: Ports, policy: RecoveryPolicy) -> list[str]:
-    """What is wrong with this call (`commands.reboot`), with these arguments, in a world like this one."""
+def watch(call: str, given: tuple[Any, ...], ports: Ports, policy: RecoveryPolicy, *, is_on: bool = False) -> list[str]:
+    """What is wrong with this call (`commands.reboot`), with these arguments, in a world like this one.
+
+    `is_on`: which way a node is switched.
+    """
     told: Iterator[str] = iter(())
     if call in DESTRUCTIVE:
         told = chain(_not_reserved(call, given[0], ports, policy), _hands_off(_node_of(given[0], ports), ports, policy))
     if call == "commands.reboot":
         told = chain(told, _of_another_boot(given[0], ports))
     if call == "scheduler.switch":
-        told = _wrongly_switched(_node_of(given[0], ports), ports, policy)
+        told = _wrongly_switched(_node_of(given[0], ports), ports, policy, is_on=is_on)
+    if call == "pools.release":
+        told = _given_back_too_early(_node_of(given[1], ports), given[0])
     if call == "scheduler.start":
         told = _beside_another_run(given[1], given[2], ports)
     return [f"{call}: {why}" for why in told]
@@ -97,14 +103,22 @@ def _of_another_boot(asked: Node, ports: Ports) -> Iterator[str]:
         yield f"{node.node_id} is rebooted on boot {node.boot_id}, of which nothing was reported"
 
 
-def _wrongly_switched(node: Node | None, ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
+def _wrongly_switched(node: Node | None, ports: Ports, policy: RecoveryPolicy, *, is_on: bool) -> Iterator[str]:
     """Switched off where we may act, for an incident and with a slot; switched on only where it is in service."""
     if node is None or node.state not in OUT_OF_SERVICE:
         return
+    if is_on:
+        yield f"{node.node_id} is {node.state}, and switched on"
     if node.node_id not in ports.pools.holders(node.pool):
         yield f"{node.node_id} is switched off without a slot of the disruption budget"
     if node.state is NodeState.ISOLATED:
         yield from _hands_off(node, ports, policy)
+
+
+def _given_back_too_early(node: Node | None, pool: str) -> Iterator[str]:
+    """A slot of the disruption budget is free when its node is in service, or retired, and that is written."""
+    if node is not None and node.state in OUT_OF_SERVICE and pool == node.pool:
+        yield f"the slot of {node.node_id}, which is {node.state}"
 
 
 def _beside_another_run(run: Run, task: GangTask, ports: Ports) -> Iterator[str]:
@@ -274,8 +288,23 @@ def nothing_is_left(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
             yield f"{incident.incident_id} is {incident.state}"
 
 
+def stopped_tasks_of_others_come_back_once(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
+    """A task of others that we have stopped is started again, or the incident says at its end that it was not."""
+    for task_id, why in ports.guests.ended.items():  # type: ignore[attr-defined]
+        guests = ports.guests.started  # type: ignore[attr-defined]
+        count = sum(guest.task_id == task_id for _, guest in guests)
+        of = [incident for incident in _incidents(ports) if incident.incident_id in why]
+        last = [f"{i.summary} {ports.incidents.history(i.incident_id).timeline[-1].text}" for i in of]
+        if count > 1 or (count == 0 and not any(f"({Guest(task_id, '').short_id})" in text for text in last)):
+            yield f"{task_id} was stopped ({why}), and started again {count} times"
+
+
 # Whoever closes an incident has seen to its job, too; nobody here does.
-CLEAN: tuple[Invariant, ...] = (*(each for each in AT_REST if each is not no_job_is_forgotten), nothing_is_left)
+CLEAN: tuple[Invariant, ...] = (
+    *(each for each in AT_REST if each is not no_job_is_forgotten),
+    nothing_is_left,
+    stopped_tasks_of_others_come_back_once,
+)
 
 
 def broken(invariants: tuple[Invariant, ...], ports: Ports, policy: RecoveryPolicy) -> list[str]:

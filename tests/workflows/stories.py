@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
+from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.machine import Machine
 from nodeheal.domain.policy import RecoveryPolicy
@@ -190,6 +192,18 @@ def _has_no_spare(fuse: Fuse) -> BreakingWorld:
     return it
 
 
+def _has_a_task_of_others(fuse: Fuse) -> BreakingWorld:
+    """Its owner lets us stop it, and so does the pool."""
+    it = BreakingWorld(fuse, pool(stops_other_tasks=True))
+    guest = Guest("task/1", "eval:1", tags={names.MANAGED_TAG: names.MANAGED_TAG_VALUE})
+    it.plain.guests.running[guest.task_id] = (BROKEN, guest)  # type: ignore[attr-defined]
+    return it
+
+
+def _saves_a_checkpoint(fuse: Fuse) -> BreakingWorld:
+    return BreakingWorld(fuse, ACTS.model_copy(update={"checkpoint_seconds": 60}))
+
+
 STORIES = (
     Story("fixed by a reboot", _world(), _fault(79)),
     Story("replaced by a new machine", _world(pool(), spare=False, machine=TEMPLATE), _fault(74)),
@@ -238,5 +252,13 @@ STORIES = (
         ("pause_node",),
     ),
     Story("the breaker is reset", _resets_the_breaker, _fault(79), only=("reset_breaker",)),
+    Story("a task of others makes way", _has_a_task_of_others, _fault(79), only=("isolate_node", "end_incident")),
+    Story("a checkpoint is asked for", _saves_a_checkpoint, _fault(79), only=("isolate_node",)),
+    Story(
+        "terminated, then replaced",
+        _world(pool(replacement={"terminate_first": True}), spare=False, machine=TEMPLATE),
+        _fault(74),
+        only=("replace_node", "wakeup.on_machine_gone", "wakeup.on_node_booted"),
+    ),
     Story("a spare is announced", _has_no_spare, _enrolls, ("Handed to a human",), ("enroll_node",)),
 )

@@ -16,6 +16,7 @@ from tests.workflows.guards import (
     held,
     humans,
     jobs,
+    keys,
     launches,
     limits,
     machines,
@@ -80,4 +81,5 @@ GUARDS = (
     *sightings.GUARDS,
     *outcomes.GUARDS,
     *storms.GUARDS,
+    *keys.GUARDS,
 )

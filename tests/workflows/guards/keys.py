@@ -1,0 +1,90 @@
+"""The guards of tests/workflows/scenarios/keys.py: where each stands, and what goes wrong without it."""
+
+from nodeheal.services import (
+    isolate_node,
+    job_nodes,
+    replace_machine,
+    reserve_attempt,
+    return_to_service,
+    steps,
+    stop_gang,
+    stop_start,
+    wait_for_approval,
+)
+from tests.workflows.guards.guard import Guard
+from tests.workflows.scenarios import keys as when
+
+GUARDS = (
+    Guard(
+        "that an answer is for the question of its turn",
+        wait_for_approval.approval_key,
+        "f'{question.incident_id}/{question.turn}'",
+        when.a_yes_to_an_earlier_question_is_given_again,
+        "question.incident_id",
+    ),
+    Guard(
+        "that each incident waits for a gang by itself",
+        stop_gang.stop_key,
+        "f'{run_key(job_id, run)}/{incident_id}'",
+        when.two_incidents_wait_for_one_gang,
+        "run_key(job_id, run)",
+    ),
+    Guard(
+        "that a node is good since its proof, and not since its return",
+        return_to_service.return_to_service,
+        "proof.proof.finished_at",
+        when.it_fails_between_its_proof_and_its_return,
+        "ports.clock()",
+        nth=2,
+    ),
+    Guard(
+        "that a new machine is good since its proof, and not since it serves",
+        return_to_service.return_to_service,
+        "proof.proof.finished_at",
+        when.a_new_machine_fails_between_its_proof_and_its_work,
+        "ports.clock()",
+        nth=1,
+    ),
+    Guard(
+        "that all that was reserved is given back",
+        reserve_attempt.refund_attempt,
+        "_reservations(request)",
+        when.nothing_was_done_under_two_limits,
+        "_reservations(request)[:1]",
+    ),
+    Guard(
+        "that it is looked at again where its mark was lost",
+        isolate_node._switch_off,
+        "ports.scheduler.look(node)",
+        when.people_drain_it_while_it_is_isolated,
+        "seat",
+    ),
+    Guard(
+        "that what was sent in one turn was not sent in another",
+        steps.entry_id,
+        "f'{what}-{request.turn:04d}'",
+        when.a_second_reboot_is_decided,
+        "what",
+    ),
+    Guard(
+        "that each turn launches a machine of its own",
+        replace_machine._launch,
+        "f'{request.incident_id[-50:]}-{request.turn}'",
+        when.a_second_machine_is_launched,
+        "request.incident_id[-50:]",
+    ),
+    Guard(
+        "that an earlier submission's checks are over",
+        job_nodes.unfit_of,
+        "f'{job.job_id}-{job.submission}-'",
+        when.it_has_failed_a_check_of_an_earlier_submission,
+        "f'{job.job_id}-'",
+    ),
+    Guard(
+        "that it is on record what EC2 is being asked",
+        stop_start._stop,
+        "replace(wait, command_id=STOPPING)",
+        when.its_machine_has_stopped_before_ec2_has_answered,
+        "wait",
+    ),
+)
