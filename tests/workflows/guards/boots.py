@@ -68,7 +68,7 @@ GUARDS = (
     Guard(
         "the expiry of an order, at the node",
         why_refuse,
-        "not clock.utc_now().timestamp() < expires_at",
+        "not now < expires_at",
         when.an_order_comes_too_late,
     ),
     Guard(
