@@ -19,7 +19,8 @@ def why_refuse(meant_for: Collection[str], expires_at: float, boot_id: str, cloc
     if boot_id not in meant_for:
         return f"meant for boot {', '.join(meant_for)}, this is {boot_id}"
     if not clock.utc_now().timestamp() < expires_at:  # an end that is no number is none: `nan` is not later
-        return "the order has expired"
+        says = clock.utc_now().timestamp()
+        return f"the order has expired: its end is {expires_at:.0f}, this node's clock says {says:.0f}"
     return None
 
 
