@@ -60,4 +60,4 @@ class Bench:
         text, errors = self.folder / "output", self.folder / "errors"
         ran = probe.run(command, text, self.deadline_seconds or seconds, OUTPUT_BYTES, errors)
         read = [file.read_text("utf-8", "replace") if file.exists() else "" for file in (text, errors)]
-        return Output(*read, ran)
+        return Output(read[0], read[1], ran)
