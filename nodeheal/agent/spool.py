@@ -2,8 +2,10 @@
 
 import json
 import logging
+import math
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,8 @@ from nodeheal.contract.vocabulary import Family, Verdict
 FILE_NAME = "spool.db"
 TRIM_ROWS = 64
 LOCK_SECONDS = 5.0
+# How soon a disk is tried again that was full, or locked. One that is broken is not: the next try may hang in it.
+AGAIN_SECONDS = 60.0
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -24,6 +28,10 @@ CREATE TABLE IF NOT EXISTS events (
 CREATE INDEX IF NOT EXISTS by_kind ON events (kind, seq);
 CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
+_COLUMNS = "event_id, detail_type, detail, observed_at, kind"
+_INSERT = f"INSERT OR IGNORE INTO events ({_COLUMNS}) VALUES (?,?,?,?,?)"
+_REMEMBER = "INSERT OR REPLACE INTO state VALUES (?,?)"
+_PASSING, _KIND = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY), 0xFF  # the rest of a code says which of the kind
 _HEARTBEAT, _OK, _FINDING = "heartbeat", "ok", "finding"
 _DROPPED = "spool.dropped"
 
@@ -45,11 +53,14 @@ class Spool:
     """Holds events until they are forgotten, through crashes and power cuts, oldest first.
 
     Bounded: when it is full the oldest good news go first, then the oldest findings; what went is counted. When the
-    disk fails, it goes on in memory and says so. Safe to use from several threads and processes.
+    disk fails, it goes on in memory and says so; when a full one has room again, it goes back. Safe to use from several
+    threads and processes.
     """
 
-    def __init__(self, directory: Path, limit_mib: int = 64) -> None:
+    def __init__(self, directory: Path, limit_mib: int = 64, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._path = directory / FILE_NAME
+        self._monotonic = monotonic
+        self._again_at = math.inf
         self._limit_bytes = limit_mib * 1024 * 1024
         self._lock = threading.Lock()
         self._is_in_memory = False
@@ -63,11 +74,8 @@ class Spool:
             if any(row[-1] == _HEARTBEAT for row in rows):
                 # The newest sign of life says all that the older ones did.
                 database.execute("DELETE FROM events WHERE kind = ?", (_HEARTBEAT,))
-            database.executemany(
-                "INSERT OR IGNORE INTO events (event_id, detail_type, detail, observed_at, kind) VALUES (?,?,?,?,?)",
-                rows,
-            )
-            database.executemany("INSERT OR REPLACE INTO state VALUES (?,?)", _state_rows(state or {}))
+            database.executemany(_INSERT, rows)
+            database.executemany(_REMEMBER, _state_rows(state or {}))
             self._trim(database)
 
         self._do(write)
@@ -107,6 +115,8 @@ class Spool:
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:
+            if self._is_in_memory and self._monotonic() >= self._again_at:
+                self._go_back()
             try:
                 with self._database:
                     return work(self._database)
@@ -126,6 +136,33 @@ class Spool:
         self._complain(error)
         self._database.close()
         self._database, self._is_in_memory = memory, True
+
+    def _go_back(self) -> None:
+        """To a disk that may take it again. What others have put there meanwhile stays; what it held before and the bus
+        has got since is sent again, which is harmless.
+        """
+        try:
+            disk = self._open()
+        except sqlite3.Error as error:
+            self._look_again_after(error)
+            return
+        try:
+            with disk:
+                rows = self._database.execute(f"SELECT {_COLUMNS} FROM events ORDER BY seq")
+                disk.executemany(_INSERT, rows)
+                disk.executemany(_REMEMBER, self._database.execute("SELECT * FROM state"))
+        except sqlite3.Error as error:
+            disk.close()
+            self._look_again_after(error)
+            return
+        self._database.close()
+        self._database, self._is_in_memory = disk, False
+        logger.info("the spool is written again", extra={"path": self._path})
+
+    def _look_again_after(self, error: Exception) -> None:
+        """Or never, where the error is not of the kind that passes."""
+        passes = getattr(error, "sqlite_errorcode", 0) & _KIND in _PASSING
+        self._again_at = self._monotonic() + AGAIN_SECONDS if passes else math.inf
 
     def _begin(self, directory: Path) -> sqlite3.Connection:
         try:
@@ -149,6 +186,7 @@ class Spool:
     def _complain(self, error: Exception) -> None:
         """A failed disk must not silence a node. Stable event ids make harmless what is sent twice because of it."""
         logger.error("the spool cannot be written; going on in memory", extra={"path": self._path, "error": error})
+        self._look_again_after(error)
 
     def _open(self) -> sqlite3.Connection:
         database = sqlite3.connect(self._path, timeout=LOCK_SECONDS, check_same_thread=False)
@@ -182,7 +220,7 @@ class Spool:
             logger.error("the spool is full; the oldest events were dropped", extra={"dropped": dropped})
             row = database.execute("SELECT value FROM state WHERE key = ?", (_DROPPED,)).fetchone()
             total = dropped + (json.loads(row[0]) if row else 0)
-            database.execute("INSERT OR REPLACE INTO state VALUES (?,?)", (_DROPPED, json.dumps(total)))
+            database.execute(_REMEMBER, (_DROPPED, json.dumps(total)))
 
     def _drop(self, database: sqlite3.Connection, kind: str) -> int:
         query = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE kind = ? ORDER BY seq LIMIT ?)"

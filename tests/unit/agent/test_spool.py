@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.event import Speaker
-from nodeheal.agent.spool import FILE_NAME, Spool
-from tests.unit.agent.fakes import IDENTITY, START, xid_event
+from nodeheal.agent.spool import AGAIN_SECONDS, FILE_NAME, Spool
+from tests.unit.agent.fakes import IDENTITY, START, FakeTime, xid_event
 
 SPEAKER = Speaker(IDENTITY, "boot-1")
 
@@ -145,6 +145,71 @@ def test_a_disk_that_cannot_be_written_does_not_silence_the_node(
     assert codes(spool) == [str(code) for code in range(1, 100)]
     assert spool.state() == {"kernel_log": 2}
     assert "going on in memory" in caplog.text
+
+
+def is_full(spool: Spool) -> None:
+    """The disk has no room for what comes next."""
+    spool._database.execute("PRAGMA max_page_count = 1")
+    spool.put([xid_event(code) for code in range(2, 100)], {"kernel_log": 2})
+
+
+def test_a_disk_that_has_room_again_is_written_again(
+    tmp_path: Path, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = Spool(tmp_path, monotonic=lambda: time.seconds)
+    spool.put([xid_event(1)], {"kernel_log": 1})
+    is_full(spool)
+    Spool(tmp_path).put([xid_event(200)])  # of an order, which is another process
+    time.seconds = AGAIN_SECONDS - 1
+    assert len(spool.oldest(1000)) == 99
+    assert codes(Spool(tmp_path)) == ["1", "200"]
+
+    caplog.set_level(logging.INFO)
+    time.seconds = AGAIN_SECONDS
+    spool.put([xid_event(100)], {"kernel_log": 3})
+
+    again = Spool(tmp_path)
+    assert codes(again) == ["1", "200", *(str(code) for code in range(2, 101))]
+    assert again.state() == {"kernel_log": 3}
+    assert caplog.messages[-1] == "the spool is written again"
+
+
+def test_a_disk_that_is_still_full_is_tried_again_later_and_not_complained_of_again(
+    tmp_path: Path, time: FakeTime, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path, monotonic=lambda: time.seconds)
+    is_full(spool)
+    tries = []
+
+    def refuses() -> sqlite3.Connection:
+        tries.append(time.seconds)
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr(spool, "_open", refuses)
+    for time.seconds in range(int(AGAIN_SECONDS * 2.5)):
+        spool.put([xid_event(100)])
+
+    assert tries == [AGAIN_SECONDS, 2 * AGAIN_SECONDS]
+    assert len(spool.oldest(1000)) == 99
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_left_alone"),
+    [(sqlite3.SQLITE_IOERR_WRITE, True), (sqlite3.SQLITE_CORRUPT, True), (sqlite3.SQLITE_BUSY_SNAPSHOT, False)],
+)
+def test_a_disk_that_is_broken_is_left_alone(tmp_path: Path, time: FakeTime, code: int, is_left_alone: bool) -> None:
+    spool = Spool(tmp_path, monotonic=lambda: time.seconds)
+    error = sqlite3.OperationalError("something is wrong")
+    error.sqlite_errorcode = code
+    spool._go_on_in_memory(error)
+
+    time.seconds = AGAIN_SECONDS
+    spool.put([xid_event(100)])
+
+    assert (codes(Spool(tmp_path)) == []) is is_left_alone
 
 
 def test_a_folder_that_cannot_be_made_does_not_silence_the_node(tmp_path: Path) -> None:
