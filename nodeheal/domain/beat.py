@@ -1,12 +1,13 @@
 """A sign of life, as the machine itself has written it down, and what it says about the machine's node."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from nodeheal.domain.node import BootView, Node
 
 # A machine that says that it will be heard once a year would never be missed.
 LONGEST_SECONDS = 3_600.0
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,9 @@ class Beat:
         return told != every_seconds
 
     def seen_by(self, now: datetime) -> datetime:
-        """When it was given: a clock that is ahead tells of no future."""
-        return min(self.at, now)
+        """When it was given: a clock that is ahead tells of no future. One that is further ahead than a machine may be
+        silent tells nothing: what it says once would be true for as long as it likes."""
+        return min(self.at, now) if self.at <= now + timedelta(seconds=LONGEST_SECONDS) else NEVER
 
 
 def after(node: Node, beat: Beat | None, now: datetime) -> Node:

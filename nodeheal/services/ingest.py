@@ -38,13 +38,14 @@ class Ingested(StrEnum):
 def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested:
     """Take one event. Safe to repeat: the same event always ends in the same incident, once."""
     for _ in range(SAVE_TRIES):
-        node = hear_node(event, ports) if event.is_from_node else ports.nodes.get(event.node_id) or enrolled(event)
+        node = _node_of(event, ports)
         past = _why_past(event, node)
         if past:
             ports.nodes.record(event, node.job_id, past)
             return Ingested.HISTORY
         if event.is_from_node:
-            node = node.booted(event.boot_id, event.observed_at).speaks_as(event.agent_version, event.observed_at)
+            seen_at = min(event.observed_at, ports.clock())  # what is of the future would have it never missed
+            node = node.booted(event.boot_id, seen_at).speaks_as(event.agent_version, event.observed_at)
         if event.is_heartbeat or event.verdict is Verdict.OK:
             return _take_good_news(event, node, ports)
         stale = _why_stale(event, node) or why_not_of_this_run(event, node, ports)
@@ -57,6 +58,13 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested
         if outcome is not None:
             return outcome
     raise NotAccepted(f"{event.node_id} is being written by others; event {event.event_id} is tried again later")
+
+
+def _node_of(event: HealthEvent, ports: Ports) -> Node:
+    """Whose it is, still to be saved. What others say of a node is no word of its own."""
+    if event.is_from_node:
+        return hear_node(event, ports)
+    return ports.nodes.get(event.node_id) or enrolled(event, ports.clock())
 
 
 def _why_past(event: HealthEvent, node: Node) -> str:

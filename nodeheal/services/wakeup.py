@@ -42,8 +42,9 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
         node = hear_node(event, ports)
         if node.view(event.boot_id, event.observed_at) is BootView.PAST:
             return
-        booted = node.booted(event.boot_id, event.booted_at, event.address, event.accelerators)
-        booted = booted.seen(event.observed_at).speaks_as(event.agent_version, event.observed_at)
+        now = ports.clock()  # a clock that is ahead, or says so, would have its node never missed
+        booted = node.booted(event.boot_id, min(event.booted_at, now), event.address, event.accelerators)
+        booted = booted.seen(min(event.observed_at, now)).speaks_as(event.agent_version, event.observed_at)
         if ports.nodes.save(booted):
             break
     else:

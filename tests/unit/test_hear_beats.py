@@ -5,15 +5,16 @@ from datetime import timedelta
 
 import pytest
 
-from nodeheal.contract.health_event import NodeBooted
+from nodeheal.contract.health_event import NodeBooted, NodeFact
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import NodeState, Outcome, Step
+from nodeheal.contract.vocabulary import Family, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.beat import LONGEST_SECONDS, Beat
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import Silence
 from nodeheal.ports import Ports, Wait
 from nodeheal.services import hear_beats
 from nodeheal.services.boot_wait import BOOT
+from nodeheal.services.ingest import ingest
 from nodeheal.services.sweep import Swept, sweep
 from nodeheal.services.wakeup import on_node_booted
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
@@ -125,6 +126,28 @@ def test_nobody_can_make_itself_never_missed(it: World) -> None:
     it.sweep()
 
     assert it.silent == [A]
+
+
+def test_nobody_can_make_itself_never_missed_by_a_beat_of_the_future(it: World) -> None:
+    it.beats(A, seconds_ago=-1e9)
+
+    it.sweep()
+
+    assert it.silent == [A]
+
+
+@pytest.mark.parametrize("tells", ["heartbeat", "boot"])
+def test_nor_by_a_word_on_the_bus_that_is_of_the_future(it: World, tells: str) -> None:
+    later = it.clock() + timedelta(days=10_000)
+    said = {"node_id": A, "instance_id": A, "observed_at": later, "event_id": "later"}
+    if tells == "heartbeat":
+        well = xid(**said).model_copy(update={"family": Family.heartbeat, "code": "heartbeat", "verdict": Verdict.OK})
+        ingest(well, it.ports, ACT)
+    else:
+        booted = {**xid(**said).model_dump(include=set(NodeFact.model_fields)), "boot_id": "boot-2"}
+        on_node_booted(NodeBooted(**booted, booted_at=later, address="10.0.0.1", accelerators=8), it.ports)
+
+    assert it.node().last_seen == it.clock()
 
 
 def test_a_clock_that_is_ahead_does_not_make_a_dead_node_live_on(it: World) -> None:

@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdi
 from nodeheal.domain.incident import History, Incident, event_entry, fingerprint, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import Ingested, ingest
-from tests.unit.builders import ACT, NOW, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 
 
 def _heartbeat(**changes: object) -> object:
@@ -44,7 +44,8 @@ def test_a_node_that_nobody_knows_is_enrolled_by_its_first_event() -> None:
 
 
 def test_a_heartbeat_moves_last_seen_and_opens_nothing() -> None:
-    ports = memory_ports()
+    ports = memory_ports(clock := FrozenClock())
+    clock.advance(300)
     ports.nodes.save(node())
 
     assert take(ports, _heartbeat(observed_at=NOW + timedelta(minutes=5))) == [Ingested.SEEN]
