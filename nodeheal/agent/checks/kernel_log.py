@@ -23,7 +23,9 @@ from nodeheal.contract.names import DRILL_MARK
 
 SOURCE = "kernel_log"
 _FOLDED = "kernel_log.folded"
-STORM_LINES = 16
+# A storm is known by its pace, and is over a second after it: by the lines of one turn it would seem to be over
+# whenever a turn comes early, and the turns after that, of a few lines each, would cost more than the lines.
+STORM_LINES, PACE_SECONDS, STORM_SECONDS = 16, 0.1, 1.0
 TROUBLE_SECONDS = 10.0
 KNOWN_BYTES = 2048  # a kernel record is no longer, and the longest header is short
 KNOWN_WORDS = 512  # different ones that are recognised without being parsed again
@@ -212,6 +214,8 @@ class KernelLogCheck:
         self._repeats = Repeats()
         began = clock.monotonic()
         self._logs = [_open(log, boot_id, saved.get(_key(log.kind, log.path)), takes_drills, began) for log in logs]
+        self._polled_at = self._pace_since = self._storm_until = began
+        self._pace = 0
         # The minute of what was folded before a restart is not known any more: it is reported now.
         self._leftover = load(saved.get(_FOLDED, []))  # type: ignore[arg-type]  # as state() wrote it
 
@@ -222,6 +226,7 @@ class KernelLogCheck:
         for log in self._logs:
             for sighting in log.sightings(now, seen_at):
                 reported += self._repeats.admit(sighting, now)
+        self._note_pace(now)
         reported += self._repeats.expire(now)
         return [self._event(sighting) for sighting in reported]
 
@@ -240,8 +245,18 @@ class KernelLogCheck:
     @property
     def breath_seconds(self) -> float:
         """How long to let lines gather, so that a turn reads many. 0: they come slowly, or more are there already."""
-        in_storm = (log.breath_seconds for log in self._logs if STORM_LINES <= log.lines < RECORDS_A_TURN)
-        return min(filter(None, in_storm), default=0.0)
+        told = [log for log in self._logs if log.breath_seconds]
+        if self._polled_at >= self._storm_until or any(log.lines >= RECORDS_A_TURN for log in told):
+            return 0.0
+        return min(log.breath_seconds for log in told)
+
+    def _note_pace(self, now: float) -> None:
+        self._polled_at = now
+        if now - self._pace_since > PACE_SECONDS:
+            self._pace_since, self._pace = now, 0
+        self._pace += sum(log.lines for log in self._logs if log.breath_seconds)
+        if self._pace >= STORM_LINES:
+            self._storm_until = now + STORM_SECONDS
 
     @property
     def must_be_polled(self) -> bool:

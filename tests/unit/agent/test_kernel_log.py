@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.checks.kernel_log import KNOWN_BYTES, KNOWN_WORDS, STORM_LINES, TROUBLE_SECONDS, KernelLogCheck
+from nodeheal.agent.checks.kernel_log import (
+    KNOWN_BYTES,
+    KNOWN_WORDS,
+    PACE_SECONDS,
+    STORM_LINES,
+    STORM_SECONDS,
+    TROUBLE_SECONDS,
+    KernelLogCheck,
+)
 from nodeheal.agent.checks.kmsg import RECORDS_A_TURN
 from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS, Sighting
 from nodeheal.agent.config import KernelLog
@@ -265,19 +273,28 @@ def test_user_space_is_not_believed_though_the_kernel_has_said_the_same_words(no
 
 
 @pytest.mark.parametrize("words", [XID_79, "docker0: port 3(veth1f2e3d4) entered forwarding state"])
-def test_lines_may_gather_only_where_many_come_and_all_of_them_were_read(
+def test_lines_may_gather_in_a_storm_and_a_second_longer_unless_a_turn_was_full(
     node: NodeFolder, time: FakeTime, words: str
 ) -> None:
     log, device_says = kmsg_on(node, time)
-    breaths = []
+    reader = log._logs[0]._reader  # type: ignore[attr-defined]
 
-    for many in (0, STORM_LINES - 1, STORM_LINES, RECORDS_A_TURN - 1, RECORDS_A_TURN, 0):
-        device_says += [f"3,{number},1,-;{words}\n".encode() for number in range(many)]
-        log._logs[0]._reader._last_sequence = -1  # type: ignore[attr-defined]
+    def breathes(after: float, many: int) -> bool:
+        time.seconds += after
+        device_says.extend(f"3,{number},1,-;{words}\n".encode() for number in range(many))
+        reader._last_sequence = -1
         log.poll()
-        breaths.append(log.breath_seconds > 0)
+        return log.breath_seconds > 0
 
-    assert breaths == [False, False, True, True, False, False]
+    slowly = [breathes(2 * PACE_SECONDS, STORM_LINES - 1) for _ in range(4)]
+    in_small_turns = [breathes(PACE_SECONDS / 8, STORM_LINES // 4) for _ in range(4)]
+    afterwards = [breathes(STORM_SECONDS / 2, 0), breathes(STORM_SECONDS / 2, 0)]
+    full = [breathes(1.0, RECORDS_A_TURN - 1), breathes(0.01, RECORDS_A_TURN), breathes(0.01, 0)]
+
+    assert not any(slowly)
+    assert in_small_turns[-1]
+    assert afterwards == [True, False]
+    assert full == [True, False, True]
 
 
 def _becomes_a_folder(log: Path) -> None:
