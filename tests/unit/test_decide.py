@@ -75,6 +75,16 @@ def steps_of(story: Story) -> list[str]:
     return [turn.decision.step.value for turn in story.history.turns] + [story.next().step.value]
 
 
+def test_every_step_has_its_own_time() -> None:
+    known, story = ACT.deadlines, Story(xid(79))
+
+    given = [story.next().deadline_seconds]
+    given += [story.isolated().next().deadline_seconds, story.rebooted().next().deadline_seconds]
+
+    assert given == [known.isolate_seconds, known.reboot_seconds, known.diagnose_seconds]
+    assert known.stop_start_seconds not in given
+
+
 def test_a_fault_that_is_only_isolated_says_so() -> None:
     assert Story(xid(54)).isolated().next().reason.endswith("isolated, as the catalog asks; nothing is left to try")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nodeheal.contract import names
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Provider, Step, Verdict
 from nodeheal.domain.machine import Alternative, GiveBack, Machine, Power
@@ -163,6 +164,9 @@ def test_without_any_room_a_human_hears_that_it_is_stopped() -> None:
     assert walked.end == "Handed to a human"
     assert f"{BROKEN} is stopped, and there is no capacity to start it" in incident.summary
     assert any(subject.startswith("[nodeheal] no capacity") for subject in cluster.told)
+    # By each wait, which knows until when, and not by the decision before it as well: the first of a key is sent.
+    told = [kind for kind, _ in cluster.ports.messenger.announced]  # type: ignore[attr-defined]
+    assert told.count(names.INCIDENT_WAITING) == walked.path.count("Wait for news")
 
 
 # Replacement ---------------------------------------------------------------------------------------------------------

@@ -613,6 +613,15 @@ def test_a_function_that_breaks_pages_and_hands_the_job_over(state: str) -> None
     assert it.job.state is JobState.FAILED
 
 
+def test_who_has_passed_before_this_job_need_not_before_the_next() -> None:
+    it = JobCluster()
+    it.happenings = [finishes]
+
+    it.submit()
+
+    assert {it.node(task.node_id).passed_at for task in it.ports.jobs.runs("llama")[0].tasks} == {it.clock()}
+
+
 def is_submitted_again(it: JobCluster) -> None:
     save_job(it.ports, it.job.job_id, submission=it.job.submission + 1)
 
