@@ -1,7 +1,10 @@
 """What a forged event can and cannot do to a node that is well. docs/security.md names these tests."""
 
+from nodeheal.contract.health_event import NodeBooted, NodeFact
 from nodeheal.contract.vocabulary import NodeState
-from tests.unit.builders import xid
+from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.wakeup import on_node_booted
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 
 ACCUSED = BROKEN  # in these stories nothing is wrong with it
@@ -40,3 +43,21 @@ def test_a_whole_pool_that_is_accused_at_once_stays_as_it_is() -> None:
     assert cluster.commands == []
     assert cluster.job_nodes == [ACCUSED, PEER]
     assert {cluster.node(name).state for name in (ACCUSED, PEER, SPARE)} == {NodeState.HEALTHY}
+
+
+def test_a_forged_boot_hides_what_a_node_says_until_it_boots() -> None:
+    """What nodeheal cannot keep off today, as docs/security.md says."""
+    clock = FrozenClock()
+    ports = memory_ports(clock)
+    ports.nodes.save(node())
+    said = xid(79).model_dump(include=set(NodeFact.model_fields))
+
+    on_node_booted(NodeBooted(**{**said, "boot_id": "forged"}, booted_at=NOW, address="", accelerators=8), ports)
+    clock.advance(60)
+    hidden = ingest(xid(79, event_id="hidden", observed_at=clock()), ports, ACT)
+    on_node_booted(NodeBooted(**{**said, "boot_id": "boot-2"}, booted_at=clock(), address="", accelerators=8), ports)
+    clock.advance(60)
+    heard = ingest(xid(79, event_id="heard", boot_id="boot-2", observed_at=clock()), ports, ACT)
+
+    assert hidden is Ingested.HISTORY
+    assert heard is Ingested.OPENED
