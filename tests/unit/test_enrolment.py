@@ -137,9 +137,10 @@ def test_a_node_whose_agent_has_never_reported_is_recorded_and_told_to_be_so(por
 
 
 def test_its_first_word_makes_it_a_node_like_any_other_and_what_the_operator_said_stays(
-    ports: Ports, marks: MemoryMarks
+    ports: Ports, marks: MemoryMarks, clock: FrozenClock
 ) -> None:
     enroll_node(NEW, replace(SAID, is_spare=True, rack="r7"), ports, marks)
+    clock.advance(300)
 
     ingest(heartbeat(), ports, ACT)
 
