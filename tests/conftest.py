@@ -20,3 +20,4 @@ os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What `make crashes` passes on."""
     parser.addoption("--pairs", default="6", help="pairs of breaks that are drawn for each story; 'all': every one")
+    parser.addoption("--ways", default="1", help="runs that each place is broken in, which come to it in their own way")

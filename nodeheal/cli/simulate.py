@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,7 @@ class Breaker(StrEnum):
 NODES_AT_MOST, DAYS_AT_MOST, FAULTS_AT_MOST = 1_000_000, 36_500, 1_000
 # What the two that bring a setting of their own go by. Another option beside them would be heard by nobody.
 _OF_MASS_FAILURE = ("nodes", "seed", "mass_failure", "breaker", "trace", "until", "as_json")
-_OF_SCHEDULE = ("schedule", "trace", "until", "as_json")
+_OF_SCHEDULE = ("schedule", "blow", "trace", "until", "as_json")
 
 Nodes = Annotated[int, typer.Option(min=1, max=NODES_AT_MOST, help="of the whole fleet")]
 Days = Annotated[float, typer.Option(min=0.01, max=DAYS_AT_MOST, help="of virtual time")]
@@ -51,6 +52,9 @@ Only = Annotated[str, typer.Option(help="this pool, and no other: for a replay")
 TraceFile = Annotated[Path | None, typer.Option(help="write what happened, line by line; needs one pool")]
 Until = Annotated[float | None, typer.Option(min=0, help="break a replay off after so many seconds of virtual time")]
 Number = Annotated[int | None, typer.Option(min=0, help="one random schedule, by its number, and nothing else")]
+Blows = Annotated[
+    list[str] | None, typer.Option(help="CALL:HOW, as 4211:dies-after: what is to happen at one call of a schedule")
+]
 Mass = Annotated[int, typer.Option(min=0, help="so many nodes fail within a second: breaker raised, and as it ships")]
 OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
 Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]
@@ -70,6 +74,7 @@ def simulate(
     trace: TraceFile = None,
     until: Until = None,
     schedule: Number = None,
+    blow: Blows = None,
     mass_failure: Mass = 0,
     breaker: OneBreaker = None,
     processes: Processes = None,
@@ -86,7 +91,11 @@ def simulate(
         refuse("--breaker goes with --mass-failure")
     if schedule is not None:
         _must_be_heard(context, "--schedule", _OF_SCHEDULE)
-    settings = [_schedule(schedule)] if schedule is not None else _pools(given, pool_nodes, policy, harsh, only)
+    elif blow:
+        refuse("--blow goes with --schedule: the number of a call is of one run")
+    settings = (
+        [_schedule(schedule, blow or [])] if schedule is not None else _pools(given, pool_nodes, policy, harsh, only)
+    )
     if trace is not None or until is not None or schedule is not None:
         if len(settings) > 1:
             refuse("--trace and --until are of one pool: name it with --only")
@@ -96,7 +105,9 @@ def simulate(
     again = f"nodeheal simulate --nodes {nodes} --days {days} --seed {seed} --pool-nodes {pool_nodes}"
     again += f" --faults-per-node-day {faults_per_node_day}"
     again += (f" --policy {shlex.quote(str(policy))}" if policy else "") + (" --harsh" if harsh else "")
-    tell(report, again if schedule is None else f"nodeheal simulate --schedule {schedule}", as_json)
+    if schedule is not None:
+        again = f"nodeheal simulate --schedule {schedule}" + "".join(f" --blow {one}" for one in blow or [])
+    tell(report, again, as_json)
     if report.violations:
         raise typer.Exit(BROKEN)
 
@@ -151,10 +162,14 @@ def _tell_of_other_pools(policy: "RecoveryPolicy | None", simulated: list[str]) 
         sys.stderr.write(f"{told}{simulated[-1]}, and go by default_pool; put the rules that you mean there\n")
 
 
-def _schedule(number: int) -> "Setting":
+def _schedule(number: int, blows: list[str]) -> "Setting":
+    from nodeheal.simulation.blows import parse_blow
     from nodeheal.simulation.schedules import schedule
 
-    return schedule(number)
+    try:
+        return replace(schedule(number), blows=tuple(map(parse_blow, blows)))
+    except ValueError as wrong:
+        refuse(f"--blow {wrong}")
 
 
 def _fail_together(

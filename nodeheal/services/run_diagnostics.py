@@ -6,13 +6,14 @@ from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
+from nodeheal.domain.errors import NotFound
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.judge_diagnosis import FAILED_TESTS, TOLERANCE
 from nodeheal.services.send_command import send_once
 from nodeheal.services.stand_in import claim_node
-from nodeheal.services.steps import node_of, result_of, tell, token_of
+from nodeheal.services.steps import forget, node_of, result_of, tell, token_of
 
 DIAGNOSTICS = "diagnostics"
 FIRST_TESTS = 5
@@ -34,7 +35,14 @@ def run_diagnostics(request: StepRequest, ports: Ports, policy: RecoveryPolicy) 
     wait = _with_template(wait, request, ports, policy)
     first = _failed_before(request, ports)
     ask = Diagnosis(request.decision.diagnostics_level or 1, policy.pool(node.pool).checks, first)
-    if send_once(wait, lambda: ports.commands.diagnose(node, ask, request_id, deadline), request, ports) is not None:
+    try:
+        sent = send_once(wait, lambda: ports.commands.diagnose(node, ask, request_id, deadline), request, ports)
+    except NotFound as gone:
+        forget(ports, wait)
+        result = result_of(request, ports, Outcome.UNKNOWN, f"the diagnostics were not started: {gone}")
+        ports.workflows.resume(token, result)
+        return
+    if sent is not None:
         again = f", {', '.join(first)} first" if first else ""
         text = f"diagnostics at level {ask.level} ({', '.join(ask.checks)}) started on {node.node_id}{again}"
         tell(request, ports, "diagnostics-sent", text)

@@ -4,10 +4,11 @@ A service runs at one moment of virtual time. Others come between its calls all 
 be played inside of a call, so that two services see each other's half-done work, as they do in an account.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from nodeheal.simulation.blows import Blow, How, refuse, throttle
 from nodeheal.simulation.setting import Cloud
 
 _DEEPEST = 3  # services inside of one another's calls
@@ -22,11 +23,17 @@ class NoAnswer(Exception):
 
 
 class Hazards:
-    """Draws when the next of them comes, so that calls at which nothing happens cost next to nothing."""
+    """Draws when the next of them comes, so that calls at which nothing happens cost next to nothing.
 
-    def __init__(self, stream: Random, cloud: Cloud, let_others_in: Callable[[], None]) -> None:
+    `let_others_in` plays what comes next in the world, as long as the function that runs may take; False: nothing does.
+    """
+
+    def __init__(
+        self, stream: Random, cloud: Cloud, let_others_in: Callable[[], bool], blows: Sequence[Blow] = ()
+    ) -> None:
         self._stream, self._cloud, self._let_others_in = stream, cloud, let_others_in
         self._rate = cloud.dies + cloud.breaks + cloud.interleaves
+        self._aimed = {blow.call: blow.how for blow in blows}
         self.depth = 0  # functions that run now
         self.struck = 0
         self.calls = 0
@@ -35,9 +42,11 @@ class Hazards:
     def _draw(self) -> int:
         return int(self._stream.expovariate(self._rate)) + 1 if self._rate else -1
 
-    def call(self, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """One call of a port, from within a function or not."""
+    def call(self, name: str, found: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """One call of a port (`nodes.save`), from within a function or not."""
         self.calls += 1
+        if self.calls in self._aimed:
+            return self._hit(self._aimed.pop(self.calls), name, lambda: found(*given, **named))
         self._left -= 1
         if self._left != 0 or not self.depth:
             if self._left == 0:
@@ -62,18 +71,43 @@ class Hazards:
             self._let_others_in()
         return found(*given, **named)
 
+    def _hit(self, how: How, name: str, call: Callable[[], Any]) -> Any:
+        self.struck += 1
+        match how:
+            case How.dies_before:
+                raise Died
+            case How.throttled:
+                throttle(name)
+            case How.refused:
+                return refuse(name, self.calls)
+            case How.is_late:
+                self._wait()
+                return call()
+        call()
+        if how is How.unanswered:
+            raise NoAnswer
+        if how is How.hangs:
+            self._wait()
+        raise Died
+
+    def _wait(self) -> None:
+        while self._let_others_in():
+            pass
+
 
 class Seam:
     """A port, every call of which is a moment at which something may happen."""
 
-    def __init__(self, port: Any, hazards: Hazards) -> None:
-        for name in dir(type(port)):
-            if not name.startswith("_") and callable(getattr(type(port), name)):
-                setattr(self, name, _through(getattr(port, name), hazards))
+    def __init__(self, name: str, port: Any, hazards: Hazards) -> None:
+        for method in dir(type(port)):
+            if not method.startswith("_") and callable(getattr(type(port), method)):
+                setattr(self, method, through(f"{name}.{method}", getattr(port, method), hazards))
 
 
-def _through(found: Callable[..., Any], hazards: Hazards) -> Callable[..., Any]:
+def through(name: str, found: Callable[..., Any], hazards: Hazards) -> Callable[..., Any]:
+    """The same call, of a port or one that is a port by itself, as such a moment."""
+
     def call(*given: Any, **named: Any) -> Any:
-        return hazards.call(found, given, named)
+        return hazards.call(name, found, given, named)
 
     return call

@@ -55,7 +55,12 @@ def _each(settings: list[Setting], processes: int) -> Iterator[Report]:
 
 def run_traced(setting: Setting, read: Callable[[str], object] | None = None, until: float | None = None) -> Report:
     """One pool, told line by line, and broken off after so many seconds where `until` is given."""
-    world = World(setting, read)
+    return run_world(World(setting, read), until)
+
+
+def run_world(world: World, until: float | None = None) -> Report:
+    """One that has not begun, to its end."""
+    setting = world.setting
     end, cool_down = setting.days * DAY, setting.cool_down_days * DAY
     last = end + cool_down if until is None else until
     world.advance(min(end, last))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.simulation.blows import Blow
 
 DAY = 86_400.0
 # Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters" (arXiv 2410.21680): 6.50
@@ -131,6 +132,7 @@ class Setting:
     # After the last fault: until what is under way has ended. Only what waits for a job's end or a human takes longer.
     cool_down_days: float = 2.0
     is_planned: bool = False  # true: faults are drawn beforehand, the same for whoever keeps the fleet (strikes.py)
+    blows: tuple[Blow, ...] = ()  # what is to happen at one call of this very run, beside what is drawn (blows.py)
     is_strict: bool = True  # false: what a state machine hands on and nobody reads is not evaluated; only for speed
 
     @property

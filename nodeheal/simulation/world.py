@@ -54,7 +54,7 @@ class World:
         self.throttles = Throttles(self.agenda, setting.quotas)
         self.executions = Executions(self.agenda, self.chance, self.trace, setting.is_strict)
         self.fleet = Fleet(setting, self.agenda, self.chance, self.trace)
-        self.hazards = Hazards(self.chance.of("hazards"), setting.cloud, self._let_others_in)
+        self.hazards = Hazards(self.chance.of("hazards"), setting.cloud, self._let_others_in, setting.blows)
         self.bus = Bus(self.agenda, self.chance, self.trace, setting.cloud, self.run)
         self._began_at = 0.0  # the outermost function that runs now
         self._unheard: dict[str, HealthEvent] = {}  # sent, and not taken in yet
@@ -183,11 +183,13 @@ class World:
             if self.hazards.depth == 0:
                 self.throttles.function_runs(False)
 
-    def _let_others_in(self) -> None:
+    def _let_others_in(self) -> bool:
         """No function outlives its timeout: the one that was begun first says how late it may become."""
         at = self.agenda.next_at()
-        if at is not None and at <= self._began_at + FUNCTION_TIMEOUT - 1:
-            self.agenda.step()
+        if at is None or at > self._began_at + FUNCTION_TIMEOUT - 1:
+            return False
+        self.agenda.step()
+        return True
 
     # Events
 

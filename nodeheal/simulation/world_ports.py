@@ -13,15 +13,16 @@ from nodeheal.simulation.cloud import SimCommands, SimMessenger, SimScheduler, S
 from nodeheal.simulation.executions import Executions
 from nodeheal.simulation.fleet import Fleet
 from nodeheal.simulation.guests import SimGuests
-from nodeheal.simulation.hazards import Hazards, Seam
+from nodeheal.simulation.hazards import Hazards, Seam, through
 from nodeheal.simulation.index import Index
 from nodeheal.simulation.job_stores import SimJobNotes, SimJobs
 from nodeheal.simulation.machines import SimMachines
 from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.stores import SimHeartbeats, SimIncidents, SimNodes, SimWaits, SimWatchlist
 
-# Ports that are functions or values: nothing comes between.
-_PLAIN = ("clock", "reading", "sign_upload", "find_checkpoint", "try_way", "find_seats", "see_ranks", "has_confirmed")
+# Ports that are functions which only look, or values: nothing comes between.
+_PLAIN = ("clock", "reading", "sign_upload", "find_seats", "see_ranks", "has_confirmed")
+_COMMANDS = ("find_checkpoint", "try_way")  # functions that make a node do something
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ def world_ports(
 def seamed(raw: Ports, hazards: Hazards) -> Ports:
     """The same ports, at each call of which something may happen."""
     seams: dict[str, Any] = {field.name: getattr(raw, field.name) for field in fields(Ports)}
-    for name in seams.keys() - set(_PLAIN):
-        seams[name] = Seam(seams[name], hazards)
+    for name in sorted(seams.keys() - {*_PLAIN, *_COMMANDS}):
+        seams[name] = Seam(name, seams[name], hazards)
+    for name in _COMMANDS:
+        seams[name] = through(name, seams[name], hazards)
     return Ports(**seams)

@@ -116,6 +116,13 @@ class CrashingNews(CrashingCluster):
 class CrashingSubmission(CrashingCluster):
     """The command breaks that submits the job, or starts it once more; whoever gave it gives it again."""
 
+    def submits_twice(self) -> tuple[Walk, Walk]:
+        """The job is submitted, and when it has ended it is started once more."""
+        job = job_of(self.spec, "training", "trainer:1", self.clock())
+        first = self.gives(lambda: submit_job(job, self.ports, is_idempotent=True))
+        self.happenings = [finishes]
+        return first, self.gives(lambda: restart_job("llama", self.ports))
+
     def gives(self, command: Any) -> Walk:
         for _ in range(TOLD_AT_MOST):
             try:
@@ -196,11 +203,8 @@ def test_a_job_that_is_submitted_again_after_a_break_and_then_restarted_runs_onc
 ) -> None:
     for at in range(CALLS_OF_SUBMISSIONS):
         it = CrashingSubmission(Fuse((Blow(at, is_after, error),), writes_only=True))
-        job = job_of(it.spec, "training", "trainer:1", it.clock())
 
-        seen = it.gives(lambda it=it, job=job: submit_job(job, it.ports, is_idempotent=True))
-        it.happenings = [finishes]
-        again = it.gives(lambda it=it: restart_job("llama", it.ports))
+        seen, again = it.submits_twice()
 
         assert (seen.end, again.end, it.run.number, it.is_clean) == ("Completed", "Completed", 3, True), at
         assert at < it.fuse.calls

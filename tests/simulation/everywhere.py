@@ -1,0 +1,109 @@
+"""Breaks a function at every place where a port is written to that random schedules come to.
+
+Which run comes to which place, and by which of its calls, is seen by running. What is broken at a place may lead to
+places that no whole run comes to: those are broken too, beside what led there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nodeheal.simulation.blows import Blow, How, can_be_refused
+from nodeheal.simulation.report import Report
+from nodeheal.simulation.runner import run_world
+from nodeheal.simulation.schedules import schedule
+from nodeheal.simulation.world import World
+from tests.workflows.places import Place, place_called
+from tests.workflows.reads import READS
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a place is come to: by this schedule, with these blows, at this call."""
+
+    number: int
+    blows: tuple[Blow, ...]
+    call: int
+
+    def __str__(self) -> str:
+        given = "".join(f" --blow {blow}" for blow in self.blows)
+        return f"nodeheal simulate --schedule {self.number}{given}"
+
+    def with_blow(self, how: How) -> "Way":
+        """The same, and this happens there."""
+        return replace(self, blows=(*self.blows, Blow(self.call, how)))
+
+
+class Recorder:
+    """Watches one run: at which of its calls it came to which place first."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._call = world, world.hazards.call
+        self.seen: dict[Place, int] = {}
+        world.hazards.call = self._watch  # type: ignore[method-assign, assignment]
+
+    def _watch(self, name: str, *given: Any) -> Any:
+        if self._world.hazards.depth and name.rpartition(".")[2] not in READS:
+            place = place_called(name)
+            if place is not None:
+                self.seen.setdefault(place, self._world.hazards.calls + 1)
+        return self._call(name, *given)
+
+
+def run(number: int, blows: tuple[Blow, ...] = ()) -> tuple[Report, dict[Place, int]]:
+    """This schedule with these blows: what came of it, and which places it came to by which calls."""
+    world = World(replace(schedule(number), blows=blows))
+    recorder = Recorder(world)
+    return run_world(world), recorder.seen
+
+
+def hows(place: Place) -> Iterator[How]:
+    """What can happen there."""
+    return (how for how in How if how is not How.refused or can_be_refused(place.call))
+
+
+@dataclass
+class Broken:
+    """What came of breaking every place that was come to."""
+
+    ways: dict[Place, list[Way]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    runs: int = 0
+
+    def come_to(self, seen: Mapping[Place, int], number: int, blows: tuple[Blow, ...], limit: int) -> set[Place]:
+        """Remember the way to these, for so many ways a place; which of them are new."""
+        new = set(seen) - set(self.ways)
+        for place, call in seen.items():
+            known = self.ways.setdefault(place, [])
+            if len(known) < limit:
+                known.append(Way(number, blows, call))
+        return new
+
+    def breaks(self, place: Place, limit: int) -> set[Place]:
+        """Break it in every way; the places that only this has led to."""
+        new: set[Place] = set()
+        for way in list(self.ways[place]):
+            for how in hows(place):
+                hit = way.with_blow(how)
+                report, seen = run(hit.number, hit.blows)
+                self.runs += 1
+                self.wrong += [f"{place}: {one.invariant}: {one.text}\n    {hit}" for _, one in report.violations]
+                self.wrong += [f"{place}: raised {name}\n    {hit}" for name in report.surprises if not _may(name, how)]
+                new |= self.come_to(seen, hit.number, hit.blows, limit)
+        return new
+
+
+def _may(surprise: str, how: How) -> bool:
+    """What a function may end with: its answer was lost, or what the port promises to say no with. A human is paged."""
+    return "NoAnswer" in surprise or (how is How.refused and "NotFound" in surprise)
+
+
+def break_everywhere(numbers: Sequence[int], ways: int) -> Broken:
+    """Come to all places that these schedules come to, break each, and each that only this leads to."""
+    it = Broken()
+    for number in numbers:
+        it.come_to(run(number)[1], number, (), ways)
+    todo = sorted(it.ways)
+    while todo:
+        todo = sorted({new for place in todo for new in it.breaks(place, ways)})
+    return it

@@ -1,0 +1,29 @@
+"""Every place in the services where a port is written to is broken: before, after, hanging, late, unanswered, throttled
+and, where its port promises a way to say no, refused. No invariant may break.
+
+Schedules come to most of them. To what is rarer the crash stories come (tests/workflows), which break it likewise. A
+place that nobody comes to fails a test here, by its name. `make crashes ARGS="--ways 10"` comes to each in more ways.
+"""
+
+import pytest
+
+from tests.simulation.everywhere import Broken, break_everywhere
+from tests.workflows.places import places
+from tests.workflows.told_places import places_of_stories
+
+SCHEDULES = 300
+
+
+@pytest.fixture(scope="module")
+def broken(request: pytest.FixtureRequest) -> Broken:
+    return break_everywhere(range(SCHEDULES), int(request.config.getoption("--ways")))
+
+
+def test_wherever_a_function_breaks_no_invariant_does(broken: Broken) -> None:
+    assert broken.wrong == []
+
+
+def test_every_place_that_is_written_to_is_broken(broken: Broken) -> None:
+    missed = set(places()) - set(broken.ways) - places_of_stories()
+
+    assert sorted(map(str, missed)) == []

@@ -1,0 +1,78 @@
+"""Every place in the services where a port is written to, read from the code; and which of them is called right now."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+
+from nodeheal import services
+from nodeheal.ports import Ports
+from tests.workflows.reads import READS
+
+SERVICES = Path(services.__path__[0])
+PORTS = frozenset(field.name for field in fields(Ports)) - {"reading"}
+IMAGINED = "replay.py"  # writes to a memory of its own
+COMMANDS = ("find_checkpoint", "try_way")  # ports that are one call, and make a node do something
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A call in the source of a service. `line` to `end`: where it stands now."""
+
+    module: str
+    line: int
+    end: int
+    call: str  # nodes.save
+    is_called: bool = True  # false: it is handed on, and called by others
+
+    def __str__(self) -> str:
+        return f"{self.call} in {self.module}:{self.line}"
+
+
+@cache
+def places() -> tuple[Place, ...]:
+    """All of them."""
+    files = (file for file in SERVICES.rglob("*.py") if file.name != IMAGINED)
+    return tuple(sorted(place for file in files for place in _places_of(file)))
+
+
+def _places_of(file: Path) -> Iterator[Place]:
+    tree = ast.parse(file.read_text("utf-8"))
+    called = {node.func: node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (call := _written(node)):
+            whole = called.get(node, node)
+            yield Place(file.name, whole.lineno, whole.end_lineno or whole.lineno, call, is_called=node in called)
+
+
+def _written(function: ast.Attribute) -> str:
+    """`nodes.save` of `ports.nodes.save`; empty for what writes to no port."""
+    owner = function.value
+    port = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    if function.attr in COMMANDS and port not in PORTS:
+        return function.attr
+    return f"{port}.{function.attr}" if port in PORTS and function.attr not in READS else ""
+
+
+def place_called(name: str) -> Place | None:
+    """The place that calls this port: the nearest caller that is a service."""
+    frame = sys._getframe(1)
+    while frame is not None and not frame.f_code.co_filename.startswith(f"{SERVICES}/"):
+        frame = frame.f_back  # type: ignore[assignment]
+    return _at(Path(frame.f_code.co_filename).name, frame.f_lineno, name) if frame is not None else None
+
+
+@cache
+def _at(module: str, line: int, call: str) -> Place:
+    here = [one for one in places() if one.module == module and one.line <= line <= one.end and _is(one, call)]
+    found = here or [one for one in places() if not one.is_called and _is(one, call)]
+    if len(found) != 1:
+        raise AssertionError(f"{call} is called at {module}:{line}, and the source shows {len(found)} such places")
+    return found[0]
+
+
+def _is(place: Place, call: str) -> bool:
+    """A store may have another name where it is handed on."""
+    return place.call.rpartition(".")[2] == call.rpartition(".")[2]

@@ -1,0 +1,40 @@
+"""At which places the crash stories break functions: all that they come to in the functions that they are about."""
+
+from functools import cache
+from typing import Any
+
+from tests.workflows.fuse import Fuse
+from tests.workflows.places import Place, place_called
+from tests.workflows.stories import STORIES
+from tests.workflows.test_job_crashes import CrashingCluster, CrashingNews, CrashingSubmission
+
+
+@cache
+def places_of_stories() -> frozenset[Place]:
+    """Of all of them."""
+    found: set[Place] = set()
+    for story in STORIES:
+        it = story.make(Fuse(writes_only=True))
+        _listen(it.fuse, story.only, found)
+        story.tell(it)
+        it.faults()
+    for job in (CrashingCluster(Fuse(writes_only=True)), CrashingNews(Fuse(writes_only=True))):
+        _listen(job.fuse, (), found)
+        job.submit()
+    submission = CrashingSubmission(Fuse(writes_only=True))
+    _listen(submission.fuse, (), found)
+    submission.submits_twice()
+    return frozenset(found)
+
+
+def _listen(fuse: Fuse, only: tuple[str, ...], found: set[Place]) -> None:
+    watch = fuse.watch
+
+    def heard(call: str, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        place = place_called(call)
+        if place is not None and (not only or fuse.function in only):
+            found.add(place)
+        if watch is not None:
+            watch(call, given, named)
+
+    fuse.watch = heard
