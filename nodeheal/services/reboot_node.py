@@ -29,6 +29,11 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
         save_node(ports, node, state=recovering.state, state_reason=recovering.state_reason)
         stop_start(request, node, ports)
         return
+    if _has_booted_by_itself(request, node, ports):
+        give_attempt_back(request, ports, "it has rebooted by itself")
+        gone = f"boot {request.decision.boot_id[:8]}, on which it failed, had ended before it was asked to reboot"
+        ports.workflows.resume(token, result_of(request, ports, Outcome.DONE, gone, boot_id=node.boot_id))
+        return
     if note_boot(request, node, ports, REBOOTING) != node.boot_id:
         # An earlier call of this turn has sent it, and the node is back: its event has resumed a token that is gone.
         back = result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
@@ -36,6 +41,12 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
         return
     save_node(ports, node, state=recovering.state, state_reason=recovering.state_reason)
     _send(request, node, ports)
+
+
+def _has_booted_by_itself(request: StepRequest, node: Node, ports: Ports) -> bool:
+    """The boot that the fault was on is over, and not by our hand: no other one is rebooted for it."""
+    is_over = request.decision.boot_id not in ("", node.boot_id)
+    return is_over and noted_boot(request, ports, REBOOTING) == ""
 
 
 def _send(request: StepRequest, node: Node, ports: Ports) -> None:

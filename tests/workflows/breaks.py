@@ -25,6 +25,7 @@ TOLD_AGAIN = (
     "reset_breaker",
     "submit_job",
     "enroll_node",
+    "take_signal",
 )
 SAID_TWICE = "again"  # the same functions, with what they have heard already
 

@@ -130,19 +130,21 @@ def _stand_in_fails(fuse: Fuse) -> BreakingWorld:
     return it
 
 
-def _group_makes_another(fuse: Fuse) -> BreakingWorld:
+def group_makes_another(fuse: Fuse) -> BreakingWorld:
+    """The broken one's machine is of an Auto Scaling group, which launches another when it is asked to."""
     it = BreakingWorld(fuse, pool(), spare=False, machine=replace(TEMPLATE, group="asg"))
-    machines: Any = it.plain.machines
-    machines.groups.add("asg")
-
-    def launches(request: StepRequest) -> None:
-        if machines.given_back and NEW not in machines.machines:
-            it.clock.advance(60)
-            machines.machines[NEW] = replace(TEMPLATE, machine_id=NEW, group="asg", launched_at=it.clock())
-            it._comes_up(NEW, "boot-1")
-
-    it.on_replace = launches
+    it.plain.machines.groups.add("asg")  # type: ignore[attr-defined]
+    it.on_replace = lambda _: group_launches(it)
     return it
+
+
+def group_launches(it: BreakingWorld) -> None:
+    """What the group does a minute after it was asked to, once."""
+    machines: Any = it.plain.machines
+    if machines.given_back and NEW not in machines.machines:
+        it.clock.advance(60)
+        machines.machines[NEW] = replace(TEMPLATE, machine_id=NEW, group="asg", launched_at=it.clock())
+        it._comes_up(NEW, "boot-1")
 
 
 def _withdraws(fuse: Fuse) -> BreakingWorld:
@@ -233,7 +235,7 @@ STORIES = (
     ),
     Story(
         "replaced by its group",
-        _group_makes_another,
+        group_makes_another,
         _fault(74),
         only=("replace_node", "wakeup.on_node_booted", "return_to_service"),
     ),

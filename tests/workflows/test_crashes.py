@@ -16,20 +16,22 @@ import pytest
 from tests.workflows.breaking_world import Story
 from tests.workflows.breaks import all_pairs_of, breaks_of, pairs_of, told
 from tests.workflows.fuse import Crash
+from tests.workflows.rare_stories import RARE_STORIES
 from tests.workflows.stories import STORIES
 
 SEED = 20261122
+ALL = (*STORIES, *RARE_STORIES)
 A_HUMANS = {"Handed to a human", "Recovery broke"}
 
 
-@pytest.mark.parametrize("story", STORIES, ids=str)
+@pytest.mark.parametrize("story", ALL, ids=str)
 def test_a_story_that_nothing_breaks_ends_as_it_should(story: Story) -> None:
     it, wrong = told(story)
 
     assert (it.ends, wrong) == (story.ends, [])
 
 
-@pytest.mark.parametrize("story", STORIES, ids=str)
+@pytest.mark.parametrize("story", ALL, ids=str)
 def test_wherever_a_function_breaks_nothing_is_harmed_doubled_or_left(story: Story) -> None:
     whole, _ = told(story)
 
@@ -52,7 +54,7 @@ def test_a_world_that_answers_only_when_all_is_over_is_no_worse(story: Story) ->
         assert wrong == [], f"{blow}, {whole.fuse.made[blow.at]}"
 
 
-@pytest.mark.parametrize("story", STORIES, ids=str)
+@pytest.mark.parametrize("story", ALL, ids=str)
 def test_two_breaks_at_once_are_no_worse(story: Story, request: pytest.FixtureRequest) -> None:
     count = request.config.getoption("--pairs")
     pairs = all_pairs_of(story) if count == "all" else islice(pairs_of(story, SEED), int(count))

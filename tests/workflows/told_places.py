@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.workflows.fuse import Fuse
 from tests.workflows.places import Place, place_called
+from tests.workflows.rare_stories import RARE_STORIES
 from tests.workflows.stories import STORIES
 from tests.workflows.test_job_crashes import CrashingCluster, CrashingNews, CrashingSubmission
 
@@ -13,7 +14,7 @@ from tests.workflows.test_job_crashes import CrashingCluster, CrashingNews, Cras
 def places_of_stories() -> frozenset[Place]:
     """Of all of them."""
     found: set[Place] = set()
-    for story in STORIES:
+    for story in (*STORIES, *RARE_STORIES):
         it = story.make(Fuse(writes_only=True))
         _listen(it.fuse, story.only, found)
         story.tell(it)

@@ -3,10 +3,11 @@
 from nodeheal.agent.order import why_refuse
 from nodeheal.domain import brakes
 from nodeheal.domain.node import Node
-from nodeheal.services import check_nodes, ingest, return_to_service, wakeup
+from nodeheal.services import check_nodes, ingest, reboot_node, return_to_service, wakeup
 from nodeheal.services.boot_wait import proves_boot
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import boots as when
+from tests.workflows.scenarios.once import a_reboot_is_repeated_after_it_worked
 
 GUARDS = (
     Guard(
@@ -101,6 +102,19 @@ GUARDS = (
         wakeup.on_evidence_frozen,
         "blank.node_id == event.node_id",
         when.another_node_has_saved_evidence,
+        "True",
+    ),
+    Guard(
+        "that no other boot is rebooted",
+        reboot_node._has_booted_by_itself,
+        'request.decision.boot_id not in ("", node.boot_id)',
+        when.it_panics_before_its_reboot,
+    ),
+    Guard(
+        "that our own reboot has cost its attempt",
+        reboot_node._has_booted_by_itself,
+        'noted_boot(request, ports, REBOOTING) == ""',
+        a_reboot_is_repeated_after_it_worked,
         "True",
     ),
 )

@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/once.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.services import decide_next_step, ingest, launch_gang, reboot_node, send_command, sweep, wait_for_news
-from tests.workflows.guards.guard import Guard
+from tests.workflows.guards.guard import Guard, not_saved
 from tests.workflows.scenarios import once as when
 
 GUARDS = (
@@ -62,6 +62,7 @@ GUARDS = (
         reboot_node.reboot_node,
         "note_boot(request, node, ports, REBOOTING) != node.boot_id",
         when.a_reboot_is_repeated_after_it_worked,
+        not_saved("note_boot(request, node, ports, REBOOTING)"),
     ),
     Guard(
         "that this turn has launched it",

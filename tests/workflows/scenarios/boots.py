@@ -19,7 +19,7 @@ from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.fuse import Fuse
 from tests.workflows.job_cluster import JobCluster, finishes
-from tests.workflows.scenarios.setup import RECOVERED, changes, ends_as, world, wrong_with
+from tests.workflows.scenarios.setup import RECOVERED, changes, ends_as, spent, world, wrong_with
 from tests.workflows.stories import STORIES
 
 
@@ -211,3 +211,11 @@ def _evidence_is_saved_by(of: Callable[[BreakingWorld], dict[str, Any]]) -> list
     saved = [t.result.reason for t in turns if t.result is not None and t.result.step is Step.FREEZE_EVIDENCE]
     own = any("12" in why for why in saved)
     return wrong_with(it, ends_as(it, *RECOVERED), (own, f"another's evidence was taken for its own: {saved}"))
+
+
+def it_panics_before_its_reboot() -> list[str]:
+    """It comes up by itself after the decision: what was seen on the boot before is no reason to take this one down."""
+    it = world()
+    it.meanwhile["reboot_node"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
+    it.reports(xid(79))
+    return wrong_with(it, ends_as(it, *RECOVERED), (spent(it) == 0, "what was not done was counted"))

@@ -9,7 +9,17 @@ from nodeheal.services.stop_gang import current_run
 from tests.unit.builders import xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fuse import Blow, Crash, Fuse, LostAnswer
-from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, breaks, ends_as, is_soon, made_of, world, wrong_with
+from tests.workflows.scenarios.setup import (
+    HANDED_OVER,
+    RECOVERED,
+    breaks,
+    ends_as,
+    is_soon,
+    made_of,
+    spent,
+    world,
+    wrong_with,
+)
 from tests.workflows.stories import STORIES, TEMPLATE, pool
 
 
@@ -110,7 +120,7 @@ def a_reboot_is_repeated_after_it_worked() -> list[str]:
     boots = it._boots
     it.meanwhile["reboot_node"] = [lambda: None, lambda: boots(request_of(it))]
     it.reports(xid(79))
-    return wrong_with(it, ends_as(it, *RECOVERED))
+    return wrong_with(it, ends_as(it, *RECOVERED), (spent(it) == 1, "the reboot was not counted"))
 
 
 def request_of(it: BreakingWorld) -> StepRequest:

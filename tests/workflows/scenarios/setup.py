@@ -5,8 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.surroundings import node_scope
 from nodeheal.services import wakeup
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.translate.ecs_task import TaskChange
@@ -69,3 +71,9 @@ def made_of(story: int) -> list[Any]:
 
 def changes(it: BreakingWorld, name: str = BROKEN, **to: Any) -> Callable[[], object]:
     return lambda: it.plain.nodes.save(replace(it.node(name), **to))
+
+
+def spent(it: BreakingWorld) -> int:
+    """Reboots that count for the node now."""
+    limit = it.policy.limits[Action.REBOOT]
+    return it.plain.attempts.spent(node_scope(BROKEN), limit)[Action.REBOOT]

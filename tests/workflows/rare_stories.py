@@ -1,0 +1,283 @@
+"""Stories of what is rare: what comes too late, is refused, or is said by others. Every break is tried in them, too."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from nodeheal.adapters.memory.marks import MemoryMarks
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.domain.approval import Answer, Question
+from nodeheal.domain.beat import Beat
+from nodeheal.domain.enrolment import Enrolment
+from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.machine import Launch
+from nodeheal.services.answer_approval import answer_approval
+from nodeheal.services.enroll_node import enroll_node
+from nodeheal.services.new_machine import on_group_launch
+from nodeheal.services.release_node import release_node
+from nodeheal.services.retire_node import retire_node
+from nodeheal.services.take_signal import take_signal
+from nodeheal.services.translate.foreign import Draft
+from tests.unit.builders import ACT, node, xid
+from tests.workflows.breaking_world import ACTS, BreakingWorld, Story
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
+from tests.workflows.fuse import Fuse
+from tests.workflows.stories import MOVES, OTHER, TEMPLATE, group_launches, group_makes_another, pool
+
+HEALTH = "aws.health"
+
+
+def _fault(code: int) -> Callable[[BreakingWorld], object]:
+    return lambda it: it.reports(xid(code, **it.fault))
+
+
+def _throttled() -> None:
+    raise NotAccepted("too many calls")
+
+
+def _two_answer(fuse: Fuse) -> BreakingWorld:
+    """Ada says yes, and Bob no, a moment later."""
+    it = BreakingWorld(fuse, pool(mode="approve"))
+
+    def answer(request: StepRequest) -> None:
+        question = Question(request.incident_id, request.turn)
+        for who, said in (("ada", Answer.approve), ("bob", Answer.refuse)):
+            it.does("answer_approval", partial(answer_approval, question, said, who, "", it.ports))
+
+    it.on_question = answer
+    return it
+
+
+def _is_redriven(function: str, **said: object) -> Callable[[Fuse], BreakingWorld]:
+    """The execution broke before this step, a human gave the node back, and then redrives the execution."""
+
+    def make(fuse: Fuse) -> BreakingWorld:
+        it = BreakingWorld(fuse, ACTS.model_copy(update=said))
+
+        def given_back() -> None:
+            it.paged.add(it.incident_id)
+            it._left_to_a_human({})
+            it.does("release_node", lambda: release_node(BROKEN, "it is well", it.ports))
+
+        it.meanwhile[function] = [given_back]
+        return it
+
+    return make
+
+
+def _hears(fuse: Fuse) -> BreakingWorld:
+    """Agents keep an interval that the policy does not want any more."""
+    it = BreakingWorld(fuse, ACT)
+    for name in (BROKEN, PEER, SPARE):
+        beat = Beat(f"AROA:{name}", "boot-1", it.clock(), every_seconds=300.0)
+        it.plain.heartbeats.beats[beat.who] = beat  # type: ignore[attr-defined]
+    return it
+
+
+def _pool_falls_silent(fuse: Fuse) -> BreakingWorld:
+    it = BreakingWorld(fuse, ACT)
+    for number in range(12):
+        it.plain.nodes.save(node(f"mi-0000000000000{number:04d}"))
+    return it
+
+
+def _nobody_is_heard(it: BreakingWorld) -> None:
+    it.clock.advance(400)
+
+
+def _without_spare(fuse: Fuse) -> BreakingWorld:
+    return BreakingWorld(fuse, spare=False)
+
+
+def _comes_from_elsewhere(it: BreakingWorld) -> None:
+    """A spare is announced in a pool, and its agent says another one."""
+    said = Enrolment("elsewhere", why="ada: a new one", cluster="training", is_spare=True)
+    it.does("enroll_node", lambda: enroll_node(OTHER, said, it.ports, MemoryMarks()))
+    it._comes_up(OTHER, "boot-1")
+    it.reports(xid(79))
+
+
+def _is_well_again(fuse: Fuse) -> BreakingWorld:
+    """While the incident waits for the job's end, the node says that the same thing is well."""
+    it = BreakingWorld(fuse)
+
+    def well() -> None:
+        it.on_wait = it._gang_finishes
+        it._ingest(xid(63, verdict=Verdict.OK, event_id="well", observed_at=it.clock()))
+
+    it.on_wait = well
+    return it
+
+
+def _comes_back_meanwhile(fuse: Fuse) -> BreakingWorld:
+    """What follows the reboot is throttled, and the node is back before the function is called again."""
+    it = BreakingWorld(fuse)
+    it.fuse.meanwhile["reboot_node", "nodes.save"] = _throttled
+    it.meanwhile["reboot_node"] = [lambda: None, lambda: it._goes_down_and_comes_up(BROKEN)]
+    return it
+
+
+def _reboots_by_itself(fuse: Fuse) -> BreakingWorld:
+    """A panic after the decision, and before the order: there is nothing left to be rebooted."""
+    it = BreakingWorld(fuse)
+    it.meanwhile["reboot_node"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
+    return it
+
+
+def _new_machine_comes_up_meanwhile(fuse: Fuse) -> BreakingWorld:
+    """What follows the launch is throttled, and its machine is up before the function is called again."""
+    it = BreakingWorld(fuse, pool(), spare=False, machine=TEMPLATE)
+    it.fuse.meanwhile["replace_node", "incidents.append"] = lambda: it.fuse.meanwhile.update(
+        {("replace_node", "incidents.append"): _throttled}
+    )
+
+    def comes_up() -> None:
+        for name in it.plain.machines.tokens.values():  # type: ignore[attr-defined]
+            it._comes_up(name, "boot-1")
+
+    it.meanwhile["replace_node"] = [lambda: None, comes_up]
+    return it
+
+
+def _group_is_throttled(fuse: Fuse) -> BreakingWorld:
+    it = group_makes_another(fuse)
+    it.fuse.meanwhile["replace_node", "machines.give_back"] = _throttled
+    return it
+
+
+def _group_is_short(fuse: Fuse) -> BreakingWorld:
+    """It says that it has none, and has one when it is asked again."""
+    it = group_makes_another(fuse)
+    it.on_wait = lambda: None
+    launches = it.on_replace
+
+    def has_none(_: StepRequest) -> None:
+        it.on_replace = launches
+        it.clock.advance(60)
+        it._wakes(on_group_launch, Launch("asg", it.clock(), failed="no p5.48xlarge in eu-west-1a"))
+
+    it.on_replace = has_none
+    return it
+
+
+def _group_is_late(fuse: Fuse) -> BreakingWorld:
+    """Its machine comes up when nobody waits for it any more."""
+    it = group_makes_another(fuse)
+    it.on_replace = lambda _: None
+    it.on_wait = lambda: None
+    return it
+
+
+def _comes_late(it: BreakingWorld) -> None:
+    it.reports(xid(74, **it.fault))
+    it.clock.advance(600)
+    group_launches(it)
+
+
+def _comes_when_it_is_not_wanted(it: BreakingWorld) -> None:
+    it._gang_finishes()
+    it.reports(xid(74, **it.fault))
+    it.does("release_node", lambda: release_node(BROKEN, "repaired", it.ports))
+    group_launches(it)
+
+
+def _retires(it: BreakingWorld) -> None:
+    it.does("retire_node", lambda: retire_node(SPARE, "sold", it.ports, MemoryMarks()))
+
+
+def _stand_in_breaks(fuse: Fuse) -> BreakingWorld:
+    """The free node that is to prove itself gets a fault of its own a moment before."""
+    it = BreakingWorld(fuse, MOVES)
+    own = xid(79, node_id=SPARE, instance_id=SPARE, event_id="spare")
+    it.meanwhile["run_diagnostics"] = [lambda: it._ingest(own)]
+    return it
+
+
+def _health(it: BreakingWorld, version: int | None, verdict: Verdict, **said: Any) -> None:
+    """AWS Health says something about the broken node's machine."""
+    known: dict[str, Any] = {
+        "instance_id": BROKEN,
+        "source": HEALTH,
+        "family": Family.host,
+        "code": "scheduled_event",
+        "key": f"health/{version}",
+        "observed_at": it.clock(),
+        "verdict": verdict,
+        "topic": "event/1",
+        "version": version,
+        **said,
+    }
+    draft = Draft(**known)
+    it._is_told("take_signal", lambda: take_signal([draft], it.ports, it.policy))
+
+
+def _health_says_late(it: BreakingWorld) -> None:
+    """The end of an event comes before its beginning."""
+    _health(it, 2, Verdict.OK)
+    _health(it, 1, Verdict.DEGRADED)
+
+
+def _departs(it: BreakingWorld) -> None:
+    """A machine that nobody needs is terminated."""
+    gone = {"code": "instance_gone", "subcode": "terminated", "takes_node_away": True}
+    _health(it, None, Verdict.FAILED, instance_id=SPARE, **gone)
+
+
+RARE_STORIES = (
+    Story("two people answer", _two_answer, _fault(79), only=("answer_approval",)),
+    Story("agents are asked for another interval", _hears, lambda it: None, (), ("sweep",)),
+    Story("a pool falls silent", _pool_falls_silent, _nobody_is_heard, (), ("sweep",)),
+    Story(
+        "a spare comes from elsewhere",
+        _without_spare,
+        _comes_from_elsewhere,
+        ("Recovered",),
+        ("wakeup.on_node_booted",),
+    ),
+    Story("it is well again while it waits", _is_well_again, _fault(63), only=("ingest",)),
+    Story("it is back before its reboot is asked for again", _comes_back_meanwhile, _fault(79), only=("reboot_node",)),
+    Story("it reboots by itself first", _reboots_by_itself, _fault(79), only=("reboot_node",)),
+    Story(
+        "redriven before its reboot",
+        _is_redriven("reboot_node"),
+        _fault(79),
+        ("Handed to a human",),
+        only=("reboot_node",),
+    ),
+    Story(
+        "redriven before its evidence",
+        _is_redriven("freeze_evidence", evidence=Evidence()),
+        _fault(79),
+        ("Handed to a human",),
+        only=("freeze_evidence",),
+    ),
+    Story(
+        "its new machine is up before it is asked for again",
+        _new_machine_comes_up_meanwhile,
+        _fault(74),
+        only=("replace_node",),
+    ),
+    Story("EC2 is too busy to terminate it", _group_is_throttled, _fault(74), only=("replace_node",)),
+    Story(
+        "its group has none at first",
+        _group_is_short,
+        _fault(74),
+        only=("wakeup.on_group_launch", "wakeup.on_node_booted", "replace_node"),
+    ),
+    Story(
+        "its group is late", _group_is_late, _comes_late, ("Handed to a human",), ("look_once", "wakeup.on_node_booted")
+    ),
+    Story(
+        "its group is late, and it was given back",
+        _group_is_late,
+        _comes_when_it_is_not_wanted,
+        ("Handed to a human",),
+        ("wakeup.on_node_booted",),
+    ),
+    Story("a spare is sold", BreakingWorld, _retires, (), ("retire_node",)),
+    Story("the stand-in breaks first", _stand_in_breaks, _fault(79), ("Recovered", "Recovered"), ("run_diagnostics",)),
+    Story("AWS Health tells in the wrong order", BreakingWorld, _health_says_late, (), ("take_signal",)),
+    Story("a machine that nobody needs departs", BreakingWorld, _departs, (), ("take_signal",)),
+)
