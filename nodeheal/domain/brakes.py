@@ -155,7 +155,8 @@ def out_of_date(say: Spell, seen: Progress, case: Case) -> Decision | None:
     bad = [event.observed_at for event in case.events if event.verdict is not Verdict.OK]
     fault, last_seen_at = case.fault, max(bad, default=root.observed_at)
     told, key = "", None
-    if seen.has_waited and around.boot_id not in ("", root.boot_id):
+    # A job that is short of a rank needs the node, or another one: it is isolated, and diagnosed.
+    if say.history.has_booted_since and (seen.has_waited or not around.is_job_broken):
         told = f"the node has rebooted since (boot {around.boot_id[:8]})"
     elif seen.has_waited and around.good_since is not None and around.good_since > last_seen_at:
         told = "the node has passed its diagnostics since"

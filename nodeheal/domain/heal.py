@@ -97,13 +97,20 @@ def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
     held = held or _evidence_first(say, seen, fault)
     if held is not None:
         return held
-    if rung is Action.REPLACE and not seen.tried and seen.proof is None:
+    is_untried = not seen.tried and seen.proof is None
+    if is_untried and say.history.has_booted_since:
+        boot = f"boot {say.history.surroundings.boot_id[:8]}"
+        why = f"the node has booted by itself since ({boot}): its diagnostics say what is left of that"
+        return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
+    if rung is Action.REPLACE and is_untried:
         end = correlate.other_end(fault, say.history, say.policy)
         if end is not None:
             why = f"{end.node_id} reports the other end of a link; only one end is bad, so diagnose before replacing"
             return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
     reason = f"{told}; next is {WITH_ARTICLE[rung]}" if told else f"{fault.title}: {fault.short_why}"
-    return say.step(STEP_OF[rung], reason, rung)
+    # What a boot's diagnostics have found is a reason to end that one.
+    boot_id = seen.proof.boot_id if seen.proof is not None and seen.proof.boot_id else fault.event.boot_id
+    return say.step(STEP_OF[rung], reason, rung).model_copy(update={"boot_id": boot_id})
 
 
 def _evidence_first(say: Spell, seen: Progress, fault: Fault) -> Decision | None:

@@ -70,6 +70,11 @@ class History:
         return any(entry.entry_id.startswith(JOB_LEFT) for entry in self.timeline)
 
     @property
+    def has_booted_since(self) -> bool:
+        """Whether the node runs another boot than the one that the incident began on."""
+        return self.surroundings.boot_id not in ("", self.incident.root.boot_id)
+
+    @property
     def is_drill(self) -> bool:
         """Whether all that is wrong was injected. One fault beside it that nobody injected makes it the real thing."""
         wrong = [event for event in self.events if event.verdict is not Verdict.OK]

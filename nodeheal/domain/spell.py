@@ -115,7 +115,6 @@ class Spell:
             "fault": self.case.fault.title,
             "why": self.case.fault.why,
             "fault_at": self.case.fault.alike[-1].observed_at if self.case.fault.alike else None,
-            "boot_id": self.case.fault.event.boot_id,
             "policy_version": self.policy.version,
         }
         return Decision.model_validate({**known, **said})

@@ -49,6 +49,7 @@ class Surroundings:
     agent_since: datetime | None = None  # when the agent's current version was first heard
     good_since: datetime | None = None  # when the node last passed its diagnostics
     job_is_running: bool = False
+    is_job_broken: bool = False  # a rank of its run has failed, or was on an earlier boot of this node
     run_started_at: datetime | None = None  # of the job's newest run
     recoveries: tuple[PastRecovery, ...] = ()
     spent: Mapping[tuple[str, Action], int] = field(default_factory=dict)  # by (scope, group), in the policy's windows

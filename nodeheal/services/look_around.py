@@ -42,6 +42,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         agent_since=node.agent_since,
         good_since=node.good_since,
         job_is_running=_runs(job, run, incident, ports),
+        is_job_broken=_is_broken(job, run, node),
         run_started_at=run.started_at if run else None,
         recoveries=node.recoveries,
         spent=_spent(history, node, ports, policy),
@@ -104,6 +105,15 @@ def _may_move(history: History) -> bool:
 def is_running(incident: Incident, ports: Ports) -> bool:
     """Whether the incident's job runs, or is about to run again: a recovery of another of its nodes has stopped it."""
     return _runs(*current_run(incident.job_id, ports), incident, ports)
+
+
+def _is_broken(job: Job | None, run: Run | None, node: Node) -> bool:
+    """Whether the run is short of a rank: one has failed, or cannot have outlived its boot of this node."""
+    if job is None or run is None or job.is_over:
+        return False
+    lost = (task for task in run.tasks if task.node_id == node.node_id and task.boot_id != node.boot_id)
+    failed = (task for task in run.tasks if task.has_stopped)
+    return any(not task.has_succeeded for task in (*lost, *failed))
 
 
 def _runs(job: Job | None, run: Run | None, incident: Incident, ports: Ports) -> bool:

@@ -20,6 +20,7 @@ from nodeheal.simulation.strikes import SHY, WIDE, Strike, strikes_of
 from nodeheal.simulation.trace import Trace
 from nodeheal.simulation.true_node import TrueNode
 
+PANIC_SECONDS = 20.0  # from the fault until the node that panics goes down
 EXIT_SECONDS = 3.0  # from the fault until the rank on it has ended
 BOOT_SECONDS = 300.0  # median
 HANGS_IN_BOOT = 0.02
@@ -30,6 +31,7 @@ class Fleet(Agents):
 
     def __init__(self, setting: Setting, agenda: Agenda, chance: Chance, trace: Trace) -> None:
         super().__init__(setting, agenda, chance, trace)
+        self._panics = chance.of("panics")
         self.is_over = False  # no more faults come
         self._registered = 0
         self._places: list[str] = []  # who stands where in the racks: planned faults strike places
@@ -115,6 +117,9 @@ class Fleet(Agents):
             return
         for other in self._struck_with(node, kind, is_wide):
             self._shows(other, kind)
+        if self._setting.panics and self._panics.random() < self._setting.panics:
+            after, boot = lognormal(self._panics, PANIC_SECONDS, 1.5), node.boot
+            self._agenda.after(after, lambda: self.reboot(node) if node.is_up and node.boot == boot else None)
         if fault.cure == "itself":
             node.fault = None
 

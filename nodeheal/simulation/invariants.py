@@ -13,6 +13,7 @@ from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import Incident, incident_id_of
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.services.stop_gang import current_run
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
 
@@ -134,14 +135,24 @@ def nothing_stale_opens_an_incident(seen: Seen, incident: Incident) -> Iterator[
 
 
 def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
-    """No action from a stale or duplicate event: a node is isolated for what was seen on the boot that it has."""
+    """No action from a stale or duplicate event: a node is isolated or rebooted for what was seen on the boot that it
+    has, by itself or by its diagnostics. Isolated, and no more, where a job that is down would else go on there."""
+    done = {"isolate": "isolated"}.get(act.verb, "rebooted")
     if not act.incident_id:
-        yield Violation(act.at, no_act_on_stale_news.__name__, act.node_id, "isolated for no incident")
+        yield Violation(act.at, no_act_on_stale_news.__name__, act.node_id, f"{done} for no incident")
         return
-    boots = {event.boot_id for event in seen.incidents.history(act.incident_id).events}
-    if act.boot_id not in boots:
-        told = f"isolated on {act.boot_id} for what was seen on {', '.join(sorted(boots))}"
-        yield Violation(act.at, no_act_on_stale_news.__name__, act.node_id, told)
+    history = seen.incidents.history(act.incident_id)
+    boots = {event.boot_id for event in history.events}
+    boots |= {turn.result.boot_id for turn in history.turns if turn.result and turn.result.boot_id}
+    if act.boot_id in boots or (act.verb == "isolate" and _is_down(seen, history.incident.job_id)):
+        return
+    told = f"{done} on {act.boot_id} for what was seen on {', '.join(sorted(boots))}"
+    yield Violation(act.at, no_act_on_stale_news.__name__, act.node_id, told)
+
+
+def _is_down(seen: Seen, job_id: str | None) -> bool:
+    job, run = current_run(job_id, seen.ports)
+    return job is not None and run is not None and not job.is_over and not run.is_running
 
 
 def incidents_end_or_page_in_time(seen: Seen, incident_id: str, turn: int) -> Iterator[Violation]:

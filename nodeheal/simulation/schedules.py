@@ -26,6 +26,7 @@ from nodeheal.simulation.setting import CALM, HARSH, NOBODY, Cloud, Others, Peop
 
 HOURS, COOL_DOWN_HOURS = 4.0, 32.0
 FAULTS = 2.5  # expected of one schedule
+PANICS = 0.3  # of the faults that nodes tell of
 SWITCHES_FAIL_A_DAY = 6.0  # once, in those few hours
 AT_ONCE = 50
 BROKEN_OFF = 130  # by Ctrl-C, as shells have it
@@ -51,6 +52,7 @@ def schedule(number: int) -> Setting:
         others=others,
         racks_of=4,
         switches_fail_a_day=Random(f"switches of schedule {number}").choice((0.0, SWITCHES_FAIL_A_DAY)),
+        panics=Random(f"panics of schedule {number}").choice((0.0, PANICS)),
         cool_down_days=COOL_DOWN_HOURS / 24,
     )
 

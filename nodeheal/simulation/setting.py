@@ -128,6 +128,7 @@ class Setting:
     mass_failure: int = 0  # so many nodes fail within one second, after an hour
     racks_of: int = 16
     racks_a_switch: int = 2
+    panics: float = 0.0  # share of the faults that nodes tell of after which the node soon reboots by itself
     switches_fail_a_day: float = 0.0  # switches above the racks, in the whole pool (switches.py)
     # After the last fault: until what is under way has ended. Only what waits for a job's end or a human takes longer.
     cool_down_days: float = 2.0

@@ -27,6 +27,7 @@ REGRESSIONS: dict[str, int] = {
     "a late word of an older run ended a job: tests/unit/test_regressions_of_crashes.py": 1111,
     "a broken machine was terminated under a pause: tests/simulation/test_neighbours.py": 146,
     "and in observe mode: the same": 434,
+    "a node that had come up again was replaced for its silence: tests/workflows/scenarios/boots.py": 225,
     "a job that had finished was run again: the simulation's own": 2,
 }
 

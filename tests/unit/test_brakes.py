@@ -135,10 +135,6 @@ def test_a_fault_from_before_passed_diagnostics_is_dropped_when_its_turn_comes()
     assert "passed its diagnostics since" in story.next().reason
 
 
-def test_what_has_not_waited_is_never_old() -> None:
-    assert Story(xid(79)).amid(boot_id="boot-2").next().step is Step.ISOLATE
-
-
 # Breaker -------------------------------------------------------------------------------------------------------------
 
 
@@ -397,3 +393,37 @@ def test_a_breaker_that_opens_again_is_another_wait() -> None:
 
     assert again.deadline_seconds == first.deadline_seconds
     assert again.due_at == NOW + timedelta(seconds=100 + first.deadline_seconds)
+
+
+def test_a_node_that_came_up_again_while_its_job_was_brought_back_is_left_alone() -> None:
+    story = Story(xid(79)).amid(boot_id="boot-2")
+
+    assert story.next().ending is Ending.OBSERVED_ONLY
+    assert "has rebooted since" in story.next().reason
+
+
+def came_up_again() -> Story:
+    return Story(xid(79)).amid(boot_id="boot-2", is_job_broken=True)
+
+
+def test_a_node_that_came_up_again_proves_itself_before_its_job_goes_on_there() -> None:
+    isolated = came_up_again().then(Outcome.DONE, "drained")
+
+    assert came_up_again().next().step is Step.ISOLATE
+    assert isolated.next().step is Step.DIAGNOSE
+    assert "has booted by itself since" in isolated.next().reason
+    assert isolated.then(Outcome.DONE, "diagnostics passed", boot_id="boot-2").next().step is Step.RETURN
+
+
+def test_a_node_that_came_up_again_and_fails_its_diagnostics_is_rebooted_from_that_boot() -> None:
+    isolated = came_up_again().then(Outcome.DONE, "drained")
+
+    decision = isolated.then(Outcome.FAILED, "diagnostics failed: memory", boot_id="boot-2").next()
+
+    assert (decision.step, decision.boot_id) == (Step.REBOOT, "boot-2")
+
+
+def test_a_reboot_names_the_boot_that_the_fault_was_on() -> None:
+    decision = Story(xid(79)).then(Outcome.DONE, "drained").next()
+
+    assert (decision.step, decision.boot_id) == (Step.REBOOT, xid().boot_id)

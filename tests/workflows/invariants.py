@@ -98,8 +98,10 @@ def _of_another_boot(asked: Node, ports: Ports) -> Iterator[str]:
         return
     if asked.boot_id != node.boot_id:
         yield f"{node.node_id} has boot {node.boot_id}, and {asked.boot_id} is to be rebooted"
-    seen = {event.boot_id for event in ports.incidents.history(incident.incident_id).events}
-    if node.boot_id not in seen:
+    history = ports.incidents.history(incident.incident_id)
+    seen = {event.boot_id for event in history.events}
+    found = {turn.result.boot_id for turn in history.turns if turn.result is not None}
+    if node.boot_id not in seen | found:
         yield f"{node.node_id} is rebooted on boot {node.boot_id}, of which nothing was reported"
 
 

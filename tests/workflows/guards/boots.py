@@ -1,7 +1,7 @@
 """The guards of tests/workflows/scenarios/boots.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.agent.order import why_refuse
-from nodeheal.domain import brakes
+from nodeheal.domain import brakes, heal
 from nodeheal.domain.node import Node
 from nodeheal.services import check_nodes, ingest, reboot_node, return_to_service, wakeup
 from nodeheal.services.boot_wait import proves_boot
@@ -75,7 +75,7 @@ GUARDS = (
     Guard(
         "that it has rebooted while it waited",
         brakes.out_of_date,
-        "seen.has_waited and around.boot_id not in ('', root.boot_id)",
+        "seen.has_waited or not around.is_job_broken",
         when.it_rebooted_while_it_waited,
     ),
     Guard(
@@ -116,5 +116,24 @@ GUARDS = (
         'noted_boot(request, ports, REBOOTING) == ""',
         a_reboot_is_repeated_after_it_worked,
         "True",
+    ),
+    Guard(
+        "that it has come up again",
+        brakes.out_of_date,
+        "say.history.has_booted_since",
+        when.it_comes_up_again_without_a_job,
+    ),
+    Guard(
+        "that its job is down",
+        brakes.out_of_date,
+        "not around.is_job_broken",
+        when.it_comes_up_again_and_its_job_is_down,
+        "True",
+    ),
+    Guard(
+        "that it may have mended itself",
+        heal._climb,
+        "say.history.has_booted_since",
+        when.it_comes_up_again_and_its_job_is_down,
     ),
 )

@@ -16,11 +16,11 @@ from nodeheal.domain.evidence import Evidence
 from nodeheal.services import wakeup
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse
 from tests.workflows.job_cluster import JobCluster, finishes
 from tests.workflows.scenarios.setup import RECOVERED, changes, ends_as, spent, world, wrong_with
-from tests.workflows.stories import STORIES
+from tests.workflows.stories import STORIES, TEMPLATE, pool
 
 
 def an_old_boots_fault_comes_late() -> list[str]:
@@ -219,3 +219,20 @@ def it_panics_before_its_reboot() -> list[str]:
     it.meanwhile["reboot_node"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
     it.reports(xid(79))
     return wrong_with(it, ends_as(it, *RECOVERED), (spent(it) == 0, "what was not done was counted"))
+
+
+def it_comes_up_again_without_a_job() -> list[str]:
+    """Before anything was decided: what its last boot had is over, and if it comes again that is news."""
+    it = world()
+    it.meanwhile["decide_next_step"] = [lambda: it._goes_down_and_comes_up(SPARE)]
+    it.reports(xid(79, node_id=SPARE, instance_id=SPARE))
+    return wrong_with(it, ends_as(it, "Observed only"))
+
+
+def it_comes_up_again_and_its_job_is_down() -> list[str]:
+    """It must prove that it is well before its job goes on there, and is not given up for what is over."""
+    it = world(pool(), spare=False, machine=TEMPLATE)
+    it.meanwhile["decide_next_step"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
+    it.reports(xid(74, **it.fault))
+    given_up = it.plain.machines.given_back  # type: ignore[attr-defined]
+    return wrong_with(it, ends_as(it, *RECOVERED), (given_up == [], "a machine that had come back was given up"))
