@@ -3,6 +3,7 @@
 import gc
 import signal
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nodeheal.agent.checks.check import Place
@@ -47,8 +48,10 @@ def _watch(config: AgentConfig, looks: Looks, stop: threading.Event) -> int:
     from nodeheal.agent.connect import beside, fallback
     from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
     from nodeheal.agent.sender import Sender
+    from nodeheal.agent.sole import claim
     from nodeheal.domain.catalog import verdicts
 
+    claim(Path(config.state_dir))
     verdicts()  # now: the disk may be dead when one is wanted
     clock, spool = Clock(), open_spool(config)
     bus, by_way_of_sns = event_bus(config, clock), fallback(config, clock)
