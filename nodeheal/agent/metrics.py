@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from nodeheal.agent.bell import Bell
 from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.forking import at_work
@@ -125,7 +126,7 @@ class Publisher(threading.Thread):
         self._gauges = gauges
         self._clock = clock
         self._every = every_seconds
-        self._stopping = threading.Event()
+        self._stopping = Bell()
         self._lost = 0
 
     def run(self) -> None:

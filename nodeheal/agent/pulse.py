@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from nodeheal.agent.beat import Beat, HeartbeatItem, NotBeaten
+from nodeheal.agent.bell import Bell
 from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.forking import at_work
@@ -32,7 +33,7 @@ class Pulse(threading.Thread):
         self._every = every_seconds
         self._clock = clock
         self._instead = instead
-        self._stopping = threading.Event()
+        self._stopping = Bell()
         self._failures = 0
         self._failing_since: float | None = None
         self._said_instead_at = -math.inf

@@ -3,7 +3,7 @@
 import http
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -79,18 +79,24 @@ class SignedPost:
         return self._scope.region
 
     @property
+    def ahead(self) -> timedelta:
+        """How far the service's clock is ahead of this node's, where that is more than AWS lets pass; else nothing."""
+        return self._skew
+
+    @property
     def host(self) -> str:
         """Who is asked."""
         return self._url.netloc
 
-    def ask(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    def ask(self, headers: dict[str, str], body: bytes | Callable[[], bytes]) -> tuple[int, bytes]:
         """(status, what was answered). Raises NoAnswer. It may be sent twice: only for calls that may be repeated.
 
-        A node whose clock is wrong still has to speak: what is refused is signed again by the service's own time.
+        A node whose clock is wrong still has to speak: what is refused is signed again by the service's own time. What
+        tells the time itself is worded anew for it, from `ahead`.
         """
-        status, answer = self._ask_once(headers, body)
+        status, answer = self._ask_once(headers, _worded(body))
         if status in _REFUSED and self._learns_the_time():
-            return self._ask_once(headers, body)
+            return self._ask_once(headers, _worded(body))
         return status, answer
 
     def _learns_the_time(self) -> bool:
@@ -155,6 +161,10 @@ class SignedPost:
 def _trust() -> Trust:
     """One for all connections: the certificate authorities take memory and some milliseconds each time."""
     return Trust()
+
+
+def _worded(body: bytes | Callable[[], bytes]) -> bytes:
+    return body if isinstance(body, bytes) else body()
 
 
 def _time_of(date: str) -> datetime | None:

@@ -2,10 +2,10 @@
 
 import gc
 import signal
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nodeheal.agent.bell import Bell
 from nodeheal.agent.checks.check import Place
 from nodeheal.agent.checks.looks import Looks
 from nodeheal.agent.checks.registry import chosen
@@ -28,7 +28,7 @@ def carry_out(arguments: "argparse.Namespace") -> int:
 def watch_as_configured(file: str | None) -> int:
     """Watch until told to stop, as this file says, or the one that is read where none is named."""
     config = load(config_path(file))
-    stop = threading.Event()
+    stop = Bell()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return _watch(config, _looks(config), stop)
@@ -42,7 +42,7 @@ def _looks(config: AgentConfig) -> Looks:
     return Looks(checks, place)
 
 
-def _watch(config: AgentConfig, looks: Looks, stop: threading.Event) -> int:
+def _watch(config: AgentConfig, looks: Looks, stop: Bell) -> int:
     from nodeheal.agent.clock import Clock
     from nodeheal.agent.compose import event_bus, open_spool
     from nodeheal.agent.connect import beside, fallback

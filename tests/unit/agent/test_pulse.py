@@ -3,6 +3,8 @@
 import json
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -221,3 +223,27 @@ def test_an_endpoint_is_the_regions_unless_the_environment_names_one() -> None:
     assert endpoint("sts", "eu-central-1", {"AWS_ENDPOINT_URL": "http://all"}) == "http://all"
     assert endpoint("monitoring", "eu-central-1", {}) == "https://monitoring.eu-central-1.amazonaws.com"
     assert endpoint("monitoring", "eu-central-1", {"AWS_ENDPOINT_URL_CLOUDWATCH": "https://cw"}) == "https://cw"
+
+
+@pytest.mark.parametrize("ahead", [timedelta(days=1), timedelta(days=-1)])
+def test_a_beat_of_a_node_whose_clock_is_wrong_says_when_it_is_by_the_tables_time(
+    pulse: Pulse, bus: FakeEventBridge, time: FakeTime, ahead: timedelta
+) -> None:
+    bus.refuses_strange_times = True
+    time.seconds = (datetime.now(UTC) - START - ahead).total_seconds()
+
+    pulse.beat()
+
+    [beat] = bus.table.beats
+    assert abs(float(beat["ExpressionAttributeValues"][":at"]["N"]) - datetime.now(UTC).timestamp()) < 60
+
+
+def test_a_beat_of_a_node_whose_clock_is_a_little_off_says_what_the_node_takes_it_for(
+    pulse: Pulse, bus: FakeEventBridge, time: FakeTime
+) -> None:
+    bus.date = format_datetime(START + timedelta(minutes=1), usegmt=True)
+
+    pulse.beat()
+
+    [beat] = bus.table.beats
+    assert float(beat["ExpressionAttributeValues"][":at"]["N"]) == START.timestamp()
