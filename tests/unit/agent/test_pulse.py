@@ -13,6 +13,7 @@ from nodeheal.agent.beat import KEPT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS,
 from nodeheal.agent.caller import Caller
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.pulse import PATIENCE_SECONDS, Pulse
+from nodeheal.agent.reasons import TOLD, Reasons
 from nodeheal.agent.signed_post import SignedPost, endpoint
 from tests.unit.agent.fakes import IDENTITY, START, USER_ID, FakeEventBridge, FakeTime, eventually
 from tests.unit.agent.test_credentials import KEYS
@@ -98,6 +99,32 @@ def test_where_the_role_may_not_beat_the_bus_hears_of_it_at_once_and_the_log_onc
     assert len(said_instead) == 3
     assert bus.table.asked_who == 4  # it may have been given another role
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+def test_each_reason_why_signs_of_life_are_not_taken_is_said_once(
+    pulse: Pulse, bus: FakeEventBridge, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    reasons = ["AccessDeniedException", "ExpiredTokenException", "AccessDeniedException", "ResourceNotFoundException"]
+    for bus.table.refusal in reasons * 3:
+        time.seconds += pulse.beat()
+
+    said = [str(vars(record)["why"]) for record in caplog.records if record.levelno == logging.ERROR]
+    assert said == [f"400 {reason} no" for reason in dict.fromkeys(reasons)]
+
+
+def test_a_reason_is_said_again_in_the_next_outage(
+    pulse: Pulse, bus: FakeEventBridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    for bus.table.refusal in ("AccessDeniedException", "", "AccessDeniedException"):
+        pulse.beat()
+
+    assert [record.levelno for record in caplog.records].count(logging.ERROR) == 2
+
+
+def test_reasons_that_never_read_the_same_do_not_fill_the_log() -> None:
+    reasons = Reasons()
+
+    assert [reasons.is_news(number) for number in range(100)].count(True) == TOLD
 
 
 def test_a_node_with_credentials_that_are_not_its_machines_is_heard_over_the_bus(
