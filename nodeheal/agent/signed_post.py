@@ -20,6 +20,7 @@ TIMEOUT_SECONDS = 10.0
 TOLERATED_SKEW = timedelta(minutes=2)
 _DATE = re.compile(r"[A-Z][a-z]{2}, (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT", re.ASCII)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_LAST_YEAR = "2999"  # who tells of a later one tells nonsense, and what is reckoned by it may be no time at all
 _REFUSED = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.FORBIDDEN)
 
 # What somebody has to change a permission, a credential or a clock for.
@@ -170,7 +171,7 @@ def _worded(body: bytes | Callable[[], bytes]) -> bytes:
 def _time_of(date: str) -> datetime | None:
     """The time that a Date header tells, in the one form that HTTP still has: Sun, 22 Nov 2026 05:20:00 GMT."""
     told = _DATE.fullmatch(date)
-    if told is None or told[2] not in _MONTHS:
+    if told is None or told[2] not in _MONTHS or told[3] > _LAST_YEAR:
         return None
     day, year, hour, minute, second = (int(told[group]) for group in (1, 3, 4, 5, 6))
     try:
