@@ -131,7 +131,9 @@ def _receipt(entries: Sequence[Entry], answer: object) -> Receipt:
     for entry, result in zip(entries, results, strict=True):
         code = _text(result, "ErrorCode")
         told = (entry.event_id, f"{code} {_text(result, 'ErrorMessage')}".rstrip())
-        if not code:
+        if not code and not _text(result, "EventId"):
+            later.append((entry.event_id, "the answer does not say what became of it"))
+        elif not code:
             accepted.append(entry.event_id)
         elif code in _ENTRY_ERRORS:
             hopeless.append(told)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 DEFAULT_PATH = Path("/etc/nodeheal/agent.toml")
 ENV_CONFIG = "NODEHEAL_AGENT_CONFIG"
 
+BYTE_ORDER_MARK = "\ufeff"  # which some editors put before everything else
+
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
 # What PutEvents takes: with another one it refuses every event for good.
 _BUS = re.compile(r"(arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:event-bus/)?[A-Za-z0-9._/-]+")
@@ -121,7 +123,7 @@ def given(arguments: "argparse.Namespace") -> AgentConfig:
 def load(path: Path) -> AgentConfig:
     """Read and check the file. Raises ConfigError, and OSError where the disk and not the file is at fault."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8").removeprefix(BYTE_ORDER_MARK))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except OSError as error:

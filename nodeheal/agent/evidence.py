@@ -24,6 +24,9 @@ FOLDER = "evidence"
 # Of the time that is given, what packing and uploading may need: a slow link must not lose what has been collected.
 UPLOAD_SHARE = 0.4
 SHORTEST_UPLOAD_SECONDS = 1.0
+# And what reporting may need: an answer that comes when nobody waits any more is none.
+REPORT_SHARE = 0.05
+LONGEST_SECONDS = 1_800.0  # as policy.evidence.seconds at most: more is left only where this node's clock is wrong
 STALE_SECONDS = 3_600.0  # longer than any order may take
 
 logger = logging.getLogger(__name__)
@@ -47,8 +50,8 @@ def freeze_evidence(order: EvidenceOrder, config: AgentConfig, spool: Spool, bus
     if refusal:
         logger.error("evidence refused", extra={"why": refusal, "request": order.request_id})
         return EXIT_REFUSED
-    given = order.expires_at - clock.utc_now().timestamp()
-    until = clock.monotonic() + given
+    given = min(order.expires_at - clock.utc_now().timestamp(), LONGEST_SECONDS)
+    until = clock.monotonic() + given * (1 - REPORT_SHARE)
     saved = _save(order, config, clock, lambda: until - clock.monotonic(), given * UPLOAD_SHARE)
     report(Speaker(config.identity, order.boot_id).froze(order.request_id, saved, clock.utc_now()), spool, bus)
     sys.stdout.write(json.dumps({**asdict(saved), "request_id": order.request_id}) + "\n")

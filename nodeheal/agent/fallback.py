@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from nodeheal.agent.caller import Caller, Stranger
+from nodeheal.agent.reasons import Reasons
 from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
 from nodeheal.agent.spool import Entry, Spool
 from nodeheal.contract import names
@@ -32,23 +33,23 @@ class Fallback:
         self._sns = sns
         self._caller = caller
         self._last_told = ""
-        self._has_complained = False
+        self._reasons = Reasons()
 
     def tell(self, spool: Spool) -> None:
-        """Publish some of the findings that nobody has been told of yet. Whatever goes wrong is said once."""
+        """Publish some of the findings that nobody has been told of yet. Each thing that goes wrong is said once."""
         try:
             for entry in self._untold(spool):
                 self._publish(entry)
                 self._last_told = entry.event_id
                 logger.info("told SNS what the bus does not take", extra={"event": entry.event_id})
         except NotTold as error:
-            if not self._has_complained:
+            if self._reasons.is_news(error):
                 logger.error("SNS does not take it either", extra={"why": error})
-            self._has_complained = True
 
     def begin_anew(self) -> None:
         """The bus takes events again."""
-        self._last_told, self._has_complained = "", False
+        self._last_told = ""
+        self._reasons.forget()
 
     def close(self) -> None:
         """Hang up."""

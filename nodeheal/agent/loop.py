@@ -2,10 +2,10 @@
 
 import logging
 import select
-import threading
 from datetime import datetime
 
 from nodeheal.agent import machine
+from nodeheal.agent.bell import Bell
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.checks.looks import Looks
 from nodeheal.agent.checks.watch import News, Watch, key_of
@@ -43,7 +43,7 @@ class Agent:
         self._kept_at = self._started
         self._announced_at: float | None = None
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: Bell) -> None:
         """Work until `stop` is set."""
         self._keep([])  # where a first start begins to read must survive a crash of that start
         self._sender.start()

@@ -1,11 +1,16 @@
 """The command `nodeheal-agent`. What a command needs is loaded when it is known which: memory is scarce on a node."""
 
+import os
+import select
+import signal
 import sys
 from collections.abc import Sequence
 
 # As sysexits(3) has them: the small codes say what a check or an order came to.
 EXIT_CONFIG = 78  # the same again, until somebody mends the configuration: systemd does not start it at once
 EXIT_CANNOT_START = 71  # the machine keeps it from starting, such as a log that cannot be read: that may pass
+
+EXIT_UNREAD = 128 + signal.SIGPIPE  # as shells say of one whose reader has gone, such as `head`, which has enough
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,8 +33,30 @@ def _carry_out(words: list[str]) -> int:
     try:
         return _command(words)
     except (ConfigError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and _is_unread():
+            return EXIT_UNREAD
         logging.getLogger(__name__).error("nodeheal-agent cannot start", extra={"why": error})
         return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_CANNOT_START
+    finally:
+        if _is_unread():
+            _say_it_to_nobody()
+
+
+def _is_unread() -> bool:
+    """Whether what is said here goes into a pipe that nobody reads any more."""
+    news = select.poll()
+    try:
+        news.register(sys.stdout.fileno(), 0)  # that a pipe has broken is told without being asked for
+        return any(told & select.POLLERR for _, told in news.poll(0))
+    except (OSError, ValueError, AttributeError):  # it is no file, or closed
+        return False
+
+
+def _say_it_to_nobody() -> None:
+    """What is left to be said. Python would complain of it, and end with a code of its own: what was done is done."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _command(words: list[str]) -> int:

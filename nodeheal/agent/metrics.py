@@ -9,10 +9,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from nodeheal.agent.bell import Bell
 from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.forking import at_work
 from nodeheal.agent.gauges import taken_apart
+from nodeheal.agent.reasons import Reasons
 from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
 from nodeheal.contract import names
 
@@ -125,8 +127,9 @@ class Publisher(threading.Thread):
         self._gauges = gauges
         self._clock = clock
         self._every = every_seconds
-        self._stopping = threading.Event()
+        self._stopping = Bell()
         self._lost = 0
+        self._reasons = Reasons()
 
     def run(self) -> None:
         """Publish until stopped: each node at its own moment of the minute, and always at that one, so that no minute
@@ -145,17 +148,18 @@ class Publisher(threading.Thread):
         self._metrics.close()
 
     def publish(self) -> None:
-        """Once. What goes wrong is said once, until it goes well again."""
+        """Once. Each thing that goes wrong is said once, until it goes well again."""
         try:
             self._metrics.put(self._gauges(), self._clock.utc_now())
         except NotPut as error:
-            if not self._lost:
+            if self._reasons.is_news(error):
                 logger.error("CloudWatch does not take this node's metrics", extra={"why": error})
             self._lost += 1
             return
         if self._lost:
             logger.info("CloudWatch takes this node's metrics again", extra={"minutes_lost": self._lost})
         self._lost = 0
+        self._reasons.forget()
 
 
 def following(due_at: float, every_seconds: float, now: float) -> float:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from nodeheal import __version__
+from nodeheal.agent.bell import Bell
 from nodeheal.agent.forking import at_work
 from nodeheal.agent.gauges import Gauge, taken_apart
 
@@ -55,7 +56,7 @@ class Exporter(threading.Thread):
         self._port = port
         self._node_id = node_id
         self._gauges = gauges
-        self._stopping = threading.Event()
+        self._stopping = Bell()
         self._listener: socket.socket | None = None
 
     def run(self) -> None:

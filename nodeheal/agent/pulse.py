@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable
 
 from nodeheal.agent.beat import Beat, HeartbeatItem, NotBeaten
+from nodeheal.agent.bell import Bell
 from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.forking import at_work
+from nodeheal.agent.reasons import Reasons
 
 BACKOFF_FIRST_SECONDS = 1.0
 # A table that cannot be reached for so long may never be: a network that lets only the bus through.
@@ -32,8 +34,9 @@ class Pulse(threading.Thread):
         self._every = every_seconds
         self._clock = clock
         self._instead = instead
-        self._stopping = threading.Event()
+        self._stopping = Bell()
         self._failures = 0
+        self._reasons = Reasons()
         self._failing_since: float | None = None
         self._said_instead_at = -math.inf
 
@@ -54,8 +57,8 @@ class Pulse(threading.Thread):
         """As `beat`. A thread that ended would make a node that is well look dead."""
         try:
             return self.beat()
-        except Exception:
-            if not self._failures:
+        except Exception as error:
+            if self._reasons.is_news(repr(error)):
                 logger.exception("signs of life are broken; they are tried again")
             self._failures += 1
             return self._soon()
@@ -69,6 +72,7 @@ class Pulse(threading.Thread):
         if self._failures:
             logger.info("signs of life are taken again", extra={"failures": self._failures})
         self._failures, self._failing_since = 0, None
+        self._reasons.forget()
         if wanted is not None and wanted != self._every:
             logger.info("another interval is asked for", extra={"seconds": wanted})
             self._every = wanted
@@ -76,7 +80,7 @@ class Pulse(threading.Thread):
 
     def _fail(self, error: NotBeaten) -> float:
         self._failures += 1
-        if self._failures == 1:
+        if self._reasons.is_news(error):
             why = "refused" if error.is_refusal else "out of reach"
             logger.error(f"signs of life are {why}; if it stays so, they go over the bus", extra={"why": error})
         self._say_instead(error.is_refusal)

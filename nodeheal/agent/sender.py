@@ -4,6 +4,7 @@ import logging
 import math
 import threading
 
+from nodeheal.agent.bell import Bell
 from nodeheal.agent.bus import ENTRIES_A_CALL, BusUnavailable, EventBus, batch
 from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
@@ -35,8 +36,8 @@ class Sender(threading.Thread):
         self._spool = spool
         self._bus = bus
         self._clock = clock
-        self._news = threading.Event()
-        self._stopping = threading.Event()
+        self._news = Bell()
+        self._stopping = Bell()
         self._fallback = fallback
         self._fallback_seconds = fallback_seconds
         self._failures = 0

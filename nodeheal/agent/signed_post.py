@@ -3,7 +3,7 @@
 import http
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ TIMEOUT_SECONDS = 10.0
 TOLERATED_SKEW = timedelta(minutes=2)
 _DATE = re.compile(r"[A-Z][a-z]{2}, (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT", re.ASCII)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_LAST_YEAR = "2999"  # who tells of a later one tells nonsense, and what is reckoned by it may be no time at all
 _REFUSED = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.FORBIDDEN)
 
 # What somebody has to change a permission, a credential or a clock for.
@@ -79,18 +80,24 @@ class SignedPost:
         return self._scope.region
 
     @property
+    def ahead(self) -> timedelta:
+        """How far the service's clock is ahead of this node's, where that is more than AWS lets pass; else nothing."""
+        return self._skew
+
+    @property
     def host(self) -> str:
         """Who is asked."""
         return self._url.netloc
 
-    def ask(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    def ask(self, headers: dict[str, str], body: bytes | Callable[[], bytes]) -> tuple[int, bytes]:
         """(status, what was answered). Raises NoAnswer. It may be sent twice: only for calls that may be repeated.
 
-        A node whose clock is wrong still has to speak: what is refused is signed again by the service's own time.
+        A node whose clock is wrong still has to speak: what is refused is signed again by the service's own time. What
+        tells the time itself is worded anew for it, from `ahead`.
         """
-        status, answer = self._ask_once(headers, body)
+        status, answer = self._ask_once(headers, _worded(body))
         if status in _REFUSED and self._learns_the_time():
-            return self._ask_once(headers, body)
+            return self._ask_once(headers, _worded(body))
         return status, answer
 
     def _learns_the_time(self) -> bool:
@@ -157,10 +164,14 @@ def _trust() -> Trust:
     return Trust()
 
 
+def _worded(body: bytes | Callable[[], bytes]) -> bytes:
+    return body if isinstance(body, bytes) else body()
+
+
 def _time_of(date: str) -> datetime | None:
     """The time that a Date header tells, in the one form that HTTP still has: Sun, 22 Nov 2026 05:20:00 GMT."""
     told = _DATE.fullmatch(date)
-    if told is None or told[2] not in _MONTHS:
+    if told is None or told[2] not in _MONTHS or told[3] > _LAST_YEAR:
         return None
     day, year, hour, minute, second = (int(told[group]) for group in (1, 3, 4, 5, 6))
     try:

@@ -1,5 +1,6 @@
 """Keeps events on disk until the bus has them."""
 
+import contextlib
 import json
 import logging
 import math
@@ -7,11 +8,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from nodeheal.agent import rot
 from nodeheal.agent.event import HealthEvent, NodeFact
+from nodeheal.agent.rot import Entry as Entry
 from nodeheal.contract.vocabulary import Family, Verdict
 
 FILE_NAME = "spool.db"
@@ -20,33 +22,17 @@ LOCK_SECONDS = 5.0
 # How soon a disk is tried again that was full, or locked. One that is broken is not: the next try may hang in it.
 AGAIN_SECONDS = 60.0
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS events (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, event_id TEXT NOT NULL UNIQUE, detail_type TEXT NOT NULL,
-    detail TEXT NOT NULL, observed_at REAL NOT NULL, kind TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS by_kind ON events (kind, seq);
-CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
+_STATE = "CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
+_SCHEMA = ";".join((rot.EVENTS, rot.BY_KIND, rot.SET_ASIDE, _STATE))
 _COLUMNS = "event_id, detail_type, detail, observed_at, kind"
 _INSERT = f"INSERT OR IGNORE INTO events ({_COLUMNS}) VALUES (?,?,?,?,?)"
 _REMEMBER = "INSERT OR REPLACE INTO state VALUES (?,?)"
-_PASSING, _KIND = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY), 0xFF  # the rest of a code says which of the kind
+_PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
 _HEARTBEAT, _OK, _FINDING = "heartbeat", "ok", "finding"
 _DROPPED = "spool.dropped"
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One event as it waits for the bus."""
-
-    event_id: str
-    detail_type: str
-    detail: str
-    observed_at: float
 
 
 class Spool:
@@ -81,18 +67,17 @@ class Spool:
         self._do(write)
 
     def oldest(self, count: int) -> Sequence[Entry]:
-        """The events that have waited longest."""
-        query = "SELECT event_id, detail_type, detail, observed_at FROM events ORDER BY seq LIMIT ?"
-        return self._do(lambda database: [Entry(*row) for row in database.execute(query, (count,))])
+        """The events that have waited longest. What cannot be read any more is set aside, and told once."""
+        return self._readable("ORDER BY seq LIMIT ?", (count,))
 
     def failed(self, after: str, count: int) -> Sequence[Entry]:
         """The oldest findings that say FAILED; only those behind this event, where it still waits."""
-        query = (
-            "SELECT event_id, detail_type, detail, observed_at FROM events WHERE kind = ? AND detail_type = ? "
+        which = (
+            "WHERE kind NOT IN (?, ?) AND detail_type = ? "
             "AND detail LIKE ? AND seq > COALESCE((SELECT seq FROM events WHERE event_id = ?), 0) ORDER BY seq LIMIT ?"
         )
-        values = (_FINDING, HealthEvent.detail_type, f'%"verdict":"{Verdict.FAILED.value}"%', after, count)
-        return self._do(lambda database: [Entry(*row) for row in database.execute(query, values)])
+        verdict = f'%"verdict":"{Verdict.FAILED.value}"%'
+        return self._readable(which, (_HEARTBEAT, _OK, HealthEvent.detail_type, verdict, after, count))
 
     def forget(self, event_ids: Iterable[str]) -> None:
         """The bus has these."""
@@ -106,31 +91,52 @@ class Spool:
 
     def dropped(self) -> int:
         """How many events have been given up for room, ever."""
-        return int(str(self.state().get(_DROPPED, 0)))
+        return _count(self.state().get(_DROPPED))
 
     def close(self) -> None:
         """Close the database."""
         with self._lock:
             self._database.close()
 
+    def _readable(self, which: str, values: Sequence[object]) -> Sequence[Entry]:
+        entries, losses = self._do(lambda database: rot.readable(database, which, values))
+        for loss in losses:
+            told = {"event": loss.event_id, "why": loss.why, "seq": loss.seq}
+            logger.error("the spool holds an event that cannot be read; it is set aside", extra=told)
+        return entries
+
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:
             if self._is_in_memory and self._monotonic() >= self._again_at:
                 self._go_back()
-            try:
-                with self._database:
-                    return work(self._database)
-            except sqlite3.Error as error:
-                if self._is_in_memory:
-                    raise
-                self._go_on_in_memory(error)
+            for remedy in (self._mend, self._go_on_in_memory):
+                try:
+                    with self._database:
+                        return work(self._database)
+                except sqlite3.Error as error:
+                    if self._is_in_memory:
+                        raise
+                    remedy(error)
             with self._database:
                 return work(self._database)
+
+    def _mend(self, error: sqlite3.Error) -> None:
+        """Where only the way to the events is spoilt and not they, the disk is kept."""
+        try:
+            if not rot.is_damage(error):
+                raise error
+            with self._database:
+                rot.write_anew(self._database)
+        except sqlite3.Error as why:
+            self._go_on_in_memory(why)
 
     def _go_on_in_memory(self, error: sqlite3.Error) -> None:
         memory = _in_memory()
         try:
-            self._database.backup(memory)
+            if rot.is_damage(error):
+                rot.rescue(self._database, memory)
+            else:
+                self._database.backup(memory)
         except sqlite3.Error:
             memory = _in_memory()
         self._complain(error)
@@ -161,7 +167,7 @@ class Spool:
 
     def _look_again_after(self, error: Exception) -> None:
         """Or never, where the error is not of the kind that passes."""
-        passes = getattr(error, "sqlite_errorcode", 0) & _KIND in _PASSING
+        passes = rot.is_one_of(error, _PASSING)
         self._again_at = self._monotonic() + AGAIN_SECONDS if passes else math.inf
 
     def _begin(self, directory: Path) -> sqlite3.Connection:
@@ -180,8 +186,11 @@ class Spool:
         except sqlite3.OperationalError:
             raise  # read-only, full, locked: not corrupt
         except sqlite3.DatabaseError as error:
-            self._move_aside(error)
-            return self._open()
+            aside = self._move_aside(error)
+        database = self._open()
+        with contextlib.closing(_connected(aside)) as spoilt:
+            rot.rescue(spoilt, database)
+        return database
 
     def _complain(self, error: Exception) -> None:
         """A failed disk must not silence a node. Stable event ids make harmless what is sent twice because of it."""
@@ -189,7 +198,7 @@ class Spool:
         self._look_again_after(error)
 
     def _open(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self._path, timeout=LOCK_SECONDS, check_same_thread=False)
+        database = _connected(self._path)
         try:
             database.execute("PRAGMA journal_mode=WAL")
             database.execute("PRAGMA synchronous=FULL")
@@ -202,29 +211,38 @@ class Spool:
             raise
         return database
 
-    def _move_aside(self, error: sqlite3.Error) -> None:
+    def _move_aside(self, error: sqlite3.Error) -> Path:
+        """Where to. Its write-ahead log goes with it: it has what was written last."""
         aside = self._path.with_suffix(".corrupt")
         self._path.replace(aside)
         logger.error("the spool is corrupt; beginning a new one", extra={"moved_to": aside, "error": error})
-        for suffix in ("-wal", "-shm"):
-            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        self._path.with_name(f"{self._path.name}-shm").unlink(missing_ok=True)
+        log, log_aside = (path.with_name(f"{path.name}-wal") for path in (self._path, aside))
+        log_aside.unlink(missing_ok=True)
+        if log.exists():
+            log.replace(log_aside)
+        return aside
 
     def _trim(self, database: sqlite3.Connection) -> None:
         dropped = 0
+        if self._used_bytes(database) > self._limit_bytes:
+            database.execute("DELETE FROM set_aside")  # nobody waits for it
         while self._used_bytes(database) > self._limit_bytes:
-            gone = sum(self._drop(database, kind) for kind in (_HEARTBEAT, _OK)) or self._drop(database, _FINDING)
+            gone = self._drop(database, "IN") or self._drop(database, "NOT IN")
             if not gone:
                 break
             dropped += gone
         if dropped:
             logger.error("the spool is full; the oldest events were dropped", extra={"dropped": dropped})
-            row = database.execute("SELECT value FROM state WHERE key = ?", (_DROPPED,)).fetchone()
-            total = dropped + (json.loads(row[0]) if row else 0)
+            rows = database.execute("SELECT key, value FROM state WHERE key = ?", (_DROPPED,)).fetchall()
+            total = dropped + _count(dict(_understood(rows)).get(_DROPPED))
             database.execute(_REMEMBER, (_DROPPED, json.dumps(total)))
 
-    def _drop(self, database: sqlite3.Connection, kind: str) -> int:
-        query = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE kind = ? ORDER BY seq LIMIT ?)"
-        return database.execute(query, (kind, TRIM_ROWS)).rowcount
+    @staticmethod
+    def _drop(database: sqlite3.Connection, which: str) -> int:
+        """Good news (IN), or all else: what no longer says which it is, the disk has spoilt."""
+        query = f"SELECT seq FROM events WHERE kind {which} (?, ?) ORDER BY seq LIMIT ?"
+        return database.execute(f"DELETE FROM events WHERE seq IN ({query})", (_HEARTBEAT, _OK, TRIM_ROWS)).rowcount
 
     @staticmethod
     def _used_bytes(database: sqlite3.Connection) -> int:
@@ -234,8 +252,14 @@ class Spool:
         return int((pages - free) * size)
 
 
+def _connected(place: Path | str) -> sqlite3.Connection:
+    database = sqlite3.connect(place, timeout=LOCK_SECONDS, check_same_thread=False)
+    database.text_factory = rot.as_it_is
+    return database
+
+
 def _in_memory() -> sqlite3.Connection:
-    database = sqlite3.connect(":memory:", check_same_thread=False)
+    database = _connected(":memory:")
     database.executescript(_SCHEMA)
     return database
 
@@ -250,11 +274,15 @@ def _kind(event: NodeFact) -> str:
     return _HEARTBEAT if event.family is Family.heartbeat else _OK
 
 
-def _understood(rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, object]]:
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _understood(rows: Iterable[tuple[object, object]]) -> Iterator[tuple[str, object]]:
     for key, value in rows:
         try:
-            yield key, json.loads(value)
-        except ValueError as error:
+            yield rot.text(key), json.loads(rot.text(value))
+        except (ValueError, RecursionError) as error:
             logger.error("the spool holds what is not understood; it is forgotten", extra={"key": key, "why": error})
 
 

@@ -2,13 +2,18 @@
 
 import base64
 import binascii
+import contextlib
 import http.client
 import json
 import secrets
+import socket
 import ssl
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from nodeheal.agent.bell import Bell
 
 BLOCK_BYTES = 256 * 1024
 ANSWER_BYTES = 2000
@@ -50,45 +55,82 @@ def read_ticket(text: str) -> Ticket:
 
 
 def upload(file: Path, ticket: Ticket, seconds: float) -> None:
-    """Send the file. Raises NotUploaded with the server's own words."""
-    boundary = secrets.token_hex(16)
-    head, tail = _form(ticket.fields, file.name, boundary)
-    headers = {
-        "Content-Type": f"multipart/form-data; boundary={boundary}",
-        "Content-Length": str(len(head) + file.stat().st_size + len(tail)),
-    }
-    url = urlsplit(ticket.url)
-    connection = _connect(url.scheme, url.hostname or "", url.port, seconds)
-    try:
-        with file.open("rb") as body:
-            _send(connection, url.path or "/", headers, [head, body, tail])
-        response = connection.getresponse()
+    """Send the file, within so many seconds in all. Raises NotUploaded with the server's own words."""
+    sending = _Sending(file, ticket, seconds)
+    sending.start()
+    if not sending.has_ended.wait(seconds):
+        sending.hang_up()
+        raise NotUploaded(f"{sending.host}: given up after {seconds:.0f} s, {sending.came_to()}")
+    if sending.error is not None:
+        raise sending.error
+
+
+class _Sending(threading.Thread):
+    """Beside the one who counts the seconds: each wait has its limit, but one who takes, or says, a byte now and then
+    keeps within every limit for ever. It holds nothing that its process needs to end.
+    """
+
+    def __init__(self, file: Path, ticket: Ticket, seconds: float) -> None:
+        super().__init__(name="upload", daemon=True)
+        self._file, self._ticket, self._url = file, ticket, urlsplit(ticket.url)
+        self._connection = _connect(self._url.scheme, self.host, self._url.port, seconds)
+        self._sent_bytes = 0
+        self._size_bytes = file.stat().st_size
+        self.error: Exception | None = None
+        self.has_ended = Bell()
+
+    @property
+    def host(self) -> str:
+        """Where to."""
+        return self._url.hostname or ""
+
+    def run(self) -> None:
+        """Send it, and hear what is said to it."""
+        try:
+            self._send()
+        except (OSError, http.client.HTTPException) as error:
+            self.error = NotUploaded(f"{self.host}: {str(error) or type(error).__name__}")
+        except Exception as error:
+            self.error = error
+        finally:
+            self._connection.close()
+            self.has_ended.set()
+
+    def came_to(self) -> str:
+        """How far it has come, in words."""
+        if self._sent_bytes < self._size_bytes:
+            return f"{self._sent_bytes} of {self._size_bytes} bytes were taken"
+        return "all was sent and no whole answer came"
+
+    def hang_up(self) -> None:
+        """What has been given up must not be uploaded after all."""
+        opened = self._connection.sock
+        with contextlib.suppress(OSError, AttributeError):  # it has ended, or has not reached anybody yet
+            opened.shutdown(socket.SHUT_RDWR)
+
+    def _send(self) -> None:
+        boundary = secrets.token_hex(16)
+        head, tail = _form(self._ticket.fields, self._file.name, boundary)
+        self._connection.putrequest("POST", self._url.path or "/")
+        self._connection.putheader("Content-Type", f"multipart/form-data; boundary={boundary}")
+        self._connection.putheader("Content-Length", str(len(head) + self._size_bytes + len(tail)))
+        self._connection.endheaders()
+        self._connection.send(head)
+        with self._file.open("rb") as body:
+            while block := body.read(BLOCK_BYTES):
+                self._connection.send(block)
+                self._sent_bytes += len(block)
+        self._connection.send(tail)
+        response = self._connection.getresponse()
         answer = response.read(ANSWER_BYTES).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException) as error:
-        raise NotUploaded(f"{url.hostname}: {str(error) or type(error).__name__}") from error
-    finally:
-        connection.close()
-    if not 200 <= response.status < 300:
-        raise NotUploaded(f"{url.hostname} answered {response.status}: {' '.join(answer.split())[:500]}")
+        if not 200 <= response.status < 300:
+            raise NotUploaded(f"{self.host} answered {response.status}: {' '.join(answer.split())[:500]}")
 
 
 def _connect(scheme: str, host: str, port: int | None, seconds: float) -> http.client.HTTPConnection:
     if scheme == "http":
         return http.client.HTTPConnection(host, port, timeout=seconds)
     return http.client.HTTPSConnection(host, port, timeout=seconds, context=ssl.create_default_context())
-
-
-def _send(connection: http.client.HTTPConnection, path: str, headers: dict[str, str], parts: list[object]) -> None:
-    connection.putrequest("POST", path)
-    for name, value in headers.items():
-        connection.putheader(name, value)
-    connection.endheaders()
-    for part in parts:
-        if isinstance(part, bytes):
-            connection.send(part)
-        else:
-            while block := part.read(BLOCK_BYTES):  # type: ignore[attr-defined]  # an open file
-                connection.send(block)
 
 
 def _form(fields: dict[str, str], name: str, boundary: str) -> tuple[bytes, bytes]:

@@ -2,9 +2,10 @@
 
 import gc
 import signal
-import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nodeheal.agent.bell import Bell
 from nodeheal.agent.checks.check import Place
 from nodeheal.agent.checks.looks import Looks
 from nodeheal.agent.checks.registry import chosen
@@ -27,7 +28,7 @@ def carry_out(arguments: "argparse.Namespace") -> int:
 def watch_as_configured(file: str | None) -> int:
     """Watch until told to stop, as this file says, or the one that is read where none is named."""
     config = load(config_path(file))
-    stop = threading.Event()
+    stop = Bell()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return _watch(config, _looks(config), stop)
@@ -41,14 +42,16 @@ def _looks(config: AgentConfig) -> Looks:
     return Looks(checks, place)
 
 
-def _watch(config: AgentConfig, looks: Looks, stop: threading.Event) -> int:
+def _watch(config: AgentConfig, looks: Looks, stop: Bell) -> int:
     from nodeheal.agent.clock import Clock
     from nodeheal.agent.compose import event_bus, open_spool
     from nodeheal.agent.connect import beside, fallback
     from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
     from nodeheal.agent.sender import Sender
+    from nodeheal.agent.sole import claim
     from nodeheal.domain.catalog import verdicts
 
+    claim(Path(config.state_dir))
     verdicts()  # now: the disk may be dead when one is wanted
     clock, spool = Clock(), open_spool(config)
     bus, by_way_of_sns = event_bus(config, clock), fallback(config, clock)

@@ -1,9 +1,11 @@
 """Follows a log file through rotation, truncation, restarts and reboots, and hands out its lines once."""
 
+import contextlib
 import errno
 import hashlib
 import logging
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ LINE_BYTES = 64 * 1024  # a longer line is no kernel message; it is skipped up t
 MARK_BYTES = 128  # what stands before the cursor, to recognise the file when its inode number was reused
 # A syslog daemon goes on writing to the renamed file until it is told to reopen.
 RETIRED_SECONDS = 10.0
+# What rotation puts behind a name: `.1`, `-20261123`, `-20261123-1795409669`. What a person copies has words in it.
+_ROTATED = re.compile(r"[.-]\d[\d._-]*")
 
 logger = logging.getLogger(__name__)
 
@@ -211,6 +215,7 @@ class FileTail:
             if any(file.identity == current.identity for file in self._files):
                 os.close(current.descriptor)
             else:
+                self._files += self._came_between(current)
                 self._files.append(current)
         # Their retirement starts at the first reading, as nobody knows when they were renamed.
         if cursor["boot_id"] != self._boot_id:
@@ -232,6 +237,23 @@ class FileTail:
                 yield file
                 return
             os.close(file.descriptor)
+
+    def _came_between(self, current: _OpenFile) -> Iterator[_OpenFile]:
+        """Files that were begun and rotated while nobody read, oldest first: written to after the one that was read."""
+        if not self._files:
+            return
+        known = {current.identity, *(file.identity for file in self._files)}
+        read_until = os.fstat(self._files[-1].descriptor).st_mtime_ns
+        found = []
+        for candidate in self._path.parent.glob(f"{self._path.name}*"):
+            with contextlib.suppress(OSError):  # it has just gone
+                status = candidate.stat()
+                is_new = status.st_mtime_ns > read_until and (status.st_dev, status.st_ino) not in known
+                if is_new and _ROTATED.fullmatch(candidate.name.removeprefix(self._path.name)):
+                    found.append((status.st_mtime_ns, candidate))
+        for _, candidate in sorted(found):
+            with contextlib.suppress(OSError):
+                yield _OpenFile.at(candidate)
 
     def _tell_history_apart(self) -> None:
         """Everything up to the last boot banner belongs to an earlier boot; without a banner all that is there does."""

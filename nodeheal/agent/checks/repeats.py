@@ -88,7 +88,7 @@ def load(dumped: Iterable[Mapping[str, Any]]) -> list[Sighting]:
     """The sightings of a dump; none of one that another version has written in words of its own."""
     try:
         return [_from_json(document) for document in dumped]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         logger.warning("what was folded is not understood", extra={"why": error})
         return []
 
@@ -111,9 +111,18 @@ def _to_json(sighting: Sighting) -> dict[str, object]:
 
 
 def _from_json(saved: Mapping[str, Any]) -> Sighting:
-    finding = Finding(
-        Family(saved["family"]), saved["code"], saved["component"], saved["message"], saved.get("subcode")
+    family, code, message = Family(saved["family"]), _word(saved["code"]), _word(saved["message"])
+    component, subcode = (
+        _word(word) if word is not None else None for word in (saved["component"], saved.get("subcode"))
     )
+    finding = Finding(family, code, component, message, subcode)
     seen_at = datetime.fromisoformat(saved["seen_at"])
-    said = (saved["boot_id"], saved["position"], saved["evidence"])
-    return Sighting(finding, *said, seen_at, saved["count"], bool(saved.get("is_history")))
+    said = (_word(saved["boot_id"]), _word(saved["position"]), _word(saved["evidence"]))
+    return Sighting(finding, *said, seen_at, int(saved["count"]), bool(saved.get("is_history")))
+
+
+def _word(saved: object) -> str:
+    """What was written as one. Raises TypeError: taken for one it would break whoever reads it later."""
+    if not isinstance(saved, str):
+        raise TypeError(f"{saved!r} is no text")
+    return saved

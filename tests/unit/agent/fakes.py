@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,7 @@ class FakeEventBridge:
         self.always: Answer | None = None
         self.connections = 0
         self.date = ""  # what it says the time is; nothing by default, as tests bring their own clocks
+        self.refuses_strange_times = False  # as AWS does: signed five minutes ago or more, or in as many
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
 
@@ -183,7 +185,10 @@ class FakeEventBridge:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 target = self.headers.get("X-Amz-Target", "")
-                if target.startswith("AWSEvents."):
+                if bus.refuses_strange_times and _is_strange(self.headers["X-Amz-Date"]):
+                    bus.date = format_datetime(datetime.now(UTC), usegmt=True)
+                    answer, payload = Answer(403), b'{"__type": "com.amazon#InvalidSignatureException"}'
+                elif target.startswith("AWSEvents."):
                     answer, payload = bus.answer(dict(self.headers), body)
                 else:
                     answer, payload = bus.table.answer(target, body)
@@ -206,6 +211,11 @@ class FakeEventBridge:
                 """Quiet."""
 
         return Handler
+
+
+def _is_strange(signed_at: str) -> bool:
+    at = datetime.strptime(signed_at, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    return abs(datetime.now(UTC) - at) >= timedelta(minutes=5)
 
 
 class _Server(ThreadingHTTPServer):

@@ -1,6 +1,10 @@
 """`nodeheal-agent check`: what a person and a prolog read."""
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +15,7 @@ from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands import EXIT_USAGE
 from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_CONFIG, main
+from nodeheal.agent.reboot import EXIT_REBOOT
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
 from tests.unit.agent.fakes import CONFIG, NodeFolder
@@ -108,3 +113,62 @@ def test_a_usage_error_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None
 
     assert ended.value.code == EXIT_USAGE
     assert "--jsn" in capsys.readouterr().err
+
+
+@pytest.fixture
+def closed_pipe() -> Iterator[int]:
+    """One that nobody reads any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+def said_to_nobody(
+    node: NodeFolder, pipe: int, *words: str, unbuffered: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "nodeheal.agent.main", *words],
+        env={**os.environ, **node.environment(), "PYTHONUNBUFFERED": unbuffered},
+        stdout=pipe,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_who_has_had_enough_ends_it_without_a_word(
+    node: NodeFolder, closed_pipe: int, unbuffered: str
+) -> None:
+    ended = said_to_nobody(node, closed_pipe, "check", "memory", unbuffered=unbuffered)
+
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("words", [["config"], ["--version"], ["check", "--help"]], ids=lambda words: words[-1])
+def test_what_was_done_before_nobody_read_of_it_is_done(node: NodeFolder, closed_pipe: int, words: list[str]) -> None:
+    ended = said_to_nobody(node, closed_pipe, *words)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_order_that_nobody_reads_the_answer_of_keeps_its_code(node: NodeFolder, closed_pipe: int) -> None:
+    order = ["--boot-id", "boot-1", "--expires-at", "9999999999"]
+
+    ended = said_to_nobody(node, closed_pipe, "run", "reboot", *order)
+
+    assert (ended.returncode, ended.stderr) == (EXIT_REBOOT, "")
+
+
+def test_a_pipe_that_breaks_elsewhere_is_still_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaks(_: object) -> int:
+        raise BrokenPipeError("of a service")
+
+    monkeypatch.setattr("nodeheal.agent.main._command", breaks)
+
+    assert main(["check"]) == EXIT_CANNOT_START
+    assert str(vars(caplog.records[-1])["why"]) == "of a service"

@@ -36,6 +36,13 @@ def test_five_keys_are_enough(tmp_path: Path) -> None:
     assert (config.bus, config.heartbeat_seconds, config.state_dir) == ("nodeheal", 60.0, "/var/lib/nodeheal")
 
 
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+
+    assert load(path) == load(written(tmp_path))
+
+
 def test_the_example_that_is_shipped_is_valid() -> None:
     assert load(REPOSITORY / "packaging" / "agent.toml.example").accelerators == 8
 

@@ -374,7 +374,7 @@ def test_a_refusal_for_another_reason_is_not_repeated_at_once(
     assert len(bus.calls) == 1
 
 
-@pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Nov 2026 05:50:31 GMT"])
+@pytest.mark.parametrize("date", ["", "yesterday", "Sat, 99 Nov 2026 05:50:31 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"])
 def test_a_bus_that_does_not_tell_the_time_is_not_believed(
     spool: Spool, sender: Sender, bus: FakeEventBridge, date: str
 ) -> None:
@@ -392,3 +392,19 @@ def test_a_bus_whose_time_jumps_is_asked_twice_and_no_more(spool: Spool, sender:
 
     assert sender.send_all() > 0
     assert len(bus.calls) == 2
+
+
+@pytest.mark.parametrize("result", [None, {}, [], "EventId", 7, {"EventId": ""}])
+def test_an_event_of_which_the_bus_says_nothing_is_kept(
+    spool: Spool, sender: Sender, bus: FakeEventBridge, monkeypatch: pytest.MonkeyPatch, result: object
+) -> None:
+    spool.put([xid_event(79)])
+    answer = json.dumps({"FailedEntryCount": 0, "Entries": [result]}).encode()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bus, "answer", lambda *_: (Answer(), answer))
+        assert sender.send_all() > 0
+
+    assert waiting(spool) == ["79"]
+    assert sender.send_all() == 0
+    assert bus.codes() == ["79"]

@@ -1,9 +1,11 @@
 """`nodeheal-agent run evidence`, run as the SSM document runs it, with tools that answer what a test wants."""
 
 import base64
+import contextlib
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import tarfile
@@ -18,8 +20,13 @@ from typing import Any
 import pytest
 
 from nodeheal.agent import probe
-from nodeheal.agent.upload import BadTicket, read_ticket
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import event_bus, open_spool
+from nodeheal.agent.config import load
+from nodeheal.agent.evidence import LONGEST_SECONDS, EvidenceOrder, freeze_evidence
+from nodeheal.agent.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
 from nodeheal.contract.health_event import EvidenceFrozen
+from nodeheal.domain.evidence import Evidence
 from tests.unit.agent.fakes import PATIENCE_SECONDS, XID_79, FakeEventBridge, NodeFolder, kernel_line
 
 REPOSITORY = Path(__file__).parents[3]
@@ -223,6 +230,86 @@ def test_a_bucket_that_refuses_is_reported_with_its_own_words(
     assert (event.object_key, event.size_bytes) == (None, 0)
     assert "403" in event.reason
     assert "AccessDenied" in event.reason
+
+
+@dataclass
+class Dripper:
+    """One who never ends what it does, and is never silent for long. `takes`: it reads what it is sent, to the end."""
+
+    takes: bool
+
+    def __post_init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.is_patient, self.has_heard_the_end = threading.Event(), threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def ticket(self) -> Ticket:
+        return Ticket(f"http://127.0.0.1:{self._listener.getsockname()[1]}/evidence", {"key": KEY})
+
+    def _serve(self) -> None:
+        connection, _ = self._listener.accept()
+        with connection, contextlib.suppress(OSError):
+            while self.takes and not connection.recv(1 << 20).endswith(b"--\r\n"):
+                pass
+            while True:
+                self.is_patient.wait(0.05)
+                if self.takes:
+                    connection.sendall(b"H")
+                elif not connection.recv(1024):
+                    break
+        self.has_heard_the_end.set()
+
+
+@pytest.mark.parametrize(
+    ("takes", "came_to"), [(True, "all was sent and no whole answer came"), (False, "of 20971520 bytes were taken")]
+)
+def test_one_who_drips_is_given_up_in_time_and_told_of(tmp_path: Path, takes: bool, came_to: str) -> None:
+    archive, dripper, began = tmp_path / "evidence.tar.gz", Dripper(takes), time.monotonic()
+    archive.write_bytes(bytes(20 * MIB))
+
+    with pytest.raises(NotUploaded) as given_up:
+        upload(archive, dripper.ticket, 1.0)
+
+    assert 1.0 <= time.monotonic() - began < 5.0
+    assert str(given_up.value).startswith("127.0.0.1: given up after 1 s, ")
+    assert came_to in str(given_up.value)
+    dripper.is_patient.set()
+    assert dripper.has_heard_the_end.wait(PATIENCE_SECONDS)
+
+
+def test_evidence_that_a_dripping_bucket_holds_up_is_answered_when_its_time_is_over(
+    witness: Witness, bus: FakeEventBridge
+) -> None:
+    ticket = Dripper(takes=True).ticket
+    text = json.dumps({"url": ticket.url, "fields": ticket.fields})
+    began = time.time()
+
+    ended = witness.run(seconds=8, ticket=base64.urlsafe_b64encode(text.encode()).decode())
+
+    assert ended.returncode == 0, ended.stderr
+    assert time.time() < began + 8 + 4  # of a busy machine
+    event = reported(bus)
+    assert (event.object_key, event.size_bytes) == (None, 0)
+    assert "given up after" in event.reason
+    assert event.items > 0
+
+
+def test_a_clock_that_was_set_back_gives_evidence_no_more_time_than_the_policy_may(
+    witness: Witness, bucket: FakeBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr("nodeheal.agent.evidence.upload", lambda file, ticket, seconds: asked.append(seconds))
+    monkeypatch.setattr("nodeheal.agent.evidence.exhibits", lambda *_: [])
+    config, clock = load(witness.node.config_file), Clock()
+    order = EvidenceOrder("inc-1-2", "boot-1", time.time() + 86_400, bucket.ticket, MIB)
+
+    assert freeze_evidence(order, config, open_spool(config), event_bus(config, clock), clock) == 0
+
+    assert 0 < asked[0] <= LONGEST_SECONDS
+    [most] = [rule.le for rule in Evidence.model_fields["seconds"].metadata if hasattr(rule, "le")]
+    assert most == LONGEST_SECONDS
 
 
 def test_a_ticket_that_cannot_be_read_is_reported(witness: Witness, bus: FakeEventBridge) -> None:

@@ -165,3 +165,20 @@ def test_that_sns_does_not_take_it_either_is_said_again_in_the_next_outage(
             sender.send_all()
 
     assert [record.getMessage() for record in caplog.records].count("SNS does not take it either") == 2
+
+
+def test_each_reason_why_sns_does_not_take_it_is_said_once(
+    sender: Sender,
+    spool: Spool,
+    bus: FakeEventBridge,
+    sns: FakeEventBridge,
+    time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bus.stop()
+    spool.put([xid_event(79)])
+    for sns.table.refusal in ("AuthorizationError", "InvalidParameter", "AuthorizationError"):
+        tries_for(sender, time, 2 * PATIENCE)
+
+    said = [str(vars(one)["why"]) for one in caplog.records if one.getMessage() == "SNS does not take it either"]
+    assert said == ["SNS answered 403 AuthorizationError", "SNS answered 403 InvalidParameter"]

@@ -1,5 +1,6 @@
 """A log file is read once, whatever happens to it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,43 @@ def test_rotation_while_the_agent_is_down_loses_nothing(log: Path) -> None:
     tail = restarted(tail, log)
 
     assert history(tail) == [("unseen", False), ("after", False)]
+
+
+def rotated(log: Path, name: str, at: int) -> None:
+    """Last written at so many seconds, then renamed."""
+    os.utime(log, (at, at))
+    log.rename(log.with_name(name))
+
+
+@pytest.mark.parametrize("names", [("{}.3", "{}.2", "{}.1"), ("{}-20261121", "{}-20261122", "{}-20261123-1795409669")])
+def test_many_rotations_while_the_agent_is_down_lose_nothing(log: Path, names: tuple[str, ...]) -> None:
+    rotated(log, "messages.9", at=50)  # read long ago
+    log.write_text("")
+    tail = FileTail(log, "boot-1", None)
+    append(log, "read\n")
+    assert read(tail) == ["read"]
+    for number, name in enumerate(names):
+        append(log, f"{number}\n")
+        rotated(log, name.format("messages"), at=100 + number)
+    append(log, "now\n")
+    for other in ("messages.copy", "messages.1.gz", "messages.1~"):
+        (log.parent / other).write_text("of somebody\n")
+    (log.parent / "messages.7").mkdir()
+
+    again = restarted(tail, log)
+
+    assert read(again) == ["0", "1", "2", "now"]
+    append(log, "later\n")
+    assert read(again) == ["later"]
+
+
+def test_where_the_log_was_not_rotated_no_other_file_is_read(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "read\n")
+    assert read(tail) == ["read"]
+    (log.parent / "messages.1").write_text("of somebody\n")
+
+    assert read(restarted(tail, log)) == []
 
 
 def test_a_truncated_file_is_read_from_its_beginning(log: Path) -> None:

@@ -239,7 +239,30 @@ def test_a_drill_is_a_fault_only_where_drills_are_taken(
     assert [event.code for event in check.poll()] == codes
 
 
-@pytest.mark.parametrize("folded", [7, [7], [{"family": "unheard_of"}], [{"family": "xid"}]])
+WRONG: tuple[object, ...] = ([], {}, ["79"])
+FOLDED: dict[str, object] = {
+    "family": "xid",
+    "code": "79",
+    "component": None,
+    "message": "a message",
+    "boot_id": "boot-1",
+    "position": "7",
+    "evidence": "line",
+    "seen_at": "2026-11-21T05:50:31+00:00",
+    "count": 2,
+}
+
+
+@pytest.mark.parametrize(
+    "folded",
+    [
+        7,
+        [7],
+        [{"family": "unheard_of"}],
+        [{"family": "xid"}],
+        *([{**FOLDED, key: wrong}] for key in FOLDED for wrong in WRONG),
+    ],
+)
 def test_what_was_folded_by_another_version_is_forgotten_where_it_is_not_understood(
     node: NodeFolder, time: FakeTime, folded: object
 ) -> None:

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import threading
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +10,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from nodeheal.agent.bell import Bell
 from nodeheal.agent.checks.answer import Answer, answer_of, dumped
 from nodeheal.agent.checks.check import Check, Look, Problem, State, always
 from nodeheal.agent.checks.kernel_log import KernelLogCheck
@@ -72,15 +72,15 @@ class QuietSender:
         """Nothing is under way."""
 
 
-class OnceWaited(threading.Event):
+class OnceWaited(Bell):
     """Is set once it was waited for, and knows for how long."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.waited: list[float | None] = []
+        self.waited: list[float] = []
 
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waited.append(timeout)
+    def wait(self, seconds: float) -> bool:
+        self.waited.append(seconds)
         self.set()
         return True
 
@@ -184,7 +184,7 @@ def test_in_a_storm_lines_are_let_gather(run: Run, monkeypatch: pytest.MonkeyPat
 def test_an_agent_that_stops_has_kept_where_it_began_and_where_it_ends_and_lets_go(run: Run) -> None:
     sender = run.agent._sender = QuietSender(run.spool)  # type: ignore[assignment]
     run.looks.descriptor, writer = os.pipe()
-    stop = threading.Event()
+    stop = Bell()
     stop.set()
     run.agent._watch._courses["gpus"].state = {"seen": 1}
 
@@ -201,7 +201,7 @@ def test_an_agent_that_stops_has_kept_where_it_began_and_where_it_ends_and_lets_
 def test_what_was_learnt_last_is_kept_at_the_stop(run: Run) -> None:
     run.agent._sender = QuietSender(run.spool)  # type: ignore[assignment]
     run.looks.descriptor, writer = os.pipe()
-    stop = threading.Event()
+    stop = Bell()
     run.agent.step = lambda: learns()  # type: ignore[method-assign]
 
     def learns() -> bool:

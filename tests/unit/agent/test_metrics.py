@@ -132,6 +132,16 @@ def test_a_minute_that_is_not_taken_is_lost_and_said_once(
     assert len(bus.table.metrics) == 1
 
 
+def test_each_reason_why_minutes_are_lost_is_said_once(
+    publisher: Publisher, bus: FakeEventBridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    for bus.table.refusal in ("AccessDenied", "Throttling", "AccessDenied", "", "AccessDenied"):
+        publisher.publish()
+
+    said = [str(vars(record)["why"]).split()[-1] for record in caplog.records if record.levelno == logging.ERROR]
+    assert said == ["AccessDenied", "Throttling", "AccessDenied"]
+
+
 def test_credentials_that_are_refused_are_found_anew(bus: FakeEventBridge, time: FakeTime) -> None:
     chain = CredentialChain(time.clock(), KEYS)
     forgotten: list[str] = []

@@ -3,6 +3,8 @@
 import json
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from nodeheal.agent.beat import KEPT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS,
 from nodeheal.agent.caller import Caller
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.pulse import PATIENCE_SECONDS, Pulse
+from nodeheal.agent.reasons import TOLD, Reasons
 from nodeheal.agent.signed_post import SignedPost, endpoint
 from tests.unit.agent.fakes import IDENTITY, START, USER_ID, FakeEventBridge, FakeTime, eventually
 from tests.unit.agent.test_credentials import KEYS
@@ -96,6 +99,32 @@ def test_where_the_role_may_not_beat_the_bus_hears_of_it_at_once_and_the_log_onc
     assert len(said_instead) == 3
     assert bus.table.asked_who == 4  # it may have been given another role
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+def test_each_reason_why_signs_of_life_are_not_taken_is_said_once(
+    pulse: Pulse, bus: FakeEventBridge, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    reasons = ["AccessDeniedException", "ExpiredTokenException", "AccessDeniedException", "ResourceNotFoundException"]
+    for bus.table.refusal in reasons * 3:
+        time.seconds += pulse.beat()
+
+    said = [str(vars(record)["why"]) for record in caplog.records if record.levelno == logging.ERROR]
+    assert said == [f"400 {reason} no" for reason in dict.fromkeys(reasons)]
+
+
+def test_a_reason_is_said_again_in_the_next_outage(
+    pulse: Pulse, bus: FakeEventBridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    for bus.table.refusal in ("AccessDeniedException", "", "AccessDeniedException"):
+        pulse.beat()
+
+    assert [record.levelno for record in caplog.records].count(logging.ERROR) == 2
+
+
+def test_reasons_that_never_read_the_same_do_not_fill_the_log() -> None:
+    reasons = Reasons()
+
+    assert [reasons.is_news(number) for number in range(100)].count(True) == TOLD
 
 
 def test_a_node_with_credentials_that_are_not_its_machines_is_heard_over_the_bus(
@@ -221,3 +250,27 @@ def test_an_endpoint_is_the_regions_unless_the_environment_names_one() -> None:
     assert endpoint("sts", "eu-central-1", {"AWS_ENDPOINT_URL": "http://all"}) == "http://all"
     assert endpoint("monitoring", "eu-central-1", {}) == "https://monitoring.eu-central-1.amazonaws.com"
     assert endpoint("monitoring", "eu-central-1", {"AWS_ENDPOINT_URL_CLOUDWATCH": "https://cw"}) == "https://cw"
+
+
+@pytest.mark.parametrize("ahead", [timedelta(days=1), timedelta(days=-1)])
+def test_a_beat_of_a_node_whose_clock_is_wrong_says_when_it_is_by_the_tables_time(
+    pulse: Pulse, bus: FakeEventBridge, time: FakeTime, ahead: timedelta
+) -> None:
+    bus.refuses_strange_times = True
+    time.seconds = (datetime.now(UTC) - START - ahead).total_seconds()
+
+    pulse.beat()
+
+    [beat] = bus.table.beats
+    assert abs(float(beat["ExpressionAttributeValues"][":at"]["N"]) - datetime.now(UTC).timestamp()) < 60
+
+
+def test_a_beat_of_a_node_whose_clock_is_a_little_off_says_what_the_node_takes_it_for(
+    pulse: Pulse, bus: FakeEventBridge, time: FakeTime
+) -> None:
+    bus.date = format_datetime(START + timedelta(minutes=1), usegmt=True)
+
+    pulse.beat()
+
+    [beat] = bus.table.beats
+    assert float(beat["ExpressionAttributeValues"][":at"]["N"]) == START.timestamp()
