@@ -28,6 +28,10 @@ ACTION_OF = {
     "replace": Action.REPLACE,
     "launch": Action.REPLACE,
 }
+# Any of these, where the pool's mode lets nodeheal take it: what is to be rebooted or replaced is isolated before.
+ALLOWED_BY = {verb: (action,) for verb, action in ACTION_OF.items()} | {
+    "isolate": (Action.ISOLATE, Action.REBOOT, Action.STOP_START, Action.REPLACE)
+}
 
 
 def one_open_incident_a_node(opened: Incident, live: list[str]) -> Iterator[Violation]:
@@ -70,13 +74,13 @@ def no_attempt_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iter
 
 
 def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
-    """No action in observe mode, on a paused, opted-out or foreign-owned node."""
+    """No action that is only observed, on a paused, opted-out or foreign-owned node."""
     node, now = seen.nodes.nodes[act.node_id], seen.agenda.clock()
     pool, name = seen.ports.pools.get(node.pool), hands_off_where_told.__name__
     rules = seen.policy.pool(node.pool)
     begun = timedelta(seconds=PAUSE_SECONDS)
     is_new = act.at - seen.in_force_since < PAUSE_SECONDS  # the policy
-    if not is_new and rules.mode_of(ACTION_OF[act.verb]) is Mode.observe and rules.mode is Mode.observe:
+    if not is_new and all(rules.mode_of(action) is Mode.observe for action in ALLOWED_BY[act.verb]):
         yield Violation(act.at, name, act.node_id, f"{act.verb} in observe mode")
     if any(window.holds(now) and window.holds(now - begun) for window in rules.maintenance):
         yield Violation(act.at, name, act.node_id, f"{act.verb} in a maintenance window")

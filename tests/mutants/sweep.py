@@ -7,7 +7,7 @@ To all others the code is the same with it and without it.
 import gc
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -19,6 +19,8 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tests.mutants.child import Heard, Task, run_all
+from tests.mutants.choice import nearest, scenarios_by_function, spread
+from tests.mutants.harmless import read_rows
 from tests.mutants.kept import Kept
 from tests.mutants.sites import Site
 from tests.mutants.switch import Switch
@@ -71,12 +73,13 @@ class Sweep:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Record, then take each guard out: first for the simulation, then for the unit tests."""
+        """Record, then take each guard out: for the simulation, for the unit tests, and for whoever else may notice."""
         self._items = {item.nodeid: item for item in session.items if not is_left_out(item.nodeid)}
-        self._named = _scenarios_by_function()
+        self._named = scenarios_by_function()
         self._warm_up()
         with TemporaryDirectory(prefix="mutants-") as scratch:
-            for tasks in (self._recordings(), self._removals(is_unit=False), self._removals(is_unit=True)):
+            removals = (self._removals(is_unit=False), self._removals(is_unit=True), self._last_removals())
+            for tasks in (self._recordings(), *removals):
                 run_all(tasks, self._switch, Path(scratch), self._processes)
         if not self.only:
             self._kept.forget_older()
@@ -114,12 +117,30 @@ class Sweep:
             self._tell(f"{'unit tests: ' if is_unit else ''}{done} of {len(left)}: {site}")
             matters_to = to_whom.get(number, [])
             tests = self._chosen(site, matters_to)
-            seconds = [self._kept.recorded[test]["seconds"] for test in tests]
             noted = partial(self._note, site, len(matters_to) - len(tests), is_unit=is_unit)
             if tests:
-                yield Task(number, [self._items[test] for test in tests], seconds, noted)
+                yield self._task(number, tests, noted)
             else:
                 noted(Heard())
+
+    def _task(self, number: int, tests: Sequence[str], noted: Callable[[Heard], None]) -> Task:
+        seconds = [self._kept.recorded[test]["seconds"] for test in tests]
+        return Task(number, [self._items[test] for test in tests], seconds, noted)
+
+    def _last_removals(self) -> Iterator[Task]:
+        """Of what nobody has noticed, and no row says that nobody need: all others to whom it matters are asked."""
+        to_whom = [self._mattering(is_unit=is_unit) for is_unit in (False, True)]
+        harmless = {row.key for row in read_rows()}
+        for number, site in enumerate(self._switch.sites):
+            known = self._kept.results.get(site.key)
+            if known is None or site.key in harmless or not site.where.startswith(self.only):
+                continue
+            if known["outcome"] == "survived" and known["left"]:
+                self._tell(f"whoever else: {site}")
+                asked = [test for matters_to in to_whom for test in self._chosen(site, matters_to.get(number, []))]
+                others = {test for matters_to in to_whom for test in matters_to.get(number, [])} - set(asked)
+                tests = nearest(site.module, others, self._kept.recorded)
+                yield self._task(number, tests, partial(self._note_last, site))
 
     def _is_open(self, site: Site, *, is_unit: bool) -> bool:
         """Whether nobody has been asked about it yet, or not all who might notice, and more are asked now."""
@@ -145,6 +166,17 @@ class Sweep:
         }
         self._kept.keep(site.key, result)
 
+    def _note_last(self, site: Site, heard: Heard) -> None:
+        before = self._kept.results[site.key]
+        noticed = {"outcome": "unit" if UNIT in heard.last else "simulation", "by": heard.last, "wrong": heard.wrong}
+        result = {
+            **(before | noticed if heard.wrong else before),
+            "tried": before["tried"] + len(heard.said),
+            "left": 0,
+            "seconds": before["seconds"] + sum(said["seconds"] for said in heard.said),
+        }
+        self._kept.keep(site.key, result)
+
     def _mattering(self, *, is_unit: bool) -> dict[int, list[str]]:
         """By guard, the tests to which it matters, the cheapest first."""
         to_whom: dict[int, list[str]] = {}
@@ -165,7 +197,7 @@ class Sweep:
             drawn = Random(site.key).sample(of_kind, len(of_kind))
             if kind == "unit":  # the fewer guards matter to it, the more it is about this one
                 drawn.sort(key=lambda test: len(self._kept.recorded[test]["mattered"]))
-            chosen.update(_spread(drawn)[: math.ceil(most * self._effort)])
+            chosen.update(spread(drawn)[: math.ceil(most * self._effort)])
         asked = sorted(chosen - {first}, key=lambda test: float(self._kept.recorded[test]["seconds"]))
         return [first, *asked] if first in tests else asked
 
@@ -187,23 +219,3 @@ class Sweep:
 def is_left_out(test: str) -> bool:
     """Whether this test is not asked."""
     return any(name in test for name in LEFT_OUT)
-
-
-def _scenarios_by_function() -> dict[str, set[str]]:
-    """What rows of tests/workflows/guards name for each function. Read when its module is, with the questions in it."""
-    from tests.workflows.guards import GUARDS
-
-    named: dict[str, set[str]] = {}
-    for guard in GUARDS:
-        where = f"{guard.where.__module__}.{guard.where.__qualname__}"
-        named.setdefault(where, set()).add(guard.scenario.__name__)
-    return named
-
-
-def _spread(tests: Sequence[str]) -> list[str]:
-    """In this order, but one of each test function, and of each story, before the second of any."""
-    of_function: dict[str, list[str]] = {}
-    for test in tests:
-        of_function.setdefault(test.partition("-")[0] if "battery" in test else test.partition("[")[0], []).append(test)
-    ranked = [(rank, test) for some in of_function.values() for rank, test in enumerate(some)]
-    return [test for _, test in sorted(ranked, key=lambda one: one[0])]

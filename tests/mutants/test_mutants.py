@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.aim import modules
+from tests.mutants.choice import nearest
 from tests.mutants.harmless import Row, all_sites, complaints, read_rows
 from tests.mutants.kept import Kept
 from tests.mutants.sites import ROOT, Site, find_sites
@@ -48,9 +49,11 @@ SWEEPS = """
 import json, sys
 from pathlib import Path
 from tests.mutants import child
+from tests.mutants import sweep as how
 from tests.mutants.__main__ import sweep
 from tests.mutants.kept import Kept
 child.LEAST_SECONDS = 0.2
+how.AT_MOST = dict.fromkeys(how.AT_MOST, int(sys.argv[1]))
 kept = Kept(Path("kept"))
 sweep({"planted_guards": Path("planted_guards.py").resolve()}, (str(Path("test_it.py").resolve()),), kept)
 Path("found.json").write_text(json.dumps(kept.results))
@@ -140,13 +143,13 @@ def _is_among(function: str, guard: str, sites: set[tuple[str, str]]) -> bool:
     return bool(parts) and all(_is_among(function, ast.unparse(part), sites) for part in parts)
 
 
-def test_a_guard_that_is_missed_is_told_from_one_that_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_first", [24, 0], ids=["asked at first", "asked when nobody has noticed"])
+def test_a_guard_that_is_missed_is_told_from_one_that_is_not(at_first: int, tmp_path: Path) -> None:
     (tmp_path / "planted_guards.py").write_text(PLANTED, "utf-8")
     (tmp_path / "test_it.py").write_text(ITS_TESTS, "utf-8")
 
-    subprocess.run(
-        [sys.executable, "-c", SWEEPS], cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}, check=True, timeout=120
-    )
+    sweeps, on_both = [sys.executable, "-c", SWEEPS, str(at_first)], {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    subprocess.run(sweeps, cwd=tmp_path, env=on_both, check=True, timeout=120)
 
     kept = json.loads((tmp_path / "found.json").read_text("utf-8"))
     outcomes = {key.partition(": ")[2]: (one["outcome"], one["tried"]) for key, one in kept.items()}
@@ -172,6 +175,21 @@ def test_a_guard_that_is_missed_is_told_from_one_that_is_not(tmp_path: Path) -> 
 )
 def test_only_tests_that_take_guards_out_themselves_are_not_asked(test: str, is_asked: bool) -> None:
     assert is_left_out(test) is not is_asked
+
+
+def test_whose_file_is_named_after_the_module_is_asked_first_and_one_of_each_function_before_the_second_of_any() -> (
+    None
+):
+    recorded = {
+        "tests/unit/test_a.py::test_x[1]": {"mattered": [1]},
+        "tests/unit/test_a.py::test_x[2]": {"mattered": [1, 2]},
+        "tests/unit/test_a.py::test_y": {"mattered": [1, 2, 3]},
+        "tests/unit/test_ingest.py::test_z": {"mattered": [1, 2, 3, 4]},
+    }
+
+    asked = nearest("nodeheal.services.ingest", recorded, recorded)
+
+    assert [test.partition("::test_")[2] for test in asked] == ["z", "x[1]", "y", "x[2]"]
 
 
 def test_what_was_found_is_found_again_until_a_source_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,21 +1,30 @@
 """Each invariant can fail: with one guard taken away it names what was broken, and with the guard it is silent."""
 
+from collections.abc import Callable
+
 import pytest
 
+from nodeheal.contract.vocabulary import Ending
 from nodeheal.simulation import invariants
+from nodeheal.simulation.world import World
+from tests.simulation.branches import BRANCHES, ONLY_REBOOTS
 from tests.simulation.builders import HOUR
-from tests.simulation.cases import CASES, calm
+from tests.simulation.cases import CASES, calm, one_fault
 from tests.simulation.taken_away import Patch
 
 
 def _broken(name: str) -> list[str]:
     _, happen, policy, work = CASES[name]
-    world = calm(policy, work)
+    world = _played(calm(policy, work), happen)
+    assert world.fleet.faults or name in ("nothing_stale_opens_an_incident", "nothing_is_left_of_a_job")
+    return [violation.invariant for violation in world.watch.violations]
+
+
+def _played(world: World, happen: Callable[[World], None]) -> World:
     happen(world)
     world.advance(8 * HOUR)
     world.finish(HOUR)
-    assert world.fleet.faults or name in ("nothing_stale_opens_an_incident", "nothing_is_left_of_a_job")
-    return [violation.invariant for violation in world.watch.violations]
+    return world
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -33,3 +42,30 @@ def test_with_its_guard_nothing_is_broken(name: str) -> None:
 
 def test_every_invariant_has_its_case() -> None:
     assert {check.__name__ for check in invariants.ALL} | {"two_runs_never_write_at_once"} == set(CASES)
+
+
+def _told(words: str) -> list[tuple[str, str]]:
+    _, _, happen, policy = BRANCHES[words]
+    world = _played(calm(policy), happen)
+    assert world.fleet.faults
+    return [(violation.invariant, violation.text) for violation in world.watch.violations]
+
+
+@pytest.mark.parametrize("words", BRANCHES)
+def test_whatever_else_it_says_can_be_heard(words: str, monkeypatch: Patch) -> None:
+    name, take_away, _, _ = BRANCHES[words]
+    take_away(monkeypatch)
+
+    assert any(invariant == name and words in text for invariant, text in _told(words))
+
+
+@pytest.mark.parametrize("words", BRANCHES)
+def test_and_nothing_is_said_with_its_guard(words: str) -> None:
+    assert _told(words) == []
+
+
+def test_what_one_action_may_do_in_a_pool_that_is_observed_is_no_harm() -> None:
+    world = _played(calm(ONLY_REBOOTS), one_fault)
+
+    (incident,) = world.incidents.incidents.values()
+    assert (incident.ending, world.watch.violations) == (Ending.RECOVERED, [])

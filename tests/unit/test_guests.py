@@ -6,13 +6,14 @@ import pytest
 
 from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.contract.names import MANAGED_TAG, MANAGED_TAG_VALUE
-from nodeheal.contract.vocabulary import Verdict
-from nodeheal.domain.guest import Guest, left_guests
+from nodeheal.contract.vocabulary import IncidentState, Verdict
+from nodeheal.domain.guest import SEEN, STARTED, STOPPED, Guest, answered, dumped, left_guests, not_back
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.knobs import PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.isolate_node import isolate_node
+from nodeheal.services.release_node import release_node
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_isolation import CALLS_AT_MOST, Crash, crashing
 from tests.unit.test_steps import Incident
@@ -203,6 +204,33 @@ def test_one_whose_stop_was_begun_and_never_answered_is_named_in_the_ending() ->
     summary = it.ports.incidents.history(isolation.incident_id).incident.summary
     assert "Look whether these tasks still run, a stop of them was begun: nightly-eval:3 (1111" in str(summary)
     assert guests_of(it).started == []
+
+
+def test_a_node_given_back_by_hand_says_nothing_of_tasks_that_its_workflow_still_starts() -> None:
+    """It waits for a machine, and finds the node gone when it wakes."""
+    it = Incident(policy=STOPS)
+    guests_of(it).running = {EVALUATION.task_id: (it.node().node_id, EVALUATION)}
+    isolate_node(it.request(), it.ports, STOPS)
+    it.ports.incidents.finish(replace(it.ports.incidents.history(it.id).incident, state=IncidentState.WAITING))
+
+    release_node(it.node().node_id, "ada: it was the cable", it.ports)
+
+    [line] = [e.text for e in it.ports.incidents.history(it.id).timeline if "given back by hand" in e.text]
+    assert line.endswith("ada: it was the cable")
+
+
+def test_what_we_have_stopped_and_nobody_has_started_is_not_back() -> None:
+    ended, started = replace(EVALUATION, task_id="arn:task/3333"), replace(EVALUATION, task_id="arn:task/4444")
+    told = [(SEEN, guest, dumped(guest)) for guest in (EVALUATION, ended, started)]
+    told += [
+        (STOPPED, EVALUATION, answered(True)),
+        (STOPPED, ended, answered(False)),
+        (STOPPED, started, answered(True)),
+    ]
+    told += [(STARTED, EVALUATION, ""), (STARTED, started, "arn:task/5555")]
+    timeline = [TimelineEntry(NOW, "progress", f"{what}{guest.short_id}", "", data) for what, guest, data in told]
+
+    assert not_back(timeline) == [EVALUATION]
 
 
 def test_the_same_guest_under_another_mark_would_be_another_successor() -> None:

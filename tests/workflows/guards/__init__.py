@@ -38,6 +38,7 @@ from tests.workflows.guards import (
     submissions,
     successors,
     turns,
+    unasked,
     watched,
     writes,
 )
@@ -82,4 +83,5 @@ GUARDS = (
     *outcomes.GUARDS,
     *storms.GUARDS,
     *keys.GUARDS,
+    *unasked.GUARDS,
 )

@@ -1,0 +1,35 @@
+"""The guards of tests/workflows/scenarios/unasked.py: where each stands, and what goes wrong without it."""
+
+from nodeheal.domain import case, placement
+from nodeheal.services import job_steps, steps
+from tests.workflows.guards.guard import Guard
+from tests.workflows.scenarios import unasked as when
+
+GUARDS = (
+    Guard(
+        "that somebody waits for a step that waits",
+        steps.token_of,
+        "not request.task_token",
+        when.its_state_machine_hands_over_no_token,
+    ),
+    Guard(
+        "that somebody waits for a step of a job",
+        job_steps.job_token,
+        "not request.task_token",
+        when.its_jobs_state_machine_hands_over_no_token,
+    ),
+    Guard(
+        "which boot an incident is about",
+        case._relevant,
+        "e.boot_id == boot_id",
+        when.a_reboot_was_asked_for_and_the_next_boot_fails,
+        "True",
+    ),
+    Guard(
+        "that a claimed node is not free",
+        placement._why_not,
+        "node.claimed_by",
+        when.others_have_what_is_to_stay_free,
+        nth=1,
+    ),
+)

@@ -1,0 +1,85 @@
+"""What nobody waits for, what was not asked for, and what is not there to be had.
+
+Each is one moment, of bad luck or ill will, and says what is wrong after it, which is nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Action
+from nodeheal.services.job_nodes import claim
+from nodeheal.services.reboot_node import reboot_node
+from nodeheal.services.request_action import request_action
+from tests.unit.builders import xid
+from tests.workflows.breaking_world import ACTS
+from tests.workflows.fake_cluster import BROKEN, SPARE
+from tests.workflows.job_cluster import JobCluster
+from tests.workflows.scenarios.races import JOB, Moment
+from tests.workflows.scenarios.setup import HANDED_OVER, ends_as, world, wrong_with
+from tests.workflows.walker import TIMEOUT, Error
+
+Json = dict[str, Any]
+
+
+def its_state_machine_hands_over_no_token() -> list[str]:
+    """It is of another release than the function: whatever is done, no event can tell it that it is done."""
+    it = world()
+    waits = it._waits
+
+    def forgets(service: Callable[..., Any], react: Callable[[StepRequest], object], *more: Any) -> Any:
+        if service is not reboot_node:
+            return waits(service, react, *more)
+        return lambda arguments: _called(reboot_node, StepRequest.model_validate(_dropped(arguments)), it.plain)
+
+    it._waits = forgets  # type: ignore[method-assign]
+    it.reports(xid(79))
+    return [f"{name} was sent a reboot, and nobody waits for it" for verb, name in it.commands if verb == "reboot"]
+
+
+def its_jobs_state_machine_hands_over_no_token() -> list[str]:
+    """The same of the one that runs jobs: what is started is watched by nobody."""
+    it = JobCluster()
+    waits = it._job_wait
+
+    def forgets(state: str, serve: Callable[[JobRequest], None], react: Callable[[JobRequest], object]) -> Any:
+        if state != "Launch job":
+            return waits(state, serve, react)
+        return lambda arguments: _called(serve, JobRequest.model_validate(_dropped(arguments)))
+
+    it._job_wait = forgets  # type: ignore[method-assign]
+    it.submit()
+    started = list(it.ports.scheduler.tasks)  # type: ignore[attr-defined]
+    return [f"{task} was started, and nobody waits for it" for task in started]
+
+
+def _dropped(arguments: Json) -> Json:
+    return {**arguments["Payload"], "task_token": None}
+
+
+def _called(serve: Callable[..., object], *given: object) -> Error:
+    """What becomes of a state whose token nobody has: what its function raises, or its deadline."""
+    try:
+        serve(*given)
+    except ValueError as refusal:
+        return Error(type(refusal).__name__, str(refusal))
+    return TIMEOUT
+
+
+def a_reboot_was_asked_for_and_the_next_boot_fails() -> list[str]:
+    """A person has asked for a reboot, and for no more: what the next boot shows, he is told."""
+    it = world()
+    it.after_reboot = [xid(74, event_id="after")]
+    it.reports(request_action(BROKEN, Action.REBOOT, "it smells", it.plain))
+    is_left = it.node(SPARE).job_id is None
+    return wrong_with(it, ends_as(it, *HANDED_OVER), (is_left, "it was swapped, and a reboot was asked for"))
+
+
+def others_have_what_is_to_stay_free() -> list[str]:
+    """A job wants one node, and two that stay free for what breaks; of the three that are there another job has one."""
+    it = Moment()
+    it.is_written(SPARE, claimed_by="another")
+    found = it.does(lambda: claim(replace(JOB, spares=2), it.ports, ACTS))
+    return [f"{node.node_id} is taken, and one is left of the two that were to stay free" for node in found.nodes]
