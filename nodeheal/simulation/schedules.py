@@ -16,7 +16,7 @@ from itertools import count, islice
 from random import Random
 from signal import SIG_IGN, SIGINT, signal
 
-from nodeheal.contract.vocabulary import Provider
+from nodeheal.contract.vocabulary import Action, Provider
 from nodeheal.domain.knobs import Breaker, Budget, MaintenanceWindow, Mode, PoolPolicy, Weekday
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.simulation.agenda import EPOCH
@@ -31,6 +31,7 @@ SWITCHES_FAIL_A_DAY = 6.0  # once, in those few hours
 AT_ONCE = 50
 BROKEN_OFF = 130  # by Ctrl-C, as shells have it
 POOL = "pool"
+_ACTIONS = (Action.ISOLATE, Action.REBOOT, Action.STOP_START, Action.REPLACE, Action.RESTART_WORKLOAD)
 _MODES = (Mode.act,) * 7 + (Mode.approve,) * 2 + (Mode.observe,)
 
 
@@ -48,7 +49,7 @@ def schedule(number: int) -> Setting:
         cloud=draw.choice((CALM, Cloud(dies=0.000_5, interleaves=0.01), HARSH, HARSH)),
         work=Work(share=draw.choice((0.0, 0.5, 0.9)), gang_nodes=draw.randint(2, 4), days=draw.choice((0.1, 2.0))),
         people=People(page_seconds=1_200, repair_seconds=7_200, round_seconds=21_600),
-        policy=_with_others(_policy(draw, nodes), others),
+        policy=_with_others(_with_modes(_policy(draw, nodes), Random(f"modes of schedule {number}")), others),
         others=others,
         racks_of=4,
         switches_fail_a_day=Random(f"switches of schedule {number}").choice((0.0, SWITCHES_FAIL_A_DAY)),
@@ -65,6 +66,14 @@ def _policy(draw: Random, nodes: int) -> RecoveryPolicy:
     )
     breaker = draw.choice((Breaker(), Breaker(min_nodes=nodes + 2, max_nodes=nodes + 2)))
     return RecoveryPolicy(default_pool=pool, breaker=breaker)
+
+
+def _with_modes(policy: RecoveryPolicy, draw: Random) -> RecoveryPolicy:
+    """In half of them every action is in the pool's mode; else one of them goes less far, or further."""
+    if draw.random() < 0.5:
+        return policy
+    modes = {draw.choice(_ACTIONS): draw.choice(tuple(Mode))}
+    return policy.model_copy(update={"default_pool": policy.default_pool.model_copy(update={"modes": modes})})
 
 
 def _others(draw: Random) -> Others:

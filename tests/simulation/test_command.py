@@ -150,7 +150,9 @@ def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None
         (("--nodes", "10", "--mass-failure", "5", "--policy", "x", "--days", "2"), "not with --days, --policy"),
         (("--nodes", "10", "--mass-failure", "5", "--trace", "y"), "name it with --breaker raised or"),
         (("--breaker", "raised"), "--breaker goes with --mass-failure"),
-        (("--schedule", "7", "--seed", "4"), "--schedule goes with --trace, --until, --json, and not with --seed"),
+        (("--schedule", "7", "--seed", "4"), "--schedule goes with --blow, --trace, --until, --json, and not with"),
+        (("--blow", "60:dies-after"), "--blow goes with --schedule"),
+        (("--schedule", "7", "--blow", "60:explodes"), "--blow 60:explodes: give the number of a call"),
         (("--days", "inf"), "'--days'"),
         (("--faults-per-node-day", "inf"), "'--faults-per-node-day'"),
         (("--nodes", "100000000000"), "'--nodes'"),
@@ -181,3 +183,14 @@ def test_without_a_checkout_it_says_what_is_missing(tmp_path: Path, monkeypatch:
 
     assert refused.exit_code == 2
     assert "come with a checkout" in refused.stderr
+
+
+def test_a_blow_strikes_and_stands_in_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_away, *_ = CASES["every_fault_is_accounted_for"]
+    take_away(monkeypatch)
+
+    found = _run("--schedule", "3", "--blow", "60:dies-after", "--blow", "90:throttled", "--json")
+
+    broken = json.loads(found.stdout)["broken"]
+    assert found.exit_code == 1
+    assert "--schedule 3 --blow 60:dies-after --blow 90:throttled" in broken[0]["replay"]

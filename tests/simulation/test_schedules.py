@@ -112,6 +112,8 @@ def test_schedules_differ_in_everything_that_matters() -> None:
 
     assert len({one.provider for one in settings}) == 2
     assert len({one.cloud for one in settings}) == 3
+    assert len({one.panics for one in settings}) == 2
+    assert len({action for one in settings for action in one.rules.default_pool.modes}) == 5
     assert {one.rules.default_pool.mode.value for one in settings} == {"act", "approve", "observe"}
     assert len({one.nodes for one in settings}) > 5
 
