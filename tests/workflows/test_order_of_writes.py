@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.steps import StepResult
@@ -10,10 +12,18 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.ports import Wait
 from nodeheal.services.end_job import end_job
+from nodeheal.services.stop_gang import stop_gang
+from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.wakeup import on_task_change
 from tests.unit.builders import NOW, node, started_job, xid
+from tests.unit.test_replacement import A as EC2
+from tests.unit.test_replacement import Pool
+from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.fuse import Crash
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import peers_fault, world
+from tests.workflows.scenarios.turns import opened
 
 
 def test_a_slot_is_free_before_the_next_in_line_is_called() -> None:
@@ -67,3 +77,45 @@ def test_a_job_is_over_only_when_nothing_of_it_is_left() -> None:
     assert between is not None and not between.is_over
     assert after is not None and after.is_over
     assert [one.node_id for one in it.plain.nodes.in_pool("demo") if one.job_id] == []
+
+
+def test_who_waits_for_a_gang_is_on_its_list_before_a_rank_is_asked_to_stop() -> None:
+    """A function that dies right after it has asked leaves a wait that the end of the gang resumes."""
+    it, mine = opened()
+    started_job(JOB, [node(BROKEN)], it.plain)
+    stop = it.plain.scheduler.stop
+
+    def dies(*asked: str) -> None:
+        stop(*asked)
+        raise Crash
+
+    it.plain.scheduler.stop = dies  # type: ignore[assignment, method-assign]
+    with pytest.raises(Crash):
+        stop_gang(mine.model_copy(update={"task_token": "token"}), it.plain, ACTS)
+    run = it.plain.jobs.get_run("llama", 1)
+    assert run is not None
+    [task] = run.tasks
+
+    on_task_change(TaskChange("llama", 1, task.task_id, task.placement, "STOPPED", 143, ""), it.plain)
+
+    assert "token" in it.plain.workflows.resumed  # type: ignore[attr-defined]
+
+
+def test_that_a_group_was_asked_is_on_record_before_it_is() -> None:
+    """A function that dies right after it has asked is called again, and EC2 shows a machine for long that is to go."""
+    it = Pool()
+    give_back, shown = it.machines.give_back, it.machines.machines[EC2]
+
+    def dies(*asked: object) -> None:
+        give_back(*asked)
+        it.machines.machines[EC2] = shown
+        raise Crash
+
+    it.machines.give_back = dies
+    with pytest.raises(Crash):
+        it.replaces()
+    it.machines.give_back = give_back
+
+    it.replaces(token="again")
+
+    assert [name for name, _ in it.given_back] == [EC2]

@@ -56,6 +56,24 @@ def another_incident_has_restarted_it() -> list[str]:
     return wrong_with(it, ends_as(it, *RECOVERED, *RECOVERED), (is_once, told))
 
 
+def its_next_run_shows_the_fault_again() -> list[str]:
+    """One incident has restarted the job, and another one's fault comes again on that run: it needs another restart."""
+    it = world()
+    it._ingest(xid(31))
+    it._ingest(xid(43, node_id=PEER, instance_id=PEER, event_id="peer"))
+
+    def again() -> None:
+        it.clock.advance(60)
+        it._ingest(xid(43, node_id=PEER, instance_id=PEER, event_id="again", observed_at=it.clock()))
+
+    it.clock.advance(60)
+    it.meanwhile["end_incident"] = [again]
+    it.walk_what_was_started()
+    _, run = current_run("llama", it.plain)
+    is_twice = run is not None and run.number == 3
+    return wrong_with(it, ends_as(it, *RECOVERED, *RECOVERED), (is_twice, "a run that has failed is left as it is"))
+
+
 def a_rank_runs_after_it_stopped() -> list[str]:
     it = world()
     stops = it._gang_stops
