@@ -73,7 +73,8 @@ class _Sending(threading.Thread):
     def __init__(self, file: Path, ticket: Ticket, seconds: float) -> None:
         super().__init__(name="upload", daemon=True)
         self._file, self._ticket, self._url = file, ticket, urlsplit(ticket.url)
-        self._connection = _connect(self._url.scheme, self.host, self._url.port, seconds)
+        # Twice the time: whoever counts the seconds gives up first, and says how far it has come.
+        self._connection = _connect(self._url.scheme, self.host, self._url.port, 2 * seconds)
         self._sent_bytes = 0
         self._size_bytes = file.stat().st_size
         self.error: Exception | None = None

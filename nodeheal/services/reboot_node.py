@@ -29,7 +29,8 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
         save_node(ports, node, state=recovering.state, state_reason=recovering.state_reason)
         stop_start(request, node, ports)
         return
-    if _has_booted_by_itself(request, node, ports):
+    if request.decision.boot_id not in ("", node.boot_id) and not noted_boot(request, ports, REBOOTING):
+        # What the fault was on is over, and not by our hand: no other boot is ended for it.
         give_attempt_back(request, ports, "it has rebooted by itself")
         gone = f"boot {request.decision.boot_id[:8]}, on which it failed, had ended before it was asked to reboot"
         ports.workflows.resume(token, result_of(request, ports, Outcome.DONE, gone, boot_id=node.boot_id))
@@ -41,12 +42,6 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
         return
     save_node(ports, node, state=recovering.state, state_reason=recovering.state_reason)
     _send(request, node, ports)
-
-
-def _has_booted_by_itself(request: StepRequest, node: Node, ports: Ports) -> bool:
-    """The boot that the fault was on is over, and not by our hand: no other one is rebooted for it."""
-    is_over = request.decision.boot_id not in ("", node.boot_id)
-    return is_over and noted_boot(request, ports, REBOOTING) == ""
 
 
 def _send(request: StepRequest, node: Node, ports: Ports) -> None:

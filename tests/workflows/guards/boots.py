@@ -106,16 +106,17 @@ GUARDS = (
     ),
     Guard(
         "that no other boot is rebooted",
-        reboot_node._has_booted_by_itself,
-        'request.decision.boot_id not in ("", node.boot_id)',
+        reboot_node.reboot_node,
+        "request.decision.boot_id not in ('', node.boot_id)",
         when.it_panics_before_its_reboot,
     ),
     Guard(
         "that our own reboot has cost its attempt",
-        reboot_node._has_booted_by_itself,
-        'noted_boot(request, ports, REBOOTING) == ""',
+        reboot_node.reboot_node,
+        "not noted_boot(request, ports, REBOOTING)",
         a_reboot_is_repeated_after_it_worked,
         "True",
+        nth=2,
     ),
     Guard(
         "that it has come up again",

@@ -156,6 +156,7 @@ GUARDS = (
         "not noted_boot(request, ports, REBOOTING)",
         when.a_human_takes_it_after_its_reboot,
         "True",
+        nth=1,
     ),
     Guard(
         "that it is back, at the deadline",
