@@ -22,6 +22,7 @@ HANG = f"{Family.host.value}/{TRAINING_HANG}"
 
 def decide(history: History, policy: RecoveryPolicy, now: datetime) -> Decision:
     """The next step of the incident at `now` (UTC). Never raises, whatever the history."""
+    history = history.begun_anew()
     case = read_case(history, policy)
     seen = read_progress(history, policy)
     say = Spell(history, policy, case, now)

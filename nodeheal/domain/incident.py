@@ -1,13 +1,13 @@
 """An incident: one fault on one node, from the first event to the last word."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Ending, Family, IncidentState, Verdict
+from nodeheal.contract.vocabulary import Ending, Family, IncidentState, Step, Verdict
 from nodeheal.domain.surroundings import Surroundings
 
 # How the entries begin that say that another incident has left its job to this one.
@@ -68,6 +68,19 @@ class History:
     def is_heir_of_job(self) -> bool:
         """Whether another incident counts on this one to bring their job back."""
         return any(entry.entry_id.startswith(JOB_LEFT) for entry in self.timeline)
+
+    def begun_anew(self) -> "History":
+        """As if it had begun on the newest boot on which its node failed before it was isolated. What it shows again
+        after a boot of its own has joined the incident, and is not to be dropped with what the last boot had."""
+        root = self.incident.root
+        seen = [turn.decision.events_seen for turn in self.turns if turn.decision.step is Step.ISOLATE]
+        known = self.events[: seen[-1]] if seen else self.events
+        bad = [event for event in known if event.node_id == root.node_id and event.verdict is not Verdict.OK]
+        later = [event for event in bad if event.boot_id != root.boot_id and event.observed_at > root.observed_at]
+        if not later:
+            return self
+        first = next(event for event in later if event.boot_id == later[-1].boot_id)
+        return replace(self, incident=replace(self.incident, root=first))
 
     @property
     def has_booted_since(self) -> bool:

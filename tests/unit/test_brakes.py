@@ -423,6 +423,14 @@ def test_a_node_that_came_up_again_and_fails_its_diagnostics_is_rebooted_from_th
     assert (decision.step, decision.boot_id) == (Step.REBOOT, "boot-2")
 
 
+def test_what_the_node_shows_on_its_next_boot_is_treated_and_not_dropped_with_the_last_ones() -> None:
+    later = xid(74, event_id="later", boot_id="boot-2", observed_at=NOW + timedelta(seconds=1))
+    story = Story(xid(79)).reports(later).amid(boot_id="boot-2")
+
+    assert story.next().step is Step.ISOLATE
+    assert "XID 74" in story.next().reason
+
+
 def test_a_reboot_names_the_boot_that_the_fault_was_on() -> None:
     decision = Story(xid(79)).then(Outcome.DONE, "drained").next()
 

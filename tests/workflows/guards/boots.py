@@ -2,6 +2,7 @@
 
 from nodeheal.agent.order import why_refuse
 from nodeheal.domain import brakes, heal
+from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
 from nodeheal.services import check_nodes, ingest, reboot_node, return_to_service, wakeup
 from nodeheal.services.boot_wait import proves_boot
@@ -136,5 +137,12 @@ GUARDS = (
         heal._climb,
         "say.history.has_booted_since",
         when.it_comes_up_again_and_its_job_is_down,
+    ),
+    Guard(
+        "what it shows on a boot of its own",
+        History.begun_anew,
+        "not later",
+        when.it_fails_again_on_a_boot_of_its_own,
+        "True",
     ),
 )

@@ -236,3 +236,18 @@ def it_comes_up_again_and_its_job_is_down() -> list[str]:
     it.reports(xid(74, **it.fault))
     given_up = it.plain.machines.given_back  # type: ignore[attr-defined]
     return wrong_with(it, ends_as(it, *RECOVERED), (given_up == [], "a machine that had come back was given up"))
+
+
+def it_fails_again_on_a_boot_of_its_own() -> list[str]:
+    """Only its job was to be restarted; it boots by itself meanwhile, and falls off the bus."""
+    it = world()
+    again = xid(79, event_id="again", boot_id="boot-2")
+
+    def fails() -> None:
+        it._goes_down_and_comes_up(BROKEN)
+        it._ingest(again.model_copy(update={"observed_at": it.clock()}))
+
+    it.meanwhile["launch_gang"] = [fails]
+    it.reports(xid(31))
+    is_seen_to = it.node().good_since is not None or it.node().open_incident is not None
+    return wrong_with(it, (is_seen_to, "what it showed on its new boot was lost"))
