@@ -60,7 +60,8 @@ test: setup ## every test, the embedded cloud included (ARGS goes to pytest)
 	@$(WITH_NODE) $(PYTEST) $(ARGS)
 
 crashes: setup ## functions break at every place that writes to a port (ARGS="--ways 10", or "--pairs all" for hours)
-	@$(PYTEST) tests/workflows/test_crashes.py tests/workflows/test_job_crashes.py tests/simulation/test_every_write.py $(ARGS)
+	@$(PYTEST) tests/workflows/test_crashes.py tests/workflows/test_job_crashes.py tests/workflows/test_job_stories.py \
+	    tests/simulation/test_every_write.py $(ARGS)
 
 mutants: setup ## every guard is taken out, one by one: who notices? (an hour or more; ARGS="--only nodeheal.services.wakeup")
 	@$(PYTHON) -m tests.mutants --json build/mutants.json $(ARGS)

@@ -6,7 +6,7 @@ it finds the first cause, counts it, and restarts the job or hands it over. The 
 
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.services.start_gang import NEVER_STARTED
+from nodeheal.services.start_gang import was_refused
 
 
 def ended_early(run: Run) -> list[GangTask]:
@@ -19,8 +19,7 @@ def early_end(job: Job | None, run: Run, task: GangTask) -> tuple[Outcome, str]:
     submitted), and where the scheduler has not even started all ranks.
     """
     told = words_of(task)
-    was_refused = any(one.stop_reason == NEVER_STARTED for one in run.tasks)
-    if job is None or job.submission == 0 or job.is_over or was_refused:
+    if job is None or job.submission == 0 or job.is_over or was_refused(run):
         return Outcome.FAILED, told
     return Outcome.DONE, f"{run.job_id} was started as run {run.number}; {told}: that is looked at as a failure anew"
 

@@ -131,10 +131,11 @@ def _is_abandoned(node: Node, ports: Ports) -> bool:
 
 
 def _join(event: HealthEvent, incident_id: str, ports: Ports) -> Ingested:
-    """Add the event to the incident that is open. If a crash lost the workflow's start, this makes up for it."""
+    """Add the event to the incident that is open. If a crash lost what follows its opening, this makes up for it."""
     is_new = ports.incidents.append(incident_id, event_entry(event))
     history = ports.incidents.history(incident_id)
     if history.incident.turn == 0 and history.incident.state is IncidentState.OPEN:
+        note_first(history.incident.root, incident_id, ports)
         ports.workflows.start(incident_id, event.node_id)
     # A redelivery makes up for what a crash or a throttle kept from being done the first time.
     if _is_unseen(history) and _is_news(event, history):

@@ -19,7 +19,7 @@ from nodeheal.services.early_end import early_end, ended_early
 from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, release_claims
 from nodeheal.services.job_stand_in import let_go_of_stand_ins
 from nodeheal.services.reserve_attempt import refund_attempt
-from nodeheal.services.start_gang import abandon, record_run, start_ranks
+from nodeheal.services.start_gang import abandon, record_run, start_ranks, was_refused
 from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
 from nodeheal.services.stop_gang import current_run, is_newer_than_fault, may_write, run_key
 
@@ -72,7 +72,7 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
         last = record_run(job, nodes, launch_id(request), ports)
         job = replace(job, current_run=last.number)
     dead = ended_early(last)
-    if dead:
+    if dead and not was_refused(last):  # else the others are to be taken down first
         ports.workflows.resume(token, result_of(request, ports, *early_end(job, last, dead[0])))
         return
     wait = _store_wait(request, job, last, token, ports)

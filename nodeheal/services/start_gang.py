@@ -97,8 +97,12 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
             "MASTER_PORT": str(job.master_port),
         }
         try:
+            if task.has_stopped:  # refused, by a call that died before it had taken the others down
+                raise PlacementRefused(f"rank {task.rank} on {task.node_id} was refused before")
             started.append(there.get(task.placement) or ports.scheduler.start(job, run, task, environment))
         except PlacementRefused:
+            # First of all: a call that is repeated must not go on with a run whose ranks are being stopped.
+            _write_off(run.job_id, run.number, ports)
             for task_id in started:
                 ports.scheduler.stop(job.cluster, task_id, f"nodeheal: rank {task.rank} of the gang was refused")
             raise
@@ -125,15 +129,23 @@ def _progress(job: Job, run: Run) -> dict[str, str]:
 
 def abandon(job: Job, number: int, ports: Ports) -> None:
     """A run that was refused: what was never started is over."""
-    for _ in range(SAVE_TRIES):
-        run = ports.jobs.get_run(job.job_id, number)
-        if run is None:
-            return
-        if ports.jobs.save_run(_over(run)):
-            break
+    _write_off(job.job_id, number, ports)
     stored = ports.jobs.get(job.job_id)
     if stored is not None:
         ports.jobs.save(replace(stored, state=JobState.STOPPED))
+
+
+def _write_off(job_id: str, number: int, ports: Ports) -> None:
+    """None of its ranks is started any more."""
+    for _ in range(SAVE_TRIES):
+        run = ports.jobs.get_run(job_id, number)
+        if run is None or _over(run) == run or ports.jobs.save_run(_over(run)):
+            return
+
+
+def was_refused(run: Run) -> bool:
+    """Whether one of its ranks was never started, and none is started any more."""
+    return any(task.stop_reason == NEVER_STARTED for task in run.tasks)
 
 
 def find_unnoted(job: Job, run: Run, ports: Ports) -> Run:

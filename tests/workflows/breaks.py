@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from nodeheal.domain.errors import NotAccepted
 from tests.workflows.breaking_world import BreakingWorld, Story
 from tests.workflows.fuse import Blow, Crash, Fuse, Hang, LostAnswer, Made
 
 # Step Functions calls them again when their answer is lost; it waits for the token of all the others.
-ASKED_AGAIN = {"decide_next_step", "return_to_service", "end_incident", "reserve_attempt", "look_once"}
+ASKED_AGAIN = {"decide_next_step", "return_to_service", "end_incident", "reserve_attempt", "look_once", "judge_checks"}
 # Who calls these calls them again after any error.
 TOLD_AGAIN = (
     "wakeup.",
@@ -24,10 +25,19 @@ TOLD_AGAIN = (
     "withdraw_request",
     "reset_breaker",
     "submit_job",
+    "ask_to_stop",
     "enroll_node",
     "take_signal",
 )
 SAID_TWICE = "again"  # the same functions, with what they have heard already
+
+
+class Limited(Protocol):
+    """A story: of which functions it is."""
+
+    @property
+    def only(self) -> tuple[str, ...]:
+        """Empty: of all."""
 
 
 def told(story: Story, *blows: Blow, is_late: bool = False) -> tuple[BreakingWorld, list[str]]:
@@ -38,7 +48,7 @@ def told(story: Story, *blows: Blow, is_late: bool = False) -> tuple[BreakingWor
     return it, it.faults()
 
 
-def breaks_of(story: Story, made: Sequence[Made], since: int = 0) -> Iterator[Blow]:
+def breaks_of(story: Limited, made: Sequence[Made], since: int = 0) -> Iterator[Blow]:
     """Every single break of these calls of the story, from this one on."""
     for number in range(since, len(made)):
         is_meant = not story.only or made[number].function in story.only

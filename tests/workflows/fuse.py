@@ -66,6 +66,7 @@ class Fuse:
     watch: Callable[[str, tuple[Any, ...], dict[str, Any]], None] | None = None
     meanwhile: dict[tuple[str, str], Callable[[], object]] = field(default_factory=dict)
     function: str = ""  # the one that works now
+    blown: list[Blow] = field(default_factory=list)
     _is_first: bool = True
 
     @property
@@ -93,18 +94,20 @@ class Fuse:
             self.made.append(Made(self.function, name, self._is_first))
             self._is_first = False
             self._blow(number, is_after=False)
-            self.meanwhile.pop((self.function, name), _nothing)()
-            if self.watch is not None:
-                self.watch(name, given, named)
-            answer = call(*given, **named)
-            self._blow(number, is_after=True)
-            return answer
+            try:
+                self.meanwhile.pop((self.function, name), _nothing)()
+                if self.watch is not None:
+                    self.watch(name, given, named)
+                return call(*given, **named)
+            finally:  # of what was refused, too: the function dies as soon as it hears that
+                self._blow(number, is_after=True)
 
         return fused
 
     def _blow(self, number: int, *, is_after: bool) -> None:
         for blow in self.blows:
             if (blow.at, blow.is_after) == (number, is_after):
+                self.blown.append(blow)
                 raise blow.error(f"{blow}, {self.made[number]}")
 
 

@@ -27,6 +27,7 @@ from tests.unit.test_decide_among_others import with_policy
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse
+from tests.workflows.restart_stories import RESTARTS
 
 ROOM = {"max_nodes": 1, "max_percent": 100}
 TEMPLATE = Machine(BROKEN, instance_type="p5.48xlarge", launch_template="lt-1", subnet="subnet-1")
@@ -263,4 +264,5 @@ STORIES = (
         only=("replace_node", "wakeup.on_machine_gone", "wakeup.on_node_booted"),
     ),
     Story("a spare is announced", _has_no_spare, _enrolls, ("Handed to a human",), ("enroll_node",)),
+    *RESTARTS,
 )

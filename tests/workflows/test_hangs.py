@@ -4,8 +4,11 @@ import pytest
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Ending, Family, Verdict
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Wait
+from nodeheal.services.hangs import HANG
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.steps import save_node
 from tests.unit.builders import ACT, xid
@@ -81,6 +84,30 @@ def test_a_hang_that_every_node_reports_is_one_incident_and_one_restart() -> Non
     assert history.incident.ending is Ending.RECOVERED
     assert (seen.end, it.run.number) == ("Completed", 2)
     assert it.is_clean
+
+
+def test_a_hang_whose_first_report_broke_off_when_its_incident_was_open_is_one_incident_all_the_same() -> None:
+    it, took = hung()
+    save, broken = it.ports.waits.save, list[str]()
+
+    def throttled_once(wait: Wait, **how: bool) -> bool:
+        if wait.kind == HANG and not broken:
+            broken.append(wait.key)
+            raise NotAccepted("too many calls")
+        return save(wait, **how)
+
+    def hangs(cluster: JobCluster) -> None:
+        with pytest.raises(NotAccepted):
+            report(cluster, A)
+        took.extend(report(cluster, name) for name in (A, B))
+
+    it.ports.waits.save = throttled_once  # type: ignore[method-assign]
+    it.happenings[0] = hangs
+
+    seen = it.submit()
+
+    assert (broken, took) == (["llama/1"], [Ingested.DUPLICATE, Ingested.JOINED])
+    assert (len(incidents(it)), seen.end, it.run.number) == (1, "Completed", 2)
 
 
 def test_a_report_that_comes_after_the_restart_is_history() -> None:

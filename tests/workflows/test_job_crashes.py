@@ -11,14 +11,12 @@ import pytest
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import job_of
-from nodeheal.ports import Ports
-from nodeheal.services import wakeup
 from nodeheal.services.submit_job import restart_job, submit_job
 from nodeheal.services.sweep_jobs import sweep_jobs
-from nodeheal.services.translate.ecs_task import TaskChange
-from tests.unit.builders import FrozenClock, memory_ports, node
-from tests.workflows.fuse import Blow, Crash, Fuse, fused
-from tests.workflows.job_cluster import NODES, JobCluster, fails, finishes, is_recovered
+from tests.unit.builders import node
+from tests.workflows.breaking_job import FusedJob
+from tests.workflows.fuse import Blow, Crash, Fuse
+from tests.workflows.job_cluster import NODES, fails, finishes, is_recovered
 from tests.workflows.test_ways import WITH_FABRIC
 from tests.workflows.walker import Error, Walk
 
@@ -29,12 +27,11 @@ MORE_NODES = ("mi-0000000e", "mi-0000000f")
 ENDS = {"Completed", "Handed to a human", "Job broke"}
 
 
-class CrashingCluster(JobCluster):
+class CrashingCluster(FusedJob):
     """A job whose functions have the fuse."""
 
     def __init__(self, fuse: Fuse) -> None:
-        self.fuse = fuse
-        super().__init__(policy=WITH_FABRIC, make_ports=self._fused, checkpoints={"directory": "/fsx/llama"})
+        super().__init__(fuse, WITH_FABRIC, checkpoints={"directory": "/fsx/llama"})
         self.diagnoses[NODES[0]] = Verdict.FAILED
         self.happenings = [fails(exit_code=139), is_recovered, finishes]
 
@@ -43,9 +40,6 @@ class CrashingCluster(JobCluster):
         super()._begin()
         for name in MORE_NODES:
             self.ports.nodes.save(node(name))
-
-    def _fused(self, clock: FrozenClock) -> Ports:
-        return fused(memory_ports(clock), self.fuse)
 
     def _job_step(self, state: str, serve: Any) -> Any:
         return super()._job_step(state, self._with_fuse(serve))
@@ -76,26 +70,6 @@ class CrashingCluster(JobCluster):
                 return Error("Lambda.Unknown")
 
         return answered
-
-    @property
-    def alive(self) -> list[tuple[int, int]]:
-        """(run, rank) of every task that was started and has not ended."""
-        runs = self.ports.jobs.runs("llama")
-        return [(run.number, t.rank) for run in runs for t in run.tasks if t.task_id and not t.has_stopped]
-
-    def settle(self) -> None:
-        """What a human and the minutes do: the ranks that nobody watches end, and the sweep passes."""
-        for run in self.ports.jobs.runs("llama"):
-            self._end_of(run.number)
-        self.clock.advance(120)
-        sweep_jobs("demo", self.ports, self.policy)
-
-    def _end_of(self, number: int) -> None:
-        run = self.ports.jobs.get_run("llama", number)
-        for task in run.tasks if run else ():
-            if task.task_id and not task.has_stopped:
-                told = TaskChange("llama", number, task.task_id, task.placement, "STOPPED", 143, "", self.clock())
-                wakeup.on_task_change(told, self.ports)
 
 
 class CrashingNews(CrashingCluster):

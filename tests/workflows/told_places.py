@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from tests.workflows.fuse import Fuse
+from tests.workflows.job_stories import JOB_STORIES
 from tests.workflows.places import Place, place_called
 from tests.workflows.rare_stories import RARE_STORIES
 from tests.workflows.stories import STORIES
@@ -22,6 +23,10 @@ def places_of_stories() -> frozenset[Place]:
     for job in (CrashingCluster(Fuse(writes_only=True)), CrashingNews(Fuse(writes_only=True))):
         _listen(job.fuse, (), found)
         job.submit()
+    for of_job in JOB_STORIES:
+        breaking = of_job.make(Fuse(writes_only=True))
+        _listen(breaking.fuse, of_job.only, found)
+        breaking.submit()
     submission = CrashingSubmission(Fuse(writes_only=True))
     _listen(submission.fuse, (), found)
     submission.submits_twice()

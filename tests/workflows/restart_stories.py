@@ -1,0 +1,170 @@
+"""Stories of recoveries that start a job again: what its nodes say before, what its launch meets, and who is told."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.job_spec import Checkpoints
+from nodeheal.contract.names import TRAINING_HANG
+from nodeheal.contract.vocabulary import CheckpointFormat, Family
+from nodeheal.domain.errors import NotAccepted, PlacementRefused
+from nodeheal.domain.job import GangTask, Job, Run
+from nodeheal.domain.owner import parse_owner
+from nodeheal.ports import Ports
+from nodeheal.services import wakeup
+from nodeheal.services.translate.ecs_task import TaskChange
+from tests.unit.builders import xid
+from tests.workflows.breaking_world import BreakingWorld, Story
+from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.fuse import NEVER, Fuse
+
+DIRECTORY = "/mnt/llama"
+A_HUMANS = "Handed to a human"
+OWNER = parse_owner("ada@example.com")
+CHECKPOINTS = Checkpoints(directory=DIRECTORY, format=CheckpointFormat.megatron)
+
+
+class RestartingWorld(BreakingWorld):
+    """A job that has said this of itself."""
+
+    def __init__(self, fuse: Fuse, **of_job: Any) -> None:
+        super().__init__(fuse)
+        job = self.plain.jobs.get("llama")
+        assert job is not None
+        assert self.plain.jobs.save(replace(job, **of_job))
+        self.checkpoints, self.shown_step = [(f"{DIRECTORY}/iter_0002000", 2000)], 2037
+        self._searched = 0
+
+    def _node_looks(self) -> None:
+        """Each search is answered once."""
+        searches = self.plain.commands.searches  # type: ignore[attr-defined]
+        if self._searched < len(searches):
+            self._searched = len(searches)
+            super()._node_looks()
+
+    def _gang_becomes(self, status: str, exit_code: int = 143) -> None:
+        """A rank that was asked to stop while the others started does."""
+        super()._gang_becomes(status, exit_code)
+        if status == "RUNNING":
+            self._stops_who_was_asked()
+
+    def _stops_who_was_asked(self) -> None:
+        for task_id in list(self.plain.scheduler.stopped):  # type: ignore[attr-defined]
+            if task_id in self.plain.scheduler.tasks and task_id not in self._gone:  # type: ignore[attr-defined]
+                self._stops(task_id)
+
+
+class OwnedWorld(RestartingWorld):
+    """Its owner is to hear that it has stopped, and what became of it."""
+
+    def __init__(self, fuse: Fuse) -> None:
+        super().__init__(fuse, owner=OWNER)
+
+    def faults(self) -> list[str]:
+        wrong = super().faults()
+        keys = [told.key for _, told in self.plain.messenger.announced if told.owner]  # type: ignore[attr-defined]
+        is_told = any(key.endswith("RUNS_AGAIN") for key in keys) or self.told_of("owner-not-told")
+        return wrong if is_told or self.ends != ("Recovered",) else [*wrong, "nobody knows that its owner was not told"]
+
+
+def before_call(fuse: Fuse, function: str, call: str, number: int, happens: Callable[[], object]) -> None:
+    """Have this happen, once, right before the function makes this call for so manieth time, from 1."""
+    again = partial(before_call, fuse, function, call, number - 1, happens)
+    fuse.meanwhile[function, call] = happens if number == 1 else again
+
+
+def refuse(plain: Ports, run: int, times: int) -> None:
+    """The scheduler refuses rank 1 of this run, so many times."""
+    start, left = plain.scheduler.start, [times]
+
+    def starts(job: Job, of: Run, task: GangTask, environment: dict[str, str]) -> str:
+        if (of.number, task.rank) == (run, 1) and left[0]:
+            left[0] -= 1
+            raise PlacementRefused("RESOURCE:GPU")
+        return start(job, of, task, environment)
+
+    plain.scheduler.start = starts  # type: ignore[method-assign, assignment]
+
+
+def _falls_off_the_bus(it: BreakingWorld) -> object:
+    return it.reports(xid(79))
+
+
+def _goes_on_from_a_checkpoint(fuse: Fuse) -> BreakingWorld:
+    return RestartingWorld(fuse, checkpoints=CHECKPOINTS, hang_seconds=600)
+
+
+def _its_search_is_throttled(fuse: Fuse) -> BreakingWorld:
+    """When it was sent, and before that is on record in both places."""
+    it = _goes_on_from_a_checkpoint(fuse)
+    before_call(fuse, "find_checkpoint", "waits.save", 3, _throttled)
+    return it
+
+
+def _throttled() -> None:
+    raise NotAccepted("too many calls")
+
+
+def a_rank_of_the_restart_is_refused(fuse: Fuse, times: int = NEVER) -> BreakingWorld:
+    """Rank 1 of its second run, by the scheduler; so many times it is."""
+    it = RestartingWorld(fuse)
+    refuse(it.plain, run=2, times=times)
+    return it
+
+
+def _a_rank_ends_while_the_others_start(fuse: Fuse) -> BreakingWorld:
+    """The start of the next one is throttled; the launch is called again, and finds it."""
+    it = RestartingWorld(fuse)
+
+    def ends() -> None:
+        task_id = "task-llama-2-0"
+        task = it.plain.scheduler.tasks.get(task_id)  # type: ignore[attr-defined]
+        if task is None:
+            it.meanwhile["launch_gang"].append(ends)  # nothing is started yet
+            return
+        it._gone.add(task_id)
+        for status in ("RUNNING", "STOPPED"):
+            change = TaskChange("llama", 2, task_id, task.placement, status, 1, "")
+            wakeup.on_task_change(change, it.plain)
+
+    before_call(fuse, "launch_gang", "scheduler.start", 2, _throttled)
+    it.meanwhile["launch_gang"] = [ends]
+    return it
+
+
+def _hangs(node_id: str) -> HealthEvent:
+    about = {"family": Family.host, "code": TRAINING_HANG, "subcode": None, "component": "llama/1"}
+    return xid(0, **about, node_id=node_id, instance_id=node_id, event_id=f"hang-{node_id}")
+
+
+def _both_say_that_it_hangs(it: BreakingWorld) -> object:
+    it.before_walk = [_hangs(PEER)]
+    return it.reports(_hangs(BROKEN))
+
+
+def _world(fuse: Fuse) -> BreakingWorld:
+    return RestartingWorld(fuse)
+
+
+def _story(
+    name: str,
+    make: Callable[[Fuse], BreakingWorld],
+    only: tuple[str, ...],
+    end: str = "Recovered",
+    tell: Callable[[BreakingWorld], object] = _falls_off_the_bus,
+) -> Story:
+    return Story(name, make, tell, (end,), only)
+
+
+RESTARTS = (
+    _story(
+        "it goes on from a checkpoint", _goes_on_from_a_checkpoint, ("find_checkpoint", "wakeup.on_checkpoint_found")
+    ),
+    _story("the search for a checkpoint is throttled", _its_search_is_throttled, ("find_checkpoint",)),
+    _story("a rank is refused", a_rank_of_the_restart_is_refused, ("launch_gang",), A_HUMANS),
+    _story("a rank ends while the others start", _a_rank_ends_while_the_others_start, ("launch_gang",), A_HUMANS),
+    _story("a job hangs on all its nodes", _world, ("ingest",), tell=_both_say_that_it_hangs),
+    _story("its owner is told", OwnedWorld, ("decide_next_step", "notify")),
+)

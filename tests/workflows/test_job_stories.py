@@ -1,0 +1,31 @@
+"""Functions of run_job die at each of their side effects, in the stories of jobs that the core ones do not come to.
+
+Whoever calls them does what AWS does. Then the ranks that nobody watches end, the sweep passes, and nothing is left.
+"""
+
+import pytest
+
+from tests.workflows.breaking_job import JobStory, told
+from tests.workflows.breaks import breaks_of
+from tests.workflows.job_stories import JOB_STORIES
+
+A_HUMANS = {"Handed to a human", "Job broke"}
+
+
+@pytest.mark.parametrize("story", JOB_STORIES, ids=str)
+def test_a_job_that_nothing_breaks_ends_as_it_should(story: JobStory) -> None:
+    _, seen, wrong = told(story)
+
+    assert (seen.end, wrong) == (story.end, [])
+
+
+@pytest.mark.parametrize("story", JOB_STORIES, ids=str)
+def test_wherever_a_function_of_a_job_breaks_nothing_is_harmed_doubled_or_left(story: JobStory) -> None:
+    whole, _, _ = told(story)
+
+    for blow in breaks_of(story, whole.fuse.made):
+        it, seen, wrong = told(story, blow)
+
+        assert wrong == [], f"{blow}, {whole.fuse.made[blow.at]}"
+        assert seen.end in {story.end, *story.may_end, *A_HUMANS}, f"{blow}, {whole.fuse.made[blow.at]}"
+        assert it.fuse.blown == [blow], f"{blow}, {whole.fuse.made[blow.at]}"
