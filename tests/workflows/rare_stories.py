@@ -1,6 +1,7 @@
 """Stories of what is rare: what comes too late, is refused, or is said by others. Every break is tried in them, too."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,19 +13,20 @@ from nodeheal.domain.beat import Beat
 from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.machine import Launch
+from nodeheal.domain.machine import STOPPED_BY_CALL, Launch
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.new_machine import on_group_launch
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
+from nodeheal.services.stop_start import on_machine_stopped
 from nodeheal.services.take_signal import take_signal
 from nodeheal.services.translate.foreign import Draft
 from tests.unit.builders import ACT, node, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse
-from tests.workflows.stories import MOVES, OTHER, TEMPLATE, group_launches, group_makes_another, pool
+from tests.workflows.stories import MOVES, OTHER, TEMPLATE, group_launches, group_makes_another, pool, stops_and_starts
 
 HEALTH = "aws.health"
 
@@ -138,6 +140,22 @@ def _new_machine_comes_up_meanwhile(fuse: Fuse) -> BreakingWorld:
             it._comes_up(name, "boot-1")
 
     it.meanwhile["replace_node"] = [lambda: None, comes_up]
+    return it
+
+
+def _nobody_tells_of_its_stop(fuse: Fuse) -> BreakingWorld:
+    """EC2's event is lost: that the machine has stopped is seen when the deadline has passed."""
+    it = stops_and_starts(fuse)
+    wakes, machines = it._wakes, it.plain.machines
+
+    def tells(take: Any, told: Any) -> None:
+        if take is on_machine_stopped:
+            known = machines.machines[told]  # type: ignore[attr-defined]
+            machines.machines[told] = replace(known, state="stopped", state_reason=STOPPED_BY_CALL)  # type: ignore[attr-defined]
+            return
+        wakes(take, told)
+
+    it._wakes = tells  # type: ignore[method-assign]
     return it
 
 
@@ -259,6 +277,7 @@ RARE_STORIES = (
         _fault(74),
         only=("replace_node",),
     ),
+    Story("nobody tells of its stop", _nobody_tells_of_its_stop, _fault(79), only=("reboot_node", "look_once")),
     Story("EC2 is too busy to terminate it", _group_is_throttled, _fault(74), only=("replace_node",)),
     Story(
         "its group has none at first",

@@ -101,7 +101,7 @@ def _is_paused(fuse: Fuse) -> BreakingWorld:
     return it
 
 
-def _stops_and_starts(fuse: Fuse) -> BreakingWorld:
+def stops_and_starts(fuse: Fuse) -> BreakingWorld:
     """The node passes its diagnostics on another host only."""
     it = BreakingWorld(fuse, pool(stop_start=True), spare=False, machine=TEMPLATE)
     it.diagnoses[BROKEN] = Verdict.FAILED
@@ -219,7 +219,7 @@ STORIES = (
     Story("it waits for the job's end", _world(), _fault(63)),
     Story("only observed", _world(RecoveryPolicy().model_copy(update=QUIET)), _fault(79), ("Observed only",)),
     Story("paused", _is_paused, _fault(79), ("Observed only",)),
-    Story("stopped and started", _stops_and_starts, _fault(79)),
+    Story("stopped and started", stops_and_starts, _fault(79)),
     Story("beyond repair", _is_given_up, _fault(79), ("Handed to a human",), ("retire_node",)),
     Story(
         "its evidence is saved first",
