@@ -2,7 +2,8 @@
 and, where its port promises a way to say no, refused. No invariant may break.
 
 Schedules come to most of them. To what is rarer the crash stories come (tests/workflows), which break it likewise. A
-place that nobody comes to fails a test here, by its name: write a story that does (rare_stories.py). `make crashes ARGS="--ways 10"` comes to each in more ways.
+place that nobody comes to fails a test here, by its name: write a story that does (rare_stories.py). `make crashes
+ARGS="--ways 10"` comes to each in more ways.
 """
 
 import pytest
