@@ -99,7 +99,12 @@ def simulate(
     if trace is not None or until is not None or schedule is not None:
         if len(settings) > 1:
             refuse("--trace and --until are of one pool: name it with --only")
-        report = _traced(settings[0], trace, until)
+        from nodeheal.simulation.blows import NoSuchCall
+
+        try:
+            report = _traced(settings[0], trace, until)
+        except NoSuchCall as missed:
+            refuse(f"--blow {missed}")
     else:
         report = _run(settings, processes)
     again = f"nodeheal simulate --nodes {nodes} --days {days} --seed {seed} --pool-nodes {pool_nodes}"

@@ -10,6 +10,10 @@ from enum import StrEnum
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotFound, PlacementRefused
 
 
+class NoSuchCall(ValueError):
+    """A blow names a call that its run does not make."""
+
+
 class How(StrEnum):
     """What happens at a call."""
 

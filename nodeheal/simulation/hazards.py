@@ -39,6 +39,11 @@ class Hazards:
         self.calls = 0
         self._left = self._draw()
 
+    @property
+    def unstruck(self) -> list[Blow]:
+        """The blows whose call has not come."""
+        return [Blow(call, how) for call, how in self._aimed.items()]
+
     def _draw(self) -> int:
         return int(self._stream.expovariate(self._rate)) + 1 if self._rate else -1
 

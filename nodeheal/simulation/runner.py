@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 from nodeheal.contract.vocabulary import Provider
+from nodeheal.simulation.blows import NoSuchCall
 from nodeheal.simulation.report import Report, report_of, together
 from nodeheal.simulation.setting import DAY, Setting
 from nodeheal.simulation.world import World
@@ -59,7 +60,7 @@ def run_traced(setting: Setting, read: Callable[[str], object] | None = None, un
 
 
 def run_world(world: World, until: float | None = None) -> Report:
-    """One that has not begun, to its end."""
+    """One that has not begun, to its end. Raises NoSuchCall for a blow that never fell; not where it is broken off."""
     setting = world.setting
     end, cool_down = setting.days * DAY, setting.cool_down_days * DAY
     last = end + cool_down if until is None else until
@@ -68,4 +69,6 @@ def run_world(world: World, until: float | None = None) -> Report:
     spent, lost = world.work.so_far(), world.watch.out_of_service_seconds()
     if last > end:
         world.finish(min(cool_down, last - end))
+    if world.hazards.unstruck and until is None:
+        raise NoSuchCall(f"{world.hazards.unstruck[0]}: there are {world.hazards.calls} calls in this run")
     return replace(report_of(world), job_seconds=spent, lost_node_hours=lost / 3_600)

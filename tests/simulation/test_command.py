@@ -152,6 +152,7 @@ def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None
         (("--breaker", "raised"), "--breaker goes with --mass-failure"),
         (("--schedule", "7", "--seed", "4"), "--schedule goes with --blow, --trace, --until, --json, and not with"),
         (("--blow", "60:dies-after"), "--blow goes with --schedule"),
+        (("--schedule", "7", "--blow", "9999999:throttled"), "--blow 9999999:throttled: there are"),
         (("--schedule", "7", "--blow", "60:explodes"), "--blow 60:explodes: give the number of a call"),
         (("--days", "inf"), "'--days'"),
         (("--faults-per-node-day", "inf"), "'--faults-per-node-day'"),
