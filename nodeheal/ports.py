@@ -49,7 +49,11 @@ class NodeStore(Protocol):
         """The pool's nodes; eventually consistent."""
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
-        """Keep a fault, and why it led to no incident where it did not. Recording it twice changes nothing."""
+        """Keep a fault, and why it led to no incident where it did not. Recording it twice changes nothing.
+
+        One that was kept without a reason and comes again with one is kept as both: what first took it may have broken
+        off before it led anywhere, and may as well have not.
+        """
 
     def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
         """The node's own recorded faults (strongly consistent) and its pool's newest ones (eventually), oldest first.

@@ -176,6 +176,7 @@ SLOT_PREFIX = "slot#"
 LINE_PREFIX = "wait#"
 TIMELINE_PREFIX = "t#"
 FAULT_PREFIX = "f#"
+PAST_SUFFIX = "#past"  # behind the key of a fault that led to nothing
 RUN_PREFIX = "run#"
 CHECK_PREFIX = "check#"
 

@@ -214,8 +214,7 @@ def isolated_nodes_are_somebodys(seen: Seen, node_id: str) -> Iterator[Violation
 
 def every_fault_is_accounted_for(seen: Seen, event: HealthEvent) -> Iterator[Violation]:
     """Every fault the agent saw ends in an incident, a join or a recorded reason."""
-    _, sighting = seen.nodes.recorded.get((event.node_id, event.event_id), (None, None))
-    if event.verdict is Verdict.OK or (sighting is not None and sighting.note):
+    if event.verdict is Verdict.OK or (event.node_id, event.event_id, True) in seen.nodes.recorded:
         return
     node = seen.nodes.nodes.get(event.node_id)
     named = {incident_id_of(event), *(node.settled.values() if node else ()), node.open_incident if node else None}

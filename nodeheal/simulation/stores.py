@@ -64,7 +64,7 @@ class SimNodes(MemoryNodeStore):
         return {key[1]: self._index.shown(key, self.nodes[key[1]]) for key in behind}
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
-        is_new = (event.node_id, event.event_id) not in self.recorded
+        is_new = (event.node_id, event.event_id, bool(note)) not in self.recorded
         super().record(event, job_id, note)
         if is_new:
             self._index.wrote(("sighting", event.node_id, event.event_id), None)

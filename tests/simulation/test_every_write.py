@@ -12,7 +12,7 @@ from tests.simulation.everywhere import Broken, break_everywhere
 from tests.workflows.places import places
 from tests.workflows.told_places import places_of_stories
 
-SCHEDULES = 300
+SCHEDULES = 600
 
 
 @pytest.fixture(scope="module")

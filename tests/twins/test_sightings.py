@@ -71,6 +71,30 @@ def test_history_is_kept_and_left_out(ports: Ports) -> None:
     assert sightings(ports) == ["now"]
 
 
+def test_what_was_history_when_it_came_first_counts_once_it_is_taken(ports: Ports) -> None:
+    report(ports, "e", note="its agent has never been heard")
+    report(ports, "e")
+
+    assert sightings(ports) == ["e"]
+
+
+@pytest.mark.parametrize("notes", [("", "too late"), ("too late", ""), ("", "too late", "later still", "")])
+def test_that_it_came_again_when_it_was_over_is_kept_beside_it(ports: Ports, notes: tuple[str, ...]) -> None:
+    for note in notes:
+        report(ports, "e", note=note)
+
+    assert sorted(kept(ports)) == ["", "too late"]
+
+
+def kept(ports: Ports) -> list[str]:
+    """The reasons that stand beside the faults on record, one a fault."""
+    table = getattr(ports.nodes, "_table", None)
+    if not isinstance(table, Table):
+        return [sighting.note for _, sighting in ports.nodes.recorded.values()]  # type: ignore[attr-defined]
+    items = table.query(names.node_pk(A), names.FAULT_PREFIX)
+    return [item["note"]["S"] if "note" in item else "" for item in items]
+
+
 def test_a_node_sees_itself_once_although_it_is_one_of_its_pool(ports: Ports) -> None:
     report(ports, "own")
 

@@ -12,6 +12,7 @@ from nodeheal.domain.incident import History, Incident, event_entry, fingerprint
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import Ingested, ingest
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.test_regressions_of_brakes import lost_call
 
 
 def _heartbeat(**changes: object) -> object:
@@ -110,6 +111,22 @@ def test_an_event_from_before_the_current_boot_is_history_and_acts_on_nothing() 
     assert ports.workflows.started == []  # type: ignore[attr-defined]
     [(_, kept)] = ports.nodes.recorded.values()  # type: ignore[attr-defined]
     assert kept.note == "from before the node's current boot"
+
+
+def test_a_fault_whose_call_broke_off_and_that_is_over_when_it_is_told_again_leaves_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ports = memory_ports()
+    ports.nodes.save(node(boot_id="boot-1"))
+    with monkeypatch.context() as broken, pytest.raises(ConnectionError):
+        broken.setattr(ports.incidents, "open", lost_call)
+        take(ports, xid(79))
+    rebooted = _heartbeat(boot_id="boot-2", observed_at=NOW + timedelta(minutes=3))
+
+    assert take(ports, rebooted, xid(79)) == [Ingested.SEEN, Ingested.HISTORY]
+
+    kept = {sighting.note for _, sighting in ports.nodes.recorded.values()}  # type: ignore[attr-defined]
+    assert kept == {"", "from before the node's current boot"}
 
 
 def test_what_a_node_said_before_it_had_an_agent_is_kept_and_acts_on_nothing() -> None:

@@ -76,9 +76,10 @@ class DynamoNodeStore:
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
         expires = event.observed_at + timedelta(days=HISTORY_DAYS)
+        past = names.PAST_SUFFIX if note else ""
         item = {
             "pk": names.node_pk(event.node_id),
-            "sk": f"{names.FAULT_PREFIX}{_sortable(event.observed_at)}#{event.event_id}",
+            "sk": f"{names.FAULT_PREFIX}{_sortable(event.observed_at)}#{event.event_id}{past}",
             _SEEN: _SIGHTING.dump_json(sighting_of(event, job_id, note)).decode(),
             "event": event.model_dump_json(),
             names.TTL_ATTRIBUTE: int(expires.timestamp()),

@@ -25,7 +25,7 @@ class MemoryNodeStore:
     """NodeStore."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
-    recorded: dict[tuple[str, str], tuple[HealthEvent, Sighting]] = field(default_factory=dict)
+    recorded: dict[tuple[str, str, bool], tuple[HealthEvent, Sighting]] = field(default_factory=dict)
     _by_node: defaultdict[str, list[Sighting]] = field(default_factory=lambda: defaultdict(list))
     _by_pool: defaultdict[str, list[Sighting]] = field(default_factory=lambda: defaultdict(list))
 
@@ -43,7 +43,7 @@ class MemoryNodeStore:
         return sorted((n for n in self.nodes.values() if n.pool == pool), key=lambda n: n.node_id)
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
-        key = (event.node_id, event.event_id)
+        key = (event.node_id, event.event_id, bool(note))
         if key in self.recorded:
             return
         sighting = sighting_of(event, job_id, note)
