@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nodeheal.agent import signed_post
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.dating import redated
 from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
 from nodeheal.agent.spool import Entry
 from nodeheal.contract import names
@@ -69,7 +70,12 @@ class EventBus:
 
     def put(self, entries: Sequence[Entry]) -> Receipt:
         """Send one batch. Raises BusUnavailable if the call as a whole was not accepted."""
-        body = json.dumps({"Entries": [self._entry(entry) for entry in entries]}, ensure_ascii=False).encode()
+
+        def body() -> bytes:
+            zero = self._service.zero()  # which the service may just have told
+            told = [self._entry(redated(entry, zero)) for entry in entries]
+            return json.dumps({"Entries": told}, ensure_ascii=False).encode()
+
         try:
             status, raw = self._service.ask(_HEADERS, body)  # sent twice it is harmless: event ids are stable
         except NoAnswer as error:
