@@ -87,23 +87,27 @@ class EventBus:
                 self._service.forget_credentials()
             return receipt
         code = _error_code(answer)
+        # Without a code it may be anybody's answer, such as a proxy's.
+        told = f"{code} {_text(answer, 'message')}" if code else f"{raw[:ANSWER_BYTES]!r} of {self._service.host}"
+        reason = f"{status} {told}".rstrip()
         if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code in _ENTRY_ERRORS:
-            return self._one_by_one(entries, f"{status} {code} {_text(answer, 'message')}".rstrip())
+            return self._one_by_one(entries, reason, code in _ENTRY_ERRORS)
         is_refusal = code in ACCESS_ERRORS or status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
         if is_refusal:
             self._service.forget_credentials()
-        # Without a code it may be anybody's answer, such as a proxy's.
-        told = f"{code} {_text(answer, 'message')}" if code else f"{raw[:ANSWER_BYTES]!r} of {self._service.host}"
-        raise BusUnavailable(f"{status} {told}".rstrip(), is_refusal)
+        raise BusUnavailable(reason, is_refusal)
 
     def close(self) -> None:
         """Hang up."""
         self._service.close()
 
-    def _one_by_one(self, entries: Sequence[Entry], reason: str) -> Receipt:
-        """Find the entry for which the whole call was refused."""
+    def _one_by_one(self, entries: Sequence[Entry], reason: str, is_the_bus: bool) -> Receipt:
+        """Find the entry for which the whole call was refused. What is too large for somebody between is kept: to the
+        bus itself none of ours is.
+        """
         if len(entries) == 1:
-            return Receipt((), ((entries[0].event_id, reason),))
+            refused = ((entries[0].event_id, reason),)
+            return Receipt((), refused) if is_the_bus else Receipt((), (), refused)
         receipts = [self.put([entry]) for entry in entries]
         return Receipt(
             tuple(event_id for receipt in receipts for event_id in receipt.accepted),
