@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from nodeheal.agent import signed_post
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.dating import redated
 from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
 from nodeheal.agent.spool import Entry
 from nodeheal.contract import names
@@ -69,7 +70,12 @@ class EventBus:
 
     def put(self, entries: Sequence[Entry]) -> Receipt:
         """Send one batch. Raises BusUnavailable if the call as a whole was not accepted."""
-        body = json.dumps({"Entries": [self._entry(entry) for entry in entries]}, ensure_ascii=False).encode()
+
+        def body() -> bytes:
+            zero = self._service.zero()  # which the service may just have told
+            told = [self._entry(redated(entry, zero)) for entry in entries]
+            return json.dumps({"Entries": told}, ensure_ascii=False).encode()
+
         try:
             status, raw = self._service.ask(_HEADERS, body)  # sent twice it is harmless: event ids are stable
         except NoAnswer as error:
@@ -81,23 +87,27 @@ class EventBus:
                 self._service.forget_credentials()
             return receipt
         code = _error_code(answer)
+        # Without a code it may be anybody's answer, such as a proxy's.
+        told = f"{code} {_text(answer, 'message')}" if code else f"{raw[:ANSWER_BYTES]!r} of {self._service.host}"
+        reason = f"{status} {told}".rstrip()
         if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or code in _ENTRY_ERRORS:
-            return self._one_by_one(entries, f"{status} {code} {_text(answer, 'message')}".rstrip())
+            return self._one_by_one(entries, reason, code in _ENTRY_ERRORS)
         is_refusal = code in ACCESS_ERRORS or status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
         if is_refusal:
             self._service.forget_credentials()
-        # Without a code it may be anybody's answer, such as a proxy's.
-        told = f"{code} {_text(answer, 'message')}" if code else f"{raw[:ANSWER_BYTES]!r} of {self._service.host}"
-        raise BusUnavailable(f"{status} {told}".rstrip(), is_refusal)
+        raise BusUnavailable(reason, is_refusal)
 
     def close(self) -> None:
         """Hang up."""
         self._service.close()
 
-    def _one_by_one(self, entries: Sequence[Entry], reason: str) -> Receipt:
-        """Find the entry for which the whole call was refused."""
+    def _one_by_one(self, entries: Sequence[Entry], reason: str, is_the_bus: bool) -> Receipt:
+        """Find the entry for which the whole call was refused. What is too large for somebody between is kept: to the
+        bus itself none of ours is.
+        """
         if len(entries) == 1:
-            return Receipt((), ((entries[0].event_id, reason),))
+            refused = ((entries[0].event_id, reason),)
+            return Receipt((), refused) if is_the_bus else Receipt((), (), refused)
         receipts = [self.put([entry]) for entry in entries]
         return Receipt(
             tuple(event_id for receipt in receipts for event_id in receipt.accepted),

@@ -12,9 +12,9 @@ from nodeheal.agent.spool import Spool
 
 def open_spool(config: AgentConfig) -> Spool:
     """The node's spool, which the agent and its orders share, though they may not be the same user's."""
-    directory = Path(config.state_dir)
+    directory, boot_id = Path(config.state_dir), config.boot_id()
     with as_owner_of(directory):
-        return Spool(directory, config.spool_mib)
+        return Spool(directory, config.spool_mib, Clock(), boot_id)
 
 
 def event_bus(config: AgentConfig, clock: Clock) -> EventBus:

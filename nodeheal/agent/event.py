@@ -23,6 +23,7 @@ EVIDENCE_CHARACTERS = 8192
 ADDRESS_CHARACTERS = 255
 REASON_CHARACTERS = 1000
 CHECK_CHARACTERS = 300  # health_event.REASON_CHARACTERS
+FAILED_TESTS = 64  # a tool has some twenty
 EVIDENCE_ITEMS = 64  # health_event.EVIDENCE_ITEMS
 SKIPPED = 16  # health_event.SKIPPED
 SOURCE_CHARACTERS, PATH_CHARACTERS = 300, 2_048  # likewise
@@ -47,8 +48,11 @@ class NodeFact:
     agent_version: str = __version__
 
     def to_json(self) -> str:
-        """The event as the bus gets it."""
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"), default=datetime.isoformat)
+        """The event as the bus gets it. A tool's JSON and the name of a file may hold what is no character: it becomes
+        `?`, since neither the disk nor the bus takes it.
+        """
+        text = json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"), default=datetime.isoformat)
+        return text.encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +249,7 @@ class Speaker:
             **self._header("diagnostics", request_id, at=at),
             request_id=request_id,
             verdict=report.verdict,
-            failed_tests=report.failed_tests,
+            failed_tests=tuple(clip(test, CHECK_CHARACTERS) for test in report.failed_tests[:FAILED_TESTS]),
             checks=tuple(replace(one, reason=clip(one.reason, CHECK_CHARACTERS)) for one in checks),
             measured=dict(sorted(report.measured.items())[:MEASURES]),
             evidence=clip(evidence),

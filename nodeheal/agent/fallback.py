@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from nodeheal.agent.caller import Caller, Stranger
+from nodeheal.agent.dating import redated
 from nodeheal.agent.reasons import Reasons
 from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
 from nodeheal.agent.spool import Entry, Spool
@@ -63,10 +64,7 @@ class Fallback:
         try:
             caller = self._caller.identity()
             topic = f"arn:{caller.partition}:sns:{self._sns.region}:{caller.account}:{names.FALLBACK_TOPIC}"
-            body = urlencode(
-                {"Action": "Publish", "Version": "2010-03-31", "TopicArn": topic, "Message": entry.detail}
-            ).encode()
-            status, raw = self._sns.ask(_HEADERS, body)
+            status, raw = self._sns.ask(_HEADERS, lambda: _message(topic, redated(entry, self._sns.zero())))
         except (Stranger, NoAnswer) as error:
             raise NotTold(str(error)) from error
         if status == http.HTTPStatus.OK:
@@ -76,3 +74,8 @@ class Fallback:
             self._caller.forget()
             self._sns.forget_credentials()
         raise NotTold(f"SNS answered {status} {code[1] if code else ''}".rstrip())
+
+
+def _message(topic: str, entry: Entry) -> bytes:
+    told = {"Action": "Publish", "Version": "2010-03-31", "TopicArn": topic, "Message": entry.detail}
+    return urlencode(told).encode()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 # As sysexits(3) has them: the small codes say what a check or an order came to.
 EXIT_CONFIG = 78  # the same again, until somebody mends the configuration: systemd does not start it at once
+EXIT_BROKEN = 70  # a fault of ours: it must not look like a verdict
 EXIT_CANNOT_START = 71  # the machine keeps it from starting, such as a log that cannot be read: that may pass
 
 EXIT_UNREAD = 128 + signal.SIGPIPE  # as shells say of one whose reader has gone, such as `head`, which has enough
@@ -29,6 +30,7 @@ def _carry_out(words: list[str]) -> int:
     from nodeheal.agent.config import ConfigError
     from nodeheal.agent.log import log_to_stderr
 
+    _open_what_is_closed()
     log_to_stderr()
     try:
         return _command(words)
@@ -37,9 +39,22 @@ def _carry_out(words: list[str]) -> int:
             return EXIT_UNREAD
         logging.getLogger(__name__).error("nodeheal-agent cannot start", extra={"why": error})
         return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_CANNOT_START
+    except Exception:
+        logging.getLogger(__name__).exception("nodeheal-agent is broken")
+        return EXIT_BROKEN
     finally:
         if _is_unread():
             _say_it_to_nobody()
+
+
+def _open_what_is_closed() -> None:
+    """A standard stream that whoever started us has closed leads nowhere: else the next file to be opened is it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            setattr(sys, name, os.fdopen(nowhere, "w" if number else "r", closefd=False))
 
 
 def _is_unread() -> bool:

@@ -27,7 +27,9 @@ def why_refuse(meant_for: Collection[str], expires_at: float, boot_id: str, cloc
 def report(event: NodeFact, spool: Spool, bus: EventBus) -> None:
     """Keep the answer, then try to deliver it; if that fails, the running agent does, now or after a restart."""
     spool.put([event])
-    entry = Entry(event.event_id, event.detail_type, event.to_json(), event.observed_at.timestamp())
+    entry = Entry(
+        event.event_id, event.detail_type, event.to_json(), event.observed_at.timestamp(), event.boot_id, spool.zero()
+    )
     try:
         receipt = bus.put([entry])
     except BusUnavailable as error:

@@ -16,7 +16,7 @@ KEPT_ASIDE = 16
 
 EVENTS = """CREATE TABLE IF NOT EXISTS events (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, event_id TEXT NOT NULL UNIQUE, detail_type TEXT NOT NULL,
-    detail TEXT NOT NULL, observed_at REAL NOT NULL, kind TEXT NOT NULL
+    detail TEXT NOT NULL, observed_at REAL NOT NULL, kind TEXT NOT NULL, zero REAL
 )"""
 BY_KIND = "CREATE INDEX IF NOT EXISTS by_kind ON events (kind, seq)"
 SET_ASIDE = (
@@ -31,7 +31,7 @@ _RESCUED = (
 _COPY = f"INSERT OR IGNORE INTO events ({_ALL}) VALUES (?,?,?,?,?,?)"
 # With each, where its id is found: an index that is spoilt finds it nowhere, and what is nowhere is never forgotten.
 _READ = (
-    "SELECT seq, event_id, detail_type, detail, "
+    "SELECT seq, event_id, detail_type, detail, zero, "
     "(SELECT same.seq FROM events AS same WHERE same.event_id = events.event_id) FROM events"
 )
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -46,6 +46,8 @@ class Entry:
     detail_type: str
     detail: str
     observed_at: float
+    boot_id: str = ""  # that it is about
+    zero: float | None = None  # when this boot began, by the clock that dated it; None: nobody knows
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,20 @@ def readable(
         rows = database.execute(query, values).fetchall()
 
 
+def bring_up_to_date(database: sqlite3.Connection) -> None:
+    """A spool of an agent that did not know of zeros. Raises sqlite3.Error."""
+    if _has_zeros(database):
+        return
+    with database:
+        database.execute("BEGIN IMMEDIATE")  # another process may be at it
+        if not _has_zeros(database):
+            database.execute("ALTER TABLE events ADD COLUMN zero REAL")
+
+
+def _has_zeros(database: sqlite3.Connection) -> bool:
+    return any(name == "zero" for _, name, *_ in database.execute("PRAGMA table_info(events)"))
+
+
 def write_anew(database: sqlite3.Connection) -> None:
     """Every event by its place alone: what is found by an index may be another one, or none. Raises sqlite3.Error."""
     if not database.in_transaction:
@@ -138,13 +154,13 @@ def _until_it_breaks(source: sqlite3.Connection, query: str) -> Iterator[tuple[o
 
 
 def _sorted_out(
-    rows: Sequence[tuple[int, object, object, object, object]],
+    rows: Sequence[tuple[int, object, object, object, object, object]],
 ) -> tuple[list[Entry], list[Loss], list[tuple[str, int]]]:
     """(what can be sent, what cannot be read, what is spooled under another id than its own)."""
     entries, spoilt, misnamed = [], [], []
-    for seq, event_id, detail_type, detail, _ in rows:
+    for seq, event_id, detail_type, detail, zero, _ in rows:
         try:
-            entry = _entry(detail_type, detail)
+            entry = _entry(detail_type, detail, zero)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             spoilt.append(Loss(seq, str(event_id), f"{type(error).__name__}: {error}"))
             continue
@@ -154,7 +170,7 @@ def _sorted_out(
     return entries, spoilt, misnamed
 
 
-def _entry(detail_type: object, detail: object) -> Entry:
+def _entry(detail_type: object, detail: object, zero: object) -> Entry:
     """Its id and its time are its own words': those beside them may be spoilt alone. Raises what `_sorted_out` says."""
     kind, told = text(detail_type), text(detail)
     if kind not in {fact.detail_type for fact in NodeFact.__subclasses__()}:
@@ -163,7 +179,8 @@ def _entry(detail_type: object, detail: object) -> Entry:
     event_id = said["event_id"]
     if not isinstance(event_id, str) or not event_id:
         raise ValueError("it has no id")
-    return Entry(event_id, kind, told, datetime.fromisoformat(said["observed_at"]).timestamp())
+    observed_at, boot_id = datetime.fromisoformat(said["observed_at"]).timestamp(), str(said.get("boot_id", ""))
+    return Entry(event_id, kind, told, observed_at, boot_id, zero if isinstance(zero, float) else None)
 
 
 def _set_aside(database: sqlite3.Connection, seq: int) -> None:

@@ -84,6 +84,10 @@ class SignedPost:
         """How far the service's clock is ahead of this node's, where that is more than AWS lets pass; else nothing."""
         return self._skew
 
+    def zero(self) -> float:
+        """When this node's boot began, by the service's clock."""
+        return self._clock.zero() + self._skew.total_seconds()
+
     @property
     def host(self) -> str:
         """Who is asked."""

@@ -6,12 +6,13 @@ import logging
 import math
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from nodeheal.agent import rot
+from nodeheal.agent.clock import Clock
 from nodeheal.agent.event import HealthEvent, NodeFact
 from nodeheal.agent.rot import Entry as Entry
 from nodeheal.contract.vocabulary import Family, Verdict
@@ -24,8 +25,8 @@ AGAIN_SECONDS = 60.0
 
 _STATE = "CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _SCHEMA = ";".join((rot.EVENTS, rot.BY_KIND, rot.SET_ASIDE, _STATE))
-_COLUMNS = "event_id, detail_type, detail, observed_at, kind"
-_INSERT = f"INSERT OR IGNORE INTO events ({_COLUMNS}) VALUES (?,?,?,?,?)"
+_COLUMNS = "event_id, detail_type, detail, observed_at, kind, zero"
+_INSERT = f"INSERT OR IGNORE INTO events ({_COLUMNS}) VALUES (?,?,?,?,?,?)"
 _REMEMBER = "INSERT OR REPLACE INTO state VALUES (?,?)"
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
 _HEARTBEAT, _OK, _FINDING = "heartbeat", "ok", "finding"
@@ -43,9 +44,10 @@ class Spool:
     threads and processes.
     """
 
-    def __init__(self, directory: Path, limit_mib: int = 64, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, directory: Path, limit_mib: int = 64, clock: Clock | None = None, boot_id: str = "") -> None:
+        """`boot_id`: of the running boot. What is spooled of others is dated by clocks that nobody can ask any more."""
         self._path = directory / FILE_NAME
-        self._monotonic = monotonic
+        self._clock, self._boot_id = clock or Clock(), boot_id
         self._again_at = math.inf
         self._limit_bytes = limit_mib * 1024 * 1024
         self._lock = threading.Lock()
@@ -54,10 +56,11 @@ class Spool:
 
     def put(self, events: Iterable[NodeFact], state: dict[str, object] | None = None) -> None:
         """Keep the events and the state, all or nothing. An event that is there already is kept once."""
-        rows = [(*_columns(event), _kind(event)) for event in events]
+        zero = self.zero()
+        rows = [(*_columns(event), _kind(event), zero) for event in events]
 
         def write(database: sqlite3.Connection) -> None:
-            if any(row[-1] == _HEARTBEAT for row in rows):
+            if any(kind == _HEARTBEAT for *_, kind, _ in rows):
                 # The newest sign of life says all that the older ones did.
                 database.execute("DELETE FROM events WHERE kind = ?", (_HEARTBEAT,))
             database.executemany(_INSERT, rows)
@@ -93,6 +96,10 @@ class Spool:
         """How many events have been given up for room, ever."""
         return _count(self.state().get(_DROPPED))
 
+    def zero(self) -> float:
+        """What is kept now is dated by a clock by which the boot began then."""
+        return self._clock.zero()
+
     def close(self) -> None:
         """Close the database."""
         with self._lock:
@@ -103,11 +110,11 @@ class Spool:
         for loss in losses:
             told = {"event": loss.event_id, "why": loss.why, "seq": loss.seq}
             logger.error("the spool holds an event that cannot be read; it is set aside", extra=told)
-        return entries
+        return [one if one.boot_id == self._boot_id else replace(one, zero=None) for one in entries]
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:
-            if self._is_in_memory and self._monotonic() >= self._again_at:
+            if self._is_in_memory and self._clock.monotonic() >= self._again_at:
                 self._go_back()
             for remedy in (self._mend, self._go_on_in_memory):
                 try:
@@ -168,7 +175,7 @@ class Spool:
     def _look_again_after(self, error: Exception) -> None:
         """Or never, where the error is not of the kind that passes."""
         passes = rot.is_one_of(error, _PASSING)
-        self._again_at = self._monotonic() + AGAIN_SECONDS if passes else math.inf
+        self._again_at = self._clock.monotonic() + AGAIN_SECONDS if passes else math.inf
 
     def _begin(self, directory: Path) -> sqlite3.Connection:
         try:
@@ -206,6 +213,7 @@ class Spool:
             if result != ("ok",):
                 raise sqlite3.DatabaseError(result[0])
             database.executescript(_SCHEMA)
+            rot.bring_up_to_date(database)
         except sqlite3.Error:
             database.close()
             raise

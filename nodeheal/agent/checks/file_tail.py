@@ -19,6 +19,7 @@ LINE_BYTES = 64 * 1024  # a longer line is no kernel message; it is skipped up t
 MARK_BYTES = 128  # what stands before the cursor, to recognise the file when its inode number was reused
 # A syslog daemon goes on writing to the renamed file until it is told to reopen.
 RETIRED_SECONDS = 10.0
+READ_OUT = 16  # rotation seldom keeps more
 # What rotation puts behind a name: `.1`, `-20261123`, `-20261123-1795409669`. What a person copies has words in it.
 _ROTATED = re.compile(r"[.-]\d[\d._-]*")
 
@@ -137,6 +138,7 @@ class FileTail:
         self._boot_id = boot_id
         self._name = str(path)
         self._files: list[_OpenFile] = []
+        self._read_out: list[tuple[int, int]] = []  # the last ones that were
         self._seen: tuple[int, int, int] | None = None
         self.trouble: OSError | None = None  # of the last reading
         self.history_boot_id = boot_id
@@ -223,26 +225,34 @@ class FileTail:
             self._tell_history_apart()
 
     def _find(self, identity: tuple[int, ...], offset: int, mark: str) -> Iterator[_OpenFile]:
-        """The file that the cursor was in, under its name or the one that rotation gave it."""
-        for candidate in sorted(self._path.parent.glob(f"{self._path.name}*")):
+        """The file that the cursor was in, under its name or the one that rotation gave it; where that was truncated,
+        the copy that rotation has made of it before, as logrotate's copytruncate does.
+        """
+        named = sorted(self._path.parent.glob(f"{self._path.name}*"))
+        copies = [path for path in named if _ROTATED.fullmatch(path.name.removeprefix(self._path.name))]
+        candidates = [*((path, False) for path in named), *((path, True) for path in copies if mark and offset)]
+        for candidate, is_copy in candidates:
             try:
                 status = candidate.stat()
-                if (status.st_dev, status.st_ino) != identity or status.st_size < offset:
+                is_same = (status.st_dev, status.st_ino) == identity
+                if is_same is is_copy or status.st_size < offset:
                     continue
                 file = _OpenFile.at(candidate)
             except OSError:  # gone or unreadable: not the one
                 continue
             file.offset = offset
-            if mark in ("", file.mark()):
+            if file.mark() == mark or not mark:
                 yield file
                 return
             os.close(file.descriptor)
 
     def _came_between(self, current: _OpenFile) -> Iterator[_OpenFile]:
-        """Files that were begun and rotated while nobody read, oldest first: written to after the one that was read."""
+        """Files that were begun and rotated while nobody read, oldest first: written to after the one that was read.
+        That may be while the agent is down, or stands still.
+        """
         if not self._files:
             return
-        known = {current.identity, *(file.identity for file in self._files)}
+        known = {current.identity, *(file.identity for file in self._files), *self._read_out}
         read_until = os.fstat(self._files[-1].descriptor).st_mtime_ns
         found = []
         for candidate in self._path.parent.glob(f"{self._path.name}*"):
@@ -275,7 +285,9 @@ class FileTail:
         try:
             status = self._path.stat()
             if not self._files or (status.st_dev, status.st_ino) != self._files[-1].identity:
-                self._files.append(_OpenFile.at(self._path))
+                current = _OpenFile.at(self._path)
+                self._files += self._came_between(current)
+                self._files.append(current)
         except OSError as error:
             return error
         for file in self._files[:-1]:
@@ -285,3 +297,4 @@ class FileTail:
     def _forget(self, file: _OpenFile) -> None:
         os.close(file.descriptor)
         self._files.remove(file)
+        self._read_out = [*self._read_out[-READ_OUT:], file.identity]

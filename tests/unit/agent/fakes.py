@@ -60,7 +60,11 @@ class FakeTime:
 
     def clock(self) -> Clock:
         """The agent's view of it."""
-        return Clock(lambda: START + timedelta(seconds=self.seconds + self.set_by_seconds), lambda: self.seconds)
+
+        def elapsed() -> float:
+            return self.seconds
+
+        return Clock(lambda: START + timedelta(seconds=self.seconds + self.set_by_seconds), elapsed, elapsed)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from nodeheal.agent.checks.check import Check, Look, Place, Problem, always
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.commands import EXIT_USAGE
-from nodeheal.agent.main import EXIT_CANNOT_START, EXIT_CONFIG, main
+from nodeheal.agent.main import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_CONFIG, main
 from nodeheal.agent.reboot import EXIT_REBOOT
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
@@ -172,3 +172,30 @@ def test_a_pipe_that_breaks_elsewhere_is_still_told(
 
     assert main(["check"]) == EXIT_CANNOT_START
     assert str(vars(caplog.records[-1])["why"]) == "of a service"
+
+
+@pytest.mark.parametrize(("words", "code"), [(["check", "memory"], 0), (["config"], 0), (["check", "--jsn"], 64)])
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_change_no_verdict(node: NodeFolder, words: list[str], code: int, closed: str) -> None:
+    command = " ".join([sys.executable, "-m", "nodeheal.agent.main", *words, closed])
+
+    ended = subprocess.run(
+        ["sh", "-c", command],
+        env={**os.environ, **node.environment()},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (ended.returncode, "Traceback" in ended.stderr) == (code, False)
+
+
+def test_a_fault_of_ours_is_no_verdict(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def breaks(_: object) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("nodeheal.agent.main._command", breaks)
+
+    assert main(["check"]) == EXIT_BROKEN == 70
+    assert caplog.records[-1].exc_info is not None

@@ -1,18 +1,22 @@
 """A real agent whose clock is set by a day, forward and back, and set right again."""
 
+import contextlib
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from nodeheal.agent.spool import FILE_NAME
 from sandbox.toml import toml
 from tests.fakes.clock import FakeClock
 from tests.unit.agent.fakes import PATIENCE_SECONDS, FakeEventBridge, NodeFolder, eventually, xid
@@ -34,12 +38,32 @@ class Node:
     folder: NodeFolder
     bus: FakeEventBridge
     clock: FakeClock
-    process: "subprocess.Popen[bytes]"
+    environment: dict[str, str]
+
+    def __post_init__(self) -> None:
+        self.starts()
 
     def beats_off_by(self) -> list[float]:
         """How far each sign of life was from the true time when it came in, roughly: from now."""
         now = time.time()
         return [abs(float(beat["ExpressionAttributeValues"][":at"]["N"]) - now) for beat in self.bus.table.beats]
+
+    def dates_off_by(self) -> list[float]:
+        """How far the time at which each fault was seen, as the bus was told, is from now."""
+        now = time.time()
+        return [abs(datetime.fromisoformat(told["observed_at"]).timestamp() - now) for told in self.bus.details()]
+
+    def waits_for_the_bus(self, code: str) -> bool:
+        """In the spool, a fault."""
+        with contextlib.closing(sqlite3.connect(self.folder.state_dir / FILE_NAME)) as database:
+            return bool(
+                database.execute("SELECT 1 FROM events WHERE detail LIKE ?", (f'%"code":"{code}"%',)).fetchall()
+            )
+
+    def starts(self) -> None:
+        """Its agent does."""
+        with (self.folder.directory / "said").open("ab") as said:
+            self.process = subprocess.Popen([*COMMAND, "watch"], env=self.environment, stderr=said)
 
     def has_told(self, code: str) -> bool:
         """The bus, of this fault."""
@@ -58,12 +82,11 @@ def node(request: pytest.FixtureRequest, tmp_path: Path, bus: FakeEventBridge) -
     folder.config_file.write_text(toml({**folder.config(), "checks": ["memory"]}))
     bus.refuses_strange_times = True
     environment = {**os.environ, **folder.environment(), **clock.environment(waits_by_wall=request.param)}
-    with (tmp_path / "said").open("wb") as said:
-        process = subprocess.Popen([*COMMAND, "watch"], env=environment, stderr=said)
+    node = Node(folder, bus, clock, environment)
     eventually(lambda: bus.details("Node Booted") and len(bus.table.beats) >= 2)
-    yield Node(folder, bus, clock, process)
-    process.kill()
-    process.wait()
+    yield node
+    node.process.kill()
+    node.process.wait()
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY], ids=["forward", "back"])
@@ -82,12 +105,36 @@ def test_signs_of_life_and_faults_go_on_when_the_clock_jumps(node: Node, jump: i
         assert took < 8 * EVERY_SECONDS + 2.0
         assert (node.cpu_seconds() - cpu) / took < BUSY
         assert max(node.beats_off_by()) < 300.0
+        assert max(node.dates_off_by()) < 60.0
         assert len(node.bus.table.beats) < 20
     assert node.process.poll() is None
     node.process.send_signal(signal.SIGTERM)
     assert node.process.wait(PATIENCE_SECONDS) == 0
     said = (node.folder.directory / "said").read_text()
     assert "ERROR" not in said, said
+
+
+@pytest.mark.parametrize("node", [False], indirect=True)
+@pytest.mark.parametrize("is_killed", [False, True], ids=["lives on", "is killed"])
+@pytest.mark.parametrize(("then", "at_last"), [(-DAY, 0), (DAY, 0), (0, -DAY), (0, DAY)])
+def test_what_was_seen_while_the_bus_was_away_is_dated_by_when_it_was_seen(
+    node: Node, then: int, at_last: int, is_killed: bool
+) -> None:
+    """Whatever the clock was then, or is when the bus is back; the same agent may send it, or the next."""
+    node.bus.stop()
+    node.clock.jump(then)
+    node.folder.logs(xid(79))
+    eventually(partial(node.waits_for_the_bus, "79"))
+    if is_killed:
+        node.process.kill()
+        node.process.wait()
+        node.starts()
+
+    node.clock.jump(at_last)
+    node.bus.start()
+    eventually(partial(node.has_told, "79"))
+
+    assert max(node.dates_off_by()) < 60.0
 
 
 @pytest.mark.parametrize("shift", [DAY, -DAY], ids=["ahead", "behind"])

@@ -204,6 +204,30 @@ def test_one_bad_entry_does_not_take_its_call_with_it(spool: Spool, sender: Send
     assert waiting(spool) == []
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_too_large_for_somebody_before_the_bus_is_kept(
+    spool: Spool, sender: Sender, bus: FakeEventBridge, count: int
+) -> None:
+    spool.put([xid_event(code) for code in range(count)])
+    bus.always = Answer(413)
+
+    assert sender.send_all() > 0
+
+    assert len(waiting(spool)) == count
+    bus.always = None
+    assert sender.send_all() == 0
+    assert bus.codes() == [str(code) for code in range(count)]
+
+
+def test_what_the_bus_itself_calls_too_large_is_dropped(spool: Spool, sender: Sender, bus: FakeEventBridge) -> None:
+    spool.put([xid_event(79)])
+    bus.always = Answer(413, "RequestEntityTooLargeException")
+
+    assert sender.send_all() == 0
+
+    assert waiting(spool) == []
+
+
 def test_a_connection_that_the_bus_has_closed_is_opened_again_at_once(
     spool: Spool, sender: Sender, bus: FakeEventBridge
 ) -> None:

@@ -111,6 +111,17 @@ def test_what_dcgm_complains_about_is_in_the_evidence(diagnostics: Diagnostics, 
     assert "unable to connect" in event["evidence"]
 
 
+def test_what_is_no_character_in_what_dcgm_says_keeps_no_verdict_back(
+    diagnostics: Diagnostics, bus: FakeEventBridge
+) -> None:
+    diagnostics.prints(dcgm_4(pcie="Fail").replace('"pcie"', r'"pcie\udcff"'), exit_code=226)
+
+    ended = diagnostics.run()
+
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False)
+    assert [event["failed_tests"] for event in reported(bus)] == [["pcie?"]]
+
+
 def test_a_diagnostic_that_hangs_has_failed_and_is_ended(diagnostics: Diagnostics, bus: FakeEventBridge) -> None:
     diagnostics.dcgmi(f"sleep 300 & echo $! > {diagnostics.tools}/child; wait")
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 
@@ -75,6 +76,15 @@ def test_every_other_event_is_valid_too() -> None:
     assert (received.checks[0].check, len(received.measured)) == (Check.dcgm, 64)
 
 
+def test_a_tool_that_names_tests_without_end_is_still_heard_of() -> None:
+    failed = tuple(str(number) * 999 for number in range(100_000))
+
+    diagnosed = SPEAKER.diagnosed("incident/3", Report(Verdict.FAILED, failed), (), "", START)
+
+    assert len(diagnosed.to_json()) < 64 * 1024
+    assert len(contract.DiagnosticsFinished.model_validate_json(diagnosed.to_json()).failed_tests) == 64
+
+
 def test_long_evidence_is_cut_and_says_so() -> None:
     event = found(evidence="é" * 10_000)
 
@@ -88,6 +98,14 @@ def test_bytes_that_are_no_text_still_make_valid_json() -> None:
     event = found(evidence=b"NVRM: \xff\x00\x1b".decode("utf-8", "replace"))
 
     assert json.loads(event.to_json())["evidence"] == "NVRM: \ufffd\x00\x1b"
+
+
+def test_what_is_no_character_is_kept_and_told_as_a_question_mark() -> None:
+    event = found(evidence=json.loads(r'"half a pair: \ud83d"') + os.fsdecode(b", a file's name: \xff"))
+
+    received = contract.HealthEvent.model_validate_json(event.to_json().encode())
+
+    assert received.evidence == "half a pair: ?, a file's name: ?"
 
 
 def test_the_same_fact_has_the_same_id_and_another_fact_another() -> None:

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -17,7 +18,7 @@ from nodeheal.agent.sender import Sender
 from nodeheal.agent.signed_post import SignedPost
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.vocabulary import Verdict
-from tests.unit.agent.fakes import FakeEventBridge, FakeTime, xid_event
+from tests.unit.agent.fakes import START, FakeEventBridge, FakeTime, xid_event
 from tests.unit.agent.test_credentials import KEYS
 
 PATIENCE = 120.0
@@ -182,3 +183,18 @@ def test_each_reason_why_sns_does_not_take_it_is_said_once(
 
     said = [str(vars(one)["why"]) for one in caplog.records if one.getMessage() == "SNS does not take it either"]
     assert said == ["SNS answered 403 AuthorizationError", "SNS answered 403 InvalidParameter"]
+
+
+def test_around_the_bus_too_a_clock_that_is_wrong_dates_nothing(
+    tmp_path: Path, sns: FakeEventBridge, time: FakeTime
+) -> None:
+    clock, credentials = time.clock(), CredentialChain(time.clock(), KEYS)
+    spool = Spool(tmp_path, clock=clock, boot_id="boot-1")
+    spool.put([xid_event(79)])
+    time.set_by_seconds = timedelta(days=1).total_seconds()
+    topic, who = (SignedPost(name, "eu-central-1", sns.url, credentials, clock) for name in ("sns", "sts"))
+
+    Fallback(topic, Caller(who)).tell(spool)
+
+    [post] = [parse_qs(body) for body in sns.table.published]
+    assert json.loads(post["Message"][0])["observed_at"] == (START + timedelta(days=1)).isoformat()

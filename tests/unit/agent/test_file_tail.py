@@ -1,6 +1,7 @@
 """A log file is read once, whatever happens to it."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,61 @@ def test_many_rotations_while_the_agent_is_down_lose_nothing(log: Path, names: t
     assert read(again) == ["0", "1", "2", "now"]
     append(log, "later\n")
     assert read(again) == ["later"]
+
+
+def test_many_rotations_while_the_agent_stands_still_lose_nothing(log: Path) -> None:
+    rotated(log, "messages.9", at=50)
+    log.write_text("")
+    tail = FileTail(log, "boot-1", None)
+    append(log, "read\n")
+    assert read(tail) == ["read"]
+    for number in range(3):
+        append(log, f"{number}\n")
+        rotated(log, f"messages.{3 - number}", at=100 + number)
+    append(log, "now\n")
+
+    assert read(tail) == ["0", "1", "2", "now"]
+
+    assert read(tail, 1.0) == []
+    assert read(tail, RETIRED_SECONDS + 2) == []
+
+
+def test_what_was_read_out_does_not_come_again_because_a_daemon_wrote_to_it_last(log: Path) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "old\n")
+    log.rename(log.with_name("messages.1"))
+    log.touch()
+    assert read(tail) == ["old"]
+    append(log.with_name("messages.1"), "late\n")
+    assert read(tail) == ["late"]
+    assert read(tail, RETIRED_SECONDS + 2) == []
+    os.utime(log, (100, 100))  # nothing was said since it was begun
+
+    log.with_name("messages.1").rename(log.with_name("messages.2"))
+    log.rename(log.with_name("messages.1"))
+    append(log, "new\n")
+
+    assert read(tail, RETIRED_SECONDS + 3) == ["new"]
+
+
+@pytest.mark.parametrize("after", ["after\n", "after, and more than there was before it was truncated\n"])
+def test_a_log_that_was_copied_and_truncated_while_the_agent_was_down_loses_nothing(log: Path, after: str) -> None:
+    tail = FileTail(log, "boot-1", None)
+    append(log, "seen\n")
+    assert read(tail) == ["seen"]
+    cursor = tail.cursor()
+    tail.close()
+    append(log, "unseen\n")
+    shutil.copy(log, log.with_name("messages.1"))
+    (log.parent / "messages.2").write_text("of another day, and longer than what was read\n" * 9)
+    os.utime(log.parent / "messages.2", (100, 100))
+    os.truncate(log, 0)
+    append(log, after)
+
+    again = FileTail(log, "boot-1", cursor)
+
+    assert read(again) == ["unseen", after.strip()]
+    assert read(restarted(again, log)) == []
 
 
 def test_where_the_log_was_not_rotated_no_other_file_is_read(log: Path) -> None:

@@ -4,6 +4,7 @@ import logging
 import math
 import socket
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,19 @@ def test_all_gpus_are_one_metric_of_the_node(publisher: Publisher, bus: FakeEven
     }
     assert told["disk_used_percent"]["Unit"] == "Percent"
     assert told["network_receive_bytes_per_second"]["Unit"] == "Bytes/Second"
+
+
+@pytest.mark.parametrize("ahead", [timedelta(days=1), timedelta(days=-1)])
+def test_what_a_node_with_a_wrong_clock_measures_is_dated_by_cloudwatchs_time(
+    publisher: Publisher, bus: FakeEventBridge, time: FakeTime, ahead: timedelta
+) -> None:
+    bus.refuses_strange_times = True
+    time.seconds = (datetime.now(UTC) - START - ahead).total_seconds()
+
+    publisher.publish()
+
+    [call] = bus.table.metrics
+    assert {abs(datum["Timestamp"] - datetime.now(UTC).timestamp()) < 60 for datum in call["MetricData"]} == {True}
 
 
 def test_a_call_is_one_that_cloudwatch_knows() -> None:

@@ -26,7 +26,8 @@ def config(node: NodeFolder) -> Iterator[AgentConfig]:
     folder = Path(tempfile.mkdtemp(prefix="nodeheal-state-"))
     folder.chmod(0o700)
     os.chown(folder, AGENT_UID, AGENT_GID)
-    yield AgentConfig(**{**vars(load(node.config_file)), "state_dir": str(folder)})
+    boot_id_file = AgentConfig.boot_id_file  # the kernel's, which both may read
+    yield AgentConfig(**{**vars(load(node.config_file)), "state_dir": str(folder), "boot_id_file": boot_id_file})
     shutil.rmtree(folder, ignore_errors=True)
 
 

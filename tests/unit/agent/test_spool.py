@@ -156,7 +156,7 @@ def is_full(spool: Spool) -> None:
 def test_a_disk_that_has_room_again_is_written_again(
     tmp_path: Path, time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spool = Spool(tmp_path, monotonic=lambda: time.seconds)
+    spool = Spool(tmp_path, clock=time.clock())
     spool.put([xid_event(1)], {"kernel_log": 1})
     is_full(spool)
     Spool(tmp_path).put([xid_event(200)])  # of an order, which is another process
@@ -177,7 +177,7 @@ def test_a_disk_that_has_room_again_is_written_again(
 def test_a_disk_that_is_still_full_is_tried_again_later_and_not_complained_of_again(
     tmp_path: Path, time: FakeTime, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = Spool(tmp_path, monotonic=lambda: time.seconds)
+    spool = Spool(tmp_path, clock=time.clock())
     is_full(spool)
     tries = []
 
@@ -201,7 +201,7 @@ def test_a_disk_that_is_still_full_is_tried_again_later_and_not_complained_of_ag
     [(sqlite3.SQLITE_IOERR_WRITE, True), (sqlite3.SQLITE_CORRUPT, True), (sqlite3.SQLITE_BUSY_SNAPSHOT, False)],
 )
 def test_a_disk_that_is_broken_is_left_alone(tmp_path: Path, time: FakeTime, code: int, is_left_alone: bool) -> None:
-    spool = Spool(tmp_path, monotonic=lambda: time.seconds)
+    spool = Spool(tmp_path, clock=time.clock())
     error = sqlite3.OperationalError("something is wrong")
     error.sqlite_errorcode = code
     spool._go_on_in_memory(error)
@@ -233,3 +233,53 @@ def test_a_corrupt_spool_that_cannot_be_moved_aside_does_not_silence_the_node(
 
     assert codes(spool) == ["1"]
     assert "going on in memory" in caplog.text
+
+
+# As agents kept it that did not know by which clock an event was dated.
+OLDER = """
+    CREATE TABLE events (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, event_id TEXT NOT NULL UNIQUE, detail_type TEXT NOT NULL,
+        detail TEXT NOT NULL, observed_at REAL NOT NULL, kind TEXT NOT NULL
+    );
+    CREATE INDEX by_kind ON events (kind, seq);
+    CREATE TABLE set_aside (seq INTEGER PRIMARY KEY, event_id, detail_type, detail, observed_at, kind);
+    CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+OLDER_PUT = "INSERT OR IGNORE INTO events (event_id, detail_type, detail, observed_at, kind) VALUES (?,?,?,?,?)"
+
+
+def older_put(database: sqlite3.Connection, code: int) -> None:
+    event = xid_event(code)
+    database.execute(OLDER_PUT, (event.event_id, event.detail_type, event.to_json(), 0.0, "finding"))
+    database.commit()
+
+
+def test_the_spool_of_an_older_agent_is_gone_on_with_and_that_one_may_come_back(
+    tmp_path: Path, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE_NAME)) as older:
+        older.executescript(OLDER)
+        older_put(older, 1)
+        spool = Spool(tmp_path, clock=time.clock(), boot_id="boot-1")
+        spool.put([xid_event(2)])
+        older_put(older, 3)  # it still runs
+
+        zeros = {json.loads(entry.detail)["code"]: entry.zero for entry in Spool(tmp_path, boot_id="boot-1").oldest(9)}
+
+    assert zeros == {"1": None, "2": START.timestamp(), "3": None}
+    assert not caplog.records
+
+
+def test_a_disk_that_is_back_knows_by_which_clock_it_was_dated_meanwhile(tmp_path: Path, time: FakeTime) -> None:
+    spool = Spool(tmp_path, clock=time.clock(), boot_id="boot-1")
+    (tmp_path / FILE_NAME).chmod(0o600)
+    [(pages,)] = spool._database.execute("PRAGMA page_count")
+    spool._database.execute(f"PRAGMA max_page_count = {pages}")
+    while not spool._is_in_memory:
+        spool.put([xid_event(len(codes(spool)))])
+    time.seconds += AGAIN_SECONDS
+
+    spool.put([])
+
+    assert not spool._is_in_memory
+    assert {entry.zero for entry in spool.oldest(10_000)} == {START.timestamp()}
