@@ -1,5 +1,8 @@
 """`nodeheal`: ask what would be done and why, before anything happens; read logs; look after nodes."""
 
+import sys
+from errno import EDQUOT, EFBIG, EIO, ENOSPC
+
 import typer
 
 from nodeheal import __version__
@@ -7,8 +10,10 @@ from nodeheal.cli import approvals, brakes, checkpoints, drill, incidents, jobs,
 from nodeheal.cli.classify import classify
 from nodeheal.cli.explain import explain
 from nodeheal.cli.replay import replay
-from nodeheal.cli.say import say
+from nodeheal.cli.say import BAD_INPUT, say
 from nodeheal.cli.simulate import simulate
+
+_UNWRITABLE = (ENOSPC, EDQUOT, EIO, EFBIG)
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
@@ -39,5 +44,11 @@ app.add_typer(checkpoints.app, name="checkpoints")
 
 
 def main() -> None:
-    """The console script."""
-    app()
+    """The console script. That nobody could be told is no answer: it ends with neither 0 nor 1, and without a trace."""
+    try:
+        app()
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        sys.stderr.write(f"what was to be said cannot be written: {error.strerror}\n")
+        sys.exit(BAD_INPUT)

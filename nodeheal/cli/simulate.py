@@ -172,9 +172,14 @@ def _schedule(number: int, blows: list[str]) -> "Setting":
     from nodeheal.simulation.schedules import schedule
 
     try:
-        return replace(schedule(number), blows=tuple(map(parse_blow, blows)))
+        aimed = tuple(map(parse_blow, blows))
     except ValueError as wrong:
         refuse(f"--blow {wrong}")
+    calls = [one.call for one in aimed]
+    twice = next((call for call in calls if calls.count(call) > 1), None)
+    if twice is not None:
+        refuse(f"--blow {twice}: one thing at a call, and no more")
+    return replace(schedule(number), blows=aimed)
 
 
 def _fail_together(
@@ -184,7 +189,7 @@ def _fail_together(
     from nodeheal.simulation.setting import Setting
 
     if count > given["nodes"]:
-        refuse(f"--mass-failure {count}: there are {given['nodes']} nodes; give more with --nodes")
+        refuse(f"--mass-failure {count}: of {counted(given['nodes'], 'node')}; give more with --nodes")
     if breaker is None and replay != (None, None):
         refuse("--trace and --until are of one run: name it with --breaker raised or --breaker shipped")
     trace, until = replay

@@ -91,7 +91,8 @@ def _waited(after_seconds: list[float]) -> str:
 
     if not after_seconds:
         return "none"
-    return f"{len(after_seconds):,} nodes, median {spread(after_seconds)['p50'] / 3_600:.1f} h"
+    many = "1 node" if len(after_seconds) == 1 else f"{len(after_seconds):,} nodes"
+    return f"{many}, median {spread(after_seconds)['p50'] / 3_600:.1f} h"
 
 
 def _counts(counts: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted, NotF
 
 
 class NoSuchCall(ValueError):
-    """A blow names a call that its run does not make."""
+    """A blow names a call that its run does not make, or asks one to be refused that nobody can refuse."""
 
 
 class How(StrEnum):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from nodeheal.simulation.blows import Blow, How, refuse, throttle
+from nodeheal.simulation.blows import Blow, How, can_be_refused, refuse, throttle
 from nodeheal.simulation.setting import Cloud
 
 _DEEPEST = 3  # services inside of one another's calls
@@ -37,6 +37,7 @@ class Hazards:
         self.depth = 0  # functions that run now
         self.struck = 0
         self.calls = 0
+        self.beside_the_point: list[str] = []  # blows whose call came, and cannot be struck like that: why
         self._left = self._draw()
 
     @property
@@ -83,8 +84,11 @@ class Hazards:
                 raise Died
             case How.throttled:
                 throttle(name)
-            case How.refused:
+            case How.refused if can_be_refused(name):
                 return refuse(name, self.calls)
+            case How.refused:  # an error of ours would be a service's surprise, and the run go on with it
+                self.beside_the_point.append(f"{Blow(self.calls, how)}: {name} has no way to say no")
+                return call()
             case How.is_late:
                 self._wait()
                 return call()

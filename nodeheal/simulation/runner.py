@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from signal import SIG_DFL, SIGINT, signal
 
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.simulation.blows import NoSuchCall
@@ -50,7 +51,8 @@ def _each(settings: list[Setting], processes: int) -> Iterator[Report]:
     if processes == 1 or len(settings) == 1:
         yield from map(run_pool, settings)
         return
-    with ProcessPoolExecutor(min(processes, len(settings))) as workers:
+    # Ctrl-C ends a worker at once: one that only broke off its pool would go on with those that wait for it.
+    with ProcessPoolExecutor(min(processes, len(settings)), initializer=signal, initargs=(SIGINT, SIG_DFL)) as workers:
         yield from workers.map(run_pool, settings)
 
 
@@ -60,7 +62,8 @@ def run_traced(setting: Setting, read: Callable[[str], object] | None = None, un
 
 
 def run_world(world: World, until: float | None = None) -> Report:
-    """One that has not begun, to its end. Raises NoSuchCall for a blow that never fell; not where it is broken off."""
+    """One that has not begun, to its end. Raises NoSuchCall for a blow that could not fall; for one whose call has not
+    come, only where the run was not broken off."""
     setting = world.setting
     end, cool_down = setting.days * DAY, setting.cool_down_days * DAY
     last = end + cool_down if until is None else until
@@ -69,6 +72,8 @@ def run_world(world: World, until: float | None = None) -> Report:
     spent, lost = world.work.so_far(), world.watch.out_of_service_seconds()
     if last > end:
         world.finish(min(cool_down, last - end))
+    if world.hazards.beside_the_point:
+        raise NoSuchCall(world.hazards.beside_the_point[0])
     if world.hazards.unstruck and until is None:
         raise NoSuchCall(f"{world.hazards.unstruck[0]}: there are {world.hazards.calls} calls in this run")
     return replace(report_of(world), job_seconds=spent, lost_node_hours=lost / 3_600)

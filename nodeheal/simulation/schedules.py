@@ -17,6 +17,7 @@ from random import Random
 from signal import SIG_IGN, SIGINT, signal
 
 from nodeheal.contract.vocabulary import Action, Provider
+from nodeheal.domain.counted import counted
 from nodeheal.domain.knobs import Breaker, Budget, MaintenanceWindow, Mode, PoolPolicy, Weekday
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.simulation.agenda import EPOCH
@@ -141,8 +142,9 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:  # what has been found in an hour is told all the same
             is_cut_short = True
     cut_short = ", broken off" if is_cut_short else ""
-    told = [f"{done} schedules, {incidents} incidents, {len(broken)} violations{cut_short}", *broken]
-    told += [f"raised {often} times: {name}" for name, often in surprises.most_common(10)]
+    found = (counted(done, "schedule"), counted(incidents, "incident"), counted(len(broken), "violation"))
+    told = [f"{', '.join(found)}{cut_short}", *broken]
+    told += [f"raised {counted(often, 'time')}: {name}" for name, often in surprises.most_common(10)]
     sys.stdout.write("\n".join(told) + "\n")
     return 1 if broken else BROKEN_OFF if is_cut_short else 0
 

@@ -3,12 +3,14 @@
 import ast
 import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from stacks.settings import REPOSITORY
+from tests.simulation.cases import CASES
 
-PAGES = ("docs/security.md", "docs/fidelity.md", "docs/operations.md")
+PAGES = ("README.md", *sorted(str(page.relative_to(REPOSITORY)) for page in (REPOSITORY / "docs").rglob("*.md")))
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
@@ -27,6 +29,22 @@ def test_every_test_that_a_page_names_exists(page: str) -> None:
 
     assert [f"{path}::{name}" for path, name in named if (name or "") not in names_in(path) and name] == []
     assert [path for path, name in named if not name and not (REPOSITORY / path).exists()] == []
+
+
+def test_the_page_of_the_simulation_names_every_invariant_and_no_other() -> None:
+    table = (REPOSITORY / "docs" / "simulation.md").read_text("utf-8").split("## What must hold")[1].split("\n## ")[0]
+    named = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|")))
+
+    assert sorted(named) == sorted(CASES)  # held to invariants.ALL by tests/simulation/test_invariants.py
+
+
+def test_what_is_as_in_aws_names_a_module_of_the_embedded_cloud() -> None:
+    table = (REPOSITORY / "docs" / "fidelity.md").read_text("utf-8").split("## As in AWS")[1].split("\n## ")[0]
+    shown = [line.split("|")[2].strip() for line in table.splitlines() if line.startswith("|")][2:]
+    modules = [Path(cell.strip("`")).name for cell in shown if cell != "the same"]
+
+    assert len(shown) > 15
+    assert [name for name in modules if not (REPOSITORY / "tests" / "emulated" / name).is_file()] == []
 
 
 def test_the_threat_model_names_tests_for_every_cannot() -> None:

@@ -1,6 +1,12 @@
 """`nodeheal simulate`: what it prints, what it refuses, and how it fails."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +14,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from nodeheal.cli.main import app
+from nodeheal.cli.simulated import tell
 from nodeheal.simulation import definition
+from nodeheal.simulation.report import Report
 from tests.simulation.cases import CASES
 
 
@@ -146,13 +154,17 @@ def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None
     [
         (("--only", "pool-777"), "pool-777: there is no such pool"),
         (("--nodes", "1200", "--trace", "x"), "name it with --only"),
-        (("--nodes", "10", "--mass-failure", "11"), "there are 10 nodes"),
+        (("--nodes", "10", "--mass-failure", "11"), "--mass-failure 11: of 10 nodes"),
+        (("--nodes", "1", "--mass-failure", "2"), "--mass-failure 2: of 1 node;"),
         (("--nodes", "10", "--mass-failure", "5", "--policy", "x", "--days", "2"), "not with --days, --policy"),
         (("--nodes", "10", "--mass-failure", "5", "--trace", "y"), "name it with --breaker raised or"),
         (("--breaker", "raised"), "--breaker goes with --mass-failure"),
         (("--schedule", "7", "--seed", "4"), "--schedule goes with --blow, --trace, --until, --json, and not with"),
         (("--blow", "60:dies-after"), "--blow goes with --schedule"),
         (("--schedule", "7", "--blow", "9999999:throttled"), "--blow 9999999:throttled: there are"),
+        (("--schedule", "3", "--blow", "5:refused"), "has no way to say no"),
+        (("--schedule", "3", "--blow", "5:refused", "--until", "90000"), "--blow 5:refused: "),
+        (("--schedule", "3", "--blow", "60:dies-after", "--blow", "60:throttled"), "--blow 60: one thing at a call"),
         (("--schedule", "7", "--blow", "60:explodes"), "--blow 60:explodes: give the number of a call"),
         (("--days", "inf"), "'--days'"),
         (("--faults-per-node-day", "inf"), "'--faults-per-node-day'"),
@@ -175,6 +187,59 @@ def test_rules_for_pools_that_are_not_simulated_are_named(tmp_path: Path) -> Non
     assert found.exit_code == 0
     assert "rules for llama are not simulated" in found.stderr
     assert json.loads(found.stdout)["violations"] == 0
+
+
+_COMMAND = (sys.executable, "-c", "from nodeheal.cli.main import main; main()", "simulate")
+
+
+def _begin_to(told: Any, *given: str, before: Callable[[], object] | None = None) -> subprocess.Popen[str]:
+    """As in a terminal: a group of its own, each line out at once."""
+    unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        (*_COMMAND, *given),
+        stdout=told,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=unbuffered,
+        start_new_session=True,
+        preexec_fn=before,
+    )
+
+
+def test_one_node_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(Report(isolated_after_wait=[7_200.0]), "nodeheal simulate", as_json=False)
+    tell(Report(isolated_after_wait=[7_200.0] * 1_234), "nodeheal simulate", as_json=False)
+
+    told = capsys.readouterr().out
+    assert "1 node, median 2.0 h" in told
+    assert "1,234 nodes, median 2.0 h" in told
+
+
+def test_what_cannot_be_written_is_said_in_a_line_and_is_no_violation() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        _, said = (begun := _begin_to(full, "--nodes", "2", "--days", "0.1")).communicate(timeout=60)
+
+    assert begun.returncode == 2
+    assert said == "what was to be said cannot be written: No space left on device\n"
+
+
+def test_ctrl_c_ends_it_at_once_however_many_pools_wait() -> None:
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - what runs in the background ignores it
+    begun = _begin_to(subprocess.PIPE, "--nodes", "4000", "--days", "365", "--processes", "2", before=heard)
+    children = Path(f"/proc/{begun.pid}/task/{begun.pid}/children")
+    while len(children.read_text("utf-8").split()) < 2:
+        assert begun.poll() is None
+        time.sleep(0.05)
+    time.sleep(1)  # until they are in the middle of their pools
+
+    os.killpg(begun.pid, signal.SIGINT)
+
+    try:
+        assert begun.communicate(timeout=10)[1] == ""
+        assert begun.returncode == 130
+    finally:
+        if begun.poll() is None:
+            os.killpg(begun.pid, signal.SIGKILL)
 
 
 def test_without_a_checkout_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

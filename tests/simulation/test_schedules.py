@@ -103,7 +103,7 @@ def test_what_was_found_before_ctrl_c_is_told(
 
     assert code == 1
     assert capsys.readouterr().out.splitlines() == [
-        "50 schedules, 120 incidents, 1 violations, broken off",
+        "50 schedules, 120 incidents, 1 violation, broken off",
         "a promise was broken",
     ]
 
