@@ -1,5 +1,6 @@
 """The command `nodeheal-agent`. What a command needs is loaded when it is known which: memory is scarce on a node."""
 
+import io
 import os
 import select
 import signal
@@ -30,7 +31,7 @@ def _carry_out(words: list[str]) -> int:
     from nodeheal.agent.config import ConfigError
     from nodeheal.agent.log import log_to_stderr
 
-    _open_what_is_closed()
+    _make_streams_usable()
     log_to_stderr()
     try:
         return _command(words)
@@ -47,7 +48,7 @@ def _carry_out(words: list[str]) -> int:
             _say_it_to_nobody()
 
 
-def _open_what_is_closed() -> None:
+def _make_streams_usable() -> None:
     """A standard stream that whoever started us has closed leads nowhere: else the next file to be opened is it."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -55,6 +56,8 @@ def _open_what_is_closed() -> None:
         except OSError:
             nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
             setattr(sys, name, os.fdopen(nowhere, "w" if number else "r", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that it has no characters for costs no verdict
 
 
 def _is_unread() -> bool:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from nodeheal.agent import rot
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.dating import Zeros
 from nodeheal.agent.event import HealthEvent, NodeFact
 from nodeheal.agent.rot import Entry as Entry
 from nodeheal.contract.vocabulary import Family, Verdict
@@ -48,6 +49,7 @@ class Spool:
         """`boot_id`: of the running boot. What is spooled of others is dated by clocks that nobody can ask any more."""
         self._path = directory / FILE_NAME
         self._clock, self._boot_id = clock or Clock(), boot_id
+        self._zeros = Zeros(self._clock)
         self._again_at = math.inf
         self._limit_bytes = limit_mib * 1024 * 1024
         self._lock = threading.Lock()
@@ -56,8 +58,8 @@ class Spool:
 
     def put(self, events: Iterable[NodeFact], state: dict[str, object] | None = None) -> None:
         """Keep the events and the state, all or nothing. An event that is there already is kept once."""
-        zero = self.zero()
-        rows = [(*_columns(event), _kind(event), zero) for event in events]
+        kept = list(events)
+        rows = [(*_columns(event), _kind(event), zero) for event, zero in zip(kept, self._zeros.of(kept), strict=True)]
 
         def write(database: sqlite3.Connection) -> None:
             if any(kind == _HEARTBEAT for *_, kind, _ in rows):

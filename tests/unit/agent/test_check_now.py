@@ -18,6 +18,7 @@ from nodeheal.agent.main import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_CONFIG, mai
 from nodeheal.agent.reboot import EXIT_REBOOT
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
+from sandbox.toml import toml
 from tests.unit.agent.fakes import CONFIG, NodeFolder
 
 FULL = Problem(Finding(Family.host, "disk_full", "/", "no room"), "/ is 99.9 % full\nand more")
@@ -87,7 +88,7 @@ def test_a_look_without_an_end_is_never_fine(answer: Answer, hang: Finding | Non
 def test_every_verdict_has_a_code_and_no_two_share_one() -> None:
     assert set(EXIT_CODES) == set(Verdict)
     assert len(set(EXIT_CODES.values())) == len(Verdict)
-    assert not {EXIT_USAGE, EXIT_CANNOT_START, EXIT_CONFIG} & set(EXIT_CODES.values())
+    assert not {EXIT_USAGE, EXIT_BROKEN, EXIT_CANNOT_START, EXIT_CONFIG} & set(EXIT_CODES.values())
 
 
 def test_checks_are_known_by_one_name_each_and_their_tools_end_before_them() -> None:
@@ -189,6 +190,22 @@ def test_closed_standard_streams_change_no_verdict(node: NodeFolder, words: list
     )
 
     assert (ended.returncode, "Traceback" in ended.stderr) == (code, False)
+
+
+def test_a_name_that_the_reader_has_no_characters_for_costs_no_verdict(node: NodeFolder) -> None:
+    node.config_file.write_text(toml({**node.config(), "checks": ["mounts"], "mounts": ["/nowhere/ä"]}))
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "nodeheal.agent.main", "check"],
+        env={**os.environ, **node.environment(), "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (EXIT_CODES[Verdict.FAILED], "")
+    assert "mount_missing: /nowhere/\\xe4 is not mounted" in ended.stdout
 
 
 def test_a_fault_of_ours_is_no_verdict(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

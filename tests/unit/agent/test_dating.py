@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -91,6 +92,35 @@ def test_what_was_dated_right_stays_so_when_the_clock_is_set_wrong(
     time.seconds += HOUR
     time.set_by_seconds = set_by
     refuses(bus, HOUR)
+
+    sender.send_all()
+
+    assert dates(bus) == [TOLD]
+
+
+@pytest.mark.parametrize("set_by", [DAY, -DAY])
+def test_what_is_told_a_minute_after_it_was_seen_was_dated_by_the_clock_of_then(
+    spool: Spool, sender: Sender, bus: FakeEventBridge, time: FakeTime, set_by: float
+) -> None:
+    time.seconds += 30
+    time.set_by_seconds = set_by
+    spool.put([])
+    time.seconds += 30
+    spool.put([xid_event(79)])  # which was seen at START
+    spool.put([replace(xid_event(31), observed_at=time.clock().utc_now())])
+
+    sender.send_all()
+
+    assert dates(bus) == [(START + timedelta(seconds=seconds)).isoformat() for seconds in (set_by, set_by + 60)]
+
+
+def test_what_is_told_long_after_the_clock_was_set_was_dated_by_it(
+    spool: Spool, sender: Sender, bus: FakeEventBridge, time: FakeTime
+) -> None:
+    time.set_by_seconds = DAY
+    spool.put([])
+    time.seconds += DAY
+    spool.put([xid_event(79)])  # history: it was found where the kernel has kept it, at START by this clock
 
     sender.send_all()
 
