@@ -66,7 +66,8 @@ def withdrawn(say: Spell, seen: Progress, case: Case) -> Decision | None:
     """Who asked for it by hand has taken it back before anything was touched. What else was reported is not theirs."""
     incident, is_gone = say.history.incident, say.history.surroundings.is_taken_away
     is_touched = seen.isolation is not None and seen.isolation.outcome is not Outcome.REFUSED
-    if incident.root.code != OPERATOR_REQUEST or not is_gone or is_touched:
+    is_asked_for = any(event.code == OPERATOR_REQUEST for event in say.history.events)
+    if not is_asked_for or not is_gone or is_touched:
         return None
     others = [f.title for f in (case.fault, *case.beside) if not f.is_by_hand and f.action is not Action.OBSERVE]
     if others:
@@ -156,7 +157,7 @@ def out_of_date(say: Spell, seen: Progress, case: Case) -> Decision | None:
     fault, last_seen_at = case.fault, max(bad, default=root.observed_at)
     told, key = "", None
     # A job that is short of a rank needs the node, or another one: it is isolated, and diagnosed.
-    if say.history.has_booted_since and (seen.has_waited or not around.is_job_broken):
+    if say.history.has_booted_since(fault.event) and (seen.has_waited or not around.is_job_broken):
         told = f"the node has rebooted since (boot {around.boot_id[:8]})"
     elif seen.has_waited and around.good_since is not None and around.good_since > last_seen_at:
         told = "the node has passed its diagnostics since"

@@ -8,7 +8,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, NextRung
 from nodeheal.domain.correlate import climb
 from nodeheal.domain.diagnosis import STATEMENT, Fault, Meaning, diagnose
-from nodeheal.domain.incident import History
+from nodeheal.domain.incident import History, outlasts_its_boot
 from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.policy import RecoveryPolicy
 
@@ -22,6 +22,12 @@ class Case:
     fault: Fault
     beside: tuple[Fault, ...]
     events: tuple[HealthEvent, ...]  # each once, in order, of this node and boot, since it was last known good
+
+    @property
+    def told_beside(self) -> str:
+        """What else was reported with the fault, for the reason."""
+        beside = ", ".join(dict.fromkeys(fault.title for fault in self.beside))
+        return f" (with {beside} beside it)" if beside else ""
 
     @property
     def has_riddle(self) -> bool:
@@ -58,6 +64,7 @@ def _case_of(faults: Sequence[Fault], events: tuple[HealthEvent, ...]) -> Case:
     heights = [HEIGHT[fault.meaning.ladder[fault.start]] for fault in faults]
     highest = max(heights)
     highest_ones = [fault for fault, height in zip(faults, heights, strict=True) if height == highest]
+    highest_ones = [fault for fault in faults if fault.keeps_out] or highest_ones
     gravest = max(highest_ones, key=lambda fault: (fault.waits_for_job, fault.key != STATEMENT))
     return Case(gravest, tuple(fault for fault in faults if fault is not gravest), events)
 
@@ -74,8 +81,8 @@ def _relevant(history: History) -> list[HealthEvent]:
     """What the node itself reported on the incident's boot, and has not disproven since by passing diagnostics: each
     event once, in order of time."""
     root, good_since = history.incident.root, history.surroundings.good_since
-    node_id, boot_id = root.node_id, root.boot_id
-    once = {e.event_id: e for e in history.events if e.boot_id == boot_id and e.node_id == node_id}
+    own = [event for event in history.events if event.node_id == root.node_id]
+    once = {event.event_id: event for event in own if event.boot_id == root.boot_id or outlasts_its_boot(event)}
     in_order = sorted(once.values(), key=_TIME)
     if good_since is None or good_since >= root.observed_at:  # else it passed them in this very incident
         return in_order

@@ -55,7 +55,7 @@ def _with_the_job_in_mind(say: Spell, seen: Progress, decided: Decision) -> Deci
 def _before_anything_is_touched(say: Spell, seen: Progress, case: Case) -> Decision:
     fault = case.fault
     if fault.action is Action.ESCALATE:
-        return say.hand_over(why_asked(fault), f"{fault.title}{_beside(case)}: {fault.short_why}")
+        return say.hand_over(why_asked(fault), f"{fault.title}{case.told_beside}: {fault.short_why}")
     if fault.action is Action.OBSERVE:
         return _let_it_be(say, seen, case)
     held = brakes.out_of_date(say, seen, case) or brakes.held_back(say, seen, fault)
@@ -65,14 +65,8 @@ def _before_anything_is_touched(say: Spell, seen: Progress, case: Case) -> Decis
         return _restart_only(say, seen, case)
     held = _not_by_itself(say, seen, case) or brakes.approval(say, seen, fault, fault.action)
     return held or say.step(
-        Step.ISOLATE, f"{fault.title}{_beside(case)}: {fault.short_why} First the node is taken out of service."
+        Step.ISOLATE, f"{fault.title}{case.told_beside}: {fault.short_why} First the node is taken out of service."
     )
-
-
-def _beside(case: Case) -> str:
-    """What else was reported with the fault, for the reason."""
-    beside = ", ".join(dict.fromkeys(fault.title for fault in case.beside))
-    return f" (with {beside} beside it)" if beside else ""
 
 
 def _let_it_be(say: Spell, seen: Progress, case: Case) -> Decision:

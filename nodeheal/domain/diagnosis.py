@@ -101,6 +101,11 @@ class Fault(NamedTuple):
         return self.key == BY_HAND
 
     @property
+    def keeps_out(self) -> bool:
+        """Whether an operator wants the node out of service and nothing else: they may be at work on it."""
+        return self.is_by_hand and self.meaning.ladder[0] is Action.ISOLATE
+
+    @property
     def touches_the_node(self) -> bool:
         """Whether what is to be done takes the node out of service."""
         return HEIGHT[self.action] >= HEIGHT[Action.ISOLATE]

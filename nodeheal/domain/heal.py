@@ -40,7 +40,7 @@ def heal(say: Spell, seen: Progress, case: Case) -> Decision:
             Escalation.DIAGNOSTICS_UNCLEAR, f"{fault.title}: the diagnostics prove nothing: {seen.proof.reason}"
         )
     if not seen.is_proven:
-        return _climb(say, seen, fault)
+        return _climb(say, seen, case)
     if seen.replacement:
         return _after_swap(say, seen, case)
     return _after_repair(say, seen, case)
@@ -81,12 +81,13 @@ def _prove(say: Spell, seen: Progress) -> Decision:
     return say.step(Step.DIAGNOSE, "it is back with a new boot id; prove the repair by rerunning the diagnostics")
 
 
-def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
+def _climb(say: Spell, seen: Progress, case: Case) -> Decision:
     """The next rung. A swap that brought a bad spare is not followed by another: a human looks at the pool."""
+    fault = case.fault
     rungs, notes = next_rungs(fault, seen, say)
     told = "; ".join(filter(None, [seen.told(), *notes]))
     if not rungs:
-        by_hand = f"{fault.title}: the node is isolated until an operator gives it back"
+        by_hand = f"{fault.title}{case.told_beside}: the node is isolated until an operator gives it back"
         ended = f"{fault.title}: {told or 'isolated, as the catalog asks'}; nothing is left to try"
         return say.hand_over(why_ended(fault, seen, say), by_hand if fault.is_by_hand and not told else ended)
     rung = rungs[0]
@@ -98,7 +99,7 @@ def _climb(say: Spell, seen: Progress, fault: Fault) -> Decision:
     if held is not None:
         return held
     is_untried = not seen.tried and seen.proof is None
-    if is_untried and say.history.has_booted_since:
+    if is_untried and say.history.has_booted_since(fault.event):
         boot = f"boot {say.history.surroundings.boot_id[:8]}"
         why = f"the node has booted by itself since ({boot}): its diagnostics say what is left of that"
         return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")

@@ -5,9 +5,9 @@ from datetime import datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE
+from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE, OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Ending, Family, IncidentState, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState, Step, Verdict
 from nodeheal.domain.surroundings import Surroundings
 
 # How the entries begin that say that another incident has left its job to this one.
@@ -82,10 +82,9 @@ class History:
         first = next(event for event in later if event.boot_id == later[-1].boot_id)
         return replace(self, incident=replace(self.incident, root=first))
 
-    @property
-    def has_booted_since(self) -> bool:
-        """Whether the node runs another boot than the one that the incident began on."""
-        return self.surroundings.boot_id not in ("", self.incident.root.boot_id)
+    def has_booted_since(self, event: HealthEvent) -> bool:
+        """Whether the node runs another boot than the one that this is about."""
+        return not outlasts_its_boot(event) and self.surroundings.boot_id not in ("", event.boot_id)
 
     @property
     def is_drill(self) -> bool:
@@ -102,6 +101,11 @@ def incident_id_of(event: HealthEvent) -> str:
     digest = sha256(f"{event.node_id}/{event.event_id}".encode()).hexdigest()[:10]
     node = "".join(c if c.isalnum() else "-" for c in event.node_id)[-24:]
     return f"inc-{event.observed_at:%Y%m%dT%H%M%S}-{node}-{digest}"
+
+
+def outlasts_its_boot(event: HealthEvent) -> bool:
+    """Whether it holds for the node's later boots, too: what an operator has asked for, if it is no reboot."""
+    return event.code == OPERATOR_REQUEST and event.subcode != Action.REBOOT
 
 
 def fingerprint(event: HealthEvent) -> str:

@@ -122,7 +122,7 @@ GUARDS = (
     Guard(
         "that it has come up again",
         brakes.out_of_date,
-        "say.history.has_booted_since",
+        "say.history.has_booted_since(fault.event)",
         when.it_comes_up_again_without_a_job,
     ),
     Guard(
@@ -135,7 +135,7 @@ GUARDS = (
     Guard(
         "that it may have mended itself",
         heal._climb,
-        "say.history.has_booted_since",
+        "say.history.has_booted_since(fault.event)",
         when.it_comes_up_again_and_its_job_is_down,
     ),
     Guard(

@@ -1,7 +1,8 @@
 """The guards of tests/workflows/scenarios/humans.py: where each stands, and the scenario that goes wrong without it."""
 
-from nodeheal.domain import brakes
+from nodeheal.domain import brakes, case
 from nodeheal.domain.approval import Links
+from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import Surroundings
 from nodeheal.services import answer_approval, close_incident, retire_broken, wait_for_approval, withdraw_request
@@ -101,5 +102,24 @@ GUARDS = (
         "_held(request, ports, policy)",
         when.it_is_paused_before_the_broken_machine_goes,
         "''",
+    ),
+    Guard(
+        "that what is asked for is of no boot",
+        History.has_booted_since,
+        "not outlasts_its_boot(event)",
+        when.a_replacement_is_asked_for_and_it_boots,
+        "True",
+    ),
+    Guard(
+        "that it stands beside what comes later",
+        case._relevant,
+        "outlasts_its_boot(event)",
+        when.an_isolation_is_asked_for_and_its_program_fails_on_another_boot,
+    ),
+    Guard(
+        "that an operator wants it out of service",
+        case._case_of,
+        "fault.keeps_out",
+        when.an_isolation_is_asked_for_and_it_fails,
     ),
 )

@@ -90,7 +90,7 @@ GUARDS = (
     Guard(
         "what can be withdrawn",
         brakes.withdrawn,
-        "incident.root.code != OPERATOR_REQUEST",
+        "not is_asked_for",
         when.it_was_given_back_before_it_was_touched,
     ),
     Guard(

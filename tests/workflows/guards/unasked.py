@@ -21,7 +21,7 @@ GUARDS = (
     Guard(
         "which boot an incident is about",
         case._relevant,
-        "e.boot_id == boot_id",
+        "event.boot_id == root.boot_id",
         when.a_reboot_was_asked_for_and_the_next_boot_fails,
         "True",
     ),

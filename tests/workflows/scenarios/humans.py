@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Action
+from nodeheal.contract.vocabulary import Action, Step
 from nodeheal.domain.approval import Answer, LinkRefused, Question
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
@@ -31,6 +31,7 @@ from tests.workflows.scenarios.setup import (
     ends_as,
     is_soon,
     made_of,
+    steps_of,
     world,
     wrong_with,
 )
@@ -234,3 +235,34 @@ def it_is_paused_before_the_broken_machine_goes() -> list[str]:
     it.meanwhile["return_to_service"] = [lambda: pause_pool("demo", 10**6, "in the rack", it.plain)]
     it.reports(xid(74, **it.fault))
     return wrong_with(it, ends_as(it, *HANDED_OVER))
+
+
+def a_replacement_is_asked_for_and_it_boots() -> list[str]:
+    """It comes up by itself before its place is taken: whoever asked does not want it back for that."""
+    it = world()
+    asked = request_action(BROKEN, Action.REPLACE, "ada: it is a lemon", it.plain)
+    it.meanwhile["isolate_node"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
+    it.reports(asked)
+    return wrong_with(it, (Step.REPLACE in steps_of(it), "a replacement that was asked for was forgotten over a boot"))
+
+
+def an_isolation_is_asked_for_and_its_program_fails_on_another_boot() -> list[str]:
+    it = world()
+    asked = request_action(BROKEN, Action.ISOLATE, "ada: I look at its cables", it.plain)
+
+    def fails() -> None:
+        it._goes_down_and_comes_up(BROKEN)
+        it._ingest(xid(31, event_id="later", boot_id="boot-2", observed_at=it.clock()))
+
+    it.meanwhile["decide_next_step"] = [fails]
+    it.reports(asked)
+    return wrong_with(it, (Step.ISOLATE in steps_of(it), "an isolation that was asked for was forgotten over a boot"))
+
+
+def an_isolation_is_asked_for_and_it_fails() -> list[str]:
+    """Whoever asked may have their hands in the machine."""
+    it = world()
+    asked = request_action(BROKEN, Action.ISOLATE, "ada: I look at its cables", it.plain)
+    it.meanwhile["isolate_node"] = [lambda: it._ingest(xid(79))]
+    it.reports(asked)
+    return wrong_with(it, ends_as(it, *HANDED_OVER), (Step.REBOOT not in steps_of(it), "it was rebooted under them"))

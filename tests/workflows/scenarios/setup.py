@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from nodeheal.contract.vocabulary import Action
+from nodeheal.contract.vocabulary import Action, Step
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import node_scope
@@ -42,6 +42,11 @@ def wrong_with(it: BreakingWorld, *claims: tuple[bool, str]) -> list[str]:
 
 def ends_as(it: BreakingWorld, *ends: str) -> tuple[bool, str]:
     return it.ends == ends, f"it ended as {it.ends}, and not as {ends}"
+
+
+def steps_of(it: BreakingWorld) -> list[Step]:
+    """What was decided, in order."""
+    return [turn.decision.step for turn in it.plain.incidents.history(it.incident_id).turns]
 
 
 def peers_fault() -> Any:
