@@ -14,6 +14,7 @@ REBOOTING = "rebooting"  # the line of the timeline that names the boot which a 
 # How far a stop and start has got: `command_id` of its wait.
 STOPPING, STOPPED, STARTING = "stopping", "stopped", "starting"
 LEFT = "starting"  # the line of the timeline that names the boot before the start
+START_NOW = "start_now"  # evidence: its start, or its boot, is still to come; the workflow calls again
 # A node's clock and ours. A machine that stops takes longer than this, so a boot before the stop is told apart.
 _CLOCKS_DIFFER = timedelta(seconds=15)
 

@@ -7,7 +7,7 @@ from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.approval import Question
 from nodeheal.ports import CommandStatus, Ports, Wait
-from nodeheal.services.boot_wait import BOOT, REBOOTING, noted_boot
+from nodeheal.services.boot_wait import BOOT, REBOOTING, START_NOW, noted_boot
 from nodeheal.services.early_end import early_end, ended_early
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
 from nodeheal.services.isolate_node import DRAINED
@@ -17,7 +17,7 @@ from nodeheal.services.look_at_replacement import look_at_replacement
 from nodeheal.services.recorded_answer import answered, recorded_answer
 from nodeheal.services.reserve_attempt import give_attempt_back
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
-from nodeheal.services.send_command import is_sent_to_machine, sent_as
+from nodeheal.services.send_command import is_sent_to_machine, is_under_way, sent_as
 from nodeheal.services.steps import entry_id, forget, node_of, result_of
 from nodeheal.services.stop_gang import GANG_STOPPED, current_run, may_write, run_key, stop_key
 from nodeheal.services.stop_start import look_at_stop_start
@@ -95,6 +95,9 @@ def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
     if node.boot_id != wait.boot_id:
         forget(ports, wait)
         return result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
+    if is_under_way(request, node, wait, ports):
+        again = {START_NOW: "true"}
+        return result_of(request, ports, Outcome.UNKNOWN, "the reboot may be under way; waiting for it", evidence=again)
     if not sent_as(wait):
         forget(ports, wait)
         return result_of(request, ports, Outcome.UNKNOWN, "the reboot may have been sent; the node has not rebooted")

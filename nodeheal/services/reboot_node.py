@@ -7,7 +7,7 @@ from nodeheal.domain.node import Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.boot_wait import REBOOTING, note_boot, noted_boot, wait_for_boot
 from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
-from nodeheal.services.send_command import send_reboot
+from nodeheal.services.send_command import AWAITED, send_reboot
 from nodeheal.services.steps import forget, node_of, result_of, save_node, tell, token_of
 from nodeheal.services.stop_start import is_begun, stop_start
 
@@ -53,6 +53,8 @@ def _send(request: StepRequest, node: Node, ports: Ports) -> None:
         give_attempt_back(request, ports)
         ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.FAILED, str(refusal)))
         return
-    if command_id is not None:
+    if command_id is None:
+        tell(request, ports, AWAITED, f"the reboot of {node.node_id} may be under way; waiting for its next boot")
+    else:
         sent = f"reboot sent to {node.node_id}, for boot {node.boot_id[:8]} only ({command_id})"
         tell(request, ports, "reboot-sent", sent)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Provider
@@ -9,11 +10,14 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.machine import Power
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.steps import result_of
+from nodeheal.services.steps import result_of, told_line
 
 COMMAND = "command"
 _SENDING = "sending"  # until its id is known; whoever dies in between may have sent it
 _BY_EC2 = "EC2 RebootInstances"
+AWAITED = "reboot-awaited"  # the line of the timeline that says so, once a turn
+# A workflow's deadline begins before the function that stores the wait, which may take so long.
+_BEGINS_LATER = timedelta(seconds=60)
 
 
 def send_once(wait: Wait, send: Callable[[], str], request: StepRequest, ports: Ports) -> str | None:
@@ -53,6 +57,17 @@ def send_reboot(wait: Wait, node: Node, request: StepRequest, ports: Ports) -> s
 def is_sent_to_machine(wait: Wait) -> bool:
     """Whether the reboot was asked of EC2, which gives no id to look at."""
     return wait.command_id == _BY_EC2
+
+
+def is_under_way(request: StepRequest, node: Node, wait: Wait, ports: Ports) -> bool:
+    """Whether only the call broke, well before its deadline: a reboot that may have been sent is waited for, once more.
+
+    A node that is about to come back would else be stopped or replaced for a function that has died.
+    """
+    if not wait.command_id or ports.clock() >= wait.deadline_at - _BEGINS_LATER or told_line(request, ports, AWAITED):
+        return False
+    sent = "" if is_sent_to_machine(wait) else sent_as(wait)
+    return not sent or ports.commands.look(node, sent).state != "FAILED"
 
 
 def _reboot_machine(wait: Wait, node: Node, ports: Ports) -> str | None:

@@ -16,6 +16,7 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.boot_wait import (
     BOOT,
     LEFT,
+    START_NOW,
     STARTING,
     STOPPED,
     STOPPING,
@@ -27,7 +28,6 @@ from nodeheal.services.boot_wait import (
 from nodeheal.services.reserve_attempt import give_attempt_back
 from nodeheal.services.steps import forget, node_of, result_of, resume, tell, told_line
 
-START_NOW = "start_now"  # evidence: the machine is stopped, and nobody has started it; the workflow calls again
 # Lines of the timeline
 _STOP_SENT, _START_SENT, _START_AGAIN = "stop-sent", "start-sent", "start-again"
 

@@ -21,6 +21,10 @@ from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
 _COLLECTED = ("checkpoint", "checkpoint_command", "late_machine")
 # Between the last look at a pause and the call that acts: a step's own time, its retries included.
 PAUSE_SECONDS = 180.0
+_END_A_BOOT = ("reboot", "stop")
+# So long at least a node has to come back, before something else is done to it. Its deadline is longer, and runs from
+# before the call, which may have been repeated.
+_TO_BOOT_SECONDS = 600.0
 ACTION_OF = {
     "isolate": Action.ISOLATE,
     "reboot": Action.REBOOT,
@@ -42,13 +46,15 @@ def one_open_incident_a_node(opened: Incident, live: list[str]) -> Iterator[Viol
 
 
 def one_destructive_action_a_node(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
-    """At most one destructive action a node: none begins on a boot on which one was sent already."""
-    if act.verb not in ("reboot", "stop"):
+    """At most one destructive action a node: none begins on a boot that another is still to end."""
+    if act.verb not in (*_END_A_BOOT, "replace"):
         return
-    same = [one for one in before if one.verb == act.verb and one.boot_id == act.boot_id]
-    under_way = [one for one in same if act.at - one.at < seen.policy.deadlines.reboot_seconds]
+    same = [one for one in before if one.verb in _END_A_BOOT and one.boot_id == act.boot_id]
+    given = seen.policy.deadlines.reboot_seconds
+    under_way = [one for one in same if act.at - one.at < (given if one.verb == act.verb else _TO_BOOT_SECONDS)]
     if under_way:
-        told = f"{act.verb} for {act.incident_id}, {act.at - under_way[-1].at:.0f} s after one of the same boot"
+        first = under_way[-1]
+        told = f"{act.verb} for {act.incident_id}, {act.at - first.at:.0f} s after a {first.verb} of the same boot"
         yield Violation(act.at, one_destructive_action_a_node.__name__, act.node_id, told)
 
 

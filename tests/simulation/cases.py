@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
+from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
@@ -32,11 +33,14 @@ ACT = RecoveryPolicy(
 )
 
 
-def calm(policy: RecoveryPolicy = ACT, work: Work | None = None, nodes: int = 6) -> World:
+def calm(
+    policy: RecoveryPolicy = ACT, work: Work | None = None, nodes: int = 6, provider: Provider = Provider.hybrid
+) -> World:
     """A pool in which nothing fails by itself."""
     return World(
         Setting(
             nodes=nodes,
+            provider=provider,
             days=1,
             cloud=CALM,
             faults_a_node_day=0,

@@ -1,16 +1,18 @@
 """Each invariant can fail: with one guard taken away it names what was broken, and with the guard it is silent."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from nodeheal.contract.vocabulary import Ending
+from nodeheal.contract.vocabulary import Ending, Provider
 from nodeheal.simulation import invariants
+from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.world import World
 from tests.simulation.branches import BRANCHES, ONLY_REBOOTS
 from tests.simulation.builders import HOUR
-from tests.simulation.cases import CASES, calm, one_fault
-from tests.simulation.taken_away import Patch
+from tests.simulation.cases import ACT, CASES, calm, one_fault
+from tests.simulation.taken_away import Patch, set_to
 
 
 def _broken(name: str) -> list[str]:
@@ -69,3 +71,33 @@ def test_what_one_action_may_do_in_a_pool_that_is_observed_is_no_harm() -> None:
 
     (incident,) = world.incidents.incidents.values()
     assert (incident.ending, world.watch.violations) == (Ending.RECOVERED, [])
+
+
+STOPS_TOO = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"stop_start": True})})
+
+
+def _dies_after_its_reboot(world: World) -> None:
+    """The first function that has a machine rebooted is gone before it can say so."""
+    one_fault(world)
+    call, gone = world.hazards.call, list[str]()
+
+    def once(name: str, *given: Any) -> Any:
+        answer = call(name, *given)
+        if name == "machines.power" and not gone:
+            gone.append(name)
+            raise Died
+        return answer
+
+    world.hazards.call = once  # type: ignore[method-assign, assignment]
+
+
+def test_a_node_that_is_rebooting_is_not_stopped_because_a_function_died(monkeypatch: Patch) -> None:
+    whole = _played(calm(STOPS_TOO, provider=Provider.ec2), _dies_after_its_reboot)
+    set_to(("nodeheal.services.look_once.is_under_way", lambda *_: False))(monkeypatch)
+    without = _played(calm(STOPS_TOO, provider=Provider.ec2), _dies_after_its_reboot)
+
+    assert [act.verb for acts in whole.watch.acts.values() for act in acts] == ["isolate", "reboot"]
+    assert whole.watch.violations == []
+    (broken,) = without.watch.violations
+    assert broken.invariant == "one_destructive_action_a_node"
+    assert "s after a reboot of the same boot" in broken.text

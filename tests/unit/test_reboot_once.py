@@ -9,6 +9,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.machine import Machine
+from nodeheal.ports import CommandStatus
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.reserve_attempt import reserve_attempt
@@ -185,10 +186,64 @@ def test_a_look_at_a_reboot_that_never_began_gives_the_attempt_back(is_sent: boo
 def test_at_the_deadline_ec2_says_what_it_sees() -> None:
     it, request = isolated(Provider.ec2)
     reboot_node(request, it.ports)
+    it.clock.advance(request.decision.deadline_seconds)
 
     seen = look_once(request, it.ports)
 
     assert (seen.outcome, "running" in seen.reason) == (Outcome.TIMED_OUT, True)
+
+
+@both
+def test_a_reboot_whose_function_died_is_waited_for_and_not_given_up(provider: Provider) -> None:
+    it, request = isolated(provider)
+    reboot_node(request, it.ports)
+    it.clock.advance(30)
+
+    seen, repeated = look_once(request, it.ports), look_once(request, it.ports)
+    reboot_node(again(request), it.ports)
+    it.boots("boot-2")
+
+    assert [one.evidence for one in (seen, repeated)] == [{"start_now": "true"}] * 2
+    assert it.ports.workflows.resumed["token-again"].outcome is Outcome.DONE  # type: ignore[attr-defined]
+    assert rebooted(it) == 1
+
+
+@both
+def test_one_whose_function_dies_again_is_looked_at_and_no_more(provider: Provider) -> None:
+    it, request = isolated(provider)
+    reboot_node(request, it.ports)
+    look_once(request, it.ports)
+    reboot_node(again(request), it.ports)
+
+    seen = look_once(request, it.ports)
+
+    assert (seen.outcome, seen.evidence) == (Outcome.TIMED_OUT, {})
+
+
+@both
+def test_one_that_was_provably_not_sent_is_not_waited_for(provider: Provider) -> None:
+    it, request = isolated(provider)
+
+    def throttled(*_: Any, **__: Any) -> None:
+        raise NotAccepted("throttled")
+
+    it.ports.machines.power = it.ports.commands.reboot = throttled  # type: ignore[method-assign, assignment]
+    with pytest.raises(NotAccepted):
+        reboot_node(request, it.ports)
+
+    seen = look_once(request, it.ports)
+
+    assert (seen.outcome, seen.evidence) == (Outcome.UNKNOWN, {})
+
+
+def test_a_reboot_that_its_node_refused_is_not_waited_for() -> None:
+    it, request = isolated(Provider.hybrid)
+    reboot_node(request, it.ports)
+    it.ports.commands.statuses["command-1"] = CommandStatus("FAILED")  # type: ignore[attr-defined]
+
+    seen = look_once(request, it.ports)
+
+    assert (seen.outcome, seen.evidence) == (Outcome.FAILED, {})
 
 
 @both

@@ -405,6 +405,7 @@ def test_at_the_deadline_of_a_reboot_the_boot_id_decides(boot_id: str, state: st
     reboot_node(request, it.ports)
     it.ports.nodes.save(replace(it.node(), boot_id=boot_id))
     it.ports.commands.statuses["command-1"] = CommandStatus(state)  # type: ignore[attr-defined]
+    it.clock.advance(request.decision.deadline_seconds)
 
     assert look_once(request, it.ports).outcome is outcome
 

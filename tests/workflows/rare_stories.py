@@ -265,6 +265,13 @@ RARE_STORIES = (
         only=("reboot_node",),
     ),
     Story(
+        "redriven before its replacement",
+        _is_redriven("replace_node"),
+        _fault(74),
+        ("Handed to a human",),
+        only=("replace_node",),
+    ),
+    Story(
         "redriven before its evidence",
         _is_redriven("freeze_evidence", evidence=Evidence()),
         _fault(79),
