@@ -50,7 +50,10 @@ class Decision(Frozen):
     why: Reason = Field(default="", description="what the catalog or the policy says about that fault")
     policy_version: str = Field(default="", description="content hash of the policy that it was decided by")
     fault_at: UtcTime | None = Field(default=None, description="when that fault was last seen")
-    boot_id: str = Field(default="", description="for REBOOT: the boot that it is to end, and no other; empty: any")
+    boot_id: str = Field(
+        default="",
+        description="for ISOLATE, REBOOT, REPLACE: the boot that it is about, and no other; empty: any",
+    )
     is_held_back: bool = Field(default=False, description="a brake kept nodeheal from acting: what is repeated is news")
     is_move: bool = Field(
         default=False,

@@ -64,9 +64,11 @@ def _before_anything_is_touched(say: Spell, seen: Progress, case: Case) -> Decis
     if fault.action is Action.RESTART_WORKLOAD:
         return _restart_only(say, seen, case)
     held = _not_by_itself(say, seen, case) or brakes.approval(say, seen, fault, fault.action)
-    return held or say.step(
-        Step.ISOLATE, f"{fault.title}{case.told_beside}: {fault.short_why} First the node is taken out of service."
-    )
+    if held is not None:
+        return held
+    why = f"{fault.title}{case.told_beside}: {fault.short_why} First the node is taken out of service."
+    # A node that boots before it is isolated is thought about once more.
+    return say.step(Step.ISOLATE, why).model_copy(update={"boot_id": say.history.surroundings.boot_id})
 
 
 def _let_it_be(say: Spell, seen: Progress, case: Case) -> Decision:

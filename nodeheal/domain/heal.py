@@ -8,6 +8,7 @@ from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.escalation import why_ended
+from nodeheal.domain.incident import outlasts_its_boot
 from nodeheal.domain.ladder import STEP_OF, WITH_ARTICLE, next_rungs
 from nodeheal.domain.move import move_job, owes_job
 from nodeheal.domain.progress import OTHER_OWNER, Progress
@@ -98,20 +99,27 @@ def _climb(say: Spell, seen: Progress, case: Case) -> Decision:
     held = held or _evidence_first(say, seen, fault)
     if held is not None:
         return held
-    is_untried = not seen.tried and seen.proof is None
-    if is_untried and say.history.has_booted_since(fault.event):
-        boot = f"boot {say.history.surroundings.boot_id[:8]}"
-        why = f"the node has booted by itself since ({boot}): its diagnostics say what is left of that"
+    boot_id, now_on = _boot_in_question(seen, fault), say.history.surroundings.boot_id
+    if boot_id and now_on not in ("", boot_id):
+        why = f"the node has booted by itself since (boot {now_on[:8]}): its diagnostics say what is left of that"
         return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
-    if rung is Action.REPLACE and is_untried:
+    if rung is Action.REPLACE and not seen.tried and seen.proof is None:
         end = correlate.other_end(fault, say.history, say.policy)
         if end is not None:
             why = f"{end.node_id} reports the other end of a link; only one end is bad, so diagnose before replacing"
             return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
     reason = f"{told}; next is {WITH_ARTICLE[rung]}" if told else f"{fault.title}: {fault.short_why}"
-    # What a boot's diagnostics have found is a reason to end that one.
-    boot_id = seen.proof.boot_id if seen.proof is not None and seen.proof.boot_id else fault.event.boot_id
     return say.step(STEP_OF[rung], reason, rung).model_copy(update={"boot_id": boot_id})
+
+
+def _boot_in_question(seen: Progress, fault: Fault) -> str:
+    """The boot that gives the reason: that of the diagnostics, else that to which the last rung led, else the fault's.
+    Empty: what an operator asks for is of none."""
+    if outlasts_its_boot(fault.event):
+        return ""
+    if seen.proof is not None:
+        return seen.proof.boot_id or ""
+    return (seen.tried[-1].result.boot_id if seen.tried else None) or fault.event.boot_id
 
 
 def _evidence_first(say: Spell, seen: Progress, fault: Fault) -> Decision | None:

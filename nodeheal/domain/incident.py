@@ -7,7 +7,7 @@ from hashlib import sha256
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE, OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState, Outcome, Step, Verdict
 from nodeheal.domain.surroundings import Surroundings
 
 # How the entries begin that say that another incident has left its job to this one.
@@ -53,6 +53,11 @@ class Turn:
     decision: Decision
     result: StepResult | None = None
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether nothing was done."""
+        return self.result is not None and self.result.outcome is Outcome.REFUSED
+
 
 @dataclass(frozen=True)
 class History:
@@ -73,7 +78,8 @@ class History:
         """As if it had begun on the newest boot on which its node failed before it was isolated. What it shows again
         after a boot of its own has joined the incident, and is not to be dropped with what the last boot had."""
         root = self.incident.root
-        seen = [turn.decision.events_seen for turn in self.turns if turn.decision.step is Step.ISOLATE]
+        steps = [turn for turn in self.turns if turn.decision.step is Step.ISOLATE]
+        seen = [turn.decision.events_seen for turn in steps if not turn.is_refused]
         known = self.events[: seen[-1]] if seen else self.events
         bad = [event for event in known if event.node_id == root.node_id and event.verdict is not Verdict.OK]
         later = [event for event in bad if event.boot_id != root.boot_id and event.observed_at > root.observed_at]

@@ -9,6 +9,7 @@ from nodeheal.domain.diagnosis import diagnose
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
 
+BOOTED = "booted"  # of a step that was not begun, in its evidence: the boot that the node has come up with by itself
 OTHER_OWNER = "other_owner"  # of a refused isolation, in its evidence: who repairs the node as well
 _NAMES = {Action.REBOOT: "reboot", Action.STOP_START: "stop and start", Action.REPLACE: "replacement"}
 _DONE = {Action.REBOOT: "rebooted", Action.STOP_START: "stopped and started on another host"}
@@ -134,6 +135,8 @@ def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
 
 
 def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
+    if BOOTED in result.evidence:
+        return  # nothing was done: it is decided anew
     if result.step is Step.WAIT:
         _fold_wait(seen, decision, result)
     elif result.step is Step.ISOLATE:

@@ -56,9 +56,11 @@ def attribute_failure(request: JobRequest, ports: Ports, policy: RecoveryPolicy)
             if run
             else _over(request, Trouble.NOT_LAUNCHED, "it has no run", ports)
         )
-    nodes = tuple(task.node_id for task in run.tasks) if run else ()
+    nodes = [task.node_id for task in run.tasks] if run else []
+    if found.then is Next.END:  # a launch that has died may have left claims, and the pool's list lags
+        nodes += [name for name in request.nodes if name not in nodes]
     save_job(ports, job.job_id, summary=found.reason)
-    return found.model_copy(update={"run": run.number if run else None, "nodes": nodes})
+    return found.model_copy(update={"run": run.number if run else None, "nodes": tuple(nodes)})
 
 
 def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:

@@ -7,6 +7,7 @@ from nodeheal.contract.vocabulary import JobStep
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import call_next_job, leave, release_claims
 from nodeheal.services.job_steps import end_of_job, job_of_request, save_job
+from nodeheal.services.start_gang import written_off
 from nodeheal.services.tell_job import tell_of_end
 
 
@@ -16,6 +17,9 @@ def end_job(request: JobRequest, ports: Ports) -> JobResult:
     if request.ending is None:
         raise ValueError(f"{request.job_id} is to end, and the request does not say how")
     release_claims(job, ports, also=request.nodes)
+    for run in ports.jobs.runs(job.job_id):
+        if run.number > job.current_run:  # its launch died before it had pointed the job at it, and started nothing
+            ports.jobs.save_run(written_off(run))
     leave(replace(job, state=request.ending), ports)
     # Last: from now on no sweep looks after what is left.
     job = save_job(ports, job.job_id, state=request.ending, summary=request.reason, stop_wanted="")

@@ -9,7 +9,7 @@ from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.machine import SWITCH_OFF, Owner
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import OTHER_OWNER
+from nodeheal.domain.progress import BOOTED, OTHER_OWNER
 from nodeheal.ports import Ports, Seat
 from nodeheal.services.guests import set_guests_aside
 from nodeheal.services.pool_size import size_of
@@ -27,6 +27,10 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     node = node_of(request.decision.node_id, ports)
     if node.open_incident != request.incident_id:
         _answer(request, ports, Outcome.REFUSED, f"it belongs to incident {node.open_incident or 'nobody'}")
+        return
+    if request.decision.boot_id not in ("", node.boot_id) and node.state is not NodeState.ISOLATED:
+        told = f"it has booted since that was decided (boot {node.boot_id[:8]})"
+        _answer(request, ports, Outcome.REFUSED, told, {BOOTED: node.boot_id})
         return
     theirs = _other_owner(node, ports, policy)
     why_not = theirs or _other_job(node, request, ports)

@@ -4,6 +4,7 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Provider
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import BOOTED
 from nodeheal.ports import Ports
 from nodeheal.services.replace_machine import give_up, is_under_way, replace_machine
 from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
@@ -24,6 +25,12 @@ def replace_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
             give_attempt_back(request, ports)
         ports.workflows.resume(token, result_of(request, ports, Outcome.REFUSED, why_not))
         return
+    if _has_come_back(request, node, ports):
+        give_attempt_back(request, ports, "it has booted by itself")
+        told = f"boot {request.decision.boot_id[:8]}, on which it failed, had ended before it was replaced"
+        back = result_of(request, ports, Outcome.REFUSED, told, evidence={BOOTED: node.boot_id})
+        ports.workflows.resume(token, back)
+        return
     knobs = policy.pool(node.pool).replacement
     is_hybrid = node.provider is Provider.hybrid
     wants_spare = is_hybrid or (knobs.prefer_spare and not is_under_way(request, ports))
@@ -33,6 +40,13 @@ def replace_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         give_up(request, ports, f"pool {node.pool} has no healthy spare without a job")
         return
     replace_machine(request, node, ports, knobs)
+
+
+def _has_come_back(request: StepRequest, node: Node, ports: Ports) -> bool:
+    """Whether it is on another boot than the one that gave the reason, and nothing was done for its replacement yet."""
+    if request.decision.boot_id in ("", node.boot_id) or is_under_way(request, ports):
+        return False
+    return claimed_spare(node, request.incident_id, ports) is None
 
 
 def _swap(request: StepRequest, node: Node, ports: Ports, policy: RecoveryPolicy) -> bool:

@@ -42,7 +42,7 @@ def record_run(job: Job, nodes: Sequence[Node], why: str, ports: Ports) -> Run:
     if not ports.jobs.save(replace(job, current_run=number, state=JobState.RUNNING, held_at=None)):
         raise NotAccepted(f"job {job.job_id} is being written by others")
     for orphan in orphans:  # whoever has recorded it cannot start it any more: the job points elsewhere
-        ports.jobs.save_run(_over(orphan))
+        ports.jobs.save_run(written_off(orphan))
     return known or replace(run, version=1)
 
 
@@ -55,8 +55,9 @@ def _next_number(job: Job, why: str, ports: Ports) -> tuple[int, list[Run]]:
     return number, orphans
 
 
-def _over(run: Run) -> Run:
-    """What was never started is over, so that it does not look alive for ever."""
+def written_off(run: Run) -> Run:
+    """A run that was recorded, and that its job does not point at: what was never started is over, so that it does not
+    look alive for ever."""
     return replace(
         run,
         tasks=tuple(t if t.task_id else replace(t, status="STOPPED", stop_reason=NEVER_STARTED) for t in run.tasks),
@@ -139,7 +140,7 @@ def _write_off(job_id: str, number: int, ports: Ports) -> None:
     """None of its ranks is started any more."""
     for _ in range(SAVE_TRIES):
         run = ports.jobs.get_run(job_id, number)
-        if run is None or _over(run) == run or ports.jobs.save_run(_over(run)):
+        if run is None or written_off(run) == run or ports.jobs.save_run(written_off(run)):
             return
 
 
@@ -159,7 +160,7 @@ def find_unnoted(job: Job, run: Run, ports: Ports) -> Run:
         found = [
             t if t.task_id or t.has_stopped else replace(t, task_id=there.get(t.placement, "")) for t in stored.tasks
         ]
-        known = _over(replace(stored, tasks=tuple(found)))
+        known = written_off(replace(stored, tasks=tuple(found)))
         if ports.jobs.save_run(known):
             return replace(known, version=stored.version + 1)
     raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others; it is looked for later")

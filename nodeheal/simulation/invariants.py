@@ -10,7 +10,7 @@ from datetime import timedelta
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Verdict
 from nodeheal.domain.guest import Guest
-from nodeheal.domain.incident import Incident, incident_id_of
+from nodeheal.domain.incident import History, Incident, incident_id_of, outlasts_its_boot
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.services.stop_gang import current_run
@@ -145,9 +145,10 @@ def nothing_stale_opens_an_incident(seen: Seen, incident: Incident) -> Iterator[
 
 
 def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
-    """No action from a stale or duplicate event: a node is isolated or rebooted for what was seen on the boot that it
-    has, by itself or by its diagnostics. Isolated, and no more, where a job that is down would else go on there."""
-    done = {"isolate": "isolated"}.get(act.verb, "rebooted")
+    """No action from a stale or duplicate event: a node is isolated, rebooted or replaced for what was seen on the boot
+    that it has, by itself or by its diagnostics. Isolated, and no more, where a job that is down would else go on
+    there. Given up on any boot, where another node serves in its place by now, or an operator has asked for that."""
+    done = {"isolate": "isolated", "replace": "replaced"}.get(act.verb, "rebooted")
     if not act.incident_id:
         yield Violation(act.at, no_act_on_stale_news.__name__, act.node_id, f"{done} for no incident")
         return
@@ -156,8 +157,16 @@ def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
     boots |= {turn.result.boot_id for turn in history.turns if turn.result and turn.result.boot_id}
     if act.boot_id in boots or (act.verb == "isolate" and _is_down(seen, history.incident.job_id)):
         return
+    if act.verb == "replace" and _may_be_given_up(history):
+        return
     told = f"{done} on {act.boot_id} for what was seen on {', '.join(sorted(boots))}"
     yield Violation(act.at, no_act_on_stale_news.__name__, act.node_id, told)
+
+
+def _may_be_given_up(history: History) -> bool:
+    """Whether another node serves in its place, or an operator has asked for its replacement."""
+    has_stand_in = any(turn.result and turn.result.replacement_node_id for turn in history.turns)
+    return has_stand_in or any(outlasts_its_boot(event) for event in history.events)
 
 
 def _is_down(seen: Seen, job_id: str | None) -> bool:

@@ -12,7 +12,7 @@ from tests.simulation.everywhere import Broken, break_everywhere
 from tests.workflows.places import places
 from tests.workflows.told_places import places_of_stories
 
-SCHEDULES = 600
+SCHEDULES = 300
 
 
 @pytest.fixture(scope="module")

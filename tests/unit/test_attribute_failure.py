@@ -49,6 +49,16 @@ def test_what_is_found_says_which_run_it_is_about_and_on_which_nodes(ports: Port
     assert (found.run, found.nodes) == (1, (A, B))
 
 
+def test_where_it_ends_the_nodes_of_a_launch_that_died_are_named_too(ports: Ports) -> None:  # noqa: F811
+    launched(ports)
+    for rank in (0, 1):
+        becomes(ports, rank, "STOPPED", 0)
+
+    found = attribute_failure(request(looks=1, nodes=(B, "mi-chosen")), ports, ACT)
+
+    assert found.nodes == (A, B, "mi-chosen")
+
+
 def test_a_recovery_that_has_ended_when_it_is_looked_for_has_brought_it_back(ports: Ports) -> None:  # noqa: F811
     failed(ports)
     start = ports.workflows.start

@@ -341,6 +341,21 @@ def test_a_request_to_end_must_say_how(ports: Ports) -> None:
         end_job(request(), ports)
 
 
+def test_an_end_keeps_nothing_for_a_run_that_was_recorded_and_never_begun(ports: Ports) -> None:
+    launched(ports)
+    for rank in (0, 1):
+        becomes(ports, rank, "STOPPED", 0)
+    first = ports.jobs.get_run("llama", 1)
+    assert first is not None
+    again = tuple(replace(task, task_id="", status="PENDING") for task in first.tasks)
+    ports.jobs.save_run(replace(first, number=2, tasks=again, version=0))  # and its launch died
+
+    end_job(request(ending=JobState.COMPLETED), ports)
+
+    assert (stored(ports, A).job_id, stored(ports, B).job_id) == (None, None)
+    assert [task.has_stopped for run in ports.jobs.runs("llama") for task in run.tasks] == [True] * 4
+
+
 def test_an_end_keeps_what_a_rank_may_still_write_to(ports: Ports) -> None:
     launched(ports)
     becomes(ports, 0, "STOPPED", 1)

@@ -56,6 +56,7 @@ def test_a_look_ends_the_wait() -> None:
     it.isolate()
     rebooting = it.request()
     reboot_node(rebooting, it.ports)
+    it.clock.advance(rebooting.decision.deadline_seconds)
     it.last = look_once(rebooting, it.ports)
     it.swap()
     diagnosing = it.request()

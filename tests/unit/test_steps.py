@@ -15,6 +15,7 @@ from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.surroundings import Surroundings
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
@@ -765,5 +766,6 @@ def test_decide_and_the_service_agree() -> None:
     it = Incident()
     decision = it.request().decision
 
-    history = replace(it.ports.incidents.history(it.id), turns=())
+    around = Surroundings(boot_id=it.node().boot_id)
+    history = replace(it.ports.incidents.history(it.id), turns=(), surroundings=around)
     assert decide(history, ACT, NOW) == decision

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.ports import Ports
 from tests.workflows.reads import READS
 
@@ -132,3 +133,8 @@ def fused(plain: Ports, fuse: Fuse) -> Ports:
     for name in ports.keys() - set(NOT_PORTS):
         ports[name] = fuse.around(ports[name], name) if name in VERBS else Fused(ports[name], name, fuse)
     return Ports(**ports)
+
+
+def throttled() -> None:
+    """What others do before a call, in `meanwhile`: they have used its rate up."""
+    raise NotAccepted("too many calls")

@@ -11,7 +11,6 @@ from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.enrolment import Enrolment
-from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.machine import STOPPED_BY_CALL, Launch
 from nodeheal.services.answer_approval import answer_approval
@@ -25,7 +24,7 @@ from nodeheal.services.translate.foreign import Draft
 from tests.unit.builders import ACT, node, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld, Story
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.fuse import Fuse
+from tests.workflows.fuse import Fuse, throttled
 from tests.workflows.stories import MOVES, OTHER, TEMPLATE, group_launches, group_makes_another, pool, stops_and_starts
 
 HEALTH = "aws.health"
@@ -33,10 +32,6 @@ HEALTH = "aws.health"
 
 def _fault(code: int) -> Callable[[BreakingWorld], object]:
     return lambda it: it.reports(xid(code, **it.fault))
-
-
-def _throttled() -> None:
-    raise NotAccepted("too many calls")
 
 
 def _two_answer(fuse: Fuse) -> BreakingWorld:
@@ -116,7 +111,7 @@ def _is_well_again(fuse: Fuse) -> BreakingWorld:
 def _comes_back_meanwhile(fuse: Fuse) -> BreakingWorld:
     """What follows the reboot is throttled, and the node is back before the function is called again."""
     it = BreakingWorld(fuse)
-    it.fuse.meanwhile["reboot_node", "nodes.save"] = _throttled
+    it.fuse.meanwhile["reboot_node", "nodes.save"] = throttled
     it.meanwhile["reboot_node"] = [lambda: None, lambda: it._goes_down_and_comes_up(BROKEN)]
     return it
 
@@ -132,7 +127,7 @@ def _new_machine_comes_up_meanwhile(fuse: Fuse) -> BreakingWorld:
     """What follows the launch is throttled, and its machine is up before the function is called again."""
     it = BreakingWorld(fuse, pool(), spare=False, machine=TEMPLATE)
     it.fuse.meanwhile["replace_node", "incidents.append"] = lambda: it.fuse.meanwhile.update(
-        {("replace_node", "incidents.append"): _throttled}
+        {("replace_node", "incidents.append"): throttled}
     )
 
     def comes_up() -> None:
@@ -161,7 +156,7 @@ def _nobody_tells_of_its_stop(fuse: Fuse) -> BreakingWorld:
 
 def _group_is_throttled(fuse: Fuse) -> BreakingWorld:
     it = group_makes_another(fuse)
-    it.fuse.meanwhile["replace_node", "machines.give_back"] = _throttled
+    it.fuse.meanwhile["replace_node", "machines.give_back"] = throttled
     return it
 
 

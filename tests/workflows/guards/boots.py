@@ -1,10 +1,10 @@
 """The guards of tests/workflows/scenarios/boots.py: where each stands, and the scenario that goes wrong without it."""
 
 from nodeheal.agent.order import why_refuse
-from nodeheal.domain import brakes, heal
+from nodeheal.domain import brakes, heal, progress
 from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
-from nodeheal.services import check_nodes, ingest, reboot_node, return_to_service, wakeup
+from nodeheal.services import check_nodes, ingest, isolate_node, reboot_node, replace_node, return_to_service, wakeup
 from nodeheal.services.boot_wait import proves_boot
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import boots as when
@@ -135,7 +135,7 @@ GUARDS = (
     Guard(
         "that it may have mended itself",
         heal._climb,
-        "say.history.has_booted_since(fault.event)",
+        "boot_id and now_on not in ('', boot_id)",
         when.it_comes_up_again_and_its_job_is_down,
     ),
     Guard(
@@ -143,6 +143,58 @@ GUARDS = (
         History.begun_anew,
         "not later",
         when.it_fails_again_on_a_boot_of_its_own,
+        "True",
+    ),
+    Guard(
+        "that it has come back before it is replaced",
+        replace_node.replace_node,
+        "_has_come_back(request, node, ports)",
+        when.it_comes_up_again_before_it_is_replaced,
+    ),
+    Guard(
+        "of which boot it is given up",
+        replace_node._has_come_back,
+        "request.decision.boot_id in ('', node.boot_id)",
+        when.it_comes_up_again_before_its_spare_is_claimed,
+        "True",
+    ),
+    Guard(
+        "that its successor is asked for",
+        replace_node._has_come_back,
+        "is_under_way(request, ports)",
+        when.it_comes_up_again_when_its_successor_is_asked_for,
+    ),
+    Guard(
+        "that its spare is claimed",
+        replace_node._has_come_back,
+        "claimed_spare(node, request.incident_id, ports) is None",
+        when.it_comes_up_again_when_its_spare_is_claimed,
+        "True",
+    ),
+    Guard(
+        "that what was not begun is no rung",
+        progress._fold,
+        "BOOTED in result.evidence",
+        when.it_comes_up_again_before_its_spare_is_claimed,
+    ),
+    Guard(
+        "of which boot it is isolated",
+        isolate_node.isolate_node,
+        "request.decision.boot_id not in ('', node.boot_id)",
+        when.it_comes_up_again_before_it_is_isolated,
+    ),
+    Guard(
+        "that it was isolated before it booted",
+        isolate_node.isolate_node,
+        "node.state is not NodeState.ISOLATED",
+        when.it_comes_up_again_once_it_is_isolated,
+        "True",
+    ),
+    Guard(
+        "that it was not isolated yet",
+        History.begun_anew,
+        "not turn.is_refused",
+        when.it_fails_again_while_it_stands_in_line,
         "True",
     ),
 )

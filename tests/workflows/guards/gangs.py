@@ -33,7 +33,7 @@ GUARDS = (
     ),
     Guard(
         "which ranks were never started",
-        start_gang._over,
+        start_gang.written_off,
         "t.task_id",
         when.a_launch_is_given_up_when_one_rank_runs,
     ),

@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/humans.py: where each stands, and the scenario that goes wrong without it."""
 
-from nodeheal.domain import brakes, case
+from nodeheal.domain import brakes, case, heal
 from nodeheal.domain.approval import Links
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
@@ -107,8 +107,14 @@ GUARDS = (
         "that what is asked for is of no boot",
         History.has_booted_since,
         "not outlasts_its_boot(event)",
-        when.a_replacement_is_asked_for_and_it_boots,
+        when.an_isolation_of_an_idle_node_is_asked_for_and_it_boots,
         "True",
+    ),
+    Guard(
+        "that what is asked for is done on any boot",
+        heal._boot_in_question,
+        "outlasts_its_boot(fault.event)",
+        when.a_replacement_is_asked_for_and_it_boots,
     ),
     Guard(
         "that it stands beside what comes later",

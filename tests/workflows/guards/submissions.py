@@ -97,9 +97,9 @@ GUARDS = (
     Guard(
         "the version of a run that is given up",
         start_gang._write_off,
-        "ports.jobs.save_run(_over(run))",
+        "ports.jobs.save_run(written_off(run))",
         when.a_run_that_is_given_up_is_written_meanwhile,
-        taken_for_saved("ports.jobs.save_run(_over(run))"),
+        taken_for_saved("ports.jobs.save_run(written_off(run))"),
     ),
     Guard(
         "the version of a run that is asked after",

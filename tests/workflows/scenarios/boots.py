@@ -17,9 +17,18 @@ from nodeheal.services import wakeup
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
-from tests.workflows.fuse import Fuse
+from tests.workflows.fuse import Fuse, throttled
 from tests.workflows.job_cluster import JobCluster, finishes
-from tests.workflows.scenarios.setup import RECOVERED, changes, ends_as, spent, world, wrong_with
+from tests.workflows.scenarios.setup import (
+    HANDED_OVER,
+    RECOVERED,
+    changes,
+    ends_as,
+    spent,
+    steps_of,
+    world,
+    wrong_with,
+)
 from tests.workflows.stories import STORIES, TEMPLATE, pool
 
 
@@ -235,7 +244,8 @@ def it_comes_up_again_and_its_job_is_down() -> list[str]:
     it.meanwhile["decide_next_step"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
     it.reports(xid(74, **it.fault))
     given_up = it.plain.machines.given_back  # type: ignore[attr-defined]
-    return wrong_with(it, ends_as(it, *RECOVERED), (given_up == [], "a machine that had come back was given up"))
+    untouched = given_up == [] and Step.REPLACE not in steps_of(it)
+    return wrong_with(it, ends_as(it, *RECOVERED), (untouched, "a machine that had come back was to be given up"))
 
 
 def it_fails_again_on_a_boot_of_its_own() -> list[str]:
@@ -251,3 +261,74 @@ def it_fails_again_on_a_boot_of_its_own() -> list[str]:
     it.reports(xid(31))
     is_seen_to = it.node().good_since is not None or it.node().open_incident is not None
     return wrong_with(it, (is_seen_to, "what it showed on its new boot was lost"))
+
+
+def it_comes_up_again_before_it_is_replaced() -> list[str]:
+    """It was decided, and the attempt reserved: it is looked at first, and given up only if that speaks against it."""
+    it = world(pool(), spare=False, machine=TEMPLATE)
+    it.meanwhile["reserve_attempt"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
+    it.reports(xid(74, **it.fault))
+    given_up = it.plain.machines.given_back  # type: ignore[attr-defined]
+    untouched = (given_up, spent(it)) == ([], 0)
+    return wrong_with(it, ends_as(it, *RECOVERED), (untouched, "a machine that had come back was given up"))
+
+
+def it_comes_up_again_before_its_spare_is_claimed() -> list[str]:
+    it = world()
+    it.meanwhile["reserve_attempt"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
+    it.reports(xid(74))
+    return wrong_with(it, ends_as(it, *RECOVERED), (spent(it) == 0, "the attempt was not given back"))
+
+
+def its_call_breaks_and_it_comes_up_again(call: str, **said: Any) -> BreakingWorld:
+    """It was being replaced."""
+    it = world(pool(), **said)
+    it.fuse.meanwhile["replace_node", call] = throttled
+    it.meanwhile["replace_node"] = [lambda: None, lambda: it._goes_down_and_comes_up(BROKEN)]
+    it.reports(xid(74, **it.fault))
+    return it
+
+
+def it_comes_up_again_when_its_spare_is_claimed() -> list[str]:
+    it = its_call_breaks_and_it_comes_up_again("incidents.append")
+    return wrong_with(it, ends_as(it, *HANDED_OVER), (Step.REPLACE in steps_of(it), "it was not replaced"))
+
+
+def it_comes_up_again_when_its_successor_is_asked_for() -> list[str]:
+    it = its_call_breaks_and_it_comes_up_again("machines.launch", spare=False, machine=TEMPLATE)
+    given_up = it.plain.machines.given_back  # type: ignore[attr-defined]
+    return wrong_with(it, ends_as(it, *RECOVERED), (len(given_up) == 1, "the new machine was forgotten"))
+
+
+def it_comes_up_again_before_it_is_isolated() -> list[str]:
+    """It was decided: without a job that needs it, there is nothing to isolate it for any more."""
+    it = world()
+    it.meanwhile["isolate_node"] = [lambda: it._goes_down_and_comes_up(SPARE)]
+    it.reports(xid(79, node_id=SPARE, instance_id=SPARE))
+    return wrong_with(it, ends_as(it, "Observed only"))
+
+
+def it_comes_up_again_once_it_is_isolated() -> list[str]:
+    """The call broke, and comes again: what was begun is brought to its end."""
+    it = world()
+    it.fuse.meanwhile["isolate_node", "scheduler.stop"] = throttled
+    it.meanwhile["isolate_node"] = [lambda: None, lambda: it._goes_down_and_comes_up(BROKEN)]
+    it.reports(xid(79))
+    refused = [turn for turn in it.plain.incidents.history(it.incident_id).turns if turn.is_refused]
+    return wrong_with(it, ends_as(it, *RECOVERED), (refused == [], "it was isolated, and told that it was not"))
+
+
+def it_fails_again_while_it_stands_in_line() -> list[str]:
+    """Refused for want of a slot, it boots by itself, and falls off the bus once more."""
+    story = next(story for story in STORIES if story.name == "the budget is full")
+    it = story.make(Fuse(writes_only=True))
+    free = it.on_wait
+
+    def fails() -> None:
+        it._goes_down_and_comes_up(BROKEN)
+        it._ingest(xid(79, event_id="again", boot_id=it.node().boot_id, observed_at=it.clock()))
+        free()
+
+    it.on_wait = fails
+    it.reports(xid(79))
+    return wrong_with(it, ends_as(it, *RECOVERED), (spent(it) == 1, "what it showed on its new boot was lost"))

@@ -21,7 +21,7 @@ from nodeheal.services.request_action import request_action
 from nodeheal.services.withdraw_request import withdraw_request
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import ACTS, QUIET, BreakingWorld
-from tests.workflows.fake_cluster import BROKEN, LINKS
+from tests.workflows.fake_cluster import BROKEN, LINKS, SPARE
 from tests.workflows.fuse import Blow, Fuse
 from tests.workflows.scenarios.setup import (
     HANDED_OVER,
@@ -255,6 +255,14 @@ def an_isolation_is_asked_for_and_its_program_fails_on_another_boot() -> list[st
         it._ingest(xid(31, event_id="later", boot_id="boot-2", observed_at=it.clock()))
 
     it.meanwhile["decide_next_step"] = [fails]
+    it.reports(asked)
+    return wrong_with(it, (Step.ISOLATE in steps_of(it), "an isolation that was asked for was forgotten over a boot"))
+
+
+def an_isolation_of_an_idle_node_is_asked_for_and_it_boots() -> list[str]:
+    it = world()
+    asked = request_action(SPARE, Action.ISOLATE, "ada: I look at its cables", it.plain)
+    it.meanwhile["decide_next_step"] = [lambda: it._goes_down_and_comes_up(SPARE)]
     it.reports(asked)
     return wrong_with(it, (Step.ISOLATE in steps_of(it), "an isolation that was asked for was forgotten over a boot"))
 
