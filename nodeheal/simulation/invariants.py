@@ -6,6 +6,7 @@ true within a time is looked at when that time is over.
 
 from collections.abc import Collection, Iterator
 from datetime import timedelta
+from math import inf
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Verdict
@@ -152,6 +153,8 @@ def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
     if not act.incident_id:
         yield Violation(act.at, no_act_on_stale_news.__name__, act.node_id, f"{done} for no incident")
         return
+    if seen.boots_heard_at.get(act.node_id, -inf) > seen.runs_since:
+        return  # while the function ran, and its call hung: it could not know
     history = seen.incidents.history(act.incident_id)
     boots = {event.boot_id for event in history.events}
     boots |= {turn.result.boot_id for turn in history.turns if turn.result and turn.result.boot_id}

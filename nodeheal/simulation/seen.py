@@ -48,3 +48,5 @@ class Seen:
     missing_guests: Callable[[str], Sequence[Guest]] = lambda reason: ()  # stopped for this reason, and not started
     drained: Collection[str] = ()  # nodes that people have drained
     struck_at: list[float] = field(default_factory=list)  # when a function died, or a call of one was broken
+    runs_since: float = 0.0  # the function that others may be let in beside
+    boots_heard_at: dict[str, float] = field(default_factory=dict)  # by node, the newest

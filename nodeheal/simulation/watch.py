@@ -55,6 +55,8 @@ class Watch:
 
     def node_saved(self, before: Node | None, after: Node) -> None:
         """A node was written."""
+        if before is not None and before.boot_id != after.boot_id:
+            self.seen.boots_heard_at[after.node_id] = self.seen.agenda.now
         if after.state in OUT_OF_SERVICE:
             self.out_of_service[after.node_id] = None
             self._left_at.setdefault(after.node_id, self.seen.agenda.now)

@@ -166,7 +166,7 @@ class World:
         self.runs[function] += 1
         self.trace.tell("runs", function)
         if self.hazards.depth == 0:
-            self._began_at = self.agenda.now
+            self._began_at = self.watch.seen.runs_since = self.agenda.now
             self.throttles.function_runs(True)
         self.hazards.depth += 1
         try:

@@ -586,6 +586,18 @@ def test_a_repeated_swap_finds_the_spare_that_it_claimed() -> None:
     assert look_once(request, it.ports).replacement_node_id == C
 
 
+def test_a_swap_that_is_told_again_leaves_a_node_retired() -> None:
+    it = Incident(74)
+    it.isolate()
+    request = it.request()
+    replace_node(request, it.ports, ACT)
+    it.ports.nodes.save(replace(it.node(), state=NodeState.RETIRED))  # its machine was given back since
+
+    told = look_once(request, it.ports)
+
+    assert (told.outcome, told.replacement_node_id, it.node().state) == (Outcome.DONE, C, NodeState.RETIRED)
+
+
 # Restart ------------------------------------------------------------------------------------------------------------
 
 

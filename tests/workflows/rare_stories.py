@@ -123,6 +123,13 @@ def _reboots_by_itself(fuse: Fuse) -> BreakingWorld:
     return it
 
 
+def _comes_back_before_it_is_replaced(fuse: Fuse) -> BreakingWorld:
+    """After the decision, and before anything was begun for its successor."""
+    it = BreakingWorld(fuse)
+    it.meanwhile["reserve_attempt"] = [lambda: it._goes_down_and_comes_up(BROKEN)]
+    return it
+
+
 def _new_machine_comes_up_meanwhile(fuse: Fuse) -> BreakingWorld:
     """What follows the launch is throttled, and its machine is up before the function is called again."""
     it = BreakingWorld(fuse, pool(), spare=False, machine=TEMPLATE)
@@ -252,6 +259,7 @@ RARE_STORIES = (
     Story("it is well again while it waits", _is_well_again, _fault(63), only=("ingest",)),
     Story("it is back before its reboot is asked for again", _comes_back_meanwhile, _fault(79), only=("reboot_node",)),
     Story("it reboots by itself first", _reboots_by_itself, _fault(79), only=("reboot_node",)),
+    Story("it is back before it is replaced", _comes_back_before_it_is_replaced, _fault(74), only=("replace_node",)),
     Story(
         "redriven before its reboot",
         _is_redriven("reboot_node"),
