@@ -64,6 +64,7 @@ class SimScheduler(MemoryScheduler):
         self.on_act: Acts = lambda verb, node_id, why: None
         self.on_switched_on: Callable[[str], None] = lambda node_id: None
         self.on_start: Callable[[Job, Run, GangTask, str], None] = lambda job, run, task, task_id: None
+        self.on_launch: Callable[[Run], None] = lambda run: None
         self.on_stop: Callable[[str, str], None] = lambda task_id, reason: None
         self.on_see: Callable[[GangTask], RankSeen] = lambda task: RankSeen(task.task_id, "MISSING", is_connected=False)
 
@@ -101,6 +102,7 @@ class SimScheduler(MemoryScheduler):
         is_new = f"task-{job.job_id}-{run.number}-{task.rank}" not in self.tasks
         task_id = super().start(job, run, task, {})
         if is_new:
+            self.on_launch(run)
             self.on_start(job, run, task, task_id)
         return task_id
 

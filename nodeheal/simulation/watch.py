@@ -7,6 +7,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import NodeState, Step
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import Incident
+from nodeheal.domain.job import Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.simulation.agenda import seconds_of
 from nodeheal.simulation.invariants import (
@@ -26,6 +27,7 @@ from nodeheal.simulation.invariants import (
     tasks_of_others_are_left_alone,
     what_people_drained_stays_drained,
 )
+from nodeheal.simulation.launches import Launches
 from nodeheal.simulation.seen import LIVE, Act, Seen, Violation
 from nodeheal.simulation.trace import Trace
 
@@ -39,6 +41,7 @@ class Watch:
 
     def __init__(self, seen: Seen, trace: Trace) -> None:
         self.seen, self._trace = seen, trace
+        self._launches = Launches(seen)
         self.violations: list[Violation] = []
         self.live_of: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.acts: defaultdict[str, list[Act]] = defaultdict(list)
@@ -105,6 +108,10 @@ class Watch:
                 into = self.isolated_after_wait if has_waited else self.isolated_at_once
                 into.append(act.at - seconds_of(incident.root.observed_at))
         self.acts[node_id].append(act)
+
+    def rank_started(self, run: Run) -> None:
+        """A rank of a job is really started."""
+        self._hold(self._launches.started(run))
 
     def switched_on(self, node_id: str) -> None:
         """A node takes work again, by our hand."""

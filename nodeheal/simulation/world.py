@@ -127,6 +127,7 @@ class World:
         work, wake = self.work, self._wake
         self.jobs.on_save = work.saved
         self.fleet.on_down, self.fleet.on_up, self.fleet.on_exit = self._went_down, self._came_up, work.exits
+        self.scheduler.on_launch = self.watch.rank_started
         self.scheduler.on_start, self.scheduler.on_stop = work.started, work.asked_to_stop
         self.commands.on_search, self.commands.on_look = work.look, work.see
         self.scheduler.on_see = work.described.see

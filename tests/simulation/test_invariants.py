@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.vocabulary import Ending, Provider
+from nodeheal.contract.steps import AttemptLimit
+from nodeheal.contract.vocabulary import Action, Ending, Provider
 from nodeheal.simulation import invariants
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.world import World
 from tests.simulation.branches import BRANCHES, ONLY_REBOOTS
-from tests.simulation.builders import HOUR
-from tests.simulation.cases import ACT, CASES, calm, one_fault
-from tests.simulation.taken_away import Patch, set_to
+from tests.simulation.builders import HOUR, NVLINK
+from tests.simulation.cases import ACT, CASES, TRAINS, a_gang_loses_a_node, calm, one_fault
+from tests.simulation.taken_away import Patch, every_attempt_is_granted, set_to
 
 
 def _broken(name: str) -> list[str]:
@@ -101,3 +102,33 @@ def test_a_node_that_is_rebooting_is_not_stopped_because_a_function_died(monkeyp
     (broken,) = without.watch.violations
     assert broken.invariant == "one_destructive_action_a_node"
     assert "s after a reboot of the same boot" in broken.text
+
+
+ONE_RESTART = ACT.model_copy(
+    update={
+        "limits": {
+            **ACT.limits,
+            Action.RESTART_WORKLOAD: AttemptLimit(group=Action.RESTART_WORKLOAD, limit=1, window_seconds=86_400),
+        }
+    }
+)
+
+
+def _loses_a_node_twice(world: World) -> None:
+    a_gang_loses_a_node(world)
+    world.agenda.at(2 * HOUR, lambda: world.agenda.after(2 * HOUR, lambda: _lose_one(world)))
+
+
+def _lose_one(world: World) -> None:
+    busy = (node for node in world.fleet.nodes.values() if world.work._on_node.get(node.node_id) and node.fault is None)
+    world.fleet.strike(next(busy), NVLINK)
+
+
+def test_a_restart_beyond_its_limit_is_named(monkeypatch: Patch) -> None:
+    whole = _played(calm(ONE_RESTART, TRAINS), _loses_a_node_twice)
+    every_attempt_is_granted(monkeypatch)
+    without = _played(calm(ONE_RESTART, TRAINS), _loses_a_node_twice)
+
+    assert whole.watch.violations == []
+    told = {(one.invariant, one.text) for one in without.watch.violations}
+    assert ("no_attempt_beyond_its_limit", "restart number 2 in 86400 s, 1 allowed") in told

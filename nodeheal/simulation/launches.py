@@ -1,0 +1,31 @@
+"""What a restart is to the invariants: a run of a job of which a rank was really started, by an incident."""
+
+from collections.abc import Iterator
+
+from nodeheal.contract.vocabulary import Action
+from nodeheal.domain.job import Run
+from nodeheal.simulation.invariants import PAUSE_SECONDS, no_attempt_beyond_its_limit
+from nodeheal.simulation.seen import Seen, Violation
+
+
+class Launches:
+    """Counts the restarts of each job that incidents have begun, whatever the ledger says."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._begun: dict[str, dict[str, float]] = {}  # by job, by the turn that launched it: when
+
+    def started(self, run: Run) -> Iterator[Violation]:
+        """A rank of this run starts. Submitting is no restart, and one turn spends one attempt."""
+        incident_id = run.why.rpartition("/")[0]
+        begun = self._begun.setdefault(run.job_id, {})
+        if incident_id not in self._seen.incidents.incidents or run.why in begun:
+            return
+        at, limit = self._seen.agenda.now, self._seen.policy.limits[Action.RESTART_WORKLOAD]
+        # An attempt is reserved before its first rank starts: the oldest may have left the ledger's window by then.
+        since = at - limit.window_seconds + PAUSE_SECONDS
+        spent = [one for one in begun.values() if one > since]
+        begun[run.why] = at
+        if len(spent) >= limit.limit:
+            told = f"restart number {len(spent) + 1} in {limit.window_seconds} s, {limit.limit} allowed"
+            yield Violation(at, no_attempt_beyond_its_limit.__name__, run.job_id, told)
