@@ -27,7 +27,7 @@ from nodeheal.services.wait_for_news import NEWS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nodeheal.domain.job import Run
+_RUNS_WAITED_FOR = 5  # of the newest: each submission of a job that is down is one
 
 
 def look_once(request: StepRequest, ports: Ports) -> StepResult:
@@ -58,7 +58,7 @@ def _at_isolation(request: StepRequest, ports: Ports) -> StepResult:
     ours = node.state is NodeState.ISOLATED and node.open_incident == request.incident_id
     drained = ours and entry_id(request, DRAINED) in told
     _, run = current_run(request.decision.job_id, ports)
-    _forget_gang(run, request, ports)
+    _forget_gang(request, ports)
     alive = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if may_write(task, ports)] if run else []
     evidence = {"drained": "true" if drained else "false"}
     if drained and not alive:
@@ -67,17 +67,17 @@ def _at_isolation(request: StepRequest, ports: Ports) -> StepResult:
     return result_of(request, ports, Outcome.TIMED_OUT if drained else Outcome.FAILED, why, evidence=evidence)
 
 
-def _forget_gang(run: "Run | None", request: StepRequest, ports: Ports) -> None:
-    """Nobody waits any more for this run's ranks to stop, or to run, on this incident's behalf."""
-    if run is None:
-        return
-    stopping = stop_key(run.job_id, run.number, request.incident_id)
-    for wait in (
-        ports.waits.get(GANG_STOPPED, stopping),
-        ports.waits.get(GANG_RUNNING, run_key(run.job_id, run.number)),
-    ):
-        if wait is not None and wait.incident_id == request.incident_id:
-            forget(ports, wait)
+def _forget_gang(request: StepRequest, ports: Ports) -> None:
+    """Nobody waits any more for ranks of the job to stop, or to run, on this incident's behalf: neither of its run nor
+    of the ones before, for people may have submitted the job again since the wait began."""
+    for run in ports.jobs.runs(request.decision.job_id or "")[-_RUNS_WAITED_FOR:]:
+        stopping = stop_key(run.job_id, run.number, request.incident_id)
+        for wait in (
+            ports.waits.get(GANG_STOPPED, stopping),
+            ports.waits.get(GANG_RUNNING, run_key(run.job_id, run.number)),
+        ):
+            if wait is not None and wait.incident_id == request.incident_id:
+                forget(ports, wait)
 
 
 def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
@@ -179,7 +179,7 @@ def _at_wait(request: StepRequest, ports: Ports) -> StepResult:
 
 def _at_restart(request: StepRequest, ports: Ports) -> StepResult:
     job, run = current_run(request.decision.job_id, ports)
-    _forget_gang(run, request, ports)
+    _forget_gang(request, ports)
     if run is not None and run.is_running and run.why == launch_id(request):
         return result_of(request, ports, Outcome.DONE, f"{run.job_id} runs as run {run.number}")
     dead = ended_early(run) if run is not None and run.why == launch_id(request) else []

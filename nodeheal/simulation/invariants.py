@@ -149,7 +149,7 @@ def no_act_on_stale_news(seen: Seen, act: Act) -> Iterator[Violation]:
     """No action from a stale or duplicate event: a node is isolated, rebooted or replaced for what was seen on the boot
     that it has, by itself or by its diagnostics. Isolated, and no more, where a job that is down would else go on
     there. Given up on any boot, where another node serves in its place by now, or an operator has asked for that."""
-    done = {"isolate": "isolated", "replace": "replaced"}.get(act.verb, "rebooted")
+    done = {"isolate": "isolated", "replace": "replaced", "launch": "replaced"}.get(act.verb, "rebooted")
     if not act.incident_id:
         yield Violation(act.at, no_act_on_stale_news.__name__, act.node_id, f"{done} for no incident")
         return

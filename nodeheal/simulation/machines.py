@@ -69,6 +69,7 @@ class SimMachines(MemoryMachines):
             return self.tokens[token]
         if self._is_short():
             raise NoCapacity("no capacity for p5.48xlarge in subnet-a", is_reservation=bool(like.reservation))
+        self.on_act("launch", like.machine_id, "EC2")
         self._launched += 1
         machine_id = f"i-{self._launched:08x}{0xFFFFFFFFF - self._launched:09x}"
         kept = {key: value for key, value in like.tags.items() if key != names.RACK_TAG}

@@ -97,7 +97,7 @@ class Watch:
         self._trace.tell("act", node_id, f"{verb} ({why})")
         for check in (one_destructive_action_a_node, no_attempt_beyond_its_limit, hands_off_where_told):
             self._hold(check(self.seen, self.acts[node_id], act))
-        if verb in ("isolate", "reboot", "replace"):
+        if verb != "stop":
             self._hold(no_act_on_stale_news(self.seen, act))
         if verb == "isolate":
             incident = self.seen.incidents.incidents.get(act.incident_id)

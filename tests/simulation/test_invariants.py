@@ -116,7 +116,7 @@ ONE_RESTART = ACT.model_copy(
 
 def _loses_a_node_twice(world: World) -> None:
     a_gang_loses_a_node(world)
-    world.agenda.at(2 * HOUR, lambda: world.agenda.after(2 * HOUR, lambda: _lose_one(world)))
+    world.agenda.at(4 * HOUR, lambda: _lose_one(world))
 
 
 def _lose_one(world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Outcome, Step
 from nodeheal.domain.incident import Incident
-from nodeheal.domain.job import Job
+from nodeheal.domain.job import Job, Run
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.boot_wait import BOOT
 from nodeheal.services.close_incident import close_incident
@@ -48,6 +48,18 @@ def test_a_gang_that_did_not_stop_in_time_is_not_waited_for_any_more(step: Step,
     assert ports.waits.get(GANG_STOPPED, stop_key("llama", 1, "inc-1")) is None
     assert ports.waits.get(GANG_RUNNING, run_key("llama", 1)) is None
     assert ports.waits.get(GANG_STOPPED, stop_key("llama", 1, "inc-2")) is not None
+
+
+def test_nor_is_a_gang_whose_job_was_submitted_again_meanwhile(ports: Ports) -> None:
+    ports.waits.save(Wait(GANG_STOPPED, stop_key("llama", 1, "inc-1"), "token", "inc-1", LATER))
+    job = ports.jobs.get("llama")
+    assert job is not None
+    ports.jobs.save_run(Run("llama", 2, LATER, "people", ()))
+    ports.jobs.save(replace(job, current_run=2))
+
+    look_once(request(Step.RESTART_WORKLOAD, job_id="llama"), ports)
+
+    assert ports.waits.get(GANG_STOPPED, stop_key("llama", 1, "inc-1")) is None
 
 
 def test_a_reboot_whose_function_died_before_it_was_sent_is_not_waited_for_any_more(ports: Ports) -> None:
