@@ -31,6 +31,11 @@ REGRESSIONS: dict[str, int] = {
     "a fault whose call broke off, told again on the next boot, left no reason: tests/unit/test_ingest.py": 20_013_534,
     "a node was stopped while it rebooted, for its function had died: tests/simulation/test_invariants.py": 8_001_009,
     "a job that had finished was run again: the simulation's own": 2,
+    "an idle node was isolated as it came up again: tests/workflows/scenarios/boots.py": 40_025_678,
+    "an idle machine was given up as it came up again: the same": 8_000_039,
+    "a launch that had died kept the directory of its job: tests/unit/test_job_steps.py": 40_005_598,
+    "and its nodes: tests/unit/test_attribute_failure.py": 40_063_734,
+    "a wait for a gang outlived its job's submission: tests/unit/test_look_once_forgets.py": 60_000_935,
 }
 
 
