@@ -9,7 +9,7 @@ from datetime import timedelta
 from math import inf
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Verdict
+from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Step, Verdict
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, incident_id_of, outlasts_its_boot
 from nodeheal.domain.knobs import Mode
@@ -32,6 +32,7 @@ ACTION_OF = {
     "stop": Action.STOP_START,
     "replace": Action.REPLACE,
     "launch": Action.REPLACE,
+    "restart": Action.RESTART_WORKLOAD,  # of a job, by an incident
 }
 # Any of these, where the pool's mode lets nodeheal take it: what is to be rebooted or replaced is isolated before.
 ALLOWED_BY = {verb: (action,) for verb, action in ACTION_OF.items()} | {
@@ -71,7 +72,7 @@ def budget_is_never_exceeded(seen: Seen, node: Node) -> Iterator[Violation]:
 def no_attempt_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
     """No attempt beyond a limit, counted by what was really sent."""
     limit = seen.policy.limits.get(ACTION_OF[act.verb])
-    if limit is None or act.verb in ("isolate", "replace"):
+    if limit is None or act.verb == "isolate":
         return
     since = act.at - limit.window_seconds
     spent = [one for one in before if one.verb == act.verb and one.at > since]
@@ -81,7 +82,10 @@ def no_attempt_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iter
 
 
 def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
-    """No action that is only observed, on a paused, opted-out or foreign-owned node."""
+    """No action that is only observed, on a paused, opted-out or foreign-owned node. A job that somebody else's
+    machine has failed may be restarted there; and one that a recovery has stopped is brought back in any case."""
+    if act.verb == "restart" and _has_isolated(seen, act.incident_id):
+        return
     node, now = seen.nodes.nodes[act.node_id], seen.agenda.clock()
     pool, name = seen.ports.pools.get(node.pool), hands_off_where_told.__name__
     rules = seen.policy.pool(node.pool)
@@ -93,13 +97,18 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
         yield Violation(act.at, name, act.node_id, f"{act.verb} in a maintenance window")
     if act.node_id in seen.policy.opted_out:
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that is opted out")
-    machine = seen.ports.machines.describe(node.instance_id)
+    machine = seen.ports.machines.describe(node.instance_id) if act.verb != "restart" else None
     if machine is not None and machine.other_owner not in (None, *rules.replacement.accept_owners):
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that {machine.other_owner} repairs")
     if node.is_paused(now) and _paused_since(node.paused_why) < now.timestamp() - begun.total_seconds():
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a paused node")
     if pool.why_paused(now) and _paused_since(pool.paused_why) < now.timestamp() - begun.total_seconds():
         yield Violation(act.at, name, act.node_id, f"{act.verb} in a paused pool")
+
+
+def _has_isolated(seen: Seen, incident_id: str) -> bool:
+    turns = seen.incidents.history(incident_id).turns
+    return any(turn.decision.step is Step.ISOLATE and not turn.is_refused for turn in turns)
 
 
 def _paused_since(why: str) -> float:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.job import Run
-from nodeheal.simulation.invariants import PAUSE_SECONDS, no_attempt_beyond_its_limit
-from nodeheal.simulation.seen import Seen, Violation
+from nodeheal.simulation.invariants import PAUSE_SECONDS, hands_off_where_told, no_attempt_beyond_its_limit
+from nodeheal.simulation.seen import Act, Seen, Violation
 
 
 class Launches:
@@ -22,6 +22,9 @@ class Launches:
         if incident_id not in self._seen.incidents.incidents or run.why in begun:
             return
         at, limit = self._seen.agenda.now, self._seen.policy.limits[Action.RESTART_WORKLOAD]
+        node = self._seen.nodes.nodes[self._seen.incidents.incidents[incident_id].node_id]
+        act = Act(at, "restart", node.node_id, incident_id, node.boot_id)
+        yield from hands_off_where_told(self._seen, [], act)
         # An attempt is reserved before its first rank starts: the oldest may have left the ledger's window by then.
         since = at - limit.window_seconds + PAUSE_SECONDS
         spent = [one for one in begun.values() if one > since]

@@ -22,6 +22,7 @@ def _with_modes(mode: Mode, **modes: Mode) -> RecoveryPolicy:
 
 NO_REBOOT = _with_modes(Mode.act, REBOOT=Mode.observe)
 ONLY_JOBS = _with_modes(Mode.observe, RESTART_WORKLOAD=Mode.act)
+NO_RESTART = _with_modes(Mode.act, RESTART_WORKLOAD=Mode.observe)
 ONLY_REBOOTS = _with_modes(Mode.observe, REBOOT=Mode.act)
 
 

@@ -8,9 +8,10 @@ import pytest
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Ending, Provider
 from nodeheal.simulation import invariants
+from nodeheal.simulation.faults import kinds
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.world import World
-from tests.simulation.branches import BRANCHES, ONLY_REBOOTS
+from tests.simulation.branches import BRANCHES, NO_RESTART, ONLY_REBOOTS, every_action_is_allowed
 from tests.simulation.builders import HOUR, NVLINK
 from tests.simulation.cases import ACT, CASES, TRAINS, a_gang_loses_a_node, calm, one_fault
 from tests.simulation.taken_away import Patch, every_attempt_is_granted, set_to
@@ -132,3 +133,20 @@ def test_a_restart_beyond_its_limit_is_named(monkeypatch: Patch) -> None:
     assert whole.watch.violations == []
     told = {(one.invariant, one.text) for one in without.watch.violations}
     assert ("no_attempt_beyond_its_limit", "restart number 2 in 86400 s, 1 allowed") in told
+
+
+def test_a_restart_in_a_pool_that_is_only_observed_is_named(monkeypatch: Patch) -> None:
+    whole = _played(calm(NO_RESTART, TRAINS), _its_program_fails)
+    every_action_is_allowed(monkeypatch)
+    without = _played(calm(NO_RESTART, TRAINS), _its_program_fails)
+
+    assert whole.watch.violations == []
+    assert ("hands_off_where_told", "restart in observe mode") in {
+        (one.invariant, one.text) for one in without.watch.violations
+    }
+
+
+def _its_program_fails(world: World) -> None:
+    fault = next(kind for kind in kinds() if kind.code == "31")
+    busy = (node for node in world.fleet.nodes.values() if world.work._on_node.get(node.node_id))
+    world.agenda.at(2 * HOUR, lambda: world.fleet.strike(next(busy), fault))
