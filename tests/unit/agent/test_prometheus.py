@@ -28,7 +28,8 @@ def port() -> int:
 def exporter(port: int) -> Iterator[Exporter]:
     exporter = Exporter(port, "mi-0a1b", lambda: GAUGES)
     exporter.start()
-    eventually(lambda: answers(port))
+    # Who asks a port that nobody listens on yet may be given that very port to ask from, and is answered by itself.
+    eventually(lambda: exporter._listener is not None and answers(port))
     yield exporter
     exporter.stop(5)
 
