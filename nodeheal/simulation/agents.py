@@ -23,6 +23,8 @@ HIBERNATES_SECONDS = 3_600.0
 AGENT = "0.1.0"
 REPORT_SECONDS = 0.5  # from the fault until the agent tells
 DIAGNOSE_SECONDS, EVIDENCE_SECONDS = 240.0, 20.0  # medians
+ACCELERATORS = 8
+_OF_ACCELERATORS = (Family.xid, Family.nvml)
 
 
 class Agents:
@@ -58,13 +60,15 @@ class Agents:
         self._agenda.after(lognormal(self._stream, median, 0.6), tell)
 
     def _event(self, node: TrueNode, kind: Kind, seen_at: float, line: str = "") -> HealthEvent:
-        row = find(Family(kind.family), kind.code, None)
+        family = Family(kind.family)
+        row = find(family, kind.code, None)
         return HealthEvent(
             **self._fact(node, seen_at),
             source="kernel_log",
-            family=Family(kind.family),
+            family=family,
             code=kind.code,
-            component=f"0000:{node.told % 8:02x}:00.0",
+            component=f"0000:{node.slot:02x}:00.0",
+            component_serial=node.serial if family in _OF_ACCELERATORS else None,
             verdict=row.verdict if row else Verdict.FAILED,
             evidence=line or f"simulated: {kind.name}",
         )

@@ -12,7 +12,7 @@ from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.node import Node
 from nodeheal.simulation.agenda import EPOCH, Agenda
-from nodeheal.simulation.agents import AGENT, BEAT_SECONDS, Agents
+from nodeheal.simulation.agents import ACCELERATORS, AGENT, BEAT_SECONDS, Agents
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.faults import Fault, Kind, draw_fault, draw_kind, kinds
 from nodeheal.simulation.setting import DAY, Setting
@@ -54,6 +54,7 @@ class Fleet(Agents):
         name = node_id or (f"i-{pool:08x}{number:09x}" if is_ec2 else f"mi-{pool:08x}{number:09x}")
         rack = f"{self._setting.pool}-rack-{number // self._setting.racks_of:03d}"
         node = TrueNode(name, rack, self._stream.uniform(0, BEAT_SECONDS), self._setting.provider)
+        node.chassis = name if is_ec2 else f"{self._setting.pool}-{number}"
         self.nodes[name] = node
         at = self._moment(node.booted_at)
         return Node(
@@ -66,7 +67,7 @@ class Fleet(Agents):
             booted_at=at,
             last_seen=EPOCH,
             address="10.0.0.1",
-            accelerators=8,
+            accelerators=ACCELERATORS,
             agent_version=AGENT,
             agent_since=at,
             passed_at=at,
@@ -111,7 +112,7 @@ class Fleet(Agents):
         if kind.effect == "exits":
             self.on_exit(node, kind)
             return
-        node.fault = fault
+        node.fault, node.slot = fault, self.faults % ACCELERATORS
         if kind.effect == "vanishes":
             self.go_down(node)
             return
@@ -165,7 +166,7 @@ class Fleet(Agents):
         self.on_up(node)
         fact = self._fact(node, self._agenda.now)
         booted_at = fact["observed_at"]
-        self.on_booted(NodeBooted(**fact, booted_at=booted_at, address="10.0.0.1", accelerators=8))
+        self.on_booted(NodeBooted(**fact, booted_at=booted_at, address="10.0.0.1", accelerators=ACCELERATORS))
         if node.fault is not None and node.fault.kind.family and not node.fault.is_shy:
             self._report_soon(node, node.fault.kind, median=60.0)
 
@@ -186,7 +187,7 @@ class Fleet(Agents):
 
     def move_to_another_host(self, node: TrueNode) -> None:
         """It is started after a stop: whatever was wrong with the old host is left behind."""
-        node.fault = None
+        node.fault, node.chassis = None, f"{node.chassis}+"
         self._agenda.after(lognormal(self._stream, BOOT_SECONDS, 0.4), lambda: self.come_up(node))
 
     def launch(self, machine_id: str, seconds: float) -> None:
@@ -215,6 +216,8 @@ class Fleet(Agents):
 
     def repair(self, node: TrueNode) -> None:
         """A human has changed what was broken, and switched it on."""
+        if node.fault is not None and node.fault.cure == "hardware":
+            node.chassis = f"{node.chassis}+"
         node.fault = None
         if not node.is_up:
             self.come_up(node)

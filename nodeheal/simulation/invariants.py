@@ -9,9 +9,11 @@ from datetime import timedelta
 from math import inf
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Step, Verdict
+from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.steps import AttemptLimit
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, Outcome, Step, Verdict
 from nodeheal.domain.guest import Guest
-from nodeheal.domain.incident import History, Incident, incident_id_of, outlasts_its_boot
+from nodeheal.domain.incident import History, Incident, Turn, incident_id_of, outlasts_its_boot
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.services.stop_gang import current_run
@@ -36,8 +38,12 @@ ACTION_OF = {
 }
 # Any of these, where the pool's mode lets nodeheal take it: what is to be rebooted or replaced is isolated before.
 ALLOWED_BY = {verb: (action,) for verb, action in ACTION_OF.items()} | {
-    "isolate": (Action.ISOLATE, Action.REBOOT, Action.STOP_START, Action.REPLACE)
+    "isolate": (Action.ISOLATE, Action.REBOOT, Action.STOP_START, Action.REPLACE),
+    # of a job's ranks, by an incident
+    "end": (Action.ISOLATE, Action.REBOOT, Action.STOP_START, Action.REPLACE, Action.RESTART_WORKLOAD),
 }
+# Not of a machine, whoever else repairs it, but of the job that has a rank there.
+_OF_JOBS = ("restart", "end")
 
 
 def one_open_incident_a_node(opened: Incident, live: list[str]) -> Iterator[Violation]:
@@ -74,17 +80,40 @@ def no_attempt_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iter
     limit = seen.policy.limits.get(ACTION_OF[act.verb])
     if limit is None or act.verb == "isolate":
         return
-    since = act.at - limit.window_seconds
+    yield from _too_often(before, act, limit, act.node_id)
+
+
+def no_attempt_on_an_accelerator_beyond_its_limit(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
+    """Nor beyond that of the accelerator, under whatever name its node is registered. `before`: of this serial."""
+    limit = seen.policy.accelerator_limits.get(ACTION_OF[act.verb])
+    if limit is not None and act.serial and act.verb != "isolate":
+        # It was reserved before it was sent: the oldest may have left the window by then.
+        yield from _too_often(before, act, limit, act.serial, PAUSE_SECONDS)
+
+
+def _too_often(
+    before: list[Act], act: Act, limit: AttemptLimit, about: str, reserved_before: float = 0.0
+) -> Iterator[Violation]:
+    since = act.at - limit.window_seconds + reserved_before
     spent = [one for one in before if one.verb == act.verb and one.at > since]
     if len(spent) >= limit.limit:
         told = f"{act.verb} number {len(spent) + 1} in {limit.window_seconds} s, {limit.limit} allowed"
-        yield Violation(act.at, no_attempt_beyond_its_limit.__name__, act.node_id, told)
+        yield Violation(act.at, no_attempt_beyond_its_limit.__name__, about, told)
+
+
+def serial_of(seen: Seen, incident_id: str) -> str:
+    """Of the accelerator, where everything bad that the incident knows is about one and the same."""
+    if incident_id not in seen.incidents.incidents:
+        return ""
+    events = seen.incidents.history(incident_id).events
+    serials = {event.component_serial for event in events if event.verdict is not Verdict.OK}
+    return serials.pop() or "" if len(serials) == 1 else ""
 
 
 def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Violation]:
     """No action that is only observed, on a paused, opted-out or foreign-owned node. A job that somebody else's
     machine has failed may be restarted there; and one that a recovery has stopped is brought back in any case."""
-    if act.verb == "restart" and _has_isolated(seen, act.incident_id):
+    if act.verb in _OF_JOBS and _has_isolated(seen, act.incident_id):
         return
     node, now = seen.nodes.nodes[act.node_id], seen.agenda.clock()
     pool, name = seen.ports.pools.get(node.pool), hands_off_where_told.__name__
@@ -97,13 +126,35 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
         yield Violation(act.at, name, act.node_id, f"{act.verb} in a maintenance window")
     if act.node_id in seen.policy.opted_out:
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that is opted out")
-    machine = seen.ports.machines.describe(node.instance_id) if act.verb != "restart" else None
+    machine = seen.ports.machines.describe(node.instance_id) if act.verb not in _OF_JOBS else None
     if machine is not None and machine.other_owner not in (None, *rules.replacement.accept_owners):
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that {machine.other_owner} repairs")
     if node.is_paused(now) and _paused_since(node.paused_why) < now.timestamp() - begun.total_seconds():
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a paused node")
     if pool.why_paused(now) and _paused_since(pool.paused_why) < now.timestamp() - begun.total_seconds():
         yield Violation(act.at, name, act.node_id, f"{act.verb} in a paused pool")
+
+
+def nothing_is_done_without_a_yes(seen: Seen, act: Act) -> Iterator[Violation]:
+    """No action that the pool wants a human asked for first, before one has said yes to it in this very incident."""
+    node, actions = seen.nodes.nodes[act.node_id], ALLOWED_BY[act.verb]
+    modes = {action: seen.policy.pool(node.pool).mode_of(action) for action in actions}
+    asked_for = [action for action, mode in modes.items() if mode is Mode.approve]
+    if Mode.act in modes.values() or not asked_for or not act.incident_id:
+        return
+    if act.verb in _OF_JOBS and _has_isolated(seen, act.incident_id):
+        return  # that has had its yes
+    history = seen.incidents.history(act.incident_id)
+    if any(event.code == OPERATOR_REQUEST for event in history.events):
+        return
+    yeses = [turn.decision.action for turn in history.turns if _is_a_yes(turn)]
+    if not any(action in asked_for for action in yeses):
+        told = f"{act.verb}, and nobody has said yes to it"
+        yield Violation(act.at, nothing_is_done_without_a_yes.__name__, act.node_id, told)
+
+
+def _is_a_yes(turn: Turn) -> bool:
+    return turn.decision.awaits is Awaited.APPROVAL and bool(turn.result and turn.result.outcome is Outcome.DONE)
 
 
 def _has_isolated(seen: Seen, incident_id: str) -> bool:
@@ -261,6 +312,7 @@ ALL = (
     budget_is_never_exceeded,
     no_attempt_beyond_its_limit,
     hands_off_where_told,
+    nothing_is_done_without_a_yes,
     what_people_drained_stays_drained,
     tasks_of_others_are_left_alone,
     stopped_tasks_come_back,

@@ -1,11 +1,19 @@
-"""What a restart is to the invariants: a run of a job of which a rank was really started, by an incident."""
+"""What incidents do to jobs, to the invariants: runs of which a rank was really started, and ranks asked to end."""
 
 from collections.abc import Iterator
 
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.job import Run
-from nodeheal.simulation.invariants import PAUSE_SECONDS, hands_off_where_told, no_attempt_beyond_its_limit
+from nodeheal.simulation.invariants import (
+    PAUSE_SECONDS,
+    hands_off_where_told,
+    no_attempt_beyond_its_limit,
+    nothing_is_done_without_a_yes,
+)
 from nodeheal.simulation.seen import Act, Seen, Violation
+
+# As stop_gang.py says it.
+STOPPED_FOR = "nodeheal: recovery "
 
 
 class Launches:
@@ -22,9 +30,7 @@ class Launches:
         if incident_id not in self._seen.incidents.incidents or run.why in begun:
             return
         at, limit = self._seen.agenda.now, self._seen.policy.limits[Action.RESTART_WORKLOAD]
-        node = self._seen.nodes.nodes[self._seen.incidents.incidents[incident_id].node_id]
-        act = Act(at, "restart", node.node_id, incident_id, node.boot_id)
-        yield from hands_off_where_told(self._seen, [], act)
+        yield from self._acted("restart", incident_id)
         # An attempt is reserved before its first rank starts: the oldest may have left the ledger's window by then.
         since = at - limit.window_seconds + PAUSE_SECONDS
         spent = [one for one in begun.values() if one > since]
@@ -32,3 +38,15 @@ class Launches:
         if len(spent) >= limit.limit:
             told = f"restart number {len(spent) + 1} in {limit.window_seconds} s, {limit.limit} allowed"
             yield Violation(at, no_attempt_beyond_its_limit.__name__, run.job_id, told)
+
+    def asked_to_stop(self, reason: str) -> Iterator[Violation]:
+        """A rank is asked to end, and why. What ends a job by its owner's word is no incident's act."""
+        incident_id = reason.removeprefix(STOPPED_FOR)
+        if incident_id in self._seen.incidents.incidents:
+            yield from self._acted("end", incident_id)
+
+    def _acted(self, verb: str, incident_id: str) -> Iterator[Violation]:
+        node = self._seen.nodes.nodes[self._seen.incidents.incidents[incident_id].node_id]
+        act = Act(self._seen.agenda.now, verb, node.node_id, incident_id, node.boot_id)
+        yield from hands_off_where_told(self._seen, [], act)
+        yield from nothing_is_done_without_a_yes(self._seen, act)

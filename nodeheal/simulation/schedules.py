@@ -50,13 +50,27 @@ def schedule(number: int) -> Setting:
         cloud=draw.choice((CALM, Cloud(dies=0.000_5, interleaves=0.01), HARSH, HARSH)),
         work=Work(share=draw.choice((0.0, 0.5, 0.9)), gang_nodes=draw.randint(2, 4), days=draw.choice((0.1, 2.0))),
         people=People(page_seconds=1_200, repair_seconds=7_200, round_seconds=21_600),
-        policy=_with_others(_with_modes(_policy(draw, nodes), Random(f"modes of schedule {number}")), others),
+        policy=_with_others(_drawn_policy(number, draw, nodes), others),
         others=others,
         racks_of=4,
         switches_fail_a_day=Random(f"switches of schedule {number}").choice((0.0, SWITCHES_FAIL_A_DAY)),
         panics=Random(f"panics of schedule {number}").choice((0.0, PANICS)),
         cool_down_days=COOL_DOWN_HOURS / 24,
     )
+
+
+def _drawn_policy(number: int, draw: Random, nodes: int) -> RecoveryPolicy:
+    policy = _with_modes(_policy(draw, nodes), Random(f"modes of schedule {number}"))
+    return _with_limits(policy, Random(f"limits of schedule {number}"))
+
+
+def _with_limits(policy: RecoveryPolicy, draw: Random) -> RecoveryPolicy:
+    """In half of them what is usual; else a node may be tried more often than any of its accelerators."""
+    if draw.random() < 0.5:
+        return policy
+    limits = {action: limit.model_copy(update={"limit": 3}) for action, limit in policy.limits.items()}
+    of_accelerators = {a: limit.model_copy(update={"limit": 1}) for a, limit in policy.accelerator_limits.items()}
+    return policy.model_copy(update={"limits": limits, "accelerator_limits": of_accelerators})
 
 
 def _policy(draw: Random, nodes: int) -> RecoveryPolicy:

@@ -32,6 +32,7 @@ class Act:
     node_id: str
     incident_id: str
     boot_id: str
+    serial: str = ""  # of the one accelerator that its incident is about; empty: of none, or of several
 
 
 @dataclass

@@ -21,9 +21,16 @@ class TrueNode:
     is_gone: bool = False  # its machine is terminated
     fault: Fault | None = None
     told: int = 0
+    chassis: str = ""  # the accelerators in it keep their serials under whatever name the node registers
+    slot: int = 0  # of the accelerator that failed last
     rebooting: bool = False
 
     @property
     def boot_id(self) -> str:
         """As its kernel says it."""
         return f"{self.node_id}-boot-{self.boot}"
+
+    @property
+    def serial(self) -> str:
+        """Of the accelerator that failed last."""
+        return f"{self.chassis}/{self.slot}"

@@ -18,11 +18,14 @@ from nodeheal.simulation.invariants import (
     isolated_nodes_are_somebodys,
     no_act_on_stale_news,
     no_attempt_beyond_its_limit,
+    no_attempt_on_an_accelerator_beyond_its_limit,
+    nothing_is_done_without_a_yes,
     nothing_is_left_behind,
     nothing_is_left_of_a_job,
     nothing_stale_opens_an_incident,
     one_destructive_action_a_node,
     one_open_incident_a_node,
+    serial_of,
     stopped_tasks_come_back,
     tasks_of_others_are_left_alone,
     what_people_drained_stays_drained,
@@ -45,6 +48,7 @@ class Watch:
         self.violations: list[Violation] = []
         self.live_of: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.acts: defaultdict[str, list[Act]] = defaultdict(list)
+        self.acts_on: defaultdict[str, list[Act]] = defaultdict(list)  # by the serial of the accelerator
         self.out_of_service: dict[str, None] = {}
         # Seconds from the fault, as the node saw it. After a wait: a decision was to wait first, for the job's end, a
         # person, a slot, or until a pause was over.
@@ -93,10 +97,13 @@ class Watch:
         node = self.seen.nodes.nodes.get(node_id)
         if node is None:
             return
-        act = Act(self.seen.agenda.now, verb, node_id, node.open_incident or "", node.boot_id)
+        of_incident = node.open_incident or ""
+        act = Act(self.seen.agenda.now, verb, node_id, of_incident, node.boot_id, serial_of(self.seen, of_incident))
         self._trace.tell("act", node_id, f"{verb} ({why})")
         for check in (one_destructive_action_a_node, no_attempt_beyond_its_limit, hands_off_where_told):
             self._hold(check(self.seen, self.acts[node_id], act))
+        self._hold(no_attempt_on_an_accelerator_beyond_its_limit(self.seen, self.acts_on[act.serial], act))
+        self._hold(nothing_is_done_without_a_yes(self.seen, act))
         if verb != "stop":
             self._hold(no_act_on_stale_news(self.seen, act))
         if verb == "isolate":
@@ -108,10 +115,16 @@ class Watch:
                 into = self.isolated_after_wait if has_waited else self.isolated_at_once
                 into.append(act.at - seconds_of(incident.root.observed_at))
         self.acts[node_id].append(act)
+        if act.serial:
+            self.acts_on[act.serial].append(act)
 
     def rank_started(self, run: Run) -> None:
         """A rank of a job is really started."""
         self._hold(self._launches.started(run))
+
+    def rank_asked_to_stop(self, reason: str) -> None:
+        """A rank of a job is asked to end, and why."""
+        self._hold(self._launches.asked_to_stop(reason))
 
     def switched_on(self, node_id: str) -> None:
         """A node takes work again, by our hand."""

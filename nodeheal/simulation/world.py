@@ -128,13 +128,17 @@ class World:
         self.jobs.on_save = work.saved
         self.fleet.on_down, self.fleet.on_up, self.fleet.on_exit = self._went_down, self._came_up, work.exits
         self.scheduler.on_launch = self.watch.rank_started
-        self.scheduler.on_start, self.scheduler.on_stop = work.started, work.asked_to_stop
+        self.scheduler.on_start, self.scheduler.on_stop = work.started, self._asked_to_stop
         self.commands.on_search, self.commands.on_look = work.look, work.see
         self.scheduler.on_see = work.described.see
         work.on_task = self._task_changes
         work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_checkpoint_found(event, self.ports))
         work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)
         self.people.restart_job, self.people.jobs_down = work.restart, work.down_for_good
+
+    def _asked_to_stop(self, task_id: str, reason: str) -> None:
+        self.watch.rank_asked_to_stop(reason)
+        self.work.asked_to_stop(task_id, reason)
 
     def _task_changes(self, change: TaskChange) -> None:
         self._wake(change.task_id, lambda: wakeup.on_task_change(change, self.ports))

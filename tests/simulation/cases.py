@@ -149,6 +149,12 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         OPTED_OUT,
         Work(share=0),
     ),
+    "nothing_is_done_without_a_yes": (
+        set_to(("nodeheal.domain.brakes.approval", lambda *_: None)),
+        one_fault,
+        APPROVE,
+        Work(share=0),
+    ),
     "what_people_drained_stays_drained": (
         cut(isolate_node._switch_off, "node.drained_by_us or seat.is_on", "True"),
         a_node_that_people_have_drained_fails,

@@ -7,13 +7,15 @@ import pytest
 
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Ending, Provider
+from nodeheal.domain.knobs import Mode
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.simulation import invariants
 from nodeheal.simulation.faults import kinds
 from nodeheal.simulation.hazards import Died
 from nodeheal.simulation.world import World
 from tests.simulation.branches import BRANCHES, NO_RESTART, ONLY_REBOOTS, every_action_is_allowed
 from tests.simulation.builders import HOUR, NVLINK
-from tests.simulation.cases import ACT, CASES, TRAINS, a_gang_loses_a_node, calm, one_fault
+from tests.simulation.cases import ACT, CASES, TRAINS, a_gang_loses_a_node, calm, one_fault, strike
 from tests.simulation.taken_away import Patch, every_attempt_is_granted, set_to
 
 
@@ -150,3 +152,68 @@ def _its_program_fails(world: World) -> None:
     fault = next(kind for kind in kinds() if kind.code == "31")
     busy = (node for node in world.fleet.nodes.values() if world.work._on_node.get(node.node_id))
     world.agenda.at(2 * HOUR, lambda: world.fleet.strike(next(busy), fault))
+
+
+ONLY_WATCHED = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"mode": Mode.observe})})
+ASKS = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"mode": Mode.approve})})
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (ONLY_WATCHED, ("hands_off_where_told", "end in observe mode")),
+        (ASKS, ("nothing_is_done_without_a_yes", "end, and nobody has said yes to it")),
+        (ASKS, ("nothing_is_done_without_a_yes", "restart, and nobody has said yes to it")),
+    ],
+)
+def test_a_gang_that_is_ended_where_nodeheal_may_not_is_named(
+    policy: RecoveryPolicy, told: tuple[str, str], monkeypatch: Patch
+) -> None:
+    whole = _played(calm(policy, TRAINS), _its_program_fails)
+    every_action_is_allowed(monkeypatch)
+    without = _played(calm(policy, TRAINS), _its_program_fails)
+
+    assert whole.watch.violations == []
+    assert told in {(one.invariant, one.text) for one in without.watch.violations}
+
+
+def _limit(action: Action, often: int) -> AttemptLimit:
+    return AttemptLimit(group=action, limit=often, window_seconds=86_400)
+
+
+ONE_REBOOT_AN_ACCELERATOR = ACT.model_copy(
+    update={
+        "limits": {**ACT.limits, Action.REBOOT: _limit(Action.REBOOT, 3)},
+        "accelerator_limits": {Action.REBOOT: _limit(Action.REBOOT, 1)},
+    }
+)
+
+
+@pytest.mark.parametrize("slots", [(2, 2), (2, 3)], ids=["of the same accelerator", "of another one"])
+def test_a_reboot_beyond_the_limit_of_an_accelerator_is_named(slots: tuple[int, int], monkeypatch: Patch) -> None:
+    def it_fails_twice(world: World) -> None:
+        node = next(iter(world.fleet.nodes.values()))
+        for at, slot in zip((60, 3 * HOUR), slots, strict=True):
+            strike(world, at)
+            world.agenda.at(at, lambda slot=slot: setattr(node, "slot", slot))  # type: ignore[misc]
+
+    whole = _played(calm(ONE_REBOOT_AN_ACCELERATOR), it_fails_twice)
+    every_attempt_is_granted(monkeypatch)
+    without = _played(calm(ONE_REBOOT_AN_ACCELERATOR), it_fails_twice)
+
+    assert whole.watch.violations == []
+    named = ["reboot number 2 in 86400 s, 1 allowed"] if slots[0] == slots[1] else []
+    assert [one.text for one in without.watch.violations] == named
+
+
+def test_accelerators_keep_their_serials_under_a_new_name_and_not_in_another_machine() -> None:
+    fleet = calm().fleet
+    name, node = next(iter(fleet.nodes.items()))
+    node.slot = 3
+    before = node.serial
+    again = fleet.nodes[fleet.stand_in(name).node_id]
+    again.slot = 3
+    fleet.move_to_another_host(node)
+
+    assert (again.serial, again.node_id != name) == (before, True)
+    assert before not in (node.serial, *(other.serial for other in fleet.nodes.values() if other is not again))
