@@ -14,7 +14,7 @@ from nodeheal.domain.placement import Placement, choose
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.steps import resume, save_node
-from nodeheal.services.stop_gang import may_write
+from nodeheal.services.stop_gang import may_write, nodes_of_gang
 
 NODES = "NODES"  # the line of a pool for nodes
 # An SSM agent that could not reach its service sleeps for up to an hour before it tries again.
@@ -119,8 +119,9 @@ def unproven_stand_ins(job: Job, ports: Ports) -> list[Node]:
 
 def _able(job: Job, ports: Ports) -> list[Node]:
     """Those that it has claimed already first: a launch that is repeated after a crash is to find them."""
+    gang = nodes_of_gang(job.job_id, ports)
     known = [node for node in ports.nodes.in_pool(job.pool) if node.accelerators >= job.accelerators]
-    free = [node for node in known if _is_free_for(job, node, ports)]
+    free = [node for node in known if node.node_id not in gang and _is_free_for(job, node, ports)]
     return sorted(free, key=lambda node: (node.claimed_by is None, not node.is_spare, node.node_id))
 
 
@@ -148,6 +149,15 @@ def claim_stand_ins(job: Job, count: int, ports: Ports) -> list[Node] | None:
     for node in new:
         save_node(ports, node, claimed_by=None)
     return None
+
+
+def job_of_others(node: Node, job_id: str, ports: Ports) -> str:
+    """The job that the node has, or is claimed for, and that is not this one; empty: none that is not over."""
+    for name in (node.job_id, node.claimed_by):
+        other = ports.jobs.get(name) if name not in (None, job_id) else None
+        if other is not None and not other.is_over:
+            return other.job_id
+    return ""
 
 
 def free_nodes(job: Job, names: Iterable[str], ports: Ports) -> None:

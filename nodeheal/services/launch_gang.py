@@ -16,7 +16,7 @@ from nodeheal.domain.progress import read_progress
 from nodeheal.domain.restarts import why_stuck
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.early_end import early_end, ended_early
-from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, release_claims
+from nodeheal.services.job_nodes import claim_stand_ins, free_nodes, job_of_others, release_claims
 from nodeheal.services.job_stand_in import let_go_of_stand_ins
 from nodeheal.services.reserve_attempt import refund_attempt
 from nodeheal.services.start_gang import abandon, record_run, start_ranks, was_refused
@@ -115,6 +115,9 @@ def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryP
     """What speaks against placing a rank here: the node is out of service, or has a fault of its own to be healed."""
     if node.state in {*OUT_OF_SERVICE, NodeState.RETIRED, NodeState.ENROLLED}:
         return f"{node.node_id} is {node.state}"
+    other = job_of_others(node, str(request.decision.job_id), ports)
+    if other:
+        return f"{node.node_id} has {other}"
     if node.open_incident in (None, request.incident_id):
         return ""
     fault = read_case(ports.incidents.history(str(node.open_incident)), policy).fault

@@ -10,6 +10,7 @@ from nodeheal.services.replace_machine import give_up, is_under_way, replace_mac
 from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
 from nodeheal.services.stand_in import claim_spare, claimed_spare, put_in_place
 from nodeheal.services.steps import node_of, result_of, token_of
+from nodeheal.services.stop_gang import nodes_of_gang
 
 
 def replace_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -52,7 +53,8 @@ def _has_come_back(request: StepRequest, node: Node, ports: Ports) -> bool:
 def _swap(request: StepRequest, node: Node, ports: Ports, policy: RecoveryPolicy) -> bool:
     """Resume with a spare. Repeating finds the spare that was claimed. False: there is none."""
     incident_id = request.incident_id
-    spare = claimed_spare(node, incident_id, ports) or claim_spare(node, incident_id, ports, policy)
+    gang = nodes_of_gang(request.decision.job_id, ports)
+    spare = claimed_spare(node, incident_id, ports) or claim_spare(node, incident_id, ports, policy, gang)
     if spare is None:
         return False
     ports.workflows.resume(token_of(request), put_in_place(request, node, spare, ports))

@@ -1,5 +1,6 @@
 """The node that takes a broken one's place: claimed for the incident, once, and the broken one put away."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from nodeheal.contract.steps import StepRequest, StepResult
@@ -21,12 +22,15 @@ def claimed_spare(broken: Node, incident_id: str, ports: Ports) -> Node | None:
     return next((n for n in others if n is not None and n.open_incident == incident_id), None)
 
 
-def claim_spare(broken: Node, incident_id: str, ports: Ports, policy: RecoveryPolicy) -> Node | None:
+def claim_spare(
+    broken: Node, incident_id: str, ports: Ports, policy: RecoveryPolicy, but: Collection[str] = ()
+) -> Node | None:
     """A free node of the pool, claimed for the incident: if there is one, a node that is kept as a spare.
 
-    None: there is none.
+    None: there is none. `but`: nodes on which the job has a rank of its own already, or will have again.
     """
-    free = [node for node in ports.nodes.in_pool(broken.pool) if not policy.why_opted_out(node.node_id)]
+    known = [node for node in ports.nodes.in_pool(broken.pool) if node.node_id not in but]
+    free = [node for node in known if not policy.why_opted_out(node.node_id)]
     for seen in sorted(free, key=lambda node: not node.is_spare):
         node = ports.nodes.get(seen.node_id)  # the list lags; the claim is made on what is stored
         usable = node is not None and node.node_id != broken.node_id and node.is_available(ports.clock())

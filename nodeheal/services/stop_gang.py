@@ -86,6 +86,15 @@ def current_run(job_id: str | None, ports: Ports) -> tuple[Job | None, Run | Non
     return job, ports.jobs.get_run(job.job_id, job.current_run) if job else None
 
 
+def nodes_of_gang(job_id: str | None, ports: Ports) -> frozenset[str]:
+    """The nodes on which the job is to go on as it was, each with a rank: whoever looks like a free one among them has
+    lost the job's name to a human or a swap. A job that is over has none."""
+    job, run = current_run(job_id, ports)
+    if job is None or run is None or job.is_over:
+        return frozenset()
+    return frozenset(task.node_id for task in run.tasks)
+
+
 def may_write(task: GangTask, ports: Ports) -> bool:
     """Whether this rank can still be writing: it has not been seen to stop, and its node has neither rebooted since
     nor been given up for good."""

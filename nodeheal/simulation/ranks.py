@@ -38,6 +38,7 @@ class Ranks:
         self.described = Described(agenda)
         self.on_task: Callable[[TaskChange], None] = lambda change: None
         self.on_doubled: Callable[[str, str], None] = lambda job_id, text: None
+        self.on_shared: Callable[[str, str], None] = lambda node_id, text: None
 
     def so_far(self) -> dict[str, float]:
         """Where the time of all jobs went until now, in seconds by cause."""
@@ -62,6 +63,10 @@ class Ranks:
         """The scheduler has been asked to start a rank."""
         node = self._fleet.nodes[task.node_id]
         rank = Rank(job.job_id, run.number, node, node.boot, task_id)
+        for other in self._on_node.get(task.node_id, ()):
+            if (other.job_id, other.run) == (rank.job_id, rank.run) or other.job_id != rank.job_id:
+                told = f"{other.task_id} is {other.state} there, and {task_id} was started beside it"
+                self.on_shared(task.node_id, told)
         # One that was submitted again while it ran, and has finished since: it finds its work done, and ends.
         gang = self._gangs.setdefault(job.job_id, Gang(job.job_id, DONE_SECONDS, self._agenda.now))
         if run.number != gang.run:

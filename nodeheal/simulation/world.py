@@ -134,6 +134,7 @@ class World:
         work.on_task = self._task_changes
         work.on_found = lambda event: wake(event.node_id, lambda: wakeup.on_checkpoint_found(event, self.ports))
         work.on_doubled = lambda job, told: self.watch.break_promise("two_runs_never_write_at_once", job, told)
+        work.on_shared = lambda node, told: self.watch.break_promise("one_rank_a_node", node, told)
         self.people.restart_job, self.people.jobs_down = work.restart, work.down_for_good
 
     def _asked_to_stop(self, task_id: str, reason: str) -> None:

@@ -1,13 +1,14 @@
 """For each invariant a guard to be taken away, and what must happen then for it to be broken."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from nodeheal.adapters.memory.stores import MemoryJobNotes, MemoryPoolStore
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.knobs import Breaker, Budget, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.services import guests, isolate_node
+from nodeheal.services import guests, isolate_node, job_nodes
 from nodeheal.services.ingest import Ingested
 from nodeheal.simulation.cloud import SimWorkflows
 from nodeheal.simulation.faults import Fault, Kind
@@ -97,6 +98,18 @@ def a_gang_loses_a_node(world: World) -> None:
     def now() -> None:
         busy = (node for node in world.fleet.nodes.values() if world.work._on_node.get(node.node_id))
         world.fleet.strike(next(busy), NVLINK)
+
+    world.agenda.at(2 * HOUR, now)
+
+
+def a_gang_loses_a_node_while_another_bears_no_name(world: World) -> None:
+    """A human has given the other one back while the gang was down, and so its job's name is gone."""
+
+    def now() -> None:
+        other, broken, *_ = (node for node in world.fleet.nodes.values() if world.work._on_node.get(node.node_id))
+        assert world.nodes.save(replace(world.nodes.nodes[other.node_id], job_id=None))
+        world.fleet.strike(broken, NVLINK)
+        broken.fault = Fault(NVLINK, "hardware")
 
     world.agenda.at(2 * HOUR, now)
 
@@ -209,6 +222,12 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
         two_faults_at_once,
         ACT,
         Work(share=0),
+    ),
+    "one_rank_a_node": (
+        cut(job_nodes._able, "node.node_id not in gang", "True"),
+        a_gang_loses_a_node_while_another_bears_no_name,
+        ACT,
+        TRAINS,
     ),
     "two_runs_never_write_at_once": (
         set_to(

@@ -47,7 +47,9 @@ def test_with_its_guard_nothing_is_broken(name: str) -> None:
 
 
 def test_every_invariant_has_its_case() -> None:
-    assert {check.__name__ for check in invariants.ALL} | {"two_runs_never_write_at_once"} == set(CASES)
+    assert {check.__name__ for check in invariants.ALL} | {"two_runs_never_write_at_once", "one_rank_a_node"} == set(
+        CASES
+    )
 
 
 def _told(words: str) -> list[tuple[str, str]]:

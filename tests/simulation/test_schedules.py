@@ -35,6 +35,7 @@ REGRESSIONS: dict[str, int] = {
     "an idle machine was given up as it came up again: the same": 8_000_039,
     "a launch that had died kept the directory of its job: tests/unit/test_job_steps.py": 40_005_598,
     "and its nodes: tests/unit/test_attribute_failure.py": 40_063_734,
+    "two ranks of a gang were started on one node: tests/workflows/scenarios/shared.py": 1429,
     "a wait for a gang outlived its job's submission: tests/unit/test_look_once_forgets.py": 60_000_935,
 }
 

@@ -46,9 +46,9 @@ GUARDS = (
     Guard(
         "that a spare is claimed already",
         replace_node._swap,
-        "claimed_spare(node, incident_id, ports) or claim_spare(node, incident_id, ports, policy)",
+        "claimed_spare(node, incident_id, ports) or claim_spare(node, incident_id, ports, policy, gang)",
         when.a_swap_is_called_again,
-        "claim_spare(node, incident_id, ports, policy)",
+        "claim_spare(node, incident_id, ports, policy, gang)",
     ),
     Guard(
         "who has claimed a spare",

@@ -1,7 +1,17 @@
 """The guards of tests/workflows/scenarios/shared.py: where each stands, and what goes wrong without it."""
 
 from nodeheal.domain import brakes, correlate, decide
-from nodeheal.services import hear_silence, ingest, launch_gang, look_once, new_machine, withdraw_request
+from nodeheal.services import (
+    hear_silence,
+    ingest,
+    job_nodes,
+    launch_gang,
+    look_once,
+    new_machine,
+    stand_in,
+    stop_gang,
+    withdraw_request,
+)
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import shared as when
 
@@ -136,6 +146,47 @@ GUARDS = (
         hear_silence._ask_gang,
         "run_on",
         when.the_gang_of_a_silent_node_has_ended,
+        "True",
+    ),
+    Guard(
+        "that a member of the gang is no spare of it",
+        stand_in.claim_spare,
+        "node.node_id not in but",
+        when.a_free_member_of_the_gang_is_no_spare,
+        "True",
+    ),
+    Guard(
+        "that a member of the gang is no stand-in of it",
+        job_nodes._able,
+        "node.node_id not in gang",
+        when.a_free_member_of_the_gang_stands_in_for_nobody,
+        "True",
+    ),
+    Guard(
+        "whether the gang goes on",
+        stop_gang.nodes_of_gang,
+        "job.is_over",
+        when.a_member_of_a_gang_that_is_over_is_a_spare,
+    ),
+    Guard(
+        "that another job has a node of the gang",
+        launch_gang._why_unfit,
+        "job_of_others(node, str(request.decision.job_id), ports)",
+        when.another_job_has_a_member_of_the_gang,
+        "''",
+    ),
+    Guard(
+        "that another job has claimed a node of the gang",
+        job_nodes.job_of_others,
+        "(node.job_id, node.claimed_by)",
+        when.another_job_has_claimed_a_member_of_the_gang,
+        "(node.job_id,)",
+    ),
+    Guard(
+        "whether the other job is over",
+        job_nodes.job_of_others,
+        "not other.is_over",
+        when.a_job_that_is_over_had_a_member_of_the_gang,
         "True",
     ),
 )

@@ -9,13 +9,27 @@ from typing import Any
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Ending, Family, IncidentState, NodeState, Outcome, Provider, Step, Verdict
-from nodeheal.domain.surroundings import Sighting
+from nodeheal.contract.steps import Reservation, StepRequest
+from nodeheal.contract.vocabulary import (
+    Action,
+    Ending,
+    Family,
+    IncidentState,
+    JobState,
+    NodeState,
+    Outcome,
+    Provider,
+    Step,
+    Verdict,
+)
+from nodeheal.domain.surroundings import Sighting, node_scope
 from nodeheal.services import hear_silence, launch_gang
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import DRAINED
+from nodeheal.services.job_nodes import stand_ins
 from nodeheal.services.look_once import look_once
 from nodeheal.services.new_machine import find_new_node
+from nodeheal.services.replace_node import replace_node
 from nodeheal.services.replacement_slots import REPLACEMENT
 from nodeheal.services.steps import tell
 from nodeheal.services.withdraw_request import withdraw_request
@@ -25,7 +39,7 @@ from tests.unit.test_decide import Story
 from tests.unit.test_decide_among_others import OTHER, seen
 from tests.unit.test_replacement import A, B, M, N, Pool
 from tests.workflows.breaking_world import ACTS
-from tests.workflows.fake_cluster import BROKEN, PEER
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.turns import opened
 
@@ -229,3 +243,76 @@ def the_gang_of_a_silent_node_has_ended() -> list[str]:
     assert silent is not None
     said = it.does(lambda: hear_silence._ask_gang(silent, {}, it.ports, ACT))
     return [f"a silent node is taken for alive: {one.text}" for one in said if one.is_up]
+
+
+# A rank a node: a member of a gang that a human has given back has no job's name on it, while its gang is down.
+
+
+def a_free_member_of_the_gang_is_no_spare() -> list[str]:
+    it, mine = _gang_is_down()
+    swapped = it.does(lambda: replace_node(_replaces(mine), it.ports, ACTS))
+    peer = it.plain.nodes.get(PEER)
+    taken = peer is not None and peer.open_incident == mine.incident_id
+    return [f"a rank's own node is to bear another rank: {swapped}"] if taken else []
+
+
+def a_free_member_of_the_gang_stands_in_for_nobody() -> list[str]:
+    it, _ = _gang_is_down()
+    names = [one.node_id for one in stand_ins(JOB, it.plain)]
+    return ["a rank's own node counts as a free one"] if PEER in names else []
+
+
+def a_member_of_a_gang_that_is_over_is_a_spare() -> list[str]:
+    it, mine = _gang_is_down()
+    job = it.plain.jobs.get("llama")
+    assert job is not None
+    assert it.plain.jobs.save(replace(job, state=JobState.COMPLETED))
+    it.does(lambda: replace_node(_replaces(mine), it.ports, ACTS))
+    peer = it.plain.nodes.get(PEER)
+    return [] if peer is not None and peer.open_incident == mine.incident_id else ["a free node is not taken"]
+
+
+def another_job_has_a_member_of_the_gang() -> list[str]:
+    return _goes_on_beside(job_id="another")
+
+
+def another_job_has_claimed_a_member_of_the_gang() -> list[str]:
+    return _goes_on_beside(claimed_by="another")
+
+
+def a_job_that_is_over_had_a_member_of_the_gang() -> list[str]:
+    it, mine = _gang_is_down()
+    assert it.plain.jobs.save(replace(JOB, job_id="another", state=JobState.COMPLETED))
+    it.is_written(PEER, job_id="another")
+    return [f"the job is not launched: {why}"] if (why := _why_unfit(it, mine)) else []
+
+
+def _goes_on_beside(**known: Any) -> list[str]:
+    it, mine = _gang_is_down()
+    assert it.plain.jobs.save(replace(JOB, job_id="another", state=JobState.RUNNING))
+    it.is_written(PEER, **known)
+    return [] if _why_unfit(it, mine) else ["two jobs are on one node"]
+
+
+def _why_unfit(it: Moment, mine: StepRequest) -> str:
+    peer = it.plain.nodes.get(PEER)
+    assert peer is not None
+    return launch_gang._why_unfit(peer, mine, it.plain, ACTS)
+
+
+def _gang_is_down() -> tuple[Moment, StepRequest]:
+    """Two ranks; its peer was out of service, and has been given back. No other node is free."""
+    it, mine = opened()
+    started_job(replace(JOB, nodes=2), [node(BROKEN, version=1), node(PEER, version=1)], it.plain)
+    it.is_written(PEER, job_id=None)
+    it.is_written(SPARE, job_id="guest")
+    it.is_written(BROKEN, state=NodeState.ISOLATED)
+    it.plain.pools.claim("demo", BROKEN, 1)
+    return it, mine
+
+
+def _replaces(mine: StepRequest) -> StepRequest:
+    limit = Reservation(scope=node_scope(BROKEN), limit=ACTS.limits[Action.REPLACE])
+    said = {"step": Step.REPLACE, "action": Action.REPLACE, "reserve": (limit,)}
+    decision = mine.decision.model_copy(update=said)
+    return mine.model_copy(update={"decision": decision, "task_token": "token"})
