@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from nodeheal.simulation.seen import Violation
 
 VIOLATIONS_SHOWN = 20
+_RAISED_NAMED = 3
 _BREAKERS = {"raised": "raised", "shipped": "as it ships"}
 
 
@@ -75,8 +76,15 @@ def _rows(report: "Report") -> list[tuple[str, str]]:
         ("cost", f"${sum(report.dollars.values()):,.2f}"),
         ("throttled", _counts(report.throttled)),
         ("functions struck", f"{report.struck:,}; {report.dead_letters} dead letters"),
+        ("services raised", _raised(report.unforeseen)),
         ("violations", f"{len(report.violations)}"),
     ]
+
+
+def _raised(unforeseen: Mapping[str, int]) -> str:
+    named = [f"{name} ({often})" for name, often in list(unforeseen.items())[:_RAISED_NAMED]]
+    more = f"; and {len(unforeseen) - len(named)} more, see --json" if len(unforeseen) > len(named) else ""
+    return "; ".join(named) + more or "nothing unforeseen"
 
 
 def _isolated(after_seconds: list[float]) -> str:

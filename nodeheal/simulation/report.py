@@ -66,6 +66,11 @@ class Report:
         sweeps = cost({"function_time": self.days * SWEEPS_A_DAY * SWEEP_GB_SECONDS})["function_time"]
         return {**prices, "signs_of_life": beats, "sweep": sweeps + node_days * SWEEP_READING_A_NODE_DAY}
 
+    @property
+    def unforeseen(self) -> Counter[str]:
+        """What services raised that no lost answer explains, by function and words: how often."""
+        return Counter({name: often for name, often in self.surprises.items() if "NoAnswer" not in name})
+
     def as_json(self) -> dict[str, Any]:
         """For programs."""
         known = {key: value for key, value in vars(self).items() if key not in ("violations", *_SPREAD)}

@@ -9,7 +9,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.approval import Links
-from nodeheal.domain.errors import NotAccepted
+from nodeheal.domain.errors import NotAccepted, Superseded
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services import new_machine, stop_start, wakeup
 from nodeheal.services.ingest import ingest
@@ -177,6 +177,8 @@ class World:
         self.hazards.depth += 1
         try:
             return act()
+        except Superseded:  # the workflow of an older submission ends by it, as it is meant to
+            raise
         except (NotAccepted, Died):
             self.watch.seen.struck_at.append(self.agenda.now)
             raise

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -260,3 +261,18 @@ def test_a_blow_strikes_and_stands_in_the_command_that_replays_it(monkeypatch: p
     broken = json.loads(found.stdout)["broken"]
     assert found.exit_code == 1
     assert "--schedule 3 --blow 60:dies-after --blow 90:throttled" in broken[0]["replay"]
+
+
+def test_what_services_raised_is_told_to_people_but_for_answers_that_were_lost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    raised = {"ingest: NoAnswer: ": 7, "sweep: KeyError: 'a'": 2, **{f"notify: {n}": 1 for n in "abc"}}
+
+    tell(Report(surprises=Counter(raised)), "nodeheal simulate", as_json=False)
+    tell(Report(), "nodeheal simulate", as_json=False)
+
+    one, other = (line for line in capsys.readouterr().out.splitlines() if line.startswith("services raised"))
+    assert " ".join(one.split()) == (
+        "services raised sweep: KeyError: 'a' (2); notify: a (1); notify: b (1); and 1 more, see --json"
+    )
+    assert other.endswith("nothing unforeseen")
