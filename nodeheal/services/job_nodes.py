@@ -161,16 +161,20 @@ def job_of_others(node: Node, job_id: str, ports: Ports) -> str:
 
 
 def free_nodes(job: Job, names: Iterable[str], ports: Ports) -> None:
-    """Take the job off these nodes, except where its current run is, or a rank may still write: nothing else may start
-    there before."""
+    """Take the job off these nodes, except those that it still has."""
+    kept = nodes_it_has(job, ports)
+    for name in dict.fromkeys(names):
+        node = ports.nodes.get(name)
+        if node is not None and node.job_id == job.job_id and name not in kept:
+            save_node(ports, node, job_id=None)
+
+
+def nodes_it_has(job: Job, ports: Ports) -> frozenset[str]:
+    """Where its current run is, or a rank may still write: nothing else may start there before."""
     runs = ports.jobs.runs(job.job_id)
     has_begun = not job.is_over and job.state is not JobState.SUBMITTED
     current = {t.node_id for run in runs if run.number == job.current_run and has_begun for t in run.tasks}
-    writing = {task.node_id for run in runs for task in run.tasks if may_write(task, ports)}
-    for name in dict.fromkeys(names):
-        node = ports.nodes.get(name)
-        if node is not None and node.job_id == job.job_id and name not in current | writing:
-            save_node(ports, node, job_id=None)
+    return frozenset(current | {task.node_id for run in runs for task in run.tasks if may_write(task, ports)})
 
 
 def directory_taken(job: Job, holder: str) -> str:

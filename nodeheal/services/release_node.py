@@ -9,6 +9,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.close_incident import write_closed
+from nodeheal.services.job_nodes import nodes_it_has
 from nodeheal.services.steps import SAVE_TRIES, node_of, resume, save_node
 from nodeheal.services.undo_isolation import incident_of, is_a_humans, is_left_isolated, undo_isolation
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key
@@ -29,7 +30,7 @@ def release_node(node_id: str, why: str, ports: Ports, *, retire: bool = False) 
     _must_be_idle(node, ports)
     for _ in range(SAVE_TRIES):
         node = node_of(node_id, ports)
-        freed = _freed(node, why, retire)  # may raise: before anything is undone
+        freed = _freed(node, why, retire, ports)  # may raise: before anything is undone
         named = node.open_incident if is_a_humans(node, ports) else None  # what lives finds its node gone
         if ports.nodes.save(replace(freed, open_incident=named, good_since=ports.clock())):
             return _finish(node, why, ports)
@@ -56,14 +57,16 @@ def _must_be_idle(node: Node, ports: Ports) -> None:
         raise ValueError(f"{told}: `nodeheal incidents show {incident.incident_id}`")
 
 
-def _freed(node: Node, why: str, retire: bool) -> Node:
-    """The node with nothing of ours on it. Raises ValueError."""
+def _freed(node: Node, why: str, retire: bool, ports: Ports) -> Node:
+    """The node with nothing of ours on it, but for a job that goes on there, or will. Raises ValueError."""
     is_suspect = node.state is NodeState.SUSPECT and node.open_incident is None  # a stand-in that proved nothing
     if node.state not in OUT_OF_SERVICE and not is_suspect:
         raise ValueError(f"{node.node_id} is {node.state}: nodeheal has not taken it out of service")
     quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why)
     freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why)
-    return replace(freed, open_incident=None, job_id=None)
+    job = ports.jobs.get(node.job_id) if node.job_id is not None and not retire else None
+    goes_on = job is not None and node.node_id in nodes_it_has(job, ports)
+    return replace(freed, open_incident=None, job_id=node.job_id if goes_on else None)
 
 
 def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:

@@ -130,8 +130,12 @@ class Ranks:
             self._peers_give_up(rank)
 
     def node_up(self, node: TrueNode) -> None:
-        """The scheduler's agent is back, and says which tasks are gone."""
-        for rank in self._on_node.pop(f"dark {node.node_id}", []):
+        """The scheduler's agent is back, and says which tasks are gone: those that ran, and those sent while it was
+        down."""
+        sent = [rank for rank in self._on_node.get(node.node_id, ()) if rank.boot != node.boot]
+        for rank in sent:
+            self._dies(rank)
+        for rank in [*self._on_node.pop(f"dark {node.node_id}", []), *sent]:
             self._tell(rank, None, "the container instance was restarted")
 
     def exits(self, node: TrueNode, kind: Kind) -> None:

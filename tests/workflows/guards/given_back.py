@@ -180,4 +180,24 @@ GUARDS = (
         when.the_last_free_node_is_to_be_replaced,
         "True",
     ),
+    Guard(
+        "that a job goes on where a node is given back",
+        release_node._freed,
+        "goes_on",
+        when.its_job_runs_on_while_it_is_given_back,
+    ),
+    Guard(
+        "that a job has left the node that is given back",
+        release_node._freed,
+        "node.node_id in nodes_it_has(job, ports)",
+        when.its_job_went_on_elsewhere_before_it_is_given_back,
+        "True",
+    ),
+    Guard(
+        "that what is retired has no job",
+        release_node._freed,
+        "not retire",
+        when.it_is_retired_under_its_job,
+        "True",
+    ),
 )

@@ -87,16 +87,15 @@ GUARDS = (
     Guard(
         "that nothing starts beside a rank that may write",
         job_nodes.free_nodes,
-        "name not in current | writing",
+        "name not in kept",
         when.a_rank_may_still_write_when_its_node_is_to_be_freed,
         "True",
     ),
     Guard(
         "that a job that is down keeps its nodes",
-        job_nodes.free_nodes,
-        "current | writing",
+        job_nodes.nodes_it_has,
+        "run.number == job.current_run and has_begun",
         when.an_older_run_is_told_to_have_ended_while_the_next_one_is_down,
-        "writing",
     ),
     Guard(
         "that all ranks have stopped when a job is settled",

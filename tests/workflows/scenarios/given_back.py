@@ -4,6 +4,7 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 """
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
@@ -13,11 +14,12 @@ from nodeheal.services.ingest import ingest
 from nodeheal.services.release_node import release_node
 from nodeheal.services.request_action import request_action
 from nodeheal.services.retire_node import retire_node
-from tests.unit.builders import xid
+from nodeheal.services.start_gang import record_run
+from tests.unit.builders import NOW, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Crash, Fuse
-from tests.workflows.scenarios.races import Moment
+from tests.workflows.scenarios.races import JOB, Moment
 from tests.workflows.scenarios.setup import HANDED_OVER, RECOVERED, breaks, changes, ends_as, world, wrong_with
 from tests.workflows.stories import STORIES
 
@@ -210,3 +212,43 @@ def the_last_free_node_is_to_be_replaced() -> list[str]:
         it.is_written(name, job_id="llama")
     told = it.does(lambda: request_action(BROKEN, Action.REPLACE, "ada: it smells", it.ports))
     return [] if isinstance(told, str) else ["a node is given up, and there is none to take its place"]
+
+
+def its_job_runs_on_while_it_is_given_back() -> list[str]:
+    """It was isolated, which stops nothing that runs there, and handed to a human."""
+    it = _isolated_under_its_job()
+    it.does(lambda: release_node(BROKEN, "ada: it is well", it.ports))
+    return [] if _has_job(it) else ["another job is let in beside a rank that runs"]
+
+
+def its_job_went_on_elsewhere_before_it_is_given_back() -> list[str]:
+    it = _isolated_under_its_job()
+    job = it.plain.jobs.get("llama")
+    assert job is not None
+    peer = it.plain.nodes.get(PEER)
+    assert peer is not None
+    run = it.plain.jobs.get_run("llama", 1)
+    assert run is not None
+    ended = tuple(replace(task, status="STOPPED", stopped_at=NOW) for task in run.tasks)
+    it.plain.jobs.save_run(replace(run, tasks=ended))
+    record_run(job, [peer], "moved", it.plain)
+    it.does(lambda: release_node(BROKEN, "ada: repaired", it.ports))
+    return [] if not _has_job(it) else ["it is free, and kept for a job that has left it"]
+
+
+def it_is_retired_under_its_job() -> list[str]:
+    it = _isolated_under_its_job()
+    it.does(lambda: release_node(BROKEN, "ada: it is dead", it.ports, retire=True))
+    return [] if not _has_job(it) else ["what is gone for good keeps a job"]
+
+
+def _has_job(it: Moment) -> bool:
+    node = it.plain.nodes.get(BROKEN)
+    return node is not None and node.job_id == "llama"
+
+
+def _isolated_under_its_job() -> Moment:
+    it = Moment()
+    started_job(JOB, [node(BROKEN, version=1)], it.plain)
+    it.is_written(state=NodeState.QUARANTINED)
+    return it
