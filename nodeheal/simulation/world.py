@@ -39,6 +39,7 @@ from nodeheal.simulation.world_ports import seamed, world_ports
 
 Json = Any
 MASS_FAILURE_AT = 3_600.0
+LAST_SECONDS = 1_800.0
 
 
 class World:
@@ -226,9 +227,13 @@ class World:
         self.run("sweep", lambda: sweep(self.ports, self.policy))
 
     def finish(self, seconds: float) -> None:
-        """No more faults: let what is under way end, for so long."""
+        """No more faults: let what is under way end, for so long. In the last of it nobody begins a job anew: what is
+        left of one whose workflow has broken, the sweep collects minutes later."""
         self.fleet.is_over = True
-        self.agenda.run(self.agenda.now + seconds)
+        end = self.agenda.now + seconds
+        self.agenda.run(max(self.agenda.now, end - LAST_SECONDS))
+        self.people.restart_job = lambda job_id: None
+        self.agenda.run(end)
         self.work.finish()
         self.watch.jobs_ended(self.work.ranks_left())
         for event_id in self._unheard if not self.bus.in_flight else ():
