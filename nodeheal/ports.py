@@ -241,6 +241,7 @@ class RankSeen:
     exit_code: int | None = None
     stop_reason: str = ""
     stopped_at: datetime | None = None
+    started_at: datetime | None = None
 
 
 # Asks the scheduler where these nodes are, in few calls however many they are; by id. Raises NotFound.

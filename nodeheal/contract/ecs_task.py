@@ -25,6 +25,7 @@ class EcsTaskDetail(BaseModel):
     started_by: str = Field(default="", alias="startedBy")
     stop_code: str = Field(default="", alias="stopCode")
     stopped_reason: str = Field(default="", alias="stoppedReason")
+    started_at: AwareDatetime | None = Field(default=None, alias="startedAt")
     stopped_at: AwareDatetime | None = Field(default=None, alias="stoppedAt")
     connectivity: str = ""  # CONNECTED or DISCONNECTED
     containers: list[EcsContainer] = Field(default_factory=list)

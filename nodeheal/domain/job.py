@@ -21,7 +21,7 @@ class GangTask:
 
     node_id: str
     rank: int
-    boot_id: str  # of the node at launch: a task cannot outlive its node's boot
+    boot_id: str  # of the node at launch: what runs does not outlive its node's boot
     placement: str  # the scheduler's name of the node: an ECS container-instance ARN
     task_id: str = ""  # the scheduler's name of the task; empty until it has said so
     status: str = "PENDING"  # PENDING, RUNNING or STOPPED
@@ -29,6 +29,7 @@ class GangTask:
     stop_reason: str = ""
     stopped_at: datetime | None = None  # as the scheduler has it; None: it has not stopped, or was never started
     asked_at: datetime | None = None  # when the scheduler was to start it; None: of an earlier version
+    started_at: datetime | None = None  # when it began to run, as the scheduler has it; None: nobody has said so
 
     @property
     def has_stopped(self) -> bool:

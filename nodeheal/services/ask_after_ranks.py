@@ -119,6 +119,7 @@ def _change(one: _Asked, seen: RankSeen | None, ports: Ports) -> TaskChange | No
         seen.exit_code,
         FORGOTTEN if is_forgotten else seen.stop_reason,
         seen.stopped_at,
+        seen.started_at,
     )
 
 

@@ -97,7 +97,8 @@ def nodes_of_gang(job_id: str | None, ports: Ports) -> frozenset[str]:
 
 def may_write(task: GangTask, ports: Ports) -> bool:
     """Whether this rank can still be writing: it has not been seen to stop, and its node has neither rebooted since
-    nor been given up for good."""
+    it began to run nor been given up for good. One that the scheduler has, and that has not begun, may begin on any
+    boot: it is handed to the node when that is back."""
     node = ports.nodes.get(task.node_id)
     if task.has_stopped or node is None:
         return not task.has_stopped
@@ -106,8 +107,10 @@ def may_write(task: GangTask, ports: Ports) -> bool:
 
 def _has_rebooted_since(task: GangTask, node: Node) -> bool:
     """A boot that is heard of late is another than the recorded one, and yet the one that the rank was started on."""
-    was_up_before = task.asked_at is not None and node.booted_at < task.asked_at
-    return node.boot_id != task.boot_id and not was_up_before
+    began_at = task.started_at or task.asked_at
+    was_up_before = began_at is not None and node.booted_at < began_at
+    is_to_begin = task.task_id != "" and task.status == "PENDING"
+    return node.boot_id != task.boot_id and not was_up_before and not is_to_begin
 
 
 def await_end(run: Run, incident_id: str, ports: Ports) -> None:

@@ -180,6 +180,7 @@ def _advanced(task: GangTask, change: TaskChange, ports: Ports) -> GangTask:
         exit_code=change.exit_code,
         stop_reason=change.stop_reason,
         stopped_at=(change.stopped_at or ports.clock()) if change.status == "STOPPED" else None,
+        started_at=change.started_at or task.started_at,
     )
 
 

@@ -39,4 +39,6 @@ class Described:
             return RankSeen(task.task_id, "MISSING", is_connected=False)
         told = known.change
         is_connected = known.node.is_up and not known.node.is_gone
-        return RankSeen(task.task_id, told.status, is_connected, told.exit_code, told.stop_reason, told.stopped_at)
+        return RankSeen(
+            task.task_id, told.status, is_connected, told.exit_code, told.stop_reason, told.stopped_at, told.started_at
+        )

@@ -18,6 +18,8 @@ class Rank:
     boot: int
     task_id: str
     state: str = "PENDING"
+    began_at: float | None = None  # to run
+    is_unwanted: bool = False  # the scheduler has been asked to end it
 
 
 @dataclass

@@ -4,11 +4,12 @@ A rank writes from the moment it runs until it has ended or its node has gone do
 the same time are the one thing that must never be.
 """
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from nodeheal.domain.job import STOPPED_BY_REQUEST, GangTask, Job, Run
 from nodeheal.services.translate.ecs_task import TaskChange
-from nodeheal.simulation.agenda import Agenda
+from nodeheal.simulation.agenda import EPOCH, Agenda
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.described import Described
 from nodeheal.simulation.faults import Kind
@@ -75,12 +76,19 @@ class Ranks:
             gang.done_seconds = min(gang.done_seconds, float(run.resumed_step or 0)) if run.resumed_from else 0.0
         gang.ranks[task_id] = rank
         self._on_node.setdefault(task.node_id, []).append(rank)
+        self._starts(rank)
+
+    def _starts(self, rank: Rank) -> None:
+        gang = self._gangs.get(rank.job_id)
+        if gang is None:
+            self._dies(rank)
+            return
         self._agenda.after(lognormal(self._stream, START_SECONDS, 0.4), lambda: self._runs(gang, rank))
 
     def _runs(self, gang: Gang, rank: Rank) -> None:
         if rank.state != "PENDING" or not rank.node.is_up or rank.node.boot != rank.boot:
             return
-        rank.state = "RUNNING"
+        rank.state, rank.began_at = "RUNNING", self._agenda.now
         self._look_for_others(gang, rank)
         self._tell(rank)
         mine = [one for one in gang.ranks.values() if one.run == rank.run]
@@ -100,6 +108,7 @@ class Ranks:
         """The scheduler has been asked to end a rank."""
         rank = next((one for ranks in self._on_node.values() for one in ranks if one.task_id == task_id), None)
         if rank is not None:
+            rank.is_unwanted = True
             told = f"{STOPPED_BY_REQUEST}: {reason}"
             self._agenda.after(lognormal(self._stream, GRACE_SECONDS, 0.4), lambda: self._stops(rank, _MID_TERM, told))
 
@@ -130,13 +139,15 @@ class Ranks:
             self._peers_give_up(rank)
 
     def node_up(self, node: TrueNode) -> None:
-        """The scheduler's agent is back, and says which tasks are gone: those that ran, and those sent while it was
-        down."""
-        sent = [rank for rank in self._on_node.get(node.node_id, ()) if rank.boot != node.boot]
-        for rank in sent:
-            self._dies(rank)
-        for rank in [*self._on_node.pop(f"dark {node.node_id}", []), *sent]:
+        """The scheduler's agent is back: it says which tasks are gone, and gets what was sent while it was down."""
+        for rank in self._on_node.pop(f"dark {node.node_id}", []):
             self._tell(rank, None, "the container instance was restarted")
+        for rank in [one for one in self._on_node.get(node.node_id, ()) if one.boot != node.boot]:
+            rank.boot = node.boot
+            if rank.is_unwanted:
+                self._stops(rank, None, f"{STOPPED_BY_REQUEST}: before it had started")
+            else:
+                self._starts(rank)
 
     def exits(self, node: TrueNode, kind: Kind) -> None:
         """A fault ends the ranks on this node, and its peers give up."""
@@ -157,7 +168,10 @@ class Ranks:
 
     def _tell(self, rank: Rank, exit_code: int | None = None, reason: str = "") -> None:
         stopped_at = self._agenda.clock() if rank.state == "STOPPED" else None
+        began_at = EPOCH + timedelta(seconds=rank.began_at) if rank.began_at is not None else None
         placement = f"placement-of-{rank.node.node_id}"
-        told = TaskChange(rank.job_id, rank.run, rank.task_id, placement, rank.state, exit_code, reason, stopped_at)
+        told = TaskChange(
+            rank.job_id, rank.run, rank.task_id, placement, rank.state, exit_code, reason, stopped_at, began_at
+        )
         self.described.note(told, rank.node)
         self.on_task(told)

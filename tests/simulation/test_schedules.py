@@ -36,6 +36,8 @@ REGRESSIONS: dict[str, int] = {
     "a launch that had died kept the directory of its job: tests/unit/test_job_steps.py": 40_005_598,
     "and its nodes: tests/unit/test_attribute_failure.py": 40_063_734,
     "two ranks of a gang were started on one node: tests/workflows/scenarios/shared.py": 1429,
+    "another job was started beside a rank that ran: tests/workflows/scenarios/given_back.py": 91_005_189,
+    "a rank began on the next boot, beside the next run: tests/workflows/scenarios/launches.py": 93_000_162,
     "a wait for a gang outlived its job's submission: tests/unit/test_look_once_forgets.py": 60_000_935,
 }
 

@@ -17,7 +17,7 @@ RANKS = [GangTask("a", rank, "boot-1", f"{ARN}-{rank}", f"{TASK}-{rank}") for ra
 ENDED, RUNS, DARK, FORGOTTEN, LOST = RANKS
 KNOWN = (
     RankSeen(ENDED.task_id, "STOPPED", True, 1, "EssentialContainerExited: it has exited: OutOfMemoryError", NOW),
-    RankSeen(RUNS.task_id, "RUNNING", True),
+    RankSeen(RUNS.task_id, "RUNNING", True, started_at=NOW),
     RankSeen(DARK.task_id, "RUNNING", False),
     RankSeen(FORGOTTEN.task_id, "MISSING", True),
     RankSeen(LOST.task_id, "MISSING", False),
@@ -32,7 +32,13 @@ DESCRIBED = [
         "connectivity": "CONNECTED",
         "containers": [{"exitCode": 0}, {"exitCode": 1, "reason": "OutOfMemoryError"}],
     },
-    {"taskArn": RUNS.task_id, "lastStatus": "STOPPING", "connectivity": "CONNECTED", "containers": [{}]},
+    {
+        "taskArn": RUNS.task_id,
+        "lastStatus": "STOPPING",
+        "startedAt": NOW,
+        "connectivity": "CONNECTED",
+        "containers": [{}],
+    },
     {"taskArn": DARK.task_id, "lastStatus": "RUNNING", "connectivity": "DISCONNECTED", "containers": [{}]},
 ]
 MISSING = [{"arn": task.task_id, "reason": "MISSING"} for task in (FORGOTTEN, LOST)]

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from nodeheal.contract.ecs_task import EcsTaskDetail
+from nodeheal.contract.names import started_by
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import Job
-from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.translate.ecs_task import TaskChange, task_change
 from nodeheal.services.wakeup import on_task_change
 from tests.unit.test_guards import lost
 from tests.unit.test_steps import Incident
@@ -74,3 +76,22 @@ def test_an_end_that_can_never_be_written_is_an_error_and_its_event_comes_again(
 
     with pytest.raises(NotAccepted, match="the end of its run is taken later"):
         on_task_change(TaskChange("llama", 1, first.task_id, first.placement, "STOPPED", 0, ""), it.ports)
+
+
+def test_when_a_rank_began_is_kept_as_ecs_tells_it() -> None:
+    it = Incident()
+    run = it.ports.jobs.get_run("llama", 1)
+    assert run is not None
+    [first, *_] = run.tasks
+    assert it.ports.jobs.save_run(run.with_task(replace(first, status="PENDING")))
+    known = {"startedBy": started_by("llama", 1), "containerInstanceArn": first.placement, "taskArn": first.task_id}
+    for status, more in (("RUNNING", {"startedAt": "2026-03-01T03:00:07Z"}), ("STOPPED", {})):
+        change = task_change(EcsTaskDetail.model_validate({**known, "lastStatus": status, **more}))
+        assert change is not None
+        on_task_change(change, it.ports)
+
+    told = it.ports.jobs.get_run("llama", 1)
+    assert told is not None
+    assert [str(task.started_at) for task in told.tasks if task.task_id == first.task_id] == [
+        "2026-03-01 03:00:07+00:00"
+    ]

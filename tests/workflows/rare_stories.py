@@ -28,6 +28,7 @@ from tests.workflows.fuse import Fuse, throttled
 from tests.workflows.stories import MOVES, OTHER, TEMPLATE, group_launches, group_makes_another, pool, stops_and_starts
 
 HEALTH = "aws.health"
+_SLOTS = "demo#replacements"
 
 
 def _fault(code: int) -> Callable[[BreakingWorld], object]:
@@ -143,6 +144,21 @@ def _new_machine_comes_up_meanwhile(fuse: Fuse) -> BreakingWorld:
 
     it.meanwhile["replace_node"] = [lambda: None, comes_up]
     return it
+
+
+def _others_have_crashed(fuse: Fuse) -> BreakingWorld:
+    """Every slot for a new machine is held for one that nobody waits for any more."""
+    it = BreakingWorld(fuse, pool(), spare=False, machine=TEMPLATE)
+    for number in range(pool().default_pool.replacement.max_nodes):
+        assert it.plain.pools.claim(_SLOTS, f"mi-crashed-{number}", number + 1)
+    return it
+
+
+def _fails_then(it: BreakingWorld) -> None:
+    it.reports(xid(74, **it.fault))
+    for holder in it.plain.pools.holders(_SLOTS):
+        if holder.startswith("mi-crashed"):  # where this one broke before it came to that, the next one sees to it
+            it.plain.pools.release(_SLOTS, holder)
 
 
 def _nobody_tells_of_its_stop(fuse: Fuse) -> BreakingWorld:
@@ -287,6 +303,7 @@ RARE_STORIES = (
         _fault(74),
         only=("replace_node",),
     ),
+    Story("others have crashed with its slot", _others_have_crashed, _fails_then, only=("replace_node",)),
     Story("nobody tells of its stop", _nobody_tells_of_its_stop, _fault(79), only=("reboot_node", "look_once")),
     Story("EC2 is too busy to terminate it", _group_is_throttled, _fault(74), only=("replace_node",)),
     Story(

@@ -170,7 +170,8 @@ class EcsScheduler:
 
 def _seen(task: EcsTaskDetail) -> RankSeen:
     is_connected = task.connectivity != "DISCONNECTED"
-    return RankSeen(task.task_arn, task.status, is_connected, task.exit_code, task.stop_reason, task.stopped_at)
+    ended = (task.exit_code, task.stop_reason, task.stopped_at)
+    return RankSeen(task.task_arn, task.status, is_connected, *ended, started_at=task.started_at)
 
 
 def _override(job: Job, environment: dict[str, str]) -> Any:

@@ -19,6 +19,7 @@ class TaskChange:
     exit_code: int | None
     stop_reason: str
     stopped_at: datetime | None = None
+    started_at: datetime | None = None  # when it began to run; None: it has not, or nobody says
 
 
 def task_change(detail: EcsTaskDetail) -> TaskChange | None:
@@ -35,4 +36,5 @@ def task_change(detail: EcsTaskDetail) -> TaskChange | None:
         exit_code=detail.exit_code,
         stop_reason=detail.stop_reason,
         stopped_at=detail.stopped_at,
+        started_at=detail.started_at,
     )

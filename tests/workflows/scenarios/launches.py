@@ -218,3 +218,34 @@ def one_rank_of_two_has_stopped() -> list[str]:
     rank_ends(it, "task-llama-1-0")
     job = it.plain.jobs.get("llama")
     return [] if job is not None and job.state is JobState.RUNNING else ["a job is settled while a rank of it runs"]
+
+
+def a_rank_that_was_never_handed_over_outlives_a_boot() -> list[str]:
+    """The scheduler hands it to the node when that is up again."""
+    return _may_write_after_a_boot()
+
+
+def a_rank_began_after_the_boot() -> list[str]:
+    return _may_write_after_a_boot(status="RUNNING", started_at=BOOTED_AT + timedelta(seconds=30))
+
+
+def a_rank_began_before_the_boot() -> list[str]:
+    began = {"status": "RUNNING", "started_at": BOOTED_AT - timedelta(seconds=30)}
+    return ["it is waited for, and has died with its node"] if _may_write_after_a_boot(**began) == [] else []
+
+
+def a_rank_of_which_the_scheduler_has_said_nothing_is_of_a_boot_before() -> list[str]:
+    known = _may_write_after_a_boot(task_id="")
+    return ["it is waited for, and nobody can stop it"] if known == [] else []
+
+
+BOOTED_AT = NOW + timedelta(seconds=300)
+
+
+def _may_write_after_a_boot(**known: object) -> list[str]:
+    it = Moment()
+    [task] = started_job(JOB, [node(BROKEN, version=1)], it.plain).tasks
+    it.is_written(boot_id="boot-2", booted_at=BOOTED_AT)
+    said: dict[str, object] = {"task_id": "task", **known}
+    rank = replace(task, **said)  # type: ignore[arg-type]
+    return [] if may_write(rank, it.plain) else ["two runs of one job may write at once"]
