@@ -1,5 +1,6 @@
 """Which of two writes comes first, where the other way round something is lost until the sweep, or for good."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -54,7 +55,10 @@ def test_a_job_is_over_only_when_nothing_of_it_is_left() -> None:
         raise NotAccepted("too many calls")
 
     it = Moment("nodes.save", throttled)
-    started_job(JOB, [node(BROKEN)], it.plain)
+    [task] = started_job(JOB, [node(BROKEN)], it.plain).tasks
+    run = it.plain.jobs.get_run("llama", 1)
+    assert run is not None
+    assert it.plain.jobs.save_run(run.with_task(replace(task, task_id="task", status="RUNNING")))
     it.is_written(BROKEN, boot_id="boot-2", booted_at=NOW + timedelta(hours=1), job_id="llama")  # no rank is left
     last = JobResult(
         step=JobStep.STOP,
