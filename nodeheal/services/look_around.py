@@ -17,7 +17,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import stand_ins, unproven_stand_ins
 from nodeheal.services.pool_size import size_of
 from nodeheal.services.steps import node_of
-from nodeheal.services.stop_gang import current_run
+from nodeheal.services.stop_gang import current_run, has_rebooted_since
 
 TIMES_USED = 5  # of the newest: what took long last year says little of today
 
@@ -111,7 +111,7 @@ def _is_broken(job: Job | None, run: Run | None, node: Node) -> bool:
     """Whether the run is short of a rank: one has failed, or cannot have outlived its boot of this node."""
     if job is None or run is None or job.is_over:
         return False
-    lost = (task for task in run.tasks if task.node_id == node.node_id and task.boot_id != node.boot_id)
+    lost = (task for task in run.tasks if task.node_id == node.node_id and has_rebooted_since(task, node))
     failed = (task for task in run.tasks if task.has_stopped)
     return any(not task.has_succeeded for task in (*lost, *failed))
 

@@ -102,10 +102,10 @@ def may_write(task: GangTask, ports: Ports) -> bool:
     node = ports.nodes.get(task.node_id)
     if task.has_stopped or node is None:
         return not task.has_stopped
-    return not _has_rebooted_since(task, node) and node.state is not NodeState.RETIRED
+    return not has_rebooted_since(task, node) and node.state is not NodeState.RETIRED
 
 
-def _has_rebooted_since(task: GangTask, node: Node) -> bool:
+def has_rebooted_since(task: GangTask, node: Node) -> bool:
     """A boot that is heard of late is another than the recorded one, and yet the one that the rank was started on."""
     began_at = task.started_at or task.asked_at
     was_up_before = began_at is not None and node.booted_at < began_at

@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/launches.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import ask_after_ranks, job_nodes, launch_gang, launch_job, stop_gang, wakeup
+from nodeheal.services import ask_after_ranks, job_nodes, launch_gang, launch_job, look_around, stop_gang, wakeup
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import launches as when
 
@@ -65,43 +65,50 @@ GUARDS = (
     ),
     Guard(
         "which boot has ended a rank",
-        stop_gang._has_rebooted_since,
+        stop_gang.has_rebooted_since,
         "not was_up_before",
         when.a_boot_that_a_rank_was_started_on_is_heard_late,
         "True",
     ),
     Guard(
         "that a rank which is not begun outlives a boot",
-        stop_gang._has_rebooted_since,
+        stop_gang.has_rebooted_since,
         "not is_to_begin",
         when.a_rank_that_was_never_handed_over_outlives_a_boot,
         "True",
     ),
     Guard(
         "that the scheduler has the rank",
-        stop_gang._has_rebooted_since,
+        stop_gang.has_rebooted_since,
         "task.task_id != ''",
         when.a_rank_of_which_the_scheduler_has_said_nothing_is_of_a_boot_before,
         "True",
     ),
     Guard(
         "that a rank has begun",
-        stop_gang._has_rebooted_since,
+        stop_gang.has_rebooted_since,
         "task.status == 'PENDING'",
         when.a_rank_began_before_the_boot,
         "True",
     ),
     Guard(
         "on which boot a rank has begun",
-        stop_gang._has_rebooted_since,
+        stop_gang.has_rebooted_since,
         "task.started_at or task.asked_at",
         when.a_rank_began_after_the_boot,
         "task.asked_at",
     ),
     Guard(
+        "that a job is whole after a boot",
+        look_around._is_broken,
+        "has_rebooted_since(task, node)",
+        when.a_rank_runs_on_the_boot_after_the_one_it_was_sent_on,
+        "task.boot_id != node.boot_id",
+    ),
+    Guard(
         "that a reboot has ended a rank",
         stop_gang.may_write,
-        "not _has_rebooted_since(task, node)",
+        "not has_rebooted_since(task, node)",
         when.a_rank_does_not_stop_and_its_node_reboots,
         "True",
     ),

@@ -65,7 +65,7 @@ GUARDS = (
     ),
     Guard(
         "that a node has another boot than its rank",
-        stop_gang._has_rebooted_since,
+        stop_gang.has_rebooted_since,
         "node.boot_id != task.boot_id",
         when.the_clock_of_a_node_is_ahead,
         "True",

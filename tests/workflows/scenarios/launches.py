@@ -15,6 +15,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import FoundCheckpoint, GangTask
 from nodeheal.ports import Wait
+from nodeheal.services import look_around
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.job_nodes import leave
 from nodeheal.services.launch_gang import GANG_RUNNING
@@ -249,3 +250,13 @@ def _may_write_after_a_boot(**known: object) -> list[str]:
     said: dict[str, object] = {"task_id": "task", **known}
     rank = replace(task, **said)  # type: ignore[arg-type]
     return [] if may_write(rank, it.plain) else ["two runs of one job may write at once"]
+
+
+def a_rank_runs_on_the_boot_after_the_one_it_was_sent_on() -> list[str]:
+    it = Moment()
+    run = started_job(JOB, [node(BROKEN, version=1)], it.plain)
+    [task] = run.tasks
+    began = replace(task, task_id="task", status="RUNNING", started_at=BOOTED_AT + timedelta(seconds=30))
+    up_again = node(BROKEN, boot_id="boot-2", booted_at=BOOTED_AT)
+    is_broken = look_around._is_broken(JOB, run.with_task(began), up_again)
+    return ["a node whose job runs is to be isolated for what was before its boot"] if is_broken else []
