@@ -21,7 +21,7 @@ from nodeheal.services.job_stand_in import let_go_of_stand_ins
 from nodeheal.services.reserve_attempt import refund_attempt
 from nodeheal.services.start_gang import abandon, record_run, start_ranks, was_refused
 from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
-from nodeheal.services.stop_gang import current_run, is_newer_than_fault, may_write, run_key
+from nodeheal.services.stop_gang import current_run, is_newer_than_fault, left_of, run_key
 
 GANG_RUNNING = "gang_running"
 _ENDED = {
@@ -52,7 +52,7 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
         ports.workflows.resume(token, done)
         return
     if last.why != launch_id(request):  # else this very step has launched it before: carry on with that run
-        alive = [f"rank {task.rank} on {task.node_id}" for task in last.tasks if may_write(task, ports)]
+        alive = [f"rank {task.rank} on {task.node_id}" for task in left_of(job, last, ports)]
         if alive:
             _refuse(request, ports, f"{', '.join(alive)} of run {last.number} may still be writing checkpoints")
             return

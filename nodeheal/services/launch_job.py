@@ -23,7 +23,7 @@ from nodeheal.services.job_steps import (
 from nodeheal.services.launch_gang import GANG_RUNNING, strike_what_runs_already
 from nodeheal.services.start_gang import abandon, record_run, start_ranks
 from nodeheal.services.steps import node_of
-from nodeheal.services.stop_gang import current_run, may_write, run_key
+from nodeheal.services.stop_gang import current_run, left_of, run_key
 
 
 def launch_job(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -71,7 +71,7 @@ def _why(request: JobRequest) -> str:
 
 def _why_not(request: JobRequest, job: Job, last: Run | None, ports: Ports) -> JobResult | None:
     """Where it goes instead of starting; None: nothing is in the way."""
-    alive = [f"rank {t.rank} on {t.node_id}" for t in (last.tasks if last else ()) if may_write(t, ports)]
+    alive = [f"rank {t.rank} on {t.node_id}" for t in (left_of(job, last, ports) if last else ())]
     if alive:
         told = f"{', '.join(alive)} of the run before may still be writing checkpoints"
         refused = job_result(request, JobStep.LAUNCH, Next.STOP, told, ports, Outcome.REFUSED)

@@ -1,6 +1,6 @@
 """Put a run on record and start its ranks: all of them, or none."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -98,16 +98,17 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
             "MASTER_PORT": str(job.master_port),
         }
         try:
-            if task.has_stopped:  # refused, by a call that died before it had taken the others down
+            # Refused, by a call that died before it had taken the others down; or given up by others.
+            if task.has_stopped and task.placement not in there:
                 raise PlacementRefused(f"rank {task.rank} on {task.node_id} was refused before")
             started.append(there.get(task.placement) or ports.scheduler.start(job, run, task, environment))
+            _note_task_id(run, task.rank, started[-1], ports)
         except PlacementRefused:
             # First of all: a call that is repeated must not go on with a run whose ranks are being stopped.
             _write_off(run.job_id, run.number, ports)
             for task_id in started:
                 ports.scheduler.stop(job.cluster, task_id, f"nodeheal: rank {task.rank} of the gang was refused")
             raise
-        _note_task_id(run, task.rank, started[-1], ports)
 
 
 def _resume_hint(job: Job, run: Run) -> dict[str, str]:
@@ -132,7 +133,7 @@ def abandon(job: Job, number: int, ports: Ports) -> None:
     """A run that was refused: what was never started is over."""
     _write_off(job.job_id, number, ports)
     stored = ports.jobs.get(job.job_id)
-    if stored is not None:
+    if stored is not None and not stored.is_over:
         ports.jobs.save(replace(stored, state=JobState.STOPPED))
 
 
@@ -152,6 +153,17 @@ def was_refused(run: Run) -> bool:
 def find_unnoted(job: Job, run: Run, ports: Ports) -> Run:
     """The run as the scheduler knows it, where a crash came between the start of a rank and the note of it: a rank that
     is there gets its id, one that is not was never started. Only for a run that nobody starts any more."""
+    return _as_found(job, run, ports, written_off)
+
+
+def note_started(job: Job, run: Run, ports: Ports) -> Run:
+    """The same for a run that somebody may still be starting: a rank that is not there may be, in a moment."""
+    if all(task.task_id for task in run.tasks):
+        return run
+    return _as_found(job, run, ports, lambda known: known)
+
+
+def _as_found(job: Job, run: Run, ports: Ports, concluded: Callable[[Run], Run]) -> Run:
     for _ in range(SAVE_TRIES):
         stored = ports.jobs.get_run(run.job_id, run.number) or run
         if all(task.task_id or task.has_stopped for task in stored.tasks):
@@ -160,16 +172,23 @@ def find_unnoted(job: Job, run: Run, ports: Ports) -> Run:
         found = [
             t if t.task_id or t.has_stopped else replace(t, task_id=there.get(t.placement, "")) for t in stored.tasks
         ]
-        known = written_off(replace(stored, tasks=tuple(found)))
-        if ports.jobs.save_run(known):
-            return replace(known, version=stored.version + 1)
+        known = concluded(replace(stored, tasks=tuple(found)))
+        if known == stored or ports.jobs.save_run(known):
+            return replace(known, version=stored.version + (known != stored))
     raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others; it is looked for later")
 
 
 def _note_task_id(run: Run, rank: int, task_id: str, ports: Ports) -> None:
+    """Raises PlacementRefused where the run was given up while this rank was being started: it has begun all the same,
+    is on record as one that may write until its end is told, and is to be stopped."""
     for _ in range(SAVE_TRIES):
         stored = ports.jobs.get_run(run.job_id, run.number) or run
         task = next(t for t in stored.tasks if t.rank == rank)
-        if task.task_id == task_id or ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id))):
+        if task.task_id == task_id:
             return
+        if not ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id, status="PENDING", stop_reason=""))):
+            continue
+        if task.has_stopped:
+            raise PlacementRefused(f"run {run.number} was given up while rank {rank} on {task.node_id} was started")
+        return
     raise NotAccepted(f"run {run.number} of {run.job_id} is being written by others")

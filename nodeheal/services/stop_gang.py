@@ -11,6 +11,7 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.ask_for_checkpoint import ask_for_checkpoint
+from nodeheal.services.start_gang import note_started
 from nodeheal.services.steps import SAVE_TRIES, result_of, resume_if_complete, tell, token_of, where_to_look
 
 GANG_STOPPED = "gang_stopped"
@@ -41,7 +42,7 @@ def stop_and_resume(request: StepRequest, ports: Ports, policy: RecoveryPolicy, 
     """Stop the gang of the decision's job, then resume with `result`. Safe to repeat."""
     token = token_of(request)
     job, run = current_run(request.decision.job_id, ports)
-    alive = [task for task in run.tasks if may_write(task, ports)] if run else []
+    alive = left_of(job, run, ports) if job and run else []
     if job is None or run is None or not alive or _is_elsewhere(run, request):
         ports.workflows.resume(token, result)
         return
@@ -93,6 +94,14 @@ def nodes_of_gang(job_id: str | None, ports: Ports) -> frozenset[str]:
     if job is None or run is None or job.is_over:
         return frozenset()
     return frozenset(task.node_id for task in run.tasks)
+
+
+def left_of(job: Job, run: Run, ports: Ports) -> list[GangTask]:
+    """The ranks that can still be writing, for who is about to stop them, or to start the next run.
+
+    A rank whose start was never noted is looked for first: it would be taken for one that its node's boot has ended.
+    """
+    return [task for task in note_started(job, run, ports).tasks if may_write(task, ports)]
 
 
 def may_write(task: GangTask, ports: Ports) -> bool:

@@ -231,7 +231,7 @@ CASES: dict[str, tuple[Break, Callable[[World], None], RecoveryPolicy, Work]] = 
     ),
     "two_runs_never_write_at_once": (
         set_to(
-            *((f"{_SERVICES}{module}.may_write", lambda *_: False) for module in ("stop_gang", "launch_gang")),
+            (f"{_SERVICES}stop_gang.may_write", lambda *_: False),
             ("nodeheal.simulation.ranks.HANG_SECONDS", 2 * HOUR),  # the other ranks do not give up by themselves before
         ),
         a_gang_loses_a_node,

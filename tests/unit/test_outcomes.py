@@ -208,6 +208,7 @@ def test_a_rank_on_a_node_that_nobody_knows_may_still_write_and_one_without_a_ta
     run = it.ports.jobs.get_run("llama", 1)
     assert run is not None
     it.ports.jobs.save_run(run.with_task(replace(run.tasks[0], task_id="")))
+    del it.ports.scheduler.tasks["task-llama-1-0"]  # type: ignore[attr-defined]
     stop_gang(it.request(), it.ports, ACT)
     it.ports.nodes.nodes.clear()  # type: ignore[attr-defined]
 

@@ -39,6 +39,7 @@ from tests.workflows.guards import (
     successors,
     turns,
     unasked,
+    unnoted,
     watched,
     writes,
 )
@@ -59,6 +60,7 @@ GUARDS = (
     *given_back.GUARDS,
     *ends.GUARDS,
     *launches.GUARDS,
+    *unnoted.GUARDS,
     *successors.GUARDS,
     *news.GUARDS,
     *heard.GUARDS,

@@ -71,8 +71,9 @@ GUARDS = (
     Guard(
         "that no rank of the run before may write",
         launch_job._why_not,
-        "may_write(t, ports)",
+        "left_of(job, last, ports)",
         when.a_rank_of_its_last_submission_may_still_write,
+        "()",
     ),
     Guard(
         "that a node has passed",

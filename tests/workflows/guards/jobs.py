@@ -10,10 +10,11 @@ GUARDS = (
     Guard(
         "that no rank may still write",
         launch_gang.launch_gang,
-        "may_write(task, ports)",
+        "left_of(job, last, ports)",
         when.a_person_has_restarted_it_elsewhere,
+        "()",
     ),
-    Guard("which ranks are to be stopped", stop_gang.stop_and_resume, "may_write(task, ports)", when.a_gpu_is_lost),
+    Guard("which ranks are to be stopped", stop_gang.left_of, "may_write(task, ports)", when.a_gpu_is_lost),
     Guard(
         "that a relaunch is newer than the fault",
         stop_gang.is_newer_than_fault,

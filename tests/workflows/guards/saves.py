@@ -12,6 +12,8 @@ from nodeheal.services import steps as service_steps
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import saves as when
 
+_NOTED = "ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id, status='PENDING', stop_reason='')))"
+
 GUARDS = (
     Guard(
         "that a node is marked before it is switched off",
@@ -58,8 +60,8 @@ GUARDS = (
     Guard(
         "that a rank that was started is on record",
         start_gang._note_task_id,
-        "ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id)))",
+        _NOTED,
         when.a_rank_is_told_of_while_another_starts,
-        taken_for_saved("ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id)))"),
+        taken_for_saved(_NOTED),
     ),
 )

@@ -103,14 +103,14 @@ GUARDS = (
     ),
     Guard(
         "the version of a run that is asked after",
-        start_gang.find_unnoted,
+        start_gang._as_found,
         "ports.jobs.save_run(known)",
         when.a_run_that_is_asked_after_is_written_meanwhile,
         taken_for_saved("ports.jobs.save_run(known)"),
     ),
     Guard(
         "which ranks are looked for",
-        start_gang.find_unnoted,
+        start_gang._as_found,
         "t.task_id or t.has_stopped",
         when.a_rank_is_stopped_before_another_is_looked_for,
     ),

@@ -1,0 +1,88 @@
+"""A rank is started, and the note of it comes late or never: it may write all the same, and somebody has to end it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from nodeheal.contract.vocabulary import JobState, Outcome
+from nodeheal.domain.job import Run
+from nodeheal.services.start_gang import abandon, find_unnoted, record_run, start_ranks
+from nodeheal.services.steps import result_of
+from nodeheal.services.stop_gang import stop_and_resume
+from tests.unit.builders import NOW, node
+from tests.workflows.breaking_world import ACTS
+from tests.workflows.fake_cluster import BROKEN
+from tests.workflows.scenarios.races import JOB, Moment
+from tests.workflows.scenarios.turns import opened
+
+KNOWN = replace(JOB, version=1)
+RANK = "task-llama-1-0"
+
+
+def _recorded(it: Moment) -> Run:
+    """Its run is on record, and no rank of it has been started yet."""
+    it.plain.jobs.save(JOB)
+    return record_run(KNOWN, [node(BROKEN)], "mine", it.plain)
+
+
+def _given_up(it: Moment) -> None:
+    run = it.plain.jobs.get_run("llama", 1)
+    assert run is not None
+    find_unnoted(KNOWN, run, it.plain)
+
+
+def _runs_unknown(it: Moment) -> list[str]:
+    run = it.plain.jobs.get_run("llama", 1)
+    assert run is not None
+    [task] = run.tasks
+    left = [] if task.task_id == RANK and not task.has_stopped else ["a rank that may write is taken for over"]
+    return left + _runs_on(it)
+
+
+def _runs_on(it: Moment) -> list[str]:
+    is_stopped = RANK in it.plain.scheduler.stopped  # type: ignore[attr-defined]
+    return [] if is_stopped else ["it runs on, and nobody ends it"]
+
+
+def a_run_is_given_up_while_a_rank_of_it_is_started() -> list[str]:
+    """A person stops the job in the second in which a recovery relaunches it."""
+    it = Moment("scheduler.start", _given_up)
+    run = _recorded(it)
+    it.does(lambda: start_ranks(KNOWN, run, it.ports, ACTS))
+    return _runs_unknown(it)
+
+
+def a_run_was_given_up_that_is_there_when_its_launch_is_called_again() -> list[str]:
+    """The scheduler did not list the task yet when it was looked for."""
+    it = Moment()
+    run = _recorded(it)
+    _given_up(it)
+    it.plain.scheduler.start(KNOWN, run, run.tasks[0], {})
+    stored = it.plain.jobs.get_run("llama", 1)
+    assert stored is not None
+    it.does(lambda: start_ranks(KNOWN, stored, it.ports, ACTS))
+    return _runs_unknown(it)
+
+
+def a_job_is_over_when_its_relaunch_is_refused() -> list[str]:
+    it = Moment()
+    _recorded(it)
+    it.job_is_written(state=JobState.CANCELLED)
+    it.does(lambda: abandon(KNOWN, 1, it.ports))
+    job = it.plain.jobs.get("llama")
+    return [] if job is not None and job.is_over else ["a job that a person has stopped is to be brought back"]
+
+
+def _sent_before_a_boot() -> Moment:
+    """The answer to its start was lost, with the function that had asked; its node went down before it could begin."""
+    it = Moment()
+    run = _recorded(it)
+    it.plain.scheduler.start(KNOWN, run, run.tasks[0], {})
+    it.is_written(boot_id="boot-2", booted_at=NOW + timedelta(seconds=300))
+    return it
+
+
+def a_rank_that_was_never_noted_outlives_a_boot() -> list[str]:
+    it, (_, mine) = _sent_before_a_boot(), opened()
+    asks = mine.model_copy(update={"task_token": "token"})
+    it.does(lambda: stop_and_resume(asks, it.ports, ACTS, result_of(mine, it.plain, Outcome.DONE, "drained")))
+    return _runs_on(it)
