@@ -13,7 +13,7 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.placement import Placement, choose
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.steps import resume, save_node
+from nodeheal.services.steps import let_go, resume
 from nodeheal.services.stop_gang import may_write, nodes_of_gang
 
 NODES = "NODES"  # the line of a pool for nodes
@@ -92,9 +92,8 @@ def release_claims(job: Job, ports: Ports, also: Collection[str] = (), but: Coll
     """Let go of the nodes that are claimed for the job, by the pool's list, which lags, or that are named."""
     listed = [node.node_id for node in ports.nodes.in_pool(job.pool) if node.claimed_by == job.job_id]
     for name in dict.fromkeys([*listed, *also]):
-        node = ports.nodes.get(name)
-        if node is not None and node.claimed_by == job.job_id and name not in but:
-            save_node(ports, node, claimed_by=None)
+        if name not in but:
+            let_go(ports, name, claimed_by=job.job_id)
 
 
 def job_checks_due(job: Job, nodes: Sequence[Node], now: datetime) -> list[Node]:
@@ -147,7 +146,7 @@ def claim_stand_ins(job: Job, count: int, ports: Ports) -> list[Node] | None:
     if len(found) == count:
         return found
     for node in new:
-        save_node(ports, node, claimed_by=None)
+        let_go(ports, node.node_id, claimed_by=job.job_id)
     return None
 
 
@@ -164,9 +163,8 @@ def free_nodes(job: Job, names: Iterable[str], ports: Ports) -> None:
     """Take the job off these nodes, except those that it still has."""
     kept = nodes_it_has(job, ports)
     for name in dict.fromkeys(names):
-        node = ports.nodes.get(name)
-        if node is not None and node.job_id == job.job_id and name not in kept:
-            save_node(ports, node, job_id=None)
+        if name not in kept:
+            let_go(ports, name, job_id=job.job_id)
 
 
 def nodes_it_has(job: Job, ports: Ports) -> frozenset[str]:

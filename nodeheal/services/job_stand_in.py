@@ -1,5 +1,7 @@
 """The free node that is diagnosed so that a job can go on there: its incident holds it meanwhile, and lets go of it."""
 
+from functools import partial
+
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import JobState, NodeState, Step
 from nodeheal.domain.incident import History
@@ -8,7 +10,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.job_nodes import release_claims
-from nodeheal.services.steps import save_node
+from nodeheal.services.steps import let_go
 
 
 def let_go_of_stand_ins(history: History, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -18,9 +20,8 @@ def let_go_of_stand_ins(history: History, ports: Ports, policy: RecoveryPolicy) 
     for turn in history.turns:
         if turn.decision.step is not Step.DIAGNOSE or not turn.decision.is_move:
             continue
-        node = ports.nodes.get(turn.decision.node_id)
-        if node is not None and node.open_incident == history.incident.incident_id:
-            save_node(ports, node, open_incident=None, **_proven(node, passed))
+        proven = partial(_proven, passed=passed)
+        let_go(ports, turn.decision.node_id, also=proven, open_incident=history.incident.incident_id)
 
 
 def let_go_of_claims(history: History, ports: Ports) -> None:

@@ -24,10 +24,11 @@ from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell
 from nodeheal.services.stop_gang import current_run, is_newer_than_fault, left_of, run_key
 
 GANG_RUNNING = "gang_running"
-_ENDED = {
+_NOT_OURS = {
     JobState.COMPLETED: "has finished",
     JobState.CANCELLED: "was stopped by a person",
     JobState.FAILED: "is in a human's hands",
+    JobState.SUBMITTED: "was submitted again, and its own workflow starts it",
 }
 LEFT_TO = "left_to"  # evidence of a refusal: the incident that will bring the job back
 
@@ -42,9 +43,9 @@ def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> N
     if job is None or last is None:
         _refuse(request, ports, f"no record of job {request.decision.job_id}")
         return
-    if job.is_over:
-        ended = _ENDED[job.state]
-        done = result_of(request, ports, Outcome.DONE, f"{job.job_id} {ended}; there is nothing to restart")
+    whose = _NOT_OURS.get(job.state)
+    if whose is not None:
+        done = result_of(request, ports, Outcome.DONE, f"{job.job_id} {whose}; there is nothing to restart")
         ports.workflows.resume(token, done)
         return
     if is_newer_than_fault(last, request, ports):

@@ -10,7 +10,7 @@ from nodeheal.domain.node import OUT_OF_SERVICE, Node, moved
 from nodeheal.ports import Ports
 from nodeheal.services.close_incident import write_closed
 from nodeheal.services.job_nodes import nodes_it_has
-from nodeheal.services.steps import SAVE_TRIES, node_of, resume, save_node
+from nodeheal.services.steps import SAVE_TRIES, let_go, node_of, resume
 from nodeheal.services.undo_isolation import incident_of, is_a_humans, is_left_isolated, undo_isolation
 from nodeheal.services.wait_for_approval import APPROVAL, approval_key
 from nodeheal.services.wait_for_news import bring_news
@@ -76,7 +76,7 @@ def _let_go_of_stand_ins(node: Node, ports: Ports) -> None:
     for other in ports.nodes.in_pool(node.pool):
         if other.node_id == node.node_id or other.open_incident != node.open_incident:
             continue
-        save_node(ports, other, open_incident=None)
+        let_go(ports, other.node_id, open_incident=node.open_incident)
 
 
 def _close(node: Node, why: str, ports: Ports) -> None:

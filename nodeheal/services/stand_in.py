@@ -10,7 +10,7 @@ from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.steps import SAVE_TRIES, entry_id, node_of, result_of, save_node, tell
+from nodeheal.services.steps import SAVE_TRIES, entry_id, let_go, node_of, result_of, save_node, tell
 
 # Names the line of the timeline that says which new node is this turn's. The first one that is written holds.
 _STAND_IN = "stand-in"
@@ -51,7 +51,7 @@ def claim_new(request: StepRequest, new: Node, ports: Ports) -> bool:
     ports.incidents.append(request.incident_id, line)
     if stand_in_of(request, ports) == new.node_id:
         return True
-    save_node(ports, new, open_incident=None)
+    let_go(ports, new.node_id, open_incident=request.incident_id)
     return False
 
 

@@ -1,5 +1,6 @@
 """Small things that every step does the same way: spell its result, tell its progress, resume a wait."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pydantic import TypeAdapter
@@ -74,6 +75,21 @@ def save_node(ports: Ports, node: Node, **changes: object) -> Node:
         if ports.nodes.save(changed := replace(current, **changes)):  # type: ignore[arg-type]
             return changed
     raise NotAccepted(f"{node.node_id} is being written by others; nothing was changed")
+
+
+def let_go(
+    ports: Ports, node_id: str, also: Callable[[Node], Mapping[str, object]] = lambda _: {}, **held: str | None
+) -> None:
+    """Take a name off a node (`open_incident`, `claimed_by` or `job_id`) that still bears it: whoever has read so may
+    have read it in a list that lags, and the node may be another's by now. `also`: what changes with that."""
+    for _ in range(SAVE_TRIES):
+        node = ports.nodes.get(node_id)
+        if node is None or any(getattr(node, name) != whose for name, whose in held.items()):
+            return
+        changes = {**dict.fromkeys(held), **also(node)}
+        if ports.nodes.save(replace(node, **changes)):  # type: ignore[arg-type]
+            return
+    raise NotAccepted(f"{node_id} is being written by others; nothing was changed")
 
 
 def resume(ports: Ports, wait: Wait, result: StepResult | JobResult) -> bool:

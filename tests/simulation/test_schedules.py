@@ -39,6 +39,8 @@ REGRESSIONS: dict[str, int] = {
     "another job was started beside a rank that ran: tests/workflows/scenarios/given_back.py": 91_005_189,
     "a rank began on the next boot, beside the next run: tests/workflows/scenarios/launches.py": 93_000_162,
     "a wait for a gang outlived its job's submission: tests/unit/test_look_once_forgets.py": 60_000_935,
+    "a spare that has its own incident was let go with another's: tests/workflows/scenarios/races.py": 80_023_810,
+    "a job that was submitted again was launched by a recovery: tests/workflows/scenarios/launches.py": 80_027_022,
 }
 
 

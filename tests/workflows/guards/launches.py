@@ -15,8 +15,15 @@ GUARDS = (
     Guard(
         "that a job which is over is not launched",
         launch_gang.launch_gang,
-        "job.is_over",
+        "whose is not None",
         when.a_person_stops_the_job_before_its_launch,
+    ),
+    Guard(
+        "that a job which was submitted again is not launched",
+        launch_gang.launch_gang,
+        "_NOT_OURS.get(job.state)",
+        when.a_person_submits_the_job_again_before_its_launch,
+        "_NOT_OURS.get(job.state) if job.is_over else None",
     ),
     Guard(
         "that a job which gets no further is not launched",

@@ -37,10 +37,9 @@ GUARDS = (
     ),
     Guard(
         "whose node is freed",
-        job_nodes.free_nodes,
-        "node.job_id == job.job_id",
+        steps.let_go,
+        "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.another_job_runs_where_this_one_was,
-        "True",
     ),
     Guard(
         "what a node could do before",

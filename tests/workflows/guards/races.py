@@ -7,9 +7,9 @@ from nodeheal.services import (
     job_nodes,
     job_steps,
     queue,
-    release_node,
     retire_node,
     start_gang,
+    steps,
     submit_job,
     wakeup,
 )
@@ -106,8 +106,8 @@ GUARDS = (
     ),
     Guard(
         "whose stand-ins are let go",
-        release_node._let_go_of_stand_ins,
-        "other.open_incident != node.open_incident",
+        steps.let_go,
+        "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.another_incident_holds_a_neighbour_of_what_is_released,
     ),
     Guard(

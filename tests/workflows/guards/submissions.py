@@ -11,13 +11,13 @@ from nodeheal.services import (
     judge_checks,
     launch_job,
     start_gang,
+    steps,
     watch_gang,
 )
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import submissions as when
 
 _WISH = "job.is_over or ports.jobs.save(replace(job, stop_wanted=job.stop_wanted or why))"
-_LETS_GO = "node is not None and node.claimed_by == job.job_id and name not in but"
 
 GUARDS = (
     # Until it starts
@@ -82,10 +82,9 @@ GUARDS = (
     ),
     Guard(
         "whose claim is let go",
-        job_nodes.release_claims,
-        _LETS_GO,
+        steps.let_go,
+        "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.another_job_has_a_node_that_is_let_go,
-        "node is not None and name not in but",
     ),
     Guard(
         "that what was just claimed is kept",
@@ -136,10 +135,9 @@ GUARDS = (
     # Where it went on meanwhile
     Guard(
         "whose stand-in is let go at the end",
-        job_stand_in.let_go_of_stand_ins,
-        "node.open_incident == history.incident.incident_id",
+        steps.let_go,
+        "any((getattr(node, name) != whose for name, whose in held.items()))",
         when.its_stand_in_is_anothers_by_the_end,
-        "True",
     ),
     Guard(
         "that it has not claimed anew",

@@ -69,6 +69,14 @@ def a_person_stops_the_job_before_its_launch() -> list[str]:
     return _not_relaunched(it)
 
 
+def a_person_submits_the_job_again_before_its_launch() -> list[str]:
+    """It was given up, and he does not wait for the recovery of its node."""
+    it = world()
+    it.meanwhile["launch_gang"] = [lambda: _job_is_written(it, state=JobState.SUBMITTED, submission=2)]
+    it.reports(xid(31))
+    return _not_relaunched(it)
+
+
 def a_job_gets_no_further() -> list[str]:
     """Its last run began where the next one would."""
     it = world()
