@@ -1,9 +1,11 @@
 """Give a proven node back: undo our isolation, free the budget slot, start its probation."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.steps import StepRequest, StepResult
 from nodeheal.contract.vocabulary import NodeState, Outcome
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
@@ -27,20 +29,18 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
         return _join(request, node, broken, proof.proof.finished_at, ports, policy)
     back = moved(node, NodeState.PROBATION, request.decision.reason)
     until = ports.clock() + timedelta(seconds=policy.probation_seconds)
-    save_node(
-        ports,
-        node,
-        state=back.state,
-        state_reason=back.state_reason,
-        probation_until=until,
-        good_since=proof.proof.finished_at,
-        passed_at=proof.proof.finished_at,
-    )
+    _save_proven(replace(back, probation_until=until), proof.proof.finished_at, ports)
     _let_work(node, ports)
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
     tell(request, ports, "returned", f"{node.node_id} is back in service, on probation until {until:%H:%M:%S} UTC")
     return result_of(request, ports, Outcome.DONE, "back in service", boot_id=node.boot_id)
+
+
+def _save_proven(node: Node, passed_at: datetime, ports: Ports) -> None:
+    """Over the very node that was read: on a boot that came since, nothing has passed."""
+    if not ports.nodes.save(replace(node, good_since=passed_at, passed_at=passed_at)):
+        raise NotAccepted(f"{node.node_id} is being written by others; it is given back later")
 
 
 def _let_work(node: Node, ports: Ports) -> None:
@@ -55,7 +55,7 @@ def _join(
     request: StepRequest, new: Node, broken_id: str, good_since: datetime, ports: Ports, policy: RecoveryPolicy
 ) -> StepResult:
     """A new machine has shown that it is fit: it serves, and the one that it replaces is given back."""
-    save_node(ports, new, good_since=good_since, passed_at=good_since)
+    _save_proven(new, good_since, ports)
     _let_work(new, ports)
     kept = retire_broken(broken_id, request, ports, policy)
     wake_queue(new.pool, ports)

@@ -36,6 +36,9 @@ def is_left_isolated(node: Node, ports: Ports) -> bool:
 def undo_isolation(node: Node, ports: Ports) -> Node:
     """Free its slot, and let it take work if it was us who took that away. Not where it is out of service again, or
     another incident's. Safe to repeat: the incident that it names is forgotten last."""
+    node = node_of(node.node_id, ports)
+    if node.state in OUT_OF_SERVICE:
+        return node  # for another incident, since it was given back, and its slot is that one's
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
     for _ in range(SAVE_TRIES):

@@ -29,6 +29,12 @@ GUARDS = (
         "node.state in OUT_OF_SERVICE",
     ),
     Guard(
+        "whose slot is freed",
+        undo_isolation.undo_isolation,
+        "node.state in OUT_OF_SERVICE",
+        when.it_is_isolated_again_before_its_slot_is_freed,
+    ),
+    Guard(
         "that what is retired is not given back",
         release_node.release_node,
         "retire is (node.state is NodeState.RETIRED)",

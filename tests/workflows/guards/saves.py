@@ -4,6 +4,7 @@ from nodeheal.services import (
     end_incident,
     isolate_node,
     release_node,
+    return_to_service,
     start_gang,
     stop_gang,
     undo_isolation,
@@ -13,6 +14,7 @@ from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import saves as when
 
 _NOTED = "ports.jobs.save_run(stored.with_task(replace(task, task_id=task_id, status='PENDING', stop_reason='')))"
+_RETURNS = "ports.nodes.save(replace(node, good_since=passed_at, passed_at=passed_at))"
 
 GUARDS = (
     Guard(
@@ -26,8 +28,22 @@ GUARDS = (
         "that changes are written over what is stored now",
         service_steps.save_node,
         "ports.nodes.save(changed := replace(current, **changes))",
-        when.a_node_is_heard_while_it_is_returned,
+        when.a_node_is_heard_while_it_is_paused,
         taken_for_saved("ports.nodes.save(changed := replace(current, **changes))"),
+    ),
+    Guard(
+        "that a return is written",
+        return_to_service._save_proven,
+        _RETURNS,
+        when.a_node_is_heard_while_it_is_returned,
+        taken_for_saved(_RETURNS),
+    ),
+    Guard(
+        "which boot is returned",
+        return_to_service._save_proven,
+        _RETURNS,
+        when.a_node_boots_while_it_is_returned,
+        "save_node(ports, node, state=node.state, passed_at=passed_at)",
     ),
     Guard(
         "that a node is let go at the end",

@@ -15,6 +15,7 @@ from nodeheal.services.release_node import release_node
 from nodeheal.services.request_action import request_action
 from nodeheal.services.retire_node import retire_node
 from nodeheal.services.start_gang import record_run
+from nodeheal.services.undo_isolation import undo_isolation
 from tests.unit.builders import NOW, node, started_job, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
@@ -70,6 +71,16 @@ def its_isolation_is_repeated_after_its_drain() -> list[str]:
     it = world(ACTS, breaks("incidents.append", of="isolate_node", error=NotAccepted, is_after=False))
     it.reports(xid(79))
     return wrong_with(it, ends_as(it, *RECOVERED))
+
+
+def it_is_isolated_again_before_its_slot_is_freed() -> list[str]:
+    """Whoever gives it back sits at a slow line, and it fails again at once."""
+    it = Moment()
+    given_back = node(BROKEN)
+    it.is_written(BROKEN, state=NodeState.ISOLATED, open_incident="inc-of-now")
+    it.plain.pools.claim("demo", BROKEN, 1)
+    it.does(lambda: undo_isolation(given_back, it.ports))
+    return [] if BROKEN in it.plain.pools.holders("demo") else ["more are out of service than the budget allows"]
 
 
 def a_quarantined_node_is_retired() -> list[str]:

@@ -6,11 +6,13 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 from datetime import timedelta
 
 from nodeheal.contract.vocabulary import NodeState
+from nodeheal.services.brakes import pause_node
 from nodeheal.services.release_node import release_node
 from tests.unit.builders import NOW, xid
 from tests.workflows.breaking_world import BreakingWorld
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.fuse import Fuse
+from tests.workflows.scenarios.races import Moment
 from tests.workflows.scenarios.setup import (
     RECOVERED,
     changes,
@@ -27,6 +29,23 @@ def a_node_is_heard_while_it_is_isolated() -> list[str]:
 
 def a_node_is_heard_while_it_is_returned() -> list[str]:
     return _is_heard_while("return_to_service")
+
+
+def a_node_boots_while_it_is_returned() -> list[str]:
+    """By itself: what has passed is the boot before."""
+    it = world(spare=False)
+    it.fuse.meanwhile["return_to_service", "nodes.save"] = changes(it, boot_id="boot-by-itself")
+    it.reports(xid(79))
+    back = it.node()
+    is_in_service = back.boot_id == "boot-by-itself" and back.state is NodeState.PROBATION
+    return ["it is back on a boot that has passed nothing"] if is_in_service else []
+
+
+def a_node_is_heard_while_it_is_paused() -> list[str]:
+    it = Moment("nodes.save", lambda it: it.is_written(last_seen=NOW + timedelta(seconds=1)))
+    it.does(lambda: pause_node(BROKEN, 3_600, "repair", it.ports))
+    kept = it.plain.nodes.get(BROKEN)
+    return [] if kept is not None and kept.paused_why else ["he is told that it is paused, and it is not"]
 
 
 def a_node_is_heard_while_its_incident_ends() -> list[str]:
