@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import pool_line
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Outcome
-from nodeheal.domain.job import CheckAnswer, Job
+from nodeheal.domain.job import CheckAnswer, GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.placement import Placement, choose
 from nodeheal.domain.policy import RecoveryPolicy
@@ -172,7 +172,17 @@ def nodes_it_has(job: Job, ports: Ports) -> frozenset[str]:
     runs = ports.jobs.runs(job.job_id)
     has_begun = not job.is_over and job.state is not JobState.SUBMITTED
     current = {t.node_id for run in runs if run.number == job.current_run and has_begun for t in run.tasks}
-    return frozenset(current | {task.node_id for run in runs for task in run.tasks if may_write(task, ports)})
+    return frozenset(current | {task.node_id for task in _begun(runs, job, ports) if may_write(task, ports)})
+
+
+def _begun(runs: Sequence[Run], job: Job, ports: Ports) -> list[GangTask]:
+    """The ranks that were started, or may have been. A run that a launch has recorded, and died right after that, has
+    none: a rank is started only when the job points at its run, and nobody tells of one that never was."""
+    current = job.current_run
+    if any(run.number > current for run in runs):
+        stored = ports.jobs.get(job.job_id)  # a launch may have come since it was read
+        current = stored.current_run if stored is not None else current
+    return [task for run in runs for task in run.tasks if task.task_id or run.number == current]
 
 
 def directory_taken(job: Job, holder: str) -> str:
@@ -183,10 +193,10 @@ def directory_taken(job: Job, holder: str) -> str:
 
 def leave(job: Job, ports: Ports) -> None:
     """Leave nothing of a job that is over, but where a rank may still write: no node, no claim, no directory."""
-    tasks = [task for run in ports.jobs.runs(job.job_id) for task in run.tasks]
-    free_nodes(job, [task.node_id for task in tasks], ports)
+    runs = ports.jobs.runs(job.job_id)
+    free_nodes(job, [task.node_id for run in runs for task in run.tasks], ports)
     release_claims(job, ports)
-    if job.checkpoints is not None and not any(may_write(task, ports) for task in tasks):
+    if job.checkpoints is not None and not any(may_write(task, ports) for task in _begun(runs, job, ports)):
         ports.job_notes.let_go(job.checkpoints.directory, job.job_id)
 
 

@@ -81,7 +81,7 @@ GUARDS = (
     Guard(
         "that a directory is held while a rank may write",
         job_nodes.leave,
-        "any((may_write(task, ports) for task in tasks))",
+        "any((may_write(task, ports) for task in _begun(runs, job, ports)))",
         when.a_rank_may_still_write_when_its_job_is_over,
     ),
     Guard(

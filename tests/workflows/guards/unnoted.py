@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/unnoted.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import start_gang, stop_gang
+from nodeheal.services import job_nodes, start_gang, stop_gang
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import unnoted as when
 
@@ -17,6 +17,19 @@ GUARDS = (
         "task.placement not in there",
         when.a_run_was_given_up_that_is_there_when_its_launch_is_called_again,
         "True",
+    ),
+    Guard(
+        "that a run was ever begun",
+        job_nodes._begun,
+        "task.task_id or run.number == current",
+        when.a_launch_died_before_its_job_pointed_at_its_run,
+        "True",
+    ),
+    Guard(
+        "that a job may have been launched since it was read",
+        job_nodes._begun,
+        "any((run.number > current for run in runs))",
+        when.a_launch_points_its_job_at_its_run_meanwhile,
     ),
     Guard(
         "that a job which is over stays so",

@@ -157,7 +157,7 @@ def another_job_writes_when_this_one_is_over() -> list[str]:
     it = Moment()
     other = replace(JOB, job_id="other")
     started_job(other, [node(BROKEN, version=1)], it.plain)
-    over = replace(JOB, state=JobState.COMPLETED, checkpoints=Checkpoints(directory="/fsx/llama"))
+    over = replace(JOB, state=JobState.COMPLETED, current_run=1, checkpoints=Checkpoints(directory="/fsx/llama"))
     it.plain.job_notes.hold("/fsx/llama", "llama")
     it.does(lambda: leave(over, it.ports))
     return [] if it.plain.job_notes.hold("/fsx/llama", "next") == "next" else ["its directory is held by nobody's rank"]

@@ -5,10 +5,11 @@ from datetime import timedelta
 
 from nodeheal.contract.vocabulary import JobState, Outcome
 from nodeheal.domain.job import Run
+from nodeheal.services.job_nodes import free_nodes, leave
 from nodeheal.services.start_gang import abandon, find_unnoted, record_run, start_ranks
 from nodeheal.services.steps import result_of
 from nodeheal.services.stop_gang import stop_and_resume
-from tests.unit.builders import NOW, node
+from tests.unit.builders import NOW, node, started_job
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN
 from tests.workflows.scenarios.races import JOB, Moment
@@ -61,6 +62,31 @@ def a_run_was_given_up_that_is_there_when_its_launch_is_called_again() -> list[s
     assert stored is not None
     it.does(lambda: start_ranks(KNOWN, stored, it.ports, ACTS))
     return _runs_unknown(it)
+
+
+def a_launch_died_before_its_job_pointed_at_its_run() -> list[str]:
+    """And the job was given up: nothing was started, and nobody will ever tell of an end."""
+    it = Moment()
+    first = started_job(JOB, [node(BROKEN, version=1)], it.plain)
+    ended = replace(first, tasks=tuple(replace(task, status="STOPPED") for task in first.tasks))
+    it.plain.jobs.save_run(replace(ended, version=2))
+    it.plain.jobs.save_run(replace(first, number=2, why="a launch that died", version=0))
+    it.job_is_written(state=JobState.FAILED)
+    over = it.plain.jobs.get("llama")
+    assert over is not None
+    it.does(lambda: leave(over, it.ports))
+    left = it.plain.nodes.get(BROKEN)
+    return ["its node is kept from every job"] if left is not None and left.job_id else []
+
+
+def a_launch_points_its_job_at_its_run_meanwhile() -> list[str]:
+    """Whoever frees the nodes has read the job before."""
+    it = Moment()
+    _recorded(it)
+    it.is_written(job_id="llama")
+    it.does(lambda: free_nodes(JOB, [BROKEN], it.ports))
+    kept = it.plain.nodes.get(BROKEN)
+    return [] if kept is not None and kept.job_id else ["another job may start beside a rank that runs"]
 
 
 def a_job_is_over_when_its_relaunch_is_refused() -> list[str]:
