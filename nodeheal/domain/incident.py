@@ -45,6 +45,11 @@ class Incident:
     summary: str = ""
     closed_at: datetime | None = None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a workflow is at work on it: it has neither ended nor broken off. A broken one is a human's."""
+        return self.state in (IncidentState.OPEN, IncidentState.WAITING)
+
 
 @dataclass(frozen=True)
 class Turn:

@@ -103,7 +103,7 @@ def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> dict[
     """Who brings the job back instead: the last of its nodes to be healed. Nothing, where one of them has nobody."""
     incidents = [node.open_incident for node in unfit]
     heads = [ports.incidents.history(name).incident for name in incidents if name is not None]
-    if len(heads) < len(unfit) or any(head.ending is not None or head.job_id is None for head in heads):
+    if len(heads) < len(unfit) or any(not head.is_under_way or head.job_id is None for head in heads):
         return {}
     heir, job = heads[-1].incident_id, request.decision.job_id
     told = f"{job} is left to this incident by {request.incident_id}: it is down until this one brings it back"

@@ -130,7 +130,7 @@ def _may_relaunch(incident_id: str, ports: Ports) -> bool:
     """Whether an open incident may still bring its job back: it has not ended, and does not itself wait for the job."""
     history = ports.incidents.history(incident_id)
     last = history.turns[-1].decision if history.turns else None
-    return history.incident.ending is None and (last is None or last.step is not Step.WAIT)
+    return history.incident.is_under_way and (last is None or last.step is not Step.WAIT)
 
 
 def _spent(history: History, node: Node, ports: Ports, policy: RecoveryPolicy) -> dict[tuple[str, Action], int]:

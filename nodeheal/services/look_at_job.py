@@ -18,7 +18,6 @@ RUNS_SHOWN = 5
 # How a run's reason begins that is the first one of a submission; the others were restarts, each for an incident.
 _FIRST = "run_job "
 _SKEW = timedelta(minutes=5)
-_UNDER_WAY = (IncidentState.OPEN, IncidentState.WAITING)
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class JobView:
     @property
     def working(self) -> Incident | None:
         """The incident that may be bringing it back now."""
-        return next((incident for incident in self.incidents if incident.state in _UNDER_WAY), None)
+        return next((incident for incident in self.incidents if incident.is_under_way), None)
 
 
 def find_job(job_id: str, ports: Ports) -> Job:

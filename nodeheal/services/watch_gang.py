@@ -108,7 +108,7 @@ def at_work(job: Job, run: Run, ports: Ports) -> str | None:
 
 def _may_bring_back(incident_id: str, job: Job, ports: Ports) -> bool:
     history = ports.incidents.history(incident_id)
-    if history.incident.ending is not None or history.incident.job_id != job.job_id:
+    if not history.incident.is_under_way or history.incident.job_id != job.job_id:
         return False
     last = history.turns[-1].decision if history.turns else None
     # One that waits for the job to end is woken by that, and heals its node: the job is not its business.

@@ -519,7 +519,9 @@ def left_to_an_incident_that_asks() -> tuple[Incident, DecideRequest]:
 
 def test_an_incident_that_never_brings_back_the_job_that_was_left_to_it_says_so() -> None:
     it, answered = left_to_an_incident_that_asks()
-    it.ports.incidents.finish(replace(it.ports.incidents.history(it.id).incident, ending=Ending.RECOVERED))
+    it.ports.incidents.finish(
+        replace(it.ports.incidents.history(it.id).incident, state=IncidentState.CLOSED, ending=Ending.RECOVERED)
+    )
     decision = decide_next_step(answered, it.ports, APPROVE)
     assert decision.ending is Ending.HANDED_TO_A_HUMAN
 
@@ -531,7 +533,9 @@ def test_an_incident_that_never_brings_back_the_job_that_was_left_to_it_says_so(
 
 def test_an_incident_that_is_dropped_does_not_forget_the_job_that_was_left_to_it() -> None:
     it, answered = left_to_an_incident_that_asks()
-    it.ports.incidents.finish(replace(it.ports.incidents.history(it.id).incident, ending=Ending.RECOVERED))
+    it.ports.incidents.finish(
+        replace(it.ports.incidents.history(it.id).incident, state=IncidentState.CLOSED, ending=Ending.RECOVERED)
+    )
     assert answered.result is not None
     approved = answered.model_copy(update={"result": answered.result.model_copy(update={"outcome": Outcome.DONE})})
     save_node(it.ports, it.node(B), boot_id="boot-2")  # somebody has rebooted it in the meantime

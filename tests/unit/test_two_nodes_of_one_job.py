@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.vocabulary import Action, Ending, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Step
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.services.ingest import ingest
 from nodeheal.services.launch_gang import LEFT_TO, launch_gang
@@ -63,7 +63,7 @@ def test_a_node_that_has_passed_its_diagnostics_since_is_fit_for_the_gang() -> N
 def test_a_node_that_only_a_human_has_leaves_the_job_to_nobody() -> None:
     it = healed()
     incident = it.ports.incidents.history(incident_id_of(OTHER)).incident
-    it.ports.incidents.finish(replace(incident, ending=Ending.HANDED_TO_A_HUMAN))
+    it.ports.incidents.finish(replace(incident, state=IncidentState.ESCALATED, ending=Ending.HANDED_TO_A_HUMAN))
 
     launch_gang(it.request(), it.ports, ACT)
 

@@ -1,5 +1,6 @@
 """The guards of tests/workflows/scenarios/afterwards.py: where each stands, and what goes wrong without it."""
 
+from nodeheal.domain.incident import Incident
 from nodeheal.services import (
     attribute_failure,
     end_incident,
@@ -20,6 +21,8 @@ from tests.workflows.scenarios import afterwards as when
 from tests.workflows.scenarios import ends, jobs, launches, news, writes
 
 _CALLED = "resume(ports, wait, result.model_copy(update={'finished_at': ports.clock()}))"
+
+_IS_UNDER_WAY = Incident.is_under_way.fget  # type: ignore[attr-defined]
 
 GUARDS = (
     # Faults
@@ -153,14 +156,21 @@ GUARDS = (
     Guard(
         "that an incident is over",
         watch_gang._may_bring_back,
-        "history.incident.ending is not None",
+        "not history.incident.is_under_way",
         when.the_incident_on_its_node_has_ended,
     ),
     Guard(
         "that an incident is over, for who waits for the job",
         look_around._may_relaunch,
-        "history.incident.ending is None",
+        "history.incident.is_under_way",
         when.the_incident_on_its_node_has_ended,
+        "True",
+    ),
+    Guard(
+        "that an incident has broken off",
+        _IS_UNDER_WAY,
+        "self.state in (IncidentState.OPEN, IncidentState.WAITING)",
+        when.the_incident_on_its_node_has_broken_off,
         "True",
     ),
 )

@@ -140,7 +140,7 @@ GUARDS = (
     Guard(
         "that who is to bring it back has not ended",
         launch_gang._left_to,
-        "any((head.ending is not None or head.job_id is None for head in heads))",
+        "any((not head.is_under_way or head.job_id is None for head in heads))",
         when.who_could_bring_it_back_has_ended,
     ),
     Guard(

@@ -190,6 +190,13 @@ def the_incident_on_its_node_has_ended() -> list[str]:
     return [*_is_waited_for(it), *(["who waits for the job's end waits for one that has ended"] if waits else [])]
 
 
+def the_incident_on_its_node_has_broken_off() -> list[str]:
+    """Its gang is stopped, and no workflow comes back to it: the job would stay down until somebody looks."""
+    it, mine = opened()
+    _is_of_the_job(it, mine.incident_id, state=IncidentState.ESCALATED)
+    return _is_waited_for(it)
+
+
 def _is_of_the_job(it: Moment, incident_id: str, **to: Any) -> None:
     known = it.plain.incidents.incidents  # type: ignore[attr-defined]
     known[incident_id] = replace(known[incident_id], job_id="llama", **to)
