@@ -155,7 +155,8 @@ def _pools(given: dict[str, Any], pool_nodes: int, policy: Path | None, harsh: b
     _tell_of_other_pools(document, [one.pool for one in pools])
     wanted = [one for one in pools if only in ("", one.pool)]
     if not wanted:
-        refuse(f"--only {only}: there is no such pool; they are {pools[0].pool} to {pools[-1].pool}")
+        there = " to ".join(dict.fromkeys([pools[0].pool, pools[-1].pool]))
+        refuse(f"--only {only}: there is no such pool; there is {there}")
     return wanted
 
 

@@ -30,6 +30,7 @@ FAULTS = 2.5  # expected of one schedule
 PANICS = 0.3  # of the faults that nodes tell of
 SWITCHES_FAIL_A_DAY = 6.0  # once, in those few hours
 AT_ONCE = 50
+PROCESSES = 1_024  # no machine has more cores, and each of them is given its numbers before it begins
 BROKEN_OFF = 130  # by Ctrl-C, as shells have it
 POOL = "pool"
 _ACTIONS = (Action.ISOLATE, Action.REBOOT, Action.STOP_START, Action.REPLACE, Action.RESTART_WORKLOAD)
@@ -171,8 +172,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     given = parser.parse_args(arguments)
     if not 0 < given.minutes < math.inf:  # of none at all, none is broken: that is no result
         parser.error(f"--minutes {given.minutes:g}: a number above 0")
-    if given.first < 0 or given.processes < 1:
-        parser.error("--first is 0 or more, --processes 1 or more")
+    if given.first < 0 or not 1 <= given.processes <= PROCESSES:
+        parser.error(f"--first is 0 or more, --processes 1 to {PROCESSES}")
     return given
 
 

@@ -75,7 +75,15 @@ def test_a_schedule_that_breaks_off_is_named_and_the_others_are_run(monkeypatch:
 
 
 @pytest.mark.parametrize(
-    "given", [("--minutes", "-1"), ("--minutes", "nan"), ("--minutes", "inf"), ("--first", "-3"), ("--processes", "0")]
+    "given",
+    [
+        ("--minutes", "-1"),
+        ("--minutes", "nan"),
+        ("--minutes", "inf"),
+        ("--first", "-3"),
+        ("--processes", "0"),
+        ("--processes", "9999999"),
+    ],
 )
 def test_nonsense_is_refused_and_never_reported_as_no_violation(
     given: tuple[str, str], capsys: pytest.CaptureFixture[str]
