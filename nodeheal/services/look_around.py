@@ -70,7 +70,9 @@ def _ways_out(
     ready = len(stand_ins(job, ports))
     is_one_short = ready + 1 == places
     free = unproven_stand_ins(job, ports) if is_one_short else []
-    free = [node for node in free if not policy.why_opted_out(node.node_id)]
+    # The list lags: who has just been claimed to take the broken node's place may stand there as a free one.
+    own = {turn.result.replacement_node_id for turn in history.turns if turn.result is not None}
+    free = [node for node in free if node.node_id not in own and not policy.why_opted_out(node.node_id)]
     return {
         "free_nodes": ready if ready >= places else 0,
         "stand_in": free[0].node_id if free else "",

@@ -115,6 +115,8 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
     machine has failed may be restarted there; and one that a recovery has stopped is brought back in any case."""
     if act.verb in _OF_JOBS and _has_isolated(seen, act.incident_id):
         return
+    if act.verb == "restart" and any((one.verb, one.incident_id) == ("end", act.incident_id) for one in before):
+        return
     node, now = seen.nodes.nodes[act.node_id], seen.agenda.clock()
     pool, name = seen.ports.pools.get(node.pool), hands_off_where_told.__name__
     rules = seen.policy.pool(node.pool)

@@ -22,6 +22,7 @@ class Launches:
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._begun: dict[str, dict[str, float]] = {}  # by job, by the turn that launched it: when
+        self._ends: dict[str, list[Act]] = {}  # by incident: the ranks that it has asked to end
 
     def started(self, run: Run) -> Iterator[Violation]:
         """A rank of this run starts. Submitting is no restart, and one turn spends one attempt."""
@@ -48,5 +49,7 @@ class Launches:
     def _acted(self, verb: str, incident_id: str) -> Iterator[Violation]:
         node = self._seen.nodes.nodes[self._seen.incidents.incidents[incident_id].node_id]
         act = Act(self._seen.agenda.now, verb, node.node_id, incident_id, node.boot_id)
-        yield from hands_off_where_told(self._seen, [], act)
+        ends = self._ends.setdefault(incident_id, [])
+        yield from hands_off_where_told(self._seen, ends, act)
+        ends += [act] if verb == "end" else []
         yield from nothing_is_done_without_a_yes(self._seen, act)

@@ -1,6 +1,6 @@
 """The guards of tests/workflows/scenarios/stand_ins.py: where each stands, and what goes wrong without it."""
 
-from nodeheal.services import job_stand_in, launch_gang, new_machine
+from nodeheal.services import job_stand_in, launch_gang, look_around, new_machine
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import stand_ins as when
 
@@ -34,6 +34,13 @@ GUARDS = (
         job_stand_in._proven,
         "node.state not in (NodeState.HEALTHY, NodeState.PROBATION)",
         when.its_stand_in_is_out_of_service_when_it_is_let_go,
+    ),
+    Guard(
+        "that a spare is no stand-in for another",
+        look_around._ways_out,
+        "node.node_id not in own",
+        when.its_spare_is_listed_as_a_free_node_still,
+        "True",
     ),
     # Where it is launched
     Guard(

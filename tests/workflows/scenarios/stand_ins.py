@@ -6,15 +6,17 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 from dataclasses import replace
 from typing import Any
 
+from nodeheal.contract.job_spec import Preflight
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import JobState, NodeState, Provider, Step
+from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.incident import Turn
-from nodeheal.services import launch_gang
+from nodeheal.services import launch_gang, look_around
 from nodeheal.services.ingest import ingest
 from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
 from nodeheal.services.launch_job import launch_job
 from nodeheal.services.look_once import look_once
+from nodeheal.services.steps import result_of
 from tests.unit.builders import NOW, node, started_job, xid
 from tests.unit.test_replacement import A, B, M, N, Pool
 from tests.workflows.breaking_world import ACTS
@@ -59,6 +61,22 @@ def its_stand_in_is_out_of_service_when_it_is_let_go() -> list[str]:
     it.does(lambda: let_go_of_stand_ins(history, it.ports, ACTS))
     kept = it.plain.nodes.get(SPARE)
     return [] if kept is not None and kept.state is NodeState.QUARANTINED else ["it is taken for one that may serve"]
+
+
+def its_spare_is_listed_as_a_free_node_still() -> list[str]:
+    """The spare has not answered its diagnosis, and the pool's list does not show yet whose it is."""
+    it, mine = opened()
+    job = replace(JOB, preflight=Preflight(level=1))
+    first = started_job(job, [node(BROKEN, version=1)], it.plain)
+    run = replace(first, tasks=tuple(replace(task, status="STOPPED") for task in first.tasks))
+    listed = replace(node(SPARE), passed_at=None)
+    it.plain.nodes.in_pool = lambda pool: [listed]  # type: ignore[method-assign]
+    swapped = result_of(mine, it.plain, Outcome.DONE, "swapped", replacement_node_id=SPARE)
+    silent = result_of(mine, it.plain, Outcome.UNKNOWN, "no answer")
+    turns = (replace(_turn(Step.REPLACE), result=swapped), replace(_turn(Step.DIAGNOSE), result=silent))
+    history = replace(it.plain.incidents.history(mine.incident_id), turns=turns)
+    found = it.does(lambda: look_around._ways_out(history, replace(job, current_run=1), run, it.ports, ACTS))
+    return ["it stands in for two nodes"] if found["stand_in"] else []
 
 
 # Where it is launched
