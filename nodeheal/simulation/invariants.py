@@ -115,8 +115,6 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
     machine has failed may be restarted there; and one that a recovery has stopped is brought back in any case."""
     if act.verb in _OF_JOBS and _has_isolated(seen, act.incident_id):
         return
-    if act.verb == "restart" and any((one.verb, one.incident_id) == ("end", act.incident_id) for one in before):
-        return
     node, now = seen.nodes.nodes[act.node_id], seen.agenda.clock()
     pool, name = seen.ports.pools.get(node.pool), hands_off_where_told.__name__
     rules = seen.policy.pool(node.pool)
@@ -124,7 +122,9 @@ def hands_off_where_told(seen: Seen, before: list[Act], act: Act) -> Iterator[Vi
     is_new = act.at - seen.in_force_since < PAUSE_SECONDS  # the policy
     if not is_new and all(rules.mode_of(action) is Mode.observe for action in ALLOWED_BY[act.verb]):
         yield Violation(act.at, name, act.node_id, f"{act.verb} in observe mode")
-    if any(window.holds(now) and window.holds(now - begun) for window in rules.maintenance):
+    # What began before people came is brought to its end: a job that this incident has stopped is not left down.
+    goes_on = act.verb == "restart" and any((one.verb, one.incident_id) == ("end", act.incident_id) for one in before)
+    if not goes_on and any(window.holds(now) and window.holds(now - begun) for window in rules.maintenance):
         yield Violation(act.at, name, act.node_id, f"{act.verb} in a maintenance window")
     if act.node_id in seen.policy.opted_out:
         yield Violation(act.at, name, act.node_id, f"{act.verb} of a node that is opted out")
