@@ -7,7 +7,9 @@ import pytest
 from botocore.exceptions import ParamValidationError
 
 from nodeheal.contract import names
+from nodeheal.simulation.asl import Ask
 from sandbox.request_rules import complaints, documented_limits, service_model
+from tests import strict_asks
 
 TASK_ID = "0123456789abcdef0123456789abcdef"
 START: dict[str, Any] = {"taskDefinition": "llama:1", "containerInstances": ["one"]}
@@ -74,3 +76,10 @@ def test_a_client_in_a_test_is_held_to_it() -> None:
 
     with pytest.raises(ParamValidationError, match="startedBy"):
         ecs.list_tasks(startedBy="x" * 37)
+
+
+def test_a_state_machine_is_held_to_it() -> None:
+    ask = Ask("Page a human", "arn:aws:states:::sns:publish", {"Message": "m", "Subject": "s" * 100}, 60, "token")
+
+    with pytest.raises(AssertionError, match=r"Page a human.*Subject"):
+        strict_asks.check(ask)
