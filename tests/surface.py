@@ -3,7 +3,7 @@
     python -m tests.surface     # write tests/golden/surface.txt again, after a change that is meant
 
 One line for each thing, so that a change shows as lines in a diff. Three other records hold the rest: event types, keys
-of the table, documents and tags are in tests/golden/in_flight, what each fault leads to in tests/golden/fault_actions.csv, and
+of the table, documents and tags are in tests/golden/in_flight, acts by fault in tests/golden/fault_actions.csv, and
 permissions in tests/golden/iam_matrix.csv.
 """
 
