@@ -127,7 +127,8 @@ class Fleet:
         )
         role = kind.role_arn
         credentials = (lambda: hybrid_node_credentials(role, node_id)) if role else None
-        node = Node(spec, self.boot_seconds, kind.agent or AGENT, credentials)
+        behaviour = self.behaviour
+        node = Node(spec, self.boot_seconds, kind.agent or AGENT, credentials, lambda: behaviour.ssm_seconds_scale)
         if self.ecs is not None:
             agents = self.ecs.agents
             node.when_down = lambda: agents.node_went_down(node_id)

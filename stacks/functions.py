@@ -100,7 +100,11 @@ FUNCTIONS = (
             RESUME,
         ),
     ),
-    FunctionSpec("wakeup", (CHANGE, *SEE_MACHINES, START_MACHINE, ANNOUNCE, RESUME, QUARANTINE), is_event_driven=True),
+    FunctionSpec(
+        "wakeup",
+        (CHANGE, *SEE_MACHINES, START_MACHINE, SEE_COMMAND, ANNOUNCE, RESUME, QUARANTINE),
+        is_event_driven=True,
+    ),
     FunctionSpec("take_signal", (START_RECOVERY, QUARANTINE, READ_POLICY, RESUME), is_event_driven=True),
     FunctionSpec(
         "sweep",

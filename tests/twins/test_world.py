@@ -239,12 +239,13 @@ def test_a_reboot_names_its_boot_and_when_it_expires(aws: Aws, seconds: int, del
 
 @on_ssm
 @pytest.mark.parametrize(
-    ("status", "state"), [("Success", "SUCCEEDED"), ("InProgress", "PENDING"), ("TimedOut", "FAILED")]
+    ("status", "code", "state"),
+    [("Success", 0, "SUCCEEDED"), ("InProgress", -1, "PENDING"), ("TimedOut", 137, "FAILED"), ("Failed", 3, "FAILED")],
 )
-def test_what_became_of_a_command(aws: Aws, status: str, state: str) -> None:
-    aws.answers("get_command_invocation", {"Status": status, "StandardOutputContent": "{}"})
+def test_what_became_of_a_command(aws: Aws, status: str, code: int, state: str) -> None:
+    aws.answers("get_command_invocation", {"Status": status, "StandardOutputContent": "{}", "ResponseCode": code})
 
-    assert SsmNodeCommands(aws, aws, FrozenClock()).look(node(), "0" * 36) == CommandStatus(state, "{}")
+    assert SsmNodeCommands(aws, aws, FrozenClock()).look(node(), "0" * 36) == CommandStatus(state, "{}", code)
 
 
 @on_ssm
