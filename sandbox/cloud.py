@@ -33,7 +33,7 @@ class Cloud:
         self._unpacked = directory / "tmp" / "unpacked"
         self._fleet = Fleet(directory, endpoint_url, boot_seconds, sandbox_id, self._behaviour)
         pump = EventPump(_in_account(patches.event_sink()), self._behaviour)
-        self._ecs = self._fleet.ecs = Ecs(self._fleet.nodes, pump.emit, log_sink())
+        self._ecs = self._fleet.ecs = Ecs(self._fleet.nodes, pump.emit, log_sink(), self._behaviour)
         self._ssm = Ssm(self._fleet.nodes, self._fleet.tags, pump.emit, self._behaviour)
         self._state = Ec2State()
         self._ec2 = Ec2(self._state, self._fleet, self._behaviour, pump.emit)
@@ -65,7 +65,8 @@ class Cloud:
         error_names.tell_errors_apart()
         patches.validate_configurations()
         strict.check_requests()  # last of those that put something before a service: it stands before them all
-        share_environments()
+        share_environments(self._behaviour)
+        patches.delay_events(self._behaviour)
         unpack_once(self._unpacked)
         parse_once()
         answer_at_once()
