@@ -207,11 +207,22 @@ class ControlStack(cdk.Stack):
             enforce_ssl=True,
             retention_period=KEPT,
         )
+        # One statement for all rules: a queue's policy takes twenty at most, and the CDK would add one for each rule.
+        rules = f"arn:{cdk.Aws.PARTITION}:events:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:rule/nodeheal*"
+        dead.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("events.amazonaws.com")],
+                actions=["sqs:SendMessage"],
+                resources=[dead.queue_arn],
+                conditions={"ArnLike": {"aws:SourceArn": rules}},
+            )
+        )
         accept(dead, "AwsSolutions-SQS3", "it is a dead-letter queue")
         return dead
 
     def _rules(self) -> None:
-        dead = self._undelivered
+        # By its ARN: the CDK leaves the policy of such a queue alone.
+        dead = sqs.Queue.from_queue_arn(self, "UndeliveredTarget", self._undelivered.queue_arn)
         connect_routes(self, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
         keep_warm(self, self.functions, dead)
         sweep_regularly(self, self.functions["sweep"], dead)
