@@ -152,13 +152,13 @@ class Sandbox(MachineOrders):
             process.wait()
 
     def deploy(self) -> float:
-        """Deploy the stacks as a user does, with `cdk deploy`; the seconds it took. Their outputs are in `outputs`."""
+        """Deploy the stack as a user does, with `cdk deploy`; the seconds it took. Its outputs are in `outputs`."""
         started = time.monotonic()
         self.outputs = deployment.deploy(REPOSITORY, self.directory, self.environment(), self.client("s3"))
         return time.monotonic() - started
 
     def destroy(self) -> None:
-        """Take the stacks away again, with `cdk destroy`."""
+        """Take the stack away again, with `cdk destroy`."""
         deployment.destroy(REPOSITORY, self.directory, self.environment())
 
     def add_node(

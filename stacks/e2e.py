@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nodeheal.contract import names
 from stacks.settings import REPOSITORY
 
 WHY = "end-to-end drill"
-STACKS = ("nodeheal-state", "nodeheal-control")
 POLICY = {
     "default_pool": {"mode": "observe"},
     "stable_seconds": 10,
@@ -49,12 +49,12 @@ class E2e:
     settle: float = SETTLE_SECONDS
 
     def cdk(self, verb: str, *words: str) -> list[str]:
-        """A command of the CDK's CLI over both stacks."""
+        """A command of the CDK's CLI over the stack."""
         settings = json.dumps({"cluster": self.cluster, "alert_emails": list(self.emails)})
         given = [word for pair in (f"nodeheal={settings}", *self.context) for word in ("-c", pair)]
         where = ["--app", f"{sys.executable} app.py", "--output", str(self.directory / "cdk.out")]
         cli = str(REPOSITORY / "node_modules" / ".bin" / "cdk")
-        return [cli, verb, "--all", *words, "--no-version-reporting", "--no-notices", "--ci", *given, *where]
+        return [cli, verb, *words, "--no-version-reporting", "--no-notices", "--ci", *given, *where]
 
     def deploy(self) -> list[str]:
         """Brings it into the account."""
@@ -106,7 +106,7 @@ def refuse_where_it_is_deployed(client: Any) -> None:
     known = {
         stack["StackName"] for page in client.get_paginator("describe_stacks").paginate() for stack in page["Stacks"]
     }
-    if known & set(STACKS):
+    if names.STACK in known:
         raise E2eFailed("nodeheal is deployed here: this would take it away. Use an account or a Region without it")
 
 

@@ -6,7 +6,6 @@ terminate, stop or start anything past it: what acts on a node stays with the fu
 
 from collections.abc import Mapping
 
-import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -32,8 +31,6 @@ POLICY_NAME = "nodeheal-operator"
 JOBS_POLICY_NAME = "nodeheal-jobs"
 APPCONFIG = "arn:{partition}:appconfig:{region}:{account}"
 _APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}", f"{APPCONFIG}:application/{{policy_application}}/*")
-# cdk-nag spells what comes from the other stack by the name of its export.
-_APPLICATION_AS_REPORTED = "nodeheal-state:ExportsOutputRefPolicyApplication6A3948DE42652283"
 TASK_DEFINITION_FAMILIES = "arn:{partition}:ecs:{region}:{account}:task-definition"
 _HYBRID = (f"{SSM}:managed-instance/*",)
 ONLY_OUR_TAGS: Conditions = {"ForAllValues:StringEquals": {"aws:TagKeys": (names.MANAGED_TAG, names.RACK_TAG)}}
@@ -204,12 +201,18 @@ class OperatorPolicy(Construct):
     def __init__(self, scope: Construct, places: Mapping[str, str], task_role_arns: tuple[str, ...]) -> None:
         super().__init__(scope, "Operator")
         roles = (pass_task_roles(task_role_arns),) if task_role_arns else ()
-        self._make("Policy", POLICY_NAME, every_permission(NODE_COMMANDS), places)
-        self._make("JobsPolicy", JOBS_POLICY_NAME, (*every_permission(JOB_COMMANDS), *roles), places)
+        self._policies = {
+            "Policy": self._make("Policy", POLICY_NAME, every_permission(NODE_COMMANDS), places),
+            "JobsPolicy": self._make("JobsPolicy", JOBS_POLICY_NAME, (*every_permission(JOB_COMMANDS), *roles), places),
+        }
+
+    def outputs(self) -> dict[str, str]:
+        """What tools look up, by its name in the outputs of the stack."""
+        return {f"Operator{key}Arn": policy.managed_policy_arn for key, policy in self._policies.items()}
 
     def _make(
         self, construct_id: str, name: str, permissions: tuple[Permission, ...], places: Mapping[str, str]
-    ) -> None:
+    ) -> iam.ManagedPolicy:
         made = iam.ManagedPolicy(
             self,
             construct_id,
@@ -217,5 +220,5 @@ class OperatorPolicy(Construct):
             description="What the nodeheal command needs, and nothing that acts past it",
             statements=[permission.statement(places) for permission in permissions],
         )
-        accept_wildcards(made, permissions, {**places, "policy_application": _APPLICATION_AS_REPORTED})
-        cdk.CfnOutput(cdk.Stack.of(self), f"Operator{construct_id}Arn", value=made.managed_policy_arn)
+        accept_wildcards(made, permissions, places)
+        return made

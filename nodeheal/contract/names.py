@@ -110,6 +110,8 @@ KEEP_WARM = {"keep_warm": True}
 # The error name of an execution whose failure tail has already paged, so that the failed-execution rule does not.
 ERROR_ALREADY_PAGED = "HumanPaged"
 
+STACK = "nodeheal"  # in CloudFormation
+
 # The secret with which approval links are signed
 APPROVAL_KEY = "nodeheal/approval-key"
 

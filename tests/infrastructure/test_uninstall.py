@@ -4,19 +4,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.infrastructure.synthesis import Templates
+from tests.infrastructure.synthesis import Template
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 NAMED_BY = ("TableName", "BucketName", "Name")
 
 
-def kept(templates: Templates) -> dict[str, Any]:
+def kept(template: Template) -> dict[str, Any]:
     """Properties of every resource that survives its stack, by type; where there are several, the last."""
-    found = (r for template in (templates.state, templates.control) for r in template["Resources"].values())
+    found = template.resources.values()
     return {r["Type"]: r["Properties"] for r in found if r.get("DeletionPolicy", "Delete") != "Delete"}
 
 
-def test_what_survives_the_stacks_is_what_the_page_names(real: Templates) -> None:
+def test_what_survives_the_stacks_is_what_the_page_names(real: Template) -> None:
     page = PAGE.read_text("utf-8")
     [step] = re.findall(r"^\d+\. What holds your history is kept: .*?(?=\n\S|\Z)", page, re.MULTILINE | re.DOTALL)
 
@@ -38,5 +38,5 @@ def test_what_survives_the_stacks_is_what_the_page_names(real: Templates) -> Non
     assert "`nodeheal-evidence-ACCOUNT-REGION`" in step
 
 
-def test_the_sandbox_keeps_nothing(sandbox: Templates) -> None:
+def test_the_sandbox_keeps_nothing(sandbox: Template) -> None:
     assert kept(sandbox) == {}
