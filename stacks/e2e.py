@@ -116,8 +116,9 @@ def play(e2e: E2e, ask: Ask) -> None:
     try:
         run(e2e.deploy())
         node = ask(
-            f'Give a node the role nodeheal-node, say pool = "{e2e.pool}" and drills = true in its agent.toml, and '
-            "install the agent (docs/agent.md). Its id, mi-... or i-...: "
+            "Give a node the role that the output NodeRoleArn names, and the ECS agent's own policy with it. Say "
+            f'pool = "{e2e.pool}" and drills = true in its agent.toml, and install the agent (docs/agent.md). '
+            "Its id, mi-... or i-...: "
         ).strip()
         wait(lambda: is_heard(node), NODE_SECONDS, e2e.look_every, f"the agent of {node} has reported")
         *prepare, inject = e2e.drill(node)

@@ -27,8 +27,8 @@ from stacks.permission import (
     send_command,
 )
 
-POLICY_NAME = "nodeheal-operator"
-JOBS_POLICY_NAME = "nodeheal-jobs"
+POLICY_NAME = "nodeheal-operator-{region}"
+JOBS_POLICY_NAME = "nodeheal-jobs-{region}"
 APPCONFIG = "arn:{partition}:appconfig:{region}:{account}"
 _APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}", f"{APPCONFIG}:application/{{policy_application}}/*")
 TASK_DEFINITION_FAMILIES = "arn:{partition}:ecs:{region}:{account}:task-definition"
@@ -216,7 +216,7 @@ class OperatorPolicy(Construct):
         made = iam.ManagedPolicy(
             self,
             construct_id,
-            managed_policy_name=name,
+            managed_policy_name=name.format_map(places),
             description="What the nodeheal command needs, and nothing that acts past it",
             statements=[permission.statement(places) for permission in permissions],
         )

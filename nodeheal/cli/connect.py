@@ -67,7 +67,8 @@ def job_ports(table: str) -> Ports:
 
 def recipes() -> EcsRecipes:
     """The task definitions of the caller's account and Region."""
-    return EcsRecipes(client("ecs"), execution_role_arn(client("sts").get_caller_identity()["Arn"]))
+    sts = client("sts")
+    return EcsRecipes(client("ecs"), execution_role_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name))
 
 
 def job_logs() -> CloudWatchJobLogs:

@@ -67,7 +67,9 @@ JOB_WORKFLOW = "nodeheal-run-job"
 # Training jobs that nodeheal makes task definitions for ---------------------------------------------------------------
 JOB_FAMILY_PREFIX = "nodeheal-"  # and the job's name
 JOB_LOG_GROUP = "/nodeheal/jobs"  # streams: the job's name, the container, the task
-JOB_EXECUTION_ROLE = "nodeheal-job-execution"  # the ECS agent pulls the image and writes the log with it
+# Names in IAM are one for all Regions of an account, so that they carry the Region.
+NODE_ROLE = "nodeheal-node-{region}"  # of hybrid activations and instance profiles
+JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # the ECS agent pulls the image and writes the log with it
 JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was made for
 # Where the agent leaves requests for checkpoints, on the node and in the container; docs/agent.md has the protocol.
 CHECKPOINT_REQUESTS = "/run/nodeheal"

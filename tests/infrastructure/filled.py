@@ -9,6 +9,7 @@ _SUFFIX = "0123456789AB"  # what CloudFormation puts after a name that it makes
 # Which property names a resource; the others get a name from CloudFormation, or only an id.
 _NAMED_BY = {
     "AWS::CloudWatch::Alarm": "AlarmName",
+    "AWS::CloudWatch::Dashboard": "DashboardName",
     "AWS::DynamoDB::Table": "TableName",
     "AWS::Events::EventBus": "Name",
     "AWS::IAM::ManagedPolicy": "ManagedPolicyName",

@@ -12,9 +12,11 @@ from nodeheal.contract.vocabulary import Escalation
 from stacks.alarms import ALARM_PREFIX, ours
 from stacks.dashboard import DASHBOARD
 from stacks.functions import FUNCTIONS
+from tests.infrastructure.filled import Place, name_of
 from tests.infrastructure.synthesis import Template
 
 EMITTED = {metric.name: metric for metric in METRICS}
+HERE = Place()
 
 
 def alarms(templates: Template) -> dict[str, Any]:
@@ -25,9 +27,10 @@ def alarms(templates: Template) -> dict[str, Any]:
 
 def page(templates: Template) -> tuple[str, str]:
     """(name, body as JSON with <token> for what only the deployment knows) of the dashboard."""
-    [(_, dashboard)] = templates.of_type("AWS::CloudWatch::Dashboard")
+    [(logical_id, dashboard)] = templates.of_type("AWS::CloudWatch::Dashboard")
     parts = dashboard["Properties"]["DashboardBody"]["Fn::Join"][1]
-    return dashboard["Properties"]["DashboardName"], "".join(p if isinstance(p, str) else "<token>" for p in parts)
+    name = name_of(logical_id, templates, HERE)
+    return name, "".join(p if isinstance(p, str) else "<token>" for p in parts)
 
 
 def test_every_metric_of_ours_that_is_watched_is_emitted_with_these_dimensions(real: Template) -> None:
@@ -124,7 +127,7 @@ def test_the_dashboard_shows_only_what_is_emitted(real: Template) -> None:
     ]
     searched = re.findall(r"SEARCH\('\{nodeheal,([^}]*)\} MetricName=..?\"(\w+)", body)
 
-    assert name == DASHBOARD
+    assert name == DASHBOARD.format(region=HERE.region)
     assert len(shown) > 20
     assert {metric: set(at) for metric, at in shown if set(at) != set(EMITTED[metric].dimensions)} == {}
     assert searched

@@ -20,6 +20,14 @@ def queue(templates: Template, name: str) -> Any:
     return found
 
 
+def role_named(template: Template, name: str) -> Any:
+    """A role's properties. `name`: with {region} in it."""
+    roles = [r["Properties"] for _, r in template.of_type("AWS::IAM::Role")]
+    spelled = {"Fn::Join": ["", [name.format(region=""), {"Ref": "AWS::Region"}]]}
+    [found] = [role for role in roles if role.get("RoleName") == spelled]
+    return found
+
+
 def test_the_table_survives_the_stack_and_can_be_restored(real: Template) -> None:
     state = table(real, names.TABLE)
 
@@ -104,8 +112,7 @@ def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(rea
 
 
 def test_a_node_may_speak_for_itself_and_nothing_else(real: Template) -> None:
-    roles = [r["Properties"] for _, r in real.of_type("AWS::IAM::Role")]
-    [role] = [role for role in roles if role.get("RoleName") == "nodeheal-node"]
+    role = role_named(real, names.NODE_ROLE)
     [policy] = role["Policies"]
     report, beat, around, measure = policy["PolicyDocument"]["Statement"]
 
@@ -146,9 +153,7 @@ def test_the_outputs_have_the_names_that_tools_rely_on(real: Template) -> None:
 
 
 def test_the_role_of_jobs_writes_their_log_and_pulls_images_and_only_ecs_takes_it_on(real: Template) -> None:
-    roles = [r["Properties"] for _, r in real.of_type("AWS::IAM::Role")]
-    [role] = [role for role in roles if role.get("RoleName") == names.JOB_EXECUTION_ROLE]
-
+    role = role_named(real, names.JOB_EXECUTION_ROLE)
     [trusted] = role["AssumeRolePolicyDocument"]["Statement"]
     actions = {a for p in role["Policies"] for s in p["PolicyDocument"]["Statement"] for a in listed(s["Action"])}
 
