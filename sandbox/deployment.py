@@ -22,20 +22,24 @@ class DeployFailed(Exception):
     """`cdk` did not succeed; carries the end of what it said."""
 
 
-def deploy(repository: Path, directory: Path, environment: dict[str, str], s3: Any, app: str = "") -> dict[str, str]:
-    """Deploy the stack; its outputs by key. Raises DeployFailed. `app`: another CDK app command, for tests."""
+def deploy(
+    repository: Path, directory: Path, environment: dict[str, str], s3: Any, *options: str, app: str = ""
+) -> dict[str, str]:
+    """Deploy the stack; its outputs by key. Raises DeployFailed.
+
+    `options`: more words for `cdk deploy`. `app`: another CDK app command, for tests.
+    """
     with contextlib.suppress(ClientError):  # it is there already
         s3.create_bucket(Bucket=ASSET_BUCKET)
     outputs = directory / "outputs.json"
     words = [
         "--require-approval",
         "never",
-        "--method",
-        "direct",
         "--progress",
         "events",
         "--outputs-file",
         str(outputs),
+        *options,
     ]
     _run("deploy", words, repository, directory, environment, app)
     stacks: dict[str, dict[str, str]] = json.loads(outputs.read_text()) if outputs.exists() else {}

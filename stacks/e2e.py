@@ -58,7 +58,7 @@ class E2e:
 
     def deploy(self) -> list[str]:
         """Brings it into the account."""
-        return self.cdk("deploy", "--require-approval", "never", "--method", "direct")
+        return self.cdk("deploy", "--require-approval", "never")
 
     def drill(self, node: str) -> list[list[str]]:
         """What a person would type, up to the fault."""

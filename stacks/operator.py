@@ -52,25 +52,26 @@ ASK = Permission(
     {"StringEquals": {"events:source": names.OPERATOR_SOURCE}},
 )
 FIND_POLICY = Permission(
-    "find the policy document and how it is deployed; these calls take no resource",
-    ("appconfig:ListApplications", "appconfig:ListDeploymentStrategies"),
-    ("*",),
+    "find the policy document by the outputs of the stack",
+    ("cloudformation:DescribeStacks",),
+    ("arn:{partition}:cloudformation:{region}:{account}:stack/" + names.STACK + "/*",),
 )
 READ_POLICY = Permission(
     "read the policy documents and their deployments",
     (
         "appconfig:GetDeployment",
         "appconfig:GetHostedConfigurationVersion",
-        "appconfig:ListConfigurationProfiles",
         "appconfig:ListDeployments",
-        "appconfig:ListEnvironments",
     ),
     _APPLICATION,
 )
-CHANGE_POLICY = Permission(
-    "put a policy document into force, which says what nodeheal may do",
-    ("appconfig:CreateHostedConfigurationVersion", "appconfig:StartDeployment"),
-    (*_APPLICATION, f"{APPCONFIG}:deploymentstrategy/*"),
+CHANGE_POLICY = (
+    Permission("store a policy document", ("appconfig:CreateHostedConfigurationVersion",), _APPLICATION),
+    Permission(
+        "put a policy document into force, which says what nodeheal may do",
+        ("appconfig:StartDeployment",),
+        (*_APPLICATION, f"{APPCONFIG}:deploymentstrategy/*"),
+    ),
 )
 SEE_MARKS = (
     Permission(
@@ -165,8 +166,8 @@ NODE_COMMANDS: Commands = {
     "nodes replace": (READ, ASK),
     "owners subscribe": (SUBSCRIBE_OWNER,),
     "policy show": _POLICY,
-    "policy apply": (*_POLICY, CHANGE_POLICY),
-    "policy rollback": (*_POLICY, CHANGE_POLICY),
+    "policy apply": (*_POLICY, *CHANGE_POLICY),
+    "policy rollback": (*_POLICY, *CHANGE_POLICY),
 }
 # Apart from the others: who trains needs no more than these, and both together do not fit into one policy.
 JOB_COMMANDS: Commands = {

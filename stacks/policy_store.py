@@ -1,12 +1,12 @@
 """The policy document's home: AppConfig, with a validator and a first version."""
 
-import aws_cdk as cdk
 from aws_cdk import aws_appconfig as appconfig
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from nodeheal.contract import names
 from stacks.settings import REPOSITORY, SANDBOX_POLICY, Settings
+from stacks.stages import KEPT_AFTER_ITS_STACK
 
 VALIDATOR = "validate_policy"
 # What a new deployment starts with: every pool only observed. Never edit it: CloudFormation would deploy the edit over
@@ -47,13 +47,16 @@ class PolicyStore(Construct):
         )
         self.profile.add_resource_dependency(allowed)
         self._seed(settings)
-        for kept in (self.application, self.environment, self.profile):
-            _keep(kept, settings)
 
     @property
     def ids(self) -> str:
-        """What a function needs to find it, and an operator does not: names may stand twice, ids do not."""
+        """What a function needs to find it: names may stand twice, ids do not."""
         return f"{self.application.ref}/{self.environment.ref}/{self.profile.ref}"
+
+    @property
+    def place(self) -> str:
+        """What an operator's command needs to find it, and to put a document into force."""
+        return f"{self.ids}/{self._strategy.ref}"
 
     @property
     def resource(self) -> str:
@@ -72,7 +75,7 @@ class PolicyStore(Construct):
             content=text,
             content_type="application/json",
         )
-        strategy = appconfig.CfnDeploymentStrategy(
+        self._strategy = appconfig.CfnDeploymentStrategy(
             self,
             "AtOnce",
             name=names.POLICY_STRATEGY,
@@ -89,12 +92,10 @@ class PolicyStore(Construct):
             environment_id=self.environment.ref,
             configuration_profile_id=self.profile.ref,
             configuration_version=version.ref,
-            deployment_strategy_id=strategy.ref,
+            deployment_strategy_id=self._strategy.ref,
             description="the first policy document",
         )
-        for kept in (version, deployment):
-            _keep(kept, settings)
-
-
-def _keep(resource: cdk.CfnResource, settings: Settings) -> None:
-    resource.apply_removal_policy(cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN)
+        # All of it stays when the stack goes: AppConfig deletes no profile that has documents, and CloudFormation knows
+        # of the first one only.
+        for kept in (self.application, self.environment, self.profile, version, deployment):
+            kept.apply_removal_policy(KEPT_AFTER_ITS_STACK)

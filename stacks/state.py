@@ -18,6 +18,7 @@ from stacks.job_output import job_output
 from stacks.nag import accept
 from stacks.node_channels import fallback_topic, heartbeats_table, node_role
 from stacks.settings import Settings
+from stacks.stages import KEPT_AFTER_ITS_STACK
 
 INGEST_SECONDS = next(function.timeout_seconds for function in FUNCTIONS if function.stem == "ingest")
 # Six times the function's timeout, as Lambda asks: a batch must not reappear while its retries still run.
@@ -31,7 +32,7 @@ class State:
 
     def __init__(self, stack: cdk.Stack, settings: Settings) -> None:
         self._stack = stack
-        self.table = self._table(settings)
+        self.table = self._table()
         self.bus = events.EventBus(
             self._stack, "Bus", event_bus_name=names.BUS, description="What nodes and nodeheal say"
         )
@@ -45,7 +46,7 @@ class State:
         self.quarantine = self._queue("Quarantine", "nodeheal-quarantine")
         self.evidence = self._evidence_bucket(settings)
         self._route_health_events()
-        self._approval_key(settings)
+        self.approval_key = self._approval_key()
         job_output(self._stack, settings)
         self.heartbeats = heartbeats_table(self._stack, settings)
         fallback = fallback_topic(self._stack, self.event_queue, self.event_dlq)
@@ -58,7 +59,7 @@ class State:
         accept(self.event_dlq, "AwsSolutions-SQS3", "it is a dead-letter queue")
         accept(self.quarantine, "AwsSolutions-SQS3", "it is where unreadable messages are kept; nothing consumes it")
 
-    def _table(self, settings: Settings) -> dynamodb.Table:
+    def _table(self) -> dynamodb.Table:
         table = dynamodb.Table(
             self._stack,
             "Table",
@@ -71,7 +72,7 @@ class State:
                 point_in_time_recovery_enabled=True
             ),
             time_to_live_attribute=names.TTL_ATTRIBUTE,
-            removal_policy=cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN,
+            removal_policy=KEPT_AFTER_ITS_STACK,
         )
         table.add_global_secondary_index(
             index_name=names.INDEX,
@@ -85,7 +86,9 @@ class State:
         bucket = s3.Bucket(
             self._stack,
             "Evidence",
-            bucket_name=names.EVIDENCE_BUCKET.format(account=cdk.Aws.ACCOUNT_ID, region=cdk.Aws.REGION),
+            # The stack's own account and Region: spelled out where they are known, since CloudFormation takes up only
+            # what has a literal name.
+            bucket_name=names.EVIDENCE_BUCKET.format(account=self._stack.account, region=self._stack.region),
             encryption=s3.BucketEncryption.S3_MANAGED,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
@@ -96,7 +99,7 @@ class State:
                     abort_incomplete_multipart_upload_after=cdk.Duration.days(1),
                 )
             ],
-            removal_policy=cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN,
+            removal_policy=KEPT_AFTER_ITS_STACK,
         )
         accept(bucket, "AwsSolutions-S1", "an access log would need a bucket of its own; CloudTrail has data events")
         return bucket
@@ -131,16 +134,18 @@ class State:
             dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=DELIVERIES, queue=dead) if dead else None,
         )
 
-    def _approval_key(self, settings: Settings) -> None:
+    def _approval_key(self) -> secretsmanager.Secret:
+        """Goes with the stack, and has no name of ours: links live for an hour, and Secrets Manager refuses the name of
+        a secret that is still being deleted."""
         secret = secretsmanager.Secret(
             self._stack,
             "ApprovalKey",
-            secret_name=names.APPROVAL_KEY,
             description="nodeheal signs its approval links with this; a new value makes every link sent before void",
             generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
-            removal_policy=cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
         )
         accept(secret, "AwsSolutions-SMG4", "links live for an hour; rotating in between would void those just sent")
+        return secret
 
     def _route_health_events(self) -> None:
         events.Rule(
@@ -166,6 +171,7 @@ class State:
             "EventDlqUrl": self.event_dlq.queue_url,
             "QuarantineUrl": self.quarantine.queue_url,
             "EvidenceBucketName": self.evidence.bucket_name,
+            "ApprovalKeyArn": self.approval_key.secret_arn,
         }
 
 

@@ -101,6 +101,7 @@ ENV_OWNERS_TOPIC_ARN = "NODEHEAL_OWNERS_TOPIC_ARN"
 ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_RUN_JOB_ARN = "NODEHEAL_RUN_JOB_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
+ENV_APPROVAL_KEY_ARN = "NODEHEAL_APPROVAL_KEY_ARN"  # ARN of the secret with which approval links are signed
 ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
 ENV_EVIDENCE_BUCKET = "NODEHEAL_EVIDENCE_BUCKET"
 ENV_RUNBOOKS = "NODEHEAL_RUNBOOKS"  # where docs/runbooks is found, for the emails
@@ -113,9 +114,6 @@ KEEP_WARM = {"keep_warm": True}
 ERROR_ALREADY_PAGED = "HumanPaged"
 
 STACK = "nodeheal"  # in CloudFormation
-
-# The secret with which approval links are signed
-APPROVAL_KEY = "nodeheal/approval-key"
 
 # What a rank finds in its environment ---------------------------------------------------------------------------------
 PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # to be touched at every step, where the job has a limit for one
@@ -134,6 +132,7 @@ POLICY_APPLICATION = "nodeheal"
 POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
+POLICY_OUTPUT = "PolicyPlace"  # of the stack: ids of application, environment, profile and strategy, with "/" between
 METRICS_NAMESPACE = "nodeheal"
 NODE_METRICS_NAMESPACE = "nodeheal/nodes"  # what agents tell of their own hosts; IAM lets them into no other
 

@@ -19,7 +19,6 @@ from tests.infrastructure.test_permissions import WITHOUT_RESOURCE, as_list
 OFFLINE = {"version", "explain", "classify", "replay", "policy check", "policy diff", "jobs validate", "jobs schema"}
 OFFLINE |= {"checkpoints list", "checkpoints verify", "checkpoints latest", "simulate"}
 OFFLINE |= {f"parse {tool}" for tool in ("dcgm-diag", "dcgm-health", "nvidia-smi", "neuron", "efa")}
-LISTS = {"appconfig:ListApplications", "appconfig:ListDeploymentStrategies"}
 RECIPES = {"ecs:DescribeTaskDefinition", "ecs:RegisterTaskDefinition"}
 # What only the functions do, with their budgets and their record.
 NEVER = re.compile(
@@ -52,7 +51,7 @@ def test_every_command_says_what_it_needs() -> None:
 def test_a_permission_names_its_actions_its_reason_and_its_resources(permission: Permission) -> None:
     assert permission.why
     assert not [action for action in permission.actions if "*" in action]
-    assert "*" not in permission.resources or set(permission.actions) <= WITHOUT_RESOURCE | LISTS | RECIPES
+    assert "*" not in permission.resources or set(permission.actions) <= WITHOUT_RESOURCE | RECIPES
 
 
 def test_two_permissions_never_share_a_reason() -> None:

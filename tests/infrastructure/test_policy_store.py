@@ -69,7 +69,7 @@ def test_appconfig_may_call_the_validator_whatever_source_it_names(real: Templat
 
 
 def test_what_operators_applied_outlives_the_stack(real: Template) -> None:
-    assert only(real, "AWS::AppConfig::HostedConfigurationVersion")["DeletionPolicy"] == "Retain"
+    assert only(real, "AWS::AppConfig::HostedConfigurationVersion")["DeletionPolicy"] == "RetainExceptOnCreate"
     assert only(real, "AWS::AppConfig::HostedConfigurationVersion")["Properties"]["Content"] == FIRST_POLICY
 
 

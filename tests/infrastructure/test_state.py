@@ -31,7 +31,8 @@ def role_named(template: Template, name: str) -> Any:
 def test_the_table_survives_the_stack_and_can_be_restored(real: Template) -> None:
     state = table(real, names.TABLE)
 
-    assert state["DeletionPolicy"] == "Retain"
+    assert state["DeletionPolicy"] == "RetainExceptOnCreate"
+    assert state["UpdateReplacePolicy"] == "Retain"
     assert state["Properties"]["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
     assert state["Properties"]["BillingMode"] == "PAY_PER_REQUEST"
     assert state["Properties"]["SSESpecification"] == {"SSEEnabled": True}
@@ -136,6 +137,7 @@ def test_a_node_may_speak_for_itself_and_nothing_else(real: Template) -> None:
 
 def test_the_outputs_have_the_names_that_tools_rely_on(real: Template) -> None:
     assert set(real.body["Outputs"]) == {
+        "ApprovalKeyArn",
         "BusName",
         "EvidenceBucketName",
         "EventDlqUrl",
@@ -144,6 +146,7 @@ def test_the_outputs_have_the_names_that_tools_rely_on(real: Template) -> None:
         "OperatorJobsPolicyArn",
         "OperatorPolicyArn",
         "OwnersTopicArn",
+        "PolicyPlace",
         "QuarantineUrl",
         "RecoverNodeArn",
         "RunJobArn",
