@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.simulation.latency import LATENCIES
@@ -53,7 +53,8 @@ def _measure(count: int, knobs: dict[str, Any], latency: str) -> dict[str, Any]:
         cloud.behave(**LATENCIES[latency].of_sandbox())
         cloud.subscribe_mailbox()
         document = {"default_pool": {"mode": "act", "budget": BUDGET}, "evidence": {"enabled": False}, **knobs}
-        PolicyDocuments(cloud.client("appconfig")).apply(json.dumps(document), "a storm is measured")
+        place = deployed_place(cloud.client("cloudformation"))
+        PolicyDocuments(cloud.client("appconfig"), place).apply(json.dumps(document), "a storm is measured")
         nodes = [cloud.add_node(pool=POOL, agent=IDLE) for _ in range(count)]
         _put(cloud, nodes, family=Family.heartbeat, verdict=Verdict.OK)  # a fleet is known before it fails
         _recover_some(cloud)

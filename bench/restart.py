@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.recovery import say
-from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.domain.job import Run
 from nodeheal.services.steps import save_node
 from nodeheal.simulation.latency import LATENCIES
@@ -32,7 +32,10 @@ def measure_restart(latency: str) -> dict[str, float]:
         cloud.deploy()
         cloud.behave(**LATENCIES[latency].of_sandbox())
         document = {**json.loads(POLICY.read_text("utf-8")), "move_job_seconds": 0}
-        PolicyDocuments(cloud.client("appconfig")).apply(json.dumps(document), "a job need not wait for its node")
+        place = deployed_place(cloud.client("cloudformation"))
+        PolicyDocuments(cloud.client("appconfig"), place).apply(
+            json.dumps(document), "a job need not wait for its node"
+        )
         script = replace(STORIES["fixed-by-reboot"].script, prepares=(_spare_is_ready,))
         story = Story(cloud, script, say)
         story.play()

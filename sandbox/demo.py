@@ -123,7 +123,7 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
         screen.stage(f"embedded AWS is up on {sandbox.endpoint_url}, IAM enforced")
         screen.busy("cdk deploy")
         seconds = sandbox.deploy()
-        screen.stage(f"cdk deploy: nodeheal-state and nodeheal-control in {seconds:.1f} s")
+        screen.stage(f"cdk deploy: the stack nodeheal in {seconds:.1f} s")
         story = Story(sandbox, script, screen.hear)
         try:
             story.play()

@@ -14,7 +14,7 @@ from typing import Any
 from ministack import app
 from ministack.core import concurrency, iam_actions
 from ministack.services import appconfig, eventbridge, stepfunctions
-from ministack.services.cloudformation import provisioners
+from ministack.services.cloudformation import changesets, provisioners, stacks
 
 from sandbox.aws_json import Json, JsonService, Response
 from sandbox.aws_query import QueryService
@@ -126,6 +126,21 @@ def provision_documents(ssm: Ssm) -> None:
 
     handlers["AWS::SSM::Document"] = {"create": create, "update": update, "delete": delete}
     attribute(provisioners, "_STACK_TAG_PROPERTY")["AWS::SSM::Document"] = ("Tags", "list")
+
+
+def take_up_buckets() -> None:
+    """CloudFormation: a bucket that a change set imports is no conflict of names; the emulator takes it for one."""
+    imported: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("imported", default=frozenset())
+    deploy, errors = attribute(changesets, "_deploy_stack_async"), attribute(stacks, "_validation_errors")
+
+    async def deployed(*arguments: Any, imports: Json | None = None, **options: Any) -> None:
+        imported.set(frozenset(imports or {}))
+        await deploy(*arguments, imports=imports, **options)
+
+    def without_imported(*arguments: Any) -> list[Any]:
+        return [error for error in errors(*arguments) if error[0] not in imported.get()]
+
+    changesets._deploy_stack_async, stacks._validation_errors = deployed, without_imported
 
 
 def evaluate_timeouts() -> None:
