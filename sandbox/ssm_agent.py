@@ -75,41 +75,41 @@ class SsmAgent:
         threading.Thread(target=self._carry_out, args=(invocation,), name=name, daemon=True).start()
 
     def _carry_out(self, invocation: Invocation) -> None:
-        if not self._is_taken(invocation):
-            return
         try:
-            invocation.status = invocation.details = "InProgress"
-            invocation.started_at = datetime.now(UTC)
-            self._changed(invocation)
-            if not self._wait(lambda: invocation.cancelled.is_set() or self._may_begin(invocation)):
-                return
-            if invocation.cancelled.is_set():
-                self._end(invocation, Ended(-1, "Cancelled"))
-                return
-            ended = self._run_to_the_end(invocation)
+            ended = self._taken_and_run(invocation)
             if ended is not None:
                 self._end(invocation, ended)
         finally:
             with self._lock:
+                self._sent = [each for each in self._sent if each is not invocation]
                 self._buffered = [each for each in self._buffered if each is not invocation]
                 if invocation.ended.is_set():  # a worker that was lost is taken until then
                     self._at_work = [each for each in self._at_work if each is not invocation]
 
+    def _taken_and_run(self, invocation: Invocation) -> Ended | None:
+        """How the command ends. None: nobody will ever report its end."""
+        if not self._is_taken(invocation):
+            return Ended(-1, "TimedOut", details="DeliveryTimedOut")
+        if not invocation.cancelled.is_set():
+            invocation.status = invocation.details = "InProgress"
+            invocation.started_at = datetime.now(UTC)
+            self._changed(invocation)
+            if not self._wait(lambda: invocation.cancelled.is_set() or self._may_begin(invocation)):
+                return None
+        return Ended(-1, "Cancelled") if invocation.cancelled.is_set() else self._run_to_the_end(invocation)
+
     def _is_taken(self, invocation: Invocation) -> bool:
-        """Wait until the agent takes it. False: it was not delivered in time, or cancelled before."""
-        asked = datetime.now(UTC)
+        """Wait until the agent takes it, or it is cancelled. False: neither happened in time."""
         begins = time.monotonic() + self._behaviour.ssm_begin_seconds
-        left = invocation.delivery_seconds - (asked - invocation.requested_at).total_seconds()
-        is_taken = self._wait(
-            lambda: invocation.cancelled.is_set() or (time.monotonic() >= begins and self._takes(invocation)), left
-        )
-        with self._lock:
-            self._sent = [each for each in self._sent if each is not invocation]
-        if invocation.cancelled.is_set():
-            self._end(invocation, Ended(-1, "Cancelled"))
-        elif not is_taken:
-            self._end(invocation, Ended(-1, "TimedOut"), "DeliveryTimedOut")
-        return is_taken and not invocation.cancelled.is_set()
+        waited = (datetime.now(UTC) - invocation.requested_at).total_seconds()
+        until = time.monotonic() + invocation.delivery_seconds - waited
+        if self._wait(
+            lambda: invocation.cancelled.is_set() or (time.monotonic() >= begins and self._takes(invocation)),
+            until - time.monotonic(),
+        ):
+            return True
+        time.sleep(max(0.0, until - time.monotonic()))  # a node that is gone for good: the service waits on
+        return False
 
     def _takes(self, invocation: Invocation) -> bool:
         with self._lock:
@@ -197,11 +197,11 @@ class SsmAgent:
             time.sleep(_POLL_SECONDS)
         return True
 
-    def _end(self, invocation: Invocation, ended: Ended, details: str = "") -> None:
+    def _end(self, invocation: Invocation, ended: Ended) -> None:
         known = {"TimedOut": "ExecutionTimedOut"}
         invocation.output, invocation.errors = shortened(ended.output), shortened(ended.errors)
         invocation.response_code, invocation.status = ended.code, ended.status
-        invocation.details = details or known.get(ended.status, ended.status)
+        invocation.details = ended.details or known.get(ended.status, ended.status)
         invocation.ended_at = datetime.now(UTC)
         self._changed(invocation)
         invocation.ended.set()

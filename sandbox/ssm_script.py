@@ -35,6 +35,7 @@ class Ended:
     output: str = ""
     errors: str = ""
     was_cut: bool = False
+    details: str = ""  # of the status, where it has more than one
 
 
 class _Pipe(threading.Thread):

@@ -195,6 +195,24 @@ def test_a_cancel_kills_the_group_and_nothing_of_another_session(machine: Machin
     assert is_alive(stranger)
 
 
+def test_a_cancel_that_comes_with_the_delivery_holds_up_no_other_command(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes = machine.agent._takes
+
+    def takes_as_it_is_cancelled(invocation: Invocation) -> bool:
+        is_taken = takes(invocation)
+        if is_taken:
+            invocation.cancelled.set()
+        return is_taken
+
+    with monkeypatch.context() as patch:
+        patch.setattr(machine.agent, "_takes", takes_as_it_is_cancelled)
+        assert ended(machine.runs("true")) == ("Cancelled", -1)
+
+    assert ended(machine.runs("true")) == ("Success", 0)
+
+
 # How many at once ---------------------------------------------------------------------------------------------------
 
 
@@ -351,6 +369,9 @@ def test_two_commands_for_one_boot_make_one_reboot_and_a_late_one_makes_none(mac
 
 
 def test_a_shutdown_that_a_process_holds_up_is_forced(machine: Machine) -> None:
+    machine.behaviour.ssm_seconds_scale = 0.4  # the shutdown begins after 2 s: both timers are armed by then
+    config = machine.file("agent.toml")
+    config.write_text("reboot_force_seconds = 10\n" + config.read_text())
     machine.node.set_faults(Faults(hangs_shutdown=True))
     boot = machine.node.boot_id
 
