@@ -15,6 +15,7 @@ from constructs import Construct
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Escalation
 from nodeheal.domain.reading import Reading
+from stacks.agent_release import AgentRelease
 from stacks.alarms import Parts, build_alarms
 from stacks.approval_api import ApprovalApi
 from stacks.bundling import code_asset
@@ -40,7 +41,6 @@ DOCUMENTS = {
     names.FIND_CHECKPOINT_DOCUMENT: "find-checkpoint",
     names.INJECT_DOCUMENT: "inject-fault",
     names.INJECT_DCGM_DOCUMENT: "inject-dcgm",
-    names.INSTALL_DOCUMENT: "install-agent",
 }
 EVENTS_A_BATCH = 10
 
@@ -68,6 +68,7 @@ class ControlStack(cdk.Stack):
         build_dashboard(self, parts, build_alarms(self, parts, state.topic))
         for name, stem in DOCUMENTS.items():
             self._document(name, stem)
+        AgentRelease(self, settings, state.node_role)
         OperatorPolicy(self, self._places, self._settings.task_role_arns)
         cdk.CfnOutput(self, "RecoverNodeArn", value=self.workflows[PARENT].state_machine_arn)
         cdk.CfnOutput(self, "RunJobArn", value=self.workflows[JOB].state_machine_arn)
