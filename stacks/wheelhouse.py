@@ -67,13 +67,13 @@ def _requirements(agents: list[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _write(archive: Path, files: dict[str, bytes]) -> None:
-    files = {**files, **{path.name: path.read_bytes() for path in _packages().iterdir()}}
+    files = {**files, **{path.name: path.read_bytes() for path in packages().iterdir()}}
     with zipfile.ZipFile(archive, "w") as written:
         for name in sorted(files):
             written.writestr(zipfile.ZipInfo(name, ZIP_EPOCH), files[name])
 
 
-def _packages() -> Path:
+def packages() -> Path:
     """A folder with the pinned wheels of other projects, downloaded once for each set of pins."""
     pins = _sha256(AGENT_PINS.read_bytes() + PIP_PINS.read_bytes() + repr((MACHINES, PYTHONS)).encode())
     downloaded = BUILD / f"packages-{pins[:16]}"

@@ -38,7 +38,7 @@ class NotFetched(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where the object is. `domain` is that of the partition, such as amazonaws.com."""
+    """Where the object is. `domain` is the one of the partition, AWS::URLSuffix."""
 
     bucket: str
     key: str

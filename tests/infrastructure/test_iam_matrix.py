@@ -19,6 +19,7 @@ _KINDS = ("AWS::IAM::Role", "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 Row = tuple[str, ...]
 # How the CDK names what one stack takes from the other, and what it puts after a name.
 _EXPORT = re.compile(r"ExportsOutput(?:FnGetAtt|Ref)(\w+?)[0-9A-F]{8}(\w*?)[0-9A-F]{8}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SUFFIX = re.compile(r"[0-9A-F]{8}$")
 
 
@@ -49,7 +50,7 @@ def _rows(who: str, resource: dict[str, Any]) -> Iterator[Row]:
 def spelled(value: Any) -> str:
     """A resource as text, with what the template leaves to CloudFormation in ${}."""
     if isinstance(value, str):
-        return value
+        return _DIGEST.sub("<digest>", value)
     [(function, given)] = value.items()
     if function == "Fn::Join":
         return str(given[0]).join(spelled(part) for part in given[1])

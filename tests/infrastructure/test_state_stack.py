@@ -141,7 +141,13 @@ def test_the_outputs_have_the_names_that_tools_rely_on(real: Templates) -> None:
         "TableName",
         "TopicArn",
     }
-    assert control == {"OperatorJobsPolicyArn", "OperatorPolicyArn", "RecoverNodeArn", "RunJobArn"}
+    assert control == {
+        "AgentDownloadPolicyArn",
+        "OperatorJobsPolicyArn",
+        "OperatorPolicyArn",
+        "RecoverNodeArn",
+        "RunJobArn",
+    }
 
 
 def test_the_role_of_jobs_writes_their_log_and_pulls_images_and_only_ecs_takes_it_on(real: Templates) -> None:

@@ -3,7 +3,6 @@
 Python and pip are stubs here; tests/infrastructure/test_agent_release.py runs the same script with the real ones.
 """
 
-import base64
 import hashlib
 import json
 import os
@@ -11,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,34 +18,8 @@ from nodeheal import __version__
 from nodeheal.agent.units import NAMES
 from sandbox.toml import toml
 from tests.unit.agent.fakes import NodeFolder
+from tests.unit.agent.node_root import DOCUMENT, REPOSITORY, NodeRoot, executable, script_of
 
-REPOSITORY = Path(__file__).parents[3]
-DOCUMENT = REPOSITORY / "packaging" / "ssm" / "install-agent.json"
-FROM_THE_SYSTEM = (
-    *("sh", "base64", "cat", "chmod", "cp", "date", "find", "grep", "ln", "mkdir", "mv", "readlink", "rm"),
-    *("rmdir", "sed", "sha256sum", "sleep"),
-)
-# What the stubs do to a root that the tests look at.
-STUBS = {
-    "id": '[ "$1" = -u ] && echo "${FAKE_UID:-0}" || grep -qx "$1" "$ROOT/users"',
-    "useradd": 'for name; do :; done; echo "$name" >> "$ROOT/users"; echo "$@" >> "$ROOT/useradd.log"',
-    "userdel": """
-        [ "$1" = -f ] && shift || [ ! -s "$ROOT/processes" ] || { echo "userdel: user is in use" >&2; exit 8; }
-        sed -i "/^$1\\$/d" "$ROOT/users\"""",
-    "pgrep": '[ "$1 $2" = "-U nodeheal" ] && grep . "$ROOT/processes"',
-    "pkill": '[ "$1 $2 $3" = "-KILL -U nodeheal" ] && sed -i /ends/d "$ROOT/processes"',
-    "groupdel": "exit 6",
-    "chown": 'echo "$@" >> "$ROOT/chown.log"',
-    "journalctl": "echo the last words",
-    "systemctl": """
-        echo "$@" >> "$ROOT/systemctl.log"
-        case "$1" in
-          show) grep -q 4.0 "$ROOT/opt/nodeheal/current/package" && echo NRestarts=3 || cat "$ROOT/restarts" ;;
-          reset-failed) echo NRestarts=0 > "$ROOT/restarts" ;;
-          is-active) echo active ;;
-        esac""",
-    "dnf": '[ -e "$ROOT/amazon-linux" ] && [ "$4" = python3.11 ] && cp "$ROOT/python-stub" "$ROOT/tools/python3.11"',
-}
 # The versions that the wheelhouse of these tests holds. pip cannot install BROKEN; the agent of CRASHES ends at once.
 FIRST, SECOND, BROKEN, CRASHES = "1.0", "2.0", "3.0", "4.0"
 PYTHON = """#!/bin/sh
@@ -79,25 +51,15 @@ echo "nodeheal-agent $(cat "$ROOT/opt/nodeheal/current/package")"
 SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
-@dataclass
-class Machine:
-    """A node's root, and what a test may put there."""
-
-    root: Path
-    config: dict[str, object]
+class Machine(NodeRoot):
+    """A node whose Python is a stub."""
 
     def __post_init__(self) -> None:
-        self.tools = self.root / "tools"
-        self.tools.mkdir(parents=True)
-        for name in FROM_THE_SYSTEM:
-            (self.tools / name).symlink_to(str(shutil.which(name)))
-        for name, text in STUBS.items():
-            _script(self.tools / name, f"#!/bin/sh\n{text}\n")
-        _script(self.root / "python-stub", PYTHON)
-        _script(self.root / "agent-stub", AGENT)
+        super().__post_init__()
+        executable(self.root / "python-stub", PYTHON)
+        executable(self.root / "agent-stub", AGENT)
         (self.root / "wheelhouse.zip").write_text("the wheels")
         self.checksum = hashlib.sha256(b"the wheels").hexdigest()
-        (self.root / "users").touch()
 
     def has_python(self) -> None:
         shutil.copy(self.root / "python-stub", self.tools / "python3.11")
@@ -106,63 +68,14 @@ class Machine:
         self, action: str = "install", version: str = FIRST, config: str | None = None, **environment: str
     ) -> "subprocess.CompletedProcess[str]":
         """As the SSM agent does. No config: the node's own."""
-        document = json.loads(DOCUMENT.read_text())
-        script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
-        script = script.replace("@SHA256@", self.checksum)
-        given = toml(self.config) if config is None else config
-        values = {"Action": action, "Version": version, "Config": base64.b64encode(given.encode()).decode()}
-        assert sorted(document["parameters"]) == sorted(values)
-        for name, value in values.items():
-            script = script.replace("{{ " + name + " }}", value)
-        return subprocess.run(
-            ["sh", "-c", script],
-            env={
-                "PATH": str(self.tools),
-                "ROOT": str(self.root),
-                "NODEHEAL_INSTALL_ROOT": str(self.root),
-                "NODEHEAL_SETTLE_SECONDS": "0",
-                "PYTHONPATH": str(REPOSITORY),
-                **environment,
-            },
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    @property
-    def base(self) -> Path:
-        return self.root / "opt" / "nodeheal"
+        document = json.loads(DOCUMENT.read_text().replace("@SHA256@", self.checksum))
+        return self.send(document, action, version, config, PYTHONPATH=str(REPOSITORY), **environment)
 
     @property
     def runs(self) -> str:
         """What was installed, where the units find it."""
         assert (self.base / "bin" / "nodeheal-agent").exists()
         return (self.base / "current" / "package").read_text().strip()
-
-    @property
-    def settings(self) -> Path:
-        return self.root / "etc" / "nodeheal"
-
-    def log(self, tool: str) -> list[str]:
-        return (self.root / f"{tool}.log").read_text().splitlines()
-
-    @property
-    def left_versions(self) -> list[str]:
-        """What an installation has left below versions/."""
-        return [path.name for path in (self.base / "versions").iterdir()]
-
-    @property
-    def left(self) -> list[str]:
-        """Everything of ours that is on the node."""
-        places = ("opt", "etc", "var", "run")
-        return [str(path) for place in places for path in (self.root / place).rglob("*nodeheal*")]
-
-
-def _script(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
 
 
 @pytest.fixture
@@ -454,9 +367,8 @@ def test_nothing_comes_from_a_public_index_or_a_release_page() -> None:
 @pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck")
 @pytest.mark.parametrize("name", sorted(path.stem for path in DOCUMENT.parent.iterdir()))
 def test_shellcheck_has_nothing_to_say_against_the_script(name: str, tmp_path: Path) -> None:
-    document = json.loads((DOCUMENT.parent / f"{name}.json").read_text())
     script = tmp_path / "script.sh"
-    script.write_text("\n".join(document["mainSteps"][0]["inputs"]["runCommand"]) + "\n")
+    script.write_text(script_of(DOCUMENT.with_name(f"{name}.json")))
 
     checked = subprocess.run([str(SHELLCHECK), str(script)], capture_output=True, text=True, timeout=60, check=False)
 
