@@ -49,7 +49,7 @@ def built() -> Wheelhouse:
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel of an earlier version."""
     source = tmp_path_factory.mktemp("older")
-    for name in ("pyproject.toml", "LICENSE"):
+    for name in ("pyproject.toml", "LICENSE", "README.md"):
         shutil.copy(REPOSITORY / name, source)
     shutil.copytree(REPOSITORY / "nodeheal", source / "nodeheal", ignore=shutil.ignore_patterns("__pycache__"))
     module = source / "nodeheal" / "__init__.py"
@@ -291,6 +291,7 @@ def test_a_pool_gets_the_agent_by_one_association(pool_config: Path) -> None:
 def refusals(operation: str, given: dict[str, Any]) -> str:
     """What botocore's model of SSM says against a request."""
     model = botocore.session.get_session().get_service_model("ssm").operation_model(operation)
+    assert model.input_shape is not None
     return str(ParamValidator().validate(given, model.input_shape).generate_report())
 
 

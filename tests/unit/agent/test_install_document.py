@@ -32,6 +32,7 @@ case "$2 $3" in
     done
     : > "$6/pip-1.whl" ;;
   "-m venv")
+    [ "$4" = --without-pip ] || { echo "ensurepip is not available" >&2; exit 1; }  # as Debian's Python says
     mkdir -p "$5/bin"
     cp "$0" "$5/bin/python"
     cp "$ROOT/agent-stub" "$5/bin/nodeheal-agent" ;;
