@@ -41,8 +41,9 @@ def build(settings: Settings) -> Wheelhouse:
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILD, prefix="unfinished-") as unfinished:
         agents = [_own_wheel(Path(unfinished)), *(REPOSITORY / wheel for wheel in settings.agent_wheels)]
+        wheels = {path.name: path.read_bytes() for path in (*agents, *packages().iterdir())}
         archive = Path(unfinished) / f"nodeheal-agent-{__version__}.zip"
-        _write(archive, {**dict(_requirements(agents)), **{path.name: path.read_bytes() for path in agents}})
+        _write(archive, {**wheels, **dict(_requirements(agents))})
         sha256 = _sha256(archive.read_bytes())
         kept = BUILD / sha256[:16] / archive.name
         kept.parent.mkdir(exist_ok=True)
@@ -54,8 +55,12 @@ def _own_wheel(folder: Path) -> Path:
     """nodeheal's own wheel, built by the pinned build backend from this checkout."""
     # Set by some build services; it would put the day into the wheel.
     environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
-    _run([sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)], environment)
-    return folder / f"nodeheal-{__version__}-py3-none-any.whl"
+    built = folder / "compressed"
+    _run([sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(built)], environment)
+    wheel = folder / f"nodeheal-{__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(built / wheel.name) as compressed:
+        _write(wheel, {name: compressed.read(name) for name in compressed.namelist()})
+    return wheel
 
 
 def _requirements(agents: list[Path]) -> Iterator[tuple[str, bytes]]:
@@ -67,8 +72,8 @@ def _requirements(agents: list[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _write(archive: Path, files: dict[str, bytes]) -> None:
-    files = {**files, **{path.name: path.read_bytes() for path in packages().iterdir()}}
-    with zipfile.ZipFile(archive, "w") as written:
+    """A zip archive whose bytes depend on the files only: not compressed, since builds of zlib compress differently."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as written:
         for name in sorted(files):
             written.writestr(zipfile.ZipInfo(name, ZIP_EPOCH), files[name])
 

@@ -220,6 +220,17 @@ def test_building_again_gives_the_same_bytes(built: Wheelhouse, monkeypatch: pyt
     assert build(Settings()).sha256 == built.sha256
 
 
+def test_the_bytes_do_not_depend_on_the_machines_zlib(built: Wheelhouse, tmp_path: Path) -> None:
+    with zipfile.ZipFile(built.archive) as archive:
+        members = archive.infolist()
+        own = archive.extract(f"nodeheal-{__version__}-py3-none-any.whl", tmp_path)
+    with zipfile.ZipFile(own) as wheel:
+        members += wheel.infolist()
+
+    assert {member.compress_type for member in members} == {zipfile.ZIP_STORED}
+    assert {member.date_time for member in members} == {wheelhouse.ZIP_EPOCH}
+
+
 def test_packages_of_the_agent_come_pinned_for_every_processor_and_python() -> None:
     commands = [" ".join(command) for command in download_commands(Path("to"), "orjson==3.11.0 --hash=sha256:00\n")]
 
