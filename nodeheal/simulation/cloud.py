@@ -173,7 +173,7 @@ class SimCommands(MemoryNodeCommands):
 
     def refused(self, command_id: str) -> None:
         """The node has refused it."""
-        self.statuses[command_id] = CommandStatus("FAILED")
+        self.statuses[command_id] = CommandStatus("FAILED", exit_code=3)
 
     def _sent(self, verb: str, node: Node) -> str:
         self._throttles.take("send_command", "SendCommand")
