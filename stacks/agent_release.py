@@ -9,7 +9,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_ssm as ssm
-from constructs import Construct
+from constructs import Construct, IDependable
 
 from nodeheal import __version__
 from nodeheal.contract import names
@@ -33,7 +33,8 @@ FAILED_NODES = 3
 class AgentRelease(Construct):
     """Everything with which a node installs this version of the agent."""
 
-    def __init__(self, scope: Construct, settings: Settings, node_role: iam.Role) -> None:
+    def __init__(self, scope: Construct, settings: Settings, node_role: iam.Role, ingest: IDependable) -> None:
+        """`ingest`: what reads the events of agents. It is upgraded before they are."""
         super().__init__(scope, "AgentRelease")
         built = wheelhouse.build(settings)
         asset = s3_assets.Asset(self, "Wheelhouse", path=str(built.archive))
@@ -57,7 +58,7 @@ class AgentRelease(Construct):
             target_type="/",
         )
         for pool, config in settings.agent_pools.items():
-            self._install_on(pool, (REPOSITORY / config).read_bytes())
+            self._install_on(pool, (REPOSITORY / config).read_bytes()).node.add_dependency(ingest)
 
     def _allow_download(self, asset: s3_assets.Asset, node_role: iam.Role) -> None:
         """A managed policy, so that roles of hybrid nodes that the stack did not make can have it, too."""
@@ -72,7 +73,7 @@ class AgentRelease(Construct):
         output = cdk.CfnOutput(self, "DownloadPolicyArn", value=policy.managed_policy_arn)
         output.override_logical_id("AgentDownloadPolicyArn")
 
-    def _install_on(self, pool: str, config: bytes) -> None:
+    def _install_on(self, pool: str, config: bytes) -> ssm.CfnAssociation:
         """An association for the nodes of a pool. It runs when the version changes, and on nodes that get the tag."""
         association = ssm.CfnAssociation(
             self,
@@ -90,6 +91,7 @@ class AgentRelease(Construct):
             compliance_severity="HIGH",
         )
         association.add_dependency(self._document)
+        return association
 
 
 def document(places: dict[str, str]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class ControlStack(cdk.Stack):
         build_dashboard(self, parts, build_alarms(self, parts, state.topic))
         for name, stem in DOCUMENTS.items():
             self._document(name, stem)
-        AgentRelease(self, settings, state.node_role)
+        AgentRelease(self, settings, state.node_role, self.functions["ingest"])
         OperatorPolicy(self, self._places, self._settings.task_role_arns)
         cdk.CfnOutput(self, "RecoverNodeArn", value=self.workflows[PARENT].state_machine_arn)
         cdk.CfnOutput(self, "RunJobArn", value=self.workflows[JOB].state_machine_arn)
