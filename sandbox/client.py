@@ -151,14 +151,14 @@ class Sandbox(MachineOrders):
             processes.kill_all(lambda: processes.with_mark(processes.SANDBOX_MARK, self._id))
             process.wait()
 
-    def deploy(self) -> float:
-        """Deploy the stacks as a user does, with `cdk deploy`; the seconds it took. Their outputs are in `outputs`."""
+    def deploy(self, *options: str) -> float:
+        """Deploy the stack as a user does, with `cdk deploy`; the seconds it took. Its outputs are in `outputs`."""
         started = time.monotonic()
-        self.outputs = deployment.deploy(REPOSITORY, self.directory, self.environment(), self.client("s3"))
+        self.outputs = deployment.deploy(REPOSITORY, self.directory, self.environment(), self.client("s3"), *options)
         return time.monotonic() - started
 
     def destroy(self) -> None:
-        """Take the stacks away again, with `cdk destroy`."""
+        """Take the stack away again, with `cdk destroy`."""
         deployment.destroy(REPOSITORY, self.directory, self.environment())
 
     def add_node(

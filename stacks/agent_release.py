@@ -38,7 +38,7 @@ class AgentRelease(Construct):
         super().__init__(scope, "AgentRelease")
         built = wheelhouse.build(settings)
         asset = s3_assets.Asset(self, "Wheelhouse", path=str(built.archive))
-        self._allow_download(asset, node_role)
+        self._download = self._download_policy(asset, node_role)
         places = {
             "BUCKET": asset.s3_bucket_name,
             "KEY": asset.s3_object_key,
@@ -60,18 +60,20 @@ class AgentRelease(Construct):
         for pool, config in settings.agent_pools.items():
             self._install_on(pool, (REPOSITORY / config).read_bytes()).node.add_dependency(ingest)
 
-    def _allow_download(self, asset: s3_assets.Asset, node_role: iam.Role) -> None:
+    def outputs(self) -> dict[str, str]:
+        """What people look up, by its name in the outputs of the stack."""
+        return {"AgentDownloadPolicyArn": self._download.managed_policy_arn}
+
+    def _download_policy(self, asset: s3_assets.Asset, node_role: iam.Role) -> iam.ManagedPolicy:
         """A managed policy, so that roles of hybrid nodes that the stack did not make can have it, too."""
         place = f"arn:{cdk.Aws.PARTITION}:s3:::{asset.s3_bucket_name}/{asset.s3_object_key}"
-        policy = iam.ManagedPolicy(
+        return iam.ManagedPolicy(
             self,
             "Download",
             description="What a node needs to install the agent of nodeheal",
             statements=[DOWNLOAD.statement({"wheelhouse": place})],
             roles=[node_role],
         )
-        output = cdk.CfnOutput(self, "DownloadPolicyArn", value=policy.managed_policy_arn)
-        output.override_logical_id("AgentDownloadPolicyArn")
 
     def _install_on(self, pool: str, config: bytes) -> ssm.CfnAssociation:
         """An association for the nodes of a pool. It runs when the version changes, and on nodes that get the tag."""

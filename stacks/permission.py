@@ -77,8 +77,7 @@ READ_POLICY = Permission(
 READ_APPROVAL_KEY = Permission(
     "make and check the signatures of approval links",
     ("secretsmanager:GetSecretValue",),
-    # Secrets Manager puts six characters of its own after the name.
-    (f"arn:{{partition}}:secretsmanager:{{region}}:{{account}}:secret:{names.APPROVAL_KEY}-??????",),
+    ("{approval_key}",),
 )
 RESUME = Permission(
     "resume the workflow that waits; the task token is the capability, and the call takes no resource",

@@ -69,7 +69,9 @@ JOB_WORKFLOW = "nodeheal-run-job"
 # Training jobs that nodeheal makes task definitions for ---------------------------------------------------------------
 JOB_FAMILY_PREFIX = "nodeheal-"  # and the job's name
 JOB_LOG_GROUP = "/nodeheal/jobs"  # streams: the job's name, the container, the task
-JOB_EXECUTION_ROLE = "nodeheal-job-execution"  # the ECS agent pulls the image and writes the log with it
+# Names in IAM are one for all Regions of an account, so that they carry the Region.
+NODE_ROLE = "nodeheal-node-{region}"  # of hybrid activations and instance profiles
+JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # the ECS agent pulls the image and writes the log with it
 JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was made for
 # Where the agent leaves requests for checkpoints, on the node and in the container; docs/agent.md has the protocol.
 CHECKPOINT_REQUESTS = "/run/nodeheal"
@@ -106,6 +108,7 @@ ENV_OWNERS_TOPIC_ARN = "NODEHEAL_OWNERS_TOPIC_ARN"
 ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_RUN_JOB_ARN = "NODEHEAL_RUN_JOB_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
+ENV_APPROVAL_KEY_ARN = "NODEHEAL_APPROVAL_KEY_ARN"  # ARN of the secret with which approval links are signed
 ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
 ENV_EVIDENCE_BUCKET = "NODEHEAL_EVIDENCE_BUCKET"
 ENV_RUNBOOKS = "NODEHEAL_RUNBOOKS"  # where docs/runbooks is found, for the emails
@@ -117,8 +120,7 @@ KEEP_WARM = {"keep_warm": True}
 # The error name of an execution whose failure tail has already paged, so that the failed-execution rule does not.
 ERROR_ALREADY_PAGED = "HumanPaged"
 
-# The secret with which approval links are signed
-APPROVAL_KEY = "nodeheal/approval-key"
+STACK = "nodeheal"  # in CloudFormation
 
 # What a rank finds in its environment ---------------------------------------------------------------------------------
 JOB_VARIABLE = "NODEHEAL_JOB"  # the job's name; read again from the events of its tasks
@@ -139,6 +141,7 @@ POLICY_APPLICATION = "nodeheal"
 POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
+POLICY_OUTPUT = "PolicyPlace"  # of the stack: ids of application, environment, profile and strategy, with "/" between
 METRICS_NAMESPACE = "nodeheal"
 NODE_METRICS_NAMESPACE = "nodeheal/nodes"  # what agents tell of their own hosts; IAM lets them into no other
 

@@ -28,7 +28,7 @@ from stacks import wheelhouse
 from stacks.agent_release import document, fetcher
 from stacks.settings import REPOSITORY, Settings, SettingsError, load_settings
 from stacks.wheelhouse import Wheelhouse, build, download_commands
-from tests.infrastructure.synthesis import NO_BUNDLING, Templates, synthesize
+from tests.infrastructure.synthesis import NO_BUNDLING, Template, synthesize
 from tests.unit.agent.node_root import NodeRoot, executable
 
 OLDER = "0.0.9"
@@ -250,7 +250,7 @@ def test_the_program_that_downloads_needs_nothing_of_ours() -> None:
     assert "{{" not in program
 
 
-def test_a_role_of_nodes_may_read_one_object_and_nothing_else(real: Templates) -> None:
+def test_a_role_of_nodes_may_read_one_object_and_nothing_else(real: Template) -> None:
     [policy] = [p for name, p in real.of_type("AWS::IAM::ManagedPolicy") if name.startswith("AgentRelease")]
     [statement] = policy["Properties"]["PolicyDocument"]["Statement"]
 
@@ -259,16 +259,16 @@ def test_a_role_of_nodes_may_read_one_object_and_nothing_else(real: Templates) -
     assert len(policy["Properties"]["Roles"]) == 1
 
 
-def install_document(templates: Templates) -> dict[str, Any]:
+def install_document(template: Template) -> dict[str, Any]:
     [found] = [
         resource["Properties"]
-        for _, resource in templates.of_type("AWS::SSM::Document")
+        for _, resource in template.of_type("AWS::SSM::Document")
         if resource["Properties"]["Name"] == names.INSTALL_DOCUMENT
     ]
     return dict(found)
 
 
-def test_the_deployed_document_names_the_object_and_its_hash(real: Templates, built: Wheelhouse) -> None:
+def test_the_deployed_document_names_the_object_and_its_hash(real: Template, built: Wheelhouse) -> None:
     text = json.dumps(install_document(real)["Content"])
 
     assert f"checksum='{built.sha256}'" in text
@@ -285,9 +285,9 @@ def pool_config(tmp_path: Path) -> Path:
 
 
 def test_a_pool_gets_the_agent_by_one_association(pool_config: Path) -> None:
-    templates = synthesize({"nodeheal": {"agent_pools": {"h100": str(pool_config)}}})
+    template = synthesize({"nodeheal": {"agent_pools": {"h100": str(pool_config)}}})
 
-    [(_, association)] = templates.of_type("AWS::SSM::Association")
+    [(_, association)] = template.of_type("AWS::SSM::Association")
     given = association["Properties"]
     assert given["Targets"] == [{"Key": "tag:nodeheal:agent-pool", "Values": ["h100"]}]
     assert (given["MaxConcurrency"], given["MaxErrors"]) == ("10", "3")
@@ -309,7 +309,7 @@ def refusals(operation: str, given: dict[str, Any]) -> str:
     return str(ParamValidator().validate(given, model.input_shape).generate_report())
 
 
-def test_no_pool_gets_an_association_that_was_not_asked_for(real: Templates) -> None:
+def test_no_pool_gets_an_association_that_was_not_asked_for(real: Template) -> None:
     assert list(real.of_type("AWS::SSM::Association")) == []
 
 
