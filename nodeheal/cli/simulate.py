@@ -137,10 +137,8 @@ def _as_option(latency: LatencyName) -> str:
 
 
 def _must_be_installed() -> None:
-    try:
-        import jsonata  # noqa: F401
-    except ImportError:
-        refuse("nodeheal simulate evaluates the state machines: install the extra, nodeheal[simulate]")
+    import jsonata  # noqa: F401  # before anything is computed
+
     from nodeheal.simulation.definition import STATE_MACHINES, NoStateMachines, load
 
     try:

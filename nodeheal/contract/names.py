@@ -83,6 +83,8 @@ DRILL_MARK = "nodeheal-drill"
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
 MANAGED_TAG_VALUE = "true"
+# On a node, with its pool: State Manager installs the agent there, where the setting agent_pools has that pool.
+AGENT_POOL_TAG = "nodeheal:agent-pool"
 # Where an operator says that the node stands. For people and for AWS queries; nodeheal reads its own record.
 RACK_TAG = "nodeheal:rack"
 # On the container instance of an isolated node: the incident that holds it. For people; nothing is decided by it.
