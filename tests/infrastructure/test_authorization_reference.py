@@ -1,0 +1,122 @@
+"""Every statement of every role, held against AWS's Service Authorization Reference.
+
+A statement that names an action, a resource or a condition key that AWS does not know grants nothing, and says nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.infrastructure.authorization_reference import Statement, objections, overlap
+from tests.infrastructure.filled import Place, properties
+from tests.infrastructure.synthesis import Template, synthesize
+
+HERE = Place()
+SETTINGS = {
+    "alert_emails": ["oncall@example.com"],
+    "task_role_arns": ["arn:aws:iam::111122223333:role/trainer"],
+    "instance_role_arns": ["arn:aws:iam::111122223333:role/machine"],
+}
+
+
+def statements(template: Template) -> Iterator[tuple[str, Statement]]:
+    """Each action and resource of every statement that allows something, with the role or policy that has it."""
+    for kind in ("AWS::IAM::Role", "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
+        for name, _ in template.of_type(kind):
+            given = properties(template, name, HERE)
+            documents = [policy["PolicyDocument"] for policy in given.get("Policies", ())]
+            documents += [given["PolicyDocument"]] if "PolicyDocument" in given else []
+            for statement in (statement for document in documents for statement in document["Statement"]):
+                keys = frozenset(key for pairs in statement.get("Condition", {}).values() for key in pairs)
+                for action in _listed(statement["Action"]):
+                    for resource in _listed(statement["Resource"]):
+                        yield name, Statement(action, resource, keys)
+
+
+def _listed(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [value]
+
+
+@pytest.fixture(scope="module")
+def template() -> Template:
+    """With every setting that adds a statement."""
+    return synthesize({"nodeheal": SETTINGS})
+
+
+# What the reference objects to and AWS does all the same, with the source.
+KNOWN = {
+    "ecs:ListTasks: takes container-instance, and is granted on *": (
+        "without a container instance AWS asks for *: cdklabs/construct-hub PR 1207, fabfuel/ecs-deploy issue 119"
+    ),
+    "ecs:RegisterTaskDefinition: takes task-definition, and is granted on *": (
+        "* covers any family; AWS knew no resource for it until it had ecs:task-cpu and the like"
+    ),
+}
+# A List or Describe whose argument is left out is checked on *, and not on the resource. Each of these was looked at.
+ARGUMENT_IS_GIVEN = {
+    "appconfig:ListDeployments": "application and environment stand in the path",
+    "cloudformation:DescribeStacks": "adapters/aws/policy_documents.py names the stack",
+    "ecs:DescribeContainerInstances": "takes container instances, and cannot be called without",
+    "ecs:DescribeTasks": "takes tasks, and cannot be called without",
+    "ecs:ListContainerInstances": "every call names the cluster",
+    "ecs:ListTasks": "on a node; see KNOWN for the calls that name none",
+    "eks:DescribeNodegroup": "cluster and node group stand in the path",
+    "events:DescribeRule": "Step Functions names its own rule",
+    "sns:ListSubscriptionsByTopic": "takes a topic, and cannot be called without",
+    "ssm:ListTagsForResource": "takes a resource, and cannot be called without",
+    "states:DescribeExecution": "takes an execution, and cannot be called without",
+}
+
+
+def test_aws_knows_every_action_resource_and_condition_that_is_granted(template: Template) -> None:
+    found = {why for _, statement in statements(template) for why in objections(statement)}
+
+    assert len(list(statements(template))) > 500
+    assert found - KNOWN.keys() == set()
+
+
+def test_every_look_on_a_resource_was_checked_for_arguments_that_are_left_out(template: Template) -> None:
+    looks = {
+        statement.action
+        for _, statement in statements(template)
+        if statement.action.partition(":")[2].startswith(("List", "Describe")) and statement.resource != "*"
+    }
+
+    assert looks - ARGUMENT_IS_GIVEN.keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "key", "why"),
+    [
+        ("ecs:StopTasks", "arn:aws:ecs:r:a:task/training/*", "ecs:cluster", "no such action"),
+        ("ecs:StopTask", "arn:aws:ecs:r:a:container-instance/training/*", "ecs:cluster", "is none of task"),
+        ("ecs:StopTask", "arn:aws:ecs:r:a:task/training/*", "ssm:resourceTag/nodeheal:managed", "no condition key"),
+        ("ecs:StopTask", "*", "ecs:cluster", "takes task, and is granted on *"),
+        ("ec2:DescribeInstances", "arn:aws:ec2:r:a:instance/*", "ec2:Region", "it takes *"),
+        (
+            "appconfig:CreateHostedConfigurationVersion",
+            "arn:aws:appconfig:r:a:deploymentstrategy/*",
+            "aws:ResourceTag/team",
+            "is none of",
+        ),
+    ],
+)
+def test_what_aws_does_not_know_is_found(action: str, resource: str, key: str, why: str) -> None:
+    [found] = objections(Statement(action, resource, frozenset({key})))
+
+    assert why in found
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        ("arn:aws:ecs:r:a:task/training/*", "arn:*:ecs:*:*:task/*/*", True),
+        ("arn:aws:appconfig:r:a:application/abc/*", "arn:*:appconfig:*:*:application/*/environment/*", True),
+        ("arn:aws:ecs:r:a:task/training/*", "arn:*:ecs:*:*:cluster/*", False),
+        ("secret:nodeheal-??????", "secret:*", True),
+        ("abc", "ab", False),
+    ],
+)
+def test_two_patterns_overlap_where_some_text_matches_both(one: str, other: str, meet: bool) -> None:
+    assert overlap(one, other) is meet
