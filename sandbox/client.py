@@ -154,7 +154,8 @@ class Sandbox(MachineOrders):
     def deploy(self, *options: str) -> float:
         """Deploy the stack as a user does, with `cdk deploy`; the seconds it took. Its outputs are in `outputs`."""
         started = time.monotonic()
-        self.outputs = deployment.deploy(REPOSITORY, self.directory, self.environment(), self.client("s3"), *options)
+        deployment.bootstrap(self.client("s3"), self.client("ssm"))
+        self.outputs = deployment.deploy(REPOSITORY, self.directory, self.environment(), *options)
         return time.monotonic() - started
 
     def destroy(self) -> None:

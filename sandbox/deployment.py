@@ -14,23 +14,29 @@ from botocore.exceptions import ClientError
 
 DEPLOY_SECONDS = 300.0
 # What `cdk bootstrap` would make, and all of it that the sandbox stage uses: it deploys with the caller's own
-# credentials (CliCredentialsStackSynthesizer), so that only the bucket for assets is needed.
+# credentials (CliCredentialsStackSynthesizer), so that only the bucket for assets and the version are needed.
 ASSET_BUCKET = "cdk-hnb659fds-assets-000000000000-us-east-1"
+BOOTSTRAP_VERSION = {"Name": "/cdk-bootstrap/hnb659fds/version", "Value": "30", "Type": "String"}
 
 
 class DeployFailed(Exception):
     """`cdk` did not succeed; carries the end of what it said."""
 
 
+def bootstrap(s3: Any, ssm: Any) -> None:
+    """What `cdk bootstrap` leaves behind. Repeated, it changes nothing."""
+    with contextlib.suppress(ClientError):  # it is there already
+        s3.create_bucket(Bucket=ASSET_BUCKET)
+    ssm.put_parameter(**BOOTSTRAP_VERSION, Overwrite=True)
+
+
 def deploy(
-    repository: Path, directory: Path, environment: dict[str, str], s3: Any, *options: str, app: str = ""
+    repository: Path, directory: Path, environment: dict[str, str], *options: str, app: str = ""
 ) -> dict[str, str]:
     """Deploy the stack; its outputs by key. Raises DeployFailed.
 
     `options`: more words for `cdk deploy`. `app`: another CDK app command, for tests.
     """
-    with contextlib.suppress(ClientError):  # it is there already
-        s3.create_bucket(Bucket=ASSET_BUCKET)
     outputs = directory / "outputs.json"
     words = [
         "--require-approval",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from sandbox.aws_json import AwsError, Caller, Json, Operation
 from sandbox.behaviour import Behaviour
 from sandbox.events import Emit, Event
-from sandbox.iam import ACCOUNT, resource_tags
+from sandbox.iam import ACCOUNT, REGION, resource_tags
 from sandbox.node import Node
 from sandbox.ssm_agent import ENDED, Invocation, SsmAgent
 from sandbox.ssm_commands import (
@@ -60,6 +60,7 @@ class Ssm:
             "ListCommands": self.list_commands,
             "ListCommandInvocations": self.list_command_invocations,
             "DescribeInstanceInformation": self.describe_instance_information,
+            "GetServiceSetting": self.get_service_setting,
             "AddTagsToResource": self.tags.add_tags_to_resource,
             "RemoveTagsFromResource": self.tags.remove_tags_from_resource,
             "ListTagsForResource": self.tags.list_tags_for_resource,
@@ -175,8 +176,23 @@ class Ssm:
             wanted.update(each["Values"] if each["Key"] == "InstanceIds" else [])
         for each in request.get("InstanceInformationFilterList", []):
             wanted.update(each["valueSet"] if each["key"] == "InstanceIds" else [])
-        found = [node for name, node in self._nodes.items() if not wanted or name in wanted]
+        tagged = {each["Key"][4:]: each["Values"] for each in request.get("Filters", []) if each["Key"][:4] == "tag:"}
+        found = [
+            node
+            for name, node in self._nodes.items()
+            if (not wanted or name in wanted)
+            and all(self._node_tags.get(name, {}).get(key) in values for key, values in tagged.items())
+        ]
         return {"InstanceInformationList": [describe_node(node) for node in found]}
+
+    def get_service_setting(self, caller: Caller, request: Json) -> Json:
+        """GetServiceSetting: the tier of a new account."""
+        setting = request["SettingId"]
+        resource = f"arn:aws:ssm:{REGION}:{ACCOUNT}:servicesetting{setting}"
+        caller.must_be_allowed("ssm:GetServiceSetting", resource)
+        if setting != "/ssm/managed-instance/activation-tier":
+            raise AwsError("ServiceSettingNotFound", f"the sandbox has no setting {setting}")
+        return {"ServiceSetting": {"SettingId": setting, "SettingValue": "standard", "ARN": resource}}
 
     def _made(self, document: Document, targets: list[str], request: Json) -> Command:
         parameters = request.get("Parameters", {})

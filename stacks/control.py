@@ -78,6 +78,7 @@ class Control:
             "RecoverNodeArn": self.workflows[PARENT].state_machine_arn,
             "RunJobArn": self.workflows[JOB].state_machine_arn,
             names.POLICY_OUTPUT: self.policy.place,
+            "UndeliveredUrl": self._undelivered.queue_url,
             **self.operators.outputs(),
             **self.agent_release.outputs(),
         }

@@ -28,6 +28,7 @@ from stacks.permission import (
 )
 
 POLICY_NAME = "nodeheal-operator-{region}"
+DOCTOR_POLICY_NAME = "nodeheal-doctor-{region}"
 JOBS_POLICY_NAME = "nodeheal-jobs-{region}"
 APPCONFIG = "arn:{partition}:appconfig:{region}:{account}"
 _APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}", f"{APPCONFIG}:application/{{policy_application}}/*")
@@ -73,12 +74,12 @@ CHANGE_POLICY = (
         (*_APPLICATION, f"{APPCONFIG}:deploymentstrategy/*"),
     ),
 )
+SEE_INSTANCES = Permission(
+    "see whether SSM knows a node; the call takes no resource", ("ssm:DescribeInstanceInformation",), ("*",)
+)
 SEE_MARKS = (
-    Permission(
-        "see whether SSM and EC2 know a node; these calls take no resource",
-        ("ec2:DescribeInstances", "ssm:DescribeInstanceInformation"),
-        ("*",),
-    ),
+    SEE_INSTANCES,
+    Permission("see whether EC2 knows a node; the call takes no resource", ("ec2:DescribeInstances",), ("*",)),
     Permission("see whether a hybrid node is marked", ("ssm:ListTagsForResource",), _HYBRID),
 )
 CHANGE_MARKS = (
@@ -180,9 +181,40 @@ JOB_COMMANDS: Commands = {
     "jobs wait": (READ,),
     "jobs logs": (READ, SEE_RECIPE, READ_LOG),
 }
+# Apart from the others, too: whoever deploys needs it, who may touch no node; and it only reads.
+DOCTOR_COMMANDS: Commands = {
+    "doctor": (
+        READ,
+        READ_BEATS,
+        *_POLICY,
+        *_FIND,
+        SEE_INSTANCES,
+        Permission("see what `cdk bootstrap` has made", ("ssm:GetParameter",), (f"{SSM}:parameter/cdk-bootstrap/*",)),
+        Permission("see which tier of SSM the account has", ("ssm:GetServiceSetting",), (f"{SSM}:servicesetting/*",)),
+        Permission(
+            "see how many functions may run at once; the call takes no resource", ("lambda:GetAccountSettings",), ("*",)
+        ),
+        Permission("see who has confirmed to be told", ("sns:ListSubscriptionsByTopic",), ("{topic}",)),
+        Permission(
+            "see which alarms ring, and by prefix no single one is named", ("cloudwatch:DescribeAlarms",), ("*",)
+        ),
+        Permission(
+            "see how long logs are kept, and by prefix no single group is named", ("logs:DescribeLogGroups",), ("*",)
+        ),
+        Permission(
+            "see what nobody could take",
+            ("sqs:GetQueueAttributes",),
+            ("arn:{partition}:sqs:{region}:{account}:nodeheal-*",),
+        ),
+    ),
+}
 # Every command that asks AWS for anything; a test holds it against the commands there are.
-COMMANDS: Commands = {**NODE_COMMANDS, **JOB_COMMANDS}
-POLICIES: Mapping[str, Commands] = {POLICY_NAME: NODE_COMMANDS, JOBS_POLICY_NAME: JOB_COMMANDS}
+COMMANDS: Commands = {**NODE_COMMANDS, **JOB_COMMANDS, **DOCTOR_COMMANDS}
+POLICIES: Mapping[str, Commands] = {
+    POLICY_NAME: NODE_COMMANDS,
+    JOBS_POLICY_NAME: JOB_COMMANDS,
+    DOCTOR_POLICY_NAME: DOCTOR_COMMANDS,
+}
 
 
 def every_permission(commands: Commands = COMMANDS) -> tuple[Permission, ...]:
@@ -205,6 +237,7 @@ class OperatorPolicy(Construct):
         roles = (pass_task_roles(task_role_arns),) if task_role_arns else ()
         self._policies = {
             "Policy": self._make("Policy", POLICY_NAME, every_permission(NODE_COMMANDS), places),
+            "DoctorPolicy": self._make("DoctorPolicy", DOCTOR_POLICY_NAME, every_permission(DOCTOR_COMMANDS), places),
             "JobsPolicy": self._make("JobsPolicy", JOBS_POLICY_NAME, (*every_permission(JOB_COMMANDS), *roles), places),
         }
 

@@ -8,6 +8,7 @@ import typer
 from nodeheal import __version__
 from nodeheal.cli import approvals, brakes, checkpoints, drill, incidents, jobs, nodes, owners, parse, policy
 from nodeheal.cli.classify import classify
+from nodeheal.cli.doctor import doctor
 from nodeheal.cli.explain import explain
 from nodeheal.cli.replay import replay
 from nodeheal.cli.say import BAD_INPUT, say
@@ -28,6 +29,7 @@ app.command()(explain)
 app.command()(classify)
 app.command()(replay)
 app.command()(simulate)
+app.command()(doctor)
 app.command()(approvals.approve)
 app.command()(approvals.refuse)
 app.command()(drill.inject)

@@ -49,6 +49,12 @@ KNOWN = {
     "ecs:ListTasks: takes container-instance, and is granted on *": (
         "without a container instance AWS asks for *: cdklabs/construct-hub PR 1207, fabfuel/ecs-deploy issue 119"
     ),
+    "cloudwatch:DescribeAlarms: takes alarm, and is granted on *": (
+        "asked by prefix: AWS checks every alarm (alarm:*), which * covers; CloudWatch User Guide, identity policies"
+    ),
+    "logs:DescribeLogGroups: takes log-group, and is granted on *": (
+        "asked by prefix: AWS checks every group (log-group:*), which * covers; CloudWatch Logs User Guide, examples"
+    ),
     "ecs:RegisterTaskDefinition: takes task-definition, and is granted on *": (
         "* covers any family; AWS knew no resource for it until it had ecs:task-cpu and the like"
     ),

@@ -1,0 +1,59 @@
+"""`nodeheal doctor`: what stands in the way of a deployment, and what is wrong with one."""
+
+import sys
+from collections.abc import Iterator
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
+
+from nodeheal.adapters.aws.account import BAD, GOOD, UNKNOWN, WARNING, Account, Finding, examine
+from nodeheal.adapters.aws.calls import client
+from nodeheal.cli import connect
+from nodeheal.cli.connect import AsJson, Table
+from nodeheal.cli.say import say, say_json
+from nodeheal.contract import names
+
+UNWELL = 1
+_MARKS = {GOOD: "ok     ", WARNING: "WARN   ", BAD: "FAIL   ", UNKNOWN: "UNKNOWN"}
+
+
+def doctor(table: Table = names.TABLE, as_json: AsJson = False) -> None:
+    """Look at the account before and after a deployment: what is wrong, and what to do. Nothing is changed.
+
+    The exit code is 1 where something fails.
+    """
+    found = []
+    for finding in _findings(table):
+        found.append(finding)
+        if not as_json:
+            _tell(finding)
+    if as_json:
+        say_json([vars(finding) for finding in found])
+    counts = {state: sum(finding.state == state for finding in found) for state in (BAD, WARNING, UNKNOWN)}
+    if not as_json:
+        told = ", ".join(f"{count} {_MARKS[state].strip()}" for state, count in counts.items() if count)
+        say(f"\n{told or 'all is well'}")
+    if counts[BAD]:
+        raise typer.Exit(UNWELL)
+
+
+def _findings(table: str) -> Iterator[Finding]:
+    try:
+        sts = client("sts")
+        who = sts.get_caller_identity()["Arn"]
+    except NoRegionError:
+        yield Finding("Region", BAD, "no Region is named", "export AWS_REGION=eu-central-1, or your own")
+        return
+    except (NoCredentialsError, BotoCoreError, ClientError) as error:
+        todo = "sign in as for the AWS CLI (aws sso login, AWS_PROFILE), then `aws sts get-caller-identity`"
+        yield Finding("credentials", BAD, str(error), todo)
+        return
+    yield Finding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
+    yield from examine(Account(client, lambda: connect.ports(table), connect.policy))
+
+
+def _tell(finding: Finding) -> None:
+    say(f"{_MARKS[finding.state]}  {finding.what}: {finding.detail}")
+    if finding.todo and finding.state != GOOD:
+        say(f"{'':9}→ {finding.todo}")
+    sys.stdout.flush()  # a look at a large fleet takes a while: each line comes when it is known

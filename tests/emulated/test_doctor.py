@@ -1,0 +1,66 @@
+"""`nodeheal doctor` in an account: before the deployment, after it, and with nodes that lack something."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nodeheal.contract import names
+from sandbox.client import Sandbox
+from tests.emulated.operators import Operator, deployed, operator
+from tests.emulated.until import until
+
+pytestmark = pytest.mark.emulated
+
+IDLE = ["sleep", "3600"]
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox(tmp_path_factory.mktemp("doctor"), boot_seconds=0.5) as sandbox:
+        yield sandbox
+
+
+def found(said: str) -> dict[str, list[dict[str, Any]]]:
+    """The findings by what they are about."""
+    told: dict[str, list[dict[str, Any]]] = {}
+    for one in json.loads(said):
+        told.setdefault(one["what"], []).append(one)
+    return told
+
+
+def test_before_and_after_a_deployment_it_names_what_is_missing_and_what_to_do(cloud: Sandbox) -> None:
+    before = found(Operator(cloud, {}).types("doctor", "--json").stdout)
+    assert before["cdk bootstrap"][0]["state"] == "fail"
+    assert before["stack"][0]["todo"] == "run `make deploy`"
+    assert "alarms" not in before
+
+    cloud.deploy()
+    ports = deployed(cloud)
+    healthy = cloud.add_node("whole")
+    untagged = cloud.add_node("bare", tags={})
+    mute = cloud.add_node("bare", agent=IDLE)
+    until(lambda: ports.nodes.get(healthy.node_id) and ports.nodes.get(untagged.node_id), "report of the agents")
+
+    doctor = operator(cloud, "doc", "OperatorDoctorPolicyArn")
+    answer = doctor.types("doctor", "--json")
+    after = found(answer.stdout)
+
+    assert not [one for ones in after.values() for one in ones if one["state"] == "unknown"], answer.stdout
+    assert {after[what][0]["state"] for what in ("cdk bootstrap", "stack", "log groups", "SSM tier", "policy")} == {
+        "ok"
+    }
+    assert after["alert emails"][0]["state"] == "fail"
+    of_bare = {one["detail"].rpartition(": ")[0] for one in after["nodes of bare"] if one["state"] == "fail"}
+    assert of_bare == {
+        f"the machine bears no tag {names.MANAGED_TAG}",
+        f"the container instance bears no tag {names.MANAGED_TAG}",
+    }
+    assert [one["state"] for one in after["nodes of whole"]] == ["warn"]  # never diagnosed
+    assert mute.node_id in after["machines"][0]["detail"]
+    assert answer.returncode == 1
+
+    told = doctor.types("doctor").stdout
+    assert f"FAIL     nodes of bare: the machine bears no tag {names.MANAGED_TAG}: {untagged.node_id}" in told
+    assert "→ nodeheal nodes enroll NODE" in told
