@@ -38,7 +38,8 @@ class AgentRelease(Construct):
         super().__init__(scope, "AgentRelease")
         built = wheelhouse.build(settings)
         asset = s3_assets.Asset(self, "Wheelhouse", path=str(built.archive))
-        self._download = self._download_policy(asset, node_role)
+        self._download = self._download_policy(asset)
+        node_role.add_managed_policy(self._download)
         places = {
             "BUCKET": asset.s3_bucket_name,
             "KEY": asset.s3_object_key,
@@ -64,7 +65,7 @@ class AgentRelease(Construct):
         """What people look up, by its name in the outputs of the stack."""
         return {"AgentDownloadPolicyArn": self._download.managed_policy_arn}
 
-    def _download_policy(self, asset: s3_assets.Asset, node_role: iam.Role) -> iam.ManagedPolicy:
+    def _download_policy(self, asset: s3_assets.Asset) -> iam.ManagedPolicy:
         """A managed policy, so that roles of hybrid nodes that the stack did not make can have it, too."""
         place = f"arn:{cdk.Aws.PARTITION}:s3:::{asset.s3_bucket_name}/{asset.s3_object_key}"
         return iam.ManagedPolicy(
@@ -72,7 +73,6 @@ class AgentRelease(Construct):
             "Download",
             description="What a node needs to install the agent of nodeheal",
             statements=[DOWNLOAD.statement({"wheelhouse": place})],
-            roles=[node_role],
         )
 
     def _install_on(self, pool: str, config: bytes) -> ssm.CfnAssociation:

@@ -251,12 +251,17 @@ def test_the_program_that_downloads_needs_nothing_of_ours() -> None:
 
 
 def test_a_role_of_nodes_may_read_one_object_and_nothing_else(real: Template) -> None:
-    [policy] = [p for name, p in real.of_type("AWS::IAM::ManagedPolicy") if name.startswith("AgentRelease")]
+    [(name, policy)] = [p for p in real.of_type("AWS::IAM::ManagedPolicy") if p[0].startswith("AgentRelease")]
     [statement] = policy["Properties"]["PolicyDocument"]["Statement"]
 
     assert (statement["Effect"], statement["Action"]) == ("Allow", "s3:GetObject")
     assert re.fullmatch(r"/[0-9a-f]{64}\.zip", statement["Resource"]["Fn::Join"][1][-1])
-    assert len(policy["Properties"]["Roles"]) == 1
+    holders = [who for who, role in real.of_type("AWS::IAM::Role") if {"Ref": name} in managed_policies(role)]
+    assert [re.sub(r"[0-9A-F]{8}$", "", who) for who in holders] == ["NodeRole"]
+
+
+def managed_policies(role: dict[str, Any]) -> list[Any]:
+    return list(role["Properties"].get("ManagedPolicyArns", ()))
 
 
 def install_document(template: Template) -> dict[str, Any]:
