@@ -42,7 +42,7 @@ CALLS = {
     ),
     "AWS::Events::EventBus": _call("events", "CreateEventBus"),
     "AWS::Events::Rule": _call("events", "PutRule", "Targets"),
-    "AWS::IAM::ManagedPolicy": _call("iam", "CreatePolicy", "Roles", ManagedPolicyName="PolicyName"),
+    "AWS::IAM::ManagedPolicy": _call("iam", "CreatePolicy", ManagedPolicyName="PolicyName"),
     "AWS::IAM::Policy": _call("iam", "PutRolePolicy", "Roles"),
     "AWS::IAM::Role": _call("iam", "CreateRole", "ManagedPolicyArns", "Policies"),
     "AWS::Lambda::EventSourceMapping": _call("lambda", "CreateEventSourceMapping"),
