@@ -18,6 +18,8 @@ STAGE_KEY = "stage"
 SANDBOX_POLICY = "sandbox/policy.json"
 
 Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
+ParameterArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:ssm:[a-z0-9-]+:\d{12}:parameter/.+$")]
+RepositoryArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:ecr:[a-z0-9-]+:\d{12}:repository/.+$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
 
 
@@ -53,6 +55,15 @@ class Settings(BaseModel):
     task_role_arns: tuple[RoleArn, ...] = Field(default=(), description="task roles that a restarted job may be given")
     instance_role_arns: tuple[RoleArn, ...] = Field(
         default=(), description="roles of the instance profiles in launch templates that EC2 nodes are replaced from"
+    )
+    image_parameter_arns: tuple[ParameterArn, ...] = Field(
+        default=(), description="SSM parameters of yours by which launch templates name images (resolve:ssm:...)"
+    )
+    image_repository_arns: tuple[RepositoryArn, ...] = Field(
+        default=(), description="ECR repositories of other accounts that jobs' images are pulled from"
+    )
+    architecture: Literal["arm64", "x86_64"] = Field(
+        default="arm64", description="of the functions; x86_64 where Lambda has no arm64 in the Region"
     )
     runbook_base_url: str = Field(
         default="docs/runbooks",
