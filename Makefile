@@ -19,7 +19,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # plug-in's 3.8.0 does not see the groups any more, and says nothing.)
 PYTEST = $(PYTHON) -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup demo test crashes mutants simulate bootstrap deploy synth check lint bench fleet schemas reference requirements audit e2e clean
+.PHONY: help setup demo test crashes mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference requirements audit e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,6 +71,9 @@ synth: setup ## the templates that `cdk deploy` would send, checked by cdk-nag a
 	@$(VENV)/bin/cfn-lint cdk.out/*.template.json
 	@echo "the templates are in cdk.out"
 
+wheelhouse: setup ## the archive that the stack carries to the nodes, in build/wheelhouse
+	@$(PYTHON) -m stacks.wheelhouse
+
 bootstrap: setup ## once for each account and Region: what the CDK needs there
 	@$(CDK) bootstrap $(ARGS)
 
@@ -109,6 +112,7 @@ requirements: $(VENV)/.requirements ## pin again, after an edit of a requirement
 	@$(COMPILE) requirements.in -o requirements.txt
 	@$(COMPILE) -c requirements.txt requirements-dev.in -o requirements-dev.txt
 	@cd lambdas && ../$(COMPILE) requirements.in -o requirements.txt
+	@cd packaging/agent && for pins in requirements pip; do ../../$(COMPILE) $$pins.in -o $$pins.txt; done
 
 audit: setup ## whether advisories are known of what is pinned (pip-audit; asks pypi.org)
 	@$(WITH_NODE) $(PYTHON) -m stacks.audit

@@ -16,6 +16,7 @@ from bench.recovery import say
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.domain.job import Run
 from nodeheal.services.steps import save_node
+from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import Sandbox
 from sandbox.report import POLICY
 from sandbox.script import JOB
@@ -25,10 +26,11 @@ from sandbox.story import Story
 SUBMITTED, RESTARTED = 1, 2
 
 
-def measure_restart() -> dict[str, float]:
+def measure_restart(latency: str) -> dict[str, float]:
     """Seconds from the end of the first rank until all ranks run again, of one story in a cloud of its own."""
     with tempfile.TemporaryDirectory() as directory, Sandbox(Path(directory) / "cloud", boot_seconds=3.0) as cloud:
         cloud.deploy()
+        cloud.behave(**LATENCIES[latency].of_sandbox())
         document = {**json.loads(POLICY.read_text("utf-8")), "move_job_seconds": 0}
         place = deployed_place(cloud.client("cloudformation"))
         PolicyDocuments(cloud.client("appconfig"), place).apply(

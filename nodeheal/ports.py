@@ -218,7 +218,7 @@ class Scheduler(Protocol):
     def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
         """Take new work here, or none; while there is none, say there for whoever looks which incident it is for.
 
-        Switching again changes nothing. Raises NotFound.
+        Switching again changes nothing. Raises NotFound, and NotEnrolled where the node may not be touched.
         """
 
     def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:
@@ -289,10 +289,24 @@ TryWay = Callable[[Node, FabricOrder], str]
 
 @dataclass(frozen=True)
 class CommandStatus:
-    """What became of a command on a node. `state`: PENDING, SUCCEEDED, FAILED, or UNKNOWN (nobody knows it)."""
+    """What became of a command on a node. `state`: PENDING, SUCCEEDED, FAILED, or UNKNOWN (nobody knows it).
+
+    `exit_code`: of the script on the node; None: not known.
+    """
 
     state: str
     output: str = ""
+    exit_code: int | None = None
+
+    @property
+    def has_script_failed(self) -> bool:
+        """Whether the script itself ended with this failure.
+
+        The SSM agent and SSM make up the other codes, and they say nothing about what the script has done: -1 for one
+        that never began or that a signal ended, 1 for one that was cut off by a power loss or a reboot, 137 for one
+        that was killed at its time-out or cancelled.
+        """
+        return self.state == "FAILED" and self.exit_code not in (None, -1, 1, 137)
 
 
 class NodeCommands(Protocol):

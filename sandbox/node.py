@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 from sandbox import processes
 from sandbox.iam import REGION, Credentials
@@ -21,6 +22,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 TOOLS = REPOSITORY / "sandbox" / "tools"
 AGENT = (sys.executable, "-m", "nodeheal.agent.main", "watch")
 KERNEL_BANNER = "Linux version 6.1.0-sandbox (nodeheal) #1 SMP PREEMPT_DYNAMIC"
+SECONDS_SCALE = "NODEHEAL_SANDBOX_SECONDS_SCALE"  # for the stand-in of systemd among the tools
 CREDENTIALS_REFRESH_SECONDS = 1200  # the SSM agent rotates them well before their hour is over
 
 logger = logging.getLogger(__name__)
@@ -51,18 +53,25 @@ class Faults:
     persists: bool = False  # a reboot does not help
     of_host: bool = False  # what persists is the host's: on another one it is gone
     line: str = ""
+    hangs_shutdown: bool = False  # a process that nothing can end keeps the node from going down, until it is forced
 
 
 class Node:
     """One node. `is_up` is false from the moment it goes down until it has booted again."""
 
     def __init__(
-        self, spec: NodeSpec, boot_seconds: float, agent: Sequence[str], credentials: Callable[[], Credentials] | None
+        self,
+        spec: NodeSpec,
+        boot_seconds: float,
+        agent: Sequence[str],
+        credentials: Callable[[], Credentials] | None,
+        seconds_scale: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self.spec = spec
         self._boot_seconds = boot_seconds
         self._agent = tuple(agent)
         self._credentials = credentials
+        self._seconds_scale = seconds_scale
         self._power = threading.RLock()  # held while a process is started, so that none slips through a reboot
         self._up = threading.Event()
         self._off = threading.Event()  # for good: the sandbox closes
@@ -94,14 +103,17 @@ class Node:
         """Whether the node runs."""
         return self._up.is_set()
 
-    def wait_until_up(self, timeout_seconds: float) -> bool:
-        """Whether the node is up before the time is over."""
-        return self._up.wait(timeout_seconds)
+    @property
+    def is_off(self) -> bool:
+        """Whether the node is down for good."""
+        return self._off.is_set()
 
     def start(self) -> None:
         """First boot, at once."""
-        for name in ("logs", "state", "tasks", "ssm", "run"):
+        for name in ("logs", "state", "tasks", "ssm", "run", "systemd"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
+        os.mkfifo(self._power_switch)
+        threading.Thread(target=self._obey_power_switch, name=f"{self.spec.node_id} power", daemon=True).start()
         _write(self.directory / "agent.toml", toml(self._agent_config()))
         self.set_faults(Faults())
         if self._credentials is not None:
@@ -152,21 +164,37 @@ class Node:
         """Go down for good."""
         self._off.set()
         self.go_down()
+        if self._power_switch.exists():
+            switch = os.open(self._power_switch, os.O_RDWR)  # waits for no reader
+            os.write(switch, b"off\n")
+            os.close(switch)
 
     def run(
         self, command: Sequence[str], cwd: Path, log: Path, extra: Mapping[str, str] | None = None
     ) -> "subprocess.Popen[bytes] | None":
         """Start a process on the node in its own process group, with its output in `log`. None: the node is down."""
-        with self._power, log.open("ab") as output:
+        with log.open("ab") as output:
+            return self.spawn(command, cwd, {**self.environment(), **(extra or {})}, output, subprocess.STDOUT)
+
+    def spawn(
+        self,
+        command: Sequence[str],
+        cwd: Path | str,
+        environment: Mapping[str, str],
+        stdout: IO[bytes] | int = subprocess.PIPE,
+        stderr: int = subprocess.PIPE,
+    ) -> "subprocess.Popen[bytes] | None":
+        """The same with this environment and with pipes, or with these instead."""
+        with self._power:
             if not self.is_up:
                 return None
             return subprocess.Popen(
                 list(command),
                 cwd=cwd,
-                env={**self.environment(), **(extra or {})},
+                env=dict(environment),
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                stdout=stdout,
+                stderr=stderr,
                 process_group=0,
             )
 
@@ -180,6 +208,7 @@ class Node:
             "LANG": "C.UTF-8",
             processes.NODE_MARK: str(self.directory),
             processes.SANDBOX_MARK: self.spec.sandbox_id,
+            SECONDS_SCALE: str(self._seconds_scale()),
             # On a real node a folder that the task definition mounts; here processes share the node's.
             "NODEHEAL_CHECKPOINT_DIR": str(self.directory / "run"),
             "NODEHEAL_AGENT_CONFIG": str(self.directory / "agent.toml"),
@@ -224,6 +253,22 @@ class Node:
         if process is not None:
             name = f"{self.spec.node_id} agent"
             threading.Thread(target=self._note_agent_end, args=(process,), name=name, daemon=True).start()
+
+    @property
+    def _power_switch(self) -> Path:
+        """Where the stand-in of systemd asks for a reboot: a pipe that holds `VERB BOOT_ID` a line."""
+        return self.directory / "power"
+
+    def _obey_power_switch(self) -> None:
+        # One that could write as well never reads to an end.
+        with os.fdopen(os.open(self._power_switch, os.O_RDWR), encoding="utf-8") as switch:
+            for line in switch:
+                verb, _, boot_id = line.strip().partition(" ")
+                if verb == "off":
+                    return
+                is_held = verb == "reboot" and self.faults().hangs_shutdown
+                if boot_id == self.boot_id and self.is_up and not is_held:
+                    self.reboot()
 
     def _note_agent_end(self, process: "subprocess.Popen[bytes]") -> None:
         code = process.wait()

@@ -7,6 +7,7 @@ import base64
 import contextvars
 import json
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from ministack.services.cloudformation import changesets, provisioners, stacks
 
 from sandbox.aws_json import Json, JsonService, Response
 from sandbox.aws_query import QueryService
+from sandbox.behaviour import Behaviour
 from sandbox.events import Event
 from sandbox.ssm import Ssm
 
@@ -248,6 +250,22 @@ def event_sink() -> Callable[[Event], None]:
         put({"Entries": [entry]}, allow_aws_source=True)
 
     return sink
+
+
+def delay_events(behaviour: Behaviour) -> None:
+    """An event takes its time from the bus to a target; the emulator hands it over within the call that puts it."""
+    invoke = attribute(eventbridge, "_invoke_target")
+
+    def invoke_later(*asked: Any, **more: Any) -> None:
+        if not behaviour.event_seconds:
+            invoke(*asked, **more)
+            return
+        context = contextvars.copy_context()
+        later = threading.Timer(behaviour.event_seconds, lambda: context.run(invoke, *asked, **more))
+        later.daemon = True
+        later.start()
+
+    eventbridge._invoke_target = invoke_later
 
 
 def attribute(module: Any, name: str) -> Any:

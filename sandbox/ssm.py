@@ -11,7 +11,7 @@ from sandbox.behaviour import Behaviour
 from sandbox.events import Emit, Event
 from sandbox.iam import ACCOUNT, resource_tags
 from sandbox.node import Node
-from sandbox.ssm_agent import Invocation, carry_out
+from sandbox.ssm_agent import ENDED, Invocation, SsmAgent
 from sandbox.ssm_commands import (
     Command,
     describe_command,
@@ -44,6 +44,7 @@ class Ssm:
         self._emit = emit
         self._lock = threading.RLock()
         self._commands: dict[str, Command] = {}
+        self._agents: dict[str, SsmAgent] = {}
         self.documents: dict[str, Document] = {}
 
     def operations(self) -> dict[str, Operation]:
@@ -54,6 +55,7 @@ class Ssm:
             "DescribeDocument": self.describe_document,
             "DeleteDocument": self.delete_document,
             "SendCommand": self.send_command,
+            "CancelCommand": self.cancel_command,
             "GetCommandInvocation": self.get_command_invocation,
             "ListCommands": self.list_commands,
             "ListCommandInvocations": self.list_command_invocations,
@@ -123,11 +125,20 @@ class Ssm:
             self._commands[command.command_id] = command
         self._tell_command(command)
         for invocation in command.invocations:
-            delay = self._behaviour.ssm_delay_seconds
-            arguments = (invocation, self._nodes[invocation.node_id], self._changed, delay)
-            name = f"{invocation.node_id} ssm {invocation.command_id[:8]}"
-            threading.Thread(target=carry_out, args=arguments, name=name, daemon=True).start()
+            self._agent(invocation.node_id).send(invocation)
         return {"Command": describe_command(command)}
+
+    def cancel_command(self, caller: Caller, request: Json) -> Json:
+        """CancelCommand, on all of its nodes or on those that are named."""
+        caller.must_be_allowed("ssm:CancelCommand", "*")
+        command = self._commands.get(request["CommandId"])
+        if command is None:
+            raise AwsError("InvalidCommandId", f"There is no command {request['CommandId']}.")
+        wanted = request.get("InstanceIds") or [invocation.node_id for invocation in command.invocations]
+        for invocation in command.invocations:
+            if invocation.node_id in wanted and invocation.status not in ENDED:
+                invocation.cancelled.set()
+        return {}
 
     def get_command_invocation(self, caller: Caller, request: Json) -> Json:
         """GetCommandInvocation."""
@@ -168,13 +179,20 @@ class Ssm:
         return {"InstanceInformationList": [describe_node(node) for node in found]}
 
     def _made(self, document: Document, targets: list[str], request: Json) -> Command:
-        script = document.script(request.get("Parameters", {}))
+        parameters = request.get("Parameters", {})
+        document.must_accept(parameters)
         seconds = request.get("TimeoutSeconds", DEFAULT_DELIVERY_SECONDS)
         moment = datetime.now(UTC)
         command_id, comment = str(uuid.uuid4()), request.get("Comment", "")
-        invocations = [Invocation(command_id, name, document, script, seconds, moment, comment) for name in targets]
-        expires_at = moment + timedelta(seconds=seconds + script.execution_seconds)
-        return Command(command_id, document, request.get("Parameters", {}), comment, moment, expires_at, invocations)
+        invocations = [Invocation(command_id, name, document, parameters, seconds, moment, comment) for name in targets]
+        expires_at = moment + timedelta(seconds=seconds + document.execution_seconds)
+        return Command(command_id, document, parameters, comment, moment, expires_at, invocations)
+
+    def _agent(self, node_id: str) -> SsmAgent:
+        with self._lock:
+            if node_id not in self._agents:
+                self._agents[node_id] = SsmAgent(self._nodes[node_id], self._behaviour, self._changed)
+            return self._agents[node_id]
 
     def _authorise(self, caller: Caller, document_name: str, targets: list[str]) -> None:
         known = self.documents.get(document_name.rpartition("/")[2])

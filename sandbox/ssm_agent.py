@@ -1,34 +1,42 @@
-"""The SSM agents of the nodes: they receive commands when their node is up, and really run the scripts."""
+"""The SSM agent of a node, as amazon-ssm-agent 3.3 was seen to behave.
 
-import os
-import signal
-import subprocess
+It works on five commands at once, holds five more (which it reports as InProgress), and takes no other until one ends.
+Its own times are scaled by `Behaviour.ssm_seconds_scale`; the order of things is not.
+"""
+
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
+from sandbox.behaviour import Behaviour
 from sandbox.node import Node
-from sandbox.ssm_documents import Document, Script
+from sandbox.ssm_documents import Document, ParameterRefused
+from sandbox.ssm_script import REBOOT_CODE, Ended, run_script, shortened
 
-REBOOT_REQUESTED = 194  # the exit code with which a script asks the SSM agent to reboot and to run it again
-OUTPUT_CHARACTERS = 24_000
-LONGEST_BOOT_SECONDS = 900.0
+WORKERS = 5
+BUFFER = 5
+# On exit code 194 the agent stops its modules (4.4 s were seen, 15 s are the most), and runs `shutdown -r +1`.
+MODULES_STOP_SECONDS = 4.4
+SHUTDOWN_SECONDS = 60.0
+# An agent that starts gives the worker process of a command that it finds unfinished so long to report.
+LOST_WORKER_SECONDS = 61.0
+LOST_WORKER = "document process failed unexpectedly"
 MOST_REBOOTS = 10  # a script that asks for ever would keep the node down
 
 ENDED = frozenset({"Success", "Failed", "TimedOut", "Cancelled"})
+_POLL_SECONDS = 0.02
 
 
-@dataclass
+@dataclass(eq=False)
 class Invocation:
     """One command on one node."""
 
     command_id: str
     node_id: str
     document: Document
-    script: Script
+    parameters: dict[str, list[str]]
     delivery_seconds: int
     requested_at: datetime
     comment: str = ""
@@ -40,69 +48,160 @@ class Invocation:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     ended: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
 
 Changed = Callable[[Invocation], None]
 
 
-def carry_out(invocation: Invocation, node: Node, changed: Changed, delay_seconds: float = 0.0) -> None:
-    """Deliver the command and see it through, reboots included. `changed` hears every change of status."""
-    time.sleep(delay_seconds)  # an agent that was hibernating comes late
-    waited = (datetime.now(UTC) - invocation.requested_at).total_seconds()
-    if not node.wait_until_up(max(0.0, invocation.delivery_seconds - waited)):
-        _end(invocation, "TimedOut", "DeliveryTimedOut", changed)
-        return
-    invocation.status = invocation.details = "InProgress"
-    invocation.started_at = datetime.now(UTC)
-    changed(invocation)
-    for _ in range(MOST_REBOOTS):
-        code = _run_once(invocation, node)
-        if code != REBOOT_REQUESTED:
-            break
-        node.reboot()
-        if not node.wait_until_up(LONGEST_BOOT_SECONDS):
-            return  # the sandbox closes; nobody is left to be told
-    invocation.response_code = 1 if code is None else code
-    if code is None:
-        _end(invocation, "TimedOut", "ExecutionTimedOut", changed)
-    else:
-        _end(invocation, *(("Success", "Success") if code == 0 else ("Failed", "Failed")), changed)
+class SsmAgent:
+    """Takes the commands of one node and carries them out. `changed` is called at every change of a status."""
 
+    def __init__(self, node: Node, behaviour: Behaviour, changed: Changed) -> None:
+        self._node = node
+        self._behaviour = behaviour
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._sent: list[Invocation] = []  # with the service
+        self._buffered: list[Invocation] = []  # on the node's disk: a power cut does not lose them
+        self._at_work: list[Invocation] = []
+        self._leaving = ""  # the boot that a script has asked to end
 
-def _run_once(invocation: Invocation, node: Node) -> int | None:
-    """The script's exit code; None if its time was over."""
-    folder = node.directory / "ssm" / invocation.command_id
-    folder.mkdir(parents=True, exist_ok=True)
-    script = folder / "_script.sh"
-    script.write_text(invocation.script.text, encoding="utf-8")
-    stdout, stderr = folder / "stdout", folder / "stderr"
-    command = ["sh", "-c", 'exec sh "$0" 2>>"$1"', str(script), str(stderr)]
-    process = node.run(command, folder, stdout, {"AWS_SSM_INSTANCE_ID": invocation.node_id})
-    if process is None:
-        return 1  # the node went down under us: the agent reports a failed step
-    code = _wait(process, invocation.script.execution_seconds)
-    invocation.output = _read(stdout)
-    invocation.errors = _read(stderr)
-    return code
+    def send(self, invocation: Invocation) -> None:
+        """Deliver a command, in the background."""
+        with self._lock:
+            self._sent.append(invocation)
+        name = f"{invocation.node_id} ssm {invocation.command_id[:8]}"
+        threading.Thread(target=self._carry_out, args=(invocation,), name=name, daemon=True).start()
 
+    def _carry_out(self, invocation: Invocation) -> None:
+        try:
+            ended = self._taken_and_run(invocation)
+            if ended is not None:
+                self._end(invocation, ended)
+        finally:
+            with self._lock:
+                self._sent = [each for each in self._sent if each is not invocation]
+                self._buffered = [each for each in self._buffered if each is not invocation]
+                if invocation.ended.is_set():  # a worker that was lost is taken until then
+                    self._at_work = [each for each in self._at_work if each is not invocation]
 
-def _wait(process: "subprocess.Popen[bytes]", seconds: int) -> int | None:
-    deadline = time.monotonic() + seconds
-    try:
-        code = process.wait(timeout=max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    def _taken_and_run(self, invocation: Invocation) -> Ended | None:
+        """How the command ends. None: nobody will ever report its end."""
+        if not self._is_taken(invocation):
+            return Ended(-1, "TimedOut", details="DeliveryTimedOut")
+        if not invocation.cancelled.is_set():
+            invocation.status = invocation.details = "InProgress"
+            invocation.started_at = datetime.now(UTC)
+            self._changed(invocation)
+            if not self._wait(lambda: invocation.cancelled.is_set() or self._may_begin(invocation)):
+                return None
+        return Ended(-1, "Cancelled") if invocation.cancelled.is_set() else self._run_to_the_end(invocation)
+
+    def _is_taken(self, invocation: Invocation) -> bool:
+        """Wait until the agent takes it, or it is cancelled. False: neither happened in time."""
+        begins = time.monotonic() + self._behaviour.ssm_begin_seconds
+        waited = (datetime.now(UTC) - invocation.requested_at).total_seconds()
+        until = time.monotonic() + invocation.delivery_seconds - waited
+        if self._wait(
+            lambda: invocation.cancelled.is_set() or (time.monotonic() >= begins and self._takes(invocation)),
+            until - time.monotonic(),
+        ):
+            return True
+        time.sleep(max(0.0, until - time.monotonic()))  # a node that is gone for good: the service waits on
+        return False
+
+    def _takes(self, invocation: Invocation) -> bool:
+        with self._lock:
+            if not self._listens() or len(self._at_work) + len(self._buffered) >= WORKERS + BUFFER:
+                return False
+            if self._sent[0] is not invocation:
+                return False
+            self._sent.pop(0)
+            self._buffered.append(invocation)
+            return True
+
+    def _may_begin(self, invocation: Invocation) -> bool:
+        with self._lock:
+            if not self._listens() or len(self._at_work) >= WORKERS or self._buffered[0] is not invocation:
+                return False
+            self._at_work.append(self._buffered.pop(0))
+            return True
+
+    def _listens(self) -> bool:
+        """From the moment that a script has asked for a reboot, the agent takes no command until the boot."""
+        return self._node.is_up and self._node.boot_id != self._leaving
+
+    def _run_to_the_end(self, invocation: Invocation) -> Ended | None:
+        """Run it, and again after each reboot that it asks for. None: nobody will ever report its end."""
+        try:
+            script = invocation.document.script(invocation.parameters)
+        except ParameterRefused as refusal:  # before any step: there is no result of one
+            return Ended(-1, "Failed", str(refusal))
+        output = errors = ""
+        reboots = 0
+        while True:
+            boot_id = self._node.boot_id
+            ended = run_script(
+                script.text, script.execution_seconds, invocation.command_id, self._node, invocation.cancelled
+            )
+            if ended is None:
+                if not self._wait(lambda: self._node.is_up):
+                    return None
+                continue
+            if ended.was_cut:
+                return self._lost(boot_id)
+            output, errors = output + ended.output, errors + ended.errors
+            if ended.code != REBOOT_CODE:
+                break
+            reboots += 1
+            if reboots > MOST_REBOOTS:
+                ended = Ended(ended.code, "Failed")
+                break
+            if not self._reboot(boot_id):
+                return None
+        # A result that was not sent yet lies on the node's disk.
+        return Ended(ended.code, ended.status, output, errors) if self._wait(lambda: self._node.is_up) else None
+
+    def _reboot(self, boot_id: str) -> bool:
+        """`shutdown -r +1`, unless something else ends this boot before. Whether another boot has come."""
+        self._leaving = boot_id
+        seconds = (MODULES_STOP_SECONDS + SHUTDOWN_SECONDS) * self._behaviour.ssm_seconds_scale
+        if not self._wait(lambda: self._node.boot_id != boot_id or not self._node.is_up, seconds):
+            self._node.reboot()
+        return self._wait(lambda: self._node.is_up and self._node.boot_id != boot_id)
+
+    def _lost(self, boot_id: str) -> Ended | None:
+        """Its node went down under it. It is not run again, and fails a minute after the next boot, or never."""
+        if not self._wait(lambda: self._node.is_up and self._node.boot_id != boot_id):
+            return None
+        if self._behaviour.ssm_orphans:
+            return None
+        while self._wait(lambda: self._node.is_up):
+            if self._stays_up(LOST_WORKER_SECONDS * self._behaviour.ssm_seconds_scale):
+                return Ended(1, "Failed", LOST_WORKER)
         return None
-    return 128 - code if code < 0 else code
 
+    def _stays_up(self, seconds: float) -> bool:
+        """Whether the node runs on in this boot for so long."""
+        boot_id = self._node.boot_id
+        went_down = self._wait(lambda: not self._node.is_up or self._node.boot_id != boot_id, seconds)
+        return not went_down and not self._node.is_off
 
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")[:OUTPUT_CHARACTERS] if path.exists() else ""
+    def _wait(self, is_so: Callable[[], bool], seconds: float = float("inf")) -> bool:
+        """Whether it comes to that in time, and before the node is switched off for good."""
+        until = time.monotonic() + seconds
+        while not is_so():
+            if time.monotonic() >= until or self._node.is_off:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
 
-
-def _end(invocation: Invocation, status: str, details: str, changed: Changed) -> None:
-    invocation.status, invocation.details = status, details
-    invocation.ended_at = datetime.now(UTC)
-    changed(invocation)
-    invocation.ended.set()
+    def _end(self, invocation: Invocation, ended: Ended) -> None:
+        known = {"TimedOut": "ExecutionTimedOut"}
+        invocation.output, invocation.errors = shortened(ended.output), shortened(ended.errors)
+        invocation.response_code, invocation.status = ended.code, ended.status
+        invocation.details = ended.details or known.get(ended.status, ended.status)
+        invocation.ended_at = datetime.now(UTC)
+        self._changed(invocation)
+        invocation.ended.set()

@@ -11,7 +11,12 @@ from sandbox.iam import ACCOUNT, REGION
 
 Json = dict[str, Any]
 DEFAULT_EXECUTION_SECONDS = 3600
+SHORTEST_EXECUTION_SECONDS, LONGEST_EXECUTION_SECONDS = 5, 172_800  # anything else counts as the default
 SCHEMA_VERSION = "2.2"
+
+
+class ParameterRefused(Exception):
+    """The SSM agent does not run a document with this value."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,47 @@ class Document:
         """The name of its step."""
         return str(self.content["mainSteps"][0]["name"])
 
+    def must_accept(self, parameters: dict[str, list[str]]) -> None:
+        """What SendCommand checks. Raises AwsError (InvalidParameters)."""
+        unknown = sorted(set(parameters) - set(self._declared))
+        if unknown:
+            raise AwsError("InvalidParameters", f"Document {self.name} has no parameters named {', '.join(unknown)}.")
+        for name, spec in self._declared.items():
+            given = parameters.get(name)
+            if given is None and "default" not in spec:
+                raise AwsError("InvalidParameters", f"Parameter {name} is required.")
+            if given is not None and spec.get("type", "String") == "String" and len(given) != 1:
+                raise AwsError("InvalidParameters", f"Parameter {name} takes one value.")
+            pattern, allowed = spec.get("allowedPattern"), spec.get("allowedValues")
+            for value in given or ():
+                if pattern and not re.search(pattern, value):
+                    raise AwsError("InvalidParameters", f"Parameter {name}: {value!r} does not match {pattern}.")
+                if allowed is not None and value not in allowed:
+                    raise AwsError("InvalidParameters", f"Parameter {name}: {value!r} is not one of {allowed}.")
+
+    @property
+    def execution_seconds(self) -> int:
+        """How long its script may run, where no parameter says so."""
+        return _execution_seconds(str(self._inputs.get("timeoutSeconds", "")))
+
     def script(self, parameters: dict[str, list[str]]) -> Script:
-        """The script with these parameters filled in. Raises AwsError (InvalidParameters)."""
-        values = self._values(parameters)
-        inputs = self.content["mainSteps"][0]["inputs"]
-        lines = inputs["runCommand"]
+        """The script as the SSM agent makes it. Raises ParameterRefused.
+
+        The agent checks patterns again, and never lists of allowed values. It ignores parameters that it does not know.
+        """
+        values = {}
+        for name, spec in self._declared.items():
+            given = parameters.get(name, _listed(spec.get("default")))
+            if given is None:
+                raise ParameterRefused(f"Parameter {name} has no value.")
+            pattern = spec.get("allowedPattern")
+            refused = [value for value in given if pattern and not re.search(_as_re2_reads(pattern), value)]
+            if refused:
+                raise ParameterRefused(f"Parameter {name}: {refused[0]!r} does not match {pattern}.")
+            values[name] = given[0] if len(given) == 1 else json.dumps(given)
+        lines = self._inputs["runCommand"]
         text = _filled("\n".join(lines) if isinstance(lines, list) else str(lines), values)
-        seconds = _filled(str(inputs.get("timeoutSeconds", DEFAULT_EXECUTION_SECONDS)), values)
-        return Script(text, int(seconds))
+        return Script(text, _execution_seconds(_filled(str(self._inputs.get("timeoutSeconds", "")), values)))
 
     def describe(self) -> Json:
         """As DescribeDocument answers."""
@@ -68,12 +106,15 @@ class Document:
             "Tags": [{"Key": key, "Value": value} for key, value in self.tags.items()],
         }
 
-    def _values(self, given: dict[str, list[str]]) -> dict[str, str]:
+    @property
+    def _declared(self) -> dict[str, Json]:
         declared: dict[str, Json] = self.content.get("parameters", {})
-        unknown = sorted(set(given) - set(declared))
-        if unknown:
-            raise AwsError("InvalidParameters", f"Document {self.name} has no parameters named {', '.join(unknown)}.")
-        return {name: _value(name, spec, given.get(name)) for name, spec in declared.items()}
+        return declared
+
+    @property
+    def _inputs(self) -> Json:
+        inputs: Json = self.content["mainSteps"][0]["inputs"]
+        return inputs
 
 
 def document_arn(name: str) -> str:
@@ -94,21 +135,23 @@ def parse_document(name: str, content: str | Json, tags: dict[str, str]) -> Docu
     return Document(name, body, tags)
 
 
-def _value(name: str, spec: Json, given: list[str] | None) -> str:
-    if given is None:
-        if "default" not in spec:
-            raise AwsError("InvalidParameters", f"Parameter {name} is required.")
-        default = spec["default"]
-        given = default if isinstance(default, list) else [str(default)]
-    if spec.get("type", "String") == "String" and len(given) != 1:
-        raise AwsError("InvalidParameters", f"Parameter {name} takes one value.")
-    for value in given:
-        pattern = spec.get("allowedPattern")
-        if pattern and not re.search(pattern, value):
-            raise AwsError("InvalidParameters", f"Parameter {name}: {value!r} does not match {pattern}.")
-        if "allowedValues" in spec and value not in spec["allowedValues"]:
-            raise AwsError("InvalidParameters", f"Parameter {name}: {value!r} is not one of {spec['allowedValues']}.")
-    return " ".join(given)
+def _execution_seconds(text: str) -> int:
+    seconds = int(text) if text.isdigit() else 0
+    is_known = SHORTEST_EXECUTION_SECONDS <= seconds <= LONGEST_EXECUTION_SECONDS
+    return seconds if is_known else DEFAULT_EXECUTION_SECONDS
+
+
+def _listed(default: Any) -> list[str] | None:
+    return default if default is None or isinstance(default, list) else [str(default)]
+
+
+def _as_re2_reads(pattern: str) -> str:
+    """For Python: in Go's RE2, `$` matches at the end only, and not before a newline at the end."""
+    in_class, read = False, []
+    for token in re.findall(r"\\.|.", pattern, re.DOTALL):
+        in_class = token == "[" or (in_class and token != "]")
+        read.append(r"\Z" if token == "$" and not in_class else token)
+    return "".join(read)
 
 
 def _filled(text: str, values: dict[str, str]) -> str:

@@ -14,6 +14,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Escalation
 from nodeheal.domain.reading import Reading
+from stacks.agent_release import AgentRelease
 from stacks.alarms import Parts, build_alarms
 from stacks.approval_api import ApprovalApi
 from stacks.bundling import code_asset
@@ -38,7 +39,6 @@ DOCUMENTS = {
     names.FIND_CHECKPOINT_DOCUMENT: "find-checkpoint",
     names.INJECT_DOCUMENT: "inject-fault",
     names.INJECT_DCGM_DOCUMENT: "inject-dcgm",
-    names.INSTALL_DOCUMENT: "install-agent",
 }
 EVENTS_A_BATCH = 10
 ARCHITECTURES = {"arm64": lambda_.Architecture.ARM_64, "x86_64": lambda_.Architecture.X86_64}
@@ -70,6 +70,7 @@ class Control:
         build_dashboard(self._stack, parts, build_alarms(self._stack, parts, state.topic))
         for name, stem in DOCUMENTS.items():
             self._document(name, stem)
+        self.agent_release = AgentRelease(self._stack, settings, state.node_role, self.functions["ingest"])
         self.operators = OperatorPolicy(self._stack, self._places, self._settings.task_role_arns)
 
     def outputs(self) -> dict[str, str]:
@@ -79,6 +80,7 @@ class Control:
             "RunJobArn": self.workflows[JOB].state_machine_arn,
             names.POLICY_OUTPUT: self.policy.place,
             **self.operators.outputs(),
+            **self.agent_release.outputs(),
         }
 
     def _deployed_places(self) -> dict[str, str]:

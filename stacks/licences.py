@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from stacks import wheelhouse
 from stacks.settings import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "licences.md"
 # What is pinned, by what it is for; whoever is named in an earlier file is not told again in a later one.
 LOCKS = {
+    "by the agent, on nodes": wheelhouse.AGENT_PINS,
+    "to install the agent on nodes": wheelhouse.PIP_PINS,
     "in the functions": REPOSITORY / "lambdas" / "requirements.txt",
     "to deploy": REPOSITORY / "requirements.txt",
     "for tests, sandbox and tools": REPOSITORY / "requirements-dev.txt",
@@ -110,7 +113,7 @@ def page() -> str:
         "What is pinned, beside what the lock files pin for other systems than Linux. Versions and hashes stand there.",
         "",
     ]
-    for use in LOCKS:
+    for use in [use for use in LOCKS if any(part.use == use for part in parts())]:
         lines += [f"## What is used {use}", "", "| package | licence |", "|---|---|"]
         lines += [f"| {part.name} | {part.licence or 'unknown'} |" for part in parts() if part.use == use]
         lines.append("")

@@ -8,6 +8,7 @@ from typing import Any
 
 from nodeheal.contract import names
 from stacks import fault_reference, job_reference, operator, policy_reference
+from stacks.agent_release import DOWNLOAD
 from stacks.functions import FUNCTIONS, pass_task_roles, read_image_parameters
 from stacks.job_output import EXECUTION_PERMISSIONS, pull_from_others
 from stacks.node_channels import NODE_PERMISSIONS
@@ -61,8 +62,13 @@ def _iam() -> str:
     lines += ["", f"## The workflow {PARENT}", "", *_table(PARENT_PERMISSIONS)]
     lines += ["", f"## The workflow {JOB}", "", *_table(JOB_PERMISSIONS)]
     lines += ["", "Every workflow may invoke exactly the functions that its file names, and deliver its own log.", ""]
-    lines += ["## The nodes", "", *_table(NODE_PERMISSIONS)]
-    lines += ["", "And `AmazonSSMManagedInstanceCore`, which the SSM agent needs.", ""]
+    lines += ["## The nodes", "", *_table((*NODE_PERMISSIONS, DOWNLOAD))]
+    lines += [
+        "",
+        "And `AmazonSSMManagedInstanceCore`, which the SSM agent needs. The last line is a managed policy of its own,",
+        "`AgentDownloadPolicyArn` in the outputs, for roles that the stack did not make.",
+        "",
+    ]
     lines += [f"## The ECS agent, for tasks of jobs: the role {names.JOB_EXECUTION_ROLE}", ""]
     lines += [*_table((*EXECUTION_PERMISSIONS, repositories)), "", *_operators()]
     return "\n".join(lines)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 if TYPE_CHECKING:
     from constructs import Node
@@ -20,7 +22,26 @@ SANDBOX_POLICY = "sandbox/policy.json"
 Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
 ParameterArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:ssm:[a-z0-9-]+:\d{12}:parameter/.+$")]
 RepositoryArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:ecr:[a-z0-9-]+:\d{12}:repository/.+$")]
+# The file of a wheel of nodeheal; its group is the version.
+AGENT_WHEEL = r"^nodeheal-([0-9][0-9A-Za-z.+]*)-py3-none-any\.whl$"
+Pool = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
+
+
+def _is_agent_wheel(path: str) -> str:
+    if not re.match(AGENT_WHEEL, Path(path).name) or not (REPOSITORY / path).is_file():
+        raise ValueError("must be the file of a wheel of nodeheal")
+    return path
+
+
+def _is_agent_config(path: str) -> str:
+    try:
+        config = tomllib.loads((REPOSITORY / path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"must be a TOML file: {error}") from None
+    if "node_id" in config:
+        raise ValueError("must not hold node_id: each node adds its own")
+    return path
 
 
 class SettingsError(Exception):
@@ -64,6 +85,13 @@ class Settings(BaseModel):
     )
     architecture: Literal["arm64", "x86_64"] = Field(
         default="arm64", description="of the functions; x86_64 where Lambda has no arm64 in the Region"
+    )
+    agent_pools: dict[Pool, Annotated[str, AfterValidator(_is_agent_config)]] = Field(
+        default_factory=dict,
+        description="pools whose nodes State Manager installs the agent on, each with its agent.toml without node_id",
+    )
+    agent_wheels: tuple[Annotated[str, AfterValidator(_is_agent_wheel)], ...] = Field(
+        default=(), description="wheels of other versions of nodeheal that nodes may install beside this one"
     )
     runbook_base_url: str = Field(
         default="docs/runbooks",

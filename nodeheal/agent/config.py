@@ -40,7 +40,11 @@ _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 LABELS = 16  # health_event.LABELS
 _LOG_KINDS = ("kmsg", "file", "journald")
 _PATHS = ("boot_id_file", "state_dir", "orders_dir", "checkpoint_dir", "progress_dir")
-_SECONDS = {"heartbeat_seconds": (0.1, 3600.0), "fallback_seconds": (0.1, 86_400.0)}
+_SECONDS = {
+    "heartbeat_seconds": (0.1, 3600.0),
+    "fallback_seconds": (0.1, 86_400.0),
+    "reboot_force_seconds": (10.0, 1800.0),
+}
 # More accelerators than any machine has, more on disk than a node tells in a year: somebody has mistyped.
 _COUNTS = {"accelerators": (0, 1024), "spool_mib": (1, 16_384)}
 
@@ -72,6 +76,9 @@ class AgentConfig:
     checkpoint_dir: str = "/run/nodeheal/checkpoint"  # tasks that take part see it too; gone with the boot
     heartbeat_seconds: float = 60.0
     fallback_seconds: float = 120.0  # the bus has taken nothing for so long: what is grave goes by way of SNS as well
+    # systemd gives a service 90 s to stop, kills it, and needs some time for what it stops after it: what is left then
+    # cannot be killed. Its own bound for a whole reboot is half an hour.
+    reboot_force_seconds: float = 150.0
     address: str | None = None
     accelerators: int | None = None
     drills: bool = False  # take injected faults, which carry names.DRILL_MARK, for real ones

@@ -34,7 +34,9 @@ TOOLS = {
     "fi_info": "diagnostics of EFA",
     "fi_pingpong": "the way to another node over EFA, on command",
     "stress-ng": "CPU stress",
+    "systemd-run": "reboots; without it a reboot takes the SSM agent a minute longer",
 }
+SSM_FOLDER = Path("/var/lib/amazon")
 _MEND = "an agent that runs goes on with what it has read; once mended: systemctl restart nodeheal-agent"
 _OFF = "off: `cloudwatch_metrics` is not set"
 
@@ -121,6 +123,8 @@ def _host(config: AgentConfig) -> Iterator[Trial]:
         name = f"kernel log ({log.kind})" + f" {number}" * (number > 1)
         yield Trial(trial_of(name, partial(trials.opens, log)))
     yield Trial(trial_of("spool", partial(trials.writes, Path(config.state_dir))))
+    absent = "" if SSM_FOLDER.exists() else f"there is no {SSM_FOLDER}: no SSM agent is installed"
+    yield Trial(trial_of("SSM commands", partial(trials.runs_scripts, SSM_FOLDER), why_not=absent), fails=POOR)
 
 
 def _aws(place: Place) -> Iterator[Trial]:

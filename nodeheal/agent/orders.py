@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stale.add_argument("--boot-id", required=True, help="the boot that the order is meant for; another one refuses it")
     stale.add_argument("--expires-at", type=float, required=True, help="epoch seconds; refused from then on")
     orders, parents = parser.add_subparsers(dest="order", required=True), [configuration.option(), stale]
-    orders.add_parser("reboot", parents=parents, help="end this boot: exit code 194 asks the SSM agent to do it")
+    orders.add_parser(
+        "reboot", parents=parents, help="reboot a few seconds later; exit code 194: the SSM agent must do it"
+    )
     _add_reports(orders, parents)
     _add_drills(orders, parents)
 

@@ -4,8 +4,9 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 KILL_GRACE_SECONDS = 2.0
 POLL_SECONDS = 0.05
 NOT_INSTALLED = "not installed"
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,8 @@ def run(command: Sequence[str], output: Path, seconds: float, limit_bytes: int, 
     What it complains about goes to `errors`, if that is given, and is bounded likewise.
 
     What it prints goes to a file and not through a pipe: a process that nobody can end must not hold us by one.
+    On Linux the command is killed when this process dies: SSM kills a cancelled command with SIGKILL, and only its own
+    process group.
     """
     began, said = time.monotonic(), [output, errors] if errors else [output]
     try:
@@ -66,7 +70,22 @@ def _start(command: Sequence[str], output: Path, errors: Path | None) -> "subpro
             stdout=file,
             stderr=complaints,
             start_new_session=True,
+            preexec_fn=_killed_with(os.getpid()) if sys.platform == "linux" else None,
         )
+
+
+def _killed_with(parent: int) -> Callable[[], None]:
+    """To run in the child before the command. All that it needs is loaded here: no other thread lives in the child."""
+    import ctypes  # only where a tool is run
+
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask_the_kernel() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(1)
+
+    return ask_the_kernel
 
 
 def _wait(process: "subprocess.Popen[bytes]", said: Sequence[Path], until: float, limit_bytes: int) -> bool:

@@ -1,22 +1,38 @@
 """`nodeheal-agent run reboot`: ends the boot that is meant, once, however often and however late the order comes.
 
-The SSM agent does it: on exit code 194 it reboots the node, and then runs the same order again. The boot id alone keeps
-that from being a second reboot. The mark on disk only tells the rerun from an order that has come too late.
+The order ends with success, and systemd reboots the node a moment later: it begins to go down after `DELAY_SECONDS`.
+Where systemd takes no such timer, the order ends with exit code 194. The SSM agent then reboots the node about a minute
+later (`FALLBACK_SECONDS`) and runs the same order again. Only the boot id keeps that rerun, and any other late copy of
+the order, from a second reboot. The mark on disk distinguishes the rerun from an order that came too late.
 """
 
 import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodeheal.agent import systemd
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, why_refuse
 
 EXIT_REBOOT = 194
 MARK = "rebooted.json"
+UNIT, FORCED_UNIT = "nodeheal-reboot", "nodeheal-reboot-forced"
+
+# The reply of the SSM agent (3.3) needs 2 s at most: its document worker hands the result over in a file that may be
+# read five times, 200 ms apart (filewatcherchannel.go), and the agent waits 1 s for the service to acknowledge it
+# (agentruncommandreplytype.go). The worker itself ends 3 s after that (outofproc/worker/main.go). A reply that is late
+# all the same lies on disk, and is sent after the boot.
+DELAY_SECONDS = 5
+# The SSM agent stops its modules first, 15 s at most (coremanager.go; 4.4 s were seen), and then runs
+# `shutdown -r +1` (rebooter_unix.go).
+FALLBACK_SECONDS = 70
+# A disk that takes nothing would hold `sync`, and with it a reboot that waits for it.
+_FORCED_REBOOT = "sync & sleep 10; reboot --force --no-sync"
 
 logger = logging.getLogger(__name__)
 
@@ -29,17 +45,58 @@ class RebootOrder:
     expires_at: float
 
 
-def reboot(order: RebootOrder, config: AgentConfig, clock: Clock) -> int:
-    """Ask for the reboot, or say why not; the exit code. What came of it is one line of JSON."""
-    running = config.boot_id()
+def reboot(order: RebootOrder, config: AgentConfig, clock: Clock, call: systemd.Call = systemd.call) -> int:
+    """Have the node reboot, or report why not; the exit code. The result is one line of JSON."""
+    running, folder = config.boot_id(), Path(config.orders_dir)
     refusal = why_refuse([order.boot_id], order.expires_at, running, clock)
-    if refusal is None:
-        _leave_mark(order, Path(config.orders_dir))
-        return _answer({"rebooting": running}, EXIT_REBOOT)
-    if running != order.boot_id and _is_fulfilled(order, Path(config.orders_dir), clock):
+    if running != order.boot_id and _is_fulfilled(order, folder, clock):
         return _answer({"already_rebooted": order.boot_id, "boot_id": running}, EXIT_DONE)
-    logger.error("reboot refused", extra={"why": refusal})
-    return _answer({"refused": refusal}, EXIT_REFUSED)
+    refusal = refusal or _too_late(order, DELAY_SECONDS, clock)
+    if refusal is not None:
+        return _refuse(refusal)
+    why_not = arm(config.reboot_force_seconds, call)
+    if not why_not:
+        _leave_mark(order, folder)
+        return _answer({"rebooting": running, "in_seconds": DELAY_SECONDS}, EXIT_DONE)
+    refusal = _too_late(order, FALLBACK_SECONDS, clock)
+    if refusal is not None:
+        return _refuse(f"{refusal}; systemd arms no reboot: {why_not}")
+    logger.warning("systemd arms no reboot; the SSM agent reboots the node", extra={"why": why_not})
+    _leave_mark(order, folder)
+    return _answer({"rebooting": running, "in_seconds": FALLBACK_SECONDS}, EXIT_REBOOT)
+
+
+def arm(force_seconds: float, call: systemd.Call) -> str:
+    """Have systemd reboot the node in `DELAY_SECONDS`; why it does not, or an empty string. Twice in a boot arms once.
+
+    A shutdown that is not through `force_seconds` later is forced: a process that waits in a driver never ends, and
+    systemd's own bound is half an hour.
+    """
+    why_not = _start_timer(UNIT, DELAY_SECONDS, ["systemctl", "reboot", "-i"], [], call)
+    if why_not and call(["systemctl", "is-active", "--quiet", f"{UNIT}.timer", f"{FORCED_UNIT}.timer"]):
+        return why_not
+    # systemd stops every other timer when the shutdown begins.
+    outlives = ["--timer-property=DefaultDependencies=no", "--property=DefaultDependencies=no"]
+    forced = ["sh", "-c", _FORCED_REBOOT]
+    unbounded = _start_timer(FORCED_UNIT, DELAY_SECONDS + force_seconds, forced, outlives, call)
+    if unbounded and not why_not:
+        logger.warning("the shutdown has no bound of ours", extra={"why": unbounded})
+    return ""
+
+
+def _start_timer(unit: str, seconds: float, command: Sequence[str], more: Sequence[str], call: systemd.Call) -> str:
+    """Run the command once, later, in a cgroup of its own. A unit of this name that exists already is an error."""
+    # The default accuracy of a timer is a minute.
+    when = [f"--on-active={seconds:g}", "--timer-property=AccuracySec=100ms"]
+    return call(["systemd-run", f"--unit={unit}", *when, *more, "--collect", "--quiet", *command])
+
+
+def _too_late(order: RebootOrder, seconds: int, clock: Clock) -> str | None:
+    """Why the node cannot go down in time for the order; None where it can."""
+    left = order.expires_at - clock.utc_now().timestamp()
+    if left >= seconds:
+        return None
+    return f"the order expires in {left:.0f} s, and the node would go down {seconds} s from now"
 
 
 def _is_fulfilled(order: RebootOrder, folder: Path, clock: Clock) -> bool:
@@ -68,6 +125,11 @@ def _marked(folder: Path) -> str:
     except (OSError, ValueError):
         return ""
     return str(mark.get("boot_id", "")) if isinstance(mark, dict) else ""
+
+
+def _refuse(why: str) -> int:
+    logger.error("reboot refused", extra={"why": why})
+    return _answer({"refused": why}, EXIT_REFUSED)
 
 
 def _answer(told: dict[str, object], code: int) -> int:

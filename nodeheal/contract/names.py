@@ -3,6 +3,8 @@
 Standard library only: the agent, the stacks, the Lambdas and the CLI all read it.
 """
 
+import hashlib
+
 # Events --------------------------------------------------------------------------------------------------------------
 BUS = "nodeheal"
 AGENT_SOURCE = "nodeheal.agent"
@@ -81,6 +83,8 @@ DRILL_MARK = "nodeheal-drill"
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
 MANAGED_TAG_VALUE = "true"
+# On a node, with its pool: State Manager installs the agent there, where the setting agent_pools has that pool.
+AGENT_POOL_TAG = "nodeheal:agent-pool"
 # Where an operator says that the node stands. For people and for AWS queries; nodeheal reads its own record.
 RACK_TAG = "nodeheal:rack"
 # On the container instance of an isolated node: the incident that holds it. For people; nothing is decided by it.
@@ -88,10 +92,13 @@ ISOLATED_TAG = "nodeheal:isolated-by"
 # Which replacement an instance was launched for: a call that is repeated finds what the first one launched.
 LAUNCH_TAG = "nodeheal:launched-for"
 
-# What the ECS agent sees as `startedBy`; ECS allows letters, digits, '-', '/', '_', 128 characters.
+# `startedBy` of a task. StartTask and ListTasks take 36 letters, digits, '-', '/' and '_' (RunTask alone takes 128).
 STARTED_BY_PREFIX = "nodeheal"
-# The same for a task of others that was stopped for a recovery and started again: none of ours, so it begins otherwise.
+# The same for an unmanaged task that was stopped for a recovery and started again. It is no rank of ours, so its mark
+# begins otherwise.
 GUEST_PREFIX = "nodeheal-guest"
+STARTED_BY_CHARACTERS = 36
+_JOB_DIGITS = 16  # of the job's digest: leaves ten characters for the number of the run
 
 # Environment of the functions ----------------------------------------------------------------------------------------
 ENV_TABLE = "NODEHEAL_TABLE"
@@ -116,6 +123,8 @@ ERROR_ALREADY_PAGED = "HumanPaged"
 STACK = "nodeheal"  # in CloudFormation
 
 # What a rank finds in its environment ---------------------------------------------------------------------------------
+JOB_VARIABLE = "NODEHEAL_JOB"  # the job's name; read again from the events of its tasks
+RUN_VARIABLE = "NODEHEAL_RUN"  # the number of the run
 PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # to be touched at every step, where the job has a limit for one
 PROGRESS_DIR = "/run/nodeheal/progress"  # on the node, and in the container
 PROGRESS_OF_RUN = "NODEHEAL_PROGRESS_OF_RUN"  # names to the agent the file in which a run that is over shows its steps
@@ -264,14 +273,15 @@ def job_execution(job_id: str, submission: int) -> str:
 
 
 def started_by(job_id: str, run: int) -> str:
-    """The `startedBy` mark on every ECS task of one run of a job."""
-    return f"{STARTED_BY_PREFIX}/{job_id}/{run}"
+    """The `startedBy` mark on every ECS task of one run of a job, whatever the length of the job's name."""
+    return f"{STARTED_BY_PREFIX}/{hashlib.sha256(job_id.encode()).hexdigest()[:_JOB_DIGITS]}/{run}"
 
 
-def parse_started_by(mark: str) -> "tuple[str, int] | None":
-    """(job id, run) of a task that nodeheal started; None for anybody else's task."""
-    prefix, _, rest = mark.partition("/")
-    job_id, _, run = rest.rpartition("/")
-    if prefix != STARTED_BY_PREFIX or not job_id or not run.isdigit():
-        return None
-    return job_id, int(run)
+def is_rank(mark: str) -> bool:
+    """Whether a task with this `startedBy` is a rank that nodeheal started."""
+    return mark.startswith(f"{STARTED_BY_PREFIX}/")
+
+
+def successor_of(task_id: str) -> str:
+    """The `startedBy` mark on the task that takes the place of an unmanaged one."""
+    return f"{GUEST_PREFIX}/{task_id.rsplit('/', 1)[-1]}"[:STARTED_BY_CHARACTERS]

@@ -7,7 +7,7 @@ from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.steps import entry_id, result_of, resume, token_of, told_line
+from nodeheal.services.steps import entry_id, forget, node_of, result_of, resume, token_of, told_line
 
 BOOT = "boot"
 REBOOTING = "rebooting"  # the line of the timeline that names the boot which a reboot is to end
@@ -40,6 +40,22 @@ def prove_boot(node: Node, ports: Ports) -> None:
         blank = StepResult.model_validate_json(wait.result_json)
         proof = {"outcome": Outcome.DONE, "reason": "back with a new boot id", "boot_id": node.boot_id}
         resume(ports, wait, blank.model_copy(update={**proof, "finished_at": ports.clock()}))
+
+
+def take_reboot_failure(sent: Wait, ports: Ports) -> None:
+    """The command of a reboot has failed. `sent`: the alias of the wait under the command's id.
+
+    The node may reboot all the same: SSM reports a script that its own reboot has cut off, and one that was killed
+    after it had armed the reboot, as failed. Only the boot id decides that. So the wait ends now where another boot is
+    recorded, or where the node's script has ended with a failure of its own; else it lasts until its deadline.
+    """
+    node = node_of(sent.twin[1] if sent.twin else "", ports)
+    if node.boot_id != sent.boot_id:
+        prove_boot(node, ports)
+        forget(ports, sent)
+    elif ports.commands.look(node, sent.key).has_script_failed:
+        failed = StepResult.model_validate_json(sent.result_json)
+        resume(ports, sent, failed.model_copy(update={"finished_at": ports.clock()}))
 
 
 def proves_boot(wait: Wait, node: Node, ports: Ports) -> bool:

@@ -67,7 +67,7 @@ def is_under_way(request: StepRequest, node: Node, wait: Wait, ports: Ports) -> 
     if not wait.command_id or ports.clock() >= wait.deadline_at - _BEGINS_LATER or told_line(request, ports, AWAITED):
         return False
     sent = "" if is_sent_to_machine(wait) else sent_as(wait)
-    return not sent or ports.commands.look(node, sent).state != "FAILED"
+    return not sent or not ports.commands.look(node, sent).has_script_failed
 
 
 def _reboot_machine(wait: Wait, node: Node, ports: Ports) -> str | None:

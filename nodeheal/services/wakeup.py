@@ -12,7 +12,7 @@ from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import BootView
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.await_nodes import JOB_NODES
-from nodeheal.services.boot_wait import prove_boot
+from nodeheal.services.boot_wait import BOOT, prove_boot, take_reboot_failure
 from nodeheal.services.check_nodes import take_answer, take_refusal
 from nodeheal.services.early_end import early_end, words_of
 from nodeheal.services.find_checkpoint import take_checkpoint, take_search_refusal
@@ -90,13 +90,18 @@ def on_checkpoint_found(event: CheckpointFound, ports: Ports) -> None:
 
 
 def on_command_failed(command_id: str, ports: Ports) -> None:
-    """A command that the node refused or could not run will bring no answer: say so now, not at the deadline."""
+    """A command that the node refused or could not run brings no answer: its wait ends now, not at the deadline.
+
+    SSM reports a command that a power loss cut off a minute after the next boot, or never: then the deadline decides.
+    """
     wait = ports.waits.get(COMMAND, command_id)
     if wait is None:
         take_refusal(command_id, ports)
         WAYS.take_refusal(command_id, ports)
         take_search_refusal(command_id, ports)
         take_sight_refusal(command_id, ports)
+    elif wait.twin is not None and wait.twin[0] == BOOT:
+        take_reboot_failure(wait, ports)
     else:
         resume(ports, wait, _at(StepResult.model_validate_json(wait.result_json), ports))
 

@@ -128,7 +128,7 @@ class SimCommands(MemoryNodeCommands):
 
         def obey(it: TrueNode) -> None:
             self._done(command_id)
-            self._fleet.reboot(it)
+            self._fleet.reboot_soon(it)
 
         self._fleet.order(node.node_id, node.boot_id, command_id, expires_at, obey)
         return command_id
@@ -173,7 +173,7 @@ class SimCommands(MemoryNodeCommands):
 
     def refused(self, command_id: str) -> None:
         """The node has refused it."""
-        self.statuses[command_id] = CommandStatus("FAILED")
+        self.statuses[command_id] = CommandStatus("FAILED", exit_code=3)
 
     def _sent(self, verb: str, node: Node) -> str:
         self._throttles.take("send_command", "SendCommand")

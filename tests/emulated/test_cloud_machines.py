@@ -241,11 +241,11 @@ def test_events_tell_of_every_change_and_may_come_twice_and_in_another_order(lab
 
 def test_a_command_may_be_delivered_late(lab: Lab, machines: Ec2Machines) -> None:
     name = up(lab, machines)
-    lab.sandbox.behave(ssm_delay_seconds=1.0)
+    lab.sandbox.behave(ssm_begin_seconds=1.0)
     began = time.monotonic()
 
     said_hello(lab, name)
-    lab.sandbox.behave(ssm_delay_seconds=0.0)
+    lab.sandbox.behave(ssm_begin_seconds=0.0)
 
     assert time.monotonic() - began >= 1.0
 

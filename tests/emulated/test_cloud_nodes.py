@@ -65,14 +65,11 @@ def test_a_reboot_ends_the_tasks_and_brings_another_boot(cloud: Sandbox, node: N
     wait_for(lambda: status(cloud, task) == "RUNNING")
     before = boot_id(cloud, node)
 
-    done = run(cloud, node, names.REBOOT_DOCUMENT, BootId=before, ExpiresAt=str(int(time.time()) + 60))
+    done = reboot(cloud, node, expires_in=60)
 
     assert done["Status"] == "Success"
+    assert json.loads(done["StandardOutputContent"])["rebooting"] == before
     assert boot_id(cloud, node) != before
-    # The agent ran the script twice: exit code 194 asks for a reboot and for another go.
-    output = done["StandardOutputContent"]
-    assert f'"rebooting": "{before}"' in output
-    assert f'"already_rebooted": "{before}"' in output
     ended = describe(cloud, task)
     assert (ended["lastStatus"], ended["containers"][0]["exitCode"]) == ("STOPPED", 137)
     assert (node.directory / "kernel.log.1").exists()
@@ -88,6 +85,44 @@ def test_an_old_command_reboots_nothing(cloud: Sandbox, node: NodeHandle) -> Non
     assert (expired["Status"], expired["ResponseCode"]) == ("Failed", 3)
     assert other["Status"] == "Success"
     assert boot_id(cloud, node) == before
+
+
+def test_a_script_that_asks_the_ssm_agent_for_a_reboot_runs_again_after_it(cloud: Sandbox, node: NodeHandle) -> None:
+    before, mark = boot_id(cloud, node), node.directory / "asked"
+    script = document(f"echo ran; [ -e {mark} ] && exit 0; touch {mark}; exit 194")
+    cloud.client("ssm").create_document(Name="ask-for-reboot", Content=script, DocumentType="Command")
+
+    done = run(cloud, node, "ask-for-reboot")
+
+    assert (done["Status"], done["StandardOutputContent"]) == ("Success", "ran\nran\n")
+    assert boot_id(cloud, node) != before
+
+
+def test_a_command_can_be_cancelled(cloud: Sandbox, node: NodeHandle) -> None:
+    ssm = cloud.client("ssm")
+    ssm.create_document(Name="sleep", Content=document("sleep 300"), DocumentType="Command")
+    command = ssm.send_command(DocumentName="sleep", InstanceIds=[node.node_id])["Command"]["CommandId"]
+
+    def seen() -> tuple[str, int]:
+        found = ssm.get_command_invocation(CommandId=command, InstanceId=node.node_id)
+        return found["Status"], found["ResponseCode"]
+
+    wait_for(lambda: seen()[0] == "InProgress" and (node.directory / "ssm" / command).exists())
+    ssm.cancel_command(CommandId=command)
+
+    wait_for(lambda: seen() == ("Cancelled", 137))
+
+
+def test_a_value_that_the_document_does_not_list_is_refused_by_the_service(cloud: Sandbox, node: NodeHandle) -> None:
+    ssm = cloud.client("ssm")
+    level = {"Level": {"type": "String", "allowedValues": ["1", "2"]}}
+    content = json.dumps(json.loads(document("echo {{ Level }}")) | {"parameters": level})
+    ssm.create_document(Name="level", Content=content, DocumentType="Command")
+
+    with pytest.raises(ClientError) as refused:
+        ssm.send_command(DocumentName="level", InstanceIds=[node.node_id], Parameters={"Level": ["3"]})
+
+    assert refused.value.response["Error"]["Code"] == "InvalidParameters"
 
 
 def test_a_command_with_parameters_that_the_document_does_not_take_is_refused(cloud: Sandbox, node: NodeHandle) -> None:
@@ -106,7 +141,7 @@ def test_a_command_with_parameters_that_the_document_does_not_take_is_refused(cl
 def test_a_fault_shows_in_the_kernel_log_and_in_diagnostics_until_the_reboot(cloud: Sandbox, node: NodeHandle) -> None:
     at = cloud.inject(node, XID_79, persists=False, kill_rank=False)
     broken = run(cloud, node, "diagnose")
-    run(cloud, node, names.REBOOT_DOCUMENT, BootId=boot_id(cloud, node), ExpiresAt=str(int(at) + 60))
+    reboot(cloud, node, expires_in=60)
     healed = run(cloud, node, "diagnose")
 
     assert (node.directory / "kernel.log.1").read_text().rstrip().endswith(XID_79)
@@ -117,7 +152,7 @@ def test_a_fault_shows_in_the_kernel_log_and_in_diagnostics_until_the_reboot(clo
 
 def test_a_fault_that_persists_survives_the_reboot(cloud: Sandbox, node: NodeHandle) -> None:
     cloud.inject(node, XID_79, persists=True, kill_rank=False)
-    run(cloud, node, names.REBOOT_DOCUMENT, BootId=boot_id(cloud, node), ExpiresAt=str(int(time.time()) + 60))
+    reboot(cloud, node, expires_in=60)
 
     assert run(cloud, node, "diagnose")["Status"] == "Failed"
 
@@ -292,6 +327,18 @@ def run(cloud: Sandbox, node: NodeHandle, name: str, **parameters: str) -> dict[
 
     wait_for(has_ended)
     return found
+
+
+def reboot(cloud: Sandbox, node: NodeHandle, expires_in: int) -> dict[str, Any]:
+    """Send nodeheal's reboot command, and wait for its end and for the boot, which comes later."""
+    before = boot_id(cloud, node)
+    done = run(cloud, node, names.REBOOT_DOCUMENT, BootId=before, ExpiresAt=str(int(time.time()) + expires_in))
+    wait_for(
+        lambda: (
+            boot_id(cloud, node) != before and next(n for n in cloud.nodes() if n["node_id"] == node.node_id)["is_up"]
+        )
+    )
+    return done
 
 
 def try_to_start(cloud: Sandbox, node: NodeHandle, command: list[str], gpus: int = 0, **more: Any) -> dict[str, Any]:

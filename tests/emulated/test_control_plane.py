@@ -1,6 +1,8 @@
 """What reaches the deployed control plane, good and bad. One deployed sandbox without nodes serves all tests here."""
 
 import json
+import re
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from nodeheal import __version__
 from nodeheal.agent import beat as agent_beat
 from nodeheal.agent.caller import Caller
 from nodeheal.agent.clock import Clock
@@ -27,8 +30,10 @@ from nodeheal.contract.steps import AttemptLimit, Decision, Reservation, StepReq
 from nodeheal.contract.vocabulary import Action, Step, Verdict
 from nodeheal.domain.owner import Owner
 from sandbox.client import Sandbox
+from sandbox.deployment import ASSET_BUCKET
 from tests.emulated.until import until
 from tests.unit.agent.fakes import xid_event as agent_xid
+from tests.unit.agent.node_root import NodeRoot, executable
 from tests.unit.builders import xid
 
 # One worker deploys it once.
@@ -353,3 +358,41 @@ def test_a_function_without_one_of_its_permissions_is_denied_and_with_all_of_the
     said = answer["Payload"].read().decode()
     assert ("AccessDenied" in said or "not authorized" in said) == (action is not None), said
     assert ("FunctionError" in answer) == (action is not None)
+
+
+def test_a_node_installs_the_agent_with_its_own_role_and_reads_nothing_else_of_the_bucket(
+    cloud: Sandbox, tmp_path: Path
+) -> None:
+    keys = cloud.client("sts").assume_role(RoleArn=cloud.outputs["NodeRoleArn"], RoleSessionName="mi-0a1b2c3d4e5f67890")
+    access, secret, token = (keys["Credentials"][key] for key in ("AccessKeyId", "SecretAccessKey", "SessionToken"))
+    content = json.loads(cloud.client("ssm").get_document(Name=names.INSTALL_DOCUMENT)["Content"])
+    node = NodeRoot(tmp_path / "root", {"cluster": "training", "pool": "h100"})
+    executable(node.tools / "python3", f'#!/bin/sh\nexec {sys.base_prefix}/bin/python3 "$@"\n')
+    (node.root / "credentials").write_text(
+        f"[default]\naws_access_key_id={access}\naws_secret_access_key={secret}\naws_session_token={token}\n"
+    )
+    environment = {
+        "AWS_SHARED_CREDENTIALS_FILE": str(node.root / "credentials"),
+        "AWS_ENDPOINT_URL_S3": cloud.endpoint_url,
+        "AWS_SSM_INSTANCE_ID": "mi-0a1b2c3d4e5f67890",
+        "AWS_SSM_REGION_NAME": "us-east-1",
+    }
+
+    ended = node.send(content, "install", __version__, None, **environment)
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == f"nodeheal-agent {__version__}: active"
+    s3: Any = boto3.Session(access, secret, token, "us-east-1").client("s3", endpoint_url=cloud.endpoint_url)
+    [wheelhouse] = re.findall(r"key='(\w+\.zip)'", "\n".join(content["mainSteps"][0]["inputs"]["runCommand"]))
+    assert s3.get_object(Bucket=ASSET_BUCKET, Key=wheelhouse)["ContentLength"] > 0
+    held = cloud.client("s3").list_objects_v2(Bucket=ASSET_BUCKET)["Contents"]
+    other = next(each["Key"] for each in held if each["Key"] != wheelhouse)
+    denied: tuple[Callable[[], Any], ...] = (
+        lambda: s3.get_object(Bucket=ASSET_BUCKET, Key=other),
+        lambda: s3.put_object(Bucket=ASSET_BUCKET, Key=wheelhouse, Body=b"mine"),
+        lambda: s3.delete_object(Bucket=ASSET_BUCKET, Key=wheelhouse),
+        lambda: s3.list_objects_v2(Bucket=ASSET_BUCKET),
+    )
+    for call in denied:
+        with pytest.raises(ClientError, match=r"(?i)denied|not authorized"):
+            call()

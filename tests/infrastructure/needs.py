@@ -41,6 +41,7 @@ _CLASSES = {
     "workflows": ("workflows", "StepFunctionsWorkflows"),
 }
 _SERVICES = {
+    "container_instances": ("ecs",),
     "ec2": ("ec2", "autoscaling"),
     "ec2_owner": ("ec2", "eks"),
     "ecs": ("ecs",),
@@ -150,13 +151,25 @@ def _reached(module: str, of: str, name: str) -> list[tuple[str, ast.FunctionDef
 def _next(place: tuple[str, str, str], node: ast.AST) -> list[tuple[str, str, str]]:
     module, of, _ = place
     if isinstance(node, ast.Name):
-        return [(module, "", node.id)]
+        return [(_imported(module).get(node.id, module), "", node.id)]
     if not isinstance(node, ast.Attribute):
         return []
     holder = node.value
     name = holder.attr if isinstance(holder, ast.Attribute) else holder.id if isinstance(holder, ast.Name) else ""
     helper = _HELPERS.get(name)
     return [(*helper, node.attr)] if helper else [(module, of, node.attr)] if of and name == "self" else []
+
+
+@cache
+def _imported(module: str) -> dict[str, str]:
+    """The other adapters' modules that a module takes names from, by name."""
+    package = "nodeheal.adapters.aws."
+    return {
+        alias.name: str(node.module).removeprefix(package)
+        for node in ast.walk(_module(module))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(package)
+        for alias in node.names
+    }
 
 
 @cache

@@ -13,6 +13,7 @@ import pytest
 from aws_cdk import aws_sqs as sqs
 from cdk_nag import AwsSolutionsChecks
 
+from stacks import wheelhouse
 from stacks.settings import REPOSITORY
 from stacks.workflows import CHILDREN, PARENT, Workflow
 from tests.infrastructure.synthesis import Template, synthesize
@@ -42,6 +43,7 @@ def cfn_lint(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_app_synthesizes_offline_and_nag_finds_nothing(tmp_path: Path, given: dict[str, str]) -> None:
     nowhere = "http://127.0.0.1:9"  # the discard port: a call would fail the synthesis
     context = json.dumps({"aws:cdk:bundling-stacks": [], "nodeheal": given})
+    wheelhouse.packages()  # downloaded once for each set of pins
 
     done = run(
         [sys.executable, "app.py"],

@@ -17,6 +17,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "iam_matrix.csv"
 HEADER = ("who", "effect", "action", "resource", "condition")
 _KINDS = ("AWS::IAM::Role", "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 Row = tuple[str, ...]
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 # What the CDK puts after a name.
 _SUFFIX = re.compile(r"[0-9A-F]{8}$")
 
@@ -48,7 +49,7 @@ def _rows(who: str, resource: dict[str, Any]) -> Iterator[Row]:
 def spelled(value: Any) -> str:
     """A resource as text, with what the template leaves to CloudFormation in ${}."""
     if isinstance(value, str):
-        return value
+        return _DIGEST.sub("<digest>", value)
     [(function, given)] = value.items()
     if function == "Fn::Join":
         return str(given[0]).join(spelled(part) for part in given[1])

@@ -32,6 +32,7 @@ WITHOUT_RESOURCE = {
     "ec2:DescribeInstanceStatus",
     "ssm:DescribeInstanceInformation",
     "autoscaling:DescribeScalingActivities",
+    "ecs:ListTasks",  # by `startedBy`: only the condition holds it to the cluster
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeInstances",
     "ec2:DescribeLaunchTemplateVersions",

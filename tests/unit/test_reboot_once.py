@@ -10,6 +10,7 @@ from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.machine import Machine
 from nodeheal.ports import CommandStatus
+from nodeheal.services.boot_wait import START_NOW
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.reserve_attempt import reserve_attempt
@@ -239,11 +240,22 @@ def test_one_that_was_provably_not_sent_is_not_waited_for(provider: Provider) ->
 def test_a_reboot_that_its_node_refused_is_not_waited_for() -> None:
     it, request = isolated(Provider.hybrid)
     reboot_node(request, it.ports)
-    it.ports.commands.statuses["command-1"] = CommandStatus("FAILED")  # type: ignore[attr-defined]
+    it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=3)  # type: ignore[attr-defined]
 
     seen = look_once(request, it.ports)
 
     assert (seen.outcome, seen.evidence) == (Outcome.FAILED, {})
+
+
+@pytest.mark.parametrize("code", [None, -1, 1, 137])
+def test_a_reboot_whose_function_died_and_whose_script_was_cut_off_is_waited_for(code: int | None) -> None:
+    it, request = isolated(Provider.hybrid)
+    reboot_node(request, it.ports)
+    it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=code)  # type: ignore[attr-defined]
+
+    seen = look_once(request, it.ports)
+
+    assert (seen.outcome, seen.evidence) == (Outcome.UNKNOWN, {START_NOW: "true"})
 
 
 @both

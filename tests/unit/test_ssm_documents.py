@@ -57,9 +57,35 @@ def test_a_pattern_lets_nothing_through_that_a_shell_would_obey(stem: str, name:
 
 @pytest.mark.parametrize(("stem", "name", "parameter"), list(parameters()), ids=lambda one: str(one)[:40])
 def test_a_parameter_takes_no_free_text(stem: str, name: str, parameter: dict[str, Any]) -> None:
-    assert "allowedPattern" in parameter or "allowedValues" in parameter
-    if "default" in parameter and "allowedPattern" in parameter:
-        assert re.fullmatch(parameter["allowedPattern"], parameter["default"])
+    """The SSM agent checks patterns again on the node. Only the service checks lists of values."""
+    assert "allowedPattern" in parameter
+    for value in [*parameter.get("allowedValues", ()), *([parameter["default"]] if "default" in parameter else [])]:
+        assert re.fullmatch(parameter["allowedPattern"], value)
+
+
+@pytest.mark.parametrize(
+    ("stem", "name", "values", "pattern"),
+    [
+        (stem, name, one["allowedValues"], one["allowedPattern"])
+        for stem, name, one in parameters()
+        if "allowedValues" in one
+    ],
+    ids=lambda one: str(one)[:40],
+)
+def test_a_pattern_beside_a_list_of_values_takes_these_and_no_others(
+    stem: str, name: str, values: list[str], pattern: str
+) -> None:
+    texts = {first + second for first in ["", *values] for second in ["", *values]}
+    texts |= {changed for value in values for changed in (value[:-1], value[1:], f"{value}x", f"x{value}")}
+
+    assert {text for text in texts if re.fullmatch(pattern, text)} == set(values), (stem, name)
+
+
+@pytest.mark.parametrize(("text", "is_taken"), [("no", True), ("9", True), ("42", True), ("on", False), ("o", False)])
+def test_a_search_is_put_off_by_seconds_or_not_at_all(text: str, is_taken: bool) -> None:
+    [pattern] = [one for stem, name, one in PATTERNS if (stem, name) == ("find-checkpoint", "SightAfter")]
+
+    assert bool(re.fullmatch(pattern, text)) is is_taken
 
 
 def test_the_longest_drill_fits_its_pattern() -> None:

@@ -31,6 +31,7 @@ from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.translate.ecs_task import TaskChange
+from nodeheal.services.translate.ssm_command import SsmInvocationDetail
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, started_job, xid
 
 A, B, C = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
@@ -384,11 +385,70 @@ def test_a_command_that_the_node_refuses_ends_the_wait_at_once() -> None:
     it = Incident()
     it.isolate()
     reboot_node(it.request(), it.ports)
+    it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=3)  # type: ignore[attr-defined]
 
     wakeup.on_command_failed("command-1", it.ports)
 
     assert it.resumed().outcome is Outcome.FAILED
     assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("code", [None, -1, 1, 137])
+def test_a_failed_reboot_command_that_its_script_did_not_fail_is_waited_for_until_the_boot(code: int | None) -> None:
+    """The reboot itself has cut it off, or it was killed after it had armed the reboot."""
+    it = Incident()
+    it.isolate()
+    reboot_node(it.request(), it.ports)
+    it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=code)  # type: ignore[attr-defined]
+
+    wakeup.on_command_failed("command-1", it.ports)
+    assert it.is_waiting()
+    it.boots("boot-2")
+
+    assert (it.resumed().outcome, it.resumed().boot_id) == (Outcome.DONE, "boot-2")
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("code", [1, 3])
+def test_a_failed_reboot_command_is_a_success_where_another_boot_is_recorded(code: int) -> None:
+    it = Incident()
+    it.isolate()
+    reboot_node(it.request(), it.ports)
+    it.ports.nodes.save(replace(it.node(), boot_id="boot-2"))  # its event has died after this
+    it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=code)  # type: ignore[attr-defined]
+
+    wakeup.on_command_failed("command-1", it.ports)
+
+    assert (it.resumed().outcome, it.resumed().boot_id) == (Outcome.DONE, "boot-2")
+    assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
+
+
+def test_a_command_that_fails_a_minute_after_the_boot_changes_nothing() -> None:
+    it = Incident()
+    it.isolate()
+    assert it.reboot().outcome is Outcome.DONE
+    run_diagnostics(it.request(), it.ports, ACT)
+    it.ports.commands.statuses["command-1"] = CommandStatus("FAILED", exit_code=1)  # type: ignore[attr-defined]
+
+    wakeup.on_command_failed("command-1", it.ports)
+    assert it.is_waiting()
+    it.diagnosed(Verdict.OK, "boot-2")
+
+    assert it.resumed().outcome is Outcome.DONE
+
+
+def test_a_reboot_command_that_has_succeeded_ends_no_wait_before_the_boot() -> None:
+    it = Incident()
+    it.isolate()
+    request = it.request()
+    reboot_node(request, it.ports)
+    it.ports.commands.statuses["command-1"] = CommandStatus("SUCCEEDED", exit_code=0)  # type: ignore[attr-defined]
+    succeeded = {"command-id": "command-1", "instance-id": A, "status": "Success"}
+
+    assert not SsmInvocationDetail.model_validate(succeeded).has_failed
+    assert it.is_waiting()
+    it.clock.advance(request.decision.deadline_seconds)
+    assert look_once(request, it.ports).outcome is Outcome.TIMED_OUT
 
 
 @pytest.mark.parametrize(

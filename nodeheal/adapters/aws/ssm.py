@@ -94,7 +94,8 @@ class SsmNodeCommands:
             if code_of(error) == "InvocationDoesNotExist":
                 return CommandStatus("UNKNOWN")
             raise
-        return CommandStatus(_STATES.get(seen["Status"], "FAILED"), seen.get("StandardOutputContent", ""))
+        state = _STATES.get(seen["Status"], "FAILED")
+        return CommandStatus(state, seen.get("StandardOutputContent", ""), seen.get("ResponseCode"))
 
     def _send(self, document: str, node: Node, expires_at: datetime, extra: dict[str, list[str]]) -> str:
         return self._send_to(document, [node], expires_at, {"BootId": [node.boot_id], **extra})

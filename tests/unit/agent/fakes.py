@@ -1,6 +1,7 @@
 """A clock, a bus and a node for the agent's tests."""
 
 import json
+import os
 import ssl
 import threading
 import time
@@ -257,9 +258,13 @@ class NodeFolder:
         self.state_dir = self.directory / "state"
         self.orders_dir = self.directory / "orders"
         self.config_file = self.directory / "agent.toml"
+        self.systemd_log = self.directory / "systemd.log"  # what systemd's tools were called with
         self.boot_id_file.write_text("boot-1\n")
         self.kernel_log.write_text(kernel_line(BANNER))
         self.config_file.write_text(toml(self.config()))
+        # The real ones would reboot the machine that runs the tests.
+        for tool in ("systemd-run", "systemctl", "reboot", "shutdown"):
+            self.has_tool(tool, f'echo "{tool} $*" >> "{self.systemd_log}"')
 
     def config(self) -> dict[str, object]:
         """The agent's configuration."""
@@ -287,8 +292,15 @@ class NodeFolder:
             "AWS_SECRET_ACCESS_KEY": "secret",
             "AWS_ENDPOINT_URL": self.bus_url,
             "NODEHEAL_AGENT_CONFIG": str(self.config_file),
+            "PATH": f"{self.directory}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "PYTHONPATH": str(Path(__file__).parents[3]),
         }
+
+    def has_tool(self, name: str, script: str) -> None:
+        """A tool on the node's PATH, as a shell script."""
+        tool = self.directory / name
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
 
     def logs(self, line: str) -> None:
         """The kernel says something."""

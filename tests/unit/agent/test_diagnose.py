@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -131,6 +132,26 @@ def test_a_diagnostic_that_hangs_has_failed_and_is_ended(diagnostics: Diagnostic
     assert [(event["verdict"], event["failed_tests"]) for event in reported(bus)] == [("FAILED", ["timeout"])]
     child = int((diagnostics.tools / "child").read_text())
     eventually(lambda: not _is_running(child))
+
+
+def test_a_diagnostic_ends_with_an_order_that_is_killed(diagnostics: Diagnostics) -> None:
+    """SSM ends a command that is cancelled, or whose time is over, by SIGKILL to its process group."""
+    diagnostics.dcgmi(f"echo $$ > {diagnostics.tools}/pid; exec sleep 300")
+    order = ["--level", "2", "--request-id", "inc-1/3", "--boot-id", "boot-1", "--expires-at", "9999999999"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "nodeheal.agent.main", "run", "diag", *order],
+        env={**diagnostics.node.environment(), "PATH": f"{diagnostics.tools}:{os.defpath}"},
+        process_group=0,
+    )
+    pid = diagnostics.tools / "pid"
+    eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))
+    tool = int(pid.read_text())
+    assert _is_running(tool)
+
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+
+    eventually(lambda: not _is_running(tool))
 
 
 @pytest.mark.parametrize("seconds", ["-1", "0", "nan", "inf", "soon"])

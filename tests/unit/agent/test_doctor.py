@@ -92,6 +92,28 @@ def test_a_spool_that_cannot_be_written_is_found(node: NodeFolder, capsys: pytes
 
 
 @pytest.mark.usefixtures("credentials", "bus")
+@pytest.mark.parametrize(("flags", "state"), [(0, "ok"), (os.ST_NOEXEC, "poor"), (None, "-")])
+def test_the_doctor_finds_a_folder_of_the_ssm_agent_where_no_script_runs(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    flags: int | None,
+    state: str,
+) -> None:
+    """The mount's flags are the only thing that is made up: a test may not mount."""
+    known = os.statvfs(tmp_path)
+    monkeypatch.setattr("nodeheal.agent.doctor.SSM_FOLDER", tmp_path if flags is not None else tmp_path / "nowhere")
+    mounted = os.statvfs_result((*known[:8], flags or 0, *known[9:]))
+    monkeypatch.setattr(os, "statvfs", lambda folder: mounted)
+
+    assert main(["doctor", "--json"]) == 0
+
+    sign = signs(capsys)["SSM commands"]
+    assert sign.state == state
+    assert ("exit code 126" in sign.said) is (state == "poor")
+
+
+@pytest.mark.usefixtures("credentials", "bus")
 def test_the_doctor_makes_no_folder_which_would_be_roots(node: NodeFolder, capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor"])
 

@@ -1,6 +1,8 @@
-"""The install document's script, run with sh against a folder that stands for the node's root. Nothing is fetched."""
+"""The install document's script, run with sh against a folder that stands for the node's root.
 
-import base64
+Python and pip are stubs here; tests/infrastructure/test_agent_release.py runs the same script with the real ones.
+"""
+
 import hashlib
 import json
 import os
@@ -8,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,139 +18,65 @@ from nodeheal import __version__
 from nodeheal.agent.units import NAMES
 from sandbox.toml import toml
 from tests.unit.agent.fakes import NodeFolder
+from tests.unit.agent.node_root import DOCUMENT, REPOSITORY, NodeRoot, executable, script_of
 
-REPOSITORY = Path(__file__).parents[3]
-DOCUMENT = REPOSITORY / "packaging" / "ssm" / "install-agent.json"
-FROM_THE_SYSTEM = (
-    *("sh", "base64", "cat", "chmod", "cp", "date", "find", "grep", "gzip", "ln", "mkdir", "mv", "readlink", "rm"),
-    *("rmdir", "sed", "sha256sum", "sleep", "tar"),
-)
-# What the stubs do to a root that the tests look at. The wheel "crashes" is one whose agent ends at once.
-STUBS = {
-    "id": '[ "$1" = -u ] && echo "${FAKE_UID:-0}" || grep -qx "$1" "$ROOT/users"',
-    "useradd": 'for name; do :; done; echo "$name" >> "$ROOT/users"; echo "$@" >> "$ROOT/useradd.log"',
-    "userdel": """
-        [ "$1" = -f ] && shift || [ ! -s "$ROOT/processes" ] || { echo "userdel: user is in use" >&2; exit 8; }
-        sed -i "/^$1\\$/d" "$ROOT/users\"""",
-    "pgrep": '[ "$1 $2" = "-U nodeheal" ] && grep . "$ROOT/processes"',
-    "pkill": '[ "$1 $2 $3" = "-KILL -U nodeheal" ] && sed -i /ends/d "$ROOT/processes"',
-    "groupdel": "exit 6",
-    "chown": 'echo "$@" >> "$ROOT/chown.log"',
-    "journalctl": "echo the last words",
-    "systemctl": """
-        echo "$@" >> "$ROOT/systemctl.log"
-        case "$1" in
-          show) grep -q crashes "$ROOT/opt/nodeheal/current/package" && echo NRestarts=3 || cat "$ROOT/restarts" ;;
-          reset-failed) echo NRestarts=0 > "$ROOT/restarts" ;;
-          is-active) echo active ;;
-        esac""",
-    "uname": 'echo "${FAKE_MACHINE:-x86_64}"',
-    "dnf": '[ -e "$ROOT/amazon-linux" ] && cp "$ROOT/python-stub" "$ROOT/tools/python3.11"',
-    "curl": '[ -e "$ROOT/has-network" ] && [ "$4" = -o ] && cat "$ROOT/uv.tar.gz" > "$5"',
-}
+# The versions that the wheelhouse of these tests holds. pip cannot install BROKEN; the agent of CRASHES ends at once.
+FIRST, SECOND, BROKEN, CRASHES = "1.0", "2.0", "3.0", "4.0"
 PYTHON = """#!/bin/sh
-case "$1 $2" in
+case "$2 $3" in
+  "-c "*) ;;
+  "- "*) cp "$ROOT/wheelhouse.zip" "$7" ;;
+  "-m zipfile")
+    for version in 1.0 2.0 3.0 4.0; do
+      : > "$6/requirements-$version.txt"; : > "$6/nodeheal-$version.whl"
+    done
+    : > "$6/pip-1.whl" ;;
   "-m venv")
-    mkdir -p "$3/bin"
-    cp "$0" "$3/bin/python"
-    cp "$ROOT/agent-stub" "$3/bin/nodeheal-agent" ;;
-  "-m pip")
-    for package; do :; done
-    [ "$package" != no-such-package ] && echo "$package" > "${0%/bin/python}/package" ;;
+    [ "$4" = --without-pip ] || { echo "ensurepip is not available" >&2; exit 1; }  # as Debian's Python says
+    mkdir -p "$5/bin"
+    cp "$0" "$5/bin/python"
+    cp "$ROOT/agent-stub" "$5/bin/nodeheal-agent" ;;
+  *"/pip-1.whl/pip --isolated")
+    for requirements; do :; done
+    version=${requirements##*requirements-}
+    echo "$@" >> "$ROOT/pip.log"
+    [ "$version" != 3.0.txt ] || { echo "hashes do not match" >&2; exit 1; }
+    echo "${version%.txt}" > "${0%/bin/python}/package" ;;
+  *) echo "not a call of the script: $*" >&2; exit 64 ;;
 esac
 """
 AGENT = f"""#!/bin/sh
 [ "$1" = --version ] || exec {sys.executable} -m nodeheal.agent.main "$@"
-echo "nodeheal-agent of $(cat "$ROOT/opt/nodeheal/current/package")"
-"""
-UV = """#!/bin/sh
-[ "$5" = --install-dir ] && mkdir -p "$6/cpython/bin" && cp "$ROOT/python-stub" "$6/cpython/bin/python3"
+echo "nodeheal-agent $(cat "$ROOT/opt/nodeheal/current/package")"
 """
 SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
-@dataclass
-class Machine:
-    """A node's root, and what a test may put there."""
-
-    root: Path
-    config: dict[str, object]
+class Machine(NodeRoot):
+    """A node whose Python is a stub."""
 
     def __post_init__(self) -> None:
-        self.tools = self.root / "tools"
-        self.tools.mkdir(parents=True)
-        for name in FROM_THE_SYSTEM:
-            (self.tools / name).symlink_to(str(shutil.which(name)))
-        for name, text in STUBS.items():
-            _script(self.tools / name, f"#!/bin/sh\n{text}\n")
-        _script(self.root / "python-stub", PYTHON)
-        _script(self.root / "agent-stub", AGENT)
-        release = self.root / "uv-release"
-        _script(release / "uv-x86_64-unknown-linux-musl" / "uv", UV)
-        archive = self.root / "uv.tar.gz"
-        subprocess.run(["tar", "-czf", str(archive), "-C", str(release), "."], check=True, timeout=60)
-        self.checksum = hashlib.sha256(archive.read_bytes()).hexdigest()
-        (self.root / "users").touch()
+        super().__post_init__()
+        executable(self.root / "python-stub", PYTHON)
+        executable(self.root / "agent-stub", AGENT)
+        (self.root / "wheelhouse.zip").write_text("the wheels")
+        self.checksum = hashlib.sha256(b"the wheels").hexdigest()
 
     def has_python(self) -> None:
         shutil.copy(self.root / "python-stub", self.tools / "python3.11")
 
     def run(
-        self, action: str = "install", package: str = "nodeheal-1", config: str | None = None, **environment: str
+        self, action: str = "install", version: str = FIRST, config: str | None = None, **environment: str
     ) -> "subprocess.CompletedProcess[str]":
         """As the SSM agent does. No config: the node's own."""
-        document = json.loads(DOCUMENT.read_text())
-        script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
-        script = re.sub(r"(?m)^uv_sha256_x86_64='.*'$", f"uv_sha256_x86_64='{self.checksum}'", script)
-        given = toml(self.config) if config is None else config
-        values = {"Action": action, "Package": package, "Config": base64.b64encode(given.encode()).decode()}
-        assert sorted(document["parameters"]) == sorted(values)
-        for name, value in values.items():
-            script = script.replace("{{ " + name + " }}", value)
-        return subprocess.run(
-            ["sh", "-c", script],
-            env={
-                "PATH": str(self.tools),
-                "ROOT": str(self.root),
-                "NODEHEAL_INSTALL_ROOT": str(self.root),
-                "NODEHEAL_SETTLE_SECONDS": "0",
-                "PYTHONPATH": str(REPOSITORY),
-                **environment,
-            },
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    @property
-    def base(self) -> Path:
-        return self.root / "opt" / "nodeheal"
+        document = json.loads(DOCUMENT.read_text().replace("@SHA256@", self.checksum))
+        return self.send(document, action, version, config, PYTHONPATH=str(REPOSITORY), **environment)
 
     @property
     def runs(self) -> str:
         """What was installed, where the units find it."""
         assert (self.base / "bin" / "nodeheal-agent").exists()
         return (self.base / "current" / "package").read_text().strip()
-
-    @property
-    def settings(self) -> Path:
-        return self.root / "etc" / "nodeheal"
-
-    def log(self, tool: str) -> list[str]:
-        return (self.root / f"{tool}.log").read_text().splitlines()
-
-    @property
-    def left(self) -> list[str]:
-        """Everything of ours that is on the node."""
-        places = ("opt", "etc", "var", "run")
-        return [str(path) for place in places for path in (self.root / place).rglob("*nodeheal*")]
-
-
-def _script(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
 
 
 @pytest.fixture
@@ -163,7 +90,7 @@ def test_a_node_gets_the_agent_its_units_its_user_and_its_configuration(machine:
     ended = machine.run()
 
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines()[-1] == "nodeheal-agent of nodeheal-1: active"
+    assert ended.stdout.splitlines()[-1] == f"nodeheal-agent {FIRST}: active"
     assert {path.name for path in (machine.root / "etc/systemd/system").iterdir()} == set(NAMES)
     assert (machine.root / "users").read_text() == "nodeheal\n"
     assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
@@ -186,53 +113,54 @@ def test_the_agents_user_may_read_the_configuration_and_write_its_state_and_noth
 def test_repeated_it_upgrades_and_keeps_what_is_there(machine: Machine) -> None:
     machine.run()
 
-    ended = machine.run(package="nodeheal-2", config="")
+    ended = machine.run(version=SECOND, config="")
 
     assert ended.returncode == 0, ended.stderr
-    assert machine.runs == "nodeheal-2"
+    assert machine.runs == SECOND
     assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
     assert len(list((machine.base / "versions").iterdir())) == 1
     assert len(machine.log("useradd")) == 1
 
 
 @pytest.mark.parametrize(
-    ("package", "config", "why"),
+    ("version", "config", "why"),
     [
-        ("no-such-package", "", ""),
-        ("nodeheal-2", "node = 1", "unknown key 'node'"),
-        ("crashes", "", "the one before runs again"),
+        ("9.9", "", "does not hold nodeheal 9.9; it holds: nodeheal-1.0.whl nodeheal-2.0.whl"),
+        (BROKEN, "", "pip cannot install nodeheal 3.0; its message is above"),
+        (SECOND, "node = 1", "unknown key 'node'"),
+        (CRASHES, "", "the version before it runs again"),
     ],
 )
 def test_an_upgrade_that_fails_leaves_the_old_agent_running(
-    machine: Machine, package: str, config: str, why: str
+    machine: Machine, version: str, config: str, why: str
 ) -> None:
     machine.run()
 
-    ended = machine.run(package=package, config=config)
+    ended = machine.run(version=version, config=config)
 
     assert ended.returncode != 0
     assert why in ended.stderr
-    assert machine.runs == "nodeheal-1"
+    assert machine.runs == FIRST
     assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
     assert len(list((machine.base / "versions").iterdir())) == 1
     restarted = [line for line in machine.log("systemctl") if line == "restart nodeheal-agent.service"]
-    assert len(restarted) == (3 if package == "crashes" else 1)
+    assert len(restarted) == (3 if version == CRASHES else 1)
 
 
 def test_an_upgrade_heals_a_node_whose_agent_has_crashed_again_and_again(machine: Machine) -> None:
     machine.run()
     (machine.root / "restarts").write_text("NRestarts=57\n")  # systemd's count, which outlives a restart
 
-    ended = machine.run(package="nodeheal-2", config="")
+    ended = machine.run(version=SECOND, config="")
 
     assert ended.returncode == 0, ended.stderr
-    assert machine.runs == "nodeheal-2"
+    assert machine.runs == SECOND
 
 
 def test_an_upgrade_that_crashes_with_a_new_configuration_goes_back_to_the_old_one(machine: Machine) -> None:
     machine.run()
 
-    machine.run(package="crashes", config=toml({**machine.config, "pool": "b200"}))
+    machine.run(version=CRASHES, config=toml({**machine.config, "pool": "b200"}))
 
     assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
 
@@ -244,10 +172,10 @@ def test_what_an_install_that_was_killed_has_left_is_gone_after_the_next(machine
     (machine.settings / ".agent.toml.new").write_text("half")
     (machine.settings / ".agent.toml.old").write_text("old")
 
-    ended = machine.run(package="nodeheal-2", config="")
+    ended = machine.run(version=SECOND, config="")
 
     assert ended.returncode == 0, ended.stderr
-    assert machine.runs == "nodeheal-2"
+    assert machine.runs == SECOND
     assert len(list((machine.base / "versions").iterdir())) == 1
     assert [path.name for path in machine.settings.iterdir()] == ["agent.toml"]
 
@@ -261,17 +189,17 @@ def test_the_first_install_needs_a_configuration(machine: Machine) -> None:
 
 
 def test_a_first_agent_that_does_not_stay_up_is_told_with_its_last_words(machine: Machine) -> None:
-    ended = machine.run(package="crashes")
+    ended = machine.run(version=CRASHES)
 
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-2:] == [
         "the last words",
-        "nodeheal: the agent does not stay up; its last words are above, and it is not installed",
+        "nodeheal: the agent does not stay up; its log is above, and it is not installed",
     ]
 
 
 def test_a_first_agent_that_does_not_stay_up_is_not_started_again_and_again(machine: Machine) -> None:
-    machine.run(package="crashes")
+    machine.run(version=CRASHES)
 
     assert list((machine.root / "etc/systemd/system").iterdir()) == []
     assert "disable --now nodeheal-agent.service nodeheal-credentials.path" in machine.log("systemctl")
@@ -284,19 +212,19 @@ def test_a_first_agent_that_does_not_stay_up_leaves_the_configuration_that_was_t
     machine.settings.mkdir(parents=True)
     (machine.settings / "agent.toml").write_text(toml(machine.config))
 
-    machine.run(package="crashes", config=toml({**machine.config, "pool": "b200"}))
+    machine.run(version=CRASHES, config=toml({**machine.config, "pool": "b200"}))
 
     assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
     assert [path.name for path in machine.settings.iterdir()] == ["agent.toml"]
 
 
 def test_after_a_first_agent_that_did_not_stay_up_the_next_is_installed(machine: Machine) -> None:
-    machine.run(package="crashes")
+    machine.run(version=CRASHES)
 
     ended = machine.run()
 
     assert ended.returncode == 0, ended.stderr
-    assert machine.runs == "nodeheal-1"
+    assert machine.runs == FIRST
 
 
 def test_amazon_linux_brings_a_python_that_is_new_enough(machine: Machine) -> None:
@@ -306,56 +234,60 @@ def test_amazon_linux_brings_a_python_that_is_new_enough(machine: Machine) -> No
     ended = machine.run()
 
     assert ended.returncode == 0, ended.stderr
-    assert not (machine.base / "python").exists()
+    assert machine.runs == FIRST
 
 
-def test_a_node_without_any_gets_a_python_of_our_own(machine: Machine) -> None:
-    (machine.tools / "python3.11").unlink()
-    (machine.root / "has-network").touch()
-
-    first, second = machine.run(), machine.run(package="nodeheal-2")
-
-    assert (first.returncode, second.returncode) == (0, 0), first.stderr
-    assert "fetching one of our own" in first.stdout
-    assert "fetching" not in second.stdout
-    assert (machine.runs, (machine.base / "uv").exists()) == ("nodeheal-2", False)
-
-
-def test_a_python_that_cannot_be_fetched_is_told(machine: Machine) -> None:
+def test_a_node_whose_distribution_has_no_new_python_is_told_so(machine: Machine) -> None:
     (machine.tools / "python3.11").unlink()
 
     ended = machine.run()
 
     assert ended.returncode == 1
-    assert re.search(r"uv \S+ for \S+ cannot be fetched from github\.com", ended.stderr)
+    assert "needs Python 3.11 or newer, and the repositories of this distribution have none" in ended.stderr
+    assert machine.left_versions == []
 
 
-def test_what_is_fetched_must_be_what_was_published(machine: Machine) -> None:
-    (machine.tools / "python3.11").unlink()
-    (machine.root / "has-network").touch()
-    with (machine.root / "uv.tar.gz").open("ab") as archive:
-        archive.write(b"and something else")
+def test_a_download_that_is_not_the_wheelhouse_of_the_document_is_not_used(machine: Machine) -> None:
+    machine.run()
+    (machine.root / "wheelhouse.zip").write_text("other wheels")
 
-    ended = machine.run()
-
-    assert ended.returncode == 1
-    assert "its checksum is another" in ended.stderr
-    assert not (machine.base / "uv").exists()
-
-
-def test_for_a_machine_whose_checksum_is_not_known_nothing_is_fetched(machine: Machine) -> None:
-    (machine.tools / "python3.11").unlink()
-    (machine.root / "has-network").touch()
-
-    ended = machine.run(FAKE_MACHINE="riscv64")
+    ended = machine.run(version=SECOND)
 
     assert ended.returncode == 1
-    assert "no uv is known for riscv64" in ended.stderr
+    assert f"its SHA-256 is {hashlib.sha256(b'other wheels').hexdigest()}, expected {machine.checksum}" in ended.stderr
+    assert machine.runs == FIRST
+    assert len(machine.log("pip")) == 1
+
+
+def test_pip_uses_no_index_and_asks_for_hashes(machine: Machine) -> None:
+    machine.run()
+
+    [words] = machine.log("pip")
+    assert "--isolated install" in words
+    assert " --no-index " in words
+    assert " --require-hashes " in words
+
+
+@pytest.mark.parametrize(("node_id", "provider"), [("mi-0a1b2c3d4e5f67890", "hybrid"), ("i-0a1b2c3d4e5f67890", "ec2")])
+def test_one_configuration_serves_many_nodes(machine: Machine, node_id: str, provider: str) -> None:
+    shared = 'cluster = "training"\npool = "h100"\n\n[labels]\nregion = "not the key of the agent"\n'
+
+    ended = machine.run(config=shared, AWS_SSM_INSTANCE_ID=node_id, AWS_SSM_REGION_NAME="eu-central-1")
+
+    assert ended.returncode == 0, ended.stderr
+    own = f'node_id = "{node_id}"\nregion = "eu-central-1"\nprovider = "{provider}"\n'
+    assert (machine.settings / "agent.toml").read_text() == own + shared
+
+
+def test_a_key_that_the_configuration_has_is_kept(machine: Machine) -> None:
+    ended = machine.run(AWS_SSM_INSTANCE_ID="i-0a1b2c3d4e5f67890", AWS_SSM_REGION_NAME="us-east-1")
+
+    assert ended.returncode == 0, ended.stderr
+
+    assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
 
 
 def test_removed_it_leaves_nothing(machine: Machine) -> None:
-    (machine.root / "has-network").touch()
-    (machine.tools / "python3.11").unlink()
     machine.run()
     for left in ("run/nodeheal/checkpoint", "run/nodeheal-agent", "etc/systemd/system/nodeheal-agent.service.d"):
         (machine.root / left).mkdir(parents=True)
@@ -418,26 +350,26 @@ def test_only_root_installs(machine: Machine) -> None:
     assert (ended.returncode, ended.stderr) == (1, "nodeheal: needs root\n")
 
 
-def test_the_agent_of_this_version_is_what_is_installed_unless_another_is_named() -> None:
+def test_this_version_is_installed_unless_another_is_named() -> None:
     parameters = json.loads(DOCUMENT.read_text())["parameters"]
 
-    assert parameters["Package"]["default"] == f"nodeheal[agent]=={__version__}"
-    assert re.search(parameters["Package"]["allowedPattern"], parameters["Package"]["default"])
-    assert not re.search(parameters["Package"]["allowedPattern"], "--index-url=https://example.org")
+    assert parameters["Version"]["default"] == __version__
+    assert re.search(parameters["Version"]["allowedPattern"], parameters["Version"]["default"])
+    for package in ("nodeheal", "--index-url=https://example.org", "1.0 other", "../1.0", "1'.0"):
+        assert not re.search(parameters["Version"]["allowedPattern"], package)
 
 
-def test_the_uv_that_is_fetched_is_pinned_by_what_it_sums_up_to() -> None:
-    script = "\n".join(json.loads(DOCUMENT.read_text())["mainSteps"][0]["inputs"]["runCommand"])
+def test_nothing_comes_from_a_public_index_or_a_release_page() -> None:
+    text = DOCUMENT.read_text()
 
-    assert len(set(re.findall(r"(?m)^uv_sha256_(?:x86_64|aarch64)='[0-9a-f]{64}'$", script))) == 2
+    assert re.findall(r"https?://|github|pypi|curl|wget|index-url", text) == []
 
 
 @pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck")
 @pytest.mark.parametrize("name", sorted(path.stem for path in DOCUMENT.parent.iterdir()))
 def test_shellcheck_has_nothing_to_say_against_the_script(name: str, tmp_path: Path) -> None:
-    document = json.loads((DOCUMENT.parent / f"{name}.json").read_text())
     script = tmp_path / "script.sh"
-    script.write_text("\n".join(document["mainSteps"][0]["inputs"]["runCommand"]) + "\n")
+    script.write_text(script_of(DOCUMENT.with_name(f"{name}.json")))
 
     checked = subprocess.run([str(SHELLCHECK), str(script)], capture_output=True, text=True, timeout=60, check=False)
 

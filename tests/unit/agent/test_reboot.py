@@ -3,12 +3,23 @@
 import json
 import os
 import time as wall
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from nodeheal.agent import systemd
 from nodeheal.agent.config import load
-from nodeheal.agent.reboot import EXIT_REBOOT, MARK, RebootOrder, reboot
+from nodeheal.agent.reboot import (
+    DELAY_SECONDS,
+    EXIT_REBOOT,
+    FALLBACK_SECONDS,
+    FORCED_UNIT,
+    MARK,
+    UNIT,
+    RebootOrder,
+    reboot,
+)
 from tests.unit.agent.documents import Ended, run_document
 from tests.unit.agent.fakes import START, FakeTime, NodeFolder
 
@@ -21,22 +32,51 @@ class Killed(BaseException):
     """kill -9, at that line."""
 
 
+class Systemd:
+    """systemd of one boot: it holds timers by name. `refuses`: what it says to every new timer."""
+
+    def __init__(self) -> None:
+        self.timers: dict[str, list[str]] = {}
+        self.refuses = ""
+        self.refuses_unit = ""
+
+    def __call__(self, command: Sequence[str]) -> str:
+        tool, *words = command
+        if tool == "systemctl":
+            assert words[:2] == ["is-active", "--quiet"]
+            return "" if {name.removesuffix(".timer") for name in words[2:]} & set(self.timers) else "inactive"
+        assert tool == "systemd-run"
+        unit = words[0].removeprefix("--unit=")
+        if self.refuses or unit == self.refuses_unit:
+            return self.refuses or "no"
+        if unit in self.timers:
+            return f"Unit {unit}.timer was already loaded"
+        self.timers[unit] = words
+        return ""
+
+
 class RebootingNode:
     """A node that is ordered to end its first boot."""
 
     def __init__(self, node: NodeFolder, time: FakeTime, capsys: pytest.CaptureFixture[str]) -> None:
         self.node = node
+        self.systemd = Systemd()
         self._time = time
         self._capsys = capsys
 
     def is_ordered(self) -> int:
         """The order comes, for the first time or again; the exit code."""
         order = RebootOrder("boot-1", START.timestamp() + LIFE_SECONDS)
-        return reboot(order, load(self.node.config_file), self._time.clock())
+        return reboot(order, load(self.node.config_file), self._time.clock(), self.systemd)
 
     def reboots(self) -> None:
-        """It comes up as another boot."""
+        """It comes up as another boot, and systemd has forgotten its timers."""
         self.node.reboots("boot-2")
+        self.systemd.timers.clear()
+
+    def has_left(self, seconds: float) -> None:
+        """The order expires so soon."""
+        self._time.seconds = LIFE_SECONDS - seconds
 
     def is_offline_until_the_order_has_expired(self) -> None:
         """The order lies with SSM."""
@@ -54,9 +94,109 @@ def it(node: NodeFolder, time: FakeTime, capsys: pytest.CaptureFixture[str]) -> 
     return RebootingNode(node, time, capsys)
 
 
-def test_the_boot_that_is_meant_is_ended(it: RebootingNode) -> None:
+def test_the_order_ends_with_success_and_systemd_reboots_the_node_a_moment_later(it: RebootingNode) -> None:
+    assert it.is_ordered() == DONE
+    assert it.says == {"rebooting": "boot-1", "in_seconds": DELAY_SECONDS}
+
+    timer = it.systemd.timers[UNIT]
+    assert timer[-3:] == ["systemctl", "reboot", "-i"]
+    assert {"--on-active=5", "--timer-property=AccuracySec=100ms", "--collect"} <= set(timer)
+
+
+def test_a_shutdown_that_is_not_through_by_its_bound_is_forced(it: RebootingNode) -> None:
+    it.is_ordered()
+
+    timer = it.systemd.timers[FORCED_UNIT]
+    assert "--on-active=155" in timer
+    assert "reboot --force --no-sync" in timer[-1]
+    # systemd stops all other timers when the shutdown begins, and starts no other service in it
+    assert {"--timer-property=DefaultDependencies=no", "--property=DefaultDependencies=no"} <= set(timer)
+
+
+def test_the_bound_is_the_configurations(it: RebootingNode) -> None:
+    with it.node.config_file.open("a") as config:
+        config.write("reboot_force_seconds = 600\n")
+
+    it.is_ordered()
+
+    assert "--on-active=605" in it.systemd.timers[FORCED_UNIT]
+
+
+def test_an_order_that_comes_twice_in_one_boot_arms_one_reboot(it: RebootingNode) -> None:
+    it.is_ordered()
+    armed = dict(it.systemd.timers)
+
+    assert it.is_ordered() == DONE
+    assert it.systemd.timers == armed
+
+
+def test_an_order_that_comes_again_while_the_node_shuts_down_asks_the_ssm_agent_for_no_second_reboot(
+    it: RebootingNode,
+) -> None:
+    it.is_ordered()
+    del it.systemd.timers[UNIT]  # it has elapsed, and a system that shuts down starts no timer
+    it.systemd.refuses = "Transaction is destructive."
+
+    assert it.is_ordered() == DONE
+
+
+def test_a_reboot_that_could_not_be_bounded_is_made_all_the_same(it: RebootingNode) -> None:
+    it.systemd.refuses_unit = FORCED_UNIT
+
+    assert it.is_ordered() == DONE
+    assert list(it.systemd.timers) == [UNIT]
+
+
+def test_where_systemd_takes_no_timer_the_ssm_agent_is_asked_for_the_reboot(it: RebootingNode) -> None:
+    it.systemd.refuses = "systemd-run: No such file or directory"
+
     assert it.is_ordered() == EXIT_REBOOT
-    assert it.says == {"rebooting": "boot-1"}
+    assert it.says == {"rebooting": "boot-1", "in_seconds": FALLBACK_SECONDS}
+
+    it.reboots()
+
+    assert it.is_ordered() == DONE
+    assert it.says == {"already_rebooted": "boot-1", "boot_id": "boot-2"}
+
+
+@pytest.mark.parametrize(
+    ("systemd_says", "left", "code"),
+    [("", 5, DONE), ("", 4.9, REFUSED), ("missing", 70, EXIT_REBOOT), ("missing", 69, REFUSED)],
+)
+def test_a_node_that_would_go_down_after_the_orders_end_stays_up(
+    it: RebootingNode, systemd_says: str, left: float, code: int
+) -> None:
+    it.systemd.refuses = systemd_says
+    it.has_left(left)
+
+    assert it.is_ordered() == code
+    if code == REFUSED:
+        assert it.systemd.timers == {}
+        assert "the order expires in" in it.says["refused"]
+        it.has_left(-1)
+        it.reboots()
+        assert it.is_ordered() == REFUSED  # no mark claims that boot
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [(None, "No such file or directory"), ("echo 'Access denied' >&2; exit 1", "exit code 1: Access denied")],
+)
+def test_a_tool_of_systemd_that_is_missing_or_fails_says_why(
+    tmp_path: Path, script: str | None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    if script is not None:
+        (tmp_path / "tool").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "tool").chmod(0o755)
+
+    assert systemd.call(["tool", "--now"]) == f"tool: {why}"
+
+
+def test_a_service_manager_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(systemd, "DEADLINE_SECONDS", 0.05)
+
+    assert systemd.call(["sleep", "60"]) == "sleep: no answer within 0.05 s"
 
 
 def test_the_rerun_after_the_reboot_does_nothing_and_is_a_success(it: RebootingNode) -> None:
@@ -92,7 +232,7 @@ def test_an_order_that_comes_late_to_its_boot_is_refused(it: RebootingNode) -> N
 def test_an_end_that_is_no_number_is_over(node: NodeFolder, time: FakeTime) -> None:
     order = RebootOrder("boot-1", float("nan"))
 
-    assert reboot(order, load(node.config_file), time.clock()) == REFUSED
+    assert reboot(order, load(node.config_file), time.clock(), Systemd()) == REFUSED
 
 
 def test_an_order_that_comes_late_to_another_boot_is_refused(it: RebootingNode) -> None:
@@ -112,33 +252,31 @@ def test_an_order_of_an_earlier_boot_is_not_taken_for_the_last_one(it: Rebooting
     assert it.is_ordered() == REFUSED
 
 
-def test_an_order_that_is_rerun_before_the_node_has_gone_down_asks_again(it: RebootingNode) -> None:
-    it.is_ordered()
-
-    assert it.is_ordered() == EXIT_REBOOT
-
-
 @pytest.mark.parametrize("line", ["fsync", "replace"])
-def test_killed_before_it_could_answer_it_has_done_nothing_and_does_it_when_asked_again(
-    it: RebootingNode, line: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("systemd_says", ["", "missing"])
+def test_killed_before_it_could_answer_it_does_the_same_when_asked_again(
+    it: RebootingNode, line: str, systemd_says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: object) -> None:
         raise Killed
 
+    it.systemd.refuses = systemd_says
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(*{"fsync": (os, "fsync"), "replace": (Path, "replace")}[line], die)
         it.is_ordered()
 
-    assert it.is_ordered() == EXIT_REBOOT
+    assert it.is_ordered() == (EXIT_REBOOT if systemd_says else DONE)
     it.reboots()
     it.is_offline_until_the_order_has_expired()
     assert it.is_ordered() == DONE
+    assert it.systemd.timers == {}
 
 
 def test_a_disk_that_takes_nothing_keeps_no_node_from_its_reboot(it: RebootingNode) -> None:
     it.node.orders_dir.write_text("a file where a folder should be")
 
-    assert it.is_ordered() == EXIT_REBOOT
+    assert it.is_ordered() == DONE
+    assert UNIT in it.systemd.timers
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "\udcff", '{"boot_id": 7}'])
@@ -158,11 +296,24 @@ def run_reboot(node: NodeFolder, expires_in: float = 60) -> Ended:
 
 def test_the_document_passes_on_what_the_agent_answers(node: NodeFolder) -> None:
     late, asked = run_reboot(node, expires_in=-1), run_reboot(node)
+    called = node.systemd_log.read_text()
     node.reboots("boot-2")
     rerun = run_reboot(node)
 
-    assert [late.returncode, asked.returncode, rerun.returncode] == [REFUSED, EXIT_REBOOT, DONE]
+    assert [late.returncode, asked.returncode, rerun.returncode] == [REFUSED, DONE, DONE]
     assert "the order has expired: its end is " in late.stderr
+    assert called.count("systemd-run --unit=nodeheal-reboot --on-active=5 ") == 1
+    assert node.systemd_log.read_text() == called
+
+
+def test_a_node_without_systemd_run_is_rebooted_by_the_ssm_agent(node: NodeFolder) -> None:
+    node.has_tool("systemd-run", "exit 1")
+    node.has_tool("systemctl", "exit 3")
+
+    asked = run_reboot(node, expires_in=100)
+
+    assert asked.returncode == EXIT_REBOOT
+    assert json.loads(asked.stdout) == {"rebooting": "boot-1", "in_seconds": FALLBACK_SECONDS}
 
 
 def test_a_node_whose_boot_is_unknown_is_neither_rebooted_nor_taken_for_rebooted(node: NodeFolder) -> None:

@@ -1,5 +1,6 @@
 """Our signature is AWS's signature."""
 
+import hashlib
 from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import patch
@@ -30,6 +31,22 @@ def test_a_request_is_signed_as_botocore_signs_it(token: str | None, body: bytes
 
     assert ours["Authorization"] == request.headers["Authorization"]
     assert ours["X-Amz-Date"] == request.headers["X-Amz-Date"]
+
+
+@pytest.mark.parametrize("token", [None, "a/session+token=="])
+def test_a_download_from_s3_is_signed_as_botocore_signs_it(token: str | None) -> None:
+    host, path = "wheels.s3.eu-central-1.amazonaws.com", "/b974b33e.zip"
+    headers = {"Host": host, "X-Amz-Content-Sha256": hashlib.sha256(b"").hexdigest()}
+    request = AWSRequest("GET", f"http://{host}{path}", {"Host": host})
+    signer = auth.S3SigV4Auth(BotoCredentials("AKIDEXAMPLE", "secret", token), "s3", "eu-central-1")
+    with patch.object(auth, "get_current_datetime", _frozen):
+        signer.add_auth(request)
+
+    credentials, scope = Credentials("AKIDEXAMPLE", "secret", token), Scope("eu-central-1", "s3")
+    ours = signed_headers(headers, b"", path, credentials, scope, NOW, method="GET")
+
+    assert ours["Authorization"] == request.headers["Authorization"]
+    assert ours["X-Amz-Content-Sha256"] == request.headers["X-Amz-Content-SHA256"]
 
 
 def _frozen(*_: Any, **__: Any) -> datetime:
