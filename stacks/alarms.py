@@ -1,7 +1,7 @@
 """When nodeheal itself is not well. What it says of nodes comes by email; these alarms say that it may not come."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -22,6 +22,7 @@ ERRORS, BROKEN_RECOVERIES = 5, 3
 # A sign of life that is throttled is given again a moment later; a table that is too small throttles on and on.
 THROTTLED_PERIODS = 3
 VALIDATOR = "validate_policy"
+_MISSING, _NOT_BREACHING = cloudwatch.TreatMissingData.MISSING, cloudwatch.TreatMissingData.NOT_BREACHING
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class Watched:
     threshold: float = 1
     periods: int = 1
     rings_below: bool = False
-    missing: cloudwatch.TreatMissingData = field(default=cloudwatch.TreatMissingData.NOT_BREACHING)
+    # Rings where no data come any more. It does not ring before the first data have come: an alarm begins in the state
+    # INSUFFICIENT_DATA, and only a change of state calls anybody.
+    rings_without_data: bool = False
 
 
 def ours(
@@ -96,9 +99,11 @@ def build_alarms(scope: Construct, parts: Parts, topic: sns.ITopic) -> list[clou
             threshold=watched.threshold,
             evaluation_periods=watched.periods,
             comparison_operator=below if watched.rings_below else above,
-            treat_missing_data=watched.missing,
+            treat_missing_data=_MISSING if watched.rings_without_data else _NOT_BREACHING,
         )
         alarm.add_alarm_action(actions.SnsAction(topic))
+        if watched.rings_without_data:
+            alarm.add_insufficient_data_action(actions.SnsAction(topic))
         built.append(alarm)
     return built
 
@@ -172,7 +177,7 @@ def _of_functions(parts: Parts) -> list[Watched]:
             gone,
             periods=SILENT_MINUTES,
             rings_below=True,
-            missing=cloudwatch.TreatMissingData.BREACHING,
+            rings_without_data=True,
         ),
     ]
 

@@ -25,6 +25,7 @@ PACKAGES = ("nodeheal", "lambdas")
 LEFT_OUT = (Path("nodeheal/agent"), Path("nodeheal/cli"))
 CACHE = REPOSITORY / "build" / "lambda-packages"
 PIP_SECONDS = 300
+_MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}  # as the names of wheels spell them
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Target:
             return cls(
                 f"{sys.version_info.major}.{sys.version_info.minor}", f"{platform.system()}-{platform.machine()}"
             )
-        return cls("3.13", "manylinux2014_aarch64")
+        return cls("3.13", f"manylinux2014_{_MACHINES[settings.architecture]}")
 
     @property
     def is_host(self) -> bool:

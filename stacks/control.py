@@ -19,7 +19,7 @@ from stacks.alarms import Parts, build_alarms
 from stacks.approval_api import ApprovalApi
 from stacks.bundling import code_asset
 from stacks.dashboard import build_dashboard
-from stacks.functions import FUNCTIONS, FunctionSpec, pass_instance_roles, pass_task_roles
+from stacks.functions import FUNCTIONS, FunctionSpec, pass_instance_roles, pass_task_roles, read_image_parameters
 from stacks.job_output import RETENTION
 from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
@@ -41,6 +41,7 @@ DOCUMENTS = {
     names.INJECT_DCGM_DOCUMENT: "inject-dcgm",
 }
 EVENTS_A_BATCH = 10
+ARCHITECTURES = {"arm64": lambda_.Architecture.ARM_64, "x86_64": lambda_.Architecture.X86_64}
 
 
 class Control:
@@ -118,7 +119,7 @@ class Control:
             f"{spec.class_name}Function",
             function_name=spec.deployed_name,
             runtime=lambda_.Runtime.PYTHON_3_13,
-            architecture=lambda_.Architecture.ARM_64,
+            architecture=ARCHITECTURES[self._settings.architecture],
             code=self._code,
             handler=f"lambdas.{spec.stem}.handler",
             role=self._role(spec),
@@ -140,6 +141,8 @@ class Control:
             permissions = (*permissions, pass_task_roles(self._settings.task_role_arns))
         if spec.stem == "replace_node" and self._settings.instance_role_arns:
             permissions = (*permissions, pass_instance_roles(self._settings.instance_role_arns))
+        if spec.stem == "replace_node" and self._settings.image_parameter_arns:
+            permissions = (*permissions, read_image_parameters(self._settings.image_parameter_arns))
         role = iam.Role(
             self._stack,
             f"{spec.class_name}Role",

@@ -258,6 +258,15 @@ def pass_instance_roles(instance_role_arns: tuple[str, ...]) -> Permission:
     )
 
 
+def read_image_parameters(image_parameter_arns: tuple[str, ...]) -> Permission:
+    """What replace_node needs besides where launch templates name images by parameters of yours."""
+    return Permission(
+        "find the image where a template names it by a parameter of the operator's",
+        ("ssm:GetParameters",),
+        image_parameter_arns,
+    )
+
+
 def pass_task_roles(task_role_arns: tuple[str, ...]) -> Permission:
     """What starts tasks needs besides where they have task roles. Named in the settings, one by one."""
     return Permission(

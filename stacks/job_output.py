@@ -33,6 +33,15 @@ PULL_IMAGE = Permission(
 EXECUTION_PERMISSIONS = (WRITE_LOG, SIGN_IN_TO_ECR, PULL_IMAGE)
 
 
+def pull_from_others(image_repository_arns: tuple[str, ...]) -> Permission:
+    """What the role needs besides where images come from repositories of other accounts. Named in the settings."""
+    return Permission(
+        "pull the images of jobs from repositories of other accounts that the operator names",
+        PULL_IMAGE.actions,
+        image_repository_arns,
+    )
+
+
 def job_output(scope: Construct, settings: Settings) -> None:
     """The log group of every job that nodeheal has made a task definition for, and the role that writes it."""
     logs.LogGroup(
@@ -43,13 +52,14 @@ def job_output(scope: Construct, settings: Settings) -> None:
         # Kept for a time anyway, as the functions' logs are; checkpoints and incidents outlive the stacks.
         removal_policy=cdk.RemovalPolicy.DESTROY,
     )
-    _execution_role(scope)
+    others = settings.image_repository_arns
+    _execution_role(scope, (*EXECUTION_PERMISSIONS, pull_from_others(others)) if others else EXECUTION_PERMISSIONS)
 
 
-def _execution_role(scope: Construct) -> None:
+def _execution_role(scope: Construct, permissions: tuple[Permission, ...]) -> None:
     """The task execution role. The program in the container never has it: its own is the task role, if there is one."""
     places = {"partition": cdk.Aws.PARTITION, "region": cdk.Aws.REGION, "account": cdk.Aws.ACCOUNT_ID}
-    statements = [permission.statement(places) for permission in EXECUTION_PERMISSIONS]
+    statements = [permission.statement(places) for permission in permissions]
     role = iam.Role(
         scope,
         "JobExecutionRole",
@@ -57,4 +67,4 @@ def _execution_role(scope: Construct) -> None:
         assumed_by=iam.ServicePrincipal("ecs-tasks.amazonaws.com"),
         inline_policies={"start": iam.PolicyDocument(statements=statements)},
     )
-    accept_wildcards(role, EXECUTION_PERMISSIONS, places)
+    accept_wildcards(role, permissions, places)

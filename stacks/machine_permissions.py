@@ -17,6 +17,7 @@ _PARTS = (
     "subnet",
     "volume",
 )
+_TAGGED_WITH_IT = ("network-interface", "spot-instances-request", "volume")  # what a template may tag at a launch
 _IMAGES = ("arn:{partition}:ec2:{region}::image/*", "arn:{partition}:ec2:{region}::snapshot/*")
 
 MANAGED_RESOURCE: Conditions = {"StringEquals": MANAGED}
@@ -76,9 +77,20 @@ LAUNCH_MACHINE = (
         {"ArnLike": {"ec2:LaunchTemplate": TEMPLATES}},
     ),
     Permission(
-        "mark an instance as it is launched, and at no other time",
+        # EC2 knows no condition for it. Alone it launches nothing: the template and the instance have statements too.
+        "launch into a group of capacity reservations",
+        ("ec2:RunInstances",),
+        ("arn:{partition}:resource-groups:{region}:{account}:group/*",),
+    ),
+    Permission(
+        "mark an instance and what a template tags with it as they are launched, and at no other time",
         ("ec2:CreateTags",),
-        (INSTANCES,),
+        (INSTANCES, *(f"{EC2}:{part}/*" for part in _TAGGED_WITH_IT)),
         {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+    ),
+    Permission(
+        "find the image where a template names it by a public parameter of AWS's, as usual for ECS",
+        ("ssm:GetParameters",),
+        ("arn:{partition}:ssm:{region}::parameter/aws/service/*",),
     ),
 )

@@ -9,8 +9,8 @@ from typing import Any
 from nodeheal.contract import names
 from stacks import fault_reference, job_reference, operator, policy_reference
 from stacks.agent_release import DOWNLOAD
-from stacks.functions import FUNCTIONS, pass_task_roles
-from stacks.job_output import EXECUTION_PERMISSIONS
+from stacks.functions import FUNCTIONS, pass_task_roles, read_image_parameters
+from stacks.job_output import EXECUTION_PERMISSIONS, pull_from_others
 from stacks.node_channels import NODE_PERMISSIONS
 from stacks.permission import Permission, own_log
 from stacks.settings import REPOSITORY
@@ -49,8 +49,16 @@ def _iam() -> str:
         lines += ["", f"## {spec.stem}", ""]
         own = (*spec.state, *spec.permissions)
         lines += _table(own) if own else ["Nothing more."]
+    parameters = read_image_parameters(("{each of the setting image_parameter_arns}",))
+    repositories = pull_from_others(("{each of the setting image_repository_arns}",))
     role_setting = pass_task_roles(("{each of the setting task_role_arns}",))
     lines += ["", "## launch_gang, where the setting task_role_arns names roles", "", *_table((role_setting,))]
+    lines += [
+        "",
+        "## replace_node, where the setting image_parameter_arns names parameters",
+        "",
+        *_table((parameters,)),
+    ]
     lines += ["", f"## The workflow {PARENT}", "", *_table(PARENT_PERMISSIONS)]
     lines += ["", f"## The workflow {JOB}", "", *_table(JOB_PERMISSIONS)]
     lines += ["", "Every workflow may invoke exactly the functions that its file names, and deliver its own log.", ""]
@@ -62,7 +70,7 @@ def _iam() -> str:
         "",
     ]
     lines += [f"## The ECS agent, for tasks of jobs: the role {names.JOB_EXECUTION_ROLE}", ""]
-    lines += [*_table(EXECUTION_PERMISSIONS), "", *_operators()]
+    lines += [*_table((*EXECUTION_PERMISSIONS, repositories)), "", *_operators()]
     return "\n".join(lines)
 
 

@@ -20,6 +20,8 @@ STAGE_KEY = "stage"
 SANDBOX_POLICY = "sandbox/policy.json"
 
 Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
+ParameterArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:ssm:[a-z0-9-]+:\d{12}:parameter/.+$")]
+RepositoryArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:ecr:[a-z0-9-]+:\d{12}:repository/.+$")]
 # The file of a wheel of nodeheal; its group is the version.
 AGENT_WHEEL = r"^nodeheal-([0-9][0-9A-Za-z.+]*)-py3-none-any\.whl$"
 Pool = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
@@ -74,6 +76,15 @@ class Settings(BaseModel):
     task_role_arns: tuple[RoleArn, ...] = Field(default=(), description="task roles that a restarted job may be given")
     instance_role_arns: tuple[RoleArn, ...] = Field(
         default=(), description="roles of the instance profiles in launch templates that EC2 nodes are replaced from"
+    )
+    image_parameter_arns: tuple[ParameterArn, ...] = Field(
+        default=(), description="SSM parameters of yours by which launch templates name images (resolve:ssm:...)"
+    )
+    image_repository_arns: tuple[RepositoryArn, ...] = Field(
+        default=(), description="ECR repositories of other accounts that jobs' images are pulled from"
+    )
+    architecture: Literal["arm64", "x86_64"] = Field(
+        default="arm64", description="of the functions; x86_64 where Lambda has no arm64 in the Region"
     )
     agent_pools: dict[Pool, Annotated[str, AfterValidator(_is_agent_config)]] = Field(
         default_factory=dict,

@@ -73,7 +73,12 @@ _IMPLIED: dict[str, tuple[Need, ...]] = {
         ("ec2:RunInstances", ":launch-template/"),
         ("ec2:RunInstances", ":instance/"),
         ("ec2:RunInstances", ":subnet/"),
+        ("ec2:RunInstances", ":group/"),  # of capacity reservations
         ("ec2:CreateTags", ":instance/"),
+        ("ec2:CreateTags", ":network-interface/"),
+        ("ec2:CreateTags", ":spot-instances-request/"),
+        ("ec2:CreateTags", ":volume/"),
+        ("ssm:GetParameters", "::parameter/aws/service/"),
     ),
     "ssm:SendCommand": (("ssm:SendCommand", ":managed-instance/"),),
 }

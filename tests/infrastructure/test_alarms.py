@@ -92,13 +92,15 @@ def test_every_function_that_fails_again_and_again_rings(real: Template) -> None
     assert len(watched) == len(FUNCTIONS)  # the validator's is the refused policy
 
 
-def test_a_sweep_that_no_longer_runs_sends_nothing_and_rings(real: Template) -> None:
+def test_a_sweep_that_no_longer_runs_rings_and_one_that_has_not_run_yet_does_not(real: Template) -> None:
+    """An alarm begins as INSUFFICIENT_DATA (PutMetricAlarm), and acts on changes of its state only."""
     gone = alarms(real)["SweepGone"]
 
-    assert (gone["TreatMissingData"], gone["ComparisonOperator"]) == ("breaching", "LessThanThreshold")
-    assert {alarm["TreatMissingData"] for name, alarm in alarms(real).items() if name != "SweepGone"} == {
-        "notBreaching"
-    }
+    assert (gone["TreatMissingData"], gone["ComparisonOperator"]) == ("missing", "LessThanThreshold")
+    assert gone["InsufficientDataActions"] == gone["AlarmActions"]
+    others = [alarm for name, alarm in alarms(real).items() if name != "SweepGone"]
+    assert {alarm["TreatMissingData"] for alarm in others} == {"notBreaching"}
+    assert not any("InsufficientDataActions" in alarm for alarm in others)
 
 
 def test_the_topic_takes_what_our_alarms_say_and_no_other_accounts(real: Template) -> None:

@@ -16,6 +16,8 @@ HERE = Place()
 SETTINGS = {
     "alert_emails": ["oncall@example.com"],
     "task_role_arns": ["arn:aws:iam::111122223333:role/trainer"],
+    "image_parameter_arns": ["arn:aws:ssm:eu-central-1:111122223333:parameter/golden/image"],
+    "image_repository_arns": ["arn:aws:ecr:eu-central-1:763104351884:repository/pytorch-training"],
     "instance_role_arns": ["arn:aws:iam::111122223333:role/machine"],
 }
 
@@ -90,6 +92,32 @@ def test_every_look_on_a_resource_was_checked_for_arguments_that_are_left_out(te
     }
 
     assert looks - ARGUMENT_IS_GIVEN.keys() == set()
+
+
+def grants(template: Template, role: str, action: str) -> set[str]:
+    """What of a role's statements allows an action, by resource."""
+    return {s.resource for name, s in statements(template) if name.startswith(role) and s.action == action}
+
+
+def test_a_launch_has_the_grants_of_usual_templates(template: Template) -> None:
+    """Templates that tag volumes, that name images by parameters, and that use groups of capacity reservations."""
+    place = f"{HERE.region}:{HERE.account}"
+
+    tagged = grants(template, "ReplaceNodeRole", "ec2:CreateTags")
+    launched = grants(template, "ReplaceNodeRole", "ec2:RunInstances")
+    read = grants(template, "ReplaceNodeRole", "ssm:GetParameters")
+
+    kinds = ("instance", "network-interface", "spot-instances-request", "volume")
+    assert tagged == {f"arn:aws:ec2:{place}:{kind}/*" for kind in kinds}
+    assert f"arn:aws:resource-groups:{place}:group/*" in launched
+    assert read == {f"arn:aws:ssm:{HERE.region}::parameter/aws/service/*", *SETTINGS["image_parameter_arns"]}
+
+
+def test_images_come_from_other_accounts_only_where_the_settings_name_them(real: Template, template: Template) -> None:
+    own = f"arn:aws:ecr:{HERE.region}:{HERE.account}:repository/*"
+
+    assert grants(real, "JobExecutionRole", "ecr:BatchGetImage") == {own}
+    assert grants(template, "JobExecutionRole", "ecr:BatchGetImage") == {own, *SETTINGS["image_repository_arns"]}
 
 
 @pytest.mark.parametrize(

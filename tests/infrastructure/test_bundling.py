@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from stacks.bundling import Target, build, fingerprint, pip_command, sources
+from stacks.bundling import REQUIREMENTS, Target, build, fingerprint, pip_command, sources
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY, Settings, Stage
+from tests.infrastructure.synthesis import synthesize
 
 REAL = Settings()
 SANDBOX = Settings(stage=Stage.sandbox)
+FUNCTION = "AWS::Lambda::Function"
 
 
 def digest(folder: Path) -> str:
@@ -60,6 +62,24 @@ def test_the_stages_have_bundles_of_their_own() -> None:
 
 def test_every_source_is_one_of_ours() -> None:
     assert {path.relative_to(REPOSITORY).parts[0] for path in sources()} == {"lambdas", "nodeheal"}
+
+
+def test_the_bundle_follows_the_processor_of_the_functions() -> None:
+    """Lambda has arm64 in most Regions of China, and not in all that AWS has."""
+    intel = Settings(architecture="x86_64")
+
+    deployed = [f["Properties"] for _, f in synthesize({"nodeheal": {"architecture": "x86_64"}}).of_type(FUNCTION)]
+    assert Target.of(intel).platform == "manylinux2014_x86_64"
+    assert fingerprint(intel) != fingerprint(REAL)
+    assert deployed
+    assert all(function["Architectures"] == ["x86_64"] for function in deployed)
+
+
+def test_no_pin_of_the_bundle_depends_on_the_machine_that_builds_it() -> None:
+    """pip evaluates markers for the machine on which it runs, also where it builds for another one."""
+    pins = (REPOSITORY / REQUIREMENTS).read_text("utf-8")
+
+    assert [line for line in pins.splitlines() if ";" in line.partition("#")[0]] == []
 
 
 def test_pip_takes_only_pinned_wheels() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.infrastructure.filled import Place, filled, name_of, properties
 from tests.infrastructure.service_models import Call, violations
-from tests.infrastructure.synthesis import Template
+from tests.infrastructure.synthesis import Template, synthesize
 
 HERE = Place()
 
@@ -42,7 +42,7 @@ CALLS = {
     ),
     "AWS::Events::EventBus": _call("events", "CreateEventBus"),
     "AWS::Events::Rule": _call("events", "PutRule", "Targets"),
-    "AWS::IAM::ManagedPolicy": _call("iam", "CreatePolicy", ManagedPolicyName="PolicyName"),
+    "AWS::IAM::ManagedPolicy": _call("iam", "CreatePolicy", "Roles", ManagedPolicyName="PolicyName"),
     "AWS::IAM::Policy": _call("iam", "PutRolePolicy", "Roles"),
     "AWS::IAM::Role": _call("iam", "CreateRole", "ManagedPolicyArns", "Policies"),
     "AWS::Lambda::EventSourceMapping": _call("lambda", "CreateEventSourceMapping"),
@@ -73,6 +73,7 @@ CALLS = {
         "VisibilityTimeout",
     ),
     "AWS::SQS::QueuePolicy": _call("sqs", "SetQueueAttributes", "Queues", "PolicyDocument"),
+    "AWS::SSM::Association": _call("ssm", "CreateAssociation"),
     "AWS::SSM::Document": _call("ssm", "CreateDocument", "UpdateMethod"),
     "AWS::SecretsManager::Secret": _call("secretsmanager", "CreateSecret", "GenerateSecretString"),
     # CloudFormation substitutes before it calls.
@@ -97,13 +98,22 @@ def refused(template: Template, place: Place = HERE) -> list[str]:
     ]
 
 
-def test_every_type_of_resource_has_its_call(real: Template) -> None:
-    assert {resource["Type"] for resource in real.resources.values()} == set(CALLS)
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """With every setting that adds a resource."""
+    config = tmp_path_factory.mktemp("agent") / "agent.toml"
+    config.write_text('cluster = "training"\npool = "h100"\n', encoding="utf-8")
+    given = {"alert_emails": ["oncall@example.com"], "agent_pools": {"h100": str(config)}}
+    return synthesize({"nodeheal": given})
+
+
+def test_every_type_of_resource_has_its_call(full: Template) -> None:
+    assert {resource["Type"] for resource in full.resources.values()} == set(CALLS)
 
 
 @pytest.mark.parametrize("place", [HERE, Place("aws-cn", "cn-northwest-1"), Place("aws-us-gov", "us-gov-west-1")])
-def test_no_resource_is_refused_by_the_model_of_its_service(real: Template, place: Place) -> None:
-    assert refused(real, place) == []
+def test_no_resource_is_refused_by_the_model_of_its_service(full: Template, place: Place) -> None:
+    assert refused(full, place) == []
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,15 @@ def test_cloudformation_can_take_up_what_is_kept(deployed: Template, kind: str) 
     assert all(isinstance(resource["Properties"][name], str) for name in identifier)
 
 
+def test_the_bucket_has_a_literal_name_for_the_account_of_the_clis_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "444455556666")
+    monkeypatch.setenv("CDK_DEFAULT_REGION", "eu-west-1")
+
+    bucket = kept(synthesize({}))["AWS::S3::Bucket"]["Properties"]["BucketName"]
+
+    assert bucket == "nodeheal-evidence-444455556666-eu-west-1"
+
+
 @pytest.mark.parametrize("kind", sorted(MADE_ANEW))
 def test_what_is_made_anew_has_an_id_that_the_service_gives_and_no_name_that_is_taken(kind: str) -> None:
     assert set(schema(kind)["primaryIdentifier"]) & set(schema(kind)["readOnlyProperties"])

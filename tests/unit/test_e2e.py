@@ -74,10 +74,11 @@ def test_where_nodeheal_is_deployed_it_refuses() -> None:
 def test_what_it_made_is_taken_away_although_the_drill_has_failed(run: E2e, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 
-    def record(command: list[str], *, must: bool = True) -> None:
+    def record(command: list[str], *, must: bool = True) -> bool:
         done.append(command[1])
         if command[1] == "inject":
             raise E2eFailed("the node takes no drill")
+        return True
 
     monkeypatch.setattr(e2e, "run", record)
     monkeypatch.setattr(e2e, "is_heard", lambda _: True)
@@ -85,3 +86,20 @@ def test_what_it_made_is_taken_away_although_the_drill_has_failed(run: E2e, monk
     with pytest.raises(E2eFailed, match="no drill"):
         e2e.play(run, lambda _: "mi-0a1b2c3d4e5f60718")
     assert done == ["deploy", "policy", "nodes", "inject", "nodes", "destroy"]
+
+
+def test_a_stack_that_is_left_behind_is_no_success(
+    run: E2e, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`cdk destroy` fails while an instance profile holds the role of the nodes."""
+    monkeypatch.setattr(e2e, "run", lambda command, *, must=True: command[1] != "destroy")
+    monkeypatch.setattr(e2e, "is_heard", lambda _: True)
+    monkeypatch.setattr(e2e, "has_recovered", lambda _: True)
+
+    with pytest.raises(E2eFailed, match="not everything was taken away"):
+        e2e.play(run, lambda _: "i-0a1b2c3d4e5f60718")
+    assert e2e.LEFT in capsys.readouterr().out
+
+
+def test_a_second_run_takes_up_what_the_first_has_left(run: E2e) -> None:
+    assert "--import-existing-resources" in run.deploy()
