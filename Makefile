@@ -67,15 +67,15 @@ mutants: setup ## every guard is taken out, one by one: who notices? (an hour or
 	@$(PYTHON) -m tests.mutants --json build/mutants.json $(ARGS)
 
 synth: setup ## the templates that `cdk deploy` would send, checked by cdk-nag and cfn-lint
-	@$(CDK) synth --quiet --app "$(PYTHON) app.py" --output cdk.out $(ARGS)
+	@$(CDK) synth --quiet --output cdk.out $(ARGS)
 	@$(VENV)/bin/cfn-lint cdk.out/*.template.json
 	@echo "the templates are in cdk.out"
 
 bootstrap: setup ## once for each account and Region: what the CDK needs there
-	@$(CDK) bootstrap --app "$(PYTHON) app.py" $(ARGS)
+	@$(CDK) bootstrap $(ARGS)
 
 deploy: setup ## what README says about deploying for real, with the pinned CDK CLI
-	@$(CDK) deploy --all --app "$(PYTHON) app.py" $(ARGS)
+	@$(CDK) deploy $(ARGS)
 
 e2e: setup ## once through on a real account: deploy, drill a node, take it all away (ARGS=--dry-run only says it)
 	@$(WITH_NODE) $(PYTHON) -m stacks.e2e $(ARGS)

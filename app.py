@@ -1,24 +1,22 @@
 #!/usr/bin/env python3
-"""The CDK app. `cdk deploy --all` deploys the real stage; `-c stage=sandbox` is for the embedded cloud."""
+"""The CDK app. `cdk deploy` deploys the real stage; `-c stage=sandbox` is for the embedded cloud."""
 
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
-from stacks.control_stack import ControlStack
 from stacks.settings import SettingsError, load_settings
-from stacks.state_stack import StateStack
+from stacks.stack import NodehealStack
 
 
 def main() -> None:
-    """Synthesize both stacks. A bad setting ends it with one line that names the key."""
+    """Synthesize the stack. A bad setting ends it with one line that names the key."""
     app = cdk.App()
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     try:
         settings = load_settings(app.node)
     except SettingsError as error:
         raise SystemExit(f"nodeheal: {error}") from None
-    state = StateStack(app, settings)
-    ControlStack(app, settings, state)
+    NodehealStack(app, settings)
     app.synth()
 
 

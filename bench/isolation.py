@@ -18,9 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import NodeHandle, Sandbox
 from tests.unit.builders import xid
 
@@ -34,9 +35,9 @@ BUDGET = {"max_nodes": 1_000, "max_percent": 100}
 RAISED = {"min_nodes": 1_000, "max_nodes": 1_000}
 
 
-def measure_storm() -> dict[str, float]:
+def measure_storm(latency: str) -> dict[str, float]:
     """Seconds from the faults until each node drains; and what happens at the breaker's defaults."""
-    raised, shipped = _measure(NODES, {"breaker": RAISED}), _measure(NODES, {})
+    raised, shipped = _measure(NODES, {"breaker": RAISED}, latency), _measure(NODES, {}, latency)
     return {
         "nodes": NODES,
         **raised,
@@ -46,12 +47,14 @@ def measure_storm() -> dict[str, float]:
     }
 
 
-def _measure(count: int, knobs: dict[str, Any]) -> dict[str, Any]:
+def _measure(count: int, knobs: dict[str, Any], latency: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory, Sandbox(Path(directory) / "cloud", boot_seconds=0.1) as cloud:
         cloud.deploy()
+        cloud.behave(**LATENCIES[latency].of_sandbox())
         cloud.subscribe_mailbox()
         document = {"default_pool": {"mode": "act", "budget": BUDGET}, "evidence": {"enabled": False}, **knobs}
-        PolicyDocuments(cloud.client("appconfig")).apply(json.dumps(document), "a storm is measured")
+        place = deployed_place(cloud.client("cloudformation"))
+        PolicyDocuments(cloud.client("appconfig"), place).apply(json.dumps(document), "a storm is measured")
         nodes = [cloud.add_node(pool=POOL, agent=IDLE) for _ in range(count)]
         _put(cloud, nodes, family=Family.heartbeat, verdict=Verdict.OK)  # a fleet is known before it fails
         _recover_some(cloud)

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import Sandbox
 from sandbox.report import judge, make_report
 from sandbox.stories import STORIES
@@ -15,13 +16,14 @@ from sandbox.story import Story, Told
 BOOT_SECONDS = 3.0
 
 
-def measure_recovery() -> dict[str, float]:
-    """Seconds from the fault line, and how much of the recovery was the control plane's own."""
+def measure_recovery(latency: str) -> dict[str, float]:
+    """Seconds from the fault line, and how much of the recovery was the control plane's own, at one latency."""
     with (
         tempfile.TemporaryDirectory() as directory,
         Sandbox(Path(directory) / "cloud", boot_seconds=BOOT_SECONDS) as cloud,
     ):
         cloud.deploy()
+        cloud.behave(**LATENCIES[latency].of_sandbox())
         story = Story(cloud, STORIES["fixed-by-reboot"].script, say)
         story.play()
         report = make_report(story)

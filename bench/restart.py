@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.recovery import say
-from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.domain.job import Run
 from nodeheal.services.steps import save_node
+from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import Sandbox
 from sandbox.report import POLICY
 from sandbox.script import JOB
@@ -25,12 +26,16 @@ from sandbox.story import Story
 SUBMITTED, RESTARTED = 1, 2
 
 
-def measure_restart() -> dict[str, float]:
+def measure_restart(latency: str) -> dict[str, float]:
     """Seconds from the end of the first rank until all ranks run again, of one story in a cloud of its own."""
     with tempfile.TemporaryDirectory() as directory, Sandbox(Path(directory) / "cloud", boot_seconds=3.0) as cloud:
         cloud.deploy()
+        cloud.behave(**LATENCIES[latency].of_sandbox())
         document = {**json.loads(POLICY.read_text("utf-8")), "move_job_seconds": 0}
-        PolicyDocuments(cloud.client("appconfig")).apply(json.dumps(document), "a job need not wait for its node")
+        place = deployed_place(cloud.client("cloudformation"))
+        PolicyDocuments(cloud.client("appconfig"), place).apply(
+            json.dumps(document), "a job need not wait for its node"
+        )
         script = replace(STORIES["fixed-by-reboot"].script, prepares=(_spare_is_ready,))
         story = Story(cloud, script, say)
         story.play()

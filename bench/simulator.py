@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+from nodeheal.simulation.latency import LATENCIES
 from nodeheal.simulation.mass_failure import run_mass_failure, settings_of
 from nodeheal.simulation.report import spread
 from nodeheal.simulation.runner import run_pool
@@ -40,11 +41,11 @@ def _most_resident_mib() -> int:
     return round(int(kib) / 1024)
 
 
-def measure_mass_failure() -> dict[str, float]:
+def measure_mass_failure(latency: str) -> dict[str, float]:
     """Simulated seconds, at the published quotas, breaker raised; and what comes of it at its defaults."""
     measured: dict[str, float] = {}
     for count in (HALF, TENTH):
-        both = settings_of(Setting(nodes=FLEET, mass_failure=count))
+        both = settings_of(Setting(nodes=FLEET, mass_failure=count, latency=LATENCIES[latency]))
         raised, shipped = run_mass_failure(both["raised"]), run_mass_failure(both["shipped"])
         measured[f"isolated_of_{count}_nodes"] = len(raised.to_isolation)
         measured |= {f"isolated_of_{count}_{mark}_s": round(s, 1) for mark, s in spread(raised.to_isolation).items()}

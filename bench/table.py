@@ -34,6 +34,7 @@ class Row:
     what: str
     figure: str
     spread: str
+    at_aws: str  # the same at AWS's latencies, as published or assumed; empty: not measured so
     published: str
     source: str
 
@@ -63,7 +64,10 @@ def rows_of(measured: Mapping[str, Any]) -> Iterator[Row]:
         runs = measured["runs"][section]
         spread = f"{_number(least)} to {_number(most)}, {runs} runs" if runs > 1 else "one run"
         told = f"{figure['what']}: {mark}" if mark else figure["what"]
-        yield Row(told, _with_unit(measured[section][name], name), spread, figure["published"], figure["source"])
+        slower = measured.get(f"{section}_aws", {}).get(name)
+        at_aws = _with_unit(slower, name) if slower is not None else ""
+        mine = _with_unit(measured[section][name], name)
+        yield Row(told, mine, spread, at_aws, figure["published"], figure["source"])
 
 
 def _with_unit(value: float, name: str) -> str:
@@ -78,19 +82,26 @@ def _number(value: float) -> str:
 def as_text(measured: Mapping[str, Any]) -> str:
     """For a terminal."""
     rows = list(rows_of(measured))
-    wide = [max((len(getattr(row, column)) for row in rows), default=0) for column in ("what", "figure", "spread")]
+    head = Row("", "median", "least to most", "--latency aws", "published elsewhere", "")
+    columns = ("what", "figure", "spread", "at_aws")
+    wide = [max(len(getattr(row, column)) for row in (head, *rows)) for column in columns]
     lines = [
-        f"{row.what:<{wide[0]}}  {row.figure:>{wide[1]}}  {row.spread:<{wide[2]}}  {row.published}".rstrip()
-        for row in rows
+        f"{row.what:<{wide[0]}}  {row.figure:>{wide[1]}}  {row.spread:<{wide[2]}}  {row.at_aws:>{wide[3]}}  "
+        f"{row.published}".rstrip()
+        for row in (head, *rows)
     ]
     return "\n".join([*lines, "", machine_of(measured)]) + "\n"
 
 
 def as_markdown(measured: Mapping[str, Any]) -> str:
     """For the page."""
-    head = ["| what | median | least to most | published elsewhere | source |", "|---|---:|---|---|---|"]
+    head = [
+        "| what | median | least to most | `--latency aws` | published elsewhere | source |",
+        "|---|---:|---|---:|---|---|",
+    ]
     body = [
-        f"| {row.what} | {row.figure} | {row.spread} | {row.published} | {row.source} |" for row in rows_of(measured)
+        f"| {row.what} | {row.figure} | {row.spread} | {row.at_aws} | {row.published} | {row.source} |"
+        for row in rows_of(measured)
     ]
     return "\n".join([*head, *body, "", machine_of(measured)])
 

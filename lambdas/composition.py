@@ -78,7 +78,7 @@ def quarantine(function: str, body: str, why: str) -> None:
 @cache
 def links() -> Links:
     """Makes and reads approval links. The secret is read once a process."""
-    key = get_secret(names.APPROVAL_KEY, max_age=_SECRET_SECONDS)
+    key = get_secret(os.environ[names.ENV_APPROVAL_KEY_ARN], max_age=_SECRET_SECONDS)
     return Links(os.environ.get(names.ENV_APPROVAL_URL, ""), str(key).encode())
 
 

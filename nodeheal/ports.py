@@ -218,7 +218,7 @@ class Scheduler(Protocol):
     def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
         """Take new work here, or none; while there is none, say there for whoever looks which incident it is for.
 
-        Switching again changes nothing. Raises NotFound.
+        Switching again changes nothing. Raises NotFound, and NotEnrolled where the node may not be touched.
         """
 
     def start(self, job: Job, run: Run, task: GangTask, environment: dict[str, str]) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from sandbox.aws_json import AwsError, Caller, Json, Operation
 from sandbox.behaviour import Behaviour
 from sandbox.ec2 import Ec2
-from sandbox.ec2_state import GROUP_TAG, Ec2State, Group, Instance
+from sandbox.ec2_state import GROUP_TAG, Ec2State, Group, Instance, group_arn
 from sandbox.ec2_state import arn as ec2_arn
 from sandbox.events import Emit, Event, wire_time
 from sandbox.iam import REGION, resource_tags
@@ -71,7 +71,7 @@ class AutoScaling:
         instance = self._state.instances.get(instance_id)
         group = self._state.groups.get(instance.group) if instance is not None else None
         if instance is None or group is None or instance_id not in group.members:
-            caller.must_be_allowed(action, "*")
+            caller.must_be_allowed(action, group_arn("unknown"))
             raise AwsError("ValidationError", f"Instance Id not found - No managed instance found for {instance_id}")
         caller.must_be_allowed(action, group.arn, resource_tags(group.tags))
         return group, instance

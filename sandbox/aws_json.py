@@ -1,7 +1,7 @@
 """The AWS JSON 1.1 protocol for the operations that the sandbox serves itself.
 
-Requests and responses are checked against botocore's own service models, so that a caller sees neither more nor less
-than the real API has.
+Responses are checked against botocore's own service models, so that a caller sees neither more nor less than the real
+API has. `strict` has checked the request before it comes here.
 """
 
 import asyncio
@@ -9,12 +9,11 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import cache
 from typing import Any, Protocol
 
-from botocore.loaders import Loader
-from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
+
+from sandbox.request_rules import service_model
 
 Json = dict[str, Any]
 Response = tuple[int, dict[str, str], bytes]
@@ -43,12 +42,6 @@ Operation = Callable[[Caller, Json], Json]
 CallerOf = Callable[[Mapping[str, str]], Caller]
 
 
-@cache
-def service_model(name: str) -> ServiceModel:
-    """botocore's description of a service."""
-    return ServiceModel(Loader().load_service_model(name, "service-2"), name)
-
-
 def operation_name(headers: Mapping[str, str]) -> str:
     """The operation that a request names in X-Amz-Target."""
     return headers.get("x-amz-target", "").rpartition(".")[2]
@@ -57,11 +50,10 @@ def operation_name(headers: Mapping[str, str]) -> str:
 class JsonService:
     """Serves a set of operations of one AWS service."""
 
-    def __init__(self, name: str, operations: Mapping[str, Operation], caller_of: CallerOf, invalid: str) -> None:
+    def __init__(self, name: str, operations: Mapping[str, Operation], caller_of: CallerOf) -> None:
         self._model = service_model(name)
         self._operations = operations
         self._caller_of = caller_of
-        self._invalid = invalid  # the error code with which this service refuses malformed parameters
 
     def serves(self, headers: Mapping[str, str]) -> bool:
         """Whether the operation that the request names is ours."""
@@ -89,18 +81,12 @@ class JsonService:
         except ValueError as error:
             raise AwsError("SerializationException", "The request body is not JSON") from error
         model = self._model.operation_model(name)
-        self._check(model.input_shape, parameters)
         result = operation(self._caller_of(headers), parameters)
         report = ParamValidator().validate(result, model.output_shape) if model.output_shape else None
         if report is not None and report.has_errors():
             logger.error("our answer to %s breaks the model: %s", name, report.generate_report())
             raise AwsError("ServerException", f"{name}: {report.generate_report()}", status=500)
         return result
-
-    def _check(self, shape: Any, parameters: Json) -> None:
-        report = ParamValidator().validate(parameters, shape)
-        if report.has_errors():
-            raise AwsError(self._invalid, report.generate_report())
 
 
 def _response(status: int, content: Json) -> Response:

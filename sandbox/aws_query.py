@@ -1,6 +1,6 @@
 """The AWS query protocols (EC2's and the older one) for the operations that the sandbox serves itself.
 
-As in aws_json, requests and answers are shaped and checked by botocore's own service models.
+As in aws_json, answers are shaped and checked by botocore's own service models; requests are checked before.
 """
 
 import asyncio
@@ -9,15 +9,14 @@ import uuid
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
 from botocore.model import ListShape, Shape, StructureShape
 from botocore.validate import ParamValidator
 
-from sandbox.aws_json import AwsError, CallerOf, Json, Operation, Response, service_model
-
-Flat = Mapping[str, str]
+from sandbox.aws_json import AwsError, CallerOf, Json, Operation, Response
+from sandbox.request_reader import Flat, flat_of, read_query
+from sandbox.request_rules import service_model
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ class QueryService:
 
     def serves(self, body: bytes) -> bool:
         """Whether the operation that the request names is ours."""
-        return _flat(body).get("Action") in self._operations
+        return flat_of(body).get("Action") in self._operations
 
     async def handle(self, method: str, path: str, headers: dict[str, str], body: bytes, query: Json) -> Response:
         """Answer one request. Runs in a thread: operations wait for locks and start processes."""
@@ -43,7 +42,7 @@ class QueryService:
 
     def answer(self, headers: Mapping[str, str], body: bytes) -> Response:
         """Answer one request."""
-        flat = _flat(body)
+        flat = flat_of(body)
         try:
             return 200, {"Content-Type": "text/xml"}, self._call(flat, headers).encode()
         except AwsError as error:
@@ -52,12 +51,7 @@ class QueryService:
     def _call(self, flat: Flat, headers: Mapping[str, str]) -> str:
         name = flat["Action"]
         model = self._model.operation_model(name)
-        asked = model.input_shape
-        parameters = self._read(asked, flat, "") if asked else {}
-        report = ParamValidator().validate(parameters, asked) if asked else None
-        if report is not None and report.has_errors():
-            raise AwsError("InvalidParameterValue", report.generate_report())
-        result = self._operations[name](self._caller_of(headers), parameters)
+        result = self._operations[name](self._caller_of(headers), read_query(self._model, name, flat))
         shape = model.output_shape
         report = ParamValidator().validate(result, shape) if shape else None
         if report is not None and report.has_errors():
@@ -82,24 +76,6 @@ class QueryService:
             return f"<Response><Errors><Error>{told}</Error></Errors><RequestID>{uuid.uuid4()}</RequestID></Response>"
         return f"<ErrorResponse><Error><Type>Sender</Type>{told}</Error></ErrorResponse>"
 
-    # Requests: flat names to nested values
-
-    def _read(self, shape: Shape, flat: Flat, prefix: str) -> Any:
-        if isinstance(shape, StructureShape):
-            named = ((name, member, self._place(prefix, name, member)) for name, member in shape.members.items())
-            there = ((name, member, place) for name, member, place in named if _is_there(flat, place))
-            return {name: self._read(member, flat, place) for name, member, place in there}
-        if isinstance(shape, ListShape):
-            place = prefix if self._is_ec2 or shape.serialization.get("flattened") else f"{prefix}.member"
-            return [self._read(shape.member, flat, f"{place}.{n}") for n in _numbers(flat, place)]
-        return _value(shape, flat[prefix])
-
-    def _place(self, prefix: str, name: str, member: Shape) -> str:
-        spelled = member.serialization.get("name", name)
-        if self._is_ec2:
-            spelled = member.serialization.get("queryName") or spelled[0].upper() + spelled[1:]
-        return f"{prefix}.{spelled}" if prefix else spelled
-
     # Answers: nested values to XML
 
     def _fields(self, shape: Shape, values: Json) -> Iterator[str]:
@@ -118,28 +94,3 @@ class QueryService:
         if isinstance(value, datetime):
             return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return str(value).lower() if isinstance(value, bool) else escape(str(value))
-
-
-def _flat(body: bytes) -> Flat:
-    return {name: values[-1] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
-
-
-def _is_there(flat: Flat, place: str) -> bool:
-    return place in flat or any(name.startswith(f"{place}.") for name in flat)
-
-
-def _numbers(flat: Flat, place: str) -> list[int]:
-    found = {name[len(place) + 1 :].partition(".")[0] for name in flat if name.startswith(f"{place}.")}
-    return sorted(int(number) for number in found if number.isdigit())
-
-
-def _value(shape: Shape, text: str) -> Any:
-    match shape.type_name:
-        case "integer" | "long":
-            return int(text)
-        case "boolean":
-            return text == "true"
-        case "timestamp":
-            return datetime.fromisoformat(text)
-        case _:
-            return text

@@ -15,6 +15,9 @@ class Behaviour:
     reservation_size: int = 0  # how many instances each capacity reservation holds; 0: any number
     launch_seconds: float = 0.0  # how much longer than a boot a new machine takes to come up
     retry_seconds: float = 0.5  # how long a group waits after a launch that failed
+    event_seconds: float = 0.0  # how long an event takes from its source to its rule's target
+    task_start_seconds: float = 0.0  # how long a task is PENDING before its process starts
+    cold_start_seconds: float = 0.0  # how much longer a function takes that has no idle environment
     ssm_begin_seconds: float = 0.0  # how long a command takes to reach its node; long: the SSM agent was hibernating
     ssm_seconds_scale: float = 0.05  # of the seconds that the SSM agent and systemd wait; 1.0: as they really are
     ssm_orphans: bool = False  # what a power cut ends is never reported, and keeps one of its node's five workers

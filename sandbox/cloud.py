@@ -8,7 +8,7 @@ from pathlib import Path
 from ministack.core.responses import request_scope
 
 from nodeheal.contract import names
-from sandbox import error_names, item_access, patches, processes
+from sandbox import error_names, item_access, patches, processes, strict
 from sandbox.autoscaling import AutoScaling
 from sandbox.aws_json import AwsError, Json, JsonService
 from sandbox.aws_query import QueryService
@@ -33,7 +33,7 @@ class Cloud:
         self._unpacked = directory / "tmp" / "unpacked"
         self._fleet = Fleet(directory, endpoint_url, boot_seconds, sandbox_id, self._behaviour)
         pump = EventPump(_in_account(patches.event_sink()), self._behaviour)
-        self._ecs = self._fleet.ecs = Ecs(self._fleet.nodes, pump.emit, log_sink())
+        self._ecs = self._fleet.ecs = Ecs(self._fleet.nodes, pump.emit, log_sink(), self._behaviour)
         self._ssm = Ssm(self._fleet.nodes, self._fleet.tags, pump.emit, self._behaviour)
         self._state = Ec2State()
         self._ec2 = Ec2(self._state, self._fleet, self._behaviour, pump.emit)
@@ -41,12 +41,8 @@ class Cloud:
 
     def install(self) -> None:
         """Put our services into the emulator."""
-        ecs = JsonService(
-            "ecs", self._ecs.operations(), lambda headers: caller_of("ecs", headers), "InvalidParameterException"
-        )
-        ssm = JsonService(
-            "ssm", self._ssm.operations(), lambda headers: caller_of("ssm", headers), "ValidationException"
-        )
+        ecs = JsonService("ecs", self._ecs.operations(), lambda headers: caller_of("ecs", headers))
+        ssm = JsonService("ssm", self._ssm.operations(), lambda headers: caller_of("ssm", headers))
         ec2 = QueryService(
             "ec2", self._ec2.operations(), lambda headers: caller_of("ec2", headers), "UnauthorizedOperation"
         )
@@ -64,11 +60,14 @@ class Cloud:
         item_access.know_who_asks()
         patches.take_loopback_for_tls()
         patches.provision_documents(self._ssm)
+        patches.take_up_buckets()
         patches.evaluate_timeouts()
         patches.fail_callbacks_whose_function_fails()
         error_names.tell_errors_apart()
         patches.validate_configurations()
-        share_environments()
+        strict.check_requests()  # last of those that put something before a service: it stands before them all
+        share_environments(self._behaviour)
+        patches.delay_events(self._behaviour)
         unpack_once(self._unpacked)
         parse_once()
         answer_at_once()
@@ -135,6 +134,7 @@ def _kind(request: Json) -> NodeKind:
         role_arn=request.get("role_arn"),
         agent=request.get("agent"),
         heartbeat_seconds=request.get("heartbeat_seconds", 60.0),
+        user_data=request.get("data", {}).get("UserData", ""),
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from nodeheal.contract.evidence.kernel_line import parse_message
+from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import Sandbox, SandboxError
 from sandbox.deployment import DeployFailed
 from sandbox.report import judge, make_report
@@ -67,6 +68,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--boot-seconds", type=float, default=3.0, help="how long a reboot takes (default 3, at most 30)"
     )
+    parser.add_argument(
+        "--latency", choices=LATENCIES, default="none", help="what AWS takes by itself: none (default), or aws"
+    )
     parser.add_argument("--port", type=int, help="the emulator's port on 127.0.0.1 (default: one that is free)")
     parser.add_argument(
         "--keep", action="store_true", help="leave everything up at the end, to look around in, until Ctrl-C"
@@ -115,10 +119,11 @@ def _fresh_directory() -> Path:
 
 def _play(console: Console, directory: Path, script: Script, options: argparse.Namespace) -> int:
     with Screen(console) as screen, Sandbox(directory, options.port, script.boot_seconds) as sandbox:
+        sandbox.behave(**LATENCIES[options.latency].of_sandbox())
         screen.stage(f"embedded AWS is up on {sandbox.endpoint_url}, IAM enforced")
         screen.busy("cdk deploy")
         seconds = sandbox.deploy()
-        screen.stage(f"cdk deploy: nodeheal-state and nodeheal-control in {seconds:.1f} s")
+        screen.stage(f"cdk deploy: the stack nodeheal in {seconds:.1f} s")
         story = Story(sandbox, script, screen.hear)
         try:
             story.play()

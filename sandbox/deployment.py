@@ -1,4 +1,4 @@
-"""`cdk deploy` into the sandbox, and `cdk destroy`: the stacks that a user deploys, with the tool that a user runs."""
+"""`cdk deploy` into the sandbox, and `cdk destroy`: the stack that a user deploys, with the tool that a user runs."""
 
 import contextlib
 import importlib.util
@@ -22,20 +22,24 @@ class DeployFailed(Exception):
     """`cdk` did not succeed; carries the end of what it said."""
 
 
-def deploy(repository: Path, directory: Path, environment: dict[str, str], s3: Any, app: str = "") -> dict[str, str]:
-    """Deploy all stacks; their outputs by key. Raises DeployFailed. `app`: another CDK app command, for tests."""
+def deploy(
+    repository: Path, directory: Path, environment: dict[str, str], s3: Any, *options: str, app: str = ""
+) -> dict[str, str]:
+    """Deploy the stack; its outputs by key. Raises DeployFailed.
+
+    `options`: more words for `cdk deploy`. `app`: another CDK app command, for tests.
+    """
     with contextlib.suppress(ClientError):  # it is there already
         s3.create_bucket(Bucket=ASSET_BUCKET)
     outputs = directory / "outputs.json"
     words = [
         "--require-approval",
         "never",
-        "--method",
-        "direct",
         "--progress",
         "events",
         "--outputs-file",
         str(outputs),
+        *options,
     ]
     _run("deploy", words, repository, directory, environment, app)
     stacks: dict[str, dict[str, str]] = json.loads(outputs.read_text()) if outputs.exists() else {}
@@ -43,7 +47,7 @@ def deploy(repository: Path, directory: Path, environment: dict[str, str], s3: A
 
 
 def destroy(repository: Path, directory: Path, environment: dict[str, str]) -> None:
-    """Take all stacks away again. Raises DeployFailed."""
+    """Take the stack away again. Raises DeployFailed."""
     _run("destroy", ["--force"], repository, directory, environment)
 
 
@@ -57,7 +61,7 @@ def _run(
         environment = {**environment, "PATH": _path(), "CDK_DISABLE_CLI_TELEMETRY": "true", "CDK_VALIDATION": "false"}
         try:
             done = subprocess.run(
-                [*_cdk(repository), verb, "--all", *words, *common, *where],
+                [*_cdk(repository), verb, *words, *common, *where],
                 cwd=repository,
                 env=environment,
                 stdin=subprocess.DEVNULL,

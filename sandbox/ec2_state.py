@@ -98,6 +98,11 @@ class Instance:
         }
 
 
+def group_arn(name: str) -> str:
+    """The ARN of an Auto Scaling group."""
+    return f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:sandbox:autoScalingGroupName/{name}"
+
+
 @dataclass
 class Group:
     """An Auto Scaling group that keeps its size."""
@@ -113,7 +118,7 @@ class Group:
     @property
     def arn(self) -> str:
         """Its ARN."""
-        return f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:sandbox:autoScalingGroupName/{self.name}"
+        return group_arn(self.name)
 
 
 @dataclass

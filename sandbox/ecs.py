@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import wraps
 
 from sandbox.aws_json import AwsError, Caller, Json, Operation
+from sandbox.behaviour import Behaviour
 from sandbox.ecs_agent import EcsAgents
 from sandbox.ecs_instances import InstanceOperations
 from sandbox.ecs_state import ContainerInstance, EcsState, arn, new_id, tags_from_list, tags_to_list
@@ -18,10 +19,12 @@ from sandbox.task_logs import Sink, TaskLogs, nowhere
 class Ecs:
     """The service. One lock: every operation is short, and processes are waited for elsewhere."""
 
-    def __init__(self, nodes: Mapping[str, Node], emit: Emit, log: Sink = nowhere) -> None:
+    def __init__(
+        self, nodes: Mapping[str, Node], emit: Emit, log: Sink = nowhere, behaviour: Behaviour | None = None
+    ) -> None:
         self._lock = threading.RLock()
         self._state = EcsState()
-        self.agents = EcsAgents(self._state, self._lock, nodes, emit, TaskLogs(log))
+        self.agents = EcsAgents(self._state, self._lock, nodes, emit, TaskLogs(log), behaviour or Behaviour())
 
     def operations(self) -> dict[str, Operation]:
         """What is served, by operation name."""

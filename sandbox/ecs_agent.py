@@ -5,10 +5,12 @@ An agent speaks only while its node is up: what happened at a reboot is told aft
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox import processes
+from sandbox.behaviour import Behaviour
 from sandbox.ecs_state import ContainerInstance, EcsState, Task, now
 from sandbox.events import Emit, Event, event_detail
 from sandbox.node import REPOSITORY, Node
@@ -29,13 +31,20 @@ class EcsAgents:
     """Runs and ends tasks. `lock` guards the state."""
 
     def __init__(
-        self, state: EcsState, lock: threading.RLock, nodes: Mapping[str, Node], emit: Emit, logs: TaskLogs
+        self,
+        state: EcsState,
+        lock: threading.RLock,
+        nodes: Mapping[str, Node],
+        emit: Emit,
+        logs: TaskLogs,
+        behaviour: Behaviour,
     ) -> None:
         self._state = state
         self._lock = lock
         self._nodes = nodes
         self._emit = emit
         self._logs = logs
+        self._behaviour = behaviour
 
     def launch(self, task: Task) -> None:
         """Start a task in the background."""
@@ -107,6 +116,7 @@ class EcsAgents:
     def _run(self, task: Task) -> None:
         node = self._nodes[task.instance.node_id]
         boot_id = node.boot_id
+        time.sleep(self._behaviour.task_start_seconds)
         with self._lock:
             if task.desired_status == "STOPPED":
                 self._stopped(task, None)

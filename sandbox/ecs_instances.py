@@ -119,9 +119,15 @@ class InstanceOperations:
 
 
 def _filter(expression: str) -> Callable[[ContainerInstance], bool]:
-    """The cluster query language, as far as `ec2InstanceId == x` and `ec2InstanceId in [x, y]`."""
-    if not expression:
-        return lambda instance: True
+    """The cluster query language, as far as `ec2InstanceId == x`, `ec2InstanceId in [x, y]`, `agentConnected == true`
+    and these with `and` between them."""
+    parts = [_condition(part) for part in expression.split(" and ")] if expression else []
+    return lambda instance: all(part(instance) for part in parts)
+
+
+def _condition(expression: str) -> Callable[[ContainerInstance], bool]:
+    if expression.replace(" ", "") == "agentConnected==true":
+        return lambda instance: instance.agent_connected
     field, _, value = expression.replace(" in ", " == ").partition("==")
     if field.strip() != "ec2InstanceId" or not value.strip():
         raise AwsError("InvalidParameterException", f"Invalid filter expression for the sandbox: {expression}")

@@ -1,5 +1,6 @@
 """ECS's operations on task definitions and tasks."""
 
+from sandbox.authorization import ANY
 from sandbox.aws_json import AwsError, Caller, Json, Operation
 from sandbox.ecs_access import MISSING, in_cluster, must_pass_roles
 from sandbox.ecs_agent import EcsAgents
@@ -95,7 +96,7 @@ class TaskOperations:
         instance = (
             self._state.instance(cluster, request["containerInstance"]) if "containerInstance" in request else None
         )
-        where = instance.arn if instance else arn("container-instance", f"{cluster}/*")
+        where = instance.arn if instance else ANY
         caller.must_be_allowed("ecs:ListTasks", where, in_cluster(cluster, instance.tags if instance else {}))
         found = [
             task.arn
@@ -149,7 +150,8 @@ class TaskOperations:
             where = {"ecs:container-instances": instance.arn} if instance else {}
             caller.must_be_allowed("ecs:StartTask", definition.arn, {**asked, **where})
         if added:  # AWS authorises tagging on creation as an action of its own
-            creating = {**asked, "ecs:CreateAction": "StartTask"}
+            tags = resource_tags(added, "aws:RequestTag/") | {"aws:TagKeys": list(added)}
+            creating = {**tags, "ecs:CreateAction": "StartTask"}
             caller.must_be_allowed("ecs:TagResource", arn("task", f"{cluster}/*"), creating)
         must_pass_roles(caller, {**definition.body, **request.get("overrides", {})})
 

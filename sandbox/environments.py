@@ -5,6 +5,8 @@ import hashlib
 import os
 import sys
 import threading
+import time
+import weakref
 import zipfile
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -16,6 +18,8 @@ from typing import Any
 from jsonata.parser import Parser as JsonataParser
 from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import dynamodb, lambda_svc
+
+from sandbox.behaviour import Behaviour
 
 # On AWS an invocation that finds no idle environment gets a new one, and a thousand start side by side. Here each is a
 # process that starts with most of a second of processor: more of them than cores only slow each other down.
@@ -72,7 +76,7 @@ class _Place:
     environment: Any = None
 
 
-def share_environments(a_function: int = CORES, at_once: int = CORES + 1) -> None:
+def share_environments(behaviour: Behaviour, a_function: int = CORES, at_once: int = CORES + 1) -> None:
     """So many environments a function, so many invocations at once: who comes later stands in line.
 
     Safe from deadlock as long as no function invokes one and waits for it: none of ours does.
@@ -84,9 +88,14 @@ def share_environments(a_function: int = CORES, at_once: int = CORES + 1) -> Non
         return None if worker is None else (worker, why)
 
     line = Line(acquire_now, at_once)
+    known: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def acquire_in_turn(name: str, config: Any, code: bytes, qualifier: str = "$LATEST") -> Any:
-        return line.enter(name, config, code, qualifier)
+        found = line.enter(name, config, code, qualifier)
+        if found[0] not in known:  # it is new: a cold start
+            known.add(found[0])
+            time.sleep(behaviour.cold_start_seconds)
+        return found
 
     def release_and_call(worker: Any) -> None:
         release(worker)

@@ -1,5 +1,6 @@
 """The simulated nodes of one sandbox, of both providers, and what joins them to SSM and ECS."""
 
+import base64
 import hashlib
 import secrets
 import sys
@@ -27,6 +28,11 @@ class NodeKind:
     role_arn: str | None = None
     agent: list[str] | None = None
     heartbeat_seconds: float = 60.0
+    user_data: str = ""  # of the launch template, as Base64
+
+
+# Without it the ECS agent registers a machine without the tags of its EC2 instance (aws/amazon-ecs-agent, README).
+PROPAGATES_TAGS = b"ECS_CONTAINER_INSTANCE_PROPAGATE_TAGS_FROM=ec2_instance"
 
 
 @dataclass
@@ -133,7 +139,9 @@ class Fleet:
     def _join(self, node: Node, kind: NodeKind) -> str:
         if self.ecs is None:
             raise RuntimeError("the fleet has no ECS")
-        tags = dict(self.tags[node.spec.node_id])
+        is_machine = node.spec.provider == "ec2"
+        bears = not is_machine or PROPAGATES_TAGS in base64.b64decode(kind.user_data)
+        tags = dict(self.tags[node.spec.node_id]) if bears else {}
         return self.ecs.register_node(node.spec.node_id, kind.cluster, kind.gpus, tags).arn
 
     def _address(self) -> str:

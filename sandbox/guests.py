@@ -30,7 +30,7 @@ def guests_are_looked_for(story: Story) -> str:
     if incident is None or incident.ending is None:
         return ""
     [lent], [kept] = _tasks_of(story, LENT), _tasks_of(story, KEPT)
-    successors = [_tasks_of(story, f"{names.GUEST_PREFIX}/{one.rsplit('/', 1)[-1]}") for one in (lent, kept)]
+    successors = [_tasks_of(story, names.successor_of(one)) for one in (lent, kept)]
     told = [_task(story, one) for one in (lent, kept, *successors[0])]
     if any(task["lastStatus"] in ("PENDING", "PROVISIONING") for task in told) or told[1]["lastStatus"] != "STOPPED":
         return ""

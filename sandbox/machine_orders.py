@@ -1,5 +1,6 @@
 """EC2 of the sandbox, as the demo and the tests order it: templates, groups, machines, and how the cloud behaves."""
 
+import base64
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable
@@ -8,6 +9,11 @@ from typing import Any
 from nodeheal.contract import names
 
 Json = dict[str, Any]
+
+# What docs/ec2.md asks of a launch template.
+USER_DATA = base64.b64encode(
+    b"#!/bin/sh\necho ECS_CONTAINER_INSTANCE_PROPAGATE_TAGS_FROM=ec2_instance >>/etc/ecs/ecs.config\n"
+).decode()
 
 
 class MachineOrders:
@@ -37,7 +43,7 @@ class MachineOrders:
         managed = {names.MANAGED_TAG: names.MANAGED_TAG_VALUE}
         request = {
             "name": f"{pool}-{secrets.token_hex(3)}",
-            "data": {"InstanceType": "p5.48xlarge", **(data or {})},
+            "data": {"InstanceType": "p5.48xlarge", "UserData": USER_DATA, **(data or {})},
             "pool": pool,
             "gpus": gpus,
             "cluster": self.cluster,

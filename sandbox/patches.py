@@ -7,16 +7,18 @@ import base64
 import contextvars
 import json
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from ministack import app
 from ministack.core import concurrency, iam_actions
 from ministack.services import appconfig, eventbridge, stepfunctions
-from ministack.services.cloudformation import provisioners
+from ministack.services.cloudformation import changesets, provisioners, stacks
 
 from sandbox.aws_json import Json, JsonService, Response
 from sandbox.aws_query import QueryService
+from sandbox.behaviour import Behaviour
 from sandbox.events import Event
 from sandbox.ssm import Ssm
 
@@ -126,6 +128,21 @@ def provision_documents(ssm: Ssm) -> None:
     attribute(provisioners, "_STACK_TAG_PROPERTY")["AWS::SSM::Document"] = ("Tags", "list")
 
 
+def take_up_buckets() -> None:
+    """CloudFormation: a bucket that a change set imports is no conflict of names; the emulator takes it for one."""
+    imported: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("imported", default=frozenset())
+    deploy, errors = attribute(changesets, "_deploy_stack_async"), attribute(stacks, "_validation_errors")
+
+    async def deployed(*arguments: Any, imports: Json | None = None, **options: Any) -> None:
+        imported.set(frozenset(imports or {}))
+        await deploy(*arguments, imports=imports, **options)
+
+    def without_imported(*arguments: Any) -> list[Any]:
+        return [error for error in errors(*arguments) if error[0] not in imported.get()]
+
+    changesets._deploy_stack_async, stacks._validation_errors = deployed, without_imported
+
+
 def evaluate_timeouts() -> None:
     """TimeoutSeconds and HeartbeatSeconds may be JSONata; the emulator takes the expression for a number."""
     original = attribute(stepfunctions, "_execute_task")
@@ -233,6 +250,22 @@ def event_sink() -> Callable[[Event], None]:
         put({"Entries": [entry]}, allow_aws_source=True)
 
     return sink
+
+
+def delay_events(behaviour: Behaviour) -> None:
+    """An event takes its time from the bus to a target; the emulator hands it over within the call that puts it."""
+    invoke = attribute(eventbridge, "_invoke_target")
+
+    def invoke_later(*asked: Any, **more: Any) -> None:
+        if not behaviour.event_seconds:
+            invoke(*asked, **more)
+            return
+        context = contextvars.copy_context()
+        later = threading.Timer(behaviour.event_seconds, lambda: context.run(invoke, *asked, **more))
+        later.daemon = True
+        later.start()
+
+    eventbridge._invoke_target = invoke_later
 
 
 def attribute(module: Any, name: str) -> Any:

@@ -11,7 +11,7 @@ from nodeheal.contract.metrics import Metric
 from nodeheal.contract.vocabulary import Action, Ending, Escalation, Family, Outcome, Step
 from stacks.alarms import FIVE_MINUTES, MINUTE, Parts, aws, ours
 
-DASHBOARD = "nodeheal"
+DASHBOARD = "nodeheal-{region}"  # an account has one list of dashboards for all Regions
 _WIDTH, _HEIGHT = 24, 6
 _PHASES = (
     metrics.FAULT_TO_ISOLATED,
@@ -30,7 +30,7 @@ def build_dashboard(scope: Construct, parts: Parts, alarms: Sequence[cloudwatch.
     return cloudwatch.Dashboard(
         scope,
         "Dashboard",
-        dashboard_name=DASHBOARD,
+        dashboard_name=DASHBOARD.format(region=cdk.Aws.REGION),
         default_interval=cdk.Duration.hours(12),
         widgets=[
             [cloudwatch.TextWidget(markdown=_TOP, width=_WIDTH, height=3)],

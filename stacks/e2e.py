@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nodeheal.contract import names
 from stacks.settings import REPOSITORY
 
 WHY = "end-to-end drill"
-STACKS = ("nodeheal-state", "nodeheal-control")
 POLICY = {
     "default_pool": {"mode": "observe"},
     "stable_seconds": 10,
@@ -49,16 +49,16 @@ class E2e:
     settle: float = SETTLE_SECONDS
 
     def cdk(self, verb: str, *words: str) -> list[str]:
-        """A command of the CDK's CLI over both stacks."""
+        """A command of the CDK's CLI over the stack."""
         settings = json.dumps({"cluster": self.cluster, "alert_emails": list(self.emails)})
         given = [word for pair in (f"nodeheal={settings}", *self.context) for word in ("-c", pair)]
         where = ["--app", f"{sys.executable} app.py", "--output", str(self.directory / "cdk.out")]
         cli = str(REPOSITORY / "node_modules" / ".bin" / "cdk")
-        return [cli, verb, "--all", *words, "--no-version-reporting", "--no-notices", "--ci", *given, *where]
+        return [cli, verb, *words, "--no-version-reporting", "--no-notices", "--ci", *given, *where]
 
     def deploy(self) -> list[str]:
         """Brings it into the account."""
-        return self.cdk("deploy", "--require-approval", "never", "--method", "direct")
+        return self.cdk("deploy", "--require-approval", "never")
 
     def drill(self, node: str) -> list[list[str]]:
         """What a person would type, up to the fault."""
@@ -106,7 +106,7 @@ def refuse_where_it_is_deployed(client: Any) -> None:
     known = {
         stack["StackName"] for page in client.get_paginator("describe_stacks").paginate() for stack in page["Stacks"]
     }
-    if known & set(STACKS):
+    if names.STACK in known:
         raise E2eFailed("nodeheal is deployed here: this would take it away. Use an account or a Region without it")
 
 
@@ -116,8 +116,9 @@ def play(e2e: E2e, ask: Ask) -> None:
     try:
         run(e2e.deploy())
         node = ask(
-            f'Give a node the role nodeheal-node, say pool = "{e2e.pool}" and drills = true in its agent.toml, and '
-            "install the agent (docs/agent.md). Its id, mi-... or i-...: "
+            "Give a node the role that the output NodeRoleArn names, and the ECS agent's own policy with it. Say "
+            f'pool = "{e2e.pool}" and drills = true in its agent.toml, and install the agent (docs/agent.md). '
+            "Its id, mi-... or i-...: "
         ).strip()
         wait(lambda: is_heard(node), NODE_SECONDS, e2e.look_every, f"the agent of {node} has reported")
         *prepare, inject = e2e.drill(node)

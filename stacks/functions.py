@@ -21,6 +21,7 @@ from stacks.permission import (
     KEEP,
     KEEP_FAILED,
     LIST,
+    LIST_TASKS,
     QUARANTINE,
     READ_APPROVAL_KEY,
     READ_BEATS,
@@ -28,7 +29,6 @@ from stacks.permission import (
     RESUME,
     SEE_NODE,
     SEE_TASKS,
-    SEE_TASKS_ON_NODE,
     SIGN_UPLOADS,
     START_JOB,
     START_RECOVERY,
@@ -80,7 +80,7 @@ class FunctionSpec:
 SEE_COMMAND = Permission(
     "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
 )
-_SEE_GUESTS = (SEE_TASKS_ON_NODE, SEE_TASKS)
+_SEE_GUESTS = (LIST_TASKS, SEE_TASKS)
 _ASK_FOR_CHECKPOINT = send_command(
     "ask a gang for a checkpoint, before it is stopped or on an early warning", names.CHECKPOINT_DOCUMENT
 )
@@ -113,7 +113,7 @@ FUNCTIONS = (
             FIND_NODE,
             SEE_NODE,
             SEE_TASKS,
-            SEE_TASKS_ON_NODE,
+            LIST_TASKS,
             Permission(
                 "see whether the SSM agent of a silent node answers; the call takes no resource",
                 ("ssm:DescribeInstanceInformation",),
@@ -190,9 +190,7 @@ FUNCTIONS = (
     FunctionSpec("wait_for_news", (*_ASK_FOR_CHECKPOINT, RESUME, ANNOUNCE)),
     FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE, RESUME)),
     FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME)),
-    FunctionSpec(
-        "stop_gang", (CHANGE, *_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, SEE_TASKS_ON_NODE, READ_POLICY, RESUME)
-    ),
+    FunctionSpec("stop_gang", (CHANGE, *_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, LIST_TASKS, READ_POLICY, RESUME)),
     FunctionSpec(
         "find_checkpoint",
         (
@@ -231,7 +229,7 @@ FUNCTIONS = (
     ),
     FunctionSpec("watch_gang", (ANNOUNCE, RESUME)),
     FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, RESUME)),
-    FunctionSpec("stop_job", (CHANGE, STOP_TASK, SEE_TASKS, SEE_TASKS_ON_NODE, RESUME), timeout_seconds=55),
+    FunctionSpec("stop_job", (CHANGE, STOP_TASK, SEE_TASKS, LIST_TASKS, RESUME), timeout_seconds=55),
     FunctionSpec("end_job", (ANNOUNCE, RESUME)),
     FunctionSpec("validate_policy", state=()),
     FunctionSpec(

@@ -53,7 +53,7 @@ def _execution_role(scope: Construct) -> None:
     role = iam.Role(
         scope,
         "JobExecutionRole",
-        role_name=names.JOB_EXECUTION_ROLE,
+        role_name=names.JOB_EXECUTION_ROLE.format(region=cdk.Aws.REGION),
         assumed_by=iam.ServicePrincipal("ecs-tasks.amazonaws.com"),
         inline_policies={"start": iam.PolicyDocument(statements=statements)},
     )

@@ -1,6 +1,7 @@
 """How a cdk-nag finding is accepted: on one construct, with a reason."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import aws_cdk as cdk
 from constructs import IConstruct
@@ -18,10 +19,15 @@ def accept_wildcards(role: IConstruct, permissions: Sequence[Permission], places
     for permission in permissions:
         for resource in permission.resources:
             if "*" in resource:
-                accept(role, f"AwsSolutions-IAM5[Resource::{_as_reported(resource, places)}]", permission.why)
+                reported = _as_reported(cdk.Stack.of(role).resolve(resource.format_map(places)))
+                accept(role, f"AwsSolutions-IAM5[Resource::{reported}]", permission.why)
 
 
-def _as_reported(resource: str, places: Mapping[str, str]) -> str:
-    """A resource as cdk-nag spells it: a reference as <Its::Name>."""
-    spelled = {"partition": "<AWS::Partition>", "region": "<AWS::Region>", "account": "<AWS::AccountId>"}
-    return resource.format_map({**places, **spelled})
+def _as_reported(resource: Any) -> str:
+    """A resource as cdk-nag spells it: a reference as <Its::Name> or <Its.Attribute>."""
+    if isinstance(resource, str):
+        return resource
+    [(function, given)] = resource.items()
+    if function == "Fn::Join":
+        return str(given[0]).join(_as_reported(part) for part in given[1])
+    return f"<{given if function == 'Ref' else '.'.join(given)}>"

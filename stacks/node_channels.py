@@ -105,7 +105,7 @@ def node_role(scope: Construct, places: dict[str, str], settings: Settings) -> i
     role = iam.Role(
         scope,
         "NodeRole",
-        role_name="nodeheal-node",
+        role_name=names.NODE_ROLE.format(region=cdk.Aws.REGION),
         assumed_by=iam.CompositePrincipal(*trusted),
         managed_policies=[iam.ManagedPolicy.from_managed_policy_arn(scope, "SsmAgent", managed)],
         inline_policies={"report": iam.PolicyDocument(statements=statements)},

@@ -6,7 +6,6 @@ terminate, stop or start anything past it: what acts on a node stays with the fu
 
 from collections.abc import Mapping
 
-import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -28,12 +27,10 @@ from stacks.permission import (
     send_command,
 )
 
-POLICY_NAME = "nodeheal-operator"
-JOBS_POLICY_NAME = "nodeheal-jobs"
+POLICY_NAME = "nodeheal-operator-{region}"
+JOBS_POLICY_NAME = "nodeheal-jobs-{region}"
 APPCONFIG = "arn:{partition}:appconfig:{region}:{account}"
 _APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}", f"{APPCONFIG}:application/{{policy_application}}/*")
-# cdk-nag spells what comes from the other stack by the name of its export.
-_APPLICATION_AS_REPORTED = "nodeheal-state:ExportsOutputRefPolicyApplication6A3948DE42652283"
 TASK_DEFINITION_FAMILIES = "arn:{partition}:ecs:{region}:{account}:task-definition"
 _HYBRID = (f"{SSM}:managed-instance/*",)
 ONLY_OUR_TAGS: Conditions = {"ForAllValues:StringEquals": {"aws:TagKeys": (names.MANAGED_TAG, names.RACK_TAG)}}
@@ -55,25 +52,26 @@ ASK = Permission(
     {"StringEquals": {"events:source": names.OPERATOR_SOURCE}},
 )
 FIND_POLICY = Permission(
-    "find the policy document and how it is deployed; these calls take no resource",
-    ("appconfig:ListApplications", "appconfig:ListDeploymentStrategies"),
-    ("*",),
+    "find the policy document by the outputs of the stack",
+    ("cloudformation:DescribeStacks",),
+    ("arn:{partition}:cloudformation:{region}:{account}:stack/" + names.STACK + "/*",),
 )
 READ_POLICY = Permission(
     "read the policy documents and their deployments",
     (
         "appconfig:GetDeployment",
         "appconfig:GetHostedConfigurationVersion",
-        "appconfig:ListConfigurationProfiles",
         "appconfig:ListDeployments",
-        "appconfig:ListEnvironments",
     ),
     _APPLICATION,
 )
-CHANGE_POLICY = Permission(
-    "put a policy document into force, which says what nodeheal may do",
-    ("appconfig:CreateHostedConfigurationVersion", "appconfig:StartDeployment"),
-    (*_APPLICATION, f"{APPCONFIG}:deploymentstrategy/*"),
+CHANGE_POLICY = (
+    Permission("store a policy document", ("appconfig:CreateHostedConfigurationVersion",), _APPLICATION),
+    Permission(
+        "put a policy document into force, which says what nodeheal may do",
+        ("appconfig:StartDeployment",),
+        (*_APPLICATION, f"{APPCONFIG}:deploymentstrategy/*"),
+    ),
 )
 SEE_MARKS = (
     Permission(
@@ -168,8 +166,8 @@ NODE_COMMANDS: Commands = {
     "nodes replace": (READ, ASK),
     "owners subscribe": (SUBSCRIBE_OWNER,),
     "policy show": _POLICY,
-    "policy apply": (*_POLICY, CHANGE_POLICY),
-    "policy rollback": (*_POLICY, CHANGE_POLICY),
+    "policy apply": (*_POLICY, *CHANGE_POLICY),
+    "policy rollback": (*_POLICY, *CHANGE_POLICY),
 }
 # Apart from the others: who trains needs no more than these, and both together do not fit into one policy.
 JOB_COMMANDS: Commands = {
@@ -204,18 +202,24 @@ class OperatorPolicy(Construct):
     def __init__(self, scope: Construct, places: Mapping[str, str], task_role_arns: tuple[str, ...]) -> None:
         super().__init__(scope, "Operator")
         roles = (pass_task_roles(task_role_arns),) if task_role_arns else ()
-        self._make("Policy", POLICY_NAME, every_permission(NODE_COMMANDS), places)
-        self._make("JobsPolicy", JOBS_POLICY_NAME, (*every_permission(JOB_COMMANDS), *roles), places)
+        self._policies = {
+            "Policy": self._make("Policy", POLICY_NAME, every_permission(NODE_COMMANDS), places),
+            "JobsPolicy": self._make("JobsPolicy", JOBS_POLICY_NAME, (*every_permission(JOB_COMMANDS), *roles), places),
+        }
+
+    def outputs(self) -> dict[str, str]:
+        """What tools look up, by its name in the outputs of the stack."""
+        return {f"Operator{key}Arn": policy.managed_policy_arn for key, policy in self._policies.items()}
 
     def _make(
         self, construct_id: str, name: str, permissions: tuple[Permission, ...], places: Mapping[str, str]
-    ) -> None:
+    ) -> iam.ManagedPolicy:
         made = iam.ManagedPolicy(
             self,
             construct_id,
-            managed_policy_name=name,
+            managed_policy_name=name.format_map(places),
             description="What the nodeheal command needs, and nothing that acts past it",
             statements=[permission.statement(places) for permission in permissions],
         )
-        accept_wildcards(made, permissions, {**places, "policy_application": _APPLICATION_AS_REPORTED})
-        cdk.CfnOutput(cdk.Stack.of(self), f"Operator{construct_id}Arn", value=made.managed_policy_arn)
+        accept_wildcards(made, permissions, places)
+        return made

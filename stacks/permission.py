@@ -77,8 +77,7 @@ READ_POLICY = Permission(
 READ_APPROVAL_KEY = Permission(
     "make and check the signatures of approval links",
     ("secretsmanager:GetSecretValue",),
-    # Secrets Manager puts six characters of its own after the name.
-    (f"arn:{{partition}}:secretsmanager:{{region}}:{{account}}:secret:{names.APPROVAL_KEY}-??????",),
+    ("{approval_key}",),
 )
 RESUME = Permission(
     "resume the workflow that waits; the task token is the capability, and the call takes no resource",
@@ -114,7 +113,8 @@ STOP_TASK = Permission(
     (TASKS,),
     MANAGED_IN_CLUSTER,
 )
-SEE_TASKS_ON_NODE = Permission("see which tasks are on a node", ("ecs:ListTasks",), (CONTAINER_INSTANCES,), IN_CLUSTER)
+# Without a container instance AWS asks for "*", and only the condition holds it to the cluster.
+LIST_TASKS = Permission("see which tasks are on a node, or bear a mark", ("ecs:ListTasks",), ("*",), IN_CLUSTER)
 SEE_TASKS = Permission(
     "see whose a task on a node is, and whether it has ended", ("ecs:DescribeTasks",), (TASKS,), IN_CLUSTER
 )
@@ -137,7 +137,7 @@ START_TASK = (
         (TASKS,),
         {"StringEquals": {"ecs:CreateAction": "StartTask"}},
     ),
-    SEE_TASKS_ON_NODE,
+    LIST_TASKS,
     PASS_EXECUTION_ROLE,
 )
 SIGN_UPLOADS = Permission(

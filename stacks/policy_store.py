@@ -1,12 +1,12 @@
 """The policy document's home: AppConfig, with a validator and a first version."""
 
-import aws_cdk as cdk
 from aws_cdk import aws_appconfig as appconfig
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from nodeheal.contract import names
 from stacks.settings import REPOSITORY, SANDBOX_POLICY, Settings
+from stacks.stages import KEPT_AFTER_ITS_STACK
 
 VALIDATOR = "validate_policy"
 # What a new deployment starts with: every pool only observed. Never edit it: CloudFormation would deploy the edit over
@@ -15,18 +15,25 @@ FIRST_POLICY = '{"default_pool": {"mode": "observe"}}'
 
 
 class PolicyStore(Construct):
-    """Where the document lives. It outlives the functions that read it."""
+    """Where the document lives, with its validator and its first version. It outlives the functions that read it."""
 
-    def __init__(self, scope: Construct, validator_name: str, settings: Settings) -> None:
+    def __init__(self, scope: Construct, validator: lambda_.Function, settings: Settings) -> None:
         super().__init__(scope, "Policy")
+        # Neither SourceAccount nor SourceArn: AWS's own instructions for validators give this permission without a
+        # condition, and no page says that AppConfig sends one. If it did not, it could put no document into force.
+        allowed = lambda_.CfnPermission(
+            self,
+            "AppConfigMayValidate",
+            action="lambda:InvokeFunction",
+            function_name=validator.function_arn,
+            principal="appconfig.amazonaws.com",
+        )
         self.application = appconfig.CfnApplication(
             self, "Application", name=names.POLICY_APPLICATION, description="what nodeheal may do"
         )
         self.environment = appconfig.CfnEnvironment(
             self, "Environment", application_id=self.application.ref, name=names.POLICY_ENVIRONMENT
         )
-        # Spelled, not referred to: the function is in the other stack, which needs this one.
-        validator = f"arn:{cdk.Aws.PARTITION}:lambda:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:function:{validator_name}"
         self.profile = appconfig.CfnConfigurationProfile(
             self,
             "Profile",
@@ -34,15 +41,22 @@ class PolicyStore(Construct):
             name=names.POLICY_PROFILE,
             location_uri="hosted",
             description="the recovery policy: nodeheal policy show, apply, rollback",
-            validators=[appconfig.CfnConfigurationProfile.ValidatorsProperty(type="LAMBDA", content=validator)],
+            validators=[
+                appconfig.CfnConfigurationProfile.ValidatorsProperty(type="LAMBDA", content=validator.function_arn)
+            ],
         )
-        for kept in (self.application, self.environment, self.profile):
-            _keep(kept, settings)
+        self.profile.add_resource_dependency(allowed)
+        self._seed(settings)
 
     @property
     def ids(self) -> str:
-        """What a function needs to find it, and an operator does not: names may stand twice, ids do not."""
+        """What a function needs to find it: names may stand twice, ids do not."""
         return f"{self.application.ref}/{self.environment.ref}/{self.profile.ref}"
+
+    @property
+    def place(self) -> str:
+        """What an operator's command needs to find it, and to put a document into force."""
+        return f"{self.ids}/{self._strategy.ref}"
 
     @property
     def resource(self) -> str:
@@ -50,50 +64,38 @@ class PolicyStore(Construct):
         application, environment, profile = self.application.ref, self.environment.ref, self.profile.ref
         return f"application/{application}/environment/{environment}/configuration/{profile}"
 
-
-def _keep(resource: cdk.CfnResource, settings: Settings) -> None:
-    resource.apply_removal_policy(cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN)
-
-
-def seed_policy(scope: Construct, store: PolicyStore, validator: lambda_.Function, settings: Settings) -> None:
-    """The first version. It never changes, so a later deployment leaves alone what operators have applied."""
-    allowed = lambda_.CfnPermission(
-        scope,
-        "AppConfigMayValidate",
-        action="lambda:InvokeFunction",
-        function_name=validator.function_arn,
-        principal="appconfig.amazonaws.com",
-        source_account=cdk.Aws.ACCOUNT_ID,
-    )
-    text = (REPOSITORY / SANDBOX_POLICY).read_text(encoding="utf-8") if settings.is_sandbox else FIRST_POLICY
-    version = appconfig.CfnHostedConfigurationVersion(
-        scope,
-        "FirstPolicy",
-        application_id=store.application.ref,
-        configuration_profile_id=store.profile.ref,
-        content=text,
-        content_type="application/json",
-    )
-    strategy = appconfig.CfnDeploymentStrategy(
-        scope,
-        "AtOnce",
-        name=names.POLICY_STRATEGY,
-        deployment_duration_in_minutes=0,
-        final_bake_time_in_minutes=0,
-        growth_factor=100,
-        replicate_to="NONE",
-        description="a policy is checked before it is applied, and holds for every function at once",
-    )
-    deployment = appconfig.CfnDeployment(
-        scope,
-        "FirstDeployment",
-        application_id=store.application.ref,
-        environment_id=store.environment.ref,
-        configuration_profile_id=store.profile.ref,
-        configuration_version=version.ref,
-        deployment_strategy_id=strategy.ref,
-        description="the first policy document",
-    )
-    deployment.add_resource_dependency(allowed)
-    for kept in (version, deployment):
-        _keep(kept, settings)
+    def _seed(self, settings: Settings) -> None:
+        """The first version. It never changes, so a later deployment leaves alone what operators have applied."""
+        text = (REPOSITORY / SANDBOX_POLICY).read_text(encoding="utf-8") if settings.is_sandbox else FIRST_POLICY
+        version = appconfig.CfnHostedConfigurationVersion(
+            self,
+            "First",
+            application_id=self.application.ref,
+            configuration_profile_id=self.profile.ref,
+            content=text,
+            content_type="application/json",
+        )
+        self._strategy = appconfig.CfnDeploymentStrategy(
+            self,
+            "AtOnce",
+            name=names.POLICY_STRATEGY,
+            deployment_duration_in_minutes=0,
+            final_bake_time_in_minutes=0,
+            growth_factor=100,
+            replicate_to="NONE",
+            description="a policy is checked before it is applied, and holds for every function at once",
+        )
+        deployment = appconfig.CfnDeployment(
+            self,
+            "FirstDeployment",
+            application_id=self.application.ref,
+            environment_id=self.environment.ref,
+            configuration_profile_id=self.profile.ref,
+            configuration_version=version.ref,
+            deployment_strategy_id=self._strategy.ref,
+            description="the first policy document",
+        )
+        # All of it stays when the stack goes: AppConfig deletes no profile that has documents, and CloudFormation knows
+        # of the first one only.
+        for kept in (self.application, self.environment, self.profile, version, deployment):
+            kept.apply_removal_policy(KEPT_AFTER_ITS_STACK)

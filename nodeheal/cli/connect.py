@@ -22,7 +22,7 @@ from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.owners import SnsOwners
 from nodeheal.adapters.aws.owners import topic_arn as owners_topic
-from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.adapters.aws.ports import aws_ports, clock
 from nodeheal.adapters.aws.task_definitions import EcsRecipes, execution_role_arn
 from nodeheal.cli.say import refuse
@@ -67,7 +67,8 @@ def job_ports(table: str) -> Ports:
 
 def recipes() -> EcsRecipes:
     """The task definitions of the caller's account and Region."""
-    return EcsRecipes(client("ecs"), execution_role_arn(client("sts").get_caller_identity()["Arn"]))
+    sts = client("sts")
+    return EcsRecipes(client("ecs"), execution_role_arn(sts.get_caller_identity()["Arn"], sts.meta.region_name))
 
 
 def job_logs() -> CloudWatchJobLogs:
@@ -115,9 +116,14 @@ def owners() -> SnsOwners:
     return SnsOwners(client("sns"), owners_topic(sts.get_caller_identity()["Arn"], sts.meta.region_name))
 
 
+def policy_documents() -> PolicyDocuments:
+    """The policy documents of the deployed stack."""
+    return PolicyDocuments(client("appconfig"), deployed_place(client("cloudformation")))
+
+
 def policy() -> RecoveryPolicy:
     """The policy document that is in force."""
-    return parse_policy(PolicyDocuments(client("appconfig")).in_force().text)
+    return parse_policy(policy_documents().in_force().text)
 
 
 def execution_url(incident_id: str) -> str:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodeheal.adapters.aws.calls import client
-from nodeheal.adapters.aws.policy_documents import Deployed, PolicyDocuments
+from nodeheal.adapters.aws.policy_documents import Deployed
+from nodeheal.cli.connect import policy_documents
 from nodeheal.cli.differ import Change, Treatment, changes, knobs
 from nodeheal.cli.say import read_policy, read_text, refuse, say, say_json
 from nodeheal.domain.counted import counted
@@ -104,7 +104,7 @@ def _grouped(treated: list[Change]) -> Iterator[str]:
 def show(as_json: AsJson = False) -> None:
     """The document that is in force, as it was applied."""
     with _clearly():
-        deployed = _documents().in_force()
+        deployed = policy_documents().in_force()
     if as_json:
         say_json({**_told(deployed), "document": _document(deployed.text)})
         return
@@ -119,7 +119,7 @@ def apply(file: File, why: Why, as_json: AsJson = False) -> None:
     if not as_json:
         _warn(warnings)
     with _clearly():
-        deployed = _documents().apply(read_text(file), why)
+        deployed = policy_documents().apply(read_text(file), why)
     _say_deployed(deployed, as_json)
 
 
@@ -127,12 +127,8 @@ def apply(file: File, why: Why, as_json: AsJson = False) -> None:
 def rollback(why: Why, as_json: AsJson = False) -> None:
     """Put the document before the present one into force again; once more goes back further."""
     with _clearly():
-        deployed = _documents().roll_back(why)
+        deployed = policy_documents().roll_back(why)
     _say_deployed(deployed, as_json)
-
-
-def _documents() -> PolicyDocuments:
-    return PolicyDocuments(client("appconfig"))
 
 
 def _say_deployed(deployed: Deployed, as_json: bool) -> None:

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 BROKEN = 1
 
 
+class LatencyName(StrEnum):
+    """What the cloud takes by itself."""
+
+    none = "none"
+    aws = "aws"
+
+
 class Breaker(StrEnum):
     """As it is in a mass failure."""
 
@@ -36,8 +43,8 @@ class Breaker(StrEnum):
 # More is a slip of the finger, or `inf`, and would never end.
 NODES_AT_MOST, DAYS_AT_MOST, FAULTS_AT_MOST = 1_000_000, 36_500, 1_000
 # What the two that bring a setting of their own go by. Another option beside them would be heard by nobody.
-_OF_MASS_FAILURE = ("nodes", "seed", "mass_failure", "breaker", "trace", "until", "as_json")
-_OF_SCHEDULE = ("schedule", "blow", "trace", "until", "as_json")
+_OF_MASS_FAILURE = ("nodes", "seed", "mass_failure", "breaker", "latency", "trace", "until", "as_json")
+_OF_SCHEDULE = ("schedule", "blow", "latency", "trace", "until", "as_json")
 
 Nodes = Annotated[int, typer.Option(min=1, max=NODES_AT_MOST, help="of the whole fleet")]
 Days = Annotated[float, typer.Option(min=0.01, max=DAYS_AT_MOST, help="of virtual time")]
@@ -56,6 +63,7 @@ Blows = Annotated[
     list[str] | None, typer.Option(help="CALL:HOW, as 4211:dies-after: what is to happen at one call of a schedule")
 ]
 Mass = Annotated[int, typer.Option(min=0, help="so many nodes fail within a second: breaker raised, and as it ships")]
+Latencies = Annotated[LatencyName, typer.Option(help="aws: commands begin after 3 s, reboots 5 s after theirs")]
 OneBreaker = Annotated[Breaker | None, typer.Option(help="only this of a mass failure's two runs: for a replay")]
 Processes = Annotated[int | None, typer.Option(min=1, help="at once; without it, one a core")]
 Json = Annotated[bool, typer.Option("--json", help="for programs")]
@@ -77,15 +85,19 @@ def simulate(
     blow: Blows = None,
     mass_failure: Mass = 0,
     breaker: OneBreaker = None,
+    latency: Latencies = LatencyName.none,
     processes: Processes = None,
     as_json: Json = False,
 ) -> None:
     """Simulate a fleet. Nothing is touched, and no cloud is asked. Fails where an invariant was broken."""
     _must_be_installed()
-    given = {"nodes": nodes, "days": days, "seed": seed, "faults_a_node_day": faults_per_node_day}
+    from nodeheal.simulation.latency import LATENCIES
+
+    given: dict[str, Any] = {"nodes": nodes, "days": days, "seed": seed, "faults_a_node_day": faults_per_node_day}
+    given["latency"] = LATENCIES[latency]
     if mass_failure:
         _must_be_heard(context, "--mass-failure", _OF_MASS_FAILURE)
-        _fail_together(given, mass_failure, breaker, (trace, until), as_json)
+        _fail_together(given, mass_failure, breaker, (trace, until), as_json, latency)
         return
     if breaker is not None:
         refuse("--breaker goes with --mass-failure")
@@ -94,7 +106,9 @@ def simulate(
     elif blow:
         refuse("--blow goes with --schedule: the number of a call is of one run")
     settings = (
-        [_schedule(schedule, blow or [])] if schedule is not None else _pools(given, pool_nodes, policy, harsh, only)
+        [replace(_schedule(schedule, blow or []), latency=LATENCIES[latency])]
+        if schedule is not None
+        else _pools(given, pool_nodes, policy, harsh, only)
     )
     if trace is not None or until is not None or schedule is not None:
         if len(settings) > 1:
@@ -112,9 +126,14 @@ def simulate(
     again += (f" --policy {shlex.quote(str(policy))}" if policy else "") + (" --harsh" if harsh else "")
     if schedule is not None:
         again = f"nodeheal simulate --schedule {schedule}" + "".join(f" --blow {one}" for one in blow or [])
+    again += _as_option(latency)
     tell(report, again, as_json)
     if report.violations:
         raise typer.Exit(BROKEN)
+
+
+def _as_option(latency: LatencyName) -> str:
+    return "" if latency is LatencyName.none else f" --latency {latency}"
 
 
 def _must_be_installed() -> None:
@@ -184,7 +203,12 @@ def _schedule(number: int, blows: list[str]) -> "Setting":
 
 
 def _fail_together(
-    given: dict[str, Any], count: int, breaker: Breaker | None, replay: tuple[Path | None, float | None], as_json: bool
+    given: dict[str, Any],
+    count: int,
+    breaker: Breaker | None,
+    replay: tuple[Path | None, float | None],
+    as_json: bool,
+    latency: LatencyName,
 ) -> None:
     from nodeheal.simulation.mass_failure import run_mass_failure, settings_of
     from nodeheal.simulation.setting import Setting
@@ -200,6 +224,7 @@ def _fail_together(
         if breaker in (None, name)
     }
     again = f"nodeheal simulate --nodes {given['nodes']} --seed {given['seed']} --mass-failure {count}"
+    again += _as_option(latency)
     tell_mass_failure(count, reports, again, as_json)
     if any(one.violations for one in reports.values()):
         raise typer.Exit(BROKEN)

@@ -2,6 +2,8 @@
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from nodeheal.contract.names import JOB_VARIABLE, RUN_VARIABLE, started_by
+
 # ECS walks PROVISIONING, PENDING, ACTIVATING, RUNNING, DEACTIVATING, STOPPING, DEPROVISIONING, STOPPED. A rank that is
 # on its way down is still a process that may write: only STOPPED is an end.
 _RUNNING = ("RUNNING", "DEACTIVATING", "STOPPING", "DEPROVISIONING")
@@ -13,6 +15,28 @@ class EcsContainer(BaseModel):
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
     exit_code: int | None = Field(default=None, alias="exitCode")
     reason: str = ""  # what the container runtime says: CannotPullContainerError, OutOfMemoryError
+
+
+class EcsVariable(BaseModel):
+    """One environment variable that a task was started with."""
+
+    model_config = ConfigDict(extra="ignore")
+    name: str = ""
+    value: str = ""
+
+
+class EcsContainerOverride(BaseModel):
+    """What a container was started with beside its definition."""
+
+    model_config = ConfigDict(extra="ignore")
+    environment: list[EcsVariable] = Field(default_factory=list)
+
+
+class EcsOverrides(BaseModel):
+    """What a task was started with beside its definition."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    containers: list[EcsContainerOverride] = Field(default_factory=list, alias="containerOverrides")
 
 
 class EcsTaskDetail(BaseModel):
@@ -29,6 +53,20 @@ class EcsTaskDetail(BaseModel):
     stopped_at: AwareDatetime | None = Field(default=None, alias="stoppedAt")
     connectivity: str = ""  # CONNECTED or DISCONNECTED
     containers: list[EcsContainer] = Field(default_factory=list)
+    overrides: EcsOverrides = Field(default_factory=EcsOverrides)
+
+    @property
+    def rank_of(self) -> tuple[str, int] | None:
+        """(job, run) of a rank that nodeheal started, None for any other task.
+
+        `startedBy` is too short for a job's name, so the name is read from the environment that the rank was started
+        with. `startedBy` proves it: only the job's own mark holds the digest of that name.
+        """
+        given = {pair.name: pair.value for one in self.overrides.containers for pair in one.environment}
+        job_id, run = given.get(JOB_VARIABLE, ""), given.get(RUN_VARIABLE, "")
+        if not run.isdecimal() or self.started_by != started_by(job_id, int(run)):
+            return None
+        return job_id, int(run)
 
     @property
     def status(self) -> str:

@@ -11,7 +11,6 @@ from nodeheal.contract.vocabulary import Check, CheckpointFormat
 
 DAY = 86_400
 LONGEST = 90 * DAY
-# ECS allows 128 characters in `startedBy`, which carries the job's name and the number of the run.
 NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 # What launch_gang sets for every rank: a job that sets them itself would lie to its own launcher.
 RESERVED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "NPROC_PER_NODE")

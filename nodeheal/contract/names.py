@@ -3,6 +3,8 @@
 Standard library only: the agent, the stacks, the Lambdas and the CLI all read it.
 """
 
+import hashlib
+
 # Events --------------------------------------------------------------------------------------------------------------
 BUS = "nodeheal"
 AGENT_SOURCE = "nodeheal.agent"
@@ -67,7 +69,9 @@ JOB_WORKFLOW = "nodeheal-run-job"
 # Training jobs that nodeheal makes task definitions for ---------------------------------------------------------------
 JOB_FAMILY_PREFIX = "nodeheal-"  # and the job's name
 JOB_LOG_GROUP = "/nodeheal/jobs"  # streams: the job's name, the container, the task
-JOB_EXECUTION_ROLE = "nodeheal-job-execution"  # the ECS agent pulls the image and writes the log with it
+# Names in IAM are one for all Regions of an account, so that they carry the Region.
+NODE_ROLE = "nodeheal-node-{region}"  # of hybrid activations and instance profiles
+JOB_EXECUTION_ROLE = "nodeheal-job-execution-{region}"  # the ECS agent pulls the image and writes the log with it
 JOB_TAG = "nodeheal:job"  # on a task definition: the job that it was made for
 # Where the agent leaves requests for checkpoints, on the node and in the container; docs/agent.md has the protocol.
 CHECKPOINT_REQUESTS = "/run/nodeheal"
@@ -86,10 +90,13 @@ ISOLATED_TAG = "nodeheal:isolated-by"
 # Which replacement an instance was launched for: a call that is repeated finds what the first one launched.
 LAUNCH_TAG = "nodeheal:launched-for"
 
-# What the ECS agent sees as `startedBy`; ECS allows letters, digits, '-', '/', '_', 128 characters.
+# `startedBy` of a task. StartTask and ListTasks take 36 letters, digits, '-', '/' and '_' (RunTask alone takes 128).
 STARTED_BY_PREFIX = "nodeheal"
-# The same for a task of others that was stopped for a recovery and started again: none of ours, so it begins otherwise.
+# The same for an unmanaged task that was stopped for a recovery and started again. It is no rank of ours, so its mark
+# begins otherwise.
 GUEST_PREFIX = "nodeheal-guest"
+STARTED_BY_CHARACTERS = 36
+_JOB_DIGITS = 16  # of the job's digest: leaves ten characters for the number of the run
 
 # Environment of the functions ----------------------------------------------------------------------------------------
 ENV_TABLE = "NODEHEAL_TABLE"
@@ -99,6 +106,7 @@ ENV_OWNERS_TOPIC_ARN = "NODEHEAL_OWNERS_TOPIC_ARN"
 ENV_RECOVER_NODE_ARN = "NODEHEAL_RECOVER_NODE_ARN"
 ENV_RUN_JOB_ARN = "NODEHEAL_RUN_JOB_ARN"
 ENV_QUARANTINE_URL = "NODEHEAL_QUARANTINE_URL"
+ENV_APPROVAL_KEY_ARN = "NODEHEAL_APPROVAL_KEY_ARN"  # ARN of the secret with which approval links are signed
 ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
 ENV_EVIDENCE_BUCKET = "NODEHEAL_EVIDENCE_BUCKET"
 ENV_RUNBOOKS = "NODEHEAL_RUNBOOKS"  # where docs/runbooks is found, for the emails
@@ -110,10 +118,11 @@ KEEP_WARM = {"keep_warm": True}
 # The error name of an execution whose failure tail has already paged, so that the failed-execution rule does not.
 ERROR_ALREADY_PAGED = "HumanPaged"
 
-# The secret with which approval links are signed
-APPROVAL_KEY = "nodeheal/approval-key"
+STACK = "nodeheal"  # in CloudFormation
 
 # What a rank finds in its environment ---------------------------------------------------------------------------------
+JOB_VARIABLE = "NODEHEAL_JOB"  # the job's name; read again from the events of its tasks
+RUN_VARIABLE = "NODEHEAL_RUN"  # the number of the run
 PROGRESS_VARIABLE = "NODEHEAL_PROGRESS_FILE"  # to be touched at every step, where the job has a limit for one
 PROGRESS_DIR = "/run/nodeheal/progress"  # on the node, and in the container
 PROGRESS_OF_RUN = "NODEHEAL_PROGRESS_OF_RUN"  # names to the agent the file in which a run that is over shows its steps
@@ -130,6 +139,7 @@ POLICY_APPLICATION = "nodeheal"
 POLICY_ENVIRONMENT = "live"
 POLICY_PROFILE = "recovery-policy"
 POLICY_STRATEGY = "nodeheal-at-once"
+POLICY_OUTPUT = "PolicyPlace"  # of the stack: ids of application, environment, profile and strategy, with "/" between
 METRICS_NAMESPACE = "nodeheal"
 NODE_METRICS_NAMESPACE = "nodeheal/nodes"  # what agents tell of their own hosts; IAM lets them into no other
 
@@ -261,14 +271,15 @@ def job_execution(job_id: str, submission: int) -> str:
 
 
 def started_by(job_id: str, run: int) -> str:
-    """The `startedBy` mark on every ECS task of one run of a job."""
-    return f"{STARTED_BY_PREFIX}/{job_id}/{run}"
+    """The `startedBy` mark on every ECS task of one run of a job, whatever the length of the job's name."""
+    return f"{STARTED_BY_PREFIX}/{hashlib.sha256(job_id.encode()).hexdigest()[:_JOB_DIGITS]}/{run}"
 
 
-def parse_started_by(mark: str) -> "tuple[str, int] | None":
-    """(job id, run) of a task that nodeheal started; None for anybody else's task."""
-    prefix, _, rest = mark.partition("/")
-    job_id, _, run = rest.rpartition("/")
-    if prefix != STARTED_BY_PREFIX or not job_id or not run.isdigit():
-        return None
-    return job_id, int(run)
+def is_rank(mark: str) -> bool:
+    """Whether a task with this `startedBy` is a rank that nodeheal started."""
+    return mark.startswith(f"{STARTED_BY_PREFIX}/")
+
+
+def successor_of(task_id: str) -> str:
+    """The `startedBy` mark on the task that takes the place of an unmanaged one."""
+    return f"{GUEST_PREFIX}/{task_id.rsplit('/', 1)[-1]}"[:STARTED_BY_CHARACTERS]

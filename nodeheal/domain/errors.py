@@ -29,6 +29,10 @@ class MachineRefused(NodehealError):
     """The provider will not do this with this machine, and has not. Says why, in the provider's words."""
 
 
+class NotEnrolled(NodehealError):
+    """IAM denies the act, because what it is for does not bear the operator's tag. Nothing was done. Says which."""
+
+
 class PlacementRefused(NodehealError):
     """The scheduler will not start a task where it was asked to. Says why, in the scheduler's words."""
 

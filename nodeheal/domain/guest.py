@@ -34,7 +34,7 @@ class Guest:
     @property
     def mark(self) -> str:
         """How its successor is known: there is one, whatever is repeated."""
-        return f"{names.GUEST_PREFIX}/{self.short_id}"
+        return names.successor_of(self.task_id)
 
     @property
     def short_id(self) -> str:

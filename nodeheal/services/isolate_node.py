@@ -5,7 +5,7 @@ from dataclasses import replace
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Provider
 from nodeheal.domain.counted import counted
-from nodeheal.domain.errors import NotAccepted, NotFound
+from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.machine import SWITCH_OFF, Owner
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
@@ -13,8 +13,8 @@ from nodeheal.domain.progress import BOOTED, OTHER_OWNER
 from nodeheal.ports import Ports, Seat
 from nodeheal.services.guests import set_guests_aside
 from nodeheal.services.pool_size import size_of
-from nodeheal.services.queue import in_line_before
-from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, tell, token_of
+from nodeheal.services.queue import in_line_before, wake_queue
+from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, save_node, tell, token_of
 from nodeheal.services.stop_gang import current_run, stop_and_resume
 
 DRAINED = "isolated"
@@ -49,7 +49,12 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         evidence = {"wait_for": Awaited.BUDGET.value, SLOTS: str(slots)}
         _answer(request, ports, Outcome.REFUSED, why_not, evidence)
         return
-    _switch_off(node, seat, request, ports)
+    try:
+        _switch_off(node, seat, request, ports)
+    except NotEnrolled as denied:
+        _undo(node, ports)
+        _answer(request, ports, Outcome.FAILED, str(denied))
+        return
     tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     guests = set_guests_aside(request, node, seat, ports, policy)
     why = f"drained, and its gang has stopped{guests}"
@@ -113,6 +118,14 @@ def _switch_off(node: Node, seat: Seat, request: StepRequest, ports: Ports) -> N
         node = node_of(node.node_id, ports)
         seat = ports.scheduler.look(node)
     raise NotAccepted(f"{node.node_id} is being written by others; it is isolated later")
+
+
+def _undo(node: Node, ports: Ports) -> None:
+    """Take back what is on record of an isolation that was denied: `node` is as it was before."""
+    was = node.state if node.state is not NodeState.ISOLATED else NodeState.SUSPECT  # a call that died has marked it
+    save_node(ports, node, state=was, state_reason=node.state_reason, drained_by_us=False)
+    ports.pools.release(node.pool, node.node_id)
+    wake_queue(node.pool, ports)
 
 
 def switch_on(node: Node, ports: Ports) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from nodeheal.contract.names import PROGRESS_VARIABLE, progress_file
+from nodeheal.contract.names import JOB_VARIABLE, PROGRESS_VARIABLE, RUN_VARIABLE, progress_file
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.diagnosis import dealt_with_the_job
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
@@ -84,8 +84,8 @@ def start_ranks(job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> Non
             continue
         environment = {
             **job.environment,
-            "NODEHEAL_JOB": job.job_id,
-            "NODEHEAL_RUN": str(run.number),
+            JOB_VARIABLE: job.job_id,
+            RUN_VARIABLE: str(run.number),
             **_resume_hint(job, run),
             **_progress(job, run),
             # One task a node: for launchers that start a process for each accelerator, ranks are those of nodes.

@@ -20,6 +20,7 @@ LIES = 0.001  # healthy nodes that fail them
 SILENT_IN_DIAGNOSTICS = 0.002
 HIBERNATES = 0.01  # commands that find the SSM agent asleep
 HIBERNATES_SECONDS = 3_600.0
+COMMAND_SECONDS = 1.5  # until a command begins (median), where the setting names no latency
 AGENT = "0.1.0"
 REPORT_SECONDS = 0.5  # from the fault until the agent tells
 DIAGNOSE_SECONDS, EVIDENCE_SECONDS = 240.0, 20.0  # medians
@@ -100,7 +101,8 @@ class Agents:
     def order(self, node_id: str, boot_id: str, command_id: str, expires_at: datetime, obey: Any) -> None:
         """A command comes to the node, at once or when its SSM agent wakes. It refuses what is stale."""
         sleeps = self._stream.random() < HIBERNATES
-        delay = lognormal(self._stream, HIBERNATES_SECONDS if sleeps else 1.5, 0.5)
+        begins = self._setting.latency.ssm_begin_seconds or COMMAND_SECONDS
+        delay = lognormal(self._stream, HIBERNATES_SECONDS if sleeps else begins, 0.5)
 
         def arrive() -> None:
             node = self.nodes.get(node_id)

@@ -18,7 +18,7 @@ class Route:
     again_after: tuple[float, ...]
 
 
-# stacks/state_stack.py: visible again after 6 times the function's timeout, delivered 3 times at most.
+# stacks/state.py: visible again after 6 times the function's timeout, delivered 3 times at most.
 QUEUE = Route("queue", (180.0, 180.0))
 # Lambda, asynchronous: two more attempts, a minute and two after.
 RULE = Route("rule", (60.0, 120.0))

@@ -128,7 +128,7 @@ class SimCommands(MemoryNodeCommands):
 
         def obey(it: TrueNode) -> None:
             self._done(command_id)
-            self._fleet.reboot(it)
+            self._fleet.reboot_soon(it)
 
         self._fleet.order(node.node_id, node.boot_id, command_id, expires_at, obey)
         return command_id

@@ -170,6 +170,19 @@ class Fleet(Agents):
         if node.fault is not None and node.fault.kind.family and not node.fault.is_shy:
             self._report_soon(node, node.fault.kind, median=60.0)
 
+    def reboot_soon(self, node: TrueNode) -> None:
+        """What a reboot's command does: the node goes down a moment after the command has ended."""
+        boot, seconds = node.boot, self._setting.latency.reboot_begin_seconds
+
+        def go() -> None:
+            if node.boot == boot and node.is_up:
+                self.reboot(node)
+
+        if seconds:
+            self._agenda.after(seconds, go)
+        else:
+            self.reboot(node)
+
     def reboot(self, node: TrueNode, *, only_if_up: bool = False) -> None:
         """It goes down, and mostly comes back; a reboot mends what a reboot mends."""
         if node.is_gone or (only_if_up and not node.is_up and node.fault is None):

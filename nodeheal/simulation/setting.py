@@ -6,6 +6,7 @@ from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.simulation.blows import Blow
+from nodeheal.simulation.latency import NONE, Latency
 
 DAY = 86_400.0
 # Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters" (arXiv 2410.21680): 6.50
@@ -121,6 +122,7 @@ class Setting:
     faults_a_node_day: float = FAULTS_A_NODE_DAY
     cloud: Cloud = field(default_factory=Cloud)
     quotas: Quotas = field(default_factory=Quotas)
+    latency: Latency = NONE
     work: Work = field(default_factory=Work)
     people: People = field(default_factory=People)
     others: Others = NOBODY

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
-from nodeheal.adapters.aws.policy_documents import PolicyDocuments
+from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.cli.main import app
 from nodeheal.contract import names
 from nodeheal.domain.policy import RecoveryPolicy
@@ -35,7 +35,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def documents(cloud: Sandbox) -> PolicyDocuments:
-    return PolicyDocuments(cloud.client("appconfig"))
+    return PolicyDocuments(cloud.client("appconfig"), deployed_place(cloud.client("cloudformation")))
 
 
 @pytest.fixture

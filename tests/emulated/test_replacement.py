@@ -145,6 +145,23 @@ def test_a_new_machine_is_launched_from_the_template_before_the_broken_one_goes(
     assert story.index("launched from") < story.index("stands in for")
 
 
+def test_a_machine_whose_container_instance_bears_no_tag_is_named_to_a_human_and_left_in_service(
+    cloud: Sandbox, ports: Ports
+) -> None:
+    # The ECS agent passes no tags of EC2 on unless its configuration says so, as that of a plain template does not.
+    name = cloud.add_machine(cloud.add_template("untagged", data={"UserData": ""}))
+    has_booted(ports, name)
+
+    history = breaks(cloud, ports, name, XID_74)
+
+    assert history.incident.ending is Ending.HANDED_TO_A_HUMAN, told(history)
+    assert f"nodeheal nodes enroll {name}" in told(history)
+    node = ports.nodes.get(name)
+    assert node is not None
+    assert not node.drained_by_us
+    assert list(ports.pools.holders("untagged")) == []
+
+
 RESERVED = {"CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": "cr-1"}}}
 
 

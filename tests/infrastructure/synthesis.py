@@ -1,6 +1,7 @@
-"""Synthesizes the stacks inside the test process, without bundling."""
+"""Synthesizes the stack inside the test process, without bundling."""
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,36 +10,64 @@ from typing import Any
 
 import aws_cdk as cdk
 
-from stacks.control_stack import ControlStack
+from nodeheal.contract import names
 from stacks.settings import load_settings
-from stacks.state_stack import StateStack
+from stacks.stack import NodehealStack
 
 NO_BUNDLING: dict[str, list[str]] = {"aws:cdk:bundling-stacks": []}
 Resource = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Templates:
-    """Both templates of one stage."""
+class Template:
+    """The template of one stage."""
 
-    state: dict[str, Any]
-    control: dict[str, Any]
+    body: dict[str, Any]
+
+    @property
+    def resources(self) -> dict[str, Resource]:
+        """Every resource, by its logical id."""
+        found: dict[str, Resource] = self.body["Resources"]
+        return found
 
     def of_type(self, kind: str) -> Iterator[tuple[str, Resource]]:
-        """Every resource of a type, of either stack, with its logical id."""
-        for template in (self.state, self.control):
-            for logical_id, resource in template["Resources"].items():
-                if resource["Type"] == kind:
-                    yield logical_id, resource
+        """Every resource of a type, with its logical id."""
+        yield from ((name, resource) for name, resource in self.resources.items() if resource["Type"] == kind)
+
+    def comes_after(self, name: str) -> set[str]:
+        """The logical ids of all that CloudFormation makes before this resource, by reference or by DependsOn."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            for other in _refers_to(self.resources[waiting.pop()]):
+                if other in self.resources and other not in found:
+                    found.add(other)
+                    waiting.append(other)
+        return found
 
 
-def synthesize(context: Mapping[str, Any]) -> Templates:
-    """Both templates for this context."""
+def _refers_to(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        for inner in value:
+            yield from _refers_to(inner)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "Ref":
+                yield inner
+            elif key == "Fn::GetAtt":
+                yield inner[0]
+            elif key == "DependsOn":
+                yield from [inner] if isinstance(inner, str) else inner
+            elif key == "Fn::Sub":
+                yield from re.findall(r"\$\{(\w+)", inner if isinstance(inner, str) else inner[0])
+            else:
+                yield from _refers_to(inner)
+
+
+def synthesize(context: Mapping[str, Any]) -> Template:
+    """The template for this context."""
     with tempfile.TemporaryDirectory() as folder:
         app = cdk.App(outdir=folder, context={**NO_BUNDLING, **context})
-        settings = load_settings(app.node)
-        ControlStack(app, settings, StateStack(app, settings))
+        NodehealStack(app, load_settings(app.node))
         app.synth()
-        files = [Path(folder) / f"nodeheal-{stack}.template.json" for stack in ("state", "control")]
-        state, control = (json.loads(file.read_text("utf-8")) for file in files)
-    return Templates(state, control)
+        return Template(json.loads((Path(folder) / f"{names.STACK}.template.json").read_text("utf-8")))

@@ -12,25 +12,28 @@ from nodeheal.contract.vocabulary import Escalation
 from stacks.alarms import ALARM_PREFIX, ours
 from stacks.dashboard import DASHBOARD
 from stacks.functions import FUNCTIONS
-from tests.infrastructure.synthesis import Templates
+from tests.infrastructure.filled import Place, name_of
+from tests.infrastructure.synthesis import Template
 
 EMITTED = {metric.name: metric for metric in METRICS}
+HERE = Place()
 
 
-def alarms(templates: Templates) -> dict[str, Any]:
+def alarms(templates: Template) -> dict[str, Any]:
     """Every alarm's properties, by its name without the prefix."""
     found = [resource["Properties"] for _, resource in templates.of_type("AWS::CloudWatch::Alarm")]
     return {alarm["AlarmName"].removeprefix(ALARM_PREFIX): alarm for alarm in found}
 
 
-def page(templates: Templates) -> tuple[str, str]:
+def page(templates: Template) -> tuple[str, str]:
     """(name, body as JSON with <token> for what only the deployment knows) of the dashboard."""
-    [(_, dashboard)] = templates.of_type("AWS::CloudWatch::Dashboard")
+    [(logical_id, dashboard)] = templates.of_type("AWS::CloudWatch::Dashboard")
     parts = dashboard["Properties"]["DashboardBody"]["Fn::Join"][1]
-    return dashboard["Properties"]["DashboardName"], "".join(p if isinstance(p, str) else "<token>" for p in parts)
+    name = name_of(logical_id, templates, HERE)
+    return name, "".join(p if isinstance(p, str) else "<token>" for p in parts)
 
 
-def test_every_metric_of_ours_that_is_watched_is_emitted_with_these_dimensions(real: Templates) -> None:
+def test_every_metric_of_ours_that_is_watched_is_emitted_with_these_dimensions(real: Template) -> None:
     watched = [alarm for alarm in alarms(real).values() if alarm["Namespace"] == names.METRICS_NAMESPACE]
 
     assert len(watched) >= 3
@@ -58,14 +61,14 @@ def test_every_metric_of_ours_that_is_watched_is_emitted_with_these_dimensions(r
         "PolicyUnusable",
     ],
 )
-def test_what_may_keep_help_from_coming_is_watched_and_told(real: Templates, name: str) -> None:
+def test_what_may_keep_help_from_coming_is_watched_and_told(real: Template, name: str) -> None:
     alarm = alarms(real)[name]
 
     assert "Topic" in json.dumps(alarm["AlarmActions"])
     assert alarm["AlarmDescription"]
 
 
-def test_what_nodes_say_is_watched_where_they_say_it(real: Templates) -> None:
+def test_what_nodes_say_is_watched_where_they_say_it(real: Template) -> None:
     [table] = [p for name, p in real.of_type("AWS::DynamoDB::Table") if name.startswith("Heartbeats")]
     [topic] = [p for name, p in real.of_type("AWS::SNS::Topic") if name.startswith("FallbackTopic")]
     found = alarms(real)
@@ -83,13 +86,13 @@ def test_what_nodes_say_is_watched_where_they_say_it(real: Templates) -> None:
     assert [found[name]["EvaluationPeriods"] for name in watched] == [3, 1]
 
 
-def test_every_function_that_fails_again_and_again_rings(real: Templates) -> None:
+def test_every_function_that_fails_again_and_again_rings(real: Template) -> None:
     watched = [name for name, alarm in alarms(real).items() if alarm["MetricName"] == "Errors"]
 
     assert len(watched) == len(FUNCTIONS)  # the validator's is the refused policy
 
 
-def test_a_sweep_that_no_longer_runs_sends_nothing_and_rings(real: Templates) -> None:
+def test_a_sweep_that_no_longer_runs_sends_nothing_and_rings(real: Template) -> None:
     gone = alarms(real)["SweepGone"]
 
     assert (gone["TreatMissingData"], gone["ComparisonOperator"]) == ("breaching", "LessThanThreshold")
@@ -98,7 +101,7 @@ def test_a_sweep_that_no_longer_runs_sends_nothing_and_rings(real: Templates) ->
     }
 
 
-def test_the_topic_takes_what_our_alarms_say_and_no_other_accounts(real: Templates) -> None:
+def test_the_topic_takes_what_our_alarms_say_and_no_other_accounts(real: Template) -> None:
     [policy] = [p for name, p in real.of_type("AWS::SNS::TopicPolicy") if name.startswith("TopicPolicy")]
     statements = policy["Properties"]["PolicyDocument"]["Statement"]
 
@@ -114,7 +117,7 @@ def test_an_alarm_cannot_be_made_for_a_metric_at_the_wrong_dimensions() -> None:
         ours(metrics.HANDED_OVER)
 
 
-def test_the_dashboard_shows_only_what_is_emitted(real: Templates) -> None:
+def test_the_dashboard_shows_only_what_is_emitted(real: Template) -> None:
     name, body = page(real)
     shown = [
         (found[1], {**dict(zip(found[2:-1:2], found[3:-1:2], strict=False))})
@@ -124,14 +127,14 @@ def test_the_dashboard_shows_only_what_is_emitted(real: Templates) -> None:
     ]
     searched = re.findall(r"SEARCH\('\{nodeheal,([^}]*)\} MetricName=..?\"(\w+)", body)
 
-    assert name == DASHBOARD
+    assert name == DASHBOARD.format(region=HERE.region)
     assert len(shown) > 20
     assert {metric: set(at) for metric, at in shown if set(at) != set(EMITTED[metric].dimensions)} == {}
     assert searched
     assert [m for dimensions, m in searched if tuple(dimensions.split(",")) != EMITTED[m].dimensions] == []
 
 
-def test_every_reason_to_need_a_human_has_its_line_on_the_dashboard(real: Templates) -> None:
+def test_every_reason_to_need_a_human_has_its_line_on_the_dashboard(real: Template) -> None:
     _, body = page(real)
 
     assert [code for code in Escalation if f'"{code}"' not in body] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stacks.settings import REPOSITORY
-from tests.infrastructure.synthesis import Templates, synthesize
+from tests.infrastructure.synthesis import Template, synthesize
 from tests.infrastructure.test_gates import cfn_lint
 
 CHINA = {"region": "cn-north-1", "account": "111122223333"}
@@ -20,16 +20,16 @@ WORKFLOWS = sorted((REPOSITORY / "state_machines").glob("*.asl.json"))
 
 
 @pytest.fixture(scope="module")
-def china() -> Templates:
+def china() -> Template:
     """What a user in Beijing deploys, with every setting that names roles."""
     role = "arn:aws-cn:iam::111122223333:role/trainer"
     named = {"task_role_arns": [role], "instance_role_arns": [role], "alert_emails": ["oncall@example.com"]}
     return synthesize({"nodeheal": {**CHINA, **named}})
 
 
-def spelled(templates: Templates) -> str:
-    """Both templates as text, without the names of services."""
-    return _SERVICE.sub("", json.dumps([templates.state, templates.control]).replace(_CHINESE, ""))
+def spelled(template: Template) -> str:
+    """The template as text, without the names of services."""
+    return _SERVICE.sub("", json.dumps(template.body).replace(_CHINESE, ""))
 
 
 @pytest.mark.parametrize("which", ["real", "china"])
@@ -49,20 +49,16 @@ def test_no_document_and_no_workflow_spells_a_partition(path: Path) -> None:
     assert "amazonaws.com" not in text
 
 
-def test_the_templates_are_the_same_but_for_what_the_settings_name(real: Templates, china: Templates) -> None:
-    kinds = [
-        sorted(r["Type"] for r in [*t.state["Resources"].values(), *t.control["Resources"].values()])
-        for t in (real, china)
-    ]
+def test_the_templates_are_the_same_but_for_what_the_settings_name(real: Template, china: Template) -> None:
+    kinds = [sorted(resource["Type"] for resource in t.resources.values()) for t in (real, china)]
 
     assert kinds[0] == kinds[1]
 
 
-def test_cfn_lint_finds_nothing_for_the_regions_of_china(china: Templates, tmp_path: Path) -> None:
-    state, control = tmp_path / "state.json", tmp_path / "control.json"
-    state.write_text(json.dumps(china.state))
-    control.write_text(json.dumps(china.control))
+def test_cfn_lint_finds_nothing_for_the_regions_of_china(china: Template, tmp_path: Path) -> None:
+    file = tmp_path / "template.json"
+    file.write_text(json.dumps(china.body))
 
-    done = cfn_lint("--regions", "cn-north-1", "cn-northwest-1", "--", str(state), str(control))
+    done = cfn_lint("--regions", "cn-north-1", "cn-northwest-1", "--", str(file))
 
     assert done.returncode == 0, done.stdout

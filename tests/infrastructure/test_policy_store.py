@@ -8,7 +8,7 @@ from nodeheal.domain.knobs import Mode
 from nodeheal.domain.policy import RecoveryPolicy
 from stacks.policy_store import FIRST_POLICY
 from stacks.settings import REPOSITORY, SANDBOX_POLICY
-from tests.infrastructure.synthesis import Templates
+from tests.infrastructure.synthesis import Template
 
 
 def only(stack: Any, kind: str) -> dict[str, Any]:
@@ -36,26 +36,44 @@ def test_the_sandbox_acts() -> None:
     assert RecoveryPolicy.model_validate_json(text).default_pool.mode is Mode.act
 
 
-def test_a_document_is_validated_by_our_function_before_it_holds(real: Templates) -> None:
+def test_a_document_is_validated_by_our_function_before_it_holds(real: Template) -> None:
     profile = only(real, "AWS::AppConfig::ConfigurationProfile")["Properties"]
 
     [validator] = profile["Validators"]
     assert validator["Type"] == "LAMBDA"
-    assert "function:nodeheal-validate-policy" in json.dumps(validator["Content"])
+    assert "ValidatePolicyFunction" in json.dumps(validator["Content"]["Fn::GetAtt"])
+
+
+def test_the_validator_and_its_permission_are_there_before_anything_is_validated(real: Template) -> None:
+    """AppConfig's User Guide: a validator is created before the configuration profile that names it."""
+    [permission] = [
+        name
+        for name, resource in real.of_type("AWS::Lambda::Permission")
+        if resource["Properties"]["Principal"] == "appconfig.amazonaws.com"
+    ]
+    for kind in ("ConfigurationProfile", "HostedConfigurationVersion", "Deployment"):
+        [(name, _)] = real.of_type(f"AWS::AppConfig::{kind}")
+
+        assert permission in real.comes_after(name)
+
+
+def test_appconfig_may_call_the_validator_whatever_source_it_names(real: Template) -> None:
+    """AWS's own instructions give the permission without a condition; no page says that AppConfig sends a source."""
     [allowed] = [
         resource["Properties"]
         for _, resource in real.of_type("AWS::Lambda::Permission")
         if resource["Properties"]["Principal"] == "appconfig.amazonaws.com"
     ]
-    assert allowed["SourceAccount"]
+
+    assert set(allowed) == {"Action", "FunctionName", "Principal"}
 
 
-def test_what_operators_applied_outlives_the_stack(real: Templates) -> None:
-    assert only(real, "AWS::AppConfig::HostedConfigurationVersion")["DeletionPolicy"] == "Retain"
+def test_what_operators_applied_outlives_the_stack(real: Template) -> None:
+    assert only(real, "AWS::AppConfig::HostedConfigurationVersion")["DeletionPolicy"] == "RetainExceptOnCreate"
     assert only(real, "AWS::AppConfig::HostedConfigurationVersion")["Properties"]["Content"] == FIRST_POLICY
 
 
-def test_a_refused_document_and_an_unusable_one_ring(real: Templates) -> None:
+def test_a_refused_document_and_an_unusable_one_ring(real: Template) -> None:
     alarms = [resource["Properties"] for _, resource in real.of_type("AWS::CloudWatch::Alarm")]
 
     assert {(alarm["Namespace"], alarm["MetricName"]) for alarm in alarms} >= {

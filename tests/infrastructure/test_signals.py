@@ -10,12 +10,12 @@ from lambdas.take_signal import TRANSLATORS
 from nodeheal.contract import names
 from nodeheal.services.translate.cloudwatch_alarm import METRICS, NAMESPACE
 from stacks.signals import signals
-from tests.infrastructure.synthesis import Templates
+from tests.infrastructure.synthesis import Template
 
 CLUSTER = "arn:aws:ecs:us-east-1:111122223333:cluster/training"
 
 
-def rules_to(templates: Templates, function: str) -> list[dict[str, Any]]:
+def rules_to(templates: Template, function: str) -> list[dict[str, Any]]:
     """Every rule with this function as a target."""
     rules = [resource["Properties"] for _, resource in templates.of_type("AWS::Events::Rule")]
     return [rule for rule in rules if f'"{function}' in json.dumps(rule["Targets"])]
@@ -31,13 +31,13 @@ def patterns(kind: str) -> list[dict[str, Any]]:
     return [dict(route.pattern.detail or {}) for route in signals(CLUSTER) if kind in (route.pattern.detail_type or [])]
 
 
-def test_what_is_let_through_is_what_can_be_read_and_nothing_that_can_be_read_is_kept_out(real: Templates) -> None:
+def test_what_is_let_through_is_what_can_be_read_and_nothing_that_can_be_read_is_kept_out(real: Template) -> None:
     routed = kinds(rules_to(real, "TakeSignalFunction"))
 
     assert routed == set(TRANSLATORS)
 
 
-def test_what_aws_says_comes_from_aws_on_the_default_bus(real: Templates) -> None:
+def test_what_aws_says_comes_from_aws_on_the_default_bus(real: Template) -> None:
     rules = rules_to(real, "TakeSignalFunction")
 
     assert rules
@@ -88,7 +88,7 @@ def test_of_alarms_only_those_on_status_checks_are_heard() -> None:
     assert all(name.startswith(metric["name"][0]["prefix"]) for name in METRICS)
 
 
-def test_the_sweep_runs_once_a_minute(real: Templates) -> None:
+def test_the_sweep_runs_once_a_minute(real: Template) -> None:
     [rule] = rules_to(real, "SweepFunction")
 
     assert rule["ScheduleExpression"] == "rate(1 minute)"

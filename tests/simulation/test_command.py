@@ -160,7 +160,10 @@ def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None
         (("--nodes", "10", "--mass-failure", "5", "--policy", "x", "--days", "2"), "not with --days, --policy"),
         (("--nodes", "10", "--mass-failure", "5", "--trace", "y"), "name it with --breaker raised or"),
         (("--breaker", "raised"), "--breaker goes with --mass-failure"),
-        (("--schedule", "7", "--seed", "4"), "--schedule goes with --blow, --trace, --until, --json, and not with"),
+        (
+            ("--schedule", "7", "--seed", "4"),
+            "--latency, --trace, --until, --json, and not with",
+        ),
         (("--blow", "60:dies-after"), "--blow goes with --schedule"),
         (("--schedule", "7", "--blow", "9999999:throttled"), "--blow 9999999:throttled: there are"),
         (("--schedule", "3", "--blow", "5:refused"), "has no way to say no"),

@@ -59,7 +59,7 @@ class Cloud:
         drop(self.of(Resources[0]), [tag["Key"] for tag in Tags])
 
     def list_container_instances(self, *, cluster: str, filter: str) -> Json:
-        name = filter.removeprefix("ec2InstanceId == ")
+        name = filter.removeprefix("ec2InstanceId == ").removesuffix(" and agentConnected == true")
         return {"containerInstanceArns": [] if f"ECS {name}" in self.unknown else [f"arn/{cluster}/{name}"]}
 
     def describe_container_instances(self, *, cluster: str, containerInstances: list[str], include: list[str]) -> Json:

@@ -178,7 +178,7 @@ def test_an_email_that_has_gone_out_is_remembered_longer_than_it_is_delivered_ag
     nowhere = Destinations("bus", "arn:t", "https://q")
     never_made: Any = None
     messenger = AwsMessenger(never_made, never_made, never_made, on_time(late), nowhere, CLOCK)
-    told = Notification(key="inc-1/RECOVERED", subject="recovered", body="", severity="INFO", pool="demo")
+    told = Notification(key="inc-1/RECOVERED", subject="recovered", body="look", severity="INFO", pool="demo")
 
     before = messenger.was_sent(told)
     messenger.mark_sent(told)
@@ -218,7 +218,7 @@ def test_of_two_who_send_one_page_at_once_one_does_and_a_dead_ones_claim_runs_ou
     never_made: Any = None
     nowhere = Destinations("bus", "arn:t", "https://q")
     messenger = AwsMessenger(never_made, lambda: sns, never_made, on_time(late), nowhere, clock)
-    told = Notification(key="breaker/demo", subject="breaker open", body="", severity="PAGE", pool="demo")
+    told = Notification(key="breaker/demo", subject="breaker open", body="look", severity="PAGE", pool="demo")
 
     with Stubber(sns) as stub:
         stub.add_response("publish", {"MessageId": "first"})
@@ -246,7 +246,7 @@ def test_a_page_whose_claim_was_written_and_not_answered_is_sent(late: LateTable
     messenger = AwsMessenger(
         never_made, lambda: sns, never_made, table, Destinations("bus", "arn:t", "https://q"), CLOCK
     )
-    told = Notification(key="inc-1/ENDED", subject="it needs a human", body="", severity="PAGE", pool="demo")
+    told = Notification(key="inc-1/ENDED", subject="it needs a human", body="look", severity="PAGE", pool="demo")
 
     with Stubber(sns) as stub:
         stub.add_response("publish", {"MessageId": "first"})

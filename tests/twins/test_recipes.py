@@ -73,7 +73,7 @@ def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     with mock_aws():
         logs = boto3.client("logs", region_name="us-east-1")
         logs.create_log_group(logGroupName=names.JOB_LOG_GROUP)
-        role = execution_role_arn("arn:aws:sts::111122223333:assumed-role/ops/ada")
+        role = execution_role_arn("arn:aws:sts::111122223333:assumed-role/ops/ada", "us-east-1")
         ecs = boto3.client("ecs", region_name="us-east-1")
         ecs.meta.events.register("provide-client-params.ecs.RegisterTaskDefinition", as_moto_takes_it)
         yield Side(EcsRecipes(ecs, role), CloudWatchJobLogs(lambda _: logs), logs)
@@ -135,7 +135,7 @@ def test_a_rank_that_has_written_nothing_yet_has_an_empty_log(side: Side) -> Non
 def test_the_task_definition_says_all_that_the_file_says() -> None:
     with mock_aws():
         ecs = boto3.client("ecs", region_name="eu-central-1", aws_access_key_id="t", aws_secret_access_key="t")
-        body: Any = EcsRecipes(ecs, "arn:aws:iam::111122223333:role/nodeheal-job-execution").shown(SPEC)
+        body: Any = EcsRecipes(ecs, "arn:aws:iam::111122223333:role/nodeheal-job-execution-us-east-1").shown(SPEC)
 
     [container] = body["containerDefinitions"]
     assert (body["networkMode"], body["requiresCompatibilities"]) == ("host", ["EXTERNAL", "EC2"])

@@ -27,8 +27,14 @@ class CountingEcs:
     """ECS, as far as a launch asks it: container instances and tasks, in pages, each call counted."""
 
     def __init__(self, *instances: tuple[str, str]) -> None:
-        self.instances = [
-            {"containerInstanceArn": f"arn-{n}", "ec2InstanceId": i, "status": s} for n, (i, s) in enumerate(instances)
+        self.instances: list[dict[str, Any]] = [
+            {
+                "containerInstanceArn": f"arn-{n}",
+                "ec2InstanceId": i,
+                "status": s.removesuffix(" GONE"),
+                "agentConnected": not s.endswith(" GONE"),
+            }
+            for n, (i, s) in enumerate(instances)
         ]
         self.tasks: dict[str, dict[str, Any]] = {}
         self.calls: Counter[str] = Counter()
@@ -138,8 +144,14 @@ def test_what_a_crash_has_left_unnoted_is_found_in_one_look() -> None:
     assert all(task.has_stopped for task in found.tasks if task.rank != 7)
 
 
-def test_a_node_that_is_registered_twice_is_where_it_takes_work() -> None:
-    ecs = CountingEcs(("mi-a", "DRAINING"), ("mi-a", "ACTIVE"), ("mi-a", "DRAINING"), ("mi-b", "DRAINING"))
+def test_a_node_that_is_registered_twice_is_where_its_agent_is_connected_and_then_where_it_takes_work() -> None:
+    ecs = CountingEcs(
+        ("mi-a", "DRAINING"),
+        ("mi-a", "ACTIVE"),
+        ("mi-a", "DRAINING"),
+        ("mi-b", "DRAINING"),
+        ("mi-b", "ACTIVE GONE"),
+    )
 
     seats = EcsScheduler(ecs, ecs).find_seats([node("mi-a"), node("mi-b")])
 

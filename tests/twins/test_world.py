@@ -14,6 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.stub import ANY, Stubber
 
+from nodeheal.adapters.aws import calls
 from nodeheal.adapters.aws.ecs import EcsScheduler
 from nodeheal.adapters.aws.evidence import S3UploadSigner
 from nodeheal.adapters.aws.items import Table
@@ -28,7 +29,7 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, FabricRole, Family, Outcome, Phase, Step
-from nodeheal.domain.errors import NotAccepted, NotFound, PlacementRefused
+from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.ports import CommandStatus, Seat, SignUpload
@@ -79,8 +80,9 @@ on_ssm = pytest.mark.parametrize("aws", ["ssm"], indirect=True)
 on_workflows = pytest.mark.parametrize("aws", ["stepfunctions"], indirect=True)
 
 
-def registered(aws: Aws, status: str, arns: list[str]) -> Aws:
-    asked = {"cluster": "training", "filter": f"ec2InstanceId == {A}", **({"status": status} if status else {})}
+def registered(aws: Aws, status: str, arns: list[str], *, connected: bool = True) -> Aws:
+    expression = f"ec2InstanceId == {A}" + (" and agentConnected == true" if connected else "")
+    asked = {"cluster": "training", "filter": expression, **({"status": status} if status else {})}
     return aws.answers("list_container_instances", {"containerInstanceArns": arns}, asked)
 
 
@@ -89,7 +91,8 @@ def registered(aws: Aws, status: str, arns: list[str]) -> Aws:
 
 @on_ecs
 def test_a_node_that_is_not_registered_is_not_found(aws: Aws) -> None:
-    registered(aws, "ACTIVE", []), registered(aws, "", [])
+    for connected in (True, False):
+        registered(aws, "ACTIVE", [], connected=connected), registered(aws, "", [], connected=connected)
 
     with pytest.raises(NotFound, match=f"{A} is not registered in ECS cluster training"):
         EcsScheduler(aws, aws).look(node())
@@ -103,6 +106,29 @@ def test_a_node_in_service_is_found_by_one_call_and_one_that_drains_by_two(aws: 
     seats = [EcsScheduler(aws, aws).look(node()) for _ in range(2)]
 
     assert seats == [Seat(ARN, is_on=True), Seat(ARN, is_on=False)]
+
+
+@on_ecs
+def test_a_node_whose_ecs_agent_is_away_is_found_all_the_same(aws: Aws) -> None:
+    registered(aws, "ACTIVE", []), registered(aws, "", []), registered(aws, "ACTIVE", [ARN], connected=False)
+
+    assert EcsScheduler(aws, aws).look(node()) == Seat(ARN, is_on=True)
+
+
+@on_ecs
+def test_the_registration_that_a_node_has_left_behind_is_not_taken_for_it(aws: Aws) -> None:
+    # The old container instance is ACTIVE and not connected; the one in use drains.
+    registered(aws, "ACTIVE", []), registered(aws, "", [ARN])
+
+    assert EcsScheduler(aws, aws).look(node()) == Seat(ARN, is_on=False)
+
+
+@on_ecs
+def test_a_node_without_the_operators_tag_is_not_enrolled(aws: Aws) -> None:
+    aws.refuses("update_container_instances_state", "AccessDeniedException")
+
+    with pytest.raises(NotEnrolled, match=f"nodeheal:managed = true.*nodeheal nodes enroll {A}"):
+        EcsScheduler(aws, aws).switch(node(), Seat(ARN, is_on=True), is_on=False, isolated_by="inc-1")
 
 
 @on_ecs
@@ -393,6 +419,17 @@ def test_what_is_signed_is_one_key_one_size_and_one_kind() -> None:
     assert ["content-length-range", 1, 1_000] in policy
     assert post["fields"]["Content-Type"] == names.EVIDENCE_TYPE
     assert re.fullmatch(r"[0-9A-Za-z_-]+", leave.ticket)  # as the SSM document demands
+
+
+def test_an_upload_names_the_regions_own_endpoint_in_us_east_1_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+
+    # The global name is on no node's allow-list, and on no interface endpoint of the Region.
+    post = calls._client("s3", attempts=1).generate_presigned_post("evidence", "key")
+
+    assert post["url"] == "https://evidence.s3.us-east-1.amazonaws.com/"
 
 
 @pytest.mark.parametrize(

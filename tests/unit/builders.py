@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodeheal.adapters.memory.ports import memory_ports as ports_of
+from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Family, Provider, Verdict
 from nodeheal.domain.evidence import Evidence
@@ -36,6 +37,16 @@ class FrozenClock:
 
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
+
+
+def as_rank(job_id: str, run: int) -> dict[str, Any]:
+    """What ECS tells of a task that nodeheal started as a rank: its mark, and the environment that it was given."""
+    environment = [
+        {"name": names.JOB_VARIABLE, "value": job_id},
+        {"name": names.RUN_VARIABLE, "value": str(run)},
+    ]
+    overrides = {"containerOverrides": [{"name": "trainer", "environment": environment}]}
+    return {"startedBy": names.started_by(job_id, run), "overrides": overrides}
 
 
 def xid(code: int = 79, /, **changes: Any) -> HealthEvent:

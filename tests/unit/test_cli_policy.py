@@ -10,15 +10,16 @@ from typer.testing import CliRunner, Result
 
 from nodeheal.adapters.aws import policy_documents
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments
-from nodeheal.cli import policy
+from nodeheal.cli import connect
 from nodeheal.cli.differ import changes
 from nodeheal.cli.main import app
 from nodeheal.cli.say import DEFAULT_POLICY
+from nodeheal.contract import names
 from nodeheal.domain.knobs import Weekday
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.validate_policy import validate_policy
 from stacks.policy_reference import EXAMPLE
-from tests.unit.test_policy_documents import FakeAppConfig
+from tests.unit.test_policy_documents import PLACE, FakeAppConfig, FakeStacks
 
 LIMITS = {
     name: {"group": name, "limit": 1, "window_seconds": 86_400} for name in ("REBOOT", "REPLACE", "RESTART_WORKLOAD")
@@ -55,7 +56,8 @@ def file(tmp_path: Path) -> Any:
 @pytest.fixture
 def appconfig(monkeypatch: pytest.MonkeyPatch) -> FakeAppConfig:
     fake = FakeAppConfig()
-    monkeypatch.setattr(policy, "client", lambda service: {"appconfig": fake}[service])
+    clients = {"appconfig": fake, "cloudformation": FakeStacks({names.POLICY_OUTPUT: "a/e/p/s"})}
+    monkeypatch.setattr(connect, "client", clients.__getitem__)
     return fake
 
 
@@ -333,7 +335,7 @@ def test_what_is_in_force_is_shown_as_it_was_applied(appconfig: FakeAppConfig, f
 def test_a_document_that_is_in_force_although_it_is_broken_can_be_looked_at(
     appconfig: FakeAppConfig, text: str, document: object
 ) -> None:
-    PolicyDocuments(appconfig).apply(text, "past the command")
+    PolicyDocuments(appconfig, PLACE).apply(text, "past the command")
 
     assert run("show").output.splitlines()[0].startswith("# version not valid (")
     assert answered("show")["document"] == document
@@ -396,14 +398,14 @@ def test_a_rollback_tells_what_is_in_force_then(appconfig: FakeAppConfig, file: 
     "error",
     [
         NoRegionError(),
-        ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}, "ListApplications"),
+        ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}, "DescribeStacks"),
     ],
 )
 def test_what_aws_says_is_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def refuse(service: str) -> Any:
         raise error
 
-    monkeypatch.setattr(policy, "client", refuse)
+    monkeypatch.setattr(connect, "client", refuse)
 
     result = run("show")
 
@@ -411,8 +413,8 @@ def test_what_aws_says_is_one_line(monkeypatch: pytest.MonkeyPatch, error: Excep
     assert result.output == f"nodeheal policy: {error}\n"
 
 
-def test_a_stack_that_is_not_deployed_is_asked_about(appconfig: FakeAppConfig) -> None:
-    appconfig.listed["list_applications"] = []
+def test_a_stack_that_is_not_deployed_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "client", {"appconfig": None, "cloudformation": FakeStacks(None)}.__getitem__)
 
     assert "has nodeheal been deployed in this account and Region?" in run("show").output
 

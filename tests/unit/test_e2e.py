@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nodeheal.contract import names
 from nodeheal.domain.policy import parse_policy
 from stacks import e2e
 from stacks.e2e import E2e, E2eFailed, confirm, dry_run, refuse_where_it_is_deployed
@@ -20,16 +21,16 @@ def test_a_dry_run_says_every_command_in_order_and_does_nothing(run: E2e, capsys
 
     verbs = [line.split()[1:3] for line in said.splitlines()]
     assert verbs == [
-        ["deploy", "--all"],
+        ["deploy", "--require-approval"],
         ["policy", "apply"],
         ["nodes", "enroll"],
         ["inject", "NODE"],
         ["nodes", "retire"],
-        ["destroy", "--all"],
+        ["destroy", "--force"],
     ]
     assert "oncall@example.com" in said
     assert e2e.main(["--dry-run"]) == 0
-    assert "deploy --all" in capsys.readouterr().out
+    assert "deploy --require-approval" in capsys.readouterr().out
 
 
 def test_its_policy_lets_it_act_on_its_own_pool_and_on_no_other(run: E2e) -> None:
@@ -67,7 +68,7 @@ def test_where_nodeheal_is_deployed_it_refuses() -> None:
     refuse_where_it_is_deployed(Stacks("CDKToolkit"))
 
     with pytest.raises(E2eFailed, match="take it away"):
-        refuse_where_it_is_deployed(Stacks("CDKToolkit", "nodeheal-state"))
+        refuse_where_it_is_deployed(Stacks("CDKToolkit", names.STACK))
 
 
 def test_what_it_made_is_taken_away_although_the_drill_has_failed(run: E2e, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from nodeheal.contract.ecs_task import EcsTaskDetail
-from nodeheal.contract.names import started_by
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import Job
 from nodeheal.services.translate.ecs_task import TaskChange, task_change
 from nodeheal.services.wakeup import on_task_change
+from tests.unit.builders import as_rank
 from tests.unit.test_guards import lost
 from tests.unit.test_steps import Incident
 
@@ -84,7 +84,7 @@ def test_when_a_rank_began_is_kept_as_ecs_tells_it() -> None:
     assert run is not None
     [first, *_] = run.tasks
     assert it.ports.jobs.save_run(run.with_task(replace(first, status="PENDING")))
-    known = {"startedBy": started_by("llama", 1), "containerInstanceArn": first.placement, "taskArn": first.task_id}
+    known = {**as_rank("llama", 1), "containerInstanceArn": first.placement, "taskArn": first.task_id}
     for status, more in (("RUNNING", {"startedAt": "2026-03-01T03:00:07Z"}), ("STOPPED", {})):
         change = task_change(EcsTaskDetail.model_validate({**known, "lastStatus": status, **more}))
         assert change is not None

@@ -11,6 +11,7 @@ from jsonata.jexception import JException
 from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import dynamodb, lambda_svc
 
+from sandbox.behaviour import Behaviour
 from sandbox.environments import parse_once, share_environments
 
 FUNCTION = {
@@ -49,7 +50,7 @@ def acquire() -> Any:
 
 
 def test_an_invocation_waits_for_an_environment_where_all_are_at_work() -> None:
-    share_environments(a_function=2)
+    share_environments(Behaviour(), a_function=2)
     first, second = acquire(), acquire()
     came: list[Any] = []
     third = threading.Thread(target=lambda: came.append(acquire()))
@@ -66,7 +67,7 @@ def test_an_invocation_waits_for_an_environment_where_all_are_at_work() -> None:
 
 
 def test_an_environment_that_broke_makes_room_for_who_waits() -> None:
-    share_environments(a_function=1)
+    share_environments(Behaviour(), a_function=1)
     broken = acquire()
     came: list[Any] = []
     waiting = threading.Thread(target=lambda: came.append(acquire()))
@@ -82,7 +83,7 @@ def test_an_environment_that_broke_makes_room_for_who_waits() -> None:
 
 
 def test_only_so_many_run_at_once_whatever_their_functions_are() -> None:
-    share_environments(a_function=2, at_once=1)
+    share_environments(Behaviour(), a_function=2, at_once=1)
     held = acquire()
     came: list[Any] = []
     other = {**FUNCTION, "FunctionName": "g"}
@@ -98,7 +99,7 @@ def test_only_so_many_run_at_once_whatever_their_functions_are() -> None:
 
 
 def test_who_came_first_goes_first() -> None:
-    share_environments(a_function=1)
+    share_environments(Behaviour(), a_function=1)
     held, order = acquire(), list[int]()
 
     def come(number: int) -> None:
@@ -117,8 +118,19 @@ def test_who_came_first_goes_first() -> None:
     assert order == list(range(8))
 
 
+def test_a_function_starts_cold_once_for_each_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    share_environments(Behaviour(cold_start_seconds=0.7), a_function=1)
+    slept: list[float] = []
+    monkeypatch.setattr("sandbox.environments.time.sleep", slept.append)
+
+    lambda_svc.release_worker(acquire())
+    lambda_svc.release_worker(acquire())
+
+    assert slept == [0.7]
+
+
 def test_each_function_has_environments_of_its_own() -> None:
-    share_environments(a_function=1)
+    share_environments(Behaviour(), a_function=1)
     mine = acquire()
 
     other, _ = lambda_svc.acquire_worker("g", {**FUNCTION, "FunctionName": "g"}, b"")

@@ -47,6 +47,11 @@ KINDS: dict[str, type[object]] = {
     "run": Run,
     "pool": Pool,
 }
+# Names of 0.1.0, which was never deployed to an account, and why nothing answers to them any more.
+GIVEN_UP = {
+    "nodeheal-job-execution": "IAM has one name for all Regions of an account: the role's name carries the Region",
+    "nodeheal/approval-key": "CloudFormation makes the name of the secret, so that a new deployment is not refused it",
+}
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -194,7 +199,7 @@ def test_what_was_decided_before_the_upgrade_is_answered_the_same_after_it(relea
 
 
 def test_no_name_that_others_hold_on_to_is_gone(release: Json) -> None:
-    assert set(release["names"]) - set(spelled()) == set()
+    assert set(release["names"]) - set(spelled()) == GIVEN_UP.keys()
 
 
 if __name__ == "__main__":

@@ -85,6 +85,20 @@ def isolation(it: Incident, ports: Ports) -> None:
     isolate_node(it.asked, ports, ACT)  # type: ignore[attr-defined]
 
 
+def test_a_node_that_iam_does_not_let_us_drain_is_as_it_was_and_named_to_a_human() -> None:
+    it = Incident()
+    before = it.node()
+    it.ports.scheduler.not_enrolled.add(A)  # type: ignore[attr-defined]
+
+    isolate_node(it.request(), it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.FAILED
+    assert "tag" in it.resumed().reason
+    assert (it.node().state, it.node().drained_by_us) == (before.state, False)
+    assert list(it.ports.pools.holders("demo")) == []
+    assert it.ports.scheduler.stopped == {}  # type: ignore[attr-defined]
+
+
 def drained_by_an_operator() -> Incident:
     it = Incident()
     it.ports.scheduler.draining.add(A)  # type: ignore[attr-defined]

@@ -34,7 +34,7 @@ from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.request_action import request_action
 from nodeheal.services.run_diagnostics import run_diagnostics
-from tests.unit.builders import ACT, NOW, xid
+from tests.unit.builders import ACT, NOW, as_rank, xid
 from tests.unit.foreign import MACHINE, machine, recorded
 from tests.unit.test_approval import LINKS, Asked
 from tests.unit.test_guards import lost
@@ -101,7 +101,7 @@ def task(run: int, rank: int, status: str, it: Incident, exit_code: int | None =
         "taskArn": found.tasks[rank].task_id,
         "containerInstanceArn": found.tasks[rank].placement,
         "lastStatus": status,
-        "startedBy": names.started_by("llama", run),
+        **as_rank("llama", run),
         "containers": [{"name": "sidecar"}, {"name": "trainer", "exitCode": exit_code}],
     }
     wake(names.ECS_TASK_STATE_CHANGE, {**detail, **more})
@@ -313,7 +313,7 @@ def test_an_event_that_cannot_be_read_is_kept(world: World) -> None:
     [
         {"startedBy": "somebody-else"},
         {"containerInstanceArn": None},
-        {"startedBy": names.started_by("llama", 9)},
+        as_rank("llama", 9),
         {"containerInstanceArn": "of-another-node"},
         {"lastStatus": "STOPPING"},
         {"lastStatus": "PENDING"},

@@ -13,12 +13,34 @@ from botocore.exceptions import ClientError
 
 from lambdas import validate_policy
 from nodeheal.adapters.aws import policy_documents
-from nodeheal.adapters.aws.policy_documents import NotDeployed, PolicyDocuments
+from nodeheal.adapters.aws.policy_documents import NotDeployed, PolicyDocuments, PolicyPlace, deployed_place
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotFound
 from tests.unit.builders import NOW
 
 Json = dict[str, Any]
+
+
+PLACE = PolicyPlace("a", "e", "p", "s")
+
+
+class FakeStacks:
+    """CloudFormation with the stack, by its outputs; None: there is no stack, or the call is refused."""
+
+    def __init__(
+        self,
+        outputs: dict[str, str] | None,
+        code: str = "ValidationError",
+        message: str = "Stack with id nodeheal does not exist",
+    ) -> None:
+        self.outputs = outputs
+        self._refusal: Any = {"Error": {"Code": code, "Message": message}}
+
+    def describe_stacks(self, **asked: str) -> Json:
+        assert asked == {"StackName": names.STACK}
+        if self.outputs is None:
+            raise ClientError(self._refusal, "DescribeStacks")
+        return {"Stacks": [{"Outputs": [{"OutputKey": k, "OutputValue": v} for k, v in self.outputs.items()]}]}
 
 
 class FakeAppConfig:
@@ -29,23 +51,17 @@ class FakeAppConfig:
         self.details: Json = {}
         self.states = ["COMPLETE"]  # what a deployment goes through, one a look
         self.events: list[Json] = []
-        self.listed: dict[str, list[Json]] = {
-            "list_applications": [{"Id": "a", "Name": names.POLICY_APPLICATION}, {"Id": "x", "Name": "other"}],
-            "list_environments": [{"Id": "e", "Name": names.POLICY_ENVIRONMENT}],
-            "list_configuration_profiles": [{"Id": "p", "Name": names.POLICY_PROFILE}],
-            "list_deployment_strategies": [{"Id": "s", "Name": names.POLICY_STRATEGY}],
-        }
         self.stored: list[str] = []
         self.deployments: list[Json] = []
         self.started: list[Json] = []
 
     def get_paginator(self, verb: str) -> "FakeAppConfig":
-        self._verb = verb
+        assert verb == "list_deployments"
         return self
 
     def paginate(self, **place: str) -> Iterator[Json]:
-        found = self.listed.get(self._verb, list(reversed(self.deployments)))
-        for item in found:  # one a page
+        assert place == {"ApplicationId": PLACE.application, "EnvironmentId": PLACE.environment}
+        for item in reversed(self.deployments):  # one a page
             yield {"Items": [item]}
 
     def create_hosted_configuration_version(self, **asked: Any) -> Json:
@@ -92,7 +108,7 @@ def appconfig(monkeypatch: pytest.MonkeyPatch) -> FakeAppConfig:
 
 
 def applied(appconfig: FakeAppConfig, *texts: str) -> PolicyDocuments:
-    documents = PolicyDocuments(appconfig)
+    documents = PolicyDocuments(appconfig, PLACE)
     for text in texts:
         documents.apply(text, f"because of {text}")
     return documents
@@ -122,7 +138,7 @@ def test_a_deployment_names_what_the_stack_has_made(appconfig: FakeAppConfig) ->
 
 
 def test_a_reason_longer_than_appconfig_takes_is_cut(appconfig: FakeAppConfig) -> None:
-    PolicyDocuments(appconfig).apply("one", "x" * 2_000)
+    PolicyDocuments(appconfig, PLACE).apply("one", "x" * 2_000)
 
     assert len(appconfig.started[0]["Description"]) == 1_024
 
@@ -199,7 +215,7 @@ def test_a_deployment_that_does_not_end_is_left_with_a_word(
 
 
 def test_where_nothing_was_deployed_nothing_is_in_force_and_nothing_to_go_back_to(appconfig: FakeAppConfig) -> None:
-    documents = PolicyDocuments(appconfig)
+    documents = PolicyDocuments(appconfig, PLACE)
 
     for asked in (documents.in_force, lambda: documents.roll_back("worse")):
         with pytest.raises(NotFound, match="no policy document has been deployed yet"):
@@ -260,27 +276,28 @@ def test_the_history_is_in_order_whatever_order_appconfig_lists_it_in(appconfig:
     assert [item["DeploymentNumber"] for item in documents.history()] == list(range(12, 0, -1))
 
 
-@pytest.mark.parametrize("verb", ["list_applications", "list_environments", "list_configuration_profiles"])
-def test_a_name_that_is_not_there_asks_whether_nodeheal_is_deployed(appconfig: FakeAppConfig, verb: str) -> None:
-    appconfig.listed[verb] = []
+def test_the_stack_says_where_its_policy_is() -> None:
+    """AppConfig may have several applications of one name: a stack that was removed leaves its own."""
+    assert deployed_place(FakeStacks({"BusName": "nodeheal", names.POLICY_OUTPUT: "a/e/p/s"})) == PLACE
 
+
+@pytest.mark.parametrize("stacks", [{"BusName": "nodeheal"}, None])
+def test_a_stack_that_is_not_there_asks_whether_nodeheal_is_deployed(stacks: dict[str, str] | None) -> None:
     with pytest.raises(NotFound, match="has nodeheal been deployed in this account and Region"):
-        PolicyDocuments(appconfig)
+        deployed_place(FakeStacks(stacks))
 
 
-@pytest.mark.parametrize("verb", ["list_applications", "list_environments", "list_configuration_profiles"])
-def test_a_name_that_stands_twice_is_not_guessed_at(appconfig: FakeAppConfig, verb: str) -> None:
-    appconfig.listed[verb] *= 2
-
-    with pytest.raises(NotFound, match="there are 2"):
-        PolicyDocuments(appconfig)
+def test_a_refusal_of_cloudformation_is_not_taken_for_a_stack_that_is_not_there() -> None:
+    with pytest.raises(ClientError, match="not authorized"):
+        deployed_place(FakeStacks(None, code="AccessDenied", message="not authorized"))
 
 
-def test_a_strategy_that_is_gone_is_named(appconfig: FakeAppConfig) -> None:
-    appconfig.listed["list_deployment_strategies"] = []
+def test_a_document_goes_where_the_stack_says(appconfig: FakeAppConfig) -> None:
+    applied(appconfig, "one")
 
-    with pytest.raises(NotFound, match=names.POLICY_STRATEGY):
-        applied(appconfig, "one")
+    [started] = appconfig.started
+    assert (started["ApplicationId"], started["EnvironmentId"]) == (PLACE.application, PLACE.environment)
+    assert (started["ConfigurationProfileId"], started["DeploymentStrategyId"]) == (PLACE.profile, PLACE.strategy)
 
 
 # The validator -------------------------------------------------------------------------------------------------------

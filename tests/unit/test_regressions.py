@@ -19,7 +19,7 @@ from nodeheal.services.look_once import look_once
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.stop_gang import may_write, stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange, task_change
-from tests.unit.builders import ACT, xid
+from tests.unit.builders import ACT, as_rank, xid
 from tests.unit.test_steps import A, B, C, Incident
 
 
@@ -233,7 +233,7 @@ def test_a_sidecar_that_ended_well_does_not_speak_for_the_trainer() -> None:
         "taskArn": "t",
         "containerInstanceArn": "c",
         "lastStatus": "STOPPED",
-        "startedBy": "nodeheal/llama/1",
+        **as_rank("llama", 1),
         "containers": [{"exitCode": 0}, {"exitCode": 1}],
     }
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from nodeheal.contract import names
 from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, NodeState, Step, Verdict
@@ -17,7 +16,7 @@ from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.run_diagnostics import run_diagnostics
 from nodeheal.services.translate.ecs_task import TaskChange, task_change
 from nodeheal.services.wakeup import on_task_change
-from tests.unit.builders import ACT, NOW, node, xid
+from tests.unit.builders import ACT, NOW, as_rank, node, xid
 from tests.unit.test_decide import Story
 from tests.unit.test_guards import healed
 from tests.unit.test_steps import A, Incident
@@ -112,7 +111,7 @@ def test_an_unknown_boot_of_the_very_moment_of_the_current_one_is_past() -> None
 def test_a_rank_on_its_way_up_does_not_run_and_one_on_its_way_down_has_not_stopped(
     last_status: str, status: str
 ) -> None:
-    mark = {"taskArn": "task", "containerInstanceArn": "placement", "startedBy": names.started_by("llama", 1)}
+    mark = {"taskArn": "task", "containerInstanceArn": "placement", **as_rank("llama", 1)}
 
     change = task_change(EcsTaskDetail.model_validate({**mark, "lastStatus": last_status}))
 

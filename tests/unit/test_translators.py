@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from lambdas.take_signal import TRANSLATORS
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Verdict
 from nodeheal.domain.catalog import find
 from tests.unit.foreign import EVERY, MACHINE, drafts, recorded
@@ -210,7 +211,7 @@ def test_capacity_without_a_machine_says_nothing(name: str) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"startedBy": "nodeheal/llama/1"},
+        {"startedBy": names.started_by("llama", 1)},
         {"lastStatus": "RUNNING"},
         {"stoppedReason": "Essential container in task exited"},
     ],

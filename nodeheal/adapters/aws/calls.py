@@ -23,6 +23,11 @@ _THROTTLES = frozenset(
         "TransactionInProgressException",
         "TransactionConflictException",
         "LimitExceededException",
+        "Throttled",  # SNS: its ThrottledException has this code
+        "ExecutionLimitExceeded",  # Step Functions: a million executions are open
+        "KmsThrottlingException",  # Step Functions, for the key behind it
+        "KMSThrottling",  # the same of SNS
+        "KmsThrottled",  # and of SQS
     }
 )
 
@@ -50,7 +55,13 @@ def _client(service: str, attempts: int) -> Any:
     config = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": attempts})
     if service == "s3":
         # What is signed for somebody else names the Region's own endpoint, and is not of the old kind.
-        config = config.merge(Config(signature_version="s3v4", s3={"addressing_style": "virtual"}))
+        # "regional": in us-east-1 the SDK would name the global endpoint, which is on no node's allow-list.
+        config = config.merge(
+            Config(
+                signature_version="s3v4",
+                s3={"addressing_style": "virtual", "us_east_1_regional_endpoint": "regional"},
+            )
+        )
     return boto3.client(service, config=config)  # type: ignore[call-overload]
 
 

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.adapters.aws.container_instances import listed
 from nodeheal.contract import names
 from nodeheal.contract.ecs_task import EcsTaskDetail
-from nodeheal.domain.errors import NotFound, PlacementRefused
+from nodeheal.domain.errors import NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.ports import RankSeen, Seat
@@ -31,13 +32,28 @@ class EcsScheduler:
 
     def look(self, node: Node) -> Seat:
         # Asked by status, so that a node in service, which is nearly every one, costs one call and no description.
-        for status in ("ACTIVE", ""):
-            found = self._listed(node, status)
-            if found:
-                return Seat(found[0], status == "ACTIVE")
+        for connected in (True, False):
+            for status in ("ACTIVE", ""):
+                found = listed(self._client(), node.cluster, node.instance_id, connected=connected, status=status)
+                if found:
+                    return Seat(found[0], status == "ACTIVE")
         raise NotFound(f"{node.instance_id} is not registered in ECS cluster {node.cluster}")
 
     def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
+        from botocore.exceptions import ClientError
+
+        try:
+            self._switch(node, seat, is_on=is_on, isolated_by=isolated_by)
+        except ClientError as error:
+            if code_of(error) != "AccessDeniedException":
+                raise
+            raise NotEnrolled(
+                f"ECS denies it: the container instance {seat.placement.rsplit('/', 1)[-1]} does not bear the tag "
+                f"{names.MANAGED_TAG} = {names.MANAGED_TAG_VALUE}. Set it with `nodeheal nodes enroll {node.node_id}`; "
+                "docs/ec2.md says how new machines get it"
+            ) from error
+
+    def _switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
         with throttles_named("UpdateContainerInstancesState"):
             answer = self._client().update_container_instances_state(
                 cluster=node.cluster,
@@ -54,23 +70,16 @@ class EcsScheduler:
         with throttles_named("TagResource"):
             self._client().tag_resource(resourceArn=seat.placement, tags=[tag])
 
-    def _listed(self, node: Node, status: str) -> list[str]:
-        only: dict[str, Any] = {"status": status} if status else {}
-        with throttles_named("ListContainerInstances"):
-            return self._client().list_container_instances(
-                cluster=node.cluster, filter=f"ec2InstanceId == {node.instance_id}", **only
-            )["containerInstanceArns"]
-
     def find_seats(self, nodes: Sequence[Node]) -> Mapping[str, Seat]:
         """As FindSeats has it."""
         found: dict[str, Seat] = {}
         for cluster in sorted({node.cluster for node in nodes}):
             names_of = {node.instance_id: node.node_id for node in nodes if node.cluster == cluster}
-            for described in self._described(cluster, sorted(names_of)):
-                name, is_on = names_of.get(described["ec2InstanceId"]), described["status"] == "ACTIVE"
-                # A node that was registered anew may be there twice: where it takes work, it is.
-                if name is not None and (is_on or name not in found):
-                    found[name] = Seat(described["containerInstanceArn"], is_on)
+            # A node that was registered again is there twice: it is where its agent is connected, then where it works.
+            for described in sorted(self._described(cluster, sorted(names_of)), key=_is_current):
+                name = names_of.get(described["ec2InstanceId"])
+                if name is not None:
+                    found[name] = Seat(described["containerInstanceArn"], described["status"] == "ACTIVE")
         missing = [node.instance_id for node in nodes if node.node_id not in found]
         if missing:
             raise NotFound(f"not registered in ECS cluster {nodes[0].cluster}: {', '.join(missing)}")
@@ -166,6 +175,11 @@ class EcsScheduler:
         with throttles_named("DescribeTasks"):
             seen = self._client().describe_tasks(cluster=cluster, tasks=[task_id])["tasks"]
         return not seen or seen[0].get("desiredStatus") == "STOPPED"
+
+
+def _is_current(described: "ContainerInstanceTypeDef") -> tuple[bool, bool]:
+    """Sorts a container instance that the node uses now behind those that it has left."""
+    return described.get("agentConnected", False), described["status"] == "ACTIVE"
 
 
 def _seen(task: EcsTaskDetail) -> RankSeen:

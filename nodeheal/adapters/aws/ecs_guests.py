@@ -94,7 +94,7 @@ class EcsGuests:
 def _is_guest(task: "Mapping[str, Any]") -> bool:
     started_by, group = task.get("startedBy", ""), task.get("group", "")
     is_of_service = started_by.startswith(_SERVICE_MARKS) or group.startswith(_SERVICE_MARKS)
-    return not is_of_service and names.parse_started_by(started_by) is None
+    return not is_of_service and not names.is_rank(started_by)
 
 
 def _guest(task: "Mapping[str, Any]") -> Guest:

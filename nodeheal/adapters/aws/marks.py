@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nodeheal.adapters.aws.calls import code_of
+from nodeheal.adapters.aws.container_instances import find
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.enrolment import Mark, Registry
@@ -70,26 +71,23 @@ class AwsMarks:
         return _mark(Registry.EC2, node.instance_id, tags)
 
     def _container_instance(self, node: Node) -> Mark:
-        ecs, arns = self._make("ecs"), self._arns(node)
-        if not arns:
+        ecs, arn = self._make("ecs"), self._arn(node)
+        if arn is None:
             return Mark(Registry.ECS)
-        arn = arns[0]
         seen = ecs.describe_container_instances(cluster=node.cluster, containerInstances=[arn], include=["TAGS"])
         tags = {tag["key"]: tag["value"] for each in seen["containerInstances"] for tag in each.get("tags", [])}
         return _mark(Registry.ECS, arn, tags)
 
-    def _arns(self, node: Node) -> Sequence[str]:
+    def _arn(self, node: Node) -> str | None:
         """A cluster that nobody knows has nobody in it."""
         from botocore.exceptions import ClientError
 
-        where = {"cluster": node.cluster, "filter": f"ec2InstanceId == {node.instance_id}"}
         try:
-            arns: Sequence[str] = self._make("ecs").list_container_instances(**where)["containerInstanceArns"]
+            return find(self._make("ecs"), node.cluster, node.instance_id)
         except ClientError as error:
             if code_of(error) == _UNKNOWN_CLUSTER:
-                return ()
+                return None
             raise
-        return arns
 
 
 def _mark(registry: Registry, name: str, tags: Mapping[str, str]) -> Mark:

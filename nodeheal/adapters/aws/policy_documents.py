@@ -28,23 +28,51 @@ class Deployed:
     why: str
 
 
-class PolicyDocuments:
-    """AppConfig's hosted configuration. Names are spelled in contract/names.py."""
+@dataclass(frozen=True)
+class PolicyPlace:
+    """The ids in AppConfig under which the stack keeps the policy."""
 
-    def __init__(self, client: Any) -> None:
+    application: str
+    environment: str
+    profile: str
+    strategy: str
+
+
+def deployed_place(client: Any) -> PolicyPlace:
+    """Where the deployed stack keeps the policy. `client`: boto3's `cloudformation`. Raises NotFound.
+
+    The stack is asked, and not AppConfig: a stack that was removed leaves its application there, of the same name.
+    """
+    from botocore.exceptions import ClientError
+
+    try:
+        [stack] = client.describe_stacks(StackName=names.STACK)["Stacks"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ValidationError":  # CloudFormation's word for a stack that is not there
+            raise
+        raise _not_deployed() from error
+    ids = [output["OutputValue"] for output in stack.get("Outputs", ()) if output["OutputKey"] == names.POLICY_OUTPUT]
+    if not ids:
+        raise _not_deployed()
+    return PolicyPlace(*ids[0].split("/"))
+
+
+def _not_deployed() -> NotFound:
+    return NotFound(f"no stack {names.STACK} with a policy: has nodeheal been deployed in this account and Region?")
+
+
+class PolicyDocuments:
+    """AppConfig's hosted configuration."""
+
+    def __init__(self, client: Any, place: PolicyPlace) -> None:
         """`client`: boto3's `appconfig`."""
         self._client = client
-        applications = self._client.get_paginator("list_applications").paginate()
-        self._application = _id_of(applications, names.POLICY_APPLICATION, "application")
-        environments = self._client.get_paginator("list_environments").paginate(ApplicationId=self._application)
-        self._environment = _id_of(environments, names.POLICY_ENVIRONMENT, "environment")
-        profiles = self._client.get_paginator("list_configuration_profiles").paginate(ApplicationId=self._application)
-        self._profile = _id_of(profiles, names.POLICY_PROFILE, "configuration profile")
+        self._place = place
 
     def history(self) -> list[dict[str, Any]]:
         """The deployments that went through, newest first."""
         pages = self._client.get_paginator("list_deployments").paginate(
-            ApplicationId=self._application, EnvironmentId=self._environment
+            ApplicationId=self._place.application, EnvironmentId=self._place.environment
         )
         found = [item for page in pages for item in page["Items"] if item["State"] == "COMPLETE"]
         return sorted(found, key=lambda item: -int(item["DeploymentNumber"]))
@@ -60,8 +88,8 @@ class PolicyDocuments:
         """Store the document and put it into force. Raises NotDeployed: the validator or AppConfig refused it."""
         with _refusals_told("the document"):
             stored = self._client.create_hosted_configuration_version(
-                ApplicationId=self._application,
-                ConfigurationProfileId=self._profile,
+                ApplicationId=self._place.application,
+                ConfigurationProfileId=self._place.profile,
                 Content=text.encode(),
                 ContentType="application/json",
                 Description=why[:1024],
@@ -82,26 +110,24 @@ class PolicyDocuments:
 
     def _deployed(self, number: int) -> Deployed:
         found = self._client.get_deployment(
-            ApplicationId=self._application, EnvironmentId=self._environment, DeploymentNumber=number
+            ApplicationId=self._place.application, EnvironmentId=self._place.environment, DeploymentNumber=number
         )
         version = int(found["ConfigurationVersion"])
         content = self._client.get_hosted_configuration_version(
-            ApplicationId=self._application, ConfigurationProfileId=self._profile, VersionNumber=version
+            ApplicationId=self._place.application, ConfigurationProfileId=self._place.profile, VersionNumber=version
         )["Content"].read()
         ended = found.get("CompletedAt") or found["StartedAt"]
         at = ended if isinstance(ended, str) else ended.isoformat()
         return Deployed(content.decode("utf-8"), version, number, at, found.get("Description", ""))
 
     def _deploy(self, version: int, why: str) -> Deployed:
-        strategies = self._client.get_paginator("list_deployment_strategies").paginate()
-        strategy = _id_of(strategies, names.POLICY_STRATEGY, "deployment strategy")
         with _refusals_told(f"version {version}"):
             started = self._client.start_deployment(
-                ApplicationId=self._application,
-                EnvironmentId=self._environment,
-                ConfigurationProfileId=self._profile,
+                ApplicationId=self._place.application,
+                EnvironmentId=self._place.environment,
+                ConfigurationProfileId=self._place.profile,
                 ConfigurationVersion=str(version),
-                DeploymentStrategyId=strategy,
+                DeploymentStrategyId=self._place.strategy,
                 Description=why[:1024],
             )
         number = int(started["DeploymentNumber"])
@@ -113,7 +139,7 @@ class PolicyDocuments:
         give_up_at = time.monotonic() + DEPLOY_SECONDS
         while time.monotonic() < give_up_at:
             found = self._client.get_deployment(
-                ApplicationId=self._application, EnvironmentId=self._environment, DeploymentNumber=number
+                ApplicationId=self._place.application, EnvironmentId=self._place.environment, DeploymentNumber=number
             )
             if found["State"] == "COMPLETE":
                 return
@@ -149,11 +175,3 @@ def _refusals_told(what: str) -> Iterator[None]:
         beside = [detail[key] for detail in found for key in ("Location", "Reason", "Value") if detail.get(key)]
         told = "; ".join(dict.fromkeys([response["Error"]["Message"], *beside]))
         raise NotDeployed(f"AppConfig refused {what}: {told}") from error
-
-
-def _id_of(pages: Any, name: str, what: str) -> str:
-    found = [item["Id"] for page in pages for item in page["Items"] if item["Name"] == name]
-    if len(found) != 1:
-        told = "has nodeheal been deployed in this account and Region?" if not found else f"there are {len(found)}"
-        raise NotFound(f"AppConfig {what} {name}: {told}")
-    return str(found[0])

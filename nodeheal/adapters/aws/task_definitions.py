@@ -44,10 +44,10 @@ class EcsRecipes:
         return definition_of(spec, self._ecs.meta.region_name, self._execution_role)
 
 
-def execution_role_arn(caller_arn: str) -> str:
-    """The role in the account and partition of the caller, whose ARN this is."""
+def execution_role_arn(caller_arn: str, region: str) -> str:
+    """The role for this Region, in the account and partition of the caller, whose ARN this is."""
     _, partition, _, _, account, *_ = caller_arn.split(":")
-    return f"arn:{partition}:iam::{account}:role/{names.JOB_EXECUTION_ROLE}"
+    return f"arn:{partition}:iam::{account}:role/{names.JOB_EXECUTION_ROLE.format(region=region)}"
 
 
 def definition_of(spec: JobSpec, region: str, execution_role: str) -> dict[str, object]:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.adapters.aws.container_instances import listed
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import STOPPED, TERMINATED, Answer
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
 _PING = timedelta(minutes=5)
 _OFF = {"stopping": STOPPED, "stopped": STOPPED, "shutting-down": TERMINATED, "terminated": TERMINATED}
 _NO_SUCH_MACHINE = "InvalidInstanceID.NotFound"
-# Who does not know the node cannot tell: that is no reason to break off the look at all others.
-_NEVER_HEARD_OF_IT = {
-    "ClusterNotFoundException",
-    "InvalidInstanceID.Malformed",
-    "InvalidInstanceId",
-    "InvalidFilterValue",
-    "ValidationException",
-}
 
 
 def _as_far_as_known(witness: str, ask: "Callable[[Node], Answer]", node: Node) -> Answer:
@@ -38,9 +31,9 @@ def _as_far_as_known(witness: str, ask: "Callable[[Node], Answer]", node: Node) 
     except ClientError as error:
         if code_of(error) == _NO_SUCH_MACHINE:
             return Answer(witness, is_up=False, text="no such machine any more", gone=TERMINATED)
-        if code_of(error) not in _NEVER_HEARD_OF_IT:
-            raise
-        return Answer(witness, None, f"does not know it ({code_of(error)})")
+        # A node's id may be any word, and each service refuses it in its own. Whatever one refuses about this node,
+        # it cannot tell: that must not end the look at all others.
+        return Answer(witness, None, f"cannot tell ({code_of(error)})")
 
 
 class AwsWitnesses:
@@ -65,17 +58,11 @@ class AwsWitnesses:
         return said
 
     def _ask_ecs(self, node: Node) -> Answer:
-        of_node = f"ec2InstanceId == {node.instance_id}"
-        with throttles_named("ListContainerInstances"):
-            arns = self._ecs().list_container_instances(cluster=node.cluster, filter=of_node)["containerInstanceArns"]
-        if not arns:
-            return Answer("ECS", None, f"not registered in cluster {node.cluster}")
-        with throttles_named("DescribeContainerInstances"):
-            seen = self._ecs().describe_container_instances(cluster=node.cluster, containerInstances=arns[:1])
-        if not seen["containerInstances"]:
-            return Answer("ECS", None, "described no more")
-        is_connected = seen["containerInstances"][0]["agentConnected"]
-        return Answer("ECS", is_connected, "agent connected" if is_connected else "agent not connected")
+        if listed(self._ecs(), node.cluster, node.instance_id, connected=True):
+            return Answer("ECS", is_up=True, text="agent connected")
+        if listed(self._ecs(), node.cluster, node.instance_id, connected=False):
+            return Answer("ECS", is_up=False, text="agent not connected")
+        return Answer("ECS", None, f"not registered in cluster {node.cluster}")
 
     def _ask_ssm(self, node: Node) -> Answer:
         of_node = [{"Key": "InstanceIds", "Values": [node.instance_id]}]

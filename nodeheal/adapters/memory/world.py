@@ -8,7 +8,7 @@ from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
-from nodeheal.domain.errors import NotFound
+from nodeheal.domain.errors import NotEnrolled, NotFound
 from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.node import Node
@@ -29,6 +29,7 @@ class MemoryScheduler:
     stopped: dict[str, str] = field(default_factory=dict)
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
     unknown_nodes: set[str] = field(default_factory=set)
+    not_enrolled: set[str] = field(default_factory=set)
     seen: dict[str, RankSeen] = field(default_factory=dict)
     disconnected: set[str] = field(default_factory=set)
     asked_after: list[str] = field(default_factory=list)
@@ -40,6 +41,8 @@ class MemoryScheduler:
 
     def switch(self, node: Node, seat: Seat, *, is_on: bool, isolated_by: str) -> None:
         self.look(node)
+        if node.node_id in self.not_enrolled:
+            raise NotEnrolled(f"{node.node_id} does not bear the operator's tag")
         if is_on:
             self.draining.discard(node.node_id)
             self.isolated_by.pop(node.node_id, None)

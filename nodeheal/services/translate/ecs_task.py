@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodeheal.contract.ecs_task import EcsTaskDetail
-from nodeheal.contract.names import parse_started_by
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,12 @@ class TaskChange:
 
 def task_change(detail: EcsTaskDetail) -> TaskChange | None:
     """The change, or None for a task that nodeheal did not start."""
-    mark = parse_started_by(detail.started_by)
-    if mark is None or detail.container_instance_arn is None:
+    rank = detail.rank_of
+    if rank is None or detail.container_instance_arn is None:
         return None
     return TaskChange(
-        job_id=mark[0],
-        run=mark[1],
+        job_id=rank[0],
+        run=rank[1],
         task_id=detail.task_arn,
         placement=detail.container_instance_arn,
         status=detail.status,

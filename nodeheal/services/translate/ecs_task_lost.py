@@ -7,7 +7,7 @@ import re
 
 from pydantic import Field
 
-from nodeheal.contract.names import parse_started_by
+from nodeheal.contract.names import is_rank
 from nodeheal.contract.vocabulary import Family
 from nodeheal.services.translate.foreign import Draft, Foreign, ForeignEvent
 
@@ -32,7 +32,7 @@ def from_ecs_task_lost(event: EcsTaskLostEvent) -> list[Draft]:
     """One weak draft where the reason names a lost machine: EC2 tells the same itself, and better."""
     detail = event.detail
     lost = _HOST_LOST.search(detail.stopped_reason)
-    if detail.last_status != "STOPPED" or lost is None or parse_started_by(detail.started_by) is not None:
+    if detail.last_status != "STOPPED" or lost is None or is_rank(detail.started_by):
         return []
     return [
         Draft(

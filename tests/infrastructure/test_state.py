@@ -1,35 +1,44 @@
-"""nodeheal-state: nothing in it is lost, and nobody else's traffic gets in."""
+"""The state of the stack: nothing in it is lost, and nobody else's traffic gets in."""
 
 import json
 from typing import Any
 
 from nodeheal.contract import names
 from nodeheal.contract.names import OWNERS_TOPIC
-from tests.infrastructure.synthesis import Templates, synthesize
+from tests.infrastructure.synthesis import Template, synthesize
 
 
-def table(templates: Templates, name: str) -> Any:
+def table(templates: Template, name: str) -> Any:
     """A table, with what becomes of it."""
     [found] = [r for _, r in templates.of_type("AWS::DynamoDB::Table") if r["Properties"]["TableName"] == name]
     return found
 
 
-def queue(templates: Templates, name: str) -> Any:
+def queue(templates: Template, name: str) -> Any:
     """A queue's properties."""
     [found] = [r["Properties"] for _, r in templates.of_type("AWS::SQS::Queue") if r["Properties"]["QueueName"] == name]
     return found
 
 
-def test_the_table_survives_the_stack_and_can_be_restored(real: Templates) -> None:
+def role_named(template: Template, name: str) -> Any:
+    """A role's properties. `name`: with {region} in it."""
+    roles = [r["Properties"] for _, r in template.of_type("AWS::IAM::Role")]
+    spelled = {"Fn::Join": ["", [name.format(region=""), {"Ref": "AWS::Region"}]]}
+    [found] = [role for role in roles if role.get("RoleName") == spelled]
+    return found
+
+
+def test_the_table_survives_the_stack_and_can_be_restored(real: Template) -> None:
     state = table(real, names.TABLE)
 
-    assert state["DeletionPolicy"] == "Retain"
+    assert state["DeletionPolicy"] == "RetainExceptOnCreate"
+    assert state["UpdateReplacePolicy"] == "Retain"
     assert state["Properties"]["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
     assert state["Properties"]["BillingMode"] == "PAY_PER_REQUEST"
     assert state["Properties"]["SSESpecification"] == {"SSEEnabled": True}
 
 
-def test_signs_of_life_are_in_a_table_of_their_own_that_forgets(real: Templates) -> None:
+def test_signs_of_life_are_in_a_table_of_their_own_that_forgets(real: Template) -> None:
     heartbeats = table(real, names.HEARTBEATS_TABLE)
     properties = heartbeats["Properties"]
 
@@ -40,7 +49,7 @@ def test_signs_of_life_are_in_a_table_of_their_own_that_forgets(real: Templates)
     assert properties["SSESpecification"] == {"SSEEnabled": True}
 
 
-def test_the_table_has_the_keys_that_the_code_spells(real: Templates) -> None:
+def test_the_table_has_the_keys_that_the_code_spells(real: Template) -> None:
     state = table(real, names.TABLE)["Properties"]
     [index] = state["GlobalSecondaryIndexes"]
 
@@ -59,14 +68,14 @@ def test_a_large_fleet_may_buy_capacity_for_its_signs_of_life() -> None:
     assert "BillingMode" not in properties or properties["BillingMode"] == "PROVISIONED"
 
 
-def test_an_event_that_keeps_failing_ends_in_the_dead_letter_queue(real: Templates) -> None:
+def test_an_event_that_keeps_failing_ends_in_the_dead_letter_queue(real: Template) -> None:
     events = queue(real, "nodeheal-events")
 
     assert events["RedrivePolicy"]["maxReceiveCount"] == 3
     assert events["VisibilityTimeout"] >= 6 * 30
 
 
-def test_every_queue_is_encrypted_and_takes_only_tls(real: Templates) -> None:
+def test_every_queue_is_encrypted_and_takes_only_tls(real: Template) -> None:
     queues = list(real.of_type("AWS::SQS::Queue"))
     policies = [json.dumps(policy) for _, policy in real.of_type("AWS::SQS::QueuePolicy")]
 
@@ -76,7 +85,7 @@ def test_every_queue_is_encrypted_and_takes_only_tls(real: Templates) -> None:
         assert any(logical_id in policy and "aws:SecureTransport" in policy for policy in policies)
 
 
-def test_operators_are_told_by_email_over_tls_only(real: Templates) -> None:
+def test_operators_are_told_by_email_over_tls_only(real: Template) -> None:
     by_email = [s for _, s in real.of_type("AWS::SNS::Subscription") if s["Properties"]["Protocol"] == "email"]
 
     assert [subscription["Properties"]["Endpoint"] for subscription in by_email] == ["oncall@example.com"]
@@ -85,7 +94,7 @@ def test_operators_are_told_by_email_over_tls_only(real: Templates) -> None:
     assert all("aws:SecureTransport" in policy for policy in policies)
 
 
-def test_what_goes_around_the_bus_comes_to_ingest_in_wrapping_that_no_node_can_forge(real: Templates) -> None:
+def test_what_goes_around_the_bus_comes_to_ingest_in_wrapping_that_no_node_can_forge(real: Template) -> None:
     [way] = [s["Properties"] for _, s in real.of_type("AWS::SNS::Subscription") if s["Properties"]["Protocol"] == "sqs"]
 
     assert "Fallback" in json.dumps(way["TopicArn"])
@@ -94,7 +103,7 @@ def test_what_goes_around_the_bus_comes_to_ingest_in_wrapping_that_no_node_can_f
     assert "EventDlq" in json.dumps(way["RedrivePolicy"])
 
 
-def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(real: Templates) -> None:
+def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(real: Template) -> None:
     [owners] = [n for n, topic in real.of_type("AWS::SNS::Topic") if topic["Properties"]["TopicName"] == OWNERS_TOPIC]
 
     subscriptions = [json.dumps(subscription) for _, subscription in real.of_type("AWS::SNS::Subscription")]
@@ -103,9 +112,8 @@ def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(rea
     assert not [subscription for subscription in subscriptions if owners in subscription]
 
 
-def test_a_node_may_speak_for_itself_and_nothing_else(real: Templates) -> None:
-    roles = [r["Properties"] for _, r in real.of_type("AWS::IAM::Role")]
-    [role] = [role for role in roles if role.get("RoleName") == "nodeheal-node"]
+def test_a_node_may_speak_for_itself_and_nothing_else(real: Template) -> None:
+    role = role_named(real, names.NODE_ROLE)
     [policy] = role["Policies"]
     report, beat, around, measure = policy["PolicyDocument"]["Statement"]
 
@@ -127,27 +135,28 @@ def test_a_node_may_speak_for_itself_and_nothing_else(real: Templates) -> None:
     assert trusted == {"ssm.amazonaws.com", "ec2.amazonaws.com"}
 
 
-def test_the_outputs_have_the_names_that_tools_rely_on(real: Templates) -> None:
-    state, control = ({k for k in t["Outputs"] if "Export" not in k} for t in (real.state, real.control))
-
-    assert state == {
+def test_the_outputs_have_the_names_that_tools_rely_on(real: Template) -> None:
+    assert set(real.body["Outputs"]) == {
+        "ApprovalKeyArn",
         "BusName",
         "EvidenceBucketName",
         "EventDlqUrl",
         "EventQueueUrl",
         "NodeRoleArn",
+        "OperatorJobsPolicyArn",
+        "OperatorPolicyArn",
         "OwnersTopicArn",
+        "PolicyPlace",
         "QuarantineUrl",
+        "RecoverNodeArn",
+        "RunJobArn",
         "TableName",
         "TopicArn",
     }
-    assert control == {"OperatorJobsPolicyArn", "OperatorPolicyArn", "RecoverNodeArn", "RunJobArn"}
 
 
-def test_the_role_of_jobs_writes_their_log_and_pulls_images_and_only_ecs_takes_it_on(real: Templates) -> None:
-    roles = [r["Properties"] for _, r in real.of_type("AWS::IAM::Role")]
-    [role] = [role for role in roles if role.get("RoleName") == names.JOB_EXECUTION_ROLE]
-
+def test_the_role_of_jobs_writes_their_log_and_pulls_images_and_only_ecs_takes_it_on(real: Template) -> None:
+    role = role_named(real, names.JOB_EXECUTION_ROLE)
     [trusted] = role["AssumeRolePolicyDocument"]["Statement"]
     actions = {a for p in role["Policies"] for s in p["PolicyDocument"]["Statement"] for a in listed(s["Action"])}
 

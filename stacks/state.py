@@ -1,4 +1,4 @@
-"""nodeheal-state: what must outlive a deployment of the code. Table, bus, topic, queues, and the nodes' role."""
+"""The state and the channels of the stack: tables, bus, topics, queues, bucket, and the nodes' role."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
@@ -10,7 +10,6 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
-from constructs import Construct
 
 from nodeheal.contract import names
 from stacks.alarms import ALARM_PREFIX
@@ -18,9 +17,8 @@ from stacks.functions import FUNCTIONS
 from stacks.job_output import job_output
 from stacks.nag import accept
 from stacks.node_channels import fallback_topic, heartbeats_table, node_role
-from stacks.policy_store import VALIDATOR, PolicyStore
 from stacks.settings import Settings
-from stacks.stages import stack_options
+from stacks.stages import KEPT_AFTER_ITS_STACK
 
 INGEST_SECONDS = next(function.timeout_seconds for function in FUNCTIONS if function.stem == "ingest")
 # Six times the function's timeout, as Lambda asks: a batch must not reappear while its retries still run.
@@ -29,42 +27,41 @@ DELIVERIES = 3
 KEPT = cdk.Duration.days(14)
 
 
-class StateStack(cdk.Stack):
+class State:
     """State and channels. Everything here keeps its name, so that agents and people can rely on it."""
 
-    def __init__(self, scope: Construct, settings: Settings) -> None:
-        super().__init__(scope, "nodeheal-state", **stack_options(settings))
-        self.table = self._table(settings)
-        self.bus = events.EventBus(self, "Bus", event_bus_name=names.BUS, description="What nodes and nodeheal say")
+    def __init__(self, stack: cdk.Stack, settings: Settings) -> None:
+        self._stack = stack
+        self.table = self._table()
+        self.bus = events.EventBus(
+            self._stack, "Bus", event_bus_name=names.BUS, description="What nodes and nodeheal say"
+        )
         self.topic = self._topic(settings)
         # A topic of its own: whoever may read here reads no page, and no link with which a recovery is approved.
         self.owners_topic = sns.Topic(
-            self, "OwnersTopic", topic_name=names.OWNERS_TOPIC, display_name="nodeheal", enforce_ssl=True
+            self._stack, "OwnersTopic", topic_name=names.OWNERS_TOPIC, display_name="nodeheal", enforce_ssl=True
         )
         self.event_dlq = self._queue("EventDlq", "nodeheal-events-dead")
         self.event_queue = self._queue("EventQueue", "nodeheal-events", self.event_dlq)
         self.quarantine = self._queue("Quarantine", "nodeheal-quarantine")
         self.evidence = self._evidence_bucket(settings)
         self._route_health_events()
-        self._approval_key(settings)
-        job_output(self, settings)
-        self.heartbeats = heartbeats_table(self, settings)
-        fallback = fallback_topic(self, self.event_queue, self.event_dlq)
+        self.approval_key = self._approval_key()
+        job_output(self._stack, settings)
+        self.heartbeats = heartbeats_table(self._stack, settings)
+        fallback = fallback_topic(self._stack, self.event_queue, self.event_dlq)
         places = {
             "bus": self.bus.event_bus_arn,
             "heartbeats": self.heartbeats.table_arn,
             "fallback": fallback.topic_arn,
         }
-        self.node_role = node_role(self, places, settings)
-        validator = next(function for function in FUNCTIONS if function.stem == VALIDATOR)
-        self.policy = PolicyStore(self, validator.deployed_name, settings)
+        self.node_role = node_role(self._stack, places, settings)
         accept(self.event_dlq, "AwsSolutions-SQS3", "it is a dead-letter queue")
         accept(self.quarantine, "AwsSolutions-SQS3", "it is where unreadable messages are kept; nothing consumes it")
-        self._outputs()
 
-    def _table(self, settings: Settings) -> dynamodb.Table:
+    def _table(self) -> dynamodb.Table:
         table = dynamodb.Table(
-            self,
+            self._stack,
             "Table",
             table_name=names.TABLE,
             partition_key=_string(names.PARTITION_KEY),
@@ -75,7 +72,7 @@ class StateStack(cdk.Stack):
                 point_in_time_recovery_enabled=True
             ),
             time_to_live_attribute=names.TTL_ATTRIBUTE,
-            removal_policy=cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN,
+            removal_policy=KEPT_AFTER_ITS_STACK,
         )
         table.add_global_secondary_index(
             index_name=names.INDEX,
@@ -87,9 +84,11 @@ class StateStack(cdk.Stack):
     def _evidence_bucket(self, settings: Settings) -> s3.Bucket:
         """Where nodes put what they save of a fault. Nobody but the function that signs for them may write it."""
         bucket = s3.Bucket(
-            self,
+            self._stack,
             "Evidence",
-            bucket_name=names.EVIDENCE_BUCKET.format(account=cdk.Aws.ACCOUNT_ID, region=cdk.Aws.REGION),
+            # The stack's own account and Region: spelled out where they are known, since CloudFormation takes up only
+            # what has a literal name.
+            bucket_name=names.EVIDENCE_BUCKET.format(account=self._stack.account, region=self._stack.region),
             encryption=s3.BucketEncryption.S3_MANAGED,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
@@ -100,13 +99,15 @@ class StateStack(cdk.Stack):
                     abort_incomplete_multipart_upload_after=cdk.Duration.days(1),
                 )
             ],
-            removal_policy=cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN,
+            removal_policy=KEPT_AFTER_ITS_STACK,
         )
         accept(bucket, "AwsSolutions-S1", "an access log would need a bucket of its own; CloudTrail has data events")
         return bucket
 
     def _topic(self, settings: Settings) -> sns.Topic:
-        topic = sns.Topic(self, "Topic", topic_name=names.ALERTS_TOPIC, display_name="nodeheal", enforce_ssl=True)
+        topic = sns.Topic(
+            self._stack, "Topic", topic_name=names.ALERTS_TOPIC, display_name="nodeheal", enforce_ssl=True
+        )
         for email in settings.alert_emails:
             topic.add_subscription(subscriptions.EmailSubscription(email))
         # A topic with a policy of its own has lost the default one, which lets the account's alarms speak.
@@ -123,7 +124,7 @@ class StateStack(cdk.Stack):
 
     def _queue(self, construct_id: str, name: str, dead: sqs.Queue | None = None) -> sqs.Queue:
         return sqs.Queue(
-            self,
+            self._stack,
             construct_id,
             queue_name=name,
             encryption=sqs.QueueEncryption.SQS_MANAGED,
@@ -133,20 +134,22 @@ class StateStack(cdk.Stack):
             dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=DELIVERIES, queue=dead) if dead else None,
         )
 
-    def _approval_key(self, settings: Settings) -> None:
+    def _approval_key(self) -> secretsmanager.Secret:
+        """Goes with the stack, and has no name of ours: links live for an hour, and Secrets Manager refuses the name of
+        a secret that is still being deleted."""
         secret = secretsmanager.Secret(
-            self,
+            self._stack,
             "ApprovalKey",
-            secret_name=names.APPROVAL_KEY,
             description="nodeheal signs its approval links with this; a new value makes every link sent before void",
             generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
-            removal_policy=cdk.RemovalPolicy.DESTROY if settings.is_sandbox else cdk.RemovalPolicy.RETAIN,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
         )
         accept(secret, "AwsSolutions-SMG4", "links live for an hour; rotating in between would void those just sent")
+        return secret
 
     def _route_health_events(self) -> None:
         events.Rule(
-            self,
+            self._stack,
             "HealthReported",
             event_bus=self.bus,
             description="Every health event of every agent is queued for ingest",
@@ -156,8 +159,9 @@ class StateStack(cdk.Stack):
             targets=[targets.SqsQueue(self.event_queue, dead_letter_queue=self.event_dlq)],
         )
 
-    def _outputs(self) -> None:
-        outputs = {
+    def outputs(self) -> dict[str, str]:
+        """What tools look up, by its name in the outputs of the stack."""
+        return {
             "TableName": self.table.table_name,
             "BusName": self.bus.event_bus_name,
             "TopicArn": self.topic.topic_arn,
@@ -167,9 +171,8 @@ class StateStack(cdk.Stack):
             "EventDlqUrl": self.event_dlq.queue_url,
             "QuarantineUrl": self.quarantine.queue_url,
             "EvidenceBucketName": self.evidence.bucket_name,
+            "ApprovalKeyArn": self.approval_key.secret_arn,
         }
-        for key, value in outputs.items():
-            cdk.CfnOutput(self, key, value=value)
 
 
 def _string(name: str) -> dynamodb.Attribute:

@@ -1,4 +1,4 @@
-"""nodeheal-control: functions as their table says, events to their targets, a dead-letter queue behind each."""
+"""What acts in the stack: functions as their table says, events to their targets, a dead-letter queue behind each."""
 
 import json
 from typing import Any
@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 
 from nodeheal.contract import names
-from stacks.control_stack import DOCUMENTS
+from stacks.control import DOCUMENTS
 from stacks.functions import FUNCTIONS, FunctionSpec
+from stacks.policy_store import VALIDATOR
 from stacks.settings import REPOSITORY
 from stacks.workflows import CHILDREN, PARENT, Workflow
-from tests.infrastructure.synthesis import Templates
+from tests.infrastructure.synthesis import Template
 
 EACH_FUNCTION = pytest.mark.parametrize("spec", FUNCTIONS, ids=lambda spec: spec.stem)
 
 
-def function(templates: Templates, spec: FunctionSpec) -> Any:
+def function(templates: Template, spec: FunctionSpec) -> Any:
     """A function's properties."""
     for _, resource in templates.of_type("AWS::Lambda::Function"):
         if resource["Properties"]["FunctionName"] == spec.deployed_name:
@@ -23,7 +24,7 @@ def function(templates: Templates, spec: FunctionSpec) -> Any:
     raise AssertionError(f"{spec.deployed_name} is not deployed")
 
 
-def rule(templates: Templates, text: str, target: str = "") -> Any:
+def rule(templates: Template, text: str, target: str = "") -> Any:
     """The one rule whose pattern or schedule contains this text, and whose targets name this function."""
     [found] = [
         r["Properties"]
@@ -34,16 +35,16 @@ def rule(templates: Templates, text: str, target: str = "") -> Any:
     return found
 
 
-def targets(templates: Templates, text: str) -> str:
+def targets(templates: Template, text: str) -> str:
     """The targets of that rule, as text."""
     return json.dumps(rule(templates, text)["Targets"])
 
 
-def test_no_function_is_deployed_that_is_not_in_the_table(real: Templates) -> None:
+def test_no_function_is_deployed_that_is_not_in_the_table(real: Template) -> None:
     assert len(list(real.of_type("AWS::Lambda::Function"))) == len(FUNCTIONS)
 
 
-def test_what_a_function_fails_on_is_kept_where_nobody_waits_for_its_answer(real: Templates) -> None:
+def test_what_a_function_fails_on_is_kept_where_nobody_waits_for_its_answer(real: Template) -> None:
     called_by_rules = {
         spec.stem for spec in FUNCTIONS if "DeadLetterConfig" in function(real, spec) and spec.is_event_driven
     }
@@ -52,7 +53,7 @@ def test_what_a_function_fails_on_is_kept_where_nobody_waits_for_its_answer(real
 
 
 @EACH_FUNCTION
-def test_a_function_runs_its_own_handler(real: Templates, spec: FunctionSpec) -> None:
+def test_a_function_runs_its_own_handler(real: Template, spec: FunctionSpec) -> None:
     deployed = function(real, spec)
 
     assert deployed["Handler"] == f"lambdas.{spec.stem}.handler"
@@ -61,7 +62,7 @@ def test_a_function_runs_its_own_handler(real: Templates, spec: FunctionSpec) ->
 
 
 @EACH_FUNCTION
-def test_a_function_has_a_role_and_a_log_of_its_own(real: Templates, spec: FunctionSpec) -> None:
+def test_a_function_has_a_role_and_a_log_of_its_own(real: Template, spec: FunctionSpec) -> None:
     deployed = function(real, spec)
     logs = {i: r["Properties"]["LogGroupName"] for i, r in real.of_type("AWS::Logs::LogGroup")}
 
@@ -70,16 +71,19 @@ def test_a_function_has_a_role_and_a_log_of_its_own(real: Templates, spec: Funct
 
 
 @EACH_FUNCTION
-def test_a_function_is_told_every_name_that_the_code_reads(real: Templates, spec: FunctionSpec) -> None:
+def test_a_function_is_told_every_name_that_the_code_reads(real: Template, spec: FunctionSpec) -> None:
     told = set(function(real, spec)["Environment"]["Variables"])
 
     read = {value for name, value in vars(names).items() if name.startswith("ENV_")}
     # The page's own address is known when its function is there: only who writes the links is told.
-    assert read - told == (set() if spec.stem == "wait_for_approval" else {names.ENV_APPROVAL_URL})
+    missing = set() if spec.stem == "wait_for_approval" else {names.ENV_APPROVAL_URL}
+    # AppConfig wants the validator before the profile, so that the validator cannot know the profile's id.
+    missing |= {names.ENV_POLICY} if spec.stem == VALIDATOR else set()
+    assert read - told == missing
 
 
 @pytest.mark.parametrize("stem", [PARENT, *CHILDREN])
-def test_a_state_machine_is_its_file_with_every_placeholder_filled(real: Templates, stem: str) -> None:
+def test_a_state_machine_is_its_file_with_every_placeholder_filled(real: Template, stem: str) -> None:
     deployed = {
         r["Properties"]["StateMachineName"]: r["Properties"]
         for _, r in real.of_type("AWS::StepFunctions::StateMachine")
@@ -92,21 +96,21 @@ def test_a_state_machine_is_its_file_with_every_placeholder_filled(real: Templat
     assert machine["LoggingConfiguration"]["Level"] == "ERROR"
 
 
-def test_one_bad_event_does_not_hold_up_its_batch(real: Templates) -> None:
+def test_one_bad_event_does_not_hold_up_its_batch(real: Template) -> None:
     [(_, feed)] = real.of_type("AWS::Lambda::EventSourceMapping")
 
     assert feed["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert "EventQueue" in json.dumps(feed["Properties"]["EventSourceArn"])
 
 
-def test_every_target_has_a_dead_letter_queue(real: Templates) -> None:
+def test_every_target_has_a_dead_letter_queue(real: Template) -> None:
     found = [t for _, r in real.of_type("AWS::Events::Rule") for t in r["Properties"]["Targets"]]
 
     assert found
     assert [t for t in found if "DeadLetterConfig" not in t] == []
 
 
-def test_health_events_are_queued(real: Templates) -> None:
+def test_health_events_are_queued(real: Template) -> None:
     assert "EventQueue" in targets(real, names.NODE_HEALTH_REPORTED)
 
 
@@ -124,24 +128,24 @@ def test_health_events_are_queued(real: Templates) -> None:
         names.MACHINE_STATE_CHANGE,
     ],
 )
-def test_what_a_workflow_may_wait_for_reaches_wakeup(real: Templates, event: str) -> None:
+def test_what_a_workflow_may_wait_for_reaches_wakeup(real: Template, event: str) -> None:
     assert rule(real, event, "WakeupFunction")
 
 
 @pytest.mark.parametrize("event", [names.INCIDENT_CLOSED, names.INCIDENT_ESCALATED])
-def test_the_end_of_an_incident_reaches_the_operators(real: Templates, event: str) -> None:
+def test_the_end_of_an_incident_reaches_the_operators(real: Template, event: str) -> None:
     assert "NotifyFunction" in targets(real, event)
     assert rule(real, event)["EventPattern"]["source"] == [names.CONTROL_SOURCE]
 
 
-def test_only_our_tasks_of_our_cluster_wake_anybody(real: Templates) -> None:
+def test_only_our_tasks_of_our_cluster_wake_anybody(real: Template) -> None:
     detail = rule(real, names.ECS_TASK_STATE_CHANGE, "WakeupFunction")["EventPattern"]["detail"]
 
     assert json.dumps(detail["clusterArn"]).endswith(':cluster/training"]]}]')
     assert detail["startedBy"] == [{"prefix": names.started_by("", 0).split("/")[0] + "/"}]
 
 
-def test_only_our_own_commands_wake_anybody(real: Templates) -> None:
+def test_only_our_own_commands_wake_anybody(real: Template) -> None:
     detail = rule(real, names.SSM_INVOCATION_CHANGE)["EventPattern"]["detail"]
 
     assert set(detail["document-name"]) == {
@@ -156,7 +160,7 @@ def test_only_our_own_commands_wake_anybody(real: Templates) -> None:
 @pytest.mark.parametrize(
     ("workflow", "runbook"), [("RecoverNodeWorkflow", "recovery-broke"), ("RunJobWorkflow", "job-broke")]
 )
-def test_a_broken_workflow_pages_unless_it_has_paged_already(real: Templates, workflow: str, runbook: str) -> None:
+def test_a_broken_workflow_pages_unless_it_has_paged_already(real: Template, workflow: str, runbook: str) -> None:
     broken = rule(real, workflow)
 
     assert broken["EventPattern"]["detail"]["$or"] == [
@@ -167,7 +171,7 @@ def test_a_broken_workflow_pages_unless_it_has_paged_already(real: Templates, wo
     assert f"Runbook: docs/runbooks/{runbook}.md" in json.dumps(broken["Targets"][0]["InputTransformer"])
 
 
-def test_what_stands_between_a_fault_and_the_resumed_job_is_kept_warm(real: Templates) -> None:
+def test_what_stands_between_a_fault_and_the_resumed_job_is_kept_warm(real: Template) -> None:
     warm = rule(real, "rate(5 minutes)")["Targets"]
 
     assert all(json.loads(target["Input"]) == names.KEEP_WARM for target in warm)
@@ -181,7 +185,7 @@ def test_what_stands_between_a_fault_and_the_resumed_job_is_kept_warm(real: Temp
 
 
 @pytest.mark.parametrize(("name", "stem"), DOCUMENTS.items())
-def test_an_ssm_document_is_the_packaged_file(real: Templates, name: str, stem: str) -> None:
+def test_an_ssm_document_is_the_packaged_file(real: Template, name: str, stem: str) -> None:
     deployed = {r["Properties"]["Name"]: r["Properties"] for _, r in real.of_type("AWS::SSM::Document")}
     packaged = json.loads((REPOSITORY / "packaging" / "ssm" / f"{stem}.json").read_text("utf-8"))
 

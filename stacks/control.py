@@ -1,4 +1,4 @@
-"""nodeheal-control: the functions, the workflows, the rules between them, and the SSM documents."""
+"""What acts in the stack: the functions, the workflows, the rules between them, and the SSM documents."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,6 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_ssm as ssm
 from aws_cdk import aws_stepfunctions as sfn
-from constructs import Construct
 
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Escalation
@@ -24,11 +23,10 @@ from stacks.job_output import RETENTION
 from stacks.nag import accept, accept_wildcards
 from stacks.operator import OperatorPolicy
 from stacks.permission import CLUSTER, Permission
-from stacks.policy_store import VALIDATOR, seed_policy
+from stacks.policy_store import VALIDATOR, PolicyStore
 from stacks.rules import BrokenWorkflow, connect_routes, keep_warm, page_on_broken_workflow, sweep_regularly
 from stacks.settings import REPOSITORY, Settings
-from stacks.stages import stack_options
-from stacks.state_stack import KEPT, StateStack
+from stacks.state import KEPT, State
 from stacks.workflows import CHILDREN, JOB, JOB_PERMISSIONS, PARENT, PARENT_PERMISSIONS, Workflow, build_workflow
 
 DOCUMENTS = {
@@ -45,32 +43,42 @@ DOCUMENTS = {
 EVENTS_A_BATCH = 10
 
 
-class ControlStack(cdk.Stack):
-    """Everything that acts. It can be deployed anew at any time: what must last is in the state stack."""
+class Control:
+    """Everything that acts on the state, and the policy document that says what may be done."""
 
-    def __init__(self, scope: Construct, settings: Settings, state: StateStack) -> None:
-        super().__init__(scope, "nodeheal-control", **stack_options(settings))
+    def __init__(self, stack: cdk.Stack, settings: Settings, state: State) -> None:
+        self._stack = stack
         self._settings = settings
         self._state = state
         self._keep_logs = RETENTION[settings.log_retention_days]
         self._undelivered = self._undelivered_queue()
         self._places = self._deployed_places()
         self._code = code_asset(settings)
-        self.functions = {spec.stem: self._function(spec) for spec in FUNCTIONS}
+        # The validator comes first: AppConfig wants it to exist before the profile that names it.
+        validator = self._function(next(spec for spec in FUNCTIONS if spec.stem == VALIDATOR))
+        self.policy = PolicyStore(self._stack, validator, settings)
+        self._places |= {"policy": self.policy.resource, "policy_application": self.policy.application.ref}
+        self.functions = {VALIDATOR: validator}
+        self.functions |= {spec.stem: self._function(spec) for spec in FUNCTIONS if spec.stem != VALIDATOR}
         self.workflows = self._workflows()
         self._feed_ingest()
-        approval = ApprovalApi(self, self.functions["answer_approval"], self._keep_logs)
+        approval = ApprovalApi(self._stack, self.functions["answer_approval"], self._keep_logs)
         self.functions["wait_for_approval"].add_environment(names.ENV_APPROVAL_URL, approval.url)
         self._rules()
-        validator = self.functions[VALIDATOR]
-        seed_policy(self, state.policy, validator, settings)
         parts = self._watched_parts()
-        build_dashboard(self, parts, build_alarms(self, parts, state.topic))
+        build_dashboard(self._stack, parts, build_alarms(self._stack, parts, state.topic))
         for name, stem in DOCUMENTS.items():
             self._document(name, stem)
-        OperatorPolicy(self, self._places, self._settings.task_role_arns)
-        cdk.CfnOutput(self, "RecoverNodeArn", value=self.workflows[PARENT].state_machine_arn)
-        cdk.CfnOutput(self, "RunJobArn", value=self.workflows[JOB].state_machine_arn)
+        self.operators = OperatorPolicy(self._stack, self._places, self._settings.task_role_arns)
+
+    def outputs(self) -> dict[str, str]:
+        """What tools look up, by its name in the outputs of the stack."""
+        return {
+            "RecoverNodeArn": self.workflows[PARENT].state_machine_arn,
+            "RunJobArn": self.workflows[JOB].state_machine_arn,
+            names.POLICY_OUTPUT: self.policy.place,
+            **self.operators.outputs(),
+        }
 
     def _deployed_places(self) -> dict[str, str]:
         """What stands for each {place} in a permission."""
@@ -87,8 +95,7 @@ class ControlStack(cdk.Stack):
             "owners_topic": state.owners_topic.topic_arn,
             "events": state.event_queue.queue_arn,
             "quarantine": state.quarantine.queue_arn,
-            "policy": state.policy.resource,
-            "policy_application": state.policy.application.ref,
+            "approval_key": state.approval_key.secret_arn,
             "undelivered": self._undelivered.queue_arn,
             # Spelled, not referred to: the workflow refers to its functions, and one of them starts it.
             "recover_node": _spelled(PARENT),
@@ -97,14 +104,14 @@ class ControlStack(cdk.Stack):
 
     def _function(self, spec: FunctionSpec) -> lambda_.Function:
         log_group = logs.LogGroup(
-            self,
+            self._stack,
             f"{spec.class_name}Log",
             log_group_name=spec.log_group,
             retention=self._keep_logs,
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
         function = lambda_.Function(
-            self,
+            self._stack,
             f"{spec.class_name}Function",
             function_name=spec.deployed_name,
             runtime=lambda_.Runtime.PYTHON_3_13,
@@ -131,7 +138,7 @@ class ControlStack(cdk.Stack):
         if spec.stem == "replace_node" and self._settings.instance_role_arns:
             permissions = (*permissions, pass_instance_roles(self._settings.instance_role_arns))
         role = iam.Role(
-            self,
+            self._stack,
             f"{spec.class_name}Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             inline_policies={"may": iam.PolicyDocument(statements=[p.statement(self._places) for p in permissions])},
@@ -140,8 +147,10 @@ class ControlStack(cdk.Stack):
         return role
 
     def _environment(self, spec: FunctionSpec) -> dict[str, str]:
-        """The same for all functions: to know a name grants nothing."""
+        """The same for all functions: to know a name grants nothing. The validator is made before the policy is."""
+        policy = {} if spec.stem == VALIDATOR else {names.ENV_POLICY: self.policy.ids}
         return {
+            **policy,
             names.ENV_TABLE: self._state.table.table_name,
             names.ENV_BUS: self._state.bus.event_bus_name,
             names.ENV_TOPIC_ARN: self._state.topic.topic_arn,
@@ -150,7 +159,7 @@ class ControlStack(cdk.Stack):
             names.ENV_RUN_JOB_ARN: self._places["run_job"],
             names.ENV_QUARANTINE_URL: self._state.quarantine.queue_url,
             names.ENV_EVIDENCE_BUCKET: self._state.evidence.bucket_name,
-            names.ENV_POLICY: self._state.policy.ids,
+            names.ENV_APPROVAL_KEY_ARN: self._state.approval_key.secret_arn,
             names.ENV_RUNBOOKS: self._settings.runbook_base_url,
             "POWERTOOLS_SERVICE_NAME": spec.stem,
         }
@@ -174,14 +183,16 @@ class ControlStack(cdk.Stack):
         invoked = [arn for name, arn in functions.items() if name in workflow.placeholders()]
         statements = [iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=invoked)]
         statements += [permission.statement(self._places) for permission in permissions]
-        machine = build_workflow(self, workflow, {**names_of, **functions, **machines}, statements, self._keep_logs)
+        machine = build_workflow(
+            self._stack, workflow, {**names_of, **functions, **machines}, statements, self._keep_logs
+        )
         accept_wildcards(machine.role, permissions, self._places)
         return machine
 
     def _feed_ingest(self) -> None:
         # Not SqsEventSource: it would grant again what the table of functions grants with a reason.
         lambda_.EventSourceMapping(
-            self,
+            self._stack,
             "IngestFeed",
             target=self.functions["ingest"],
             event_source_arn=self._state.event_queue.queue_arn,
@@ -200,21 +211,32 @@ class ControlStack(cdk.Stack):
     def _undelivered_queue(self) -> sqs.Queue:
         """Events that reached no function, and those on which a function failed."""
         dead = sqs.Queue(
-            self,
+            self._stack,
             "UndeliveredEvents",
             queue_name="nodeheal-undelivered-events",
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=KEPT,
         )
+        # One statement for all rules: a queue's policy takes twenty at most, and the CDK would add one for each rule.
+        rules = f"arn:{cdk.Aws.PARTITION}:events:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:rule/nodeheal*"
+        dead.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("events.amazonaws.com")],
+                actions=["sqs:SendMessage"],
+                resources=[dead.queue_arn],
+                conditions={"ArnLike": {"aws:SourceArn": rules}},
+            )
+        )
         accept(dead, "AwsSolutions-SQS3", "it is a dead-letter queue")
         return dead
 
     def _rules(self) -> None:
-        dead = self._undelivered
-        connect_routes(self, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
-        keep_warm(self, self.functions, dead)
-        sweep_regularly(self, self.functions["sweep"], dead)
+        # By its ARN: the CDK leaves the policy of such a queue alone.
+        dead = sqs.Queue.from_queue_arn(self._stack, "UndeliveredTarget", self._undelivered.queue_arn)
+        connect_routes(self._stack, self.functions, self._state.bus, dead, CLUSTER.format_map(self._places))
+        keep_warm(self._stack, self.functions, dead)
+        sweep_regularly(self._stack, self.functions["sweep"], dead)
         reading = Reading(runbooks=self._settings.runbook_base_url)
         broken = (
             BrokenWorkflow(
@@ -233,7 +255,7 @@ class ControlStack(cdk.Stack):
             ),
         )
         for workflow in broken:
-            page_on_broken_workflow(self, workflow, self._state.topic, dead)
+            page_on_broken_workflow(self._stack, workflow, self._state.topic, dead)
 
     def _watched_parts(self) -> Parts:
         state = self._state
@@ -248,7 +270,7 @@ class ControlStack(cdk.Stack):
     def _document(self, name: str, stem: str) -> None:
         content = json.loads((REPOSITORY / "packaging" / "ssm" / f"{stem}.json").read_text(encoding="utf-8"))
         ssm.CfnDocument(
-            self,
+            self._stack,
             "".join(word.title() for word in stem.split("-")) + "Document",
             name=name,
             document_type="Command",

@@ -1,0 +1,137 @@
+"""What came of seeded schedules and of every story: recorded once, so that a redesign shows each changed decision.
+
+    python -m tests.outcomes record     # write tests/golden/outcomes
+    python -m tests.outcomes compare    # what is different now, schedule by schedule; exit code 1 if anything is
+
+The schedules are those of `nodeheal.simulation.schedules`, without injected failures: what they come to depends on
+decisions, and not on which call was broken.
+"""
+
+import argparse
+import csv
+import io
+import lzma
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from nodeheal.contract.notification import Notification
+from nodeheal.simulation.runner import run_world
+from nodeheal.simulation.schedules import schedule
+from nodeheal.simulation.setting import CALM
+from nodeheal.simulation.world import World
+
+SCHEDULES = 5_000
+AT_ONCE = 25
+RECORD = Path(__file__).parent / "golden" / "outcomes" / "schedules.csv.xz"
+SHOWN = 20
+_EMAIL_KEY = re.compile(r"^inc-\d{8}T\d{6}-(?P<node>.+)-[0-9a-f]{10}/(?P<word>[^/]+)(/\d+)?$")
+# What is done to a node and cannot be taken back: an isolation can.
+DESTRUCTIVE = ("reboot", "stop", "replace", "launch")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One schedule. Each field is a sorted list in one text, so that two of them are compared and read as they are."""
+
+    number: int
+    endings: str  # node family/code=ending
+    acts: str  # node boot verb, of those that cannot be taken back
+    restarts: str  # job=runs:state
+    emails: str  # node word, or the key of what is about no incident
+
+    def differs_from(self, other: "Outcome") -> list[str]:
+        """Field by field: what only one of the two has."""
+        told = []
+        for name in ("endings", "acts", "restarts", "emails"):
+            mine, theirs = (Counter(getattr(one, name).split("; ")) for one in (self, other))
+            if mine != theirs:
+                gone, new = sorted((theirs - mine).elements()), sorted((mine - theirs).elements())
+                told.append(f"{name}: before {gone or '-'}, now {new or '-'}")
+        return told
+
+
+def play(number: int) -> Outcome:
+    """Run one schedule without injected failures."""
+    world = World(replace(schedule(number), cloud=CALM))
+    emails: list[str] = []
+    read = world.people.read
+
+    def note(told: Notification) -> None:
+        emails.append(_about(told.key))
+        read(told)
+
+    world.parts.messenger.on_send = note
+    run_world(world)
+    incidents = world.incidents.incidents.values()
+    acts = (act for of_node in world.watch.acts.values() for act in of_node if act.verb in DESTRUCTIVE)
+    return Outcome(
+        number,
+        _line(f"{i.node_id} {i.root.family}/{i.root.code}={i.ending or i.state}" for i in incidents),
+        _line(f"{act.node_id} {act.boot_id.removeprefix(act.node_id + '-')} {act.verb}" for act in acts),
+        _line(f"{job.job_id}={len(world.jobs.runs(job.job_id))}:{job.state}" for job in world.jobs.jobs.values()),
+        _line(emails),
+    )
+
+
+def _line(found: Iterable[str]) -> str:
+    return "; ".join(sorted(found))
+
+
+def _about(key: str) -> str:
+    """An email's key without what another pace would change: the time in an incident's id, the number of a turn."""
+    known = _EMAIL_KEY.match(key)
+    return f"{known['node']} {known['word']}" if known else key
+
+
+def play_all(numbers: Iterable[int], processes: int = os.cpu_count() or 1) -> Iterator[Outcome]:
+    """In order, in several processes."""
+    with ProcessPoolExecutor(processes) as workers:
+        yield from workers.map(play, numbers, chunksize=AT_ONCE)
+
+
+def recorded(path: Path = RECORD) -> list[Outcome]:
+    """The record, in order."""
+    with lzma.open(path, "rt", encoding="utf-8", newline="") as file:
+        return [Outcome(int(row[0]), *row[1:]) for row in list(csv.reader(file))[1:]]
+
+
+def record(outcomes: Iterable[Outcome], path: Path = RECORD) -> None:
+    """Write the record. The same outcomes make the same bytes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [field.name for field in fields(Outcome)]
+    writer.writerow(names)
+    writer.writerows([getattr(one, name) for name in names] for one in outcomes)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(lzma.compress(text.getvalue().encode(), preset=9))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Record or compare."""
+    parser = argparse.ArgumentParser(prog="python -m tests.outcomes", description=__doc__)
+    parser.add_argument("verb", choices=("record", "compare"))
+    parser.add_argument("--schedules", type=int, default=SCHEDULES)
+    given = parser.parse_args(arguments)
+    if given.verb == "record":
+        record(play_all(range(given.schedules)))
+        sys.stdout.write(f"recorded {given.schedules} schedules\n")
+        return 0
+    before = recorded()[: given.schedules]
+    told = [
+        f"schedule {now.number}\n  " + "\n  ".join(now.differs_from(then))
+        for then, now in zip(before, play_all(one.number for one in before), strict=True)
+        if now != then
+    ]
+    more = f"\n... and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
+    sys.stdout.write("\n".join(told[:SHOWN]) + more + f"\n{len(told)} of {len(before)} schedules end otherwise\n")
+    return 1 if told else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
