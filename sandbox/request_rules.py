@@ -68,7 +68,7 @@ def complaints(service: str, operation: str, parameters: Mapping[str, Any]) -> l
         return []
     report = validate.ParamValidator().validate(parameters, shape)
     found = [report.generate_report()] if report.has_errors() else []
-    return [*found, *_of_model(shape, parameters, ""), *_of_table(model.service_name, operation, parameters)]
+    return [*found, *of_model(shape, parameters, ""), *_of_table(model.service_name, operation, parameters)]
 
 
 def refuse_in_this_process() -> Callable[[], object]:
@@ -89,32 +89,34 @@ def refuse_in_this_process() -> Callable[[], object]:
 # By the model --------------------------------------------------------------------------------------------------------
 
 
-def _of_model(shape: Shape, value: Any, place: str) -> Iterator[str]:
-    """What the model says of a value and the service enforces: maximum, pattern, enumeration."""
+def of_model(shape: Shape, value: Any, place: str) -> Iterator[str]:
+    """Each reason for which a service would refuse the value by its model: size, pattern, enumeration."""
     if isinstance(shape, StructureShape) and isinstance(value, Mapping):
         for name, member in shape.members.items():
             if value.get(name) is not None:
-                yield from _of_model(member, value[name], f"{place}.{name}".lstrip("."))
+                yield from of_model(member, value[name], f"{place}.{name}".lstrip("."))
     elif isinstance(shape, ListShape) and isinstance(value, list | tuple):
-        yield from _above(shape, len(value), place, "items")
+        yield from _outside(shape, len(value), place, "items")
         for each in value:
-            yield from _of_model(shape.member, each, f"{place}[]")
+            yield from of_model(shape.member, each, f"{place}[]")
     elif isinstance(shape, MapShape) and isinstance(value, Mapping):
-        yield from _above(shape, len(value), place, "entries")
+        yield from _outside(shape, len(value), place, "entries")
         for key, each in value.items():
-            yield from _of_model(shape.key, key, f"{place}.key")
-            yield from _of_model(shape.value, each, f"{place}.{key}")
-    elif shape.type_name == "string" and isinstance(value, str):
-        yield from _above(shape, len(value), place, "characters")
+            yield from of_model(shape.key, key, f"{place}.key")
+            yield from of_model(shape.value, each, f"{place}.{key}")
+    elif shape.type_name in ("string", "blob") and isinstance(value, str):
+        yield from _outside(shape, len(value), place, "characters")
         yield from _unlike(shape, value, place)
-    elif shape.type_name in ("integer", "long") and isinstance(value, int):
-        yield from _above(shape, value, place, "as its value")
+    elif shape.type_name in ("integer", "long", "float", "double") and isinstance(value, int | float):
+        yield from _outside(shape, value, place, "as its value")
 
 
-def _above(shape: Shape, size: int, place: str, unit: str) -> Iterator[str]:
-    most = shape.metadata.get("max")
+def _outside(shape: Shape, size: float, place: str, unit: str) -> Iterator[str]:
+    least, most = shape.metadata.get("min"), shape.metadata.get("max")
+    if least is not None and size < least:
+        yield f"{place}: {size:g} {unit}, at least {least} ({shape.name})"
     if most is not None and size > most:
-        yield f"{place}: {size} {unit}, at most {most} ({shape.name})"
+        yield f"{place}: {size:g} {unit}, at most {most} ({shape.name})"
 
 
 def _unlike(shape: Shape, value: str, place: str) -> Iterator[str]:

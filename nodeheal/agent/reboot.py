@@ -75,8 +75,8 @@ def arm(force_seconds: float, call: systemd.Call) -> str:
     why_not = _start_timer(UNIT, DELAY_SECONDS, ["systemctl", "reboot", "-i"], [], call)
     if why_not and call(["systemctl", "is-active", "--quiet", f"{UNIT}.timer", f"{FORCED_UNIT}.timer"]):
         return why_not
-    # systemd stops every other timer when the shutdown begins.
-    outlives = ["--timer-property=DefaultDependencies=no", "--property=DefaultDependencies=no"]
+    # When the shutdown begins, systemd stops every other timer, and starts nothing in a slice that is to stop.
+    outlives = ["--timer-property=DefaultDependencies=no", "--property=DefaultDependencies=no", "--slice=-.slice"]
     forced = ["sh", "-c", _FORCED_REBOOT]
     unbounded = _start_timer(FORCED_UNIT, DELAY_SECONDS + force_seconds, forced, outlives, call)
     if unbounded and not why_not:

@@ -1,6 +1,8 @@
 """`nodeheal doctor`: what stands in the way of a deployment, and what is wrong with one."""
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 
 import typer
@@ -14,6 +16,7 @@ from nodeheal.cli.say import say, say_json
 from nodeheal.contract import names
 
 UNWELL = 1
+NO_REGION = Finding("Region", BAD, "no Region is named", "export AWS_REGION=eu-central-1, or your own")
 _MARKS = {GOOD: "ok     ", WARNING: "WARN   ", BAD: "FAIL   ", UNKNOWN: "UNKNOWN"}
 
 
@@ -42,18 +45,29 @@ def _findings(table: str) -> Iterator[Finding]:
         sts = client("sts")
         who = sts.get_caller_identity()["Arn"]
     except NoRegionError:
-        yield Finding("Region", BAD, "no Region is named", "export AWS_REGION=eu-central-1, or your own")
+        yield NO_REGION
         return
     except (NoCredentialsError, BotoCoreError, ClientError) as error:
         todo = "sign in as for the AWS CLI (aws sso login, AWS_PROFILE), then `aws sts get-caller-identity`"
         yield Finding("credentials", BAD, str(error), todo)
         return
+    if sts.meta.region_name in (None, "aws-global"):  # STS alone answers without one
+        yield NO_REGION
+        return
     yield Finding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
     yield from examine(Account(client, lambda: connect.ports(table), connect.policy))
 
 
+def _wrapped(head: str, text: str) -> str:
+    """In a terminal, lines that fit; in a pipe, one line."""
+    if not sys.stdout.isatty():
+        return f"{head}{text}"
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
+
+
 def _tell(finding: Finding) -> None:
-    say(f"{_MARKS[finding.state]}  {finding.what}: {finding.detail}")
+    say(_wrapped(f"{_MARKS[finding.state]}  ", f"{finding.what}: {finding.detail}"))
     if finding.todo and finding.state != GOOD:
-        say(f"{'':9}→ {finding.todo}")
+        say(_wrapped(f"{'':9}→ ", finding.todo))
     sys.stdout.flush()  # a look at a large fleet takes a while: each line comes when it is known

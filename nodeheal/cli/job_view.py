@@ -5,6 +5,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from nodeheal.cli.job_list import iso, row_of, standing_json
+from nodeheal.contract.names import started_by
 from nodeheal.domain.counted import counted
 from nodeheal.domain.gang import breakage
 from nodeheal.domain.incident import Incident
@@ -96,6 +97,7 @@ def waits_for(view: JobView) -> str:
 def _run_json(run: Run) -> dict[str, object]:
     return {
         "run": run.number,
+        "started_by": started_by(run.job_id, run.number),
         "started_at": iso(run.started_at),
         "running_since": iso(run.running_since),
         "ended_at": iso(run.ended_at),
@@ -167,7 +169,7 @@ def _placed(run: Run | None) -> list[str]:
         return []
     return [
         "",
-        f"Ranks of run {run.number}:",
+        f"Ranks of run {run.number} (in ECS started by {started_by(run.job_id, run.number)}):",
         *(f"  {task.rank:4d}  {task.node_id}  {_rank(task)}" for task in run.tasks),
     ]
 

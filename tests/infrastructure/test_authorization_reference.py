@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.infrastructure.authorization_reference import Statement, objections, overlap
+from sandbox.authorization import KNOWN, Statement, objections, overlap
 from tests.infrastructure.filled import Place, properties
 from tests.infrastructure.synthesis import Template, synthesize
 
@@ -46,21 +46,6 @@ def template() -> Template:
     return synthesize({"nodeheal": SETTINGS})
 
 
-# What the reference objects to and AWS does all the same, with the source.
-KNOWN = {
-    "ecs:ListTasks: takes container-instance, and is granted on *": (
-        "without a container instance AWS asks for *: cdklabs/construct-hub PR 1207, fabfuel/ecs-deploy issue 119"
-    ),
-    "cloudwatch:DescribeAlarms: takes alarm, and is granted on *": (
-        "asked by prefix: AWS checks every alarm (alarm:*), which * covers; CloudWatch User Guide, identity policies"
-    ),
-    "logs:DescribeLogGroups: takes log-group, and is granted on *": (
-        "asked by prefix: AWS checks every group (log-group:*), which * covers; CloudWatch Logs User Guide, examples"
-    ),
-    "ecs:RegisterTaskDefinition: takes task-definition, and is granted on *": (
-        "* covers any family; AWS knew no resource for it until it had ecs:task-cpu and the like"
-    ),
-}
 # A List or Describe whose argument is left out is checked on *, and not on the resource. Each of these was looked at.
 ARGUMENT_IS_GIVEN = {
     "appconfig:ListDeployments": "application and environment stand in the path",

@@ -119,18 +119,18 @@ def test_no_resource_is_refused_by_the_model_of_its_service(full: Template, plac
 @pytest.mark.parametrize(
     ("kind", "change", "why"),
     [
-        ("AWS::Lambda::Function", {"FunctionName": "n" * 141}, "141 is more than 140"),
+        ("AWS::Lambda::Function", {"FunctionName": "n" * 141}, "141 characters, at most 140"),
         ("AWS::Lambda::Function", {"Handler": "with a blank"}, "does not match"),
-        ("AWS::IAM::Role", {"RoleName": "r" * 65}, "65 is more than 64"),
+        ("AWS::IAM::Role", {"RoleName": "r" * 65}, "65 characters, at most 64"),
         ("AWS::IAM::Role", {"Description": "an em dash — here"}, "does not match"),
-        ("AWS::Events::Rule", {"Description": "d" * 513}, "513 is more than 512"),
+        ("AWS::Events::Rule", {"Description": "d" * 513}, "513 characters, at most 512"),
         ("AWS::Events::Rule", {"Targets": [], "Target": []}, "knows no such member"),
-        ("AWS::StepFunctions::StateMachine", {"StateMachineName": "s" * 81}, "81 is more than 80"),
+        ("AWS::StepFunctions::StateMachine", {"StateMachineName": "s" * 81}, "81 characters, at most 80"),
         ("AWS::StepFunctions::StateMachine", {"StateMachineType": "standard"}, "is none of STANDARD"),
         ("AWS::SSM::Document", {"Name": "a name"}, "does not match"),
-        ("AWS::AppConfig::Application", {"Name": ""}, "0 is less than 1"),
-        ("AWS::CloudWatch::Alarm", {"Dimensions": [{"Name": "n" * 256, "Value": "v"}]}, "256 is more than 255"),
-        ("AWS::Lambda::Function", {"MemorySize": 64}, "64 is less than 128"),
+        ("AWS::AppConfig::Application", {"Name": ""}, "0 characters, at least 1"),
+        ("AWS::CloudWatch::Alarm", {"Dimensions": [{"Name": "n" * 256, "Value": "v"}]}, "256 characters, at most 255"),
+        ("AWS::Lambda::Function", {"MemorySize": 64}, "64 as its value, at least 128"),
     ],
 )
 def test_what_a_model_refuses_is_found(kind: str, change: dict[str, Any], why: str) -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from nodeheal.adapters.memory.recipes import MemoryJobLogs, MemoryRecipes
 from nodeheal.cli import connect, job_log, job_wait
 from nodeheal.cli.main import app
+from nodeheal.contract import names
 from nodeheal.contract.vocabulary import JobState, NodeState
 from nodeheal.domain.job import Job, job_of
 from nodeheal.domain.job_log import LogLine
@@ -427,13 +428,14 @@ def test_a_job_is_shown_with_its_ranks_its_runs_its_incidents_and_what_it_has_us
 
     assert "Restarts    1 of 100 since it was submitted, 1 of 10 in 24 h" in said
     assert "Owner       ada@example.com gets emails about it" in said
-    assert "Ranks of run 2:" in said
+    assert f"Ranks of run 2 (in ECS started by {names.started_by('llama', 2)}):" in said
     assert "ended with exit code 1" in said
     assert "https://console.example/llama-1" in said
     [incident] = told["incidents"]
     assert incident["execution"] == f"https://console.example/{incident['incident']}"
     assert incident["incident"] in said
     assert [one["run"] for one in told["runs"]] == [1, 2]
+    assert [one["started_by"] for one in told["runs"]] == [names.started_by("llama", n) for n in (1, 2)]
     assert [rank["exit_code"] for rank in told["runs"][0]["ranks"]] == [143, 1]
     assert (told["restarts"]["total"], told["owner_confirmed"]) == (1, True)
 
