@@ -188,6 +188,25 @@ def test_a_task_repeats_only_what_was_provably_not_accepted(name: str, state: St
     assert repeated <= allowed
 
 
+# Errors that must be retried under each of their names, because sources disagree on the one that AWS sends.
+SPELLINGS = {
+    "states:startExecution.sync:2": {
+        "StepFunctions.ExecutionLimitExceeded",
+        "StepFunctions.ExecutionLimitExceededException",
+    },
+    "dynamodb:updateItem": {"DynamoDB.AmazonDynamoDBException", "DynamoDB.InternalServerErrorException"},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "state"), [(name, state) for _, name, state in tasks() if resource(state) in SPELLINGS]
+)
+def test_an_error_whose_name_is_in_doubt_is_retried_under_each_name(name: str, state: State) -> None:
+    retried = {error for retrier in state["Retry"] for error in retrier["ErrorEquals"]}
+
+    assert SPELLINGS[resource(state)] - retried == set()
+
+
 @pytest.mark.parametrize(("name", "state"), TASKS)
 def test_a_task_that_waits_for_an_event_hands_out_its_token(name: str, state: State) -> None:
     assert resource(state).endswith(".waitForTaskToken") == ("Task.Token" in json.dumps(state["Arguments"]))
