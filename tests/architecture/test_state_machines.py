@@ -275,3 +275,10 @@ def test_the_parent_may_start_exactly_its_children() -> None:
     [start] = [p for p in PARENT_PERMISSIONS if p.actions == ("states:StartExecution",)]
 
     assert {arn.rpartition(":")[2] for arn in start.resources} == {Workflow(child).deployed_name for child in CHILDREN}
+
+
+def test_the_page_of_the_costs_names_every_state_that_waits_by_the_clock() -> None:
+    waiting = [(stem, name) for stem in FILES for name, state in states_of(stem).items() if state["Type"] == "Wait"]
+    text = (DEFINITIONS.parent / "docs" / "cost.md").read_text("utf-8")
+
+    assert [f"`{name}` of `{stem}`" in text for stem, name in waiting] == [True]
