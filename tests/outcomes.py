@@ -43,7 +43,7 @@ DESTRUCTIVE = ("reboot", "stop", "replace", "launch")
 
 @dataclass(frozen=True)
 class Outcome:
-    """One schedule or story. Each field is a list in one text, so that two of them are compared and read as they are."""
+    """One schedule or story. Each field is a list in one text, so that two are compared and read as they are."""
 
     name: str
     endings: str  # node family/code=ending
