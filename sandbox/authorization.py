@@ -82,7 +82,7 @@ def objections(statement: Statement) -> list[str]:
 
 
 def _unknown(statement: Statement, known: set[str]) -> list[str]:
-    spelled = {re.sub(r"/\$\{\w+\}$", "", key).lower() for key in known | GLOBAL_KEYS}
+    spelled = {key.partition("/")[0].lower() for key in known | GLOBAL_KEYS}
     return [
         f"{statement.action} on {statement.resource}: has no condition key {key}"
         for key in sorted(statement.keys)

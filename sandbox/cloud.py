@@ -56,6 +56,7 @@ class Cloud:
         patches.serve_queries(ec2, scaling)
         patches.authorise_ourselves(ssm, ec2, scaling)
         patches.know_event_sources()
+        patches.know_log_streams()
         item_access.know_leading_keys()
         item_access.know_who_asks()
         patches.take_loopback_for_tls()

@@ -100,6 +100,19 @@ def know_event_sources() -> None:
     iam_actions.request_tag_context = context
 
 
+def know_log_streams() -> None:
+    """What acts on a log stream is checked on the stream, as the Service Authorization Reference says; the emulator
+    checks it on the group."""
+    original = attribute(iam_actions, "extract_resource_arn")
+
+    def resource(service: str, method: str, path: str, headers: Headers, body: bytes, *more: Any, **named: Any) -> str:
+        found: str = original(service, method, path, headers, body, *more, **named)
+        stream = json.loads(body or b"{}").get("logStreamName") if service == "logs" else None
+        return f"{found}:log-stream:{stream}" if stream else found
+
+    iam_actions.extract_resource_arn = resource
+
+
 def take_loopback_for_tls() -> None:
     """Every request counts as sent over TLS (aws:SecureTransport): policies that demand it are deployed as they are."""
     original = attribute(app, "pin_request_origin")

@@ -18,7 +18,7 @@ SUCCESS_CODE = 168
 KILLED_CODE = 137  # the agent has killed it: its time was over, or it was cancelled
 OUTPUT_CHARACTERS = 24_000
 TRUNCATED = "--output truncated--"
-WORKING_DIRECTORY = "/usr/bin"  # the WorkingDirectory of the agent's own unit
+WORKING_DIRECTORY = "usr/bin"  # of the node: the WorkingDirectory of the agent's own unit
 # What systemd gives to a service.
 SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NOT_A_SERVICES = ("HOME", "LANG")
@@ -69,7 +69,9 @@ def run_script(text: str, seconds: int, command_id: str, node: Node, cancelled: 
     script = folder / "_script.sh"
     script.write_text(text + "\n", encoding="utf-8")
     script.chmod(0o700)
-    process = node.spawn(["sh", "-c", str(script)], WORKING_DIRECTORY, _environment(node, command_id))
+    here = node.directory / WORKING_DIRECTORY
+    here.mkdir(parents=True, exist_ok=True)
+    process = node.spawn(["sh", "-c", str(script)], here, _environment(node, command_id))
     if process is None or process.stdout is None or process.stderr is None:
         return None
     pipes = _Pipe(process.stdout), _Pipe(process.stderr)

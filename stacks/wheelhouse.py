@@ -38,10 +38,10 @@ class Wheelhouse:
 
 def build(settings: Settings) -> Wheelhouse:
     """Build the wheelhouse below build/. Raises RuntimeError with the message of the tool that failed."""
-    BUILD.mkdir(parents=True, exist_ok=True)
+    others = packages()
     with tempfile.TemporaryDirectory(dir=BUILD, prefix="unfinished-") as unfinished:
         agents = [_own_wheel(Path(unfinished)), *(REPOSITORY / wheel for wheel in settings.agent_wheels)]
-        wheels = {path.name: path.read_bytes() for path in (*agents, *packages().iterdir())}
+        wheels = {path.name: path.read_bytes() for path in (*agents, *others.iterdir())}
         archive = Path(unfinished) / f"nodeheal-agent-{__version__}.zip"
         _write(archive, {**wheels, **dict(_requirements(agents))})
         sha256 = _sha256(archive.read_bytes())
@@ -83,6 +83,7 @@ def packages() -> Path:
     pins = _sha256(AGENT_PINS.read_bytes() + PIP_PINS.read_bytes() + repr((MACHINES, PYTHONS)).encode())
     downloaded = BUILD / f"packages-{pins[:16]}"
     if not downloaded.exists():
+        BUILD.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILD, prefix="unfinished-") as unfinished:
             folder = Path(unfinished) / "packages"
             for command in download_commands(folder, AGENT_PINS.read_text("utf-8")):

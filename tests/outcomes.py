@@ -18,17 +18,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from nodeheal.contract.notification import Notification
 from nodeheal.simulation.runner import run_world
 from nodeheal.simulation.schedules import schedule
 from nodeheal.simulation.setting import CALM
 from nodeheal.simulation.world import World
+from tests.workflows.fuse import Fuse
+from tests.workflows.rare_stories import RARE_STORIES
+from tests.workflows.stories import STORIES
 
 SCHEDULES = 5_000
 AT_ONCE = 25
 RECORD = Path(__file__).parent / "golden" / "outcomes" / "schedules.csv.xz"
+STORIES_RECORD = RECORD.with_name("stories.csv")
 SHOWN = 20
 _EMAIL_KEY = re.compile(r"^inc-\d{8}T\d{6}-(?P<node>.+)-[0-9a-f]{10}/(?P<word>[^/]+)(/\d+)?$")
 # What is done to a node and cannot be taken back: an isolation can.
@@ -37,9 +43,9 @@ DESTRUCTIVE = ("reboot", "stop", "replace", "launch")
 
 @dataclass(frozen=True)
 class Outcome:
-    """One schedule. Each field is a sorted list in one text, so that two of them are compared and read as they are."""
+    """One schedule or story. Each field is a list in one text, so that two are compared and read as they are."""
 
-    number: int
+    name: str
     endings: str  # node family/code=ending
     acts: str  # node boot verb, of those that cannot be taken back
     restarts: str  # job=runs:state
@@ -54,6 +60,29 @@ class Outcome:
                 gone, new = sorted((theirs - mine).elements()), sorted((mine - theirs).elements())
                 told.append(f"{name}: before {gone or '-'}, now {new or '-'}")
         return told
+
+
+def play_stories() -> Iterator[Outcome]:
+    """Every story of a recovery, without a break in it."""
+    for story in (*STORIES, *RARE_STORIES):
+        it = story.make(Fuse(writes_only=True))
+        story.tell(it)
+        incidents = it.ports.incidents.incidents.values()  # type: ignore[attr-defined]
+        jobs = it.ports.jobs.jobs.values()  # type: ignore[attr-defined]
+        yield Outcome(
+            story.name,
+            _line(f"{i.node_id} {i.root.family}/{i.root.code}={i.ending or i.state}" for i in incidents),
+            _line([*(f"{node} {verb}" for verb, node in it.commands), *_of_machines(it.ports.machines)]),
+            _line(f"{job.job_id}={len(it.ports.jobs.runs(job.job_id))}:{job.state}" for job in jobs),
+            _line(_about(told.key) for _, told in it.ports.messenger.announced),  # type: ignore[attr-defined]
+        )
+
+
+def _of_machines(machines: Any) -> Iterator[str]:
+    """What EC2 was asked for."""
+    yield from (f"{name} {power}" for name, power in machines.ordered)
+    yield from (f"{name} {how}" for name, how in machines.given_back)
+    yield from (f"{launch.machine_id or launch.failed} launched by {launch.group}" for launch in machines.launched_by)
 
 
 def play(number: int) -> Outcome:
@@ -71,7 +100,7 @@ def play(number: int) -> Outcome:
     incidents = world.incidents.incidents.values()
     acts = (act for of_node in world.watch.acts.values() for act in of_node if act.verb in DESTRUCTIVE)
     return Outcome(
-        number,
+        str(number),
         _line(f"{i.node_id} {i.root.family}/{i.root.code}={i.ending or i.state}" for i in incidents),
         _line(f"{act.node_id} {act.boot_id.removeprefix(act.node_id + '-')} {act.verb}" for act in acts),
         _line(f"{job.job_id}={len(world.jobs.runs(job.job_id))}:{job.state}" for job in world.jobs.jobs.values()),
@@ -97,8 +126,9 @@ def play_all(numbers: Iterable[int], processes: int = os.cpu_count() or 1) -> It
 
 def recorded(path: Path = RECORD) -> list[Outcome]:
     """The record, in order."""
-    with lzma.open(path, "rt", encoding="utf-8", newline="") as file:
-        return [Outcome(int(row[0]), *row[1:]) for row in list(csv.reader(file))[1:]]
+    opened = lzma.open if path.suffix == ".xz" else open
+    with opened(path, "rt", encoding="utf-8", newline="") as file:
+        return [Outcome(*row) for row in list(csv.reader(file))[1:]]
 
 
 def record(outcomes: Iterable[Outcome], path: Path = RECORD) -> None:
@@ -109,7 +139,8 @@ def record(outcomes: Iterable[Outcome], path: Path = RECORD) -> None:
     writer.writerow(names)
     writer.writerows([getattr(one, name) for name in names] for one in outcomes)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(lzma.compress(text.getvalue().encode(), preset=9))
+    written = text.getvalue().encode()
+    path.write_bytes(lzma.compress(written, preset=9) if path.suffix == ".xz" else written)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -119,17 +150,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--schedules", type=int, default=SCHEDULES)
     given = parser.parse_args(arguments)
     if given.verb == "record":
+        record(play_stories(), STORIES_RECORD)
         record(play_all(range(given.schedules)))
-        sys.stdout.write(f"recorded {given.schedules} schedules\n")
+        sys.stdout.write(f"recorded every story and {given.schedules} schedules\n")
         return 0
-    before = recorded()[: given.schedules]
+    before = [*recorded(STORIES_RECORD), *recorded()[: given.schedules]]
+    numbers = (int(one.name) for one in before if one.name.isdecimal())
     told = [
-        f"schedule {now.number}\n  " + "\n  ".join(now.differs_from(then))
-        for then, now in zip(before, play_all(one.number for one in before), strict=True)
+        f"{now.name}\n  " + "\n  ".join(now.differs_from(then))
+        for then, now in zip(before, chain(play_stories(), play_all(numbers)), strict=True)
         if now != then
     ]
     more = f"\n... and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
-    sys.stdout.write("\n".join(told[:SHOWN]) + more + f"\n{len(told)} of {len(before)} schedules end otherwise\n")
+    sys.stdout.write("\n".join(told[:SHOWN]) + more + f"\n{len(told)} of {len(before)} end otherwise\n")
     return 1 if told else 0
 
 

@@ -18,11 +18,11 @@ from nodeheal.services.inject_fault import DRILL_SECONDS, drill_line, inject_fau
 
 LOOK_EVERY_SECONDS = 1.0
 _WHO_SEES_IT = (
-    "it holds until the driver's next value, or until the host engine starts anew",
-    "seen by   whoever asks this node's DCGM: `dcgmi health` where its watch is set, DCGM's policies,",
+    "it holds until the driver's next value; DCGM keeps an XID until its host engine starts again",
+    "seen by   every client of this node's DCGM: `dcgmi health` where its watch is set, DCGM's policies,",
     "          dcgm-exporter, ECS where it watches this GPU; the evidence of an incident, if it reads this field",
-    "not seen  by nodeheal's agent: it reads the kernel's log, which says nothing of this. No incident follows",
-    "          from it by itself; `--xid` writes the line that the agent reads",
+    "          and nodeheal's check `dcgm`, which asks `dcgmi health` every five minutes: a value that a health",
+    "          watch reads opens an incident, and that one has no mark of a drill",
 )
 
 

@@ -188,6 +188,25 @@ def test_a_task_repeats_only_what_was_provably_not_accepted(name: str, state: St
     assert repeated <= allowed
 
 
+# Errors that must be retried under each of their names, because sources disagree on the one that AWS sends.
+SPELLINGS = {
+    "states:startExecution.sync:2": {
+        "StepFunctions.ExecutionLimitExceeded",
+        "StepFunctions.ExecutionLimitExceededException",
+    },
+    "dynamodb:updateItem": {"DynamoDB.AmazonDynamoDBException", "DynamoDB.InternalServerErrorException"},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "state"), [(name, state) for _, name, state in tasks() if resource(state) in SPELLINGS]
+)
+def test_an_error_whose_name_is_in_doubt_is_retried_under_each_name(name: str, state: State) -> None:
+    retried = {error for retrier in state["Retry"] for error in retrier["ErrorEquals"]}
+
+    assert SPELLINGS[resource(state)] - retried == set()
+
+
 @pytest.mark.parametrize(("name", "state"), TASKS)
 def test_a_task_that_waits_for_an_event_hands_out_its_token(name: str, state: State) -> None:
     assert resource(state).endswith(".waitForTaskToken") == ("Task.Token" in json.dumps(state["Arguments"]))
@@ -256,3 +275,10 @@ def test_the_parent_may_start_exactly_its_children() -> None:
     [start] = [p for p in PARENT_PERMISSIONS if p.actions == ("states:StartExecution",)]
 
     assert {arn.rpartition(":")[2] for arn in start.resources} == {Workflow(child).deployed_name for child in CHILDREN}
+
+
+def test_the_page_of_the_costs_names_every_state_that_waits_by_the_clock() -> None:
+    waiting = [(stem, name) for stem in FILES for name, state in states_of(stem).items() if state["Type"] == "Wait"]
+    text = (DEFINITIONS.parent / "docs" / "cost.md").read_text("utf-8")
+
+    assert [f"`{name}` of `{stem}`" in text for stem, name in waiting] == [True]

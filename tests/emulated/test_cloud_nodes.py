@@ -220,6 +220,24 @@ def test_tasks_are_found_by_their_mark_and_by_nothing_beside_it(cloud: Sandbox, 
     assert ecs.list_tasks(cluster=CLUSTER, startedBy=mark)["taskArns"] == [task]
 
 
+@pytest.mark.parametrize(
+    ("service", "call", "parameters", "why"),
+    [
+        ("ecs", "list_tasks", {"cluster": CLUSTER, "startedBy": "x" * 37}, "ownerId longer than 36"),
+        ("ssm", "send_command", {"DocumentName": "diagnose", "Comment": "x" * 101}, "101 characters, at most 100"),
+        ("sns", "publish", {"TopicArn": "arn:aws:sns:us-east-1:0:t", "Message": "m", "Subject": "é"}, "Subject"),
+        ("sqs", "send_message", {"QueueUrl": "http://127.0.0.1/q", "MessageBody": ""}, "is empty"),
+        ("ec2", "run_instances", {"MinCount": 1, "MaxCount": 1, "ClientToken": "x" * 65}, "ClientToken"),
+        ("appconfig", "create_application", {"Name": "x" * 65}, "65 characters, at most 64"),
+    ],
+)
+def test_the_emulator_refuses_what_aws_refuses_whoever_calls(
+    cloud: Sandbox, service: str, call: str, parameters: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ClientError, match=why):
+        getattr(cloud.client(service), call)(**parameters)
+
+
 def test_a_node_that_drains_or_is_full_takes_no_task(cloud: Sandbox, node: NodeHandle) -> None:
     ecs = cloud.client("ecs")
 

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.contract import names
 from sandbox.client import Sandbox
-from sandbox.deployment import ASSET_BUCKET, DeployFailed, deploy
+from sandbox.deployment import ASSET_BUCKET, DeployFailed, bootstrap, deploy
 from stacks.settings import REPOSITORY
 
 pytestmark = pytest.mark.emulated
@@ -112,8 +112,9 @@ def test_the_policy_of_before_is_kept_and_can_be_applied_again(cloud: Sandbox) -
 def test_a_first_deployment_that_fails_leaves_nothing_that_the_next_one_stops_at(tmp_path_factory: Any) -> None:
     with Sandbox(tmp_path_factory.mktemp("first") / "cloud", boot_seconds=0.1) as cloud:
         failing = f"{sys.executable} -m tests.emulated.failing_app"
+        bootstrap(cloud.client("s3"), cloud.client("ssm"))
         with pytest.raises(DeployFailed, match="WaitCondition"):
-            deploy(REPOSITORY, cloud.directory, cloud.environment(), cloud.client("s3"), app=failing)
+            deploy(REPOSITORY, cloud.directory, cloud.environment(), app=failing)
         assert cloud.client("dynamodb").list_tables()["TableNames"] == []
         assert cloud.client("appconfig").list_applications()["Items"] == []
         assert [b["Name"] for b in cloud.client("s3").list_buckets()["Buckets"]] == [ASSET_BUCKET]

@@ -12,6 +12,7 @@ from nodeheal.contract.vocabulary import Escalation
 from stacks.alarms import ALARM_PREFIX, ours
 from stacks.dashboard import DASHBOARD
 from stacks.functions import FUNCTIONS
+from stacks.settings import REPOSITORY
 from tests.infrastructure.filled import Place, name_of
 from tests.infrastructure.synthesis import Template
 
@@ -140,3 +141,13 @@ def test_every_reason_to_need_a_human_has_its_line_on_the_dashboard(real: Templa
     _, body = page(real)
 
     assert [code for code in Escalation if f'"{code}"' not in body] == []
+
+
+def test_the_page_of_the_metrics_counts_alarms_and_words_as_they_are(real: Template) -> None:
+    text = (REPOSITORY / "docs" / "metrics.md").read_text("utf-8")
+    [(counted, *dollars)] = re.findall(r"\| alarms \((\d+), of 0\.10 USD\)" + r" \| ([\d.]+) USD" * 3, text)
+    [words] = re.findall(r"(\d+) words, and some 30 more", text)
+
+    assert int(counted) == len(alarms(real))
+    assert {float(each) for each in dollars} == {round(0.10 * len(alarms(real)), 2)}
+    assert int(words) == len(Escalation)

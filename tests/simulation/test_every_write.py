@@ -14,6 +14,9 @@ from tests.workflows.told_places import places_of_stories
 
 SCHEDULES = 300
 
+# It is one computation of two minutes on an idle core, and of ten on a machine that does other work as well.
+pytestmark = pytest.mark.timeout(1_800)
+
 
 @pytest.fixture(scope="module")
 def broken(request: pytest.FixtureRequest) -> Broken:

@@ -3,16 +3,24 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tests.outcomes import play, record, recorded
+from tests.outcomes import STORIES_RECORD, play, play_stories, record, recorded
 
 SAMPLE = range(0, 200, 2)
 
 
 def test_a_sample_of_the_schedules_ends_as_recorded() -> None:
-    before = {one.number: one for one in recorded()}
+    before = {one.name: one for one in recorded()}
 
     # After a change that is meant: `python -m tests.outcomes record`, and a line in the changelog for each kind.
-    assert [line for number in SAMPLE for line in play(number).differs_from(before[number])] == []
+    assert [line for number in SAMPLE for line in play(number).differs_from(before[str(number)])] == []
+
+
+def test_every_story_ends_as_recorded() -> None:
+    before = {one.name: one for one in recorded(STORIES_RECORD)}
+    now = {one.name: one for one in play_stories()}
+
+    assert now.keys() == before.keys()
+    assert [f"{name}: {told}" for name, one in now.items() for told in one.differs_from(before[name])] == []
 
 
 def test_a_difference_is_named_by_what_only_one_side_has() -> None:

@@ -27,6 +27,7 @@ class Cloud:
 
     tags: dict[str, dict[str, str]] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
+    left_behind: set[str] = field(default_factory=set)  # nodes with an older container instance, not connected
     state: str = "running"
 
     def of(self, name: str) -> dict[str, str]:
@@ -60,7 +61,11 @@ class Cloud:
 
     def list_container_instances(self, *, cluster: str, filter: str) -> Json:
         name = filter.removeprefix("ec2InstanceId == ").removesuffix(" and agentConnected == true")
-        return {"containerInstanceArns": [] if f"ECS {name}" in self.unknown else [f"arn/{cluster}/{name}"]}
+        if f"ECS {name}" in self.unknown:
+            return {"containerInstanceArns": []}
+        is_listed_first = name in self.left_behind and "agentConnected" not in filter
+        older = [f"arn/{cluster}/{name}/older"] if is_listed_first else []
+        return {"containerInstanceArns": [*older, f"arn/{cluster}/{name}"]}
 
     def describe_container_instances(self, *, cluster: str, containerInstances: list[str], include: list[str]) -> Json:
         tags = self.of(containerInstances[0]) if "TAGS" in include else {}
@@ -169,3 +174,16 @@ def test_other_tags_are_left_alone_and_another_value_is_no_mark() -> None:
     marks.put(HYBRID, managed)
     marks.take(HYBRID, managed)
     assert cloud.tags[HYBRID.instance_id] == {"Name": "theirs"}
+
+
+def test_of_two_registrations_of_a_node_the_connected_one_is_marked() -> None:
+    """ECS keeps the container instance of an external node that is registered again, ACTIVE and not connected."""
+    cloud = Cloud(left_behind={HYBRID.instance_id})
+    marks = AwsMarks(lambda service: cloud)
+    [mark] = [mark for mark in marks.of(HYBRID) if mark.registry is Registry.ECS]
+
+    marks.put(HYBRID, mark)
+
+    assert [name for name, tags in cloud.tags.items() if names.MANAGED_TAG in tags] == [
+        f"arn/{HYBRID.cluster}/{HYBRID.instance_id}"
+    ]

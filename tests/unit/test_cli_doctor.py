@@ -99,7 +99,7 @@ def test_a_look_that_is_denied_hides_no_other() -> None:
 
     assert found["bootstrap"][0] == account.UNKNOWN
     assert found["stack"][0] == account.GOOD
-    assert found["alarms"] == (account.BAD, "there is none")
+    assert found["alarms"] == (account.BAD, "the stack has no alarm")
 
 
 @pytest.mark.parametrize(("limit", "state"), [(10, account.BAD), (99, account.BAD), (100, account.GOOD)])

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from nodeheal.adapters.aws.drills import SsmDrills
 from nodeheal.adapters.memory.drills import MemoryDrills
 from nodeheal.adapters.memory.world import MemoryNodeCommands
+from nodeheal.agent.checks.dcgm import CHECK, HEALTH
 from nodeheal.cli import connect, drill
 from nodeheal.cli.main import app
 from nodeheal.contract import names
@@ -95,13 +96,15 @@ def test_what_the_node_says_against_it_is_told(ports: Ports, drills: MemoryDrill
     assert said.output == f"{NODE} has not taken the drill (FAILED): this node takes no drills\n"
 
 
-def test_a_drill_in_dcgm_says_who_sees_it_and_who_does_not(ports: Ports, drills: MemoryDrills) -> None:
+def test_a_drill_in_dcgm_says_who_sees_it_and_that_an_incident_may_follow(ports: Ports, drills: MemoryDrills) -> None:
     said = run(NODE, "--dcgm", "xid=79", "--gpu", "3", "--why", "does the exporter page?")
 
     assert said.exit_code == 0, said.output
     assert drills.injected == [(NODE, "boot-1", DcgmDrill(3, 230, "79"))]
     assert f"injected on {NODE}: GPU 3, field 230 (the last XID): 79" in said.output
-    assert "not seen  by nodeheal's agent" in said.output
+    assert f"asks `{' '.join(HEALTH[:2])}` every five minutes" in said.output
+    assert CHECK.interval_seconds == 300
+    assert "opens an incident" in said.output
     assert "incidents list" not in said.output
 
 

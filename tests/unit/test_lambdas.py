@@ -27,7 +27,7 @@ from nodeheal.domain.approval import Answer
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.ports import Ports
+from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services import new_machine, stop_start
 from nodeheal.services.freeze_evidence import freeze_evidence
 from nodeheal.services.isolate_node import isolate_node
@@ -233,11 +233,24 @@ def test_the_first_boot_of_a_node_enrols_it(world: World) -> None:
     assert (it.node().address, it.node().accelerators) == ("10.0.0.1", 8)
 
 
-@pytest.mark.parametrize(("status", "is_over"), [("Success", False), ("Delivery Timed Out", True), ("Failed", True)])
-def test_only_a_command_that_failed_ends_the_wait(world: World, status: str, is_over: bool) -> None:
+@pytest.mark.parametrize(
+    ("status", "exit_code", "is_over"),
+    [
+        ("Success", 0, False),
+        ("Failed", 3, True),
+        # Codes of the SSM agent and of SSM: the node may reboot all the same, and only its boot id decides.
+        ("Failed", 1, False),
+        ("Delivery Timed Out", -1, False),
+    ],
+)
+def test_only_a_reboot_whose_own_script_failed_ends_the_wait(
+    world: World, status: str, exit_code: int, is_over: bool
+) -> None:
     it = world.serves(Incident())
     it.isolate()
     reboot_node(it.request(), it.ports)
+    seen = CommandStatus("SUCCEEDED" if status == "Success" else "FAILED", "", exit_code)
+    it.ports.commands.statuses["command-1"] = seen  # type: ignore[attr-defined]
 
     wake(names.SSM_INVOCATION_CHANGE, {"command-id": "command-1", "instance-id": A, "status": status})
 

@@ -94,7 +94,7 @@ def test_a_script_gets_what_a_service_gets_and_a_few_words_of_the_agents(machine
     names = {line.partition("=")[0] for line in lines}
     assert {"AWS_SSM_INSTANCE_ID", "AWS_SSM_REGION_NAME", "SSM_COMMAND_ID", "PATH"} <= names
     assert not {"HOME", "LANG"} & names
-    assert {"cwd=/usr/bin", "/dev/null", "mode=700"} <= set(lines)
+    assert {f"cwd={machine.node.directory}/usr/bin", "/dev/null", "mode=700"} <= set(lines)
     [path] = [line for line in lines if line.startswith("PATH=")]
     assert path.endswith("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 

@@ -276,7 +276,7 @@ def _log_groups(account: Account) -> Iterator[Finding]:
     found = [group for page in pages for group in page["logGroups"]]
     endless = [group["logGroupName"] for group in found if "retentionInDays" not in group]
     if not found:
-        yield Finding("log groups", BAD, f"there is none under {LOG_PREFIX}", "run `make deploy`: the stack makes them")
+        yield Finding("log groups", BAD, f"no log group under {LOG_PREFIX}", "run `make deploy`: the stack makes them")
     elif endless:
         yield Finding("log groups", WARNING, f"kept for ever: {_some(endless)}", "run `make deploy`: it sets retention")
     else:
@@ -293,7 +293,7 @@ def _alarms(account: Account) -> Iterator[Finding]:
     if muted:
         yield Finding("alarms", WARNING, f"ring and tell nobody: {_some(muted)}", "enable their actions")
     if not found:
-        yield Finding("alarms", BAD, "there is none", "run `make deploy`: the stack makes them")
+        yield Finding("alarms", BAD, "the stack has no alarm", "run `make deploy`: the stack makes them")
     elif not ringing and not muted:
         yield Finding("alarms", GOOD, f"{counted(len(found), 'alarm')}, none rings")
 

@@ -268,6 +268,13 @@ def test_pip_uses_no_index_and_asks_for_hashes(machine: Machine) -> None:
     assert " --require-hashes " in words
 
 
+def test_the_script_leaves_the_ssm_agents_working_directory_before_it_runs_python() -> None:
+    """The SSM agent runs it in /usr/bin, and an interpreter without -I looks for modules where it is started."""
+    lines = script_of(DOCUMENT).splitlines()
+
+    assert lines.index("cd /") < next(number for number, line in enumerate(lines) if "python" in line)
+
+
 @pytest.mark.parametrize(("node_id", "provider"), [("mi-0a1b2c3d4e5f67890", "hybrid"), ("i-0a1b2c3d4e5f67890", "ec2")])
 def test_one_configuration_serves_many_nodes(machine: Machine, node_id: str, provider: str) -> None:
     shared = 'cluster = "training"\npool = "h100"\n\n[labels]\nregion = "not the key of the agent"\n'
