@@ -12,7 +12,13 @@ Json = dict[str, Any]
 
 # What docs/ec2.md asks of a launch template.
 USER_DATA = base64.b64encode(
-    b"#!/bin/sh\necho ECS_CONTAINER_INSTANCE_PROPAGATE_TAGS_FROM=ec2_instance >>/etc/ecs/ecs.config\n"
+    b"""#!/bin/sh
+cat >>/etc/ecs/ecs.config <<END
+ECS_CLUSTER=training
+ECS_ENABLE_GPU_SUPPORT=true
+ECS_CONTAINER_INSTANCE_PROPAGATE_TAGS_FROM=ec2_instance
+END
+"""
 ).decode()
 
 
