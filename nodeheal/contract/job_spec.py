@@ -46,6 +46,10 @@ PLAIN = r"^/[A-Za-z0-9._/@+=,:-]{0,999}$"
 CheckpointDirectory = Annotated[Directory, Field(pattern=PLAIN)]
 
 
+# Docker would take `/dev/x:/dev/y:rwm`, and ECS takes a path: one spelling, without blanks and colons.
+Device = Annotated[Directory, Field(pattern=r"^/dev/[A-Za-z0-9._/-]{1,250}$")]
+
+
 class Checkpoints(Frozen):
     """Where the job keeps its checkpoints, and in which layout."""
 
@@ -98,6 +102,11 @@ class JobSpec(Frozen):
     command: tuple[str, ...] = Field(default=(), max_length=256, description="empty: the image's own")
     environment: dict[Variable, str] = Field(default_factory=dict, max_length=256, description="for the program")
     mounts: tuple[Mount, ...] = Field(default=(), max_length=32, description="with image only")
+    devices: tuple[Device, ...] = Field(
+        default=(),
+        max_length=64,
+        description="of the node, or folders of them, e.g. /dev/infiniband for EFA and InfiniBand; with image only",
+    )
     memory_mib: int = Field(default=1_024, ge=4, description="what the task reserves on each node; with image only")
     shared_memory_mib: int = Field(default=1_024, ge=64, description="the container's /dev/shm; with image only")
     stop_seconds: int = Field(default=30, ge=2, le=600, description="from SIGTERM to SIGKILL; with image only")
@@ -123,8 +132,8 @@ class JobSpec(Frozen):
         for name in self.environment:
             if name in RESERVED or name.startswith(RESERVED_PREFIX):
                 raise ValueError(f"environment: {name} is set by nodeheal for every rank; leave it out")
-        if self.task_definition is not None and (self.mounts or self.task_role):
-            raise ValueError("task_definition: mounts and task_role belong into the task definition itself")
+        if self.task_definition is not None and (self.mounts or self.task_role or self.devices):
+            raise ValueError("task_definition: mounts, devices and task_role belong into the task definition itself")
         said = [*self.command, *(text for pair in self.environment.items() for text in pair)]
         if self.task_definition is not None and sum(map(len, said)) > OVERRIDES_AT_MOST:
             told = f"command and environment have more than {OVERRIDES_AT_MOST} characters together, which ECS does not"

@@ -107,6 +107,10 @@ def _doubts(spec: JobSpec, job: Job, ports: Ports) -> list[str]:
 
 def file_doubts(spec: JobSpec) -> list[str]:
     """What a file can hardly mean, as far as it can be told from itself."""
+    return [*_doubts_of_checkpoints(spec), *_doubts_of_network(spec)]
+
+
+def _doubts_of_checkpoints(spec: JobSpec) -> list[str]:
     if spec.checkpoints is None:
         return [
             "checkpoints: without a directory, nobody tells a run where to resume: it finds that out, or begins anew"
@@ -118,6 +122,16 @@ def file_doubts(spec: JobSpec) -> list[str]:
             f"checkpoints.directory: no mount lets the container write to {directory}; what it saves is lost with it"
         ]
     return []
+
+
+def _doubts_of_network(spec: JobSpec) -> list[str]:
+    """NCCL takes TCP where it sees no fabric, and reports no error."""
+    if spec.image is None or spec.devices or spec.nodes == 1 or not spec.accelerators:
+        return []
+    return [
+        "devices: the container sees no EFA or InfiniBand adapter, so NCCL uses TCP between the nodes; "
+        "where they have one, give devices: [/dev/infiniband]"
+    ]
 
 
 def _doubts_of_nodes(job: Job, ports: Ports, now: datetime) -> list[str]:

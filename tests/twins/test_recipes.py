@@ -169,3 +169,21 @@ def test_no_container_has_two_mounts_at_one_path(hang_seconds: int | None) -> No
 
     paths = [mount["containerPath"] for mount in shown["containerDefinitions"][0]["mountPoints"]]
     assert sorted(paths) == ["/data", "/run/nodeheal", "/run/nodeheal/progress"]
+
+
+def test_a_device_of_the_file_is_in_the_container_at_its_own_path() -> None:
+    spec = SPEC.model_copy(update={"devices": ("/dev/infiniband",)})
+
+    shown: Any = definition_of(spec, "us-east-1", "role")
+
+    [container] = shown["containerDefinitions"]
+    [device] = container["linuxParameters"]["devices"]
+    assert (device["hostPath"], device["containerPath"]) == ("/dev/infiniband", "/dev/infiniband")
+    assert set(device["permissions"]) == {"read", "write", "mknod"}  # AWS Batch User Guide, EFA
+    assert {"name": "memlock", "softLimit": -1, "hardLimit": -1} in container["ulimits"]
+
+
+def test_a_file_without_devices_asks_for_none() -> None:
+    shown: Any = definition_of(SPEC, "us-east-1", "role")
+
+    assert "devices" not in shown["containerDefinitions"][0]["linuxParameters"]

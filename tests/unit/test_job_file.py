@@ -31,6 +31,7 @@ environment:
   EPOCHS: "3"
 mounts:
   - {source: /fsx/llama, target: /data}
+devices: [/dev/infiniband]
 checkpoints:
   directory: /fsx/llama/checkpoints//
   format: megatron
@@ -277,3 +278,30 @@ def test_the_page_names_every_command_and_every_exit_code() -> None:
 
     assert not [name for name in commands if f"| `jobs {name}" not in page]
     assert not [code for code in (*EXIT_CODES.values(), TIME_IS_UP) if f"| {code} |" not in page]
+
+
+@pytest.mark.parametrize("path", ["dev/infiniband", "/dev/../etc", "/etc/shadow", "/dev/a:rwm", "/dev/a b", "/dev"])
+def test_a_device_is_a_plain_path_below_dev(path: str) -> None:
+    [complaint] = wrong(MINIMAL + f"devices: [{path!r}]\n")
+
+    assert "devices" in complaint
+
+
+def test_a_device_goes_with_an_image_only() -> None:
+    text = MINIMAL.replace("image: x", "task_definition: x:1") + "devices: [/dev/infiniband]\n"
+
+    assert "devices" in "".join(wrong(text))
+
+
+@pytest.mark.parametrize(
+    ("said", "is_warned"),
+    [
+        ("", False),
+        ("accelerators: 8\n", True),
+        ("accelerators: 8\ndevices: [/dev/infiniband]\n", False),
+    ],
+)
+def test_gpus_of_several_nodes_without_an_adapter_are_warned_of(said: str, is_warned: bool) -> None:
+    doubts = file_doubts(parse_job_file((MINIMAL + said).encode()))
+
+    assert any(doubt.startswith("devices: ") for doubt in doubts) is is_warned

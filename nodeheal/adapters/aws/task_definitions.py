@@ -71,6 +71,13 @@ def _container(spec: JobSpec, region: str) -> dict[str, object]:
         for name, mount in _mounts(spec).items()
     ]
     optional: dict[str, object] = {}
+    # An init process hands SIGTERM on to a program that is not made to be a container's first one.
+    linux: dict[str, object] = {"initProcessEnabled": True, "sharedMemorySize": spec.shared_memory_mib}
+    if spec.devices:
+        linux["devices"] = [
+            {"hostPath": path, "containerPath": path, "permissions": ["read", "write", "mknod"]}
+            for path in spec.devices
+        ]
     if spec.command:
         optional["command"] = list(spec.command)
     if spec.accelerators:
@@ -83,8 +90,7 @@ def _container(spec: JobSpec, region: str) -> dict[str, object]:
         "stopTimeout": spec.stop_seconds,
         "environment": [{"name": name, "value": value} for name, value in sorted(spec.environment.items())],
         "mountPoints": mounts,
-        # An init process hands SIGTERM on to a program that is not made to be a container's first one.
-        "linuxParameters": {"initProcessEnabled": True, "sharedMemorySize": spec.shared_memory_mib},
+        "linuxParameters": linux,
         "ulimits": [{"name": "memlock", "softLimit": -1, "hardLimit": -1}],  # RDMA registers memory
         "logConfiguration": {"logDriver": "awslogs", "options": _log(spec, region)},
         **optional,
