@@ -29,6 +29,7 @@ from bench.table import as_text, with_table
 
 WRITTEN = Path("build/bench.json")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+PUBLISHED = PAGE.with_suffix(".json")  # the figures of the page; a run of some sections keeps those of the others
 Section = Callable[[], Mapping[str, float]]
 RUNS = {"agent": 3, "core": 5, "recovery": 3, "storm": 2, "job": 3, "functions": 3, "simulator": 3}
 # Counted or simulated: a second run would say the same.
@@ -66,6 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     sys.stderr.write(f"all figures are in {WRITTEN}\n")
     if given.write_page:
         PAGE.write_text(with_table(PAGE.read_text("utf-8"), measured), "utf-8")
+        PUBLISHED.write_text(json.dumps(measured, indent=1) + "\n", "utf-8")
     return 0
 
 
@@ -86,13 +88,15 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _earlier() -> dict[str, Any]:
-    try:
-        measured = json.loads(WRITTEN.read_text("utf-8"))
-    except (OSError, ValueError):
-        measured = {}
-    if "runs" not in measured:  # none yet, or of an older bench
-        measured = {}
-    return {**measured, **{part: measured.get(part, {}) for part in ("runs", "spread", "machine")}}
+    """What was measured here before, or else what is published."""
+    for path in (WRITTEN, PUBLISHED):
+        try:
+            measured = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        if "runs" in measured:  # not of an older bench
+            return {**measured, **{part: measured.get(part, {}) for part in ("runs", "spread", "machine")}}
+    return {"runs": {}, "spread": {}, "machine": {}}
 
 
 def _measure(measured: dict[str, Any], name: str, section: Section, asked: int | None) -> None:

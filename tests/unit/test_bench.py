@@ -27,6 +27,7 @@ def fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     fake = {"agent": lambda: {"rss_mib": next(said)}, "incident": lambda: {"reboot_transitions": 33}}
     monkeypatch.setattr(bench, "sections", lambda idle_seconds: fake)
     monkeypatch.setattr(bench, "WRITTEN", tmp_path / "build" / "bench.json")
+    monkeypatch.setattr(bench, "PUBLISHED", tmp_path / "benchmarks.json")
     return tmp_path / "build" / "bench.json"
 
 
@@ -135,3 +136,15 @@ def test_sections_of_two_machines_are_told_apart() -> None:
 
     assert "2 cores (some), Python 3.11.7, Linux 6.18: agent." in told
     assert "64 cores (some), Python 3.11.7, Linux 6.18: incident." in told
+
+
+def test_the_page_shows_the_published_figures() -> None:
+    page = bench.PAGE.read_text("utf-8")
+
+    assert with_table(page, json.loads(bench.PUBLISHED.read_text("utf-8"))) == page
+
+
+def test_a_figure_stands_beside_its_own_at_the_latencies_of_aws() -> None:
+    told = as_markdown(measured(recovery={"control_plane_s": 5.4}, recovery_aws={"control_plane_s": 16.5}))
+
+    assert "| the control plane's own part of that | 5.4 s | one run | 16.5 s |" in told
