@@ -3,6 +3,7 @@
 import base64
 import re
 import shlex
+from pathlib import Path
 
 import botocore.session
 import pytest
@@ -29,8 +30,8 @@ def typed(text: str, program: str) -> list[list[str]]:
 
 
 @EACH_PAGE
-def test_every_command_of_aws_names_an_operation_and_all_that_it_requires(page: object) -> None:
-    session, found = botocore.session.get_session(), typed(page.read_text("utf-8"), "aws")  # type: ignore[attr-defined]
+def test_every_command_of_aws_names_an_operation_and_all_that_it_requires(page: Path) -> None:
+    session, found = botocore.session.get_session(), typed(page.read_text("utf-8"), "aws")
 
     assert found
     for service, operation, *arguments in found:
@@ -47,8 +48,8 @@ def test_every_command_of_aws_names_an_operation_and_all_that_it_requires(page: 
 
 
 @EACH_PAGE
-def test_every_command_of_ours_exists(page: object) -> None:
-    found = typed(page.read_text("utf-8"), "nodeheal")  # type: ignore[attr-defined]
+def test_every_command_of_ours_exists(page: Path) -> None:
+    found = typed(page.read_text("utf-8"), "nodeheal")
 
     assert found
     for arguments in found:
@@ -56,13 +57,13 @@ def test_every_command_of_ours_exists(page: object) -> None:
 
 
 @EACH_PAGE
-def test_every_link_leads_to_a_page_and_a_heading_that_are_there(page: object) -> None:
-    for target in re.findall(r"\]\((?!http)([^)]+)\)", page.read_text("utf-8")):  # type: ignore[attr-defined]
+def test_every_link_leads_to_a_page_and_a_heading_that_are_there(page: Path) -> None:
+    for target in re.findall(r"\]\((?!http)([^)]+)\)", page.read_text("utf-8")):
         name, _, anchor = target.partition("#")
         path = (DOCS / name) if name else page
-        assert path.exists(), target  # type: ignore[attr-defined]
+        assert path.exists(), target
         if anchor:
-            headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)  # type: ignore[attr-defined]
+            headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
             known = {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
             assert anchor in known, target
 
