@@ -20,6 +20,8 @@ from sandbox.toml import toml
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOOLS = REPOSITORY / "sandbox" / "tools"
+# What the agent calls to reboot its node. Without the stand-ins it would find the real ones.
+REBOOT_TOOLS = ("systemd-run", "systemctl", "reboot")
 AGENT = (sys.executable, "-m", "nodeheal.agent.main", "watch")
 KERNEL_BANNER = "Linux version 6.1.0-sandbox (nodeheal) #1 SMP PREEMPT_DYNAMIC"
 SECONDS_SCALE = "NODEHEAL_SANDBOX_SECONDS_SCALE"  # for the stand-in of systemd among the tools
@@ -67,6 +69,9 @@ class Node:
         credentials: Callable[[], Credentials] | None,
         seconds_scale: Callable[[], float] = lambda: 1.0,
     ) -> None:
+        unusable = [tool for tool in REBOOT_TOOLS if not os.access(TOOLS / tool, os.X_OK)]
+        if unusable:
+            raise RuntimeError(f"{TOOLS / unusable[0]} cannot be run: a simulated reboot would reboot this machine")
         self.spec = spec
         self._boot_seconds = boot_seconds
         self._agent = tuple(agent)

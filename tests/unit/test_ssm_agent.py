@@ -83,6 +83,15 @@ def pid_in(path: Path) -> int:
     return int(path.read_text())
 
 
+def test_no_node_is_made_where_a_reboot_would_find_the_machines_own_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.node.TOOLS", tmp_path)  # as in a checkout without links
+
+    with pytest.raises(RuntimeError, match="would reboot this machine"):
+        Machine(tmp_path / "node")
+
+
 # How a script runs --------------------------------------------------------------------------------------------------
 
 
