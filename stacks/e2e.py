@@ -215,12 +215,19 @@ def main(arguments: Sequence[str] | None = None, ask: Ask = input) -> int:
 
 def _play_where_it_may(e2e: E2e, ask: Ask) -> None:
     import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
 
     region = os.environ.get("AWS_REGION") or boto3.Session().region_name
     if not region:
         raise E2eFailed("which Region? Set AWS_REGION")
-    refuse_where_it_is_deployed(boto3.client("cloudformation", region_name=region))
-    confirm(boto3.client("sts", region_name=region).get_caller_identity()["Account"], region, ask)
+    # Every command of the run goes there: the CDK's CLI and `nodeheal` read it.
+    os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = region
+    try:
+        refuse_where_it_is_deployed(boto3.client("cloudformation", region_name=region))
+        account = boto3.client("sts", region_name=region).get_caller_identity()["Account"]
+    except (BotoCoreError, ClientError) as error:
+        raise E2eFailed(f"AWS cannot be asked, so nothing was done: {error}") from error
+    confirm(account, region, ask)
     play(e2e, ask)
 
 

@@ -32,6 +32,7 @@ _ALIASES = {
 }
 
 _NAME = "lower-case letters, digits and '-' are taken, at most 63, and no '-' at either end"
+_DEVICE = "a path below /dev is taken, of letters, digits and . _ / -"
 _VARIABLE = "letters, digits, '_', '.' and '-' are taken, and no digit first"
 
 
@@ -116,7 +117,8 @@ def _words(error: ErrorDetails, loc: tuple[int | str, ...], said: str) -> str:
         case "missing":
             return "is missing"
         case "string_pattern_mismatch":
-            return f"{_shown(error['input'])} does not fit; {_VARIABLE if '[key]' in loc else _NAME}"
+            taken = _DEVICE if "devices" in loc else _VARIABLE if "[key]" in loc else _NAME
+            return f"{_shown(error['input'])} does not fit; {taken}"
         case "string_type" if isinstance(error["input"], bool | int | float):
             return f"text is wanted; put it in quotes: {json.dumps(str(error['input']))}"
         case "int_type" | "int_from_float" | "float_type" | "bool_type" | "tuple_type" | "dict_type" | "model_type":

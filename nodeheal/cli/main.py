@@ -1,5 +1,6 @@
 """`nodeheal`: ask what would be done and why, before anything happens; read logs; look after nodes."""
 
+import os
 import sys
 from errno import EDQUOT, EFBIG, EIO, ENOSPC
 
@@ -45,8 +46,16 @@ app.add_typer(owners.app, name="owners")
 app.add_typer(checkpoints.app, name="checkpoints")
 
 
+def _take_region_as_the_aws_cli_does() -> None:
+    """AWS_REGION comes first. The SDK for Python reads AWS_DEFAULT_REGION only, so it might go to another Region."""
+    region = os.environ.get("AWS_REGION")
+    if region:
+        os.environ["AWS_DEFAULT_REGION"] = region
+
+
 def main() -> None:
     """The console script. That nobody could be told is no answer: it ends with neither 0 nor 1, and without a trace."""
+    _take_region_as_the_aws_cli_does()
     try:
         app()
     except OSError as error:

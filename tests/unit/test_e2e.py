@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import NoCredentialsError
 
 from nodeheal.contract import names
 from nodeheal.domain.policy import parse_policy
@@ -106,3 +107,17 @@ def test_a_stack_that_is_left_behind_is_no_success(
 
 def test_a_second_run_takes_up_what_the_first_has_left(run: E2e) -> None:
     assert "--import-existing-resources" in run.deploy()
+
+
+def test_an_account_that_cannot_be_asked_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_answer(*_: Any, **__: Any) -> Any:
+        raise NoCredentialsError
+
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr("boto3.client", no_answer)
+
+    assert e2e.main([]) == 1
+    assert capsys.readouterr().out == "e2e: AWS cannot be asked, so nothing was done: Unable to locate credentials\n"

@@ -261,7 +261,15 @@ def _departs(it: BreakingWorld) -> None:
     _health(it, None, Verdict.FAILED, instance_id=SPARE, **gone)
 
 
+def _is_not_enrolled(fuse: Fuse) -> BreakingWorld:
+    """Its container instance does not bear the operator's tag."""
+    it = BreakingWorld(fuse)
+    it.plain.scheduler.not_enrolled.add(BROKEN)  # type: ignore[attr-defined]
+    return it
+
+
 RARE_STORIES = (
+    Story("it may not be drained", _is_not_enrolled, _fault(79), ("Handed to a human",), ("isolate_node",)),
     Story("two people answer", _two_answer, _fault(79), only=("answer_approval",)),
     Story("agents are asked for another interval", _hears, lambda it: None, (), ("sweep",)),
     Story("a pool falls silent", _pool_falls_silent, _nobody_is_heard, (), ("sweep",)),

@@ -137,7 +137,7 @@ def _emails(account: Account) -> Iterator[Finding]:
     waiting = [one["Endpoint"] for one in found if one["SubscriptionArn"] in ("PendingConfirmation", "Deleted")]
     if not found:
         todo = "name addresses under alert_emails in cdk.json, and deploy; or subscribe what you have to the topic"
-        yield Finding("alert emails", BAD, "nobody is told of anything", todo)
+        yield Finding("alert emails", BAD, "no address is subscribed, so no email is sent", todo)
     elif waiting:
         todo = "open the email of AWS Notifications there and confirm; no email comes before"
         yield Finding("alert emails", BAD, f"not confirmed: {_some(waiting)}", todo)
@@ -180,7 +180,9 @@ def _nodes(account: Account) -> Iterator[Finding]:
                 state = WARNING if what == NEVER_DIAGNOSED else BAD
                 yield Finding(f"nodes of {pool}", state, f"{what}: {_some(whom)}", NODE_TODO[what])
         if not any(complaints.values()):
-            yield Finding(f"nodes of {pool}", GOOD, f"{counted(len(nodes), 'node')}, all enrolled, heard and diagnosed")
+            yield Finding(
+                f"nodes of {pool}", GOOD, f"{counted(len(nodes), 'node')}, each enrolled, reporting and diagnosed"
+            )
     without_agent = sorted(ssm.keys() - known)
     if without_agent:
         told = f"SSM knows machines that nodeheal has never heard of: {_some(without_agent)}"
@@ -288,14 +290,14 @@ def _alarms(account: Account) -> Iterator[Finding]:
     found = [alarm for page in pages for alarm in page["MetricAlarms"]]
     ringing = [alarm for alarm in found if alarm.get("StateValue") == "ALARM"]
     for alarm in ringing:
-        yield Finding(f"alarm {alarm['AlarmName']}", BAD, "it rings", alarm.get("AlarmDescription", ""))
+        yield Finding(f"alarm {alarm['AlarmName']}", BAD, "is in ALARM", alarm.get("AlarmDescription", ""))
     muted = [alarm["AlarmName"] for alarm in found if not alarm.get("ActionsEnabled", True)]
     if muted:
         yield Finding("alarms", WARNING, f"ring and tell nobody: {_some(muted)}", "enable their actions")
     if not found:
         yield Finding("alarms", BAD, "the stack has no alarm", "run `make deploy`: the stack makes them")
     elif not ringing and not muted:
-        yield Finding("alarms", GOOD, f"{counted(len(found), 'alarm')}, none rings")
+        yield Finding("alarms", GOOD, f"{counted(len(found), 'alarm')}, none in ALARM")
 
 
 def _queues(account: Account) -> Iterator[Finding]:
