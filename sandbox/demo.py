@@ -120,6 +120,8 @@ def _fresh_directory() -> Path:
 def _play(console: Console, directory: Path, script: Script, options: argparse.Namespace) -> int:
     with Screen(console) as screen, Sandbox(directory, options.port, script.boot_seconds) as sandbox:
         sandbox.behave(**LATENCIES[options.latency].of_sandbox())
+        if options.latency != "none":
+            screen.stage(f"--latency {options.latency}: the aims below are for a cloud that answers at once")
         screen.stage(f"embedded AWS is up on {sandbox.endpoint_url}, IAM enforced")
         screen.busy("cdk deploy")
         seconds = sandbox.deploy()
@@ -127,7 +129,7 @@ def _play(console: Console, directory: Path, script: Script, options: argparse.N
         story = Story(sandbox, script, screen.hear)
         try:
             story.play()
-            report = make_report(story)
+            report = {**make_report(story), "latency": options.latency}
             verdict = judge(story, report)
             if not options.keep:
                 screen.busy("ending the emulator, the nodes and the job")
