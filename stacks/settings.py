@@ -44,6 +44,14 @@ def _is_agent_config(path: str) -> str:
     return path
 
 
+def _are_of_their_pools(files: dict[str, str]) -> dict[str, str]:
+    for pool, path in files.items():
+        named = tomllib.loads((REPOSITORY / path).read_text(encoding="utf-8")).get("pool")
+        if named != pool:
+            raise ValueError(f"{path} names the pool {named!r}, and is given for {pool!r}")
+    return files
+
+
 class SettingsError(Exception):
     """A setting that cannot be used; the message names it."""
 
@@ -86,7 +94,9 @@ class Settings(BaseModel):
     architecture: Literal["arm64", "x86_64"] = Field(
         default="arm64", description="of the functions; x86_64 where Lambda has no arm64 in the Region"
     )
-    agent_pools: dict[Pool, Annotated[str, AfterValidator(_is_agent_config)]] = Field(
+    agent_pools: Annotated[
+        dict[Pool, Annotated[str, AfterValidator(_is_agent_config)]], AfterValidator(_are_of_their_pools)
+    ] = Field(
         default_factory=dict,
         description="pools whose nodes State Manager installs the agent on, each with its agent.toml without node_id",
     )
