@@ -210,7 +210,8 @@ def test_a_log_file_that_was_read_before_is_waited_for(
     node.logs(xid(31))
 
     assert (before, meanwhile, told(check.poll())) == ([("79", 1, "boot-1")], [], [("31", 1, "boot-1")])
-    assert ["is not there" in record.getMessage() for record in caplog.records] == [True]
+    # Once, whatever a thread of an earlier test still logs in this process.
+    assert sum("is not there" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_a_log_file_that_may_not_be_read_is_named_though_it_was_read_before(
