@@ -4,9 +4,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 
 import typer
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
+from botocore.exceptions import BotoCoreError, ClientError, NoRegionError
 
 from nodeheal.adapters.aws.account import BAD, GOOD, UNKNOWN, WARNING, Account, Finding, examine
 from nodeheal.adapters.aws.calls import client
@@ -47,7 +48,7 @@ def _findings(table: str) -> Iterator[Finding]:
     except NoRegionError:
         yield NO_REGION
         return
-    except (NoCredentialsError, BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError) as error:
         todo = "sign in as for the AWS CLI (aws sso login, AWS_PROFILE), then `aws sts get-caller-identity`"
         yield Finding("credentials", BAD, str(error), todo)
         return
@@ -55,7 +56,8 @@ def _findings(table: str) -> Iterator[Finding]:
         yield NO_REGION
         return
     yield Finding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
-    yield from examine(Account(client, lambda: connect.ports(table), connect.policy))
+    # Several looks want the policy: it is read once.
+    yield from examine(Account(client, lambda: connect.ports(table), cache(connect.policy)))
 
 
 def _wrapped(head: str, text: str) -> str:

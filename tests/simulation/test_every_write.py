@@ -14,7 +14,7 @@ from tests.workflows.told_places import places_of_stories
 
 SCHEDULES = 300
 
-# It is one computation of two minutes on an idle core, and of ten on a machine that does other work as well.
+# It is one computation of minutes, and of more where the machine does other work as well.
 pytestmark = pytest.mark.timeout(1_800)
 
 

@@ -20,7 +20,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 
 GOOD, WARNING, BAD, UNKNOWN = "ok", "warn", "fail", "unknown"
-# 28 functions, five pings that keep them warm and a storm of events: a new account's 10 are used up by one incident.
+# The pings that keep functions warm, the sweep and one incident's steps use up a new account's 10.
 LEAST_CONCURRENCY = 100
 STANDARD_TIER_NODES = 1_000  # hybrid nodes of an account and Region that SSM takes without its advanced tier
 BOOTSTRAP = "/cdk-bootstrap/hnb659fds/version"
