@@ -26,8 +26,8 @@ class Latency:
 
 NONE = Latency()
 AWS = Latency(
-    # Published: 129 ms as the 99th percentile from PutEvents to the target (AWS, August 2024). For a service's own
-    # events nothing is published: they are assumed to take as long.
+    # Assumed, for events of callers and of services alike. AWS has announced a figure of this size (99th percentile,
+    # 2024); its page was not found again.
     event_seconds=0.13,
     # Assumed: no figure is published. The agent holds a long poll, and the service has to find it.
     ssm_begin_seconds=3.0,
@@ -35,7 +35,7 @@ AWS = Latency(
     ssm_seconds_scale=1.0,
     # Assumed: the ECS agent takes the task, creates and starts its container.
     task_start_seconds=2.0,
-    # Published: "under 100 ms to over 1 second" (Lambda Developer Guide). Assumed: 1 s, of which the sandbox's process
+    # Published: from under 100 ms to over 1 s (Lambda Operator Guide). Assumed: 1 s, of which the sandbox's process
     # takes 0.3 s by itself.
     cold_start_seconds=0.7,
     # The agent's own constant (nodeheal/agent/reboot.py, DELAY_SECONDS).
