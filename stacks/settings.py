@@ -25,6 +25,7 @@ RepositoryArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:ecr:[a-z0-9-]+:\d
 # The file of a wheel of nodeheal; its group is the version.
 AGENT_WHEEL = r"^nodeheal-([0-9][0-9A-Za-z.+]*)-py3-none-any\.whl$"
 Pool = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+RoleId = Annotated[str, Field(pattern=r"^AROA[A-Z0-9]{12,124}$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
 
 
@@ -74,6 +75,12 @@ class Settings(BaseModel):
     log_retention_days: Literal[7, 30, 90, 180, 365] = Field(default=90, description="days that function logs are kept")
     evidence_retention_days: int = Field(
         default=90, ge=1, le=3650, description="days that evidence of incidents is kept in its bucket"
+    )
+    node_role_ids: tuple[RoleId, ...] = Field(
+        default=(),
+        max_length=20,
+        description="roles of your own that nodes have beside nodeheal's: `aws iam get-role --role-name NAME --query "
+        "Role.RoleId`; only roles that people and programs cannot assume",
     )
     heartbeat_writes_a_second: int = Field(
         default=0,

@@ -17,7 +17,7 @@ from nodeheal.services.check_nodes import take_answer, take_refusal
 from nodeheal.services.early_end import early_end, words_of
 from nodeheal.services.find_checkpoint import take_checkpoint, take_search_refusal
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
-from nodeheal.services.hear_node import hear_node
+from nodeheal.services.hear_node import enrolled_node
 from nodeheal.services.job_nodes import free_nodes, leave
 from nodeheal.services.job_steps import save_job
 from nodeheal.services.judge_diagnosis import judge
@@ -39,12 +39,12 @@ _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
 def on_node_booted(event: NodeBooted, ports: Ports) -> None:
     """Record the boot; if a reboot of an earlier boot was waited for, it is proven now."""
     for _ in range(SAVE_TRIES):
-        node = hear_node(event, ports)
-        if node.view(event.boot_id, event.observed_at) is BootView.PAST:
+        node = enrolled_node(event, ports)
+        if node is None or node.view(event.boot_id, event.observed_at) is BootView.PAST:
             return
         now = ports.clock()  # a clock that is ahead, or says so, would have its node never missed
         booted = node.booted(event.boot_id, min(event.booted_at, now), event.address, event.accelerators)
-        booted = booted.seen(min(event.observed_at, now)).speaks_as(event.agent_version, event.observed_at)
+        booted = booted.seen(min(event.observed_at, now)).speaks_as(event.agent_version, event.observed_at, signs=True)
         if ports.nodes.save(booted):
             break
     else:

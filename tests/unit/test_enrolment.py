@@ -162,12 +162,14 @@ def test_its_first_word_may_be_its_boot_or_a_fault(ports: Ports, marks: MemoryMa
     assert (became, stored(ports, "mi-2").open_incident is not None) == (Ingested.OPENED, True)
 
 
-def test_an_agent_that_names_another_pool_is_believed(ports: Ports, marks: MemoryMarks) -> None:
+def test_an_agent_that_names_another_pool_is_in_the_one_that_the_operator_named(
+    ports: Ports, marks: MemoryMarks
+) -> None:
     enroll_node(NEW, SAID, ports, marks)
 
     ingest(heartbeat(pool="other"), ports, ACT)
 
-    assert (stored(ports, NEW).pool, list(ports.watchlist.pools())) == ("other", ["demo", "other"])
+    assert (stored(ports, NEW).pool, list(ports.watchlist.pools())) == ("demo", ["demo"])
 
 
 def test_what_others_say_of_a_node_that_was_never_heard_is_history(ports: Ports, marks: MemoryMarks) -> None:
