@@ -35,6 +35,7 @@ NEARLY_FULL = 0.8  # of a quota
 ALARM_PREFIX, LOG_PREFIX = "nodeheal-", "/nodeheal/"
 NAMED = 5  # nodes in one line
 INSTANCES_IN_A_FILTER = 200  # values that a filter of DescribeInstances takes
+DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError")
 QUEUES = {
     "EventDlqUrl": "events that ingest could not take",
     "QuarantineUrl": "messages that could not be read",
@@ -106,12 +107,7 @@ def _looked(look: Look, account: Account) -> Iterator[Finding]:
     try:
         yield from look.findings(account)
     except ClientError as error:
-        denied = code_of(error) in (
-            "AccessDenied",
-            "AccessDeniedException",
-            "UnauthorizedOperation",
-            "AuthorizationError",
-        )
+        denied = code_of(error) in DENIED
         todo = "attach the managed policy nodeheal-doctor-REGION of the stack, or ReadOnlyAccess" if denied else ""
         yield Finding(look.subject, UNKNOWN, f"{error.operation_name}: {error}", todo or explain(error).todo)
     except BotoCoreError as error:
@@ -234,10 +230,13 @@ def _state_table(account: Account) -> Iterator[Finding]:
     try:
         pools = account.pools
     except ClientError as error:
-        if code_of(error) != "ResourceNotFoundException":
-            raise
         todo = f"leave out --table: the stack's table is {names.TABLE}; to list all: aws dynamodb list-tables"
-        yield Finding("state table", BAD, f"there is no table {account.table} in this account and Region", todo)
+        if code_of(error) == "ResourceNotFoundException":
+            yield Finding("state table", BAD, f"there is no table {account.table} in this account and Region", todo)
+        elif code_of(error) in DENIED and account.table != names.TABLE:  # the doctor's policy allows only the stack's
+            yield Finding("state table", UNKNOWN, f"you may not read the table {account.table}, if it exists", todo)
+        else:
+            raise
         return
     account.has_table = True
     told = f"{account.table}: {counted(len(pools), 'pool')}, {counted(sum(map(len, pools.values())), 'node')}"
