@@ -135,7 +135,7 @@ def _bootstrap(account: Account) -> Iterator[Finding]:
 def _concurrency(account: Account) -> Iterator[Finding]:
     limit = account.make("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"]
     is_enough = limit >= LEAST_CONCURRENCY
-    todo = f"ask Service Quotas for at least {LEAST_CONCURRENCY} concurrent executions; a new account may have only 10"
+    todo = f"request {LEAST_CONCURRENCY} concurrent executions (quota L-B99A9384); a new account may have 10"
     told = f"{limit} functions may run at once in this Region"
     yield Finding("Lambda concurrency", GOOD if is_enough else BAD, told, "" if is_enough else todo)
 
@@ -373,7 +373,7 @@ def _not_registered(ssm: "_Managed | None", ecs: Mapping[str, str] | None) -> It
 @dataclass(frozen=True)
 class _Managed:
     name: str
-    role: str  # of a hybrid node; SSM gives none for EC2
+    role: str  # of the activation; of an EC2 instance only where SSM's own host management gave it one
     is_online: bool
     is_managed: bool
 
