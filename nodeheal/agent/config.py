@@ -139,12 +139,13 @@ def load(path: Path) -> AgentConfig:
     except (ValueError, RecursionError) as error:  # also of a number with more digits than Python reads
         raise ConfigError(f"{path}: is not TOML: {error}") from error
     try:
-        return _parse(document)
+        return parse(document)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _parse(document: dict[str, object]) -> AgentConfig:
+def parse(document: dict[str, object]) -> AgentConfig:
+    """The configuration that a TOML document holds. Raises ConfigError, which names the key."""
     known = {known.name: known for known in fields(AgentConfig)}
     for key in document:
         _known(key, known)

@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import Enum, auto
 
 from nodeheal.contract.health_event import LABELS, HealthEvent
-from nodeheal.contract.vocabulary import NodeState, Provider
+from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
 from nodeheal.domain.surroundings import PastRecovery
 
 # A node keeps the boots it has had, to tell an old event from a new boot. An agent's spool holds days, not years.
@@ -43,6 +43,16 @@ class BootView(Enum):
 
 
 @dataclass(frozen=True)
+class ReportedDiagnosis:
+    """What a node reported of its newest diagnosis, also of one by hand. It is shown to people and proves nothing:
+    only an answer that nodeheal asked for does (`passed_at`)."""
+
+    at: datetime
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Node:
     """One accelerator node. `version` counts writes: a save succeeds only over the version that was read."""
 
@@ -70,6 +80,7 @@ class Node:
     # when it last passed its diagnostics, or was given back by a human; what it reported before is history
     good_since: datetime | None = None
     passed_at: datetime | None = None  # when it last passed its diagnostics
+    last_diagnosis: ReportedDiagnosis | None = None
     good_run: dict[str, float] = field(default_factory=dict)  # what its last good diagnosis measured
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
     paused_until: datetime | None = None  # a human wants nothing touched until then

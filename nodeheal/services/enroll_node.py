@@ -54,6 +54,7 @@ def enroll_node(node_id: str, said: Enrolment, ports: Ports, marks: Marks) -> tu
 
 def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
     """A node that nobody has heard of yet, as the operator says it is. Not saved."""
+    provider = provider_of(node_id)
     clusters = {node.cluster for node in ports.nodes.in_pool(said.pool)}
     cluster = said.cluster or (clusters.pop() if len(clusters) == 1 else "")
     if not cluster:
@@ -66,7 +67,7 @@ def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
         node_id=node_id,
         cluster=cluster,
         pool=said.pool,
-        provider=said.provider or provider_of(node_id),
+        provider=said.provider or provider,
         instance_id=node_id,
         boot_id=NEVER_HEARD,
         booted_at=now,

@@ -287,10 +287,13 @@ def test_the_deployed_document_names_the_object_and_its_hash(real: Template, bui
     assert len(text.encode()) < DOCUMENT_BYTES
 
 
+WHOLE = 'cluster = "training"\npool = "h100"\n'
+
+
 @pytest.fixture
 def pool_config(tmp_path: Path) -> Path:
     path = tmp_path / "h100.toml"
-    path.write_text('cluster = "training"\npool = "h100"\n')
+    path.write_text(WHOLE)
     return path
 
 
@@ -324,7 +327,14 @@ def test_no_pool_gets_an_association_that_was_not_asked_for(real: Template) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [('node_id = "mi-1"\n', "must not hold node_id"), ("cluster =", "must be a TOML file")]
+    ("text", "why"),
+    [
+        ('node_id = "mi-1"\n', r"h100\.toml must not hold node_id"),
+        ("cluster =", r"h100\.toml must be a TOML file"),
+        (f"{WHOLE}hartbeat_seconds = 30\n", r"h100\.toml: unknown key 'hartbeat_seconds'; did you mean 'heartbeat_sec"),
+        (f'{WHOLE}heartbeat_seconds = "30"\n', r"h100\.toml: key 'heartbeat_seconds' must be seconds"),
+        ('pool = "h100"\n', r"h100\.toml: key 'cluster' is missing"),
+    ],
 )
 def test_a_configuration_that_cannot_serve_a_pool_is_refused(pool_config: Path, text: str, why: str) -> None:
     pool_config.write_text(text)
