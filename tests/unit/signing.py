@@ -1,7 +1,6 @@
 """Machines that sign what they report, and the keys that they have published."""
 
 import json
-import time
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nodeheal.contract.names import NODE_HEALTH_REPORTED
 from nodeheal.contract.signature import key_id_of, signed_bytes, signed_text
 from nodeheal.contract.signed_event import SignedEvent
+from tests.unit.builders import NOW
 
 ROLE = "AROAEXAMPLEEXAMPLE00"
 
@@ -44,7 +44,7 @@ class Machine:
         self, event: Mapping[str, Any], kind: str = NODE_HEALTH_REPORTED, at: float | None = None, **more: Any
     ) -> dict[str, Any]:
         """The event as it travels."""
-        text = signed_text(kind, json.dumps(event), time.time() if at is None else at)
+        text = signed_text(kind, json.dumps(event), NOW.timestamp() if at is None else at)
         envelope = {
             "signed": text,
             "signer": self.signer,
@@ -58,5 +58,5 @@ KEYS = Keys()
 
 
 def signed_by(node_id: str, event: Mapping[str, Any], kind: str = NODE_HEALTH_REPORTED) -> dict[str, Any]:
-    """The event as this machine sends it now; its key is among `KEYS`."""
+    """The event as this machine sent it at `NOW`; its key is among `KEYS`."""
     return Machine(node_id, KEYS).envelope(event, kind)
