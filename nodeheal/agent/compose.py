@@ -6,15 +6,12 @@ from nodeheal.agent.bus import EventBus, endpoint
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.owner import as_owner_of
 from nodeheal.agent.spool import Spool
 
 
 def open_spool(config: AgentConfig) -> Spool:
     """The node's spool, which the agent and its orders share, though they may not be the same user's."""
-    directory, boot_id = Path(config.state_dir), config.boot_id()
-    with as_owner_of(directory):
-        return Spool(directory, config.spool_mib, Clock(), boot_id)
+    return Spool(Path(config.state_dir), config.spool_mib, Clock(), config.boot_id())
 
 
 def event_bus(config: AgentConfig, clock: Clock) -> EventBus:
