@@ -125,7 +125,7 @@ def load_settings(node: Node) -> Settings:
     stage = node.try_get_context(STAGE_KEY) or Stage.real.value
     if stage not in [known.value for known in Stage]:
         raise SettingsError(f"context key {STAGE_KEY}: {stage!r} is not one of real, sandbox")
-    return _validated({**given, "stage": stage})
+    return validated({**given, "stage": stage})
 
 
 def _parse(text: str) -> dict[str, object]:
@@ -138,7 +138,8 @@ def _parse(text: str) -> dict[str, object]:
     return given
 
 
-def _validated(given: dict[str, object]) -> Settings:
+def validated(given: dict[str, object]) -> Settings:
+    """These settings, checked. Raises SettingsError."""
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
