@@ -78,6 +78,7 @@ def mtbf_seconds(nodes: int, rate: str) -> float:
 
 _LENGTHS = {128: (60.0, 8), 1_200: (15.0, 4), 2_048: (10.0, 4), 12_500: (3.0, 3)}  # days, seeds
 _MORE = {("RSC-1", 1_200): 8, ("RSC-1", 2_048): 8}  # seeds, where the first four told too little
+_AT_AWS_SEEDS = 2  # of fleets above the smallest: seconds of latency hardly show beside minutes of recovery
 
 
 def fleets() -> Iterator[Case]:
@@ -87,7 +88,9 @@ def fleets() -> Iterator[Case]:
             days, seeds = _LENGTHS[nodes]
             seeds = _MORE.get((rate, nodes), seeds)
             for mix in (WHOLE, EIGHT):
-                yield from (Case(keeper, nodes, rate, mix, days, seeds) for keeper in KEEPERS)
+                for keeper in KEEPERS:
+                    fewer = keeper == AT_AWS and nodes > FLEETS[0]
+                    yield Case(keeper, nodes, rate, mix, days, _AT_AWS_SEEDS if fewer else seeds)
 
 
 def sweeps() -> dict[str, list[Case]]:
