@@ -100,7 +100,9 @@ def _put(cloud: Sandbox, nodes: list[NodeHandle], **what: Any) -> float:
         {
             "Source": names.AGENT_SOURCE,
             "DetailType": names.NODE_HEALTH_REPORTED,
-            "Detail": _event(node, cloud.cluster, **what),
+            "Detail": cloud.voices.signed(
+                node.node_id, names.NODE_HEALTH_REPORTED, _event(node, cloud.cluster, **what)
+            ),
             "EventBusName": cloud.outputs["BusName"],
         }
         for node in nodes

@@ -1,36 +1,36 @@
 """ingest: health events from the queue, in batches. See nodeheal/services/ingest.py."""
 
+from typing import Any
+
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from pydantic import BaseModel, Field, Json, ValidationError
 
 from lambdas.composition import Event, emit, explain, logger, policy, ports, quarantine
+from lambdas.signatures import is_signed, proven
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.measures import of_fault
 from nodeheal.services.ingest import ingest
-
-
-class Impostor(Exception):
-    """An event that only an operator may send came from somebody else."""
+from nodeheal.services.verify_event import Forged
 
 
 class Envelope(BaseModel):
     """EventBridge's wrapping; it has more fields, which say nothing to us."""
 
     source: str
-    detail: HealthEvent
+    detail: dict[str, Any]
 
 
 class Posted(BaseModel):
     """SNS's wrapping: an event that a node has published because the bus took none."""
 
     topic: str = Field(alias="TopicArn", pattern=rf":{names.FALLBACK_TOPIC}$")
-    detail: Json[HealthEvent] = Field(alias="Message")
+    detail: Json[dict[str, Any]] = Field(alias="Message")
 
     @property
     def source(self) -> str:
-        """Whoever may publish there is a node, whatever it calls itself."""
+        """Only nodes may publish there."""
         return names.AGENT_SOURCE
 
 
@@ -51,15 +51,28 @@ def _take(record: SQSRecord) -> None:
     try:
         wrapping = Posted if Wrapping.model_validate_json(record.body).topic else Envelope
         envelope = wrapping.model_validate_json(record.body)
-        health_event = envelope.detail
-        if health_event.code == names.OPERATOR_REQUEST and envelope.source != names.OPERATOR_SOURCE:
-            raise Impostor(f"{health_event.node_id} speaks as an operator from {envelope.source}")
-    except (ValidationError, Impostor) as error:
+        is_proven = envelope.source == names.OPERATOR_SOURCE or is_signed(envelope.detail)
+        health_event = _read(envelope.source, envelope.detail)
+    except (ValidationError, Forged) as error:
         why = explain(error) if isinstance(error, ValidationError) else str(error)
         return quarantine("ingest", record.body, why)
-    became = ingest(health_event, ports(), policy())
+    became = ingest(health_event, ports(), policy(), is_proven=is_proven)
     emit(lambda: of_fault(health_event.family, health_event.verdict))
     logger().info(
         "event ingested",
         extra={"became": became, "event_id": health_event.event_id, "node": health_event.node_id},
     )
+
+
+def _read(source: str, detail: Event) -> HealthEvent:
+    """The event, of an operator (whom IAM lets use that source) or of a node. Raises Forged, ValidationError."""
+    if source == names.OPERATOR_SOURCE:
+        request = HealthEvent.model_validate(detail)
+        if request.code != names.OPERATOR_REQUEST:
+            raise Forged(f"an operator may send requests only, and no {request.code!r}")
+        return request
+    told = proven(detail, names.NODE_HEALTH_REPORTED) if is_signed(detail) else detail
+    event = HealthEvent.model_validate(told)
+    if event.code == names.OPERATOR_REQUEST or not event.is_from_node:
+        raise Forged(f"{event.node_id} speaks as an operator or as AWS from {source}")
+    return event

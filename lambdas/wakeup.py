@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lambdas.composition import Event, explain, logger, ports, quarantine
+from lambdas.signatures import is_signed, proven
 from nodeheal.contract import names
 from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
@@ -17,6 +18,7 @@ from nodeheal.services import new_machine, stop_start, wakeup
 from nodeheal.services.translate.ecs_task import task_change
 from nodeheal.services.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
 from nodeheal.services.translate.ssm_command import SsmInvocationDetail
+from nodeheal.services.verify_event import Forged
 
 
 def handler(event: Event, context: object) -> None:
@@ -25,13 +27,16 @@ def handler(event: Event, context: object) -> None:
     logger().info("event received", extra={"kind": kind, "event_id": event.get("id")})
     try:
         act = _read(kind, detail)
-    except ValidationError as error:
-        return quarantine("wakeup", json.dumps(event), f"{kind}: {explain(error)}")
+    except (ValidationError, Forged) as error:
+        why = explain(error) if isinstance(error, ValidationError) else str(error)
+        return quarantine("wakeup", json.dumps(event), f"{kind}: {why}")
     act(ports())
 
 
 def _read(kind: Any, detail: Event) -> Callable[[Ports], None]:
-    """What is to be done about the event. Raises ValidationError for one that is not what it says."""
+    """What is to be done about the event. Raises ValidationError for one that is not what it says, Forged for one that
+    its node has not signed, NotAccepted for one that cannot be verified yet.
+    """
     match kind:
         case names.NODE_BOOTED | names.DIAGNOSTICS_FINISHED | names.EVIDENCE_FROZEN | names.CHECKPOINT_FOUND:
             return _about_node(kind, detail)
@@ -54,15 +59,18 @@ def _read(kind: Any, detail: Event) -> Callable[[Ports], None]:
 
 
 def _about_node(kind: str, detail: Event) -> Callable[[Ports], None]:
+    if not is_signed(detail):
+        raise Forged("the event is not signed: agents of 0.1 are heard in observe mode only, so install this version's")
+    told = proven(detail, kind)
     match kind:
         case names.NODE_BOOTED:
-            return partial(wakeup.on_node_booted, NodeBooted.model_validate(detail))
+            return partial(wakeup.on_node_booted, NodeBooted.model_validate(told))
         case names.DIAGNOSTICS_FINISHED:
-            return partial(wakeup.on_diagnostics_finished, DiagnosticsFinished.model_validate(detail))
+            return partial(wakeup.on_diagnostics_finished, DiagnosticsFinished.model_validate(told))
         case names.EVIDENCE_FROZEN:
-            return partial(wakeup.on_evidence_frozen, EvidenceFrozen.model_validate(detail))
+            return partial(wakeup.on_evidence_frozen, EvidenceFrozen.model_validate(told))
         case _:
-            return partial(wakeup.on_checkpoint_found, CheckpointFound.model_validate(detail))
+            return partial(wakeup.on_checkpoint_found, CheckpointFound.model_validate(told))
 
 
 def _about_machine(detail: MachineStateDetail) -> Callable[[Ports], None]:

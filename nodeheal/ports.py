@@ -14,7 +14,7 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
-from nodeheal.contract.vocabulary import Action, IncidentState
+from nodeheal.contract.vocabulary import Action, IncidentState, Provider
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.evidence import Diagnosis, Upload
 from nodeheal.domain.guest import Guest
@@ -47,6 +47,9 @@ class NodeStore(Protocol):
 
     def in_pool(self, pool: str) -> Sequence[Node]:
         """The pool's nodes; eventually consistent."""
+
+    def unenrolled(self) -> Sequence[Node]:
+        """Nodes that report and that nobody has enrolled: they are in no pool, and expire; eventually consistent."""
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
         """Keep a fault, and why it led to no incident where it did not. Recording it twice changes nothing.
@@ -432,6 +435,13 @@ class Heartbeats(Protocol):
         """Ask its machine to keep this interval. It hears of it with its next one; one that is gone, never."""
 
 
+class EnrolmentTags(Protocol):
+    """Knows which machines an operator has enrolled by a tag, at their launch or later."""
+
+    def pool_of(self, node_id: str, provider: Provider) -> str | None:
+        """The pool that the machine's tags name, or empty where they name none. None: it is not enrolled."""
+
+
 class Witnesses(Protocol):
     """Others who would know whether a node lives: its scheduler, its command channel, its cloud."""
 
@@ -458,6 +468,7 @@ class Ports:
     messenger: Messenger
     watchlist: Watchlist
     heartbeats: Heartbeats
+    enrolment_tags: EnrolmentTags
     witnesses: Witnesses
     sign_upload: SignUpload
     find_checkpoint: FindCheckpoint

@@ -28,6 +28,7 @@ from nodeheal.domain.owner import Owner
 from sandbox import deployment, processes
 from sandbox.machine_orders import MachineOrders
 from sandbox.mailbox import OWNERS, Mailbox
+from sandbox.voices import Voices
 
 Json = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -78,6 +79,7 @@ class Sandbox(MachineOrders):
         self._mailbox: Mailbox | None = None
         self._owners_mailbox: Mailbox | None = None
         self.client = cache(self._client)
+        self.voices = Voices(self)
 
     @property
     def endpoint_url(self) -> str:

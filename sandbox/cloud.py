@@ -8,7 +8,7 @@ from pathlib import Path
 from ministack.core.responses import request_scope
 
 from nodeheal.contract import names
-from sandbox import error_names, item_access, patches, processes, strict
+from sandbox import error_names, item_access, patches, processes, quotas, strict
 from sandbox.autoscaling import AutoScaling
 from sandbox.aws_json import AwsError, Json, JsonService
 from sandbox.aws_query import QueryService
@@ -54,6 +54,9 @@ class Cloud:
         )
         patches.serve_ourselves(ecs, ssm)
         patches.serve_queries(ec2, scaling)
+        patches.serve_quotas(
+            JsonService("service-quotas", quotas.operations(), lambda headers: caller_of("servicequotas", headers))
+        )
         patches.authorise_ourselves(ssm, ec2, scaling)
         patches.know_event_sources()
         patches.know_log_streams()

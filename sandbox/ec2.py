@@ -89,13 +89,16 @@ class Ec2:
         return {"LaunchTemplateVersions": [{**shown, "LaunchTemplateData": found.data}]}
 
     def describe_instances(self, caller: Caller, request: Json) -> Json:
-        """DescribeInstances, by id or by tag."""
+        """DescribeInstances, by id or by tag, and with a filter by id."""
         caller.must_be_allowed("ec2:DescribeInstances", "*")
         wanted = [self._state.instance(name) for name in request.get("InstanceIds", [])]
         found = wanted or list(self._state.instances.values())
         for each in request.get("Filters", []):
-            key = each["Name"].removeprefix("tag:")
-            found = [instance for instance in found if instance.tags.get(key) in each["Values"]]
+            key, values = each["Name"].removeprefix("tag:"), each["Values"]
+            if each["Name"] == "instance-id":
+                found = [instance for instance in found if instance.instance_id in values]
+            else:
+                found = [instance for instance in found if instance.tags.get(key) in values]
         reservations = [
             {"ReservationId": new_id("r"), "OwnerId": OWNER, "Instances": [instance.describe()]} for instance in found
         ]

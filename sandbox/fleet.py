@@ -124,6 +124,7 @@ class Fleet:
             sandbox_id=self.sandbox_id,
             provider=provider,
             heartbeat_seconds=kind.heartbeat_seconds,
+            role=(kind.role_arn or "").rpartition("/")[2],
         )
         role = kind.role_arn
         credentials = (lambda: hybrid_node_credentials(role, node_id)) if role else None

@@ -44,6 +44,7 @@ class NodeSpec:
     sandbox_id: str
     provider: str = "hybrid"
     heartbeat_seconds: float = 60.0
+    role: str = ""  # the name of the role whose credentials it gets
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ministack import app
-from ministack.core import concurrency, iam_actions
+from ministack.core import concurrency, iam_actions, router
 from ministack.services import appconfig, eventbridge, stepfunctions
 from ministack.services.cloudformation import changesets, provisioners, stacks
 
@@ -51,6 +51,14 @@ def serve_queries(*services: QueryService) -> None:
     for service in services:
         theirs = _present(app.SERVICE_HANDLERS, service.name)
         app.SERVICE_HANDLERS[service.name] = _of_both(service, theirs)
+
+
+def serve_quotas(quotas: JsonService) -> None:
+    """Service Quotas is ours: the emulator has no such service, and its router has to learn the name."""
+    if "servicequotas" in app.SERVICE_HANDLERS:
+        raise EmulatorChanged("the emulator serves Service Quotas itself")
+    router.SERVICE_PATTERNS["servicequotas"] = {"target_prefixes": ["ServiceQuotasV20190624"]}
+    app.SERVICE_HANDLERS["servicequotas"] = quotas.handle
 
 
 def _of_both(service: QueryService, theirs: Any) -> Any:

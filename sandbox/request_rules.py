@@ -24,7 +24,11 @@ LIMITS = Path(__file__).with_name("documented_limits.csv")
 # Shapes whose pattern the service does not enforce as the model has it, each with what was seen instead.
 NOT_ENFORCED: dict[str, str] = {}
 _SURROGATES = r"\uD800\uDC00-\uDBFF\uDFFF"
-_SPOKEN = {"states": "stepfunctions", "monitoring": "cloudwatch"}  # signing names that are no botocore service names
+_SPOKEN = {
+    "states": "stepfunctions",
+    "monitoring": "cloudwatch",
+    "servicequotas": "service-quotas",
+}  # signing names that are no botocore service names
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,15 @@ def _json_object(value: str, _: str) -> str:
         return "is no JSON"
 
 
+def _statements(value: str, limit: str) -> str:
+    try:
+        found = json.loads(value).get("Statement", []) if value else []
+    except (ValueError, AttributeError):
+        return "is no JSON object"
+    count = len(found) if isinstance(found, list) else 1
+    return f"{count} statements, at most {limit}" if count > int(limit) else ""
+
+
 def _no_empty_set(value: Mapping[str, Any], _: str) -> str:
     empty = [name for name, typed in value.items() if any(typed.get(kind) == [] for kind in ("SS", "NS", "BS"))]
     return f"{', '.join(empty)}: a set cannot be empty" if empty else ""
@@ -212,5 +225,6 @@ _KINDS: dict[str, Callable[[Any, str], str]] = {
     "json_characters": _size(lambda value: len(json.dumps(value, default=str)), "characters of JSON"),
     "json_object": _json_object,
     "not_empty": _not_empty,
+    "statements": _statements,
     "no_empty_set": _no_empty_set,
 }

@@ -127,4 +127,5 @@ def describe_node(node: Node) -> Json:
         "ResourceType": "EC2Instance" if node.spec.provider == "ec2" else "ManagedInstance",
         "IPAddress": node.spec.address,
         "ComputerName": node.spec.node_id,
+        **({"IamRole": node.spec.role} if node.spec.role and node.spec.provider == "hybrid" else {}),
     }

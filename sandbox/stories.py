@@ -123,7 +123,8 @@ def _events_are_taken_in_side_by_side(story: Story) -> str:
     node = story.ports.nodes.in_pool(story.script.pool)[0]
     known = {"family": Family.heartbeat, "code": "alive", "verdict": Verdict.OK, "observed_at": node.booted_at}
     alive = _fault_of(node, node.boot_id).model_copy(update=known)
-    body = json.dumps({"source": names.AGENT_SOURCE, "detail": alive.model_dump(mode="json")})
+    signed = story.sandbox.voices.signed(node.node_id, names.NODE_HEALTH_REPORTED, alive.model_dump_json())
+    body = json.dumps({"source": names.AGENT_SOURCE, "detail": json.loads(signed)})
     batch = json.dumps({"Records": [{"messageId": "1", "eventSource": "aws:sqs", "body": body}]}).encode()
     invoke = partial(story.sandbox.client("lambda").invoke, FunctionName="nodeheal-ingest", Payload=batch)
     with ThreadPoolExecutor(2) as both:
@@ -161,8 +162,7 @@ def _old_event_arrives(story: Story) -> str:
         return ""
     node = next(n for n in story.ports.nodes.in_pool(story.script.pool) if n.node_id == story.told.broken)
     event = _fault_of(node, node.past_boots[0])
-    entry = {"Source": names.AGENT_SOURCE, "DetailType": names.NODE_HEALTH_REPORTED, "Detail": event.model_dump_json()}
-    story.sandbox.client("events").put_events(Entries=[{**entry, "EventBusName": story.sandbox.outputs["BusName"]}])
+    story.sandbox.voices.says(event)
     return (
         f"{node.node_id} delivers a fault of its last boot late, from {event.observed_at:%H:%M:%S}: history, no order"
     )

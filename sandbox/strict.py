@@ -32,6 +32,7 @@ SERVICES = (
     "logs",
     "monitoring",
     "secretsmanager",
+    "servicequotas",
     "sns",
     "sqs",
     "ssm",

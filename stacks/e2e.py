@@ -26,7 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from nodeheal.contract import names
 from nodeheal.contract.health_event import NODE_ID_PATTERN
-from stacks.settings import CONTEXT_KEY, REPOSITORY, STAGE_KEY, Email, Pool, SettingsError, Stage, validated
+from stacks.settings import CONTEXT_KEY, REPOSITORY, STAGE_KEY, Email, Pool, SettingsError, Stage, load_settings
 
 WHY = "end-to-end drill"
 POLICY = {
@@ -50,12 +50,13 @@ class E2eFailed(Exception):
 
 @dataclass(frozen=True)
 class E2e:
-    """One run. `settings`: what cdk.json says under `nodeheal`, with what the command line says over it.
+    """One run. `cluster`: of its nodes. `flag`: the settings that it changes in those of cdk.json.
 
     `context`: further words for the CDK, as KEY=VALUE. `directory`: where the run keeps its files.
     """
 
-    settings: dict[str, object]
+    cluster: str
+    flag: dict[str, object]
     pool: str
     directory: Path
     context: Sequence[str] = ()
@@ -64,16 +65,10 @@ class E2e:
     look_every: float = LOOK_EVERY_SECONDS
     settle: float = SETTLE_SECONDS
 
-    @property
-    def cluster(self) -> str:
-        """The ECS cluster of the nodes."""
-        return validated(self.settings).cluster
-
     def cdk(self, verb: str, *words: str) -> list[str]:
         """A command of the CDK's CLI over the stack."""
-        given = [
-            word for pair in (f"{CONTEXT_KEY}={json.dumps(self.settings)}", *self.context) for word in ("-c", pair)
-        ]
+        changed = [f"{CONTEXT_KEY}={json.dumps(self.flag)}"] if self.flag else []
+        given = [word for pair in (*changed, *self.context) for word in ("-c", pair)]
         where = ["--app", f"{shlex.quote(sys.executable)} app.py", "--output", str(self.directory / "cdk.out")]
         cli = str(REPOSITORY / "node_modules" / ".bin" / "cdk")
         return [cli, verb, *words, "--no-version-reporting", "--no-notices", "--ci", *given, *where]
@@ -323,13 +318,16 @@ def main(arguments: Sequence[str] | None = None, ask: Ask = input) -> int:
     parser.add_argument("--settle", type=float, default=SETTLE_SECONDS, help="seconds until all go by the new policy")
     parser.add_argument("--dry-run", action="store_true", help="only print what would be done")
     given = parser.parse_args(arguments)
+    said = {"cluster": given.cluster, "alert_emails": given.email}
+    flag = {key: value for key, value in said.items() if value}
     try:
-        settings = merged(cdk_json(), given.cluster, given.email)
+        settings = load_settings(CommandLine(flag))
     except SettingsError as error:
-        parser.error(f"{'argument --cluster: ' if given.cluster else ''}{error}")
+        parser.error(str(error))
     directory = DRY_RUN if given.dry_run else Path(tempfile.mkdtemp(prefix="nodeheal-e2e-"))
     e2e = E2e(
-        settings,
+        settings.cluster,
+        flag,
         given.pool,
         directory,
         given.context,
@@ -364,19 +362,15 @@ def _play(e2e: E2e, ask: Ask) -> int:
     return 0
 
 
-def cdk_json() -> dict[str, object]:
-    """What cdk.json says under `nodeheal`."""
-    document = json.loads((REPOSITORY / "cdk.json").read_text("utf-8"))
-    found: dict[str, object] = document["context"].get(CONTEXT_KEY, {})
-    return found
+class CommandLine:
+    """The context of an app that is given this flag, for `load_settings`."""
 
+    def __init__(self, flag: dict[str, object]) -> None:
+        self._flag = flag
 
-def merged(known: dict[str, object], cluster: str | None, emails: Sequence[str] | None) -> dict[str, object]:
-    """The settings of cdk.json, with what the command line says over them. Raises SettingsError."""
-    said = {"cluster": cluster, "alert_emails": emails}
-    settings = {**known, **{key: value for key, value in said.items() if value}}
-    validated(settings)
-    return settings
+    def try_get_context(self, key: str) -> str | None:
+        """As a construct's node answers."""
+        return json.dumps(self._flag) if key == CONTEXT_KEY else None
 
 
 def _pool(text: str) -> str:

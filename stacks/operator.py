@@ -77,9 +77,12 @@ CHANGE_POLICY = (
 SEE_INSTANCES = Permission(
     "see whether SSM knows a node; the call takes no resource", ("ssm:DescribeInstanceInformation",), ("*",)
 )
+SEE_MACHINES = Permission(
+    "see whether EC2 knows a node; the call takes no resource", ("ec2:DescribeInstances",), ("*",)
+)
 SEE_MARKS = (
     SEE_INSTANCES,
-    Permission("see whether EC2 knows a node; the call takes no resource", ("ec2:DescribeInstances",), ("*",)),
+    SEE_MACHINES,
     Permission("see whether a hybrid node is marked", ("ssm:ListTagsForResource",), _HYBRID),
 )
 CHANGE_MARKS = (
@@ -189,6 +192,27 @@ DOCTOR_COMMANDS: Commands = {
         *_POLICY,
         *_FIND,
         SEE_INSTANCES,
+        SEE_MACHINES,
+        Permission(
+            "see the role in the instance profile of a node that does not report",
+            ("iam:GetInstanceProfile",),
+            ("arn:{partition}:iam::{account}:instance-profile/*",),
+        ),
+        Permission(
+            "count what AppConfig has a quota for; the calls take no resource",
+            ("appconfig:ListApplications", "appconfig:ListDeploymentStrategies"),
+            ("*",),
+        ),
+        Permission(
+            "see the quotas of AppConfig",
+            ("servicequotas:GetServiceQuota",),
+            ("arn:{partition}:servicequotas:{region}:{account}:appconfig/*",),
+        ),
+        Permission(
+            "see the default of a quota; the call takes no resource",
+            ("servicequotas:GetAWSDefaultServiceQuota",),
+            ("*",),
+        ),
         Permission("see what `cdk bootstrap` has made", ("ssm:GetParameter",), (f"{SSM}:parameter/cdk-bootstrap/*",)),
         Permission("see which tier of SSM the account has", ("ssm:GetServiceSetting",), (f"{SSM}:servicesetting/*",)),
         Permission(

@@ -69,6 +69,19 @@ CHANGE = Permission(
 READ_BEATS = Permission(
     "read the signs of life of all machines, which is all that their table holds", ("dynamodb:Scan",), ("{heartbeats}",)
 )
+READ_KEYS = Permission(
+    "read the public key with which a node signs what it reports", ("dynamodb:GetItem",), ("{heartbeats}",)
+)
+SEE_INSTANCE_TAGS = Permission(
+    "see whether an operator has tagged the instance of an unknown node as enrolled; the call takes no resource",
+    ("ec2:DescribeInstances",),
+    ("*",),
+)
+SEE_NODE_TAGS = Permission(
+    "see whether an operator has tagged an unknown hybrid node as enrolled",
+    ("ssm:ListTagsForResource",),
+    (f"{SSM}:managed-instance/*",),
+)
 READ_POLICY = Permission(
     "read the policy document that is in force",
     ("appconfig:GetLatestConfiguration", "appconfig:StartConfigurationSession"),

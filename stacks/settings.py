@@ -1,23 +1,33 @@
-"""What an operator may set in cdk.json, under the context key "nodeheal", and the stage."""
+"""What an operator may set in cdk.json, under the context key "nodeheal", and the stage.
+
+`cdk deploy -c nodeheal='{"cluster": "blue"}'` changes single settings: those that it does not name stay as in cdk.json.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from nodeheal.agent.config import ConfigError, parse
+
 if TYPE_CHECKING:
-    from constructs import Node
+    from pydantic_core import ErrorDetails
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CONTEXT_KEY = "nodeheal"
 STAGE_KEY = "stage"
 SANDBOX_POLICY = "sandbox/policy.json"
+FILE = "cdk.json"
+FLAG = f"the context flag -c {CONTEXT_KEY}"
+# What each node of a pool adds by itself where the file leaves it out, with any values that the agent takes.
+ADDED_BY_NODE = {"node_id": "mi-0123456789abcdef0", "region": "eu-central-1", "provider": "hybrid"}
 
 Email = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")]
 ParameterArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:ssm:[a-z0-9-]+:\d{12}:parameter/.+$")]
@@ -25,12 +35,13 @@ RepositoryArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:ecr:[a-z0-9-]+:\d
 # The file of a wheel of nodeheal; its group is the version.
 AGENT_WHEEL = r"^nodeheal-([0-9][0-9A-Za-z.+]*)-py3-none-any\.whl$"
 Pool = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+RoleId = Annotated[str, Field(pattern=r"^AROA[A-Z0-9]{12,124}$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
 
 
 def _is_agent_wheel(path: str) -> str:
     if not re.match(AGENT_WHEEL, Path(path).name) or not (REPOSITORY / path).is_file():
-        raise ValueError("must be the file of a wheel of nodeheal")
+        raise ValueError(f"{path} must be the file of a wheel of nodeheal")
     return path
 
 
@@ -38,9 +49,13 @@ def _is_agent_config(path: str) -> str:
     try:
         config = tomllib.loads((REPOSITORY / path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"must be a TOML file: {error}") from None
+        raise ValueError(f"{path} must be a TOML file: {error}") from None
     if "node_id" in config:
-        raise ValueError("must not hold node_id: each node adds its own")
+        raise ValueError(f"{path} must not hold node_id: each node adds its own")
+    try:
+        parse({**ADDED_BY_NODE, **config})
+    except ConfigError as error:
+        raise ValueError(f"{path}: {error}") from None
     return path
 
 
@@ -74,6 +89,12 @@ class Settings(BaseModel):
     log_retention_days: Literal[7, 30, 90, 180, 365] = Field(default=90, description="days that function logs are kept")
     evidence_retention_days: int = Field(
         default=90, ge=1, le=3650, description="days that evidence of incidents is kept in its bucket"
+    )
+    node_role_ids: tuple[RoleId, ...] = Field(
+        default=(),
+        max_length=20,
+        description="roles of your own that nodes have beside nodeheal's: `aws iam get-role --role-name NAME --query "
+        "Role.RoleId`; only roles that people and programs cannot assume",
     )
     heartbeat_writes_a_second: int = Field(
         default=0,
@@ -117,41 +138,72 @@ class Settings(BaseModel):
         return self.stage is Stage.sandbox
 
 
-def load_settings(node: Node) -> Settings:
-    """The settings of an app, checked. Raises SettingsError."""
-    given = node.try_get_context(CONTEXT_KEY) or {}
-    if isinstance(given, str):  # from the command line: -c nodeheal='{"cluster": "blue"}'
-        given = _parse(given)
+class Context(Protocol):
+    """Where settings are given: the node of a construct, or the command line of `make e2e`."""
+
+    def try_get_context(self, key: str, /) -> Any:
+        """What stands under this key; None: nothing."""
+
+
+def load_settings(node: Context) -> Settings:
+    """The settings of an app, checked. Raises SettingsError, which names the setting and where it was given."""
+    context = node.try_get_context(CONTEXT_KEY)
+    # The CDK hands over a flag as text, and no longer what it stands over.
+    flag = _object(context, FLAG) if isinstance(context, str) else {}
+    in_file = _in_file() if isinstance(context, str) else context
+    given = {**_object(in_file, FILE), **flag}
     stage = node.try_get_context(STAGE_KEY) or Stage.real.value
     if stage not in [known.value for known in Stage]:
         raise SettingsError(f"context key {STAGE_KEY}: {stage!r} is not one of real, sandbox")
-    return validated({**given, "stage": stage})
-
-
-def _parse(text: str) -> dict[str, object]:
     try:
-        given = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise SettingsError(f"context key {CONTEXT_KEY}: not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise SettingsError(f"context key {CONTEXT_KEY}: must be an object")
-    return given
-
-
-def validated(given: dict[str, object]) -> Settings:
-    """These settings, checked. Raises SettingsError."""
-    try:
-        return Settings.model_validate(given)
+        return Settings.model_validate({**given, "stage": stage})
     except ValidationError as error:
-        raise SettingsError(f"cdk.json: {CONTEXT_KEY}.{_first(error)}") from None
+        first = error.errors()[0]
+        where = FLAG if first["loc"] and first["loc"][0] in flag else FILE
+        raise SettingsError(f"{where}: {CONTEXT_KEY}.{_complaint(first)}") from None
 
 
-def _first(error: ValidationError) -> str:
-    """The first complaint in one line: which key, what is wrong with it."""
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"]) or "(document)"
+def _in_file() -> object:
+    return json.loads((REPOSITORY / FILE).read_text(encoding="utf-8")).get("context", {}).get(CONTEXT_KEY)
+
+
+def _object(given: object, where: str) -> dict[str, object]:
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except json.JSONDecodeError as error:
+            raise SettingsError(f"{where}: not JSON: {error}") from None
+    if given is not None and not isinstance(given, dict):
+        raise SettingsError(f"{where}: {CONTEXT_KEY} must be an object, not {given!r}")
+    return given or {}
+
+
+_KINDS = {
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+}
+
+
+def _complaint(error: ErrorDetails) -> str:
+    """In one line: which key, and what is wrong with it."""
+    key = ".".join(str(part) for part in error["loc"] if part != "[key]")
     if key == "policy_file":
         return f"{key}: the policy is no setting any more; put it into force with `nodeheal policy apply FILE`"
-    if first["type"] == "extra_forbidden":
-        return f"{key}: unknown key"
-    return f"{key}: {first['msg']} (got {first['input']!r})"
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        nearest = get_close_matches(key, Settings.model_fields, n=1, cutoff=0.8)
+        return f"{key}: unknown key{f'; did you mean {nearest[0]}?' if nearest else ''}"
+    if kind == "value_error":  # by a check of ours, which says what it was given
+        return f"{key}: {error['msg'].removeprefix('Value error, ')}"
+    if kind == "string_pattern_mismatch":
+        wanted = f"must match {context['pattern']}"
+    elif kind in _KINDS:
+        wanted = f"must be {_KINDS[kind]}"
+    else:
+        wanted = error["msg"].replace("Input should be", "must be").replace("greater than or equal to", "at least")
+        wanted = wanted.replace("less than or equal to", "at most")
+    return f"{key}: {wanted}, not {error['input']!r}"

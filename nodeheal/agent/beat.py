@@ -6,15 +6,16 @@ Over the bus each would cost an event, two queue requests, a function run and th
 import http
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeheal.agent.caller import Caller, Stranger
 from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
 from nodeheal.contract import names
+from nodeheal.contract.signature import KEPT_SECONDS
 
-# A machine that has said nothing for so long is in the record of its node, or of no interest.
-KEPT_SECONDS = 7 * 86_400
+# Old public keys that stay in the item, newest first. A key is replaced every 90 days, so that one is enough.
+OLD_KEYS = 3
 # The control plane may ask for another interval: within these bounds, whoever wrote it.
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 3_600.0
 
@@ -32,34 +33,67 @@ class NotBeaten(Exception):
 
 
 @dataclass(frozen=True)
+class PublicKey:
+    """The public half of the key with which the node signs what it reports."""
+
+    key_id: str
+    text: str  # 32 bytes in Base64
+    created_at: int  # seconds since the epoch
+
+    @property
+    def attribute(self) -> str:
+        """The item's attribute that holds it."""
+        return names.BEAT_KEY_PREFIX + self.key_id
+
+    @property
+    def value(self) -> dict[str, str]:
+        """What the attribute holds."""
+        return {"S": f"{self.text} {self.created_at}"}
+
+
+@dataclass(frozen=True)
 class Beat:
     """What a sign of life says."""
 
     boot_id: str
     at: float  # seconds since the epoch
     every_seconds: float
+    key: PublicKey
 
 
 def request(user_id: str, beat: Beat) -> dict[str, object]:
     """The item's update, which also reads what the control plane has left there for the node."""
+    said = {
+        names.BEAT_AT: {"N": f"{beat.at:.3f}"},
+        names.BEAT_EVERY: {"N": f"{beat.every_seconds:g}"},
+        names.BEAT_BOOT: {"S": beat.boot_id},
+        names.TTL_ATTRIBUTE: _until(beat.at),
+        beat.key.attribute: beat.key.value,
+    }
+    return _update(user_id, said)
+
+
+def publication(user_id: str, key: PublicKey, at: float, old: Sequence[str] = ()) -> dict[str, object]:
+    """The update that publishes a key, and removes those of the old ones that nothing can be signed with any more."""
+    return _update(user_id, {key.attribute: key.value, names.TTL_ATTRIBUTE: _until(at)}, old)
+
+
+def _update(user_id: str, said: Mapping[str, object], removed: Sequence[str] = ()) -> dict[str, object]:
+    change = "SET " + ", ".join(f"#{name} = :{name}" for name in said)
+    if removed:
+        change += " REMOVE " + ", ".join(f"#{name}" for name in removed)
     return {
         "TableName": names.HEARTBEATS_TABLE,
         "Key": {names.BEAT_KEY: {"S": user_id}},
-        "UpdateExpression": "SET #at = :at, #every = :every, #boot = :boot, #until = :until",
-        "ExpressionAttributeNames": {
-            "#at": names.BEAT_AT,
-            "#every": names.BEAT_EVERY,
-            "#boot": names.BEAT_BOOT,
-            "#until": names.TTL_ATTRIBUTE,
-        },
-        "ExpressionAttributeValues": {
-            ":at": {"N": f"{beat.at:.3f}"},
-            ":every": {"N": f"{beat.every_seconds:g}"},
-            ":boot": {"S": beat.boot_id},
-            ":until": {"N": str(int(beat.at) + KEPT_SECONDS)},
-        },
+        "UpdateExpression": change,
+        "ExpressionAttributeNames": {f"#{name}": name for name in (*said, *removed)},
+        "ExpressionAttributeValues": {f":{name}": value for name, value in said.items()},
         "ReturnValues": "ALL_NEW",  # costs nothing, and saves a read
     }
+
+
+def _until(at: float) -> dict[str, str]:
+    return {"N": str(int(at) + KEPT_SECONDS)}
 
 
 class HeartbeatItem:
@@ -71,14 +105,42 @@ class HeartbeatItem:
         self._caller = caller
 
     def write(self, beat: Beat) -> float | None:
-        """Give a sign of life; the interval that the control plane asks for, if it does. Raises NotBeaten."""
+        """Give a sign of life; the interval that the control plane asks for, if it does. Raises NotBeaten.
+
+        It is dated by the table's clock: a node whose clock was set back would be taken for silent.
+        """
+
+        def worded(user_id: str, ahead: float) -> dict[str, object]:
+            return request(user_id, replace(beat, at=beat.at + ahead))
+
+        return _wanted(self._update(worded))
+
+    def publish(self, key: PublicKey, now: float) -> str:
+        """Write the public key into the item; the item's name. Keys that are too old go. Raises NotBeaten."""
+        old: list[str] = []
+
+        def worded(user_id: str, ahead: float) -> dict[str, object]:
+            return publication(user_id, key, now + ahead, old)
+
+        old += _outlived(self._update(worded), key, now)
+        if old:
+            self._update(worded)
+        return self._own_name()
+
+    def _update(self, worded: Callable[[str, float], dict[str, object]]) -> Mapping[str, object]:
+        """DynamoDB's answer. Raises NotBeaten."""
+
+        def body() -> bytes:
+            return json.dumps(worded(user_id, self._table.ahead.total_seconds())).encode()
+
         try:
-            status, raw = self._ask(self._own_name(), beat)
+            user_id = self._own_name()
+            status, raw = self._table.ask(_HEADERS, body)
         except (Stranger, NoAnswer) as error:
             raise NotBeaten(str(error), error.is_refusal) from error
         answer = _parsed(raw)
         if status == http.HTTPStatus.OK:
-            return _wanted(answer)
+            return answer
         code = str(answer.get("__type", "")).rpartition("#")[2]
         is_refusal = code in _REFUSALS or status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
         if is_refusal:
@@ -86,15 +148,6 @@ class HeartbeatItem:
             self._table.forget_credentials()
         message = answer.get("message") or answer.get("Message") or ""
         raise NotBeaten(f"{status} {code} {message}".strip(), is_refusal)
-
-    def _ask(self, user_id: str, beat: Beat) -> tuple[int, bytes]:
-        """By the table's time: a node whose clock was set back would be taken for silent, for all that it says."""
-
-        def body() -> bytes:
-            told = replace(beat, at=beat.at + self._table.ahead.total_seconds())
-            return json.dumps(request(user_id, told)).encode()
-
-        return self._table.ask(_HEADERS, body)
 
     def _own_name(self) -> str:
         """Whose item it is. Raises Stranger, NotBeaten: under another name nobody would look for it."""
@@ -116,6 +169,29 @@ def _parsed(raw: bytes) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         return {}
     return answer if isinstance(answer, dict) else {}
+
+
+def _outlived(answer: Mapping[str, object], newest: PublicKey, now: float) -> list[str]:
+    """Attributes of keys that were replaced so long ago that no event signed with them can come any more. Never more
+    than some keys stay.
+    """
+    attributes = answer.get("Attributes")
+    others = {
+        name: _made_at(value)
+        for name, value in (attributes.items() if isinstance(attributes, dict) else ())
+        if name.startswith(names.BEAT_KEY_PREFIX) and name != newest.attribute
+    }
+    by_age = sorted(others, key=lambda name: others[name], reverse=True)
+    replaced_at = [newest.created_at, *(others[name] for name in by_age)]
+    over = [name for name, end in zip(by_age, replaced_at, strict=False) if now - end > KEPT_SECONDS]
+    return sorted({*over, *by_age[OLD_KEYS:]})
+
+
+def _made_at(value: object) -> float:
+    try:
+        return float(value["S"].split()[1]) if isinstance(value, dict) else 0.0
+    except (KeyError, IndexError, AttributeError, ValueError):
+        return 0.0
 
 
 def _wanted(answer: Mapping[str, object]) -> float | None:

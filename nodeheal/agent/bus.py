@@ -5,17 +5,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodeheal.agent import signed_post
-from nodeheal.agent.clock import Clock
-from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.dating import redated
 from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
+from nodeheal.agent.signing import NotPublished, Signs
 from nodeheal.agent.spool import Entry
 from nodeheal.contract import names
 
 ENTRIES_A_CALL = 10  # PutEvents takes no more
 CALL_BYTES = 200 * 1024  # PutEvents takes 256 KiB in all; the rest is for envelope and arithmetic
 
+ENVELOPE_BYTES = 512  # signer, key and signature
 ANSWER_BYTES = 100  # that are shown of an answer that is not in the bus's words
 
 # What no repetition will make better: it is about the entry itself.
@@ -46,16 +45,11 @@ class Receipt:
         return "; ".join(sorted({why for _, why in self.later}))
 
 
-def endpoint(region: str) -> str:
-    """EventBridge in the region, in whichever partition it lies."""
-    return signed_post.endpoint("events", region, {})
-
-
 def batch(entries: Sequence[Entry]) -> Sequence[Entry]:
     """As many of the first entries as one call takes; at least one."""
     size = 0
     for index, entry in enumerate(entries[:ENTRIES_A_CALL]):
-        size += len(entry.detail.encode())
+        size += len(json.dumps(entry.detail, ensure_ascii=False).encode()) + ENVELOPE_BYTES
         if index and size > CALL_BYTES:
             return entries[:index]
     return entries[:ENTRIES_A_CALL]
@@ -64,18 +58,26 @@ def batch(entries: Sequence[Entry]) -> Sequence[Entry]:
 class EventBus:
     """One connection, kept open, to one bus. Not safe to share between threads."""
 
-    def __init__(self, bus: str, region: str, url: str, credentials: CredentialChain, clock: Clock) -> None:
+    def __init__(self, bus: str, service: SignedPost, signer: Signs) -> None:
         self._bus = bus
-        self._service = SignedPost("events", region, url, credentials, clock)
+        self._service = service
+        self._signer = signer
 
     def put(self, entries: Sequence[Entry]) -> Receipt:
-        """Send one batch. Raises BusUnavailable if the call as a whole was not accepted."""
+        """Sign and send one batch. Raises BusUnavailable if the call as a whole was not accepted.
+
+        Each event is signed when it is sent: one that waited in the spool may outlive the key of its time.
+        """
 
         def body() -> bytes:
             zero = self._service.zero()  # which the service may just have told
             told = [self._entry(redated(entry, zero)) for entry in entries]
             return json.dumps({"Entries": told}, ensure_ascii=False).encode()
 
+        try:
+            self._signer.prepare()
+        except NotPublished as error:
+            raise BusUnavailable(str(error), error.is_refusal) from error
         try:
             status, raw = self._service.ask(_HEADERS, body)  # sent twice it is harmless: event ids are stable
         except NoAnswer as error:
@@ -100,6 +102,7 @@ class EventBus:
     def close(self) -> None:
         """Hang up."""
         self._service.close()
+        self._signer.close()
 
     def _one_by_one(self, entries: Sequence[Entry], reason: str, is_the_bus: bool) -> Receipt:
         """Find the entry for which the whole call was refused. What is too large for somebody between is kept: to the
@@ -120,7 +123,7 @@ class EventBus:
         return {
             "Source": names.AGENT_SOURCE,
             "DetailType": entry.detail_type,
-            "Detail": entry.detail,
+            "Detail": self._signer.sign(entry.detail_type, entry.detail, self._service.now()),
             "EventBusName": self._bus,
             "Time": entry.observed_at,
         }

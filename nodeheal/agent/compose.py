@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
-from nodeheal.agent.bus import EventBus, endpoint
+from nodeheal.agent.beat import HeartbeatItem
+from nodeheal.agent.bus import EventBus
+from nodeheal.agent.caller import Caller
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.owner import as_owner_of
+from nodeheal.agent.signed_post import SignedPost, endpoint
+from nodeheal.agent.signing import Signer
 from nodeheal.agent.spool import Spool
 
 
@@ -17,7 +21,25 @@ def open_spool(config: AgentConfig) -> Spool:
         return Spool(directory, config.spool_mib, Clock(), boot_id)
 
 
-def event_bus(config: AgentConfig, clock: Clock) -> EventBus:
-    """The bus, with this node's credentials."""
-    url = config.endpoint_url or endpoint(config.region)
-    return EventBus(config.bus, config.region, url, CredentialChain(clock), clock)
+def event_bus(config: AgentConfig, clock: Clock, signer: Signer | None = None) -> EventBus:
+    """The bus, with this node's credentials and its signing key."""
+    url = config.endpoint_url or endpoint("events", config.region, {})
+    service = SignedPost("events", config.region, url, CredentialChain(clock), clock)
+    return EventBus(config.bus, service, signer or signer_of(config, clock))
+
+
+def signer_of(config: AgentConfig, clock: Clock, *, may_rotate: bool = False) -> Signer:
+    """What signs this node's events. Only the agent that watches may replace the key."""
+    return Signer(Path(config.state_dir), heartbeat_item(config, clock), clock, may_rotate=may_rotate)
+
+
+def heartbeat_item(config: AgentConfig, clock: Clock) -> HeartbeatItem:
+    """The node's own item in the heartbeat table."""
+    return HeartbeatItem(config.node_id, *service("dynamodb", config, clock))
+
+
+def service(name: str, config: AgentConfig, clock: Clock) -> tuple[SignedPost, Caller]:
+    """A connection to an AWS service, and what tells who this node is there."""
+    credentials, region = CredentialChain(clock), config.region
+    sts = SignedPost("sts", region, endpoint("sts", region), credentials, clock)
+    return SignedPost(name, region, endpoint(name, region), credentials, clock), Caller(sts)

@@ -66,7 +66,7 @@ class AgentConfig:
     pool: str
     provider: Provider
     region: str
-    instance_id: str = ""  # the node id, unless the scheduler's id is another than the cloud's
+    instance_id: str = ""  # the node's id, and nothing else: older configurations name it
     bus: str = names.BUS
     endpoint_url: str | None = None
     kernel_log: tuple[KernelLog, ...] = (KernelLog("kmsg", "/dev/kmsg"),)
@@ -95,10 +95,7 @@ class AgentConfig:
     @property
     def identity(self) -> Identity:
         """Who this node says it is."""
-        instance_id = self.instance_id or self.node_id
-        return Identity(
-            self.node_id, self.cluster, self.pool, self.provider, instance_id, self.product, dict(self.labels)
-        )
+        return Identity(self.node_id, self.cluster, self.pool, self.provider, self.product, dict(self.labels))
 
     def boot_id(self) -> str:
         """The id of the running boot. Raises OSError, or ConfigError where there is none."""
@@ -142,12 +139,13 @@ def load(path: Path) -> AgentConfig:
     except (ValueError, RecursionError) as error:  # also of a number with more digits than Python reads
         raise ConfigError(f"{path}: is not TOML: {error}") from error
     try:
-        return _parse(document)
+        return parse(document)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _parse(document: dict[str, object]) -> AgentConfig:
+def parse(document: dict[str, object]) -> AgentConfig:
+    """The configuration that a TOML document holds. Raises ConfigError, which names the key."""
     known = {known.name: known for known in fields(AgentConfig)}
     for key in document:
         _known(key, known)
@@ -156,6 +154,8 @@ def _parse(document: dict[str, object]) -> AgentConfig:
             raise ConfigError(f"key {key!r} is missing")
     values = {key: _value(key, value) for key, value in document.items()}
     config = AgentConfig(**values)  # type: ignore[arg-type]  # every value has been checked under its key
+    if config.instance_id not in ("", config.node_id):
+        raise ConfigError("key 'instance_id' must be the node's id; leave it out")
     if config.checks == () and (config.cloudwatch_metrics or config.prometheus_port):
         key = "cloudwatch_metrics" if config.cloudwatch_metrics else "prometheus_port"
         raise ConfigError(f"key {key!r} asks for what checks measure, and key 'checks' says that there are none")

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from nodeheal.agent.beat import HeartbeatItem
-from nodeheal.agent.caller import Caller
 from nodeheal.agent.clock import Clock
+from nodeheal.agent.compose import heartbeat_item, service
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.fallback import Fallback
 from nodeheal.agent.pulse import Pulse
 from nodeheal.agent.signed_post import SignedPost, endpoint
+from nodeheal.agent.signing import Signer
 
 if TYPE_CHECKING:
     from nodeheal.agent.metrics import NodeMetrics, Publisher
@@ -27,10 +27,14 @@ class Thread(Protocol):
 
 
 def beside(
-    config: AgentConfig, clock: Clock, say_alive: Callable[[], None], gauges: Callable[[], Mapping[str, float]]
+    config: AgentConfig,
+    clock: Clock,
+    signer: Signer,
+    say_alive: Callable[[], None],
+    gauges: Callable[[], Mapping[str, float]],
 ) -> list[Thread]:
     """All that the configuration asks for."""
-    threads: list[Thread] = [pulse(config, clock, instead=say_alive)]
+    threads: list[Thread] = [pulse(config, clock, signer, instead=say_alive)]
     if config.cloudwatch_metrics:
         threads.append(publisher(config, clock, gauges))
     if config.prometheus_port:
@@ -40,20 +44,15 @@ def beside(
     return threads
 
 
-def pulse(config: AgentConfig, clock: Clock, instead: Callable[[], None]) -> Pulse:
+def pulse(config: AgentConfig, clock: Clock, signer: Signer, instead: Callable[[], None]) -> Pulse:
     """What gives this node's signs of life."""
     item = heartbeat_item(config, clock)
-    return Pulse(item, config.boot_id(), config.heartbeat_seconds, clock, instead)
+    return Pulse(item, signer.public, config.boot_id(), config.heartbeat_seconds, clock, instead)
 
 
-def heartbeat_item(config: AgentConfig, clock: Clock) -> HeartbeatItem:
-    """Where they are written."""
-    return HeartbeatItem(config.instance_id or config.node_id, *_service("dynamodb", config, clock))
-
-
-def fallback(config: AgentConfig, clock: Clock) -> Fallback:
+def fallback(config: AgentConfig, clock: Clock, signer: Signer) -> Fallback:
     """What goes around the bus."""
-    return Fallback(*_service("sns", config, clock))
+    return Fallback(*service("sns", config, clock), signer)
 
 
 def publisher(config: AgentConfig, clock: Clock, gauges: Callable[[], Mapping[str, float]]) -> "Publisher":
@@ -70,9 +69,3 @@ def node_metrics(config: AgentConfig, clock: Clock) -> "NodeMetrics":
     region = config.region
     cloudwatch = SignedPost("monitoring", region, endpoint("monitoring", region), CredentialChain(clock), clock)
     return NodeMetrics(cloudwatch, config.node_id)
-
-
-def _service(name: str, config: AgentConfig, clock: Clock) -> tuple[SignedPost, Caller]:
-    credentials, region = CredentialChain(clock), config.region
-    sts = SignedPost("sts", region, endpoint("sts", region), credentials, clock)
-    return SignedPost(name, region, endpoint(name, region), credentials, clock), Caller(sts)

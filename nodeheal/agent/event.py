@@ -275,7 +275,7 @@ class Speaker:
             "cluster": who.cluster,
             "pool": who.pool,
             "provider": who.provider,
-            "instance_id": who.instance_id,
+            "instance_id": who.node_id,
             "boot_id": self.boot_id,
             "observed_at": at,
         }

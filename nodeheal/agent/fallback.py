@@ -10,6 +10,7 @@ from nodeheal.agent.caller import Caller, Stranger
 from nodeheal.agent.dating import redated
 from nodeheal.agent.reasons import Reasons
 from nodeheal.agent.signed_post import ACCESS_ERRORS, NoAnswer, SignedPost
+from nodeheal.agent.signing import NotPublished, Signs
 from nodeheal.agent.spool import Entry, Spool
 from nodeheal.contract import names
 
@@ -30,9 +31,10 @@ class Fallback:
     Not safe to share between threads.
     """
 
-    def __init__(self, sns: SignedPost, caller: Caller) -> None:
+    def __init__(self, sns: SignedPost, caller: Caller, signer: Signs) -> None:
         self._sns = sns
         self._caller = caller
+        self._signer = signer
         self._last_told = ""
         self._reasons = Reasons()
 
@@ -64,8 +66,9 @@ class Fallback:
         try:
             caller = self._caller.identity()
             topic = f"arn:{caller.partition}:sns:{self._sns.region}:{caller.account}:{names.FALLBACK_TOPIC}"
-            status, raw = self._sns.ask(_HEADERS, lambda: _message(topic, redated(entry, self._sns.zero())))
-        except (Stranger, NoAnswer) as error:
+            self._signer.prepare()
+            status, raw = self._sns.ask(_HEADERS, lambda: self._message(topic, redated(entry, self._sns.zero())))
+        except (Stranger, NoAnswer, NotPublished) as error:
             raise NotTold(str(error)) from error
         if status == http.HTTPStatus.OK:
             return
@@ -75,7 +78,7 @@ class Fallback:
             self._sns.forget_credentials()
         raise NotTold(f"SNS answered {status} {code[1] if code else ''}".rstrip())
 
-
-def _message(topic: str, entry: Entry) -> bytes:
-    told = {"Action": "Publish", "Version": "2010-03-31", "TopicArn": topic, "Message": entry.detail}
-    return urlencode(told).encode()
+    def _message(self, topic: str, entry: Entry) -> bytes:
+        signed = self._signer.sign(entry.detail_type, entry.detail, self._sns.now())
+        told = {"Action": "Publish", "Version": "2010-03-31", "TopicArn": topic, "Message": signed}
+        return urlencode(told).encode()

@@ -14,6 +14,5 @@ class Identity:
     cluster: str
     pool: str
     provider: Provider
-    instance_id: str
     product: str | None = None  # of its accelerators, where the operator has said
     labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric

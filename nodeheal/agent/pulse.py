@@ -5,7 +5,7 @@ import math
 import threading
 from collections.abc import Callable
 
-from nodeheal.agent.beat import Beat, HeartbeatItem, NotBeaten
+from nodeheal.agent.beat import Beat, HeartbeatItem, NotBeaten, PublicKey
 from nodeheal.agent.bell import Bell
 from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
@@ -26,10 +26,17 @@ class Pulse(threading.Thread):
     """
 
     def __init__(
-        self, item: HeartbeatItem, boot_id: str, every_seconds: float, clock: Clock, instead: Callable[[], None]
+        self,
+        item: HeartbeatItem,
+        key: Callable[[], PublicKey],
+        boot_id: str,
+        every_seconds: float,
+        clock: Clock,
+        instead: Callable[[], None],
     ) -> None:
         super().__init__(name="pulse", daemon=True)
         self._item = item
+        self._key = key
         self._boot_id = boot_id
         self._every = every_seconds
         self._clock = clock
@@ -66,7 +73,7 @@ class Pulse(threading.Thread):
     def beat(self) -> float:
         """Give one sign of life; the seconds to wait before the next."""
         try:
-            wanted = self._item.write(Beat(self._boot_id, self._clock.utc_now().timestamp(), self._every))
+            wanted = self._item.write(Beat(self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key()))
         except NotBeaten as error:
             return self._fail(error)
         if self._failures:

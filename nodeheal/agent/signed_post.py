@@ -88,6 +88,10 @@ class SignedPost:
         """When this node's boot began, by the service's clock."""
         return self._clock.zero() + self._skew.total_seconds()
 
+    def now(self) -> float:
+        """The service's clock, in seconds since the epoch."""
+        return (self._clock.utc_now() + self._skew).timestamp()
+
     @property
     def host(self) -> str:
         """Who is asked."""

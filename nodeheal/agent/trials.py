@@ -15,9 +15,9 @@ from nodeheal.agent.checks.journal import TOOL as JOURNAL_TOOL
 from nodeheal.agent.checks.memory import parse_used_percent
 from nodeheal.agent.checks.tools import is_installed
 from nodeheal.agent.clock import Clock
-from nodeheal.agent.compose import event_bus
+from nodeheal.agent.compose import event_bus, heartbeat_item, signer_of
 from nodeheal.agent.config import AgentConfig, KernelLog
-from nodeheal.agent.connect import heartbeat_item, node_metrics
+from nodeheal.agent.connect import node_metrics
 from nodeheal.agent.metrics import NotPut
 from nodeheal.agent.signed_post import endpoint
 from nodeheal.agent.spool import Entry
@@ -75,14 +75,14 @@ def beats(config: AgentConfig) -> str:
     wants another one than the configuration has: by what stands there it judges the node's silence.
     """
     clock, every = Clock(), config.heartbeat_seconds
-    item = heartbeat_item(config, clock)
-    beat = partial(Beat, config.boot_id(), clock.utc_now().timestamp())
+    item, key = heartbeat_item(config, clock), signer_of(config, clock).public()
+    beat = partial(Beat, config.boot_id(), clock.utc_now().timestamp(), key=key)
     try:
         wanted = item.write(beat(every))
         if wanted is not None and wanted != every:
             item.write(beat(wanted))
     except NotBeaten as error:
-        raise _failed(f"{error}; they go over the bus instead", error.is_refusal) from error
+        raise _failed(str(error), error.is_refusal) from error
     finally:
         item.close()
     return f"taken, every {wanted or every:g} s"

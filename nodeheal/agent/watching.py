@@ -44,7 +44,7 @@ def _looks(config: AgentConfig) -> Looks:
 
 def _watch(config: AgentConfig, looks: Looks, stop: Bell) -> int:
     from nodeheal.agent.clock import Clock
-    from nodeheal.agent.compose import event_bus, open_spool
+    from nodeheal.agent.compose import event_bus, open_spool, signer_of
     from nodeheal.agent.connect import beside, fallback
     from nodeheal.agent.loop import STOP_PATIENCE_SECONDS, Agent
     from nodeheal.agent.sender import Sender
@@ -54,10 +54,11 @@ def _watch(config: AgentConfig, looks: Looks, stop: Bell) -> int:
     claim(Path(config.state_dir))
     verdicts()  # now: the disk may be dead when one is wanted
     clock, spool = Clock(), open_spool(config)
-    bus, by_way_of_sns = event_bus(config, clock), fallback(config, clock)
+    signer = signer_of(config, clock, may_rotate=True)
+    bus, by_way_of_sns = event_bus(config, clock, signer), fallback(config, clock, signer)
     sender = Sender(spool, bus, clock, by_way_of_sns, config.fallback_seconds)
     agent = Agent(config, spool, sender, clock, looks)
-    threads = beside(config, clock, agent.say_alive, agent.gauges)
+    threads = beside(config, clock, signer, agent.say_alive, agent.gauges)
     gc.freeze()  # what is never touched again stays shared with the looks
     for thread in threads:
         thread.start()

@@ -17,6 +17,7 @@ from nodeheal.adapters.aws import console
 from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.console import execution_arn, workflow_arn
 from nodeheal.adapters.aws.drills import SsmDrills
+from nodeheal.adapters.aws.failures import explain
 from nodeheal.adapters.aws.job_logs import CloudWatchJobLogs
 from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.messenger import Destinations
@@ -48,7 +49,10 @@ def clearly() -> Iterator[None]:
     """What goes wrong is said in one line."""
     try:
         yield
-    except (NodehealError, ValueError, BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError) as error:  # before ValueError, which some of the SDK's errors are
+        sys.stderr.write(f"{explain(error)}\n")
+        raise typer.Exit(FAILED) from None
+    except (NodehealError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         raise typer.Exit(FAILED) from None
 

@@ -4,20 +4,19 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
-from functools import cache
 
 import typer
-from botocore.exceptions import BotoCoreError, ClientError, NoRegionError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from nodeheal.adapters.aws.account import BAD, GOOD, UNKNOWN, WARNING, Account, Finding, examine
 from nodeheal.adapters.aws.calls import client
+from nodeheal.adapters.aws.failures import NO_REGION, Failure, explain
 from nodeheal.cli import connect
 from nodeheal.cli.connect import AsJson, Table
 from nodeheal.cli.say import say, say_json
 from nodeheal.contract import names
 
 UNWELL = 1
-NO_REGION = Finding("Region", BAD, "no Region is named", "export AWS_REGION=eu-central-1, or your own")
 _MARKS = {GOOD: "ok     ", WARNING: "WARN   ", BAD: "FAIL   ", UNKNOWN: "UNKNOWN"}
 
 
@@ -45,19 +44,20 @@ def _findings(table: str) -> Iterator[Finding]:
     try:
         sts = client("sts")
         who = sts.get_caller_identity()["Arn"]
-    except NoRegionError:
-        yield NO_REGION
-        return
     except (BotoCoreError, ClientError) as error:
-        todo = "sign in as for the AWS CLI (aws sso login, AWS_PROFILE), then `aws sts get-caller-identity`"
-        yield Finding("credentials", BAD, str(error), todo)
+        yield _failed(explain(error))
         return
     if sts.meta.region_name in (None, "aws-global"):  # STS alone answers without one
-        yield NO_REGION
+        yield _failed(NO_REGION)
         return
     yield Finding("credentials", GOOD, f"{who} in {sts.meta.region_name}")
-    # Several looks want the policy: it is read once.
-    yield from examine(Account(client, lambda: connect.ports(table), cache(connect.policy)))
+    yield from examine(
+        Account(client, lambda: connect.ports(table), lambda: connect.policy_documents().in_force().text, table)
+    )
+
+
+def _failed(failure: Failure) -> Finding:
+    return Finding(failure.subject, BAD, failure.detail, failure.todo)
 
 
 def _wrapped(head: str, text: str) -> str:

@@ -79,14 +79,22 @@ def _life(node: Node) -> dict[str, object]:
         "paused_why": node.paused_why,
         "good_since": _iso(node.good_since),
         "passed_at": _iso(node.passed_at),
+        "last_diagnosis": _reported(node),
         "good_run": node.good_run,
         "recoveries": [{"incident": past.incident_id, "opened_at": _iso(past.opened_at)} for past in node.recoveries],
     }
 
 
+def _reported(node: Node) -> dict[str, str | None] | None:
+    found = node.last_diagnosis
+    return {"at": _iso(found.at), "verdict": found.verdict.value, "reason": found.reason} if found else None
+
+
 def _diagnostics(node: Node) -> str:
     if node.passed_at is None:
-        return "none passed that nodeheal knows of"
+        found = node.last_diagnosis
+        told = f"; {found.verdict} at {_at(found.at)}{f' ({found.reason})' if found.reason else ''}" if found else ""
+        return f"none passed that nodeheal asked for{told}"
     measured = ", ".join(f"{name} {value:g}" for name, value in sorted(node.good_run.items()))
     return f"passed {_at(node.passed_at)}" + (f": {measured}" if measured else "")
 

@@ -141,6 +141,14 @@ class JobSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _names_each_device_once(self) -> Self:
+        """A second mapping of one path is a slip; each path is normalized already."""
+        twice = next((device for device in self.devices if self.devices.count(device) > 1), None)
+        if twice is not None:
+            raise ValueError(f"devices: {twice} is named twice")
+        return self
+
+    @model_validator(mode="after")
     def _has_one_mount_at_a_path(self) -> Self:
         """A container with two is never created."""
         targets = [mount.target for mount in self.mounts]

@@ -112,6 +112,7 @@ ENV_APPROVAL_KEY_ARN = "NODEHEAL_APPROVAL_KEY_ARN"  # ARN of the secret with whi
 ENV_APPROVAL_URL = "NODEHEAL_APPROVAL_URL"
 ENV_EVIDENCE_BUCKET = "NODEHEAL_EVIDENCE_BUCKET"
 ENV_RUNBOOKS = "NODEHEAL_RUNBOOKS"  # where docs/runbooks is found, for the emails
+ENV_NODE_ROLE_IDS = "NODEHEAL_NODE_ROLE_IDS"  # of the roles whose sessions AWS names after machines; "," between
 ENV_POLICY = "NODEHEAL_POLICY"  # ids of application, environment and profile in AppConfig, with "/" between them
 
 # The input of a scheduled ping that keeps a function warm; the handler answers it without doing anything.
@@ -172,6 +173,7 @@ INDEX_PARTITION_KEY = "gsi_pk"
 INDEX_SORT_KEY = "gsi_sk"
 TTL_ATTRIBUTE = "expires_at"
 
+UNENROLLED_PK = "unenrolled"  # index partition of nodes that report and that nobody has enrolled
 POOLS_PK = "pools"  # one item a pool that has ever had a node
 SWEEP_PK = "sweep"
 SWEEP_SK = "place"  # where the next sweep goes on
@@ -200,6 +202,8 @@ BEAT_AT = "at"  # seconds since the epoch, as are all times here
 BEAT_EVERY = "every"  # seconds
 BEAT_BOOT = "boot"
 BEAT_WANTED = "wanted"  # the interval that the control plane asks for; the node reads it in the answer to its write
+# Each public key of the node is an attribute: this and the key's id. Its value: the key in Base64, when it was made.
+BEAT_KEY_PREFIX = "key_"
 
 
 def node_pk(node_id: str) -> str:

@@ -150,6 +150,7 @@ class Outcome(_Word):
 class NodeState(_Word):
     """Where a node is in its life."""
 
+    UNENROLLED = "UNENROLLED"  # its agent reports, and no operator has enrolled it: it counts for nothing
     ENROLLED = "ENROLLED"  # an operator has announced it; its agent has never been heard
     HEALTHY = "HEALTHY"
     SUSPECT = "SUSPECT"

@@ -8,7 +8,8 @@ from nodeheal.contract.vocabulary import Provider
 
 # What a tag's value may hold in every registry.
 _RACK = re.compile(r"[A-Za-z0-9 _.:/=+@-]{1,128}")
-_PROVIDERS = {"mi-": Provider.hybrid, "i-": Provider.ec2}
+_MACHINE = re.compile(r"(mi|i)-[0-9A-Za-z]+")
+_PROVIDERS = {"mi": Provider.hybrid, "i": Provider.ec2}
 
 
 class Registry(StrEnum):
@@ -54,11 +55,11 @@ class Enrolment:
 
 
 def provider_of(node_id: str) -> Provider:
-    """Who gives a machine of this id. Raises ValueError for an id of nobody's."""
-    for prefix, provider in _PROVIDERS.items():
-        if node_id.startswith(prefix):
-            return provider
-    raise ValueError(f"{node_id} is no id of a machine: give i-… or mi-…")
+    """Who gives a machine of this id. Raises ValueError, which names it, for what is no such id."""
+    found = _MACHINE.fullmatch(node_id)
+    if found is None:
+        raise ValueError(f"{node_id!r} is no id of a machine: give i-… or mi-…")
+    return _PROVIDERS[found[1]]
 
 
 def registries_of(provider: Provider) -> tuple[Registry, Registry]:

@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import Enum, auto
 
 from nodeheal.contract.health_event import LABELS, HealthEvent
-from nodeheal.contract.vocabulary import NodeState, Provider
+from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
 from nodeheal.domain.surroundings import PastRecovery
 
 # A node keeps the boots it has had, to tell an old event from a new boot. An agent's spool holds days, not years.
@@ -13,6 +13,7 @@ BOOTS_REMEMBERED = 16
 RECOVERIES_REMEMBERED = 16
 
 _MOVES: dict[NodeState, frozenset[NodeState]] = {
+    NodeState.UNENROLLED: frozenset({NodeState.ENROLLED}),
     NodeState.ENROLLED: frozenset({NodeState.HEALTHY, NodeState.RETIRED}),
     NodeState.HEALTHY: frozenset({NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RETIRED}),
     NodeState.SUSPECT: frozenset({NodeState.HEALTHY, NodeState.ISOLATED, NodeState.RETIRED}),
@@ -30,7 +31,7 @@ NEVER_HEARD = "never-heard"
 # States in which a node serves nobody, by our hand.
 OUT_OF_SERVICE = frozenset({NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED})
 # Nodes of which a pool does not consist yet, or any more: a share of the pool is a share of the others.
-ABSENT = frozenset({NodeState.ENROLLED, NodeState.RETIRED})
+ABSENT = frozenset({NodeState.UNENROLLED, NodeState.ENROLLED, NodeState.RETIRED})
 
 
 class BootView(Enum):
@@ -39,6 +40,16 @@ class BootView(Enum):
     CURRENT = auto()
     NEWER = auto()
     PAST = auto()
+
+
+@dataclass(frozen=True)
+class ReportedDiagnosis:
+    """What a node reported of its newest diagnosis, also of one by hand. It is shown to people and proves nothing:
+    only an answer that nodeheal asked for does (`passed_at`)."""
+
+    at: datetime
+    verdict: Verdict
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,10 +80,13 @@ class Node:
     # when it last passed its diagnostics, or was given back by a human; what it reported before is history
     good_since: datetime | None = None
     passed_at: datetime | None = None  # when it last passed its diagnostics
+    last_diagnosis: ReportedDiagnosis | None = None
     good_run: dict[str, float] = field(default_factory=dict)  # what its last good diagnosis measured
     recoveries: tuple[PastRecovery, ...] = ()  # newest first
     paused_until: datetime | None = None  # a human wants nothing touched until then
     paused_why: str = ""
+    # whether its agent signs what it reports; None: it has said nothing yet. Once it does, unsigned words are refused
+    signs: bool | None = None
     claimed_by: str | None = None  # the job that is about to start here, while its nodes are checked
     is_spare: bool = False  # an operator keeps it free, to stand in for another node
     rack: str = ""  # where an operator says that it stands
@@ -83,14 +97,17 @@ class Node:
     @property
     def is_heard(self) -> bool:
         """Whether its agent has ever said anything."""
-        return self.state is not NodeState.ENROLLED
+        return self.state not in (NodeState.UNENROLLED, NodeState.ENROLLED)
 
     def first_heard(self, told: "Node") -> "Node":
         """The announced node as its agent's first word describes it (`told`); what the operator said of it stays."""
         return replace(
             told,
+            pool=self.pool,
+            cluster=self.cluster,
+            provider=self.provider,
             state_reason=self.state_reason,
-            accelerators=self.accelerators,
+            accelerators=self.accelerators or told.accelerators,
             paused_until=self.paused_until,
             paused_why=self.paused_why,
             is_spare=self.is_spare,
@@ -137,11 +154,23 @@ class Node:
         """The node after a sign of life."""
         return replace(self, last_seen=max(at, self.last_seen))
 
-    def speaks_as(self, agent_version: str, at: datetime) -> "Node":
-        """The node with the agent version that it speaks with, and since when."""
+    def says(self, event: HealthEvent) -> HealthEvent:
+        """The event with the node's place as it is on record: no event decides to which pool its node belongs."""
+        place = {"cluster": self.cluster, "pool": self.pool, "provider": self.provider}
+        return event.model_copy(update=place)
+
+    def why_unproven(self) -> str:
+        """Why nothing may be done because of what its agent says; empty where it proves to be this node."""
+        if self.signs is not False:
+            return ""
+        return f"the agent {self.agent_version} of {self.node_id} does not sign what it reports: install a newer one"
+
+    def speaks_as(self, agent_version: str, at: datetime, *, signs: bool) -> "Node":
+        """The node with the agent version that it speaks with, and since when; whether it signs."""
+        node = self if self.signs else replace(self, signs=signs)
         if agent_version == self.agent_version or (self.agent_since is not None and at < self.agent_since):
-            return self
-        return replace(self, agent_version=agent_version, agent_since=at)
+            return node
+        return replace(node, agent_version=agent_version, agent_since=at)
 
     def recovered_in(self, past: PastRecovery) -> "Node":
         """The node with one more recovery to its name. The same incident counts once."""
@@ -153,7 +182,8 @@ class Node:
         human who wants hands off it."""
         in_service = self.state is NodeState.HEALTHY or self.is_past_probation(now)
         has_work = self.job_id is not None or self.claimed_by is not None
-        return in_service and self.open_incident is None and not has_work and not self.is_paused(now)
+        is_free = self.open_incident is None and not has_work
+        return in_service and is_free and not self.is_paused(now) and self.signs is not False
 
     def is_paused(self, now: datetime) -> bool:
         """Whether a human wants hands off it now."""

@@ -11,12 +11,12 @@ from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.vocabulary import NodeState, Verdict
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.knobs import DAY, Breaker
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.node import ABSENT, OUT_OF_SERVICE, Node
 
 # A cut takes a moment to be heard from every node: their heartbeats are out of step by up to one interval.
 _QUIET_BEATS = 2
 # Out of service, or out for good: its incident, or a human, looks after it. One that never spoke cannot fall silent.
-_NOT_WATCHED = OUT_OF_SERVICE | {NodeState.RETIRED, NodeState.ENROLLED}
+_NOT_WATCHED = OUT_OF_SERVICE | ABSENT
 
 # How a machine can be gone.
 STOPPED = "stopped"

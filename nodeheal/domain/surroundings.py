@@ -64,9 +64,12 @@ class Surroundings:
     proof_seconds: tuple[float, ...] = ()
     node_paused_until: datetime | None = None
     node_paused_why: str = ""
+    why_unproven: str = ""  # why nothing may be done because of what the node's agent says; empty: it proves to be it
 
     def why_paused(self, node_id: str, now: datetime) -> str:
-        """Why a human wants nothing touched here now, in words; empty: nobody does."""
+        """Why nothing may be touched here now, in words; empty: it may. A human wants that, or the agent is too old."""
+        if self.why_unproven:
+            return self.why_unproven
         if self.node_paused_until is not None and self.node_paused_until > now:
             return f"{node_id} is paused until {self.node_paused_until:%Y-%m-%d %H:%M} UTC ({self.node_paused_why})"
         return self.pool.why_paused(now)

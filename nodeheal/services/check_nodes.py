@@ -63,15 +63,16 @@ def due_nodes(request: JobRequest, job: Job, ports: Ports) -> list[Node]:
     return nodes if request.is_failure else job_checks_due(job, nodes, ports.clock())
 
 
-def take_answer(event: DiagnosticsFinished, ports: Ports) -> None:
-    """A node has answered a check of a job."""
+def take_answer(event: DiagnosticsFinished, ports: Ports) -> bool:
+    """Record a node's answer to a check of a job. False: no job asked for it."""
     wait = ports.waits.get(JOB_CHECK, event.request_id)
     sent = ports.waits.get(JOB_ORDER, _sent_key(event.request_id, event.node_id))
     if wait is None or sent is None or sent.boot_id != event.boot_id:
-        return
+        return False
     blank = StepResult.model_validate_json(sent.result_json)
     found = judge(blank, event.verdict, event.failed_tests, event.measured, ports)
     _answer(wait, event.node_id, event.boot_id, found.outcome, found.reason, ports)
+    return True
 
 
 def take_refusal(command_id: str, ports: Ports) -> None:

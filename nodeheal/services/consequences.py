@@ -34,7 +34,12 @@ def why_paused(incident: Incident, ports: Ports) -> str:
     node, pool = ports.nodes.get(incident.node_id), ports.pools.get(incident.pool)
     around = Surroundings(pool=pool)
     if node is not None:
-        around = replace(around, node_paused_until=node.paused_until, node_paused_why=node.paused_why)
+        around = replace(
+            around,
+            node_paused_until=node.paused_until,
+            node_paused_why=node.paused_why,
+            why_unproven=node.why_unproven(),
+        )
     return around.why_paused(incident.node_id, ports.clock())
 
 

@@ -46,12 +46,15 @@ def enroll_node(node_id: str, said: Enrolment, ports: Ports, marks: Marks) -> tu
     changes = _changes(node, said)
     if changes:
         node = save_node(ports, node, **changes)
+    if node.agent_version and not node.is_heard:  # its agent has reported already
+        node = save_node(ports, node, state=NodeState.HEALTHY)
     told = [f"recorded {name.removeprefix('is_').replace('_', ' ')}" for name in changes if name != "state_reason"]
     return node, (*done, *told)
 
 
 def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
     """A node that nobody has heard of yet, as the operator says it is. Not saved."""
+    provider = provider_of(node_id)
     clusters = {node.cluster for node in ports.nodes.in_pool(said.pool)}
     cluster = said.cluster or (clusters.pop() if len(clusters) == 1 else "")
     if not cluster:
@@ -64,7 +67,7 @@ def _announced(node_id: str, said: Enrolment, ports: Ports) -> Node:
         node_id=node_id,
         cluster=cluster,
         pool=said.pool,
-        provider=said.provider or provider_of(node_id),
+        provider=said.provider or provider,
         instance_id=node_id,
         boot_id=NEVER_HEARD,
         booted_at=now,
@@ -113,14 +116,14 @@ def _must_fit(node: Node, said: Enrolment) -> None:
 def _changes(node: Node, said: Enrolment) -> dict[str, object]:
     """What the record does not say yet."""
     wanted: dict[str, object] = {"is_spare": said.is_spare}
-    if not node.is_heard:
-        wanted |= {"pool": said.pool, "cluster": said.cluster or node.cluster}
+    if not node.is_heard:  # so written once: the store makes the pool known before its node is in it
+        wanted |= {"pool": said.pool, "cluster": said.cluster or node.cluster, "state": NodeState.ENROLLED}
     if said.rack is not None:
         wanted["rack"] = said.rack
     if said.accelerators is not None:
         wanted["accelerators"] = said.accelerators
     if said.has_no_job:
         wanted["job_id"] = None
-    if node.state in (NodeState.HEALTHY, NodeState.ENROLLED):
+    if node.state in (NodeState.HEALTHY, NodeState.ENROLLED, NodeState.UNENROLLED):
         wanted["state_reason"] = f"enrolled by {said.why}"
     return {name: value for name, value in wanted.items() if getattr(node, name) != value}

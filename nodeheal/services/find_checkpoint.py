@@ -13,11 +13,11 @@ from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import progress_file
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import JobStep, Next, NodeState, Outcome
+from nodeheal.contract.vocabulary import JobStep, Next, Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.job import DirectoryLook, FoundCheckpoint, Job
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.node import ABSENT, OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services import job_steps, run_diagnostics
@@ -32,7 +32,7 @@ CHECKPOINT, CHECKPOINT_COMMAND = "checkpoint", "checkpoint_command"
 NODES_ASKED = 3
 ANSWER_SECONDS = 55  # the state machines wait 60; a node that still looks then says so itself
 ASKED, JOB = "asked", "job"  # evidence of a result that waits: the node, and the job
-_NO_WORK = frozenset({*OUT_OF_SERVICE, NodeState.RETIRED, NodeState.ENROLLED})
+_NO_WORK = OUT_OF_SERVICE | ABSENT
 
 
 def find_checkpoint(request: StepRequest | JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.beat import Beat, after
+from nodeheal.domain.node import ABSENT
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import Glimpse
 from nodeheal.ports import Ports
@@ -13,8 +13,6 @@ from nodeheal.services.boot_wait import prove_boot
 # What one run may do. What is left over, the next run does: nothing of it is urgent.
 BOOTS_A_RUN = 100
 MACHINES_TOLD_A_RUN = 500
-# One that never spoke on the bus has told nothing but that it lives; one that is retired is nobody's concern.
-_NOT_OURS = (NodeState.ENROLLED, NodeState.RETIRED)
 
 
 def lay_over(glimpses: Iterable[Glimpse], beats: Mapping[str, Beat], now: datetime) -> list[Glimpse]:
@@ -31,7 +29,7 @@ def note_boots(glimpses: Iterable[Glimpse], beats: Mapping[str, Beat], ports: Po
     looked = 0
     for glimpse in glimpses:
         beat = beats.get(glimpse.instance_id)
-        if beat is None or beat.boot_id == glimpse.boot_id or glimpse.state in _NOT_OURS:
+        if beat is None or beat.boot_id == glimpse.boot_id or glimpse.state in ABSENT:
             continue
         looked += 1
         if looked > BOOTS_A_RUN:

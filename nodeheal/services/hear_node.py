@@ -1,30 +1,51 @@
-"""Whose fact this is: a node that is known, one that an operator has announced, or one that nobody has heard of."""
+"""Whose fact this is: a node that is enrolled, or one that nobody has enrolled, which counts for nothing."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from nodeheal.contract.health_event import NodeFact
+from nodeheal.contract.health_event import NodeBooted, NodeFact
+from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports
 
+# How soon the machine's tags are read again: each of its events would cost a call.
+ASKED_AGAIN_SECONDS = 300
 
-def hear_node(fact: NodeFact, ports: Ports) -> Node:
-    """The node that says this itself, still to be saved. One that was only enrolled is HEALTHY from now on."""
+
+def enrolled_node(fact: NodeFact, ports: Ports) -> Node | None:
+    """The enrolled node that says this itself, still to be saved. One that was only announced is HEALTHY from now on.
+
+    None: nobody has enrolled it, by command or by the tag of its machine. It is kept for operators to see.
+    """
     node = ports.nodes.get(fact.node_id)
-    if node is None:
-        return enrolled(fact, ports.clock())
-    if node.is_heard:
-        return node
-    if node.pool != fact.pool:
-        # The agent knows. Written as not heard yet, so that the store makes the pool known before its node is in it.
-        ports.nodes.save(replace(node, pool=fact.pool))
-        node = ports.nodes.get(fact.node_id) or node
-    return node if node.is_heard else node.first_heard(enrolled(fact, ports.clock()))
+    if node is None or node.state is NodeState.UNENROLLED:
+        return _enrolled_by_tag(fact, node, ports)
+    return node if node.is_heard else node.first_heard(as_told(fact, ports.clock()))
 
 
-def enrolled(fact: NodeFact, now: datetime) -> Node:
+def _enrolled_by_tag(fact: NodeFact, known: Node | None, ports: Ports) -> Node | None:
+    now = ports.clock()
+    told = as_told(fact, now)
+    if known is not None and now - known.last_seen < timedelta(seconds=ASKED_AGAIN_SECONDS):
+        return None
+    pool = ports.enrolment_tags.pool_of(fact.node_id, fact.provider)
+    version = known.version if known is not None else 0
+    if pool is None:
+        ports.nodes.save(replace(told, state=NodeState.UNENROLLED, last_seen=now, version=version))
+        return None
+    told = replace(told, pool=pool or told.pool, version=version)
+    if known is None:
+        return told
+    # Written as not heard yet, so that the store makes the pool known before its node is in it.
+    ports.nodes.save(replace(told, state=NodeState.ENROLLED))
+    saved = ports.nodes.get(fact.node_id)
+    return saved.first_heard(told) if saved is not None else None
+
+
+def as_told(fact: NodeFact, now: datetime) -> Node:
     """A node that has not been heard of before, as its first event describes it; its clock may be ahead."""
     seen_at = min(fact.observed_at, now)
+    address, accelerators = (fact.address, fact.accelerators) if isinstance(fact, NodeBooted) else ("", 0)
     return Node(
         node_id=fact.node_id,
         cluster=fact.cluster,
@@ -34,4 +55,8 @@ def enrolled(fact: NodeFact, now: datetime) -> Node:
         boot_id=fact.boot_id,
         booted_at=seen_at,
         last_seen=seen_at,
+        address=address,
+        accelerators=accelerators,
+        agent_version=fact.agent_version,
+        signs=True,
     )

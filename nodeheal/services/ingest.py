@@ -15,7 +15,7 @@ from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.hangs import joined, note_first, why_not_of_this_run
-from nodeheal.services.hear_node import enrolled, hear_node
+from nodeheal.services.hear_node import enrolled_node
 from nodeheal.services.queue import IN_LINE
 from nodeheal.services.steps import SAVE_TRIES
 from nodeheal.services.wait_for_news import bring_news
@@ -33,19 +33,31 @@ class Ingested(StrEnum):
     DUPLICATE = "DUPLICATE"
     HISTORY = "HISTORY"
     SEEN = "SEEN"
+    UNENROLLED = "UNENROLLED"
+    UNPROVEN = "UNPROVEN"
 
 
-def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested:
-    """Take one event. Safe to repeat: the same event always ends in the same incident, once."""
+def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_proven: bool = True) -> Ingested:
+    """Take one event. Safe to repeat: the same event always ends in the same incident, once.
+
+    `is_proven`: AWS, the control plane or an operator says it, or the node has signed it. What is not proven is taken
+    of a known node only, until that node signs for the first time, and nothing is done because of it.
+    """
     for _ in range(SAVE_TRIES):
-        node = _node_of(event, ports)
+        node = _node_of(event, ports, is_proven=is_proven)
+        if node is None:
+            return Ingested.UNENROLLED
+        if not is_proven and node.signs:
+            return Ingested.UNPROVEN
+        event = node.says(event)
         past = _why_past(event, node)
         if past:
             ports.nodes.record(event, node.job_id, past)
             return Ingested.HISTORY
         if event.is_from_node:
             seen_at = min(event.observed_at, ports.clock())  # what is of the future would have it never missed
-            node = node.booted(event.boot_id, seen_at).speaks_as(event.agent_version, event.observed_at)
+            node = node.booted(event.boot_id, seen_at) if is_proven else node
+            node = node.speaks_as(event.agent_version, event.observed_at, signs=is_proven)
         if event.is_heartbeat or event.verdict is Verdict.OK:
             return _take_good_news(event, node, ports)
         stale = _why_stale(event, node) or why_not_of_this_run(event, node, ports)
@@ -60,11 +72,13 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy) -> Ingested
     raise NotAccepted(f"{event.node_id} is being written by others; event {event.event_id} is tried again later")
 
 
-def _node_of(event: HealthEvent, ports: Ports) -> Node:
-    """Whose it is, still to be saved. What others say of a node is no word of its own."""
-    if event.is_from_node:
-        return hear_node(event, ports)
-    return ports.nodes.get(event.node_id) or enrolled(event, ports.clock())
+def _node_of(event: HealthEvent, ports: Ports, *, is_proven: bool) -> Node | None:
+    """Whose it is, still to be saved. What others say of a node is no word of its own. None: of no enrolled node."""
+    if event.is_from_node and is_proven:
+        return enrolled_node(event, ports)
+    node = ports.nodes.get(event.node_id)
+    is_known = node is not None and node.state is not NodeState.UNENROLLED
+    return node if is_known and (is_proven or node is None or node.is_heard) else None
 
 
 def _why_past(event: HealthEvent, node: Node) -> str:
@@ -174,7 +188,7 @@ def _is_open_again(event: HealthEvent, node: Node, settled: str, ports: Ports, p
 
 def _is_paused(node: Node, ports: Ports) -> bool:
     now = ports.clock()
-    return node.is_paused(now) or bool(ports.pools.get(node.pool).why_paused(now))
+    return node.is_paused(now) or bool(node.why_unproven() or ports.pools.get(node.pool).why_paused(now))
 
 
 def _is_unseen(history: History) -> bool:

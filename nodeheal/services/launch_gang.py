@@ -5,12 +5,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import JobState, NextRung, NodeState, Outcome
+from nodeheal.contract.vocabulary import JobState, NextRung, Outcome
 from nodeheal.domain.case import read_case
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.incident import JOB_LEFT, TimelineEntry
 from nodeheal.domain.job import Job, Run
-from nodeheal.domain.node import OUT_OF_SERVICE, Node
+from nodeheal.domain.node import ABSENT, OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import read_progress
 from nodeheal.domain.restarts import why_stuck
@@ -114,7 +114,7 @@ def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> dict[
 
 def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
     """What speaks against placing a rank here: the node is out of service, or has a fault of its own to be healed."""
-    if node.state in {*OUT_OF_SERVICE, NodeState.RETIRED, NodeState.ENROLLED}:
+    if node.state in OUT_OF_SERVICE | ABSENT:
         return f"{node.node_id} is {node.state}"
     other = job_of_others(node, str(request.decision.job_id), ports)
     if other:

@@ -53,6 +53,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         **_ways_out(history, job, run, ports, policy),
         node_paused_until=node.paused_until,
         node_paused_why=node.paused_why,
+        why_unproven=node.why_unproven(),
     )
     return replace(history, surroundings=surroundings)
 

@@ -18,7 +18,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
-from nodeheal.services.hear_node import enrolled
+from nodeheal.services.hear_node import as_told
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.pool_size import size_of
 from nodeheal.services.queue import wake_queue
@@ -163,7 +163,7 @@ class Replay:
             task = GangTask(event.node_id, 0, event.boot_id, "", status="RUNNING")
             self._ports.jobs.save_run(Run(one.job_id, 1, event.observed_at, "replayed", (task,)))
         if node is None:
-            self._ports.nodes.save(replace(enrolled(event, event.observed_at), job_id=one.job_id))
+            self._ports.nodes.save(replace(as_told(event, event.observed_at), job_id=one.job_id))
         elif one.job_id is not None and node.job_id != one.job_id:
             self._end_job(node.job_id)
             save_node(self._ports, node, job_id=one.job_id)

@@ -42,6 +42,8 @@ def request_action(node_id: str, action: Action, why: str, ports: Ports) -> Heal
     node = node_of(node_id, ports)
     if node.state is NodeState.RETIRED:
         raise ValueError(f"{node_id} is retired")
+    if node.state is NodeState.UNENROLLED:
+        raise ValueError(f"{node_id} is not enrolled: see `nodeheal nodes enroll --help`")
     if not node.is_heard:
         raise ValueError(f"{node_id} is enrolled, but its agent has never been heard: nothing it does could be proven")
     if node.open_incident is not None:

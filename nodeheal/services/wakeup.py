@@ -5,11 +5,11 @@ from dataclasses import replace
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.steps import StepResult
-from nodeheal.contract.vocabulary import JobState, Next, Outcome
+from nodeheal.contract.vocabulary import JobState, Next, Outcome, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.gang import words_of_end
 from nodeheal.domain.job import GangTask, Job, Run
-from nodeheal.domain.node import BootView
+from nodeheal.domain.node import BootView, ReportedDiagnosis
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.await_nodes import JOB_NODES
 from nodeheal.services.boot_wait import BOOT, prove_boot, take_reboot_failure
@@ -17,7 +17,7 @@ from nodeheal.services.check_nodes import take_answer, take_refusal
 from nodeheal.services.early_end import early_end, words_of
 from nodeheal.services.find_checkpoint import take_checkpoint, take_search_refusal
 from nodeheal.services.freeze_evidence import EVIDENCE, frozen
-from nodeheal.services.hear_node import hear_node
+from nodeheal.services.hear_node import enrolled_node
 from nodeheal.services.job_nodes import free_nodes, leave
 from nodeheal.services.job_steps import save_job
 from nodeheal.services.judge_diagnosis import judge
@@ -33,18 +33,19 @@ from nodeheal.services.try_pairs import WAYS, take_pair_answer
 from nodeheal.services.wait_for_news import bring_news
 from nodeheal.services.watch_gang import tell_watch
 
+REASON_CHARACTERS = 300  # of a diagnosis, as people read it
 _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
 
 
 def on_node_booted(event: NodeBooted, ports: Ports) -> None:
     """Record the boot; if a reboot of an earlier boot was waited for, it is proven now."""
     for _ in range(SAVE_TRIES):
-        node = hear_node(event, ports)
-        if node.view(event.boot_id, event.observed_at) is BootView.PAST:
+        node = enrolled_node(event, ports)
+        if node is None or node.view(event.boot_id, event.observed_at) is BootView.PAST:
             return
         now = ports.clock()  # a clock that is ahead, or says so, would have its node never missed
         booted = node.booted(event.boot_id, min(event.booted_at, now), event.address, event.accelerators)
-        booted = booted.seen(min(event.observed_at, now)).speaks_as(event.agent_version, event.observed_at)
+        booted = booted.seen(min(event.observed_at, now)).speaks_as(event.agent_version, event.observed_at, signs=True)
         if ports.nodes.save(booted):
             break
     else:
@@ -54,10 +55,14 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
 
 
 def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
-    """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed."""
+    """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed. An answer that
+    proves nothing is recorded with the node, for people to read."""
     wait = ports.waits.get(DIAGNOSTICS, event.request_id)
+    is_job_check = wait is None and take_answer(event, ports)
+    # A pass that nodeheal asked for has a record of its own (`passed_at`).
+    if event.verdict is not Verdict.OK or (wait is None and not is_job_check):
+        _record_diagnosis(event, ports)
     if wait is None:
-        take_answer(event, ports)
         take_pair_answer(event, ports)
         return
     if wait.boot_id != event.boot_id:
@@ -70,6 +75,19 @@ def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
     if event.checks:
         said["checks"] = "; ".join(f"{one.check} {one.verdict} in {one.seconds:g} s" for one in event.checks)
     resume(ports, wait, _at(found, ports, evidence={**found.evidence, **said}))
+
+
+def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
+    """Keep it with the node. Lost to another writer it is only not shown: nothing is decided by it."""
+    node = ports.nodes.get(event.node_id) if event.checks else None  # without checks: a test between two nodes
+    if node is None or not node.is_heard or node.view(event.boot_id, event.observed_at) is not BootView.CURRENT:
+        return
+    failed = ", ".join(event.failed_tests)
+    unproven = [f"{one.check}: {one.reason or one.verdict}" for one in event.checks if one.verdict is not Verdict.OK]
+    reason = "; ".join(filter(None, [*unproven, failed]))[:REASON_CHARACTERS]
+    found = ReportedDiagnosis(min(event.observed_at, ports.clock()), event.verdict, reason)
+    if found != node.last_diagnosis:
+        ports.nodes.save(replace(node, last_diagnosis=found))
 
 
 def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
+from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.owners import MemoryConfirmations
 from nodeheal.adapters.memory.stores import MemoryAttemptLedger, MemoryPoolStore
@@ -66,6 +67,7 @@ def world_ports(
         messenger=messenger,
         watchlist=SimWatchlist(nodes, incidents, index),
         heartbeats=SimHeartbeats(fleet),
+        enrolment_tags=MemoryEnrolmentTags(),
         witnesses=SimWitnesses(fleet, throttles),
         sign_upload=sign_upload,
         find_checkpoint=commands.find_checkpoint,

@@ -16,8 +16,8 @@ from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY
 
 STEMS = [spec.stem for spec in FUNCTIONS]
-NOT_FUNCTIONS = {"__init__", "composition"}
-PORTS_AT_MOST, METHODS_AT_MOST = 16, 5
+NOT_FUNCTIONS = {"__init__", "composition", "signatures"}
+PORTS_AT_MOST, METHODS_AT_MOST = 17, 6
 FUNCTION_LINES, APP_LINES = 25, 30
 
 

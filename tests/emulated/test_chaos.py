@@ -183,7 +183,9 @@ def test_what_lies_in_the_dead_letter_queue_can_be_redriven(told: Told) -> None:
         OBSERVED_CODE, node_id=node_id, instance_id=node_id, event_id=uuid.uuid4().hex, observed_at=datetime.now(UTC)
     )
     lost = {"source": names.AGENT_SOURCE, "detail-type": names.NODE_HEALTH_REPORTED}
-    sqs.send_message(QueueUrl=dead, MessageBody=json.dumps({**lost, "detail": event.model_dump(mode="json")}))
+    told.sandbox.voices.enrols(node_id)
+    signed = told.sandbox.voices.signed(node_id, names.NODE_HEALTH_REPORTED, event.model_dump_json())
+    sqs.send_message(QueueUrl=dead, MessageBody=json.dumps({**lost, "detail": json.loads(signed)}))
 
     for message in sqs.receive_message(QueueUrl=dead)["Messages"]:  # the emulator has no StartMessageMoveTask
         sqs.send_message(QueueUrl=events, MessageBody=message["Body"])

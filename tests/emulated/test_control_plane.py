@@ -17,12 +17,14 @@ from botocore.exceptions import ClientError
 
 from nodeheal import __version__
 from nodeheal.agent import beat as agent_beat
+from nodeheal.agent.beat import HeartbeatItem
 from nodeheal.agent.caller import Caller
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.fallback import Fallback
 from nodeheal.agent.metrics import NodeMetrics, NotPut
 from nodeheal.agent.signed_post import SignedPost
+from nodeheal.agent.signing import Signer
 from nodeheal.agent.spool import Spool
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
@@ -32,6 +34,7 @@ from nodeheal.domain.owner import Owner
 from sandbox.client import Sandbox
 from sandbox.deployment import ASSET_BUCKET
 from tests.emulated.until import until
+from tests.unit.agent.fakes import PUBLIC_KEY
 from tests.unit.agent.fakes import xid_event as agent_xid
 from tests.unit.agent.node_root import NodeRoot, executable
 from tests.unit.builders import xid
@@ -63,16 +66,10 @@ def fault(node_id: str, code: int = OBSERVED_CODE, **changes: Any) -> dict[str, 
 
 
 def put(cloud: Sandbox, *details: Any, detail_type: str = names.NODE_HEALTH_REPORTED) -> None:
-    entries = [
-        {
-            "Source": names.AGENT_SOURCE,
-            "DetailType": detail_type,
-            "Detail": json.dumps(detail),
-            "EventBusName": cloud.outputs["BusName"],
-        }
-        for detail in details
-    ]
-    assert cloud.client("events").put_events(Entries=entries)["FailedEntryCount"] == 0
+    for detail in details:
+        node_id = detail.get("node_id", "mi-0" + "0" * 16)
+        cloud.voices.enrols(node_id)
+        cloud.voices.puts(node_id, detail_type, json.dumps(detail))
 
 
 def quarantined(cloud: Sandbox) -> list[tuple[str, str]]:
@@ -93,6 +90,10 @@ def items(cloud: Sandbox, pk: str, prefix: str) -> list[dict[str, Any]]:
     )
     found: list[dict[str, Any]] = answer["Items"]
     return found
+
+
+def record(cloud: Sandbox, node_id: str) -> dict[str, Any]:
+    return items(cloud, names.node_pk(node_id), names.NODE_SK)[0]
 
 
 def executions(cloud: Sandbox, node_id: str) -> list[dict[str, Any]]:
@@ -120,9 +121,9 @@ def test_what_cannot_be_read_is_quarantined_with_its_reason_and_the_rest_of_its_
         "quarantine of the three bad events",
     )
     reasons = {mark: why for why, body in found for mark in marks.values() if mark in body}
-    assert "detail.shoe_size: Extra inputs are not permitted" in reasons[marks["unknown-field"]]
-    assert "detail.evidence: String should have at most 8192 characters" in reasons[marks["oversized"]]
-    assert "detail.node_id: Field required" in reasons[marks["no-node"]]
+    assert "shoe_size: Extra inputs are not permitted" in reasons[marks["unknown-field"]]
+    assert "evidence: String should have at most 8192 characters" in reasons[marks["oversized"]]
+    assert "signed an event about another node" in reasons[marks["no-node"]]
 
 
 def test_a_duplicate_opens_no_second_incident(cloud: Sandbox, node_id: str) -> None:
@@ -144,7 +145,7 @@ def test_an_event_from_before_the_current_boot_is_history(cloud: Sandbox, node_i
         "accelerators": 8,
     }
     put(cloud, booted, detail_type=names.NODE_BOOTED)
-    until(lambda: items(cloud, names.node_pk(node_id), names.NODE_SK), "record of the boot")
+    until(lambda: record(cloud, node_id)["boot_id"]["S"] == "boot-2", "record of the boot")
 
     old = fault(node_id, 79, observed_at=(datetime.now(UTC) - timedelta(minutes=5)).isoformat())
     put(cloud, old)
@@ -228,6 +229,12 @@ def node_credentials(cloud: Sandbox, node_id: str) -> CredentialChain:
     return CredentialChain(Clock(), {name: keys[key] for name, key in names_of.items()})
 
 
+def signer(cloud: Sandbox, node_id: str, folder: Path) -> Signer:
+    credentials, clock = node_credentials(cloud, node_id), Clock()
+    table, sts = (SignedPost(name, "us-east-1", cloud.endpoint_url, credentials, clock) for name in ("dynamodb", "sts"))
+    return Signer(folder, HeartbeatItem(node_id, table, Caller(sts)), clock)
+
+
 def test_a_nodes_metrics_are_taken_in_their_namespace_and_in_no_other(
     cloud: Sandbox, node_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +264,8 @@ def test_a_grave_finding_that_goes_around_the_bus_opens_its_incident_once(
 ) -> None:
     credentials = node_credentials(cloud, node_id)
     sns, sts = (SignedPost(name, "us-east-1", cloud.endpoint_url, credentials, Clock()) for name in ("sns", "sts"))
-    spool, fallback = Spool(tmp_path), Fallback(sns, Caller(sts))
+    cloud.voices.enrols(node_id)
+    spool, fallback = Spool(tmp_path), Fallback(sns, Caller(sts), signer(cloud, node_id, tmp_path))
     event = agent_xid(OBSERVED_CODE)
     event = replace(
         event, event_id=uuid.uuid4().hex, node_id=node_id, observed_at=datetime.now(UTC), verdict=Verdict.FAILED
@@ -292,7 +300,9 @@ def test_a_nodes_role_may_speak_for_itself_and_nothing_else(cloud: Sandbox) -> N
     own = client("sts").get_caller_identity()["UserId"]
 
     def beat(who: str) -> Any:
-        return client("dynamodb").update_item(**agent_beat.request(who, agent_beat.Beat("boot-1", 0.0, 60.0)))
+        return client("dynamodb").update_item(
+            **agent_beat.request(who, agent_beat.Beat("boot-1", 0.0, 60.0, PUBLIC_KEY))
+        )
 
     assert client("events").put_events(Entries=[event])["FailedEntryCount"] == 0
     assert own.endswith(":a-node")

@@ -34,6 +34,8 @@ def test_before_and_after_a_deployment_it_names_what_is_missing_and_what_to_do(c
     before = found(Operator(cloud, {}).types("doctor", "--json").stdout)
     assert before["cdk bootstrap"][0]["state"] == "fail"
     assert before["stack"][0]["todo"] == "run `make deploy`"
+    assert before["AppConfig applications"][0]["detail"] == "0 of 100 applications are in use"
+    assert before["AppConfig deployment strategies"][0]["detail"] == "0 of 20 deployment strategies are in use"
     assert "alarms" not in before
 
     cloud.deploy()
@@ -48,9 +50,8 @@ def test_before_and_after_a_deployment_it_names_what_is_missing_and_what_to_do(c
     after = found(answer.stdout)
 
     assert not [one for ones in after.values() for one in ones if one["state"] == "unknown"], answer.stdout
-    assert {after[what][0]["state"] for what in ("cdk bootstrap", "stack", "log groups", "SSM tier", "policy")} == {
-        "ok"
-    }
+    well = ("cdk bootstrap", "stack", "log groups", "SSM tier", "policy", "policy size", "state table")
+    assert {after[what][0]["state"] for what in well} == {"ok"}
     assert after["alert emails"][0]["state"] == "fail"
     of_bare = {one["detail"].rpartition(": ")[0] for one in after["nodes of bare"] if one["state"] == "fail"}
     assert of_bare == {
@@ -58,8 +59,13 @@ def test_before_and_after_a_deployment_it_names_what_is_missing_and_what_to_do(c
         f"the container instance bears no tag {names.MANAGED_TAG}",
     }
     assert [one["state"] for one in after["nodes of whole"]] == ["warn"]  # never diagnosed
-    assert mute.node_id in after["machines"][0]["detail"]
+    assert f"{mute.node_id} (role nodeheal-node-us-east-1)" in after["machines"][0]["detail"]
     assert answer.returncode == 1
+
+    misspelt = found(doctor.types("doctor", "--table", "nope", "--json").stdout)
+    # The doctor's policy names the stack's table alone, so IAM does not say whether another one exists.
+    assert misspelt["state table"][0]["detail"] == "you may not read the table nope, if it exists"
+    assert f"the stack's table is {names.TABLE}" in misspelt["state table"][0]["todo"]
 
     told = doctor.types("doctor").stdout
     assert f"FAIL     nodes of bare: the machine bears no tag {names.MANAGED_TAG}: {untagged.node_id}" in told

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.cli.main import app
-from nodeheal.contract import names
 from nodeheal.domain.policy import RecoveryPolicy
 from sandbox.client import Sandbox
 from tests.unit.builders import xid
@@ -60,13 +59,8 @@ def decided_by(cloud: Sandbox) -> str:
     """The version of the policy by which the cloud decides about a new fault."""
     node_id = f"mi-{uuid.uuid4().hex[:17]}"
     event = xid(79, node_id=node_id, instance_id=node_id, event_id=uuid.uuid4().hex, observed_at=datetime.now(UTC))
-    entry = {
-        "Source": names.AGENT_SOURCE,
-        "DetailType": names.NODE_HEALTH_REPORTED,
-        "Detail": event.model_dump_json(),
-        "EventBusName": cloud.outputs["BusName"],
-    }
-    cloud.client("events").put_events(Entries=[entry])
+    cloud.voices.enrols(node_id)
+    cloud.voices.says(event)
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         for item in cloud.client("dynamodb").scan(TableName=cloud.outputs["TableName"])["Items"]:

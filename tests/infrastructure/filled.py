@@ -119,6 +119,8 @@ def _ref(logical_id: str, template: Template, place: Place) -> str:
 def _attribute(logical_id: str, attribute: str, template: Template, place: Place) -> str:
     if attribute in ("Arn", "Id"):
         return _arn(logical_id, template, place)
+    if attribute == "RoleId":
+        return f"AROA{'X' * 17}"
     if attribute in ("Name", "QueueName", "TopicName"):
         return name_of(logical_id, template, place)
     raise KeyError(f"{logical_id}.{attribute}")

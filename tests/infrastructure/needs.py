@@ -18,6 +18,7 @@ ADAPTERS = REPOSITORY / "nodeheal" / "adapters" / "aws"
 _CLASSES = {
     "attempts": ("limits", "DynamoAttemptLedger"),
     "commands": ("ssm", "SsmNodeCommands"),
+    "enrolment_tags": ("enrolment_tags", "AwsEnrolmentTags"),
     "find_checkpoint": ("ssm", "SsmNodeCommands"),
     "find_seats": ("ecs", "EcsScheduler"),
     "guests": ("ecs_guests", "EcsGuests"),
@@ -28,6 +29,7 @@ _CLASSES = {
     "jobs": ("jobs", "DynamoJobStore"),
     "machines": ("ec2", "Ec2Machines"),
     "messenger": ("messenger", "AwsMessenger"),
+    "node_keys": ("node_keys", "DynamoNodeKeys"),
     "nodes": ("stores", "DynamoNodeStore"),
     "policy_reader": ("policy_reader", "PolicyReader"),
     "pools": ("limits", "DynamoPoolStore"),
@@ -46,10 +48,12 @@ _SERVICES = {
     "ec2_owner": ("ec2", "eks"),
     "ecs": ("ecs",),
     "ecs_guests": ("ecs",),
+    "enrolment_tags": ("ec2", "ssm"),
     "evidence": ("s3",),
     "heartbeats": ("dynamodb",),
     "items": ("dynamodb",),
     "messenger": ("events", "sns", "sqs"),
+    "node_keys": ("dynamodb",),
     "owners": ("sns",),
     "ssm": ("ssm",),
     "stores": ("dynamodb",),
@@ -198,7 +202,9 @@ def _targets(call: str, action: str, module: str, of: str, name: str) -> Iterato
         words = {word for _, function in _reached(module, of, name) for word in _words(function)}
         yield from (f":document/{getattr(names, word)}" for word in words if word.endswith("_DOCUMENT"))
     elif action.startswith("dynamodb:"):
-        yield "{heartbeats}" if module == "heartbeats" else "{table}"
+        yield "{heartbeats}" if module in ("heartbeats", "node_keys") else "{table}"
+    elif action == "ssm:ListTagsForResource":
+        yield ":managed-instance/"
     elif action.startswith("ecs:") and action.lower().endswith("tagresource"):
         yield ":container-instance/"
     else:

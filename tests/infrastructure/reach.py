@@ -94,6 +94,8 @@ def _mentioned(name: str) -> Iterator[str]:
 def _calls(name: str) -> Iterator[str]:
     if name in ("lambdas.composition.policy_reader", "lambdas.composition.links"):
         yield name.rpartition(".")[2]
+    if name == "lambdas.signatures.node_keys":
+        yield "node_keys.find"
     for body in _bodies(name):
         for node in ast.walk(body):
             if isinstance(node, ast.Attribute) and _is_port(node.value):

@@ -205,7 +205,12 @@ def test_the_wheelhouse_holds_the_agent_pip_and_what_to_install(built: Wheelhous
         requirements = archive.read(f"requirements-{__version__}.txt").decode()
         own = hashlib.sha256(archive.read(f"nodeheal-{__version__}-py3-none-any.whl")).hexdigest()
 
-    assert sorted(re.sub(r"^pip-[0-9.]+-", "pip-", name) for name in held) == [
+    others = [name for name in held if not name.startswith(("cffi-", "cryptography-", "pycparser-"))]
+    for machine in ("x86_64", "aarch64"):
+        assert sum(name.startswith("cryptography-") and machine in name for name in held) == 1
+        for python in ("cp311", "cp312", "cp313", "cp314"):
+            assert sum(name.startswith("cffi-") and machine in name and f"-{python}-" in name for name in held) == 1
+    assert sorted(re.sub(r"^pip-[0-9.]+-", "pip-", name) for name in others) == [
         f"nodeheal-{__version__}-py3-none-any.whl",
         "pip-py3-none-any.whl",
         f"requirements-{__version__}.txt",
@@ -282,10 +287,13 @@ def test_the_deployed_document_names_the_object_and_its_hash(real: Template, bui
     assert len(text.encode()) < DOCUMENT_BYTES
 
 
+WHOLE = 'cluster = "training"\npool = "h100"\n'
+
+
 @pytest.fixture
 def pool_config(tmp_path: Path) -> Path:
     path = tmp_path / "h100.toml"
-    path.write_text('cluster = "training"\npool = "h100"\n')
+    path.write_text(WHOLE)
     return path
 
 
@@ -319,7 +327,14 @@ def test_no_pool_gets_an_association_that_was_not_asked_for(real: Template) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [('node_id = "mi-1"\n', "must not hold node_id"), ("cluster =", "must be a TOML file")]
+    ("text", "why"),
+    [
+        ('node_id = "mi-1"\n', r"h100\.toml must not hold node_id"),
+        ("cluster =", r"h100\.toml must be a TOML file"),
+        (f"{WHOLE}hartbeat_seconds = 30\n", r"h100\.toml: unknown key 'hartbeat_seconds'; did you mean 'heartbeat_sec"),
+        (f'{WHOLE}heartbeat_seconds = "30"\n', r"h100\.toml: key 'heartbeat_seconds' must be seconds"),
+        ('pool = "h100"\n', r"h100\.toml: key 'cluster' is missing"),
+    ],
 )
 def test_a_configuration_that_cannot_serve_a_pool_is_refused(pool_config: Path, text: str, why: str) -> None:
     pool_config.write_text(text)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stacks import settings as settings_module
 from stacks.settings import REPOSITORY, SettingsError, load_settings
 
 
@@ -24,7 +25,7 @@ class FakeNode:
 
 def load(**context: Any) -> Any:
     """The settings of this context."""
-    return load_settings(FakeNode(**context))  # type: ignore[arg-type]
+    return load_settings(FakeNode(**context))
 
 
 @pytest.mark.parametrize(
@@ -44,8 +45,16 @@ def load(**context: Any) -> Any:
         ({"account": "12"}, "nodeheal.account"),
         ({"region": "Frankfurt"}, "nodeheal.region"),
         ({"policy_file": "mine.json"}, "nodeheal policy apply FILE"),
-        ("{not json", "context key nodeheal"),
-        ("[]", "context key nodeheal"),
+        ({"alert_emails": "ada@example.com"}, "nodeheal.alert_emails: must be a list, not 'ada@example.com'"),
+        ({"agent_pools": []}, "nodeheal.agent_pools: must be an object, not []"),
+        ({"cluster": 5}, "nodeheal.cluster: must be text, not 5"),
+        ({"evidence_retention_days": "ten"}, "nodeheal.evidence_retention_days: must be a whole number, not 'ten'"),
+        ({"evidence_retention_days": 0}, "nodeheal.evidence_retention_days: must be at least 1"),
+        ({"log_retention_days": 31}, "nodeheal.log_retention_days: must be 7, 30, 90, 180 or 365, not 31"),
+        ({"cluser": "blue"}, "nodeheal.cluser: unknown key; did you mean cluster?"),
+        ("{not json", "the context flag -c nodeheal: not JSON"),
+        ("[]", "the context flag -c nodeheal: nodeheal must be an object"),
+        ([], "cdk.json: nodeheal must be an object, not []"),
     ],
 )
 def test_a_bad_setting_is_named(given: Any, named: str) -> None:
@@ -61,8 +70,29 @@ def test_an_unknown_stage_is_named() -> None:
         load(stage="prod")
 
 
-def test_settings_may_come_from_the_command_line() -> None:
-    assert load(nodeheal='{"cluster": "blue"}').cluster == "blue"
+def in_file(monkeypatch: pytest.MonkeyPatch, folder: Path, **settings: Any) -> None:
+    """A checkout whose cdk.json holds these settings."""
+    (folder / "cdk.json").write_text(json.dumps({"context": {"nodeheal": settings}}))
+    monkeypatch.setattr(settings_module, "REPOSITORY", folder)
+
+
+def test_a_flag_changes_what_it_names_and_the_rest_stays_as_in_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    in_file(monkeypatch, tmp_path, cluster="training", alert_emails=["ada@example.com"])
+
+    found = load(nodeheal='{"cluster": "blue"}')
+
+    assert (found.cluster, found.alert_emails) == ("blue", ("ada@example.com",))
+
+
+def test_an_error_names_where_the_setting_was_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    in_file(monkeypatch, tmp_path, log_retention_days=31)
+
+    with pytest.raises(SettingsError, match=r"^cdk\.json: nodeheal\.log_retention_days"):
+        load(nodeheal='{"cluster": "blue"}')
+    with pytest.raises(SettingsError, match=r"^the context flag -c nodeheal: nodeheal\.cluster"):
+        load(nodeheal='{"cluster": "two words", "log_retention_days": 30}')
 
 
 def test_synth_ends_with_one_line_and_no_traceback(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from nodeheal.contract import names
 from nodeheal.domain.beat import Beat
 from nodeheal.ports import Ports
 from tests.twins.test_stores import clock, dynamo_ports, ports
+from tests.unit.agent.fakes import PUBLIC_KEY
 from tests.unit.builders import NOW, FrozenClock
 
 __all__ = ["clock", "ports"]  # fixtures
@@ -32,7 +33,7 @@ def beats(ports: Ports, machine_id: str = A, role: str = "AROA1", seconds: float
         known = store.beats.get(given.who)
         store.beats[given.who] = replace(given, wanted_seconds=known.wanted_seconds if known else None)
     else:
-        asked = agent.request(given.who, agent.Beat(boot, given.at.timestamp(), 60.0))
+        asked = agent.request(given.who, agent.Beat(boot, given.at.timestamp(), 60.0, PUBLIC_KEY))
         client_of(ports).update_item(**asked)
     return given
 

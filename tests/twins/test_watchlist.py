@@ -11,7 +11,6 @@ from nodeheal.contract.vocabulary import Ending, IncidentState, NodeState
 from nodeheal.domain.incident import Incident, incident_id_of
 from nodeheal.domain.silence import Glimpse
 from nodeheal.ports import Place, Ports
-from nodeheal.services.hear_node import hear_node
 from nodeheal.services.review_incidents import list_incidents
 from tests.twins.test_stores import clock, dynamo_ports, ports
 from tests.unit.builders import NOW, FrozenClock, node, xid
@@ -64,12 +63,12 @@ def test_a_pool_is_known_of_which_an_announced_node_turns_out_to_be(ports: Ports
     assert "as-its-agent-says" in ports.watchlist.pools()
 
 
-def test_a_pool_is_known_of_which_an_announced_node_says_that_it_is(ports: Ports) -> None:
-    ports.nodes.save(node(state=NodeState.ENROLLED, pool="as-announced"))
+def test_a_node_that_nobody_has_enrolled_is_in_no_pool(ports: Ports) -> None:
+    ports.nodes.save(node(state=NodeState.UNENROLLED, pool="as-its-agent-says"))
 
-    ports.nodes.save(hear_node(xid(79, pool="as-its-agent-says"), ports))
-
-    assert "as-its-agent-says" in ports.watchlist.pools()
+    assert list(ports.watchlist.pools()) == []
+    assert list(ports.nodes.in_pool("as-its-agent-says")) == []
+    assert [one.node_id for one in ports.nodes.unenrolled()] == [node().node_id]
 
 
 def test_a_pool_is_known_too_whose_first_node_came_with_a_fault(ports: Ports) -> None:

@@ -13,6 +13,8 @@ import pytest
 from botocore import xform_name
 from botocore.validate import ParamValidator
 
+from nodeheal.domain.doubts import doubts
+from nodeheal.domain.policy import parse_policy
 from sandbox.machine_orders import USER_DATA
 from stacks.settings import REPOSITORY
 from tests.unit.test_runbooks import must_parse
@@ -71,6 +73,16 @@ def test_every_command_of_ours_exists(page: Path) -> None:
     assert found
     for arguments in found:
         must_parse(arguments)
+
+
+def test_no_policy_in_a_page_is_in_doubt() -> None:
+    blocks = [
+        block for page in DOCS.glob("*.md") for block in re.findall(r"```json\n(.*?)```", page.read_text("utf-8"), re.S)
+    ]
+    policies = [block for block in blocks if block.startswith('{ "pools": ')]
+
+    assert len(policies) >= 3
+    assert [doubt for policy in policies for doubt in doubts(parse_policy(policy))] == []
 
 
 @EACH_PAGE

@@ -1,18 +1,30 @@
 """`nodeheal doctor` where there is no account to look at, and what it makes of single answers."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, NoCredentialsError, NoRegionError
+from botocore.exceptions import (
+    ClientError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    NoRegionError,
+    ProfileNotFound,
+    UnauthorizedSSOTokenError,
+)
 from typer.testing import CliRunner
 
 from nodeheal.adapters.aws import account
-from nodeheal.adapters.aws.account import Account, examine
+from nodeheal.adapters.aws.account import Account, Finding, examine
 from nodeheal.adapters.memory.ports import memory_ports
-from nodeheal.cli import doctor
+from nodeheal.cli import connect, doctor
 from nodeheal.cli.main import app
-from tests.unit.builders import ACT, FrozenClock, node
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
+from nodeheal.domain.node import Node, ReportedDiagnosis
+from tests.unit.builders import ACT, NOW, FrozenClock, node
 
 
 class Answers:
@@ -27,6 +39,7 @@ class Answers:
     def __getattr__(self, name: str) -> Any:
         def call(**asked: Any) -> Any:
             answer = self.answers.get(name, _error("AccessDeniedException", name))
+            answer = answer(**asked) if callable(answer) else answer
             if isinstance(answer, Exception):
                 raise answer
             return answer
@@ -65,16 +78,20 @@ class Sts:
 @pytest.mark.parametrize(
     ("sts", "said"),
     [
-        (Sts(None), "FAIL     Region: no Region is named"),
-        (Sts("aws-global"), "FAIL     Region: no Region is named"),
-        (Sts("eu-central-1", NoRegionError()), "FAIL     Region: no Region is named"),
+        (Sts(None), "FAIL     Region: no Region is set"),
+        (Sts("aws-global"), "FAIL     Region: no Region is set"),
+        (Sts("eu-central-1", NoRegionError()), "FAIL     Region: no Region is set"),
         (Sts("eu-central-1", NoCredentialsError()), "FAIL     credentials: Unable to locate credentials"),
-        (Sts("eu-central-1", _error("ExpiredToken")), "→ sign in as for the AWS CLI"),
+        (Sts("eu-central-1", _error("ExpiredToken")), "FAIL     credentials: they have expired"),
+        (Sts("eu-central-1", UnauthorizedSSOTokenError()), "→ sign in again (aws sso login"),
+        (Sts("eu-central-1", _error("InvalidClientTokenId")), "the Region eu-central-1 is not enabled"),
+        (Sts("eu-central-1", ProfileNotFound(profile="blue")), "→ list the profiles: aws configure list-profiles"),
     ],
 )
-def test_without_credentials_or_region_it_says_so_and_what_to_do(
+def test_each_reason_why_no_call_succeeds_has_its_own_next_step(
     monkeypatch: pytest.MonkeyPatch, sts: Sts, said: str
 ) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     monkeypatch.setattr(doctor, "client", lambda service: sts)
 
     answer = CliRunner().invoke(app, ["doctor"])
@@ -83,11 +100,52 @@ def test_without_credentials_or_region_it_says_so_and_what_to_do(
     assert answer.exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("region", "said"),
+    [
+        ("eu-central-1", "FAIL     network: "),
+        ("eu-centrl-1", "did you mean eu-central-1?"),
+        ("frankfurt", "FAIL     Region: 'frankfurt' is no Region"),
+    ],
+)
+def test_a_mistyped_region_is_told_apart_from_a_network_that_is_down(
+    monkeypatch: pytest.MonkeyPatch, region: str, said: str
+) -> None:
+    unreachable = EndpointConnectionError(endpoint_url=f"https://sts.{region}.amazonaws.com/")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", region)
+    monkeypatch.setattr(doctor, "client", lambda service: Sts(region, unreachable))
+
+    assert said in CliRunner().invoke(app, ["doctor"]).output
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        (["nodes", "show", "mi-1"], NoRegionError(), "no Region is set; export AWS_REGION=eu-central-1"),
+        (["incidents", "list"], NoCredentialsError(), "set AWS_PROFILE, or sign in"),
+        (["jobs", "list"], _error("ExpiredToken"), "they have expired"),
+    ],
+)
+def test_every_other_command_names_the_same_next_step(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], error: Exception, said: str
+) -> None:
+    def fail(*_: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(connect, "ports", fail)
+
+    answer = CliRunner().invoke(app, words)
+
+    assert said in answer.output
+    assert len(answer.output.splitlines()) == 1
+    assert answer.exit_code == 1
+
+
 def findings(**answers: Any) -> dict[str, tuple[str, str]]:
     """State and detail of each finding, by what it is about."""
     ports = memory_ports(FrozenClock())
     ports.nodes.save(node())
-    made = Account(Answers(**answers), lambda: ports, lambda: ACT)
+    made = Account(Answers(**answers), lambda: ports, ACT.model_dump_json)
     return {one.what: (one.state, one.detail) for one in examine(made)}
 
 
@@ -97,7 +155,7 @@ STACK = {"Stacks": [{"StackStatus": "UPDATE_COMPLETE", "Outputs": [{"OutputKey":
 def test_a_look_that_is_denied_hides_no_other() -> None:
     found = findings(describe_stacks=STACK, describe_alarms={"MetricAlarms": []})
 
-    assert found["bootstrap"][0] == account.UNKNOWN
+    assert found["cdk bootstrap"][0] == account.UNKNOWN
     assert found["stack"][0] == account.GOOD
     assert found["alarms"] == (account.BAD, "the stack has no alarm")
 
@@ -142,3 +200,188 @@ def test_an_alarm_that_rings_fails_with_its_own_description() -> None:
 
 def _never() -> Any:
     raise _error("AccessDeniedException", "GetItem")
+
+
+QUOTAS = {"L-EEB0151E": 2, "L-F59D302B": 20, "L-48F9B951": 2_048}
+
+
+def granted(ServiceCode: str, QuotaCode: str) -> dict[str, Any]:
+    """The answer of Service Quotas, by its own argument names."""
+    assert ServiceCode == "appconfig"
+    return {"Quota": {"Value": float(QUOTAS[QuotaCode])}}
+
+
+def items(*named: str) -> dict[str, Any]:
+    return {"Items": [{"Name": name, "Id": f"id{number}"} for number, name in enumerate(named)]}
+
+
+AWS_STRATEGY = {"Items": [{"Name": "AppConfig.AllAtOnce", "Id": "AppConfig.AllAtOnce"}]}
+
+
+@pytest.mark.parametrize(
+    ("applications", "state"),
+    [(("a",), account.GOOD), (("a", "b"), account.BAD), (("a", names.POLICY_APPLICATION), account.GOOD)],
+)
+def test_a_full_quota_of_appconfig_is_found_before_the_deployment(applications: tuple[str, ...], state: str) -> None:
+    found = findings(
+        describe_stacks=_error("ValidationError"),
+        get_service_quota=granted,
+        list_applications=items(*applications),
+        list_deployment_strategies=AWS_STRATEGY,
+    )
+
+    assert found["AppConfig applications"][0] == state
+    assert found["AppConfig deployment strategies"] == (account.GOOD, "0 of 20 deployment strategies are in use")
+
+
+def test_where_service_quotas_has_no_value_for_the_account_the_default_holds() -> None:
+    found = findings(
+        describe_stacks=_error("ValidationError"),
+        get_service_quota=_error("NoSuchResourceException"),
+        get_aws_default_service_quota=granted,
+        list_applications=items("a", "b"),
+        list_deployment_strategies=AWS_STRATEGY,
+    )
+
+    assert found["AppConfig applications"] == (account.BAD, "2 of 2 applications are in use")
+
+
+def test_a_denied_quota_is_unknown_and_not_good() -> None:
+    found = findings(describe_stacks=_error("ValidationError"), list_applications=items())
+
+    assert found["AppConfig quotas"][0] == account.UNKNOWN
+
+
+@pytest.mark.parametrize(("kilobytes", "state"), [(2_048, account.GOOD), (1, account.WARNING)])
+def test_a_policy_that_comes_near_the_size_limit_is_named(
+    monkeypatch: pytest.MonkeyPatch, kilobytes: int, state: str
+) -> None:
+    monkeypatch.setitem(QUOTAS, "L-48F9B951", kilobytes)
+
+    found = findings(describe_stacks=STACK, get_service_quota=granted)
+
+    assert found["policy size"][0] == state
+
+
+def test_a_table_that_does_not_exist_is_named_and_nothing_is_said_of_its_nodes() -> None:
+    def missing() -> Any:
+        raise _error("ResourceNotFoundException", "Query")
+
+    made = Account(Answers(describe_stacks=STACK), missing, ACT.model_dump_json, "nope")
+
+    found = {one.what: one for one in examine(made)}
+
+    assert (found["state table"].state, "nope" in found["state table"].detail) == (account.BAD, True)
+    assert f"the stack's table is {names.TABLE}" in found["state table"].todo
+    assert not {"pools", "nodes", "SSM tier"} & found.keys()
+    assert "alarms" in found
+
+
+def test_a_network_that_fails_midway_is_unknown_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    made = Account(Answers(get_parameter=EndpointConnectionError(endpoint_url="https://ssm")), _never, _never)
+
+    [found] = [one for one in examine(made) if one.what == "cdk bootstrap"]
+
+    assert (found.state, found.todo.startswith("check this machine's network")) == (account.UNKNOWN, True)
+
+
+ROLE_STACK = {
+    "Stacks": [
+        {
+            "StackStatus": "UPDATE_COMPLETE",
+            "Outputs": [
+                {"OutputKey": "TopicArn", "OutputValue": "arn:t"},
+                {"OutputKey": "NodeRoleArn", "OutputValue": "arn:aws:iam::111122223333:role/nodeheal-node-r"},
+            ],
+        }
+    ]
+}
+
+
+def about_nodes(*nodes: Node, reads: list[str] | None = None, **answers: Any) -> list[Finding]:
+    """What is found about the nodes of the pool demo."""
+    ports = memory_ports(FrozenClock())
+    for one in nodes:
+        ports.nodes.save(one)
+    in_pool = ports.nodes.in_pool
+
+    def counted(pool: str) -> Any:
+        (reads if reads is not None else []).append(pool)
+        return in_pool(pool)
+
+    ports.nodes.in_pool = counted  # type: ignore[method-assign]
+    asked = {
+        "describe_stacks": ROLE_STACK,
+        "list_container_instances": {"containerInstanceArns": []},
+        "describe_instance_information": {"InstanceInformationList": []},
+        "get_service_setting": {"ServiceSetting": {"SettingValue": "standard"}},
+        **answers,
+    }
+    made = Account(Answers(**asked), lambda: ports, ACT.model_dump_json)
+    return [one for one in examine(made) if one.what in ("nodes of demo", "nodes", "SSM tier")]
+
+
+def test_nodes_are_read_once() -> None:
+    reads: list[str] = []
+
+    found = about_nodes(node(), reads=reads)
+
+    assert [one for one in found if one.what == "SSM tier"]
+    assert reads == ["demo"]
+
+
+SILENT = node("mi-0a1b2c3d4e5f60718", last_seen=NOW - timedelta(days=1), passed_at=NOW)
+ON_EC2 = node("i-0a1b2c3d4e5f60718", provider=Provider.ec2, state=NodeState.ENROLLED)
+
+
+@pytest.mark.parametrize(
+    ("role", "of", "is_named"),
+    [("ecsAnywhereRole", SILENT, True), ("nodeheal-node-r", SILENT, False), ("ecsAnywhereRole", node(), False)],
+)
+def test_a_mute_hybrid_node_with_another_role_is_named_with_that_role(role: str, of: Node, is_named: bool) -> None:
+    known = {"InstanceId": of.instance_id, "PingStatus": "Online", "IamRole": role}
+
+    found = about_nodes(of, describe_instance_information={"InstanceInformationList": [known]})
+
+    told = f"its role is {role}, which is not the stack's: {of.node_id}"
+    assert (told in [one.detail for one in found]) == is_named
+
+
+@pytest.mark.parametrize(
+    ("profile", "said"),
+    [
+        ({}, "it has no role: no instance profile"),
+        ({"IamInstanceProfile": {"Arn": "arn:aws:iam::1:instance-profile/web"}}, "its role is web-role, which is not"),
+    ],
+)
+def test_a_mute_ec2_node_without_our_role_is_named(profile: dict[str, Any], said: str) -> None:
+    machine = {"InstanceId": ON_EC2.instance_id, **profile}
+
+    found = about_nodes(
+        ON_EC2,
+        describe_instances={"Reservations": [{"Instances": [machine]}]},
+        get_instance_profile={"InstanceProfile": {"Roles": [{"RoleName": "web-role"}]}},
+    )
+
+    assert [one for one in found if one.detail.startswith(said) and ON_EC2.node_id in one.detail]
+
+
+@pytest.mark.parametrize(
+    ("reported", "passed_at", "said"),
+    [
+        (None, None, "never diagnosed"),
+        (ReportedDiagnosis(NOW, Verdict.OK), None, ""),
+        (ReportedDiagnosis(NOW, Verdict.UNKNOWN, "dcgm: dcgmi cannot be run"), None, "UNKNOWN (dcgm: dcgmi cannot"),
+        (ReportedDiagnosis(NOW, Verdict.UNKNOWN, "dcgm: dcgmi cannot be run"), NOW + timedelta(hours=1), ""),
+        (ReportedDiagnosis(NOW, Verdict.FAILED, "pcie"), NOW - timedelta(hours=1), "FAILED (pcie)"),
+    ],
+)
+def test_a_node_whose_newest_diagnosis_has_not_passed_is_named_with_the_reason(
+    reported: ReportedDiagnosis | None, passed_at: Any, said: str
+) -> None:
+    found = about_nodes(replace(node(), last_diagnosis=reported, passed_at=passed_at))
+
+    told = [one.detail for one in found if "diagnos" in one.detail]
+    assert len(told) == bool(said)
+    assert all(said in one for one in told)

@@ -162,12 +162,14 @@ def test_its_first_word_may_be_its_boot_or_a_fault(ports: Ports, marks: MemoryMa
     assert (became, stored(ports, "mi-2").open_incident is not None) == (Ingested.OPENED, True)
 
 
-def test_an_agent_that_names_another_pool_is_believed(ports: Ports, marks: MemoryMarks) -> None:
+def test_an_agent_that_names_another_pool_is_in_the_one_that_the_operator_named(
+    ports: Ports, marks: MemoryMarks
+) -> None:
     enroll_node(NEW, SAID, ports, marks)
 
     ingest(heartbeat(pool="other"), ports, ACT)
 
-    assert (stored(ports, NEW).pool, list(ports.watchlist.pools())) == ("other", ["demo", "other"])
+    assert (stored(ports, NEW).pool, list(ports.watchlist.pools())) == ("demo", ["demo"])
 
 
 def test_what_others_say_of_a_node_that_was_never_heard_is_history(ports: Ports, marks: MemoryMarks) -> None:
@@ -215,7 +217,12 @@ def test_a_node_that_nobody_knows_is_refused_by_name(ports: Ports, marks: Memory
 
 @pytest.mark.parametrize(
     ("node_id", "pool", "why"),
-    [("gpu-7", "demo", "gpu-7 is no id of a machine"), (NEW, "empty", "give --cluster")],
+    [
+        ("gpu-7", "demo", "'gpu-7' is no id of a machine"),
+        ("bad id", "empty", "'bad id' is no id of a machine"),  # before the cluster, which a good id would need
+        ("mi-two words", "demo", "'mi-two words' is no id of a machine"),
+        (NEW, "empty", "give --cluster"),
+    ],
 )
 def test_what_nobody_can_look_up_is_refused(
     ports: Ports, marks: MemoryMarks, node_id: str, pool: str, why: str
@@ -453,7 +460,7 @@ def test_only_a_diagnosis_counts_as_passed_diagnostics(ports: Ports) -> None:
     given_back = run("show", NODE).output
     save_node(ports, stored(ports), passed_at=NOW)
 
-    assert "Diagnostics  none passed that nodeheal knows of" in given_back
+    assert "Diagnostics  none passed that nodeheal asked for" in given_back
     assert "Diagnostics  passed 2026-03-01 03:00:00 UTC" in run("show", NODE).output
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.job_spec import JobSpec
+from nodeheal.services.prepare_job import file_doubts
 from stacks.settings import REPOSITORY
 from tests.workflows.job_cluster import JobCluster, finishes
 
@@ -66,6 +67,11 @@ def test_a_job_file_is_a_job(folder: Path) -> None:
         sees = [mount.target for mount in seen if not mount.read_only]
         assert "/run/nodeheal/progress" in sees, "or its hangs are never seen"
         assert any(spec.checkpoints.directory.startswith(target) for target in sees)
+
+
+@EACH
+def test_nothing_in_an_example_is_in_doubt(folder: Path) -> None:
+    assert file_doubts(spec_of(folder)) == []
 
 
 @EACH

@@ -90,6 +90,8 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_line() -> None:
             "5: mounts: /run/nodeheal is mounted by nodeheal",
         ),
         (MINIMAL + "mounts: [{source: /run/nodeheal, target: /run/nodeheal}]\n", "leave it out"),
+        (MINIMAL + "devices: [/dev/kfd, /dev/dri, /dev/kfd]\n", "5: devices: /dev/kfd is named twice"),
+        (MINIMAL + "devices: [/dev/infiniband, /dev/infiniband/]\n", "5: devices: /dev/infiniband is named twice"),
         (MINIMAL + "environment:\n  A: 1\n", '6: environment.A: text is wanted; put it in quotes: "1"'),
         (MINIMAL + "environment:\n  1: a\n", "6: '1': a field's name is text; put it in quotes if it is meant so"),
         (MINIMAL + "environment:\n  A-=B: a\n", "6: environment.A-=B: \"A-=B\" does not fit; letters, digits, '_'"),

@@ -147,3 +147,43 @@ def test_an_answer_whose_event_was_lost_is_compared_as_well() -> None:
     result = look_once(request, it.ports)
 
     assert (result.outcome, "25 % worse" in result.reason) == (Outcome.UNKNOWN, True)
+
+
+def by_hand(it: Incident, boot_id: str = "boot-1", **changes: Any) -> None:
+    told = {"request_id": "by-hand", "checks": ({"check": "dcgm", "verdict": "OK"},), "verdict": Verdict.OK, **changes}
+    wakeup.on_diagnostics_finished(DiagnosticsFinished(**it._fact(boot_id, A), **told), it.ports)
+
+
+NO_DCGM = ({"check": "dcgm", "verdict": "UNKNOWN", "reason": "dcgmi cannot be run: not found"},)
+
+
+def test_a_diagnosis_by_hand_is_recorded_for_people_and_proves_nothing() -> None:
+    it = Incident()
+
+    by_hand(it)
+
+    found = it.node().last_diagnosis
+    assert found is not None
+    assert (found.verdict, found.reason) == (Verdict.OK, "")
+    assert it.node().passed_at is None
+
+
+def test_a_diagnosis_that_dcgm_is_missing_for_says_so_whoever_asked() -> None:
+    it = Incident()
+    by_hand(it, verdict=Verdict.UNKNOWN, checks=NO_DCGM)
+    asked = rebooted()
+    diagnosed(asked, {}, verdict=Verdict.UNKNOWN, checks=NO_DCGM)
+
+    for each in (it, asked):
+        found = each.node().last_diagnosis
+        assert found is not None
+        assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "dcgm: dcgmi cannot be run: not found")
+
+
+@pytest.mark.parametrize("changes", [{"boot_id": "boot-of-old"}, {"checks": ()}])
+def test_neither_an_earlier_boots_diagnosis_nor_a_test_between_nodes_is_recorded(changes: dict[str, Any]) -> None:
+    it = Incident()
+
+    by_hand(it, **changes)
+
+    assert it.node().last_diagnosis is None

@@ -14,6 +14,7 @@ import lambdas.answer_approval
 import lambdas.find_checkpoint
 import lambdas.ingest
 import lambdas.look_once
+import lambdas.signatures
 import lambdas.sweep
 import lambdas.take_signal
 import lambdas.wakeup
@@ -36,6 +37,7 @@ from nodeheal.services.request_action import request_action
 from nodeheal.services.run_diagnostics import run_diagnostics
 from tests.unit.builders import ACT, NOW, as_rank, xid
 from tests.unit.foreign import MACHINE, machine, recorded
+from tests.unit.signing import KEYS, ROLE, signed_by
 from tests.unit.test_approval import LINKS, Asked
 from tests.unit.test_guards import lost
 from tests.unit.test_steps import A, C, Incident
@@ -62,6 +64,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(composition, "policy_reader", lambda: world)
     monkeypatch.setenv(names.ENV_TABLE, "state")
     monkeypatch.setattr(composition, "aws_ports", lambda **_: world.ports)
+    monkeypatch.setattr(lambdas.signatures, "node_keys", lambda: KEYS)
+    monkeypatch.setenv(names.ENV_NODE_ROLE_IDS, ROLE)
     yield world
     composition.ports.cache_clear()
 
@@ -71,8 +75,10 @@ def batch(*bodies: str) -> dict[str, Any]:
 
 
 def on_bus(event: HealthEvent, source: str = names.AGENT_SOURCE) -> str:
-    envelope = {"source": source, "detail-type": names.NODE_HEALTH_REPORTED}
-    return json.dumps({**envelope, "detail": event.model_dump(mode="json")})
+    envelope, detail = {"source": source, "detail-type": names.NODE_HEALTH_REPORTED}, event.model_dump(mode="json")
+    if source == names.AGENT_SOURCE:
+        detail = signed_by(event.node_id, detail)
+    return json.dumps({**envelope, "detail": detail})
 
 
 def around_the_bus(detail: object, **more: object) -> str:
@@ -82,6 +88,8 @@ def around_the_bus(detail: object, **more: object) -> str:
 
 
 def wake(kind: str, detail: dict[str, Any]) -> None:
+    if "node_id" in detail:
+        detail = signed_by(detail["node_id"], detail, kind)
     lambdas.wakeup.handler({"id": "e", "detail-type": kind, "detail": detail}, None)
 
 
@@ -381,7 +389,7 @@ def test_a_node_that_speaks_as_an_operator_is_not_heard_and_its_words_are_kept(w
 
     assert answer == {"batchItemFailures": []}
     [(_, why)] = it.ports.messenger.quarantined  # type: ignore[attr-defined]
-    assert why == f"{C} speaks as an operator from nodeheal.agent"
+    assert why == f"{C} speaks as an operator or as AWS from nodeheal.agent"
     assert it.node(C).open_incident is None
 
 
@@ -389,7 +397,7 @@ def test_what_went_around_the_bus_is_an_event_like_any_other(world: World) -> No
     it = world.serves(Incident())
     event = xid(79, node_id=C, instance_id=C, observed_at=it.clock())
 
-    for body in (around_the_bus(event.model_dump(mode="json")), on_bus(event)):
+    for body in (around_the_bus(signed_by(C, event.model_dump(mode="json"))), on_bus(event)):
         assert lambdas.ingest.handler(batch(body), None) == {"batchItemFailures": []}
 
     history = it.ports.incidents.history(incident_id_of(event))
@@ -401,10 +409,11 @@ def test_around_the_bus_too_no_node_speaks_as_an_operator(world: World) -> None:
     asked = request_action(C, Action.REBOOT, "ada: it smells", it.ports).model_dump(mode="json")
     forged = {"source": names.OPERATOR_SOURCE, "detail": asked}
 
-    lambdas.ingest.handler(batch(around_the_bus(asked, source=names.OPERATOR_SOURCE), around_the_bus(forged)), None)
+    signed = signed_by(C, asked)
+    lambdas.ingest.handler(batch(around_the_bus(signed, source=names.OPERATOR_SOURCE), around_the_bus(forged)), None)
 
     told = [why for _, why in it.ports.messenger.quarantined]  # type: ignore[attr-defined]
-    assert told[0] == f"{C} speaks as an operator from nodeheal.agent"
+    assert told[0] == f"{C} speaks as an operator or as AWS from nodeheal.agent"
     assert len(told) == 2
     assert it.node(C).open_incident is None
 

@@ -1,5 +1,6 @@
 """What AWS would refuse is refused here: by botocore's models, and by the table of documented limits."""
 
+import json
 from typing import Any
 
 import boto3
@@ -13,6 +14,15 @@ from tests import strict_asks
 
 TASK_ID = "0123456789abcdef0123456789abcdef"
 START: dict[str, Any] = {"taskDefinition": "llama:1", "containerInstances": ["one"]}
+
+
+def policy_of(statements: int) -> str:
+    """A queue policy of so many statements."""
+    return json.dumps({"Statement": [{"Effect": "Allow"}] * statements})
+
+
+def test_a_queue_policy_of_twenty_statements_is_taken() -> None:
+    assert complaints("sqs", "SetQueueAttributes", {"QueueUrl": "q", "Attributes": {"Policy": policy_of(20)}}) == []
 
 
 def test_the_mark_of_the_longest_job_in_its_last_run_is_taken() -> None:
@@ -51,6 +61,9 @@ def test_a_mark_of_37_characters_is_refused_with_its_source() -> None:
         ("events", "PutEvents", {"Entries": [{"Detail": "[]"}]}, "is no JSON object"),
         ("ecs", "StartTask", {"containerInstances": ["a"]}, 'Missing required parameter in input: "taskDefinition"'),
         ("ecs", "StartTask", {**START, "overrides": {"containerOverrides": [{"name": "x" * 9_000}]}}, "8192"),
+        ("sqs", "SetQueueAttributes", {"QueueUrl": "q", "Attributes": {"Policy": policy_of(21)}}, "21 statements"),
+        ("sqs", "CreateQueue", {"QueueName": "q", "Attributes": {"Policy": policy_of(21)}}, "21 statements"),
+        ("sqs", "SetQueueAttributes", {"QueueUrl": "q", "Attributes": {"Policy": "x" * 8_193}}, "8193 bytes"),
         ("ecs", "ListTasks", {"startedBy": "a", "family": "b"}, "cannot be given with family"),
     ],
 )
@@ -63,11 +76,17 @@ def test_a_service_is_known_by_the_name_that_requests_are_signed_with() -> None:
     assert service_model("monitoring").service_name == "cloudwatch"
 
 
+def _part_of(shape: Any, part: str) -> Any:
+    if part == "[]":
+        return shape.member
+    return shape.value if shape.type_name == "map" else shape.members[part]
+
+
 @pytest.mark.parametrize("row", documented_limits(), ids=lambda row: f"{row.operation}-{row.member[-1]}-{row.kind}")
 def test_every_row_names_a_member_that_the_model_has_and_a_source(row: Any) -> None:
     shape: Any = service_model(row.service).operation_model(row.operation).input_shape
     for part in row.member:
-        shape = shape.member if part == "[]" else shape.members[part]
+        shape = _part_of(shape, part)
     assert len(row.source) > 10
 
 

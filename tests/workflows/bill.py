@@ -20,6 +20,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.ingest import ingest
 from nodeheal.simulation.prices import cost
 from tests.twins.test_stores import dynamo_ports
+from tests.unit.agent.fakes import PUBLIC_KEY
 from tests.unit.builders import ACT, NOW, FrozenClock, node, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
 from tests.workflows.meter import UnitMeter, Units, count, of_beat, of_heartbeat
@@ -139,7 +140,9 @@ def beat() -> Bill:
     with metered_table(units) as make_ports:
         ports = make_ports(FrozenClock())
         client = ports.heartbeats._client  # type: ignore[attr-defined]
-        asked = request(f"AROA{'X' * 17}:mi-{'0' * 17}", Beat(str(UUID(int=0)), NOW.timestamp(), HEARTBEATS[0]))
+        asked = request(
+            f"AROA{'X' * 17}:mi-{'0' * 17}", Beat(str(UUID(int=0)), NOW.timestamp(), HEARTBEATS[0], PUBLIC_KEY)
+        )
         client.update_item(**asked)
         units.forget()
         item = client.update_item(**asked)["Attributes"]

@@ -10,10 +10,17 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
+from nodeheal.contract.health_event import (
+    CheckpointFound,
+    CheckResult,
+    DiagnosticsFinished,
+    EvidenceFrozen,
+    HealthEvent,
+    NodeBooted,
+)
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import CheckpointFormat, IncidentState, JobState, Verdict
+from nodeheal.contract.vocabulary import Check, CheckpointFormat, IncidentState, JobState, Verdict
 from nodeheal.domain.approval import Links
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job
@@ -249,6 +256,7 @@ class FakeCluster:
             request_id=f"{request.incident_id}-{request.turn}",
             verdict=verdict,
             failed_tests=("memory",) if verdict is Verdict.FAILED else (),
+            checks=(CheckResult(check=Check.dcgm, verdict=verdict),),
         )
         self.heard["node"] += 1
         self._wakes(wakeup.on_diagnostics_finished, event)

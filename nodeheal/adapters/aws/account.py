@@ -6,17 +6,20 @@ that one missing permission hides nothing else.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from nodeheal.adapters.aws.calls import code_of
+from nodeheal.adapters.aws.failures import explain
 from nodeheal.contract import names
-from nodeheal.contract.vocabulary import NodeState, Provider
+from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
 from nodeheal.domain.beat import after
 from nodeheal.domain.counted import counted
+from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import Node
-from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.policy import RecoveryPolicy, parse_policy
 from nodeheal.ports import Ports
 
 GOOD, WARNING, BAD, UNKNOWN = "ok", "warn", "fail", "unknown"
@@ -25,8 +28,14 @@ LEAST_CONCURRENCY = 100
 STANDARD_TIER_NODES = 1_000  # hybrid nodes of an account and Region that SSM takes without its advanced tier
 BOOTSTRAP = "/cdk-bootstrap/hnb659fds/version"
 TIER = "/ssm/managed-instance/activation-tier"
+# Service Quotas of AppConfig: General Reference, AWS AppConfig endpoints and quotas.
+APPLICATIONS_QUOTA, STRATEGIES_QUOTA, DOCUMENT_QUOTA = "L-EEB0151E", "L-F59D302B", "L-48F9B951"
+BYTES_IN_A_KILOBYTE = 1_024
+NEARLY_FULL = 0.8  # of a quota
 ALARM_PREFIX, LOG_PREFIX = "nodeheal-", "/nodeheal/"
 NAMED = 5  # nodes in one line
+INSTANCES_IN_A_FILTER = 200  # values that a filter of DescribeInstances takes
+DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError")
 QUEUES = {
     "EventDlqUrl": "events that ingest could not take",
     "QuarantineUrl": "messages that could not be read",
@@ -46,15 +55,40 @@ class Finding:
 
 @dataclass
 class Account:
-    """What the looks share. `make`: a boto3 client of a service; `ports`: the control plane's, once it is there."""
+    """What the looks share. `make`: a boto3 client of a service; `ports`: the control plane's, over `table`, once it
+    is there; `document`: the text of the policy in force. Policy and nodes are read once."""
 
     make: Callable[[str], Any]
     ports: Callable[[], Ports]
-    policy: Callable[[], RecoveryPolicy]
+    document: Callable[[], str]
+    table: str = names.TABLE
     outputs: dict[str, str] = field(default_factory=dict)  # of the stack; empty: it is not deployed
+    has_table: bool = False
+
+    @cached_property
+    def policy_text(self) -> str:
+        """The policy document that is in force."""
+        return self.document()
+
+    @cached_property
+    def policy(self) -> RecoveryPolicy:
+        """The same, parsed."""
+        return parse_policy(self.policy_text)
+
+    @cached_property
+    def pools(self) -> dict[str, list[Node]]:
+        """The nodes of each pool that has any."""
+        ports = self.ports()
+        return {pool: list(ports.nodes.in_pool(pool)) for pool in sorted(ports.watchlist.pools())}
 
 
-Look = Callable[[Account], Iterator[Finding]]
+@dataclass(frozen=True)
+class Look:
+    """One thing to look at. `subject` names it where AWS denies the look."""
+
+    subject: str
+    findings: Callable[[Account], Iterator[Finding]]
+    reads_nodes: bool = False
 
 
 def examine(account: Account) -> Iterator[Finding]:
@@ -63,24 +97,23 @@ def examine(account: Account) -> Iterator[Finding]:
         yield from _looked(look, account)
     if account.outputs:
         for look in AFTER:
-            yield from _looked(look, account)
+            if account.has_table or not look.reads_nodes:
+                yield from _looked(look, account)
 
 
 def _looked(look: Look, account: Account) -> Iterator[Finding]:
-    from botocore.exceptions import ClientError
+    from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        yield from look(account)
+        yield from look.findings(account)
     except ClientError as error:
-        name = look.__name__.strip("_").replace("_", " ")
-        denied = code_of(error) in (
-            "AccessDenied",
-            "AccessDeniedException",
-            "UnauthorizedOperation",
-            "AuthorizationError",
-        )
+        denied = code_of(error) in DENIED
         todo = "attach the managed policy nodeheal-doctor-REGION of the stack, or ReadOnlyAccess" if denied else ""
-        yield Finding(name, UNKNOWN, f"{error.operation_name}: {error}", todo)
+        yield Finding(look.subject, UNKNOWN, f"{error.operation_name}: {error}", todo or explain(error).todo)
+    except BotoCoreError as error:
+        yield Finding(look.subject, UNKNOWN, str(error), explain(error).todo)
+    except (NodehealError, ValueError) as error:
+        yield Finding(look.subject, BAD, str(error))
 
 
 # Before a deployment -------------------------------------------------------------------------------------------------
@@ -102,7 +135,7 @@ def _bootstrap(account: Account) -> Iterator[Finding]:
 def _concurrency(account: Account) -> Iterator[Finding]:
     limit = account.make("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"]
     is_enough = limit >= LEAST_CONCURRENCY
-    todo = f"ask Service Quotas for at least {LEAST_CONCURRENCY} concurrent executions; a new account may have only 10"
+    todo = f"request {LEAST_CONCURRENCY} concurrent executions (quota L-B99A9384); a new account may have 10"
     told = f"{limit} functions may run at once in this Region"
     yield Finding("Lambda concurrency", GOOD if is_enough else BAD, told, "" if is_enough else todo)
 
@@ -128,6 +161,39 @@ def _stack(account: Account) -> Iterator[Finding]:
         yield Finding("stack", BAD, f"{names.STACK} is {status}", todo)
 
 
+def _appconfig(account: Account) -> Iterator[Finding]:
+    """Whether AppConfig takes one application and one deployment strategy more. A deployed stack has its own."""
+    if account.outputs:
+        return
+    appconfig = account.make("appconfig")
+    for what, call, ours, quota in (
+        ("applications", "list_applications", names.POLICY_APPLICATION, APPLICATIONS_QUOTA),
+        ("deployment strategies", "list_deployment_strategies", names.POLICY_STRATEGY, STRATEGIES_QUOTA),
+    ):
+        items = [item for page in appconfig.get_paginator(call).paginate() for item in page["Items"]]
+        # A removed stack leaves its application, which a new deployment takes up again. AWS's own strategies count not.
+        others = [item for item in items if item["Name"] != ours and not item["Id"].startswith("AppConfig.")]
+        limit = _quota(account, "appconfig", quota)
+        told = f"{len(others)} of {limit:g} {what} are in use"
+        todo = f"delete one, or ask Service Quotas for more of quota {quota} of appconfig"
+        is_full = len(others) >= limit
+        yield Finding(f"AppConfig {what}", BAD if is_full else GOOD, told, todo if is_full else "")
+
+
+def _quota(account: Account, service: str, code: str) -> float:
+    """What Service Quotas grants this account, or AWS's default where it has no value of its own."""
+    from botocore.exceptions import ClientError
+
+    quotas = account.make("service-quotas")
+    try:
+        found = quotas.get_service_quota(ServiceCode=service, QuotaCode=code)
+    except ClientError as error:
+        if code_of(error) != "NoSuchResourceException":
+            raise
+        found = quotas.get_aws_default_service_quota(ServiceCode=service, QuotaCode=code)
+    return float(found["Quota"]["Value"])
+
+
 # After it ------------------------------------------------------------------------------------------------------------
 
 
@@ -146,11 +212,41 @@ def _emails(account: Account) -> Iterator[Finding]:
 
 
 def _policy(account: Account) -> Iterator[Finding]:
-    policy = account.policy()
-    yield Finding("policy", GOOD, f"a document is in force (version {policy.version})")
-    for pool in sorted(account.ports().watchlist.pools()):
-        mode = policy.pool(pool).mode
-        if pool not in policy.pools:
+    yield Finding("policy", GOOD, f"a document is in force (version {account.policy.version})")
+
+
+def _policy_size(account: Account) -> Iterator[Finding]:
+    size = len(account.policy_text.encode())
+    limit = _quota(account, "appconfig", DOCUMENT_QUOTA) * BYTES_IN_A_KILOBYTE
+    is_near = size > NEARLY_FULL * limit
+    todo = f"shorten it, or ask Service Quotas for more of quota {DOCUMENT_QUOTA} of appconfig; the next may be refused"
+    told = f"{size:,} of the {limit:,.0f} bytes that AppConfig takes"
+    yield Finding("policy size", WARNING if is_near else GOOD, told, todo if is_near else "")
+
+
+def _state_table(account: Account) -> Iterator[Finding]:
+    from botocore.exceptions import ClientError
+
+    try:
+        pools = account.pools
+    except ClientError as error:
+        todo = f"leave out --table: the stack's table is {names.TABLE}; to list all: aws dynamodb list-tables"
+        if code_of(error) == "ResourceNotFoundException":
+            yield Finding("state table", BAD, f"there is no table {account.table} in this account and Region", todo)
+        elif code_of(error) in DENIED and account.table != names.TABLE:  # the doctor's policy allows only the stack's
+            yield Finding("state table", UNKNOWN, f"you may not read the table {account.table}, if it exists", todo)
+        else:
+            raise
+        return
+    account.has_table = True
+    told = f"{account.table}: {counted(len(pools), 'pool')}, {counted(sum(map(len, pools.values())), 'node')}"
+    yield Finding("state table", GOOD, told)
+
+
+def _pool_policies(account: Account) -> Iterator[Finding]:
+    for pool in account.pools:
+        mode = account.policy.pool(pool).mode
+        if pool not in account.policy.pools:
             told = f"the policy does not name it; default_pool holds (mode {mode})"
             todo = "name it in the policy when you want something else: nodeheal policy apply FILE"
             yield Finding(f"pool {pool}", GOOD if mode is Mode.observe else WARNING, told, todo)
@@ -158,63 +254,112 @@ def _policy(account: Account) -> Iterator[Finding]:
             yield Finding(f"pool {pool}", GOOD, f"mode {mode}")
 
 
+@dataclass(frozen=True)
+class Complaint:
+    """One thing that a node lacks, and what to do about it."""
+
+    what: str
+    todo: str
+    state: str = BAD
+
+
+_ENROLL = "nodeheal nodes enroll NODE --pool POOL --why …; without the tag IAM denies every act"
+NEVER_REPORTED = Complaint(
+    "its agent has never reported",
+    "on the node: nodeheal-agent doctor (role, bus, credentials); to install it: docs/agent.md",
+)
+SILENT = Complaint("silent", "on the node: systemctl status nodeheal-agent; nodeheal-agent doctor")
+NO_ROLE = Complaint("it has no role: no instance profile", "associate the profile of docs/ec2.md, step 1")
+NOT_IN_SSM = Complaint(
+    "SSM does not know it, or has lost it",
+    "on the node: systemctl status amazon-ssm-agent; without it nodeheal cannot reboot or diagnose it",
+)
+NOT_IN_ECS = Complaint(
+    "not registered in its ECS cluster",
+    "on the node: systemctl status ecs; compare ECS_CLUSTER in /etc/ecs/ecs.config",
+)
+NO_TAG_IN_SSM = Complaint(f"the machine bears no tag {names.MANAGED_TAG}", _ENROLL)
+NO_TAG_IN_ECS = Complaint(
+    f"the container instance bears no tag {names.MANAGED_TAG}", f"{_ENROLL}; new EC2 machines: docs/ec2.md, user data"
+)
+NEVER_DIAGNOSED = Complaint(
+    "never diagnosed: whether DCGM works there is not known",
+    "run a diagnosis: docs/ecs-anywhere.md, First diagnosis",
+    WARNING,
+)
+
+
+def _other_role(role: str, ours: str) -> Complaint:
+    todo = f"allow that role what {ours} may: docs/agent.md, Let it speak; or give the node our role"
+    return Complaint(f"its role is {role}, which is not the stack's", todo, WARNING)
+
+
+def _not_passed(node: Node) -> Complaint | None:
+    """What the newest diagnosis says, where it has not passed. One that has passed since is the newer one."""
+    found = node.last_diagnosis
+    if found is None:
+        return NEVER_DIAGNOSED if node.passed_at is None else None
+    if found.verdict is Verdict.OK or (node.passed_at is not None and node.passed_at > found.at):
+        return None
+    told = f"its last diagnosis is {found.verdict}{f' ({found.reason})' if found.reason else ''}"
+    return Complaint(
+        told, "on the node: nodeheal-agent doctor names missing tools; docs/ecs-anywhere.md, DCGM", WARNING
+    )
+
+
 def _nodes(account: Account) -> Iterator[Finding]:
-    """Of every pool: who has not reported, who has no tag, whom SSM or ECS does not know, who was never diagnosed."""
-    ports, policy = account.ports(), account.policy()
+    """Of every pool: the nodes that do not report, lack a tag or a role, are unknown to SSM or ECS, or unproven."""
+    ports = account.ports()
     beats, now = ports.heartbeats.newest(), ports.clock()
-    silent_after = timedelta(seconds=policy.silence.silent_seconds)
     ssm = _managed_nodes(account)
-    known: set[str] = set()
-    for pool in sorted(ports.watchlist.pools()):
-        nodes = [node for node in ports.nodes.in_pool(pool) if node.state is not NodeState.RETIRED]
-        known |= {node.instance_id for node in nodes}
+    pools = {pool: [n for n in nodes if n.state is not NodeState.RETIRED] for pool, nodes in account.pools.items()}
+    pools = {pool: [after(node, beats.get(node.instance_id), now) for node in nodes] for pool, nodes in pools.items()}
+    mute = [node for nodes in pools.values() for node in nodes if _is_mute(node, account, now)]
+    roles = _roles(account, mute, ssm)
+    ours = account.outputs.get("NodeRoleArn", "").rpartition("/")[2]
+    for pool, nodes in pools.items():
         instances = {c: _container_instances(account, c) for c in {node.cluster for node in nodes}}
-        seen = [after(node, beats.get(node.instance_id), now) for node in nodes]
-        complaints: dict[str, list[str]] = {what: [] for what in NODE_TODO}
-        for node in seen:
+        complaints: dict[Complaint, list[str]] = {}
+        for node in nodes:
             ecs = instances[node.cluster].get(node.instance_id)
-            for what in _wrong_with(node, ssm.get(node.instance_id), ecs, now - node.last_seen > silent_after):
-                complaints[what].append(node.node_id)
-        for what, whom in complaints.items():
-            if whom:
-                state = WARNING if what == NEVER_DIAGNOSED else BAD
-                yield Finding(f"nodes of {pool}", state, f"{what}: {_some(whom)}", NODE_TODO[what])
-        if not any(complaints.values()):
-            yield Finding(
-                f"nodes of {pool}", GOOD, f"{counted(len(nodes), 'node')}, each enrolled, reporting and diagnosed"
-            )
+            wrong = [
+                *_not_reporting(node, node in mute, roles.get(node.instance_id), ours),
+                *_not_registered(ssm.get(node.instance_id), ecs),
+                _not_passed(node) if node.is_heard else None,
+            ]
+            for complaint in filter(None, wrong):
+                complaints.setdefault(complaint, []).append(node.node_id)
+        for complaint, whom in complaints.items():
+            yield Finding(f"nodes of {pool}", complaint.state, f"{complaint.what}: {_some(whom)}", complaint.todo)
+        if not complaints:
+            told = f"{counted(len(nodes), 'node')}, each enrolled, reporting and diagnosed"
+            yield Finding(f"nodes of {pool}", GOOD, told)
+    known = {node.instance_id for nodes in pools.values() for node in nodes}
     without_agent = sorted(ssm.keys() - known)
     if without_agent:
-        told = f"SSM knows machines that nodeheal has never heard of: {_some(without_agent)}"
+        told = f"SSM knows machines of which nodeheal has no record: {_some([ssm[one].named for one in without_agent])}"
         yield Finding("machines", WARNING, told, "if they are nodes: docs/agent.md, Put it on a node")
     if not known:
         yield Finding("nodes", WARNING, "no node has reported, and none is enrolled", "docs/agent.md, Put it on a node")
 
 
-NEVER_REPORTED = "its agent has never reported"
-SILENT = "silent"
-NOT_IN_SSM = "SSM does not know it, or has lost it"
-NOT_IN_ECS = "not registered in its ECS cluster"
-NO_TAG_IN_SSM = f"the machine bears no tag {names.MANAGED_TAG}"
-NO_TAG_IN_ECS = f"the container instance bears no tag {names.MANAGED_TAG}"
-NEVER_DIAGNOSED = "never diagnosed: whether DCGM works there is not known"
-_ENROLL = "nodeheal nodes enroll NODE --pool POOL --why …; without the tag IAM denies every act"
-NODE_TODO: Mapping[str, str] = {
-    NEVER_REPORTED: "on the node: nodeheal-agent doctor (role, bus, credentials); to install it: docs/agent.md",
-    SILENT: "on the node: systemctl status nodeheal-agent; nodeheal-agent doctor",
-    NOT_IN_SSM: "on the node: systemctl status amazon-ssm-agent; without it nodeheal cannot reboot or diagnose it",
-    NOT_IN_ECS: "on the node: systemctl status ecs; compare ECS_CLUSTER in /etc/ecs/ecs.config",
-    NO_TAG_IN_SSM: _ENROLL,
-    NO_TAG_IN_ECS: f"{_ENROLL}; new EC2 machines: docs/ec2.md, user data",
-    NEVER_DIAGNOSED: "on the node: nodeheal-agent doctor, which names the tools that are missing",
-}
+def _is_mute(node: Node, account: Account, now: datetime) -> bool:
+    silent_after = timedelta(seconds=account.policy.silence.silent_seconds)
+    return not node.is_heard or now - node.last_seen > silent_after
 
 
-def _wrong_with(node: Node, ssm: "_Managed | None", ecs: Mapping[str, str] | None, is_silent: bool) -> Iterator[str]:
-    if not node.is_heard:
-        yield NEVER_REPORTED
-    elif is_silent:
-        yield SILENT
+def _not_reporting(node: Node, is_mute: bool, role: str | None, ours: str) -> Iterator[Complaint]:
+    """A node that reports has a role that lets it, so that only the role of a mute node is of interest."""
+    if not is_mute:
+        return
+    yield SILENT if node.is_heard else NEVER_REPORTED
+    if role == "":
+        yield NO_ROLE
+    elif role is not None and role != ours:
+        yield _other_role(role, ours)
+
+
+def _not_registered(ssm: "_Managed | None", ecs: Mapping[str, str] | None) -> Iterator[Complaint]:
     if ssm is None or not ssm.is_online:
         yield NOT_IN_SSM
     elif not ssm.is_managed:
@@ -223,14 +368,19 @@ def _wrong_with(node: Node, ssm: "_Managed | None", ecs: Mapping[str, str] | Non
         yield NOT_IN_ECS
     elif ecs.get(names.MANAGED_TAG) != names.MANAGED_TAG_VALUE:
         yield NO_TAG_IN_ECS
-    if node.is_heard and node.passed_at is None:
-        yield NEVER_DIAGNOSED
 
 
 @dataclass(frozen=True)
 class _Managed:
+    name: str
+    role: str  # of the activation; of an EC2 instance only where SSM's own host management gave it one
     is_online: bool
     is_managed: bool
+
+    @property
+    def named(self) -> str:
+        """With its role, where SSM knows it."""
+        return f"{self.name} (role {self.role})" if self.role else self.name
 
 
 def _managed_nodes(account: Account) -> dict[str, _Managed]:
@@ -238,11 +388,36 @@ def _managed_nodes(account: Account) -> dict[str, _Managed]:
     pages = account.make("ssm").get_paginator("describe_instance_information")
     tagged = [{"Key": f"tag:{names.MANAGED_TAG}", "Values": [names.MANAGED_TAG_VALUE]}]
     marked = {one["InstanceId"] for page in pages.paginate(Filters=tagged) for one in page["InstanceInformationList"]}
+    found = [one for page in pages.paginate() for one in page["InstanceInformationList"]]
     return {
-        one["InstanceId"]: _Managed(one.get("PingStatus") == "Online", one["InstanceId"] in marked)
-        for page in pages.paginate()
-        for one in page["InstanceInformationList"]
+        one["InstanceId"]: _Managed(
+            one["InstanceId"], one.get("IamRole", ""), one.get("PingStatus") == "Online", one["InstanceId"] in marked
+        )
+        for one in found
     }
+
+
+def _roles(account: Account, nodes: Sequence[Node], ssm: Mapping[str, _Managed]) -> dict[str, str]:
+    """The role of each node that SSM or EC2 knows, by its machine; empty: it has none."""
+    hybrid = [node.instance_id for node in nodes if node.provider is Provider.hybrid]
+    roles = {name: ssm[name].role for name in hybrid if name in ssm and ssm[name].role}
+    on_ec2 = [node.instance_id for node in nodes if node.provider is Provider.ec2]
+    pages = account.make("ec2").get_paginator("describe_instances") if on_ec2 else None
+    in_profiles: dict[str, str] = {}
+    for start in range(0, len(on_ec2), INSTANCES_IN_A_FILTER):
+        some = on_ec2[start : start + INSTANCES_IN_A_FILTER]
+        for page in pages.paginate(Filters=[{"Name": "instance-id", "Values": some}]) if pages else ():
+            for machine in (machine for one in page["Reservations"] for machine in one["Instances"]):
+                profile = machine.get("IamInstanceProfile", {}).get("Arn", "").rpartition("/")[2]
+                if profile and profile not in in_profiles:
+                    in_profiles[profile] = _role_in(account, profile)
+                roles[machine["InstanceId"]] = in_profiles.get(profile, "")
+    return roles
+
+
+def _role_in(account: Account, profile: str) -> str:
+    roles = account.make("iam").get_instance_profile(InstanceProfileName=profile)["InstanceProfile"]["Roles"]
+    return str(roles[0]["RoleName"]) if roles else ""
 
 
 def _container_instances(account: Account, cluster: str) -> dict[str, dict[str, str]]:
@@ -260,10 +435,7 @@ def _container_instances(account: Account, cluster: str) -> dict[str, dict[str, 
 
 
 def _ssm_tier(account: Account) -> Iterator[Finding]:
-    ports = account.ports()
-    hybrid = sum(
-        node.provider is Provider.hybrid for pool in ports.watchlist.pools() for node in ports.nodes.in_pool(pool)
-    )
+    hybrid = sum(node.provider is Provider.hybrid for nodes in account.pools.values() for node in nodes)
     tier = account.make("ssm").get_service_setting(SettingId=TIER)["ServiceSetting"]["SettingValue"]
     if hybrid > STANDARD_TIER_NODES and tier != "advanced":
         told = f"{hybrid} hybrid nodes, and the standard tier takes {STANDARD_TIER_NODES}"
@@ -316,8 +488,24 @@ def _queues(account: Account) -> Iterator[Finding]:
         yield Finding("dead-letter queues", GOOD, "empty")
 
 
-BEFORE: Sequence[Look] = (_bootstrap, _concurrency, _stack)
-AFTER: Sequence[Look] = (_emails, _policy, _nodes, _ssm_tier, _log_groups, _alarms, _queues)
+BEFORE: Sequence[Look] = (
+    Look("cdk bootstrap", _bootstrap),
+    Look("Lambda concurrency", _concurrency),
+    Look("stack", _stack),
+    Look("AppConfig quotas", _appconfig),
+)
+AFTER: Sequence[Look] = (
+    Look("alert emails", _emails),
+    Look("policy", _policy),
+    Look("policy size", _policy_size),
+    Look("state table", _state_table),
+    Look("pools", _pool_policies, reads_nodes=True),
+    Look("nodes", _nodes, reads_nodes=True),
+    Look("SSM tier", _ssm_tier, reads_nodes=True),
+    Look("log groups", _log_groups),
+    Look("alarms", _alarms),
+    Look("dead-letter queues", _queues),
+)
 
 
 def _some(words: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from nodeheal.adapters.aws.calls import client, client_once
 from nodeheal.adapters.aws.ec2 import Ec2Machines
 from nodeheal.adapters.aws.ecs import EcsScheduler
 from nodeheal.adapters.aws.ecs_guests import EcsGuests
+from nodeheal.adapters.aws.enrolment_tags import AwsEnrolmentTags
 from nodeheal.adapters.aws.evidence import S3UploadSigner
 from nodeheal.adapters.aws.heartbeats import DynamoHeartbeats
 from nodeheal.adapters.aws.items import Table
@@ -61,6 +62,7 @@ def aws_ports(
         messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
         watchlist=DynamoWatchlist(rows),
         heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE),
+        enrolment_tags=AwsEnrolmentTags(make),
         witnesses=AwsWitnesses(partial(make, "ecs"), partial(make, "ssm"), partial(make, "ec2"), clock),
         has_confirmed=SnsConfirmations(partial(make, "sns"), to.owners_topic_arn),
         sign_upload=S3UploadSigner(partial(make, "s3"), evidence_bucket, clock),

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, to_item, versioned
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.node import Node
@@ -18,6 +19,8 @@ from nodeheal.ports import FAULTS_LOOKED_UP, Wait
 
 # How long what is only history is kept: a spool may bring an old event for days, an audit asks for a quarter.
 HISTORY_DAYS = 90
+# A node that nobody enrols is forgotten a week after its last word.
+UNENROLLED_SECONDS = 7 * 86_400
 # A wait outlives its deadline for the look at the deadline; DynamoDB deletes late, never early.
 WAIT_GRACE_DAYS = 2
 # A hundred nodes that fail together read each other's faults: what they need is one attribute, without the evidence.
@@ -31,11 +34,14 @@ def _sortable(at: datetime) -> str:
 
 
 def _node_item(node: Node) -> Item:
+    is_enrolled = node.state is not NodeState.UNENROLLED
+    expires = {} if is_enrolled else {names.TTL_ATTRIBUTE: int(node.last_seen.timestamp()) + UNENROLLED_SECONDS}
     return to_item(
         {
             "pk": names.node_pk(node.node_id),
             "sk": names.NODE_SK,
-            names.INDEX_PARTITION_KEY: names.pool_pk(node.pool),
+            names.INDEX_PARTITION_KEY: names.pool_pk(node.pool) if is_enrolled else names.UNENROLLED_PK,
+            **expires,
             names.INDEX_SORT_KEY: f"node#{node.state}#{node.node_id}",
             **fields_of(replace(node, version=node.version + 1)),
         }
@@ -51,6 +57,8 @@ def _node_put(node: Node) -> dict[str, Any]:
 
 def _know_pool(table: Table, node: Node) -> None:
     """A pool is known before its first node is: a crash between leaves a pool without nodes, which nobody minds."""
+    if node.state is NodeState.UNENROLLED:
+        return
     if node.version == 0 or not node.is_heard:
         table.put(to_item({"pk": names.POOLS_PK, "sk": names.pool_pk(node.pool), "pool": node.pool}))
 
@@ -71,7 +79,13 @@ class DynamoNodeStore:
         return self._table.put(_node_item(node), condition, values)
 
     def in_pool(self, pool: str) -> Sequence[Node]:
-        items = self._table.query_index(names.INDEX, names.pool_pk(pool), "node#")
+        return self._listed(names.pool_pk(pool))
+
+    def unenrolled(self) -> Sequence[Node]:
+        return self._listed(names.UNENROLLED_PK)
+
+    def _listed(self, partition: str) -> Sequence[Node]:
+        items = self._table.query_index(names.INDEX, partition, "node#")
         return sorted((from_item(Node, item) for item in items), key=lambda node: node.node_id)
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:

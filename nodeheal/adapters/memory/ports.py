@@ -1,5 +1,6 @@
 """A whole world in memory."""
 
+from nodeheal.adapters.memory.enrolment_tags import MemoryEnrolmentTags
 from nodeheal.adapters.memory.evidence import sign_upload
 from nodeheal.adapters.memory.guests import MemoryGuests
 from nodeheal.adapters.memory.heartbeats import MemoryHeartbeats
@@ -42,6 +43,7 @@ def memory_ports(clock: Clock) -> Ports:
         messenger=MemoryMessenger(),
         watchlist=MemoryWatchlist(nodes, incidents),
         heartbeats=MemoryHeartbeats(),
+        enrolment_tags=MemoryEnrolmentTags(),
         witnesses=MemoryWitnesses(),
         sign_upload=sign_upload,
         find_checkpoint=commands.find_checkpoint,

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import AttemptLimit
-from nodeheal.contract.vocabulary import Action
+from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain import budget
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
@@ -40,7 +40,12 @@ class MemoryNodeStore:
         return True
 
     def in_pool(self, pool: str) -> Sequence[Node]:
-        return sorted((n for n in self.nodes.values() if n.pool == pool), key=lambda n: n.node_id)
+        listed = (n for n in self.nodes.values() if n.pool == pool and n.state is not NodeState.UNENROLLED)
+        return sorted(listed, key=lambda n: n.node_id)
+
+    def unenrolled(self) -> Sequence[Node]:
+        found = (n for n in self.nodes.values() if n.state is NodeState.UNENROLLED)
+        return sorted(found, key=lambda n: n.node_id)
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
         key = (event.node_id, event.event_id, bool(note))

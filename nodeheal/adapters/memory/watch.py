@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodeheal.adapters.memory.stores import MemoryIncidentStore, MemoryNodeStore
-from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.contract.vocabulary import IncidentState, NodeState
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import Answer, Glimpse, glimpse_of
@@ -21,13 +21,16 @@ class MemoryWatchlist:
     marked: Place = field(default_factory=Place)
 
     def pools(self) -> Sequence[str]:
-        return sorted({node.pool for node in self.nodes.nodes.values()})
+        return sorted({node.pool for node in self._enrolled()})
 
     def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
-        here = {f"node#{n.state}#{n.node_id}": n for n in self.nodes.nodes.values() if n.pool == pool}
+        here = {f"node#{n.state}#{n.node_id}": n for n in self._enrolled() if n.pool == pool}
         keys = sorted(key for key in here if key > after)[:limit]
         found = [glimpse_of(here[key]) for key in keys]
         return found, keys[-1] if len(keys) == limit else ""
+
+    def _enrolled(self) -> list[Node]:
+        return [node for node in self.nodes.nodes.values() if node.state is not NodeState.UNENROLLED]
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
         found = [i for i in self.incident_store.incidents.values() if (i.pool, i.state) == (pool, state)]

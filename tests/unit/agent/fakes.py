@@ -13,14 +13,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from nodeheal.agent.beat import PublicKey
+from nodeheal.agent.bus import EventBus
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.event import HealthEvent, Identity, Speaker
+from nodeheal.agent.signed_post import SignedPost
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Provider
 from sandbox.toml import toml
 
-IDENTITY = Identity("mi-0a1b2c3d4e5f67890", "training", "h100", Provider.hybrid, "mi-0a1b2c3d4e5f67890")
+IDENTITY = Identity("mi-0a1b2c3d4e5f67890", "training", "h100", Provider.hybrid)
 CONFIG = AgentConfig(IDENTITY.node_id, IDENTITY.cluster, IDENTITY.pool, IDENTITY.provider, "eu-central-1")
 START = datetime(2026, 11, 21, 5, 50, 31, tzinfo=UTC)
 XID_79 = "NVRM: Xid (PCI:0000:b9:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen off the bus."
@@ -78,7 +82,34 @@ class Answer:
     hangs_up: bool = False
 
 
-USER_ID = f"AROAEXAMPLE:{IDENTITY.node_id}"
+USER_ID = f"AROAEXAMPLEEXAMPLE00:{IDENTITY.node_id}"
+PUBLIC_KEY = PublicKey("0123456789abcdef", "A" * 43 + "=", 1_700_000_000)
+
+
+def public_key() -> PublicKey:
+    """Some public key."""
+    return PUBLIC_KEY
+
+
+class Plain:
+    """Signs: leaves the event as it is, for tests that are about its way and not about its proof."""
+
+    def prepare(self) -> None:
+        """There is no key."""
+
+    def sign(self, detail_type: str, event_json: str, signed_at: float) -> str:
+        return event_json
+
+    def close(self) -> None:
+        """There is no connection."""
+
+
+PLAIN = Plain()
+
+
+def bus_at(url: str, credentials: CredentialChain, clock: Clock) -> EventBus:
+    """The agent's side of a bus, which signs nothing."""
+    return EventBus("nodeheal", SignedPost("events", "eu-central-1", url, credentials, clock), PLAIN)
 
 
 class FakeTable:
@@ -86,6 +117,8 @@ class FakeTable:
 
     def __init__(self) -> None:
         self.beats: list[dict[str, Any]] = []
+        self.keys: list[dict[str, Any]] = []  # publications of keys, between beats
+        self.item: dict[str, Any] = {}
         self.asked_who = 0
         self.published: list[str] = []
         self.metrics: list[dict[str, Any]] = []
@@ -108,9 +141,22 @@ class FakeTable:
         if target == "GraniteServiceVersion20100801.PutMetricData":
             self.metrics.append(json.loads(body))
             return Answer(), b""
-        self.beats.append(json.loads(body))
+        update = json.loads(body)
+        (self.beats if "#boot" in update["ExpressionAttributeNames"] else self.keys).append(update)
+        for name, value in update["ExpressionAttributeValues"].items():
+            self.item[name.removeprefix(":")] = value
+        for name in update["UpdateExpression"].partition(" REMOVE ")[2].split(", "):
+            self.item.pop(name.removeprefix("#"), None)
         wanted = {"wanted": {"N": self.wanted}} if self.wanted is not None else {}
-        return Answer(), json.dumps({"Attributes": wanted}).encode()
+        return Answer(), json.dumps({"Attributes": {**self.item, **wanted}}).encode()
+
+
+def _opened(entry: dict[str, Any]) -> dict[str, Any]:
+    """The entry with the event itself for its detail, where it came signed; `calls` have it as it came."""
+    try:
+        return {**entry, "Detail": json.dumps(json.loads(json.loads(entry["Detail"])["signed"])["event"])}
+    except (KeyError, ValueError, TypeError):
+        return entry
 
 
 class FakeEventBridge:
@@ -174,7 +220,7 @@ class FakeEventBridge:
             {"ErrorCode": answer.entry_errors[i]} if i in answer.entry_errors else {"EventId": "id"}
             for i in range(len(call["Entries"]))
         ]
-        self.accepted += [entry for i, entry in enumerate(call["Entries"]) if i not in answer.entry_errors]
+        self.accepted += [_opened(e) for i, e in enumerate(call["Entries"]) if i not in answer.entry_errors]
         return answer, json.dumps({"FailedEntryCount": len(answer.entry_errors), "Entries": results}).encode()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:

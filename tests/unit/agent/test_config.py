@@ -31,7 +31,7 @@ def written(directory: Path, **changes: Any) -> Path:
 def test_five_keys_are_enough(tmp_path: Path) -> None:
     config = load(written(tmp_path))
 
-    assert config.identity.instance_id == "mi-0a1b"
+    assert config.identity.node_id == "mi-0a1b"
     assert config.kernel_log == (KernelLog("kmsg", "/dev/kmsg"),)
     assert (config.bus, config.heartbeat_seconds, config.state_dir) == ("nodeheal", 60.0, "/var/lib/nodeheal")
 

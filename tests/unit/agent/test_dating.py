@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.bus import EventBus
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.dating import redated
 from nodeheal.agent.event import Speaker
 from nodeheal.agent.rot import Entry
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
-from tests.unit.agent.fakes import IDENTITY, START, Answer, FakeEventBridge, FakeTime, xid_event
+from tests.unit.agent.fakes import IDENTITY, START, Answer, FakeEventBridge, FakeTime, bus_at, xid_event
 from tests.unit.agent.test_credentials import KEYS
 
 DAY = 86_400.0
@@ -34,7 +33,7 @@ def spool(tmp_path: Path, time: FakeTime) -> Iterator[Spool]:
 @pytest.fixture
 def sender(spool: Spool, bus: FakeEventBridge, time: FakeTime) -> Iterator[Sender]:
     clock = time.clock()
-    client = EventBus("nodeheal", "eu-central-1", bus.url, CredentialChain(clock, KEYS), clock)
+    client = bus_at(bus.url, CredentialChain(clock, KEYS), clock)
     yield Sender(spool, client, clock)
     client.close()
 
@@ -134,7 +133,7 @@ def test_the_next_agent_on_this_boot_knows_by_which_clock_it_was_dated(
     spool.put([xid_event(79)])
     time.set_by_seconds = DAY
     again = Spool(tmp_path, clock=time.clock(), boot_id="boot-1" if is_restarted else "boot-2")
-    client = EventBus("nodeheal", "eu-central-1", bus.url, CredentialChain(time.clock(), KEYS), time.clock())
+    client = bus_at(bus.url, CredentialChain(time.clock(), KEYS), time.clock())
 
     Sender(again, client, time.clock()).send_all()
 

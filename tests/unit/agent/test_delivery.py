@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.bus import CALL_BYTES, BusUnavailable, EventBus, Receipt, batch, endpoint
+from nodeheal.agent.bus import CALL_BYTES, ENVELOPE_BYTES, BusUnavailable, EventBus, Receipt, batch
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.sender import BACKOFF_LIMIT_SECONDS, COMPLAINT_SECONDS, Sender
-from nodeheal.agent.signed_post import SignedPost
+from nodeheal.agent.signed_post import SignedPost, endpoint
 from nodeheal.agent.spool import Entry, Spool
-from tests.unit.agent.fakes import START, Answer, FakeEventBridge, FakeTime, eventually, xid_event
+from tests.unit.agent.fakes import START, Answer, FakeEventBridge, FakeTime, bus_at, eventually, xid_event
 from tests.unit.agent.test_credentials import KEYS
 
 
@@ -29,7 +29,7 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 @pytest.fixture
 def sender(spool: Spool, bus: FakeEventBridge, time: FakeTime) -> Iterator[Sender]:
     clock = time.clock()
-    client = EventBus("nodeheal", "eu-central-1", bus.url, CredentialChain(clock, KEYS), clock)
+    client = bus_at(bus.url, CredentialChain(clock, KEYS), clock)
     yield Sender(spool, client, clock)
     client.close()
 
@@ -248,7 +248,7 @@ def test_without_credentials_nothing_is_sent_and_nothing_lost(
     chain = CredentialChain(time.clock(), {"HOME": "/nonexistent", "AWS_EC2_METADATA_DISABLED": "true"})
     spool.put([xid_event(1)])
 
-    delay = Sender(spool, EventBus("nodeheal", "r", bus.url, chain, time.clock()), time.clock()).send_all()
+    delay = Sender(spool, bus_at(bus.url, chain, time.clock()), time.clock()).send_all()
 
     assert delay > 0
     assert bus.calls == []
@@ -307,7 +307,7 @@ def test_what_is_refused_is_told_from_what_is_not_answered_and_credentials_are_f
 ) -> None:
     monkeypatch.setattr(SignedPost, "ask", lambda *_: (status, json.dumps(answer).encode()))
     credentials = CountingCredentials(time.clock(), KEYS)
-    client = EventBus("nodeheal", "eu-central-1", "http://127.0.0.1:9", credentials, time.clock())
+    client = bus_at("http://127.0.0.1:9", credentials, time.clock())
 
     with pytest.raises(BusUnavailable) as failed:
         client.put([Entry("1", "t", "{}", 0.0)])
@@ -353,15 +353,16 @@ def test_an_answer_that_is_nested_beyond_reason_is_no_answer(
 
 
 def test_a_call_never_exceeds_what_put_events_takes() -> None:
-    entries = [Entry(str(number), "t", "é" * (CALL_BYTES // 8), 0.0) for number in range(10)]
+    entries = [Entry(str(number), "t", "é" * (CALL_BYTES // 8 - ENVELOPE_BYTES), 0.0) for number in range(10)]
 
     assert len(batch(entries)) == 4
+    assert len(batch([Entry(str(n), "t", '"' * (CALL_BYTES // 8 - ENVELOPE_BYTES), 0.0) for n in range(10)])) == 4
     assert len(batch([Entry("1", "t", "x" * 2 * CALL_BYTES, 0.0), *entries])) == 1
 
 
 def test_every_partition_has_its_own_endpoint() -> None:
-    assert endpoint("eu-central-1") == "https://events.eu-central-1.amazonaws.com"
-    assert endpoint("cn-north-1") == "https://events.cn-north-1.amazonaws.com.cn"
+    assert endpoint("events", "eu-central-1", {}) == "https://events.eu-central-1.amazonaws.com"
+    assert endpoint("events", "cn-north-1", {}) == "https://events.cn-north-1.amazonaws.com.cn"
 
 
 def refuses_wrong_clocks(bus: FakeEventBridge, ahead: timedelta) -> None:

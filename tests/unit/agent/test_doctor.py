@@ -189,7 +189,7 @@ def test_a_sign_of_life_says_the_interval_that_the_control_plane_wants(
 
 
 @pytest.mark.usefixtures("credentials")
-def test_what_the_agent_can_do_without_is_poor_and_not_wrong(
+def test_a_role_that_may_not_write_the_nodes_item_is_wrong_and_what_the_agent_can_do_without_is_poor(
     node: NodeFolder, bus: FakeEventBridge, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bus.table.refusal = "AccessDeniedException"
@@ -198,8 +198,14 @@ def test_what_the_agent_can_do_without_is_poor_and_not_wrong(
     code = main(["doctor", "--json"])
 
     told = signs(capsys)
-    assert (code, told["signs of life"].state, told["CloudWatch"].state) == (0, "poor", "poor")
-    assert told["signs of life"].said.endswith("they go over the bus instead; see 'Let it speak' in docs/agent.md")
+    assert (code, told["bus"].state, told["signs of life"].state, told["CloudWatch"].state) == (
+        1,
+        "WRONG",
+        "WRONG",
+        "poor",
+    )
+    assert "the signing key is not published: 400 AccessDeniedException" in told["bus"].said
+    assert told["signs of life"].said.endswith("see 'Let it speak' in docs/agent.md")
     assert "AccessDeniedException" in told["CloudWatch"].said
 
 

@@ -10,7 +10,6 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from nodeheal.agent.bus import EventBus
 from nodeheal.agent.caller import Caller
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.fallback import EVENTS_A_TRY, Fallback
@@ -18,7 +17,7 @@ from nodeheal.agent.sender import Sender
 from nodeheal.agent.signed_post import SignedPost
 from nodeheal.agent.spool import Spool
 from nodeheal.contract.vocabulary import Verdict
-from tests.unit.agent.fakes import START, FakeEventBridge, FakeTime, xid_event
+from tests.unit.agent.fakes import PLAIN, START, FakeEventBridge, FakeTime, bus_at, xid_event
 from tests.unit.agent.test_credentials import KEYS
 
 PATIENCE = 120.0
@@ -45,8 +44,8 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 def sender(spool: Spool, bus: FakeEventBridge, sns: FakeEventBridge, time: FakeTime) -> Iterator[Sender]:
     clock, credentials = time.clock(), CredentialChain(time.clock(), KEYS)
     ways = [SignedPost(name, "eu-central-1", sns.url, credentials, clock) for name in ("sns", "sts")]
-    fallback = Fallback(ways[0], Caller(ways[1]))
-    client = EventBus("nodeheal", "eu-central-1", bus.url, credentials, clock)
+    fallback = Fallback(ways[0], Caller(ways[1]), PLAIN)
+    client = bus_at(bus.url, credentials, clock)
     yield Sender(spool, client, clock, fallback, PATIENCE)
     client.close()
     fallback.close()
@@ -194,7 +193,7 @@ def test_around_the_bus_too_a_clock_that_is_wrong_dates_nothing(
     time.set_by_seconds = timedelta(days=1).total_seconds()
     topic, who = (SignedPost(name, "eu-central-1", sns.url, credentials, clock) for name in ("sns", "sts"))
 
-    Fallback(topic, Caller(who)).tell(spool)
+    Fallback(topic, Caller(who), PLAIN).tell(spool)
 
     [post] = [parse_qs(body) for body in sns.table.published]
     assert json.loads(post["Message"][0])["observed_at"] == (START + timedelta(days=1)).isoformat()

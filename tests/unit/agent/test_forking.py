@@ -14,7 +14,7 @@ from nodeheal.agent.prometheus import Exporter
 from nodeheal.agent.pulse import Pulse
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
-from tests.unit.agent.fakes import FakeTime, eventually, xid_event
+from tests.unit.agent.fakes import FakeTime, eventually, public_key, xid_event
 
 
 class Notes:
@@ -89,7 +89,7 @@ def test_the_sender_says_that_it_works(notes: Notes, tmp_path: Path, time: FakeT
 
 
 def test_the_pulse_says_that_it_works(notes: Notes, time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
-    pulse = Pulse(None, "boot-1", 0.01, time.clock(), lambda: None)  # type: ignore[arg-type]  # it never beats
+    pulse = Pulse(None, public_key, "boot-1", 0.01, time.clock(), lambda: None)  # type: ignore[arg-type]  # it never beats
     monkeypatch.setattr(pulse, "beat", lambda: notes() or 1000.0)
     pulse.start()
 

@@ -9,13 +9,23 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.beat import KEPT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS, Beat, HeartbeatItem, NotBeaten, request
+from nodeheal.agent.beat import LONGEST_SECONDS, SHORTEST_SECONDS, Beat, HeartbeatItem, NotBeaten, request
 from nodeheal.agent.caller import Caller
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.pulse import PATIENCE_SECONDS, Pulse
 from nodeheal.agent.reasons import TOLD, Reasons
 from nodeheal.agent.signed_post import SignedPost, endpoint
-from tests.unit.agent.fakes import IDENTITY, START, USER_ID, FakeEventBridge, FakeTime, eventually
+from nodeheal.contract.signature import KEPT_SECONDS
+from tests.unit.agent.fakes import (
+    IDENTITY,
+    PUBLIC_KEY,
+    START,
+    USER_ID,
+    FakeEventBridge,
+    FakeTime,
+    eventually,
+    public_key,
+)
 from tests.unit.agent.test_credentials import KEYS
 
 EVERY = 60.0
@@ -25,7 +35,7 @@ EVERY = 60.0
 def item(bus: FakeEventBridge, time: FakeTime) -> Iterator[HeartbeatItem]:
     credentials, clock = CredentialChain(time.clock(), KEYS), time.clock()
     sts, table = (SignedPost(name, "eu-central-1", bus.url, credentials, clock) for name in ("sts", "dynamodb"))
-    item = HeartbeatItem(IDENTITY.instance_id, table, Caller(sts))
+    item = HeartbeatItem(IDENTITY.node_id, table, Caller(sts))
     yield item
     item.close()
 
@@ -37,7 +47,7 @@ def said_instead() -> list[str]:
 
 @pytest.fixture
 def pulse(item: HeartbeatItem, time: FakeTime, said_instead: list[str]) -> Pulse:
-    return Pulse(item, "boot-1", EVERY, time.clock(), lambda: said_instead.append("alive"))
+    return Pulse(item, public_key, "boot-1", EVERY, time.clock(), lambda: said_instead.append("alive"))
 
 
 def test_a_node_writes_its_own_item_and_asks_only_once_who_it_is(pulse: Pulse, bus: FakeEventBridge) -> None:
@@ -49,14 +59,14 @@ def test_a_node_writes_its_own_item_and_asks_only_once_who_it_is(pulse: Pulse, b
     values = first["ExpressionAttributeValues"]
     assert float(values[":at"]["N"]) == START.timestamp()
     assert (values[":boot"], values[":every"]) == ({"S": "boot-1"}, {"N": "60"})
-    assert int(values[":until"]["N"]) == int(START.timestamp()) + KEPT_SECONDS
+    assert int(values[":expires_at"]["N"]) == int(START.timestamp()) + KEPT_SECONDS
     assert len(bus.table.beats) == 3
     assert bus.table.asked_who == 1
     assert all(0.9 * EVERY <= delay <= EVERY for delay in delays)
 
 
 def test_beats_of_one_interval_are_spread_over_it(item: HeartbeatItem, time: FakeTime) -> None:
-    pulses = [Pulse(item, "boot-1", EVERY, time.clock(), lambda: None) for _ in range(50)]
+    pulses = [Pulse(item, public_key, "boot-1", EVERY, time.clock(), lambda: None) for _ in range(50)]
 
     delays = {pulse.beat() for pulse in pulses}
 
@@ -133,7 +143,12 @@ def test_a_node_with_credentials_that_are_not_its_machines_is_heard_over_the_bus
     credentials, clock = CredentialChain(time.clock(), KEYS), time.clock()
     sts, table = (SignedPost(name, "eu-central-1", bus.url, credentials, clock) for name in ("sts", "dynamodb"))
     pulse = Pulse(
-        HeartbeatItem("i-another", table, Caller(sts)), "boot-1", EVERY, clock, lambda: said_instead.append("alive")
+        HeartbeatItem("i-another", table, Caller(sts)),
+        public_key,
+        "boot-1",
+        EVERY,
+        clock,
+        lambda: said_instead.append("alive"),
     )
 
     with caplog.at_level(logging.ERROR):
@@ -197,7 +212,7 @@ def test_over_the_bus_too_it_is_said_once_an_interval(
 
 
 def test_a_pulse_beats_until_it_is_stopped(item: HeartbeatItem, bus: FakeEventBridge, time: FakeTime) -> None:
-    pulse = Pulse(item, "boot-1", 0.01, time.clock(), lambda: None)
+    pulse = Pulse(item, public_key, "boot-1", 0.01, time.clock(), lambda: None)
     pulse.start()
 
     eventually(lambda: len(bus.table.beats) >= 3)
@@ -214,7 +229,11 @@ def test_a_pulse_that_meets_what_nobody_expected_goes_on_and_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    pulse, write, failures = Pulse(item, "boot-1", 0.01, time.clock(), lambda: None), item.write, iter(range(3))
+    pulse, write, failures = (
+        Pulse(item, public_key, "boot-1", 0.01, time.clock(), lambda: None),
+        item.write,
+        iter(range(3)),
+    )
 
     def fails_at_first(beat: Beat) -> float | None:
         if next(failures, None) is not None:
@@ -235,11 +254,11 @@ def test_an_answer_that_is_no_answer_is_a_failure_and_no_crash(item: HeartbeatIt
     bus.table.answer = lambda target, body: (type("A", (), {"status": 502, "hangs_up": False}), b"<html>")  # type: ignore[method-assign,assignment,return-value]
 
     with pytest.raises(NotBeaten, match="STS answered 502"):
-        item.write(Beat("boot-1", 0.0, EVERY))
+        item.write(Beat("boot-1", 0.0, EVERY, PUBLIC_KEY))
 
 
 def test_the_item_is_small_enough_to_be_one_write_unit() -> None:
-    longest = Beat("b" * 128, 1_795_290_959.123, 3_599.999)
+    longest = Beat("b" * 128, 1_795_290_959.123, 3_599.999, PUBLIC_KEY)
 
     assert len(json.dumps(request("AROA" + "X" * 17 + ":mi-" + "0" * 17, longest)["ExpressionAttributeValues"])) < 1_024
 

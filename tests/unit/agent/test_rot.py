@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.agent.bus import EventBus
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.rot import KEPT_ASIDE
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import FILE_NAME, Spool
-from tests.unit.agent.fakes import FakeEventBridge, FakeTime, NodeFolder, eventually, xid_event
+from tests.unit.agent.fakes import FakeEventBridge, FakeTime, NodeFolder, bus_at, eventually, xid_event
 
 CODES = range(1, 6)
 PAGE_BYTES = 4096
@@ -205,7 +204,7 @@ def test_the_sender_delivers_the_rest_in_order(folder: Path, bus: FakeEventBridg
     spoil_bytes(folder, xid_event(4).event_id, 2)
     spool, clock = Spool(folder), time.clock()
     chain = CredentialChain(clock, {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret"})
-    sender = Sender(spool, EventBus("nodeheal", "eu-central-1", bus.url, chain, clock), clock)
+    sender = Sender(spool, bus_at(bus.url, chain, clock), clock)
 
     assert sender.send_all() == 0.0
 

@@ -1,0 +1,100 @@
+"""Explains why no AWS call succeeds: the Region, the profile, the credentials or the network, each with its next step.
+
+A refusal of one service, such as a denied action or a missing resource, is not explained here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from nodeheal.adapters.aws.calls import code_of
+
+if TYPE_CHECKING:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired")
+_UNKNOWN_KEYS = ("InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure", "InvalidAccessKeyId")
+_SIGN_IN = "sign in again (aws sso login, or new keys), then run `aws sts get-caller-identity`"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One reason with what to do about it. `todo` is empty where the error is not one of those explained here."""
+
+    subject: str
+    detail: str
+    todo: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.detail}; {self.todo}" if self.todo else self.detail
+
+
+NO_REGION = Failure("Region", "no Region is set", "export AWS_REGION=eu-central-1, or your own")
+
+
+def explain(error: "BotoCoreError | ClientError") -> Failure:
+    """The reason behind an error of the SDK."""
+    from botocore import exceptions as sdk
+
+    if isinstance(error, sdk.ClientError):
+        return _refused(error)
+    if isinstance(error, sdk.NoRegionError):
+        return NO_REGION
+    if isinstance(error, sdk.InvalidRegionError):
+        return _unknown_region(str(error), _region())
+    if isinstance(error, sdk.ProfileNotFound):
+        return Failure("profile", str(error), "list the profiles: aws configure list-profiles; then set AWS_PROFILE")
+    if isinstance(error, (sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.CredentialRetrievalError)):
+        todo = "set AWS_PROFILE, or sign in as for the AWS CLI (aws configure, aws sso login)"
+        return Failure("credentials", str(error), todo)
+    if isinstance(error, (sdk.SSOError, sdk.TokenRetrievalError, sdk.LoginError)):
+        return Failure("credentials", str(error), _SIGN_IN)
+    if isinstance(error, (sdk.HTTPClientError, sdk.ConnectionError)):
+        return _unreachable(error)
+    return Failure("AWS", str(error))
+
+
+def _refused(error: "ClientError") -> Failure:
+    code = code_of(error)
+    if code in _EXPIRED:
+        return Failure("credentials", f"they have expired: {error}", _SIGN_IN)
+    if code in _UNKNOWN_KEYS:
+        todo = f"check the access key and its profile; AWS also answers so where the Region {_region()} is not enabled"
+        return Failure("credentials", f"AWS does not know these keys: {error}", todo)
+    if code == "SignatureDoesNotMatch":
+        todo = "check the secret key and this machine's clock (timedatectl)"
+        return Failure("credentials", str(error), todo)
+    return Failure("AWS", str(error))
+
+
+def _unreachable(error: "BotoCoreError") -> Failure:
+    """A mistyped Region has an endpoint that does not exist, so it looks like a broken network."""
+    region = _region()
+    if region and region not in _known_regions():
+        return _unknown_region(str(error), region)
+    todo = "check this machine's network, its DNS, and HTTPS_PROXY or the VPC endpoints"
+    return Failure("network", str(error), todo)
+
+
+def _unknown_region(detail: str, region: str) -> Failure:
+    alike = get_close_matches(region.lower(), _known_regions(), n=1)
+    perhaps = f"did you mean {alike[0]}? " if alike else ""
+    return Failure(
+        "Region", f"{region!r} is no Region that the AWS SDK knows: {detail}", f"{perhaps}Correct AWS_REGION"
+    )
+
+
+def _region() -> str:
+    """The Region that clients are made for; empty where none is set."""
+    import boto3
+
+    return boto3.Session().region_name or ""
+
+
+def _known_regions() -> Sequence[str]:
+    import boto3
+
+    session = boto3.Session()
+    partitions = session.get_available_partitions()
+    return [region for name in partitions for region in session.get_available_regions("ssm", partition_name=name)]

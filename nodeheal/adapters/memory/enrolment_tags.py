@@ -1,0 +1,14 @@
+"""Tags of machines, in memory."""
+
+from nodeheal.contract.vocabulary import Provider
+
+
+class MemoryEnrolmentTags:
+    """EnrolmentTags. Every machine bears the tag, but for those in `without`; `pools` names pools by machine."""
+
+    def __init__(self) -> None:
+        self.without: set[str] = set()
+        self.pools: dict[str, str] = {}
+
+    def pool_of(self, node_id: str, provider: Provider) -> str | None:
+        return None if node_id in self.without else self.pools.get(node_id, "")

@@ -1,0 +1,198 @@
+"""Signs what this node reports with a key that never leaves it; the public half stands in its own item. See ADR 49.
+
+The daemon and the orders that root runs share one key file. Only the daemon replaces the key.
+"""
+
+import base64
+import json
+import logging
+import os
+import threading
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from nodeheal.agent.beat import NotBeaten, PublicKey
+from nodeheal.agent.clock import Clock
+from nodeheal.agent.owner import as_owner_of
+from nodeheal.contract.signature import key_id_of, signed_bytes, signed_text
+
+FILE_NAME = "signing-key.json"
+SECRET_BYTES = 32
+FILE_BYTES = 4_096
+ROTATE_SECONDS = 90 * 86_400
+# The item may be lost without the node's knowledge, so the key is published anew; a table that cannot be reached may
+# hold an older publication, which is good until its item expires.
+PUBLISH_AGAIN_SECONDS = 86_400
+PUBLISHED_FOR_SECONDS = 10 * 86_400
+
+logger = logging.getLogger(__name__)
+
+
+class NotPublished(Exception):
+    """The public key is not in the node's item, so nobody could verify a signature."""
+
+    def __init__(self, reason: str, is_refusal: bool = False) -> None:
+        super().__init__(reason)
+        self.is_refusal = is_refusal
+
+
+class Signs(Protocol):
+    """Signs events for whoever sends them."""
+
+    def prepare(self) -> None:
+        """Make sure that what is signed now can be verified. Raises NotPublished."""
+
+    def sign(self, detail_type: str, event_json: str, signed_at: float) -> str:
+        """The event in the form that travels."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+class KeyItem(Protocol):
+    """The node's own item in the heartbeat table."""
+
+    def publish(self, key: PublicKey, now: float) -> str:
+        """Write the public key; the name of the item. Raises NotBeaten."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What the file holds. `signer`: the item in which the public key stands; empty: in none yet."""
+
+    secret: str  # 32 bytes in Base64
+    created_at: float
+    signer: str = ""
+    published_at: float = 0.0
+
+
+class Signer:
+    """Signs events. Safe to use from several threads, and beside other processes."""
+
+    def __init__(self, folder: Path, item: KeyItem, clock: Clock, *, may_rotate: bool = False) -> None:
+        self._folder = folder
+        self._item = item
+        self._clock = clock
+        self._may_rotate = may_rotate
+        self._lock = threading.RLock()
+        self._key = _loaded(folder) or _kept(folder, _new_key(clock))
+        self._private = _private(self._key)
+
+    def public(self) -> PublicKey:
+        """The public half, as it is published."""
+        with self._lock:
+            return _public(self._key)
+
+    def prepare(self) -> None:
+        """Make sure that what is signed now can be verified. Costs a call once a day. Raises NotPublished."""
+        with self._lock:
+            now = self._clock.utc_now().timestamp()
+            if self._may_rotate and now - self._key.created_at > ROTATE_SECONDS:
+                self._rotate()
+            age = abs(now - self._key.published_at)
+            if age <= PUBLISH_AGAIN_SECONDS and self._key.signer:
+                return
+            try:
+                self._publish(self._key)
+            except NotBeaten as error:
+                if age > PUBLISHED_FOR_SECONDS or not self._key.signer:
+                    raise NotPublished(f"the signing key is not published: {error}", error.is_refusal) from error
+
+    def sign(self, detail_type: str, event_json: str, signed_at: float) -> str:
+        """The event in the form that travels: the signed text, the signer, the key and the signature, as JSON."""
+        with self._lock:
+            text = signed_text(detail_type, event_json, signed_at)
+            signature = self._private.sign(signed_bytes(text))
+            envelope = {
+                "signed": text,
+                "signer": self._key.signer,
+                "key_id": _public(self._key).key_id,
+                "signature": base64.b64encode(signature).decode(),
+            }
+            return json.dumps(envelope, ensure_ascii=False, separators=(",", ":"))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._item.close()
+
+    def _publish(self, key: Key) -> None:
+        now = self._clock.utc_now().timestamp()
+        published = replace(key, signer=self._item.publish(_public(key), now), published_at=now)
+        self._key, self._private = _kept(self._folder, published, is_newer=True), _private(published)
+
+    def _rotate(self) -> None:
+        """Publish a new key, then use it. The old public key stays in the item for as long as events may wait."""
+        try:
+            self._publish(_new_key(self._clock))
+        except NotBeaten as error:
+            logger.error("the signing key is old and could not be replaced; tried again later", extra={"why": error})
+        else:
+            logger.info("a new signing key is in use", extra={"key": _public(self._key).key_id})
+
+
+def _new_key(clock: Clock) -> Key:
+    secret = base64.b64encode(os.urandom(SECRET_BYTES)).decode()
+    return Key(secret, created_at=clock.utc_now().timestamp())
+
+
+def _private(key: Key) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(base64.b64decode(key.secret))
+
+
+def _public(key: Key) -> PublicKey:
+    raw = _private(key).public_key().public_bytes_raw()
+    return PublicKey(key_id_of(raw), base64.b64encode(raw).decode(), int(key.created_at))
+
+
+def _loaded(folder: Path) -> Key | None:
+    """The key in the file; None where there is none that can be used. A link is not followed."""
+    path = folder / FILE_NAME
+    try:
+        with as_owner_of(folder):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            key = Key(**json.loads(file.read(FILE_BYTES)))
+        _private(key)
+        float(key.created_at), float(key.published_at), key.signer.encode()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        logger.error("the signing key cannot be read; a new one is made", extra={"path": path, "why": error})
+        return None
+    return key
+
+
+def _kept(folder: Path, key: Key, *, is_newer: bool = False) -> Key:
+    """The key that the file holds afterwards: another process may have been first. A disk that cannot be written costs
+    nothing but that the next process makes a key of its own.
+    """
+    path, fresh = folder / FILE_NAME, folder / f".{FILE_NAME}.{os.getpid()}.{threading.get_ident()}"
+    if not folder.exists():  # only the agent's first start makes it
+        return key
+    try:
+        with as_owner_of(folder):
+            fresh.unlink(missing_ok=True)  # of a process that was killed, with the same number
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                    file.write(json.dumps(asdict(key)))
+                    file.flush()
+                    os.fsync(file.fileno())
+                if is_newer:
+                    fresh.replace(path)
+                else:
+                    path.hardlink_to(fresh)
+            finally:
+                fresh.unlink(missing_ok=True)
+    except FileExistsError:
+        there = _loaded(folder)
+        return there if there is not None else _kept(folder, key, is_newer=True)
+    except OSError as error:
+        logger.error("the signing key cannot be kept on disk", extra={"path": path, "why": error})
+    return key

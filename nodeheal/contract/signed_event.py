@@ -1,0 +1,47 @@
+"""How an event of a node travels: the exact text that was signed, and who signed it. See ADR 49."""
+
+from typing import Annotated
+
+from pydantic import Base64Bytes, Field
+
+from nodeheal.contract.health_event import Frozen
+
+# An event holds 8 KiB of evidence, every character of which may be escaped once more.
+SIGNED_CHARACTERS = 131_072
+ROLE_ID_PATTERN = r"^[A-Z0-9]{16,128}$"
+SIGNER_PATTERN = r"^[A-Z0-9]{16,128}:[A-Za-z0-9][A-Za-z0-9._/-]{1,127}$"
+
+
+class SignedEvent(Frozen):
+    """The detail of every event of an agent, on the bus and around it."""
+
+    signed: Annotated[str, Field(max_length=SIGNED_CHARACTERS)] = Field(
+        description="a JSON object with detail_type, signed_at (seconds since the epoch) and event, exactly as signed"
+    )
+    signer: Annotated[str, Field(pattern=SIGNER_PATTERN)] = Field(
+        description="the node's item in the heartbeat table, ROLE-ID:MACHINE-ID; it holds the public key"
+    )
+    key_id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] = Field(
+        description="the first 16 hexadecimal digits of the public key's SHA-256"
+    )
+    signature: Annotated[Base64Bytes, Field(max_length=128)] = Field(
+        description="Ed25519 over 'nodeheal event 1', a line feed and the signed text in UTF-8"
+    )
+
+    @property
+    def role_id(self) -> str:
+        """The role under which the machine has its item."""
+        return self.signer.partition(":")[0]
+
+    @property
+    def machine_id(self) -> str:
+        """The machine that signed: AWS names the sessions of a machine's role after it."""
+        return self.signer.partition(":")[2]
+
+
+class SignedText(Frozen):
+    """What the signed text holds."""
+
+    detail_type: str
+    signed_at: float = Field(ge=0, allow_inf_nan=False)
+    event: dict[str, object]

@@ -1,0 +1,51 @@
+"""Believe an event only if the node that it is about has signed it. See ADR 49."""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from nodeheal.contract.signature import EARLY_SECONDS, KEPT_SECONDS, PUBLIC_KEY_BYTES, key_id_of, signed_bytes
+from nodeheal.contract.signed_event import SignedEvent, SignedText
+from nodeheal.domain.errors import NotAccepted
+
+
+class Forged(Exception):
+    """Nobody has proven to be the node that the event is about; the message says what is wrong."""
+
+
+class NodeKeys(Protocol):
+    """The public keys that nodes have written into their own items, which nobody else can write."""
+
+    def find(self, signer: str, key_id: str) -> bytes | None:
+        """The key; None where the item has none by that name now."""
+
+
+def verify(event: SignedEvent, detail_type: str, keys: NodeKeys, roles: Collection[str], now: float) -> SignedText:
+    """What the node has signed. `roles`: ids of the roles whose sessions AWS names after machines.
+
+    Raises Forged; ValidationError where the signed text is no event; NotAccepted where the key is not there yet.
+    """
+    if event.role_id not in roles:
+        raise Forged(f"{event.signer} is no session of a node role that the settings name (node_role_ids)")
+    public_key = keys.find(event.signer, event.key_id)
+    if public_key is None:
+        # A node publishes its key before it signs with it. So the table is new, or was restored.
+        raise NotAccepted(f"{event.signer} has not published the key {event.key_id}; its event is taken again later")
+    try:
+        if len(public_key) != PUBLIC_KEY_BYTES or key_id_of(public_key) != event.key_id:
+            raise Forged(f"{event.signer} has published something else than a key as {event.key_id}")
+        Ed25519PublicKey.from_public_bytes(public_key).verify(event.signature, signed_bytes(event.signed))
+    except (InvalidSignature, ValueError) as error:
+        raise Forged(f"the signature is not {event.signer}'s") from error
+    text = SignedText.model_validate_json(event.signed)
+    if text.detail_type != detail_type:
+        raise Forged(
+            f"{event.machine_id} signed an event of the kind {text.detail_type!r}, which came as {detail_type!r}"
+        )
+    if text.event.get("node_id") != event.machine_id:
+        raise Forged(f"{event.machine_id} signed an event about another node")
+    if not now - KEPT_SECONDS <= text.signed_at <= now + EARLY_SECONDS:
+        raise Forged(f"{event.machine_id} signed the event at {text.signed_at:.0f}, and now it is {now:.0f}")
+    return text

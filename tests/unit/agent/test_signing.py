@@ -1,0 +1,214 @@
+"""The node's signing key: one for the daemon and the orders, kept, published before it is used, and replaced by age."""
+
+import json
+import os
+import stat
+from base64 import b64decode
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from nodeheal.agent.beat import OLD_KEYS, HeartbeatItem, NotBeaten, PublicKey
+from nodeheal.agent.caller import Caller
+from nodeheal.agent.credentials import CredentialChain
+from nodeheal.agent.signed_post import SignedPost
+from nodeheal.agent.signing import (
+    FILE_NAME,
+    PUBLISH_AGAIN_SECONDS,
+    PUBLISHED_FOR_SECONDS,
+    ROTATE_SECONDS,
+    NotPublished,
+    Signer,
+)
+from nodeheal.contract.signature import KEPT_SECONDS, signed_bytes
+from tests.unit.agent.fakes import IDENTITY, USER_ID, FakeEventBridge, FakeTime
+from tests.unit.agent.test_credentials import KEYS
+
+EVENT = '{"node_id":"mi-1","evidence":"é \\\\ \\""}'
+
+
+class Item:
+    """A KeyItem that remembers what was published."""
+
+    def __init__(self) -> None:
+        self.published: list[PublicKey] = []
+        self.refusal = ""
+
+    def publish(self, key: PublicKey, now: float) -> str:
+        if self.refusal:
+            raise NotBeaten(self.refusal, is_refusal=True)
+        self.published.append(key)
+        return USER_ID
+
+    def close(self) -> None:
+        """There is no connection."""
+
+
+@pytest.fixture
+def item() -> Item:
+    return Item()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    return folder
+
+
+def signed(signer: Signer) -> dict[str, str]:
+    signer.prepare()
+    envelope: dict[str, str] = json.loads(signer.sign("Node Booted", EVENT, 1_795_290_959.5))
+    return envelope
+
+
+def is_good(envelope: dict[str, str], key: PublicKey) -> bool:
+    public = Ed25519PublicKey.from_public_bytes(b64decode(key.text))
+    public.verify(b64decode(envelope["signature"]), signed_bytes(envelope["signed"]))  # raises InvalidSignature
+    return envelope["key_id"] == key.key_id
+
+
+def test_an_event_travels_as_the_exact_text_that_was_signed(folder: Path, item: Item, time: FakeTime) -> None:
+    envelope = signed(Signer(folder, item, time.clock()))
+
+    assert EVENT in envelope["signed"]
+    assert json.loads(envelope["signed"]) == {
+        "detail_type": "Node Booted",
+        "signed_at": 1_795_290_959.5,
+        "event": json.loads(EVENT),
+    }
+    assert envelope["signer"] == USER_ID
+    assert is_good(envelope, item.published[-1])
+
+
+def test_the_daemon_and_the_orders_share_one_key_that_only_its_owner_reads(
+    folder: Path, item: Item, time: FakeTime
+) -> None:
+    first, second = (Signer(folder, item, time.clock()) for _ in range(2))
+
+    assert signed(first)["key_id"] == signed(second)["key_id"] == signed(Signer(folder, item, time.clock()))["key_id"]
+    assert stat.S_IMODE((folder / FILE_NAME).stat().st_mode) == 0o600
+    assert [path.name for path in folder.iterdir()] == [FILE_NAME]
+
+
+def test_a_key_is_published_before_it_signs_and_once_a_day_after(folder: Path, item: Item, time: FakeTime) -> None:
+    signer = Signer(folder, item, time.clock())
+    for _ in range(3):
+        signed(signer)
+    signed(Signer(folder, item, time.clock()))
+    assert len(item.published) == 1
+
+    time.seconds += PUBLISH_AGAIN_SECONDS + 1
+    signed(signer)
+
+    assert len(item.published) == 2
+
+
+def test_nothing_is_signed_that_nobody_could_verify(folder: Path, item: Item, time: FakeTime) -> None:
+    item.refusal = "400 AccessDeniedException"
+
+    with pytest.raises(NotPublished, match="AccessDenied"):
+        signed(Signer(folder, item, time.clock()))
+
+
+def test_a_table_that_is_out_of_reach_for_days_holds_nothing_up(folder: Path, item: Item, time: FakeTime) -> None:
+    signer = Signer(folder, item, time.clock())
+    signed(signer)
+    item.refusal = "timed out"
+
+    time.seconds += PUBLISHED_FOR_SECONDS - 1
+    signed(signer)
+
+    time.seconds += 2
+    with pytest.raises(NotPublished):
+        signed(signer)
+
+
+def test_only_the_daemon_replaces_an_old_key_and_publishes_the_new_one_first(
+    folder: Path, item: Item, time: FakeTime
+) -> None:
+    daemon, order = Signer(folder, item, time.clock(), may_rotate=True), Signer(folder, item, time.clock())
+    old = signed(daemon)["key_id"]
+    time.seconds += ROTATE_SECONDS + 1
+    assert signed(order)["key_id"] == old
+
+    item.refusal = "timed out"
+    with pytest.raises(NotPublished):
+        daemon.prepare()
+    item.refusal = ""
+    new = signed(daemon)
+
+    assert new["key_id"] != old
+    assert is_good(new, item.published[-1])
+    assert signed(Signer(folder, item, time.clock()))["key_id"] == new["key_id"]
+
+
+@pytest.mark.parametrize(
+    "spoilt", [b"", b"{", b"[]", b'{"secret": "AAAA", "created_at": 1}', b"\xff" * 99, b"[" * 9999]
+)
+def test_a_spoilt_key_file_is_replaced(folder: Path, item: Item, time: FakeTime, spoilt: bytes) -> None:
+    (folder / FILE_NAME).write_bytes(spoilt)
+
+    envelope = signed(Signer(folder, item, time.clock()))
+
+    assert is_good(envelope, item.published[-1])
+    assert signed(Signer(folder, item, time.clock()))["key_id"] == envelope["key_id"]
+
+
+def test_a_link_in_the_place_of_the_key_is_not_followed(folder: Path, item: Item, time: FakeTime) -> None:
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.write_text("not ours")
+    (folder / FILE_NAME).symlink_to(elsewhere)
+
+    signed(Signer(folder, item, time.clock()))
+
+    assert elsewhere.read_text() == "not ours"
+    assert not (folder / FILE_NAME).is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_disk_that_cannot_be_written_holds_nothing_up(folder: Path, item: Item, time: FakeTime) -> None:
+    folder.chmod(0o500)
+
+    assert is_good(signed(Signer(folder, item, time.clock())), item.published[-1])
+
+
+# The item -------------------------------------------------------------------------------------------------------------
+
+
+def heartbeat_item(bus: FakeEventBridge, time: FakeTime) -> HeartbeatItem:
+    credentials, clock = CredentialChain(time.clock(), KEYS), time.clock()
+    sts, table = (SignedPost(name, "eu-central-1", bus.url, credentials, clock) for name in ("sts", "dynamodb"))
+    return HeartbeatItem(IDENTITY.node_id, table, Caller(sts))
+
+
+def key_made_at(created_at: float, number: int = 0) -> PublicKey:
+    return PublicKey(f"{number:016x}", "A" * 43 + "=", int(created_at))
+
+
+def kept(bus: FakeEventBridge) -> list[str]:
+    return sorted(name for name in bus.table.item if name.startswith("key_"))
+
+
+def test_old_keys_stay_for_as_long_as_an_event_may_wait(bus: FakeEventBridge, time: FakeTime) -> None:
+    table, now = heartbeat_item(bus, time), 1_800_000_000.0
+    old, new = key_made_at(now - ROTATE_SECONDS, 1), key_made_at(now, 2)
+    table.publish(old, now - 1)
+
+    assert table.publish(new, now) == USER_ID
+    table.publish(new, now + KEPT_SECONDS - 1)
+    assert kept(bus) == [old.attribute, new.attribute]
+
+    table.publish(new, now + KEPT_SECONDS + 1)
+    assert kept(bus) == [new.attribute]
+
+
+def test_only_some_old_keys_stay_however_often_a_disk_loses_its_own(bus: FakeEventBridge, time: FakeTime) -> None:
+    table, now = heartbeat_item(bus, time), 1_800_000_000.0
+
+    for number in range(20):
+        table.publish(key_made_at(now + number, number), now + number)
+
+    newest = range(20 - OLD_KEYS - 1, 20)
+    assert kept(bus) == [key_made_at(0, number).attribute for number in newest]
