@@ -19,7 +19,7 @@ COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 -
 # plug-in's 3.8.0 does not see the groups any more, and says nothing.)
 PYTEST = $(PYTHON) -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup demo test crashes mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference requirements audit e2e clean
+.PHONY: help setup demo test crashes fuzz mutants simulate bootstrap deploy synth wheelhouse check lint bench fleet schemas reference requirements audit e2e clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,9 @@ test: setup ## every test, the embedded cloud included (ARGS goes to pytest)
 crashes: setup ## functions break at every place that writes to a port (ARGS="--ways 10", or "--pairs all" for hours)
 	@$(PYTEST) tests/workflows/test_crashes.py tests/workflows/test_job_crashes.py tests/workflows/test_job_stories.py \
 	    tests/simulation/test_every_write.py $(ARGS)
+
+fuzz: setup ## a minute of mutated inputs for every parser and reader (ARGS="--seconds 3600 --seed 7 --only policy")
+	@$(PYTHON) -m tests.fuzz $(ARGS)
 
 mutants: setup ## every guard is taken out, one by one: who notices? (an hour or more; ARGS="--only nodeheal.services.wakeup")
 	@$(PYTHON) -m tests.mutants --json build/mutants.json $(ARGS)

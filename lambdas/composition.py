@@ -24,7 +24,7 @@ from nodeheal.ports import Ports
 Event = dict[str, Any]
 Request = TypeVar("Request", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel | None)
-_SECRET_SECONDS = 3_600
+_SECRET_SECONDS = 60
 
 
 @cache
@@ -75,10 +75,9 @@ def quarantine(function: str, body: str, why: str) -> None:
     emit(lambda: [Measure(metrics.MESSAGES_QUARANTINED, at=(function,))])
 
 
-@cache
 def links() -> Links:
-    """Makes and reads approval links. The secret is read once a process."""
-    key = get_secret(os.environ[names.ENV_APPROVAL_KEY_ARN], max_age=_SECRET_SECONDS)
+    """Makes and reads approval links. A new key voids every link of the old one within `_SECRET_SECONDS`."""
+    key = get_secret(os.environ[names.ENV_APPROVAL_KEY_ARN], max_age=_SECRET_SECONDS)  # Powertools caches it so long
     return Links(os.environ.get(names.ENV_APPROVAL_URL, ""), str(key).encode())
 
 

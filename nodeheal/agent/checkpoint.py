@@ -14,9 +14,10 @@ from pathlib import Path
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, why_refuse
+from nodeheal.agent.safe_files import replace_file
 
 # Tasks run as any user; they read, and only we write.
-FOLDER_MODE, FILE_MODE = 0o755, 0o644
+FILE_MODE = 0o644
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +38,6 @@ def ask_for_checkpoint(order: CheckpointOrder, config: AgentConfig, clock: Clock
         logger.error("checkpoint request refused", extra={"why": refusal, "job": order.job_id})
         return EXIT_REFUSED
     asked = {"job_id": order.job_id, "asked_at": clock.utc_now().timestamp(), "expires_at": order.expires_at}
-    folder = Path(config.checkpoint_dir)
-    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    fresh = folder / f".{order.job_id}.new"
-    fresh.write_text(json.dumps(asked), encoding="utf-8")
-    fresh.chmod(FILE_MODE)
-    fresh.replace(folder / f"{order.job_id}.json")
+    replace_file(Path(config.checkpoint_dir, f"{order.job_id}.json"), json.dumps(asked), FILE_MODE)
     sys.stdout.write(json.dumps(asked) + "\n")
     return EXIT_DONE

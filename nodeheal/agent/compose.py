@@ -8,7 +8,6 @@ from nodeheal.agent.caller import Caller
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.credentials import CredentialChain
-from nodeheal.agent.owner import as_owner_of
 from nodeheal.agent.signed_post import SignedPost, endpoint
 from nodeheal.agent.signing import Signer
 from nodeheal.agent.spool import Spool
@@ -16,9 +15,7 @@ from nodeheal.agent.spool import Spool
 
 def open_spool(config: AgentConfig) -> Spool:
     """The node's spool, which the agent and its orders share, though they may not be the same user's."""
-    directory, boot_id = Path(config.state_dir), config.boot_id()
-    with as_owner_of(directory):
-        return Spool(directory, config.spool_mib, Clock(), boot_id)
+    return Spool(Path(config.state_dir), config.spool_mib, Clock(), config.boot_id())
 
 
 def event_bus(config: AgentConfig, clock: Clock, signer: Signer | None = None) -> EventBus:

@@ -10,6 +10,7 @@ import pwd
 from pathlib import Path
 
 from nodeheal.agent.profile import BadProfile, read_profile
+from nodeheal.agent.safe_files import replace_file
 from nodeheal.agent.sigv4 import Credentials
 
 SOURCE = Path("/root/.aws/credentials")
@@ -48,21 +49,10 @@ def copy_credentials(source: Path, to: Path, owner: str) -> int:
     except BadProfile as error:
         logger.error("no credentials are copied; the last ones stay", extra={"why": error})
         return EXIT_NOT_COPIED
-    _replace(to, _profile(found), user.pw_uid, user.pw_gid)
+    # Whole or not at all, and never readable by anybody else.
+    replace_file(to, _profile(found), MODE, lambda copy: os.fchown(copy, user.pw_uid, user.pw_gid))
     logger.info("credentials copied", extra={"source": source, "to": to, "owner": owner})
     return EXIT_DONE
-
-
-def _replace(to: Path, text: str, uid: int, gid: int) -> None:
-    """Whole or not at all, and never readable by anybody else."""
-    to.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    fresh = to.with_name(f".{to.name}.new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        os.fchown(descriptor, uid, gid)
-    fresh.replace(to)
 
 
 def _profile(found: Credentials) -> str:

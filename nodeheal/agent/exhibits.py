@@ -48,7 +48,7 @@ def exhibits(config: AgentConfig, with_bug_report: bool) -> Iterator[Exhibit]:
 
 def _kernel(config: AgentConfig) -> Iterator[Exhibit]:
     """The end of each kernel log: what was said last is what matters."""
-    tail = ("tail", "-c", str(4 * MIB))
+    tail = (sys.executable, "-m", "nodeheal.agent.gather", "log-end")
     for number, log in enumerate(config.kernel_log):
         if log.kind == "file":
             path = Path(log.path)

@@ -4,14 +4,19 @@ A process of its own: reading a counter of a dead device can hang for ever. Argu
 left out, since people put secrets there.
 """
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from nodeheal.agent.safe_files import is_own, open_file, open_folder
 
 PROC = Path("/proc")
 SYSTEM = Path("/sys")
 DEVICES = ("/dev/nvidia", "/dev/neuron", "/dev/infiniband")
 LARGEST_FILE = 64 * 1024
+LOG_BYTES = 4 * 1024 * 1024
 LAST_BOOT = ("/sys/fs/pstore", "/var/lib/systemd/pstore", "/var/crash")
 
 
@@ -64,7 +69,21 @@ def neuron() -> Iterator[str]:
 def last_boot() -> Iterator[str]:
     """What the kernel saved of its last moments, where the platform lets it."""
     for folder in LAST_BOOT:
-        yield from _tree(Path(folder), ("*", "*/*"))
+        try:
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            continue  # this platform saves nothing there
+        yield from _own_files(opened, Path(folder), deeper=True)
+
+
+def log_end(file: str) -> Iterator[str]:
+    """The last lines of a log file. Its folder may be the log writer's, who could put a link there."""
+    try:
+        with open_file(file) as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - LOG_BYTES))
+            yield opened.read(LOG_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        yield f"({error.strerror})"
 
 
 WHAT: dict[str, Callable[[], Iterator[str]]] = {
@@ -85,6 +104,23 @@ def _tree(root: Path, patterns: tuple[str, ...]) -> Iterator[str]:
             if path not in seen and path.is_file():
                 seen.add(path)
                 yield f"{path}: {_text(path)}"
+
+
+def _own_files(folder: int, path: Path, deeper: bool) -> Iterator[str]:
+    """Each file of this process's user in a folder, and where `deeper` in his folders there. Closes the descriptor.
+
+    Where everybody can write, other users can put links, and folders of their own. These are left out.
+    """
+    try:
+        for name in sorted(os.listdir(folder)) if deeper or is_own(folder) else ():
+            with contextlib.suppress(OSError), open_file(name, inside=folder) as file:
+                if is_own(file.fileno()):
+                    yield f"{path / name}: {file.read(LARGEST_FILE).decode('utf-8', 'replace').strip()}"
+            with contextlib.suppress(OSError):
+                if deeper:
+                    yield from _own_files(open_folder(name, folder), path / name, deeper=False)
+    finally:
+        os.close(folder)
 
 
 def _fields(path: Path) -> dict[str, str]:
@@ -113,12 +149,12 @@ def _text(path: Path) -> str:
         return f"({error.strerror})" if path.is_relative_to(SYSTEM) else ""
 
 
-def main(what: str) -> None:
+def main(what: str, file: str = "") -> None:
     """Print it, line by line, so that what hangs comes after what has been read."""
-    for line in WHAT[what]():
+    for line in WHAT[what]() if what in WHAT else log_end(file):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

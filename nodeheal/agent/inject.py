@@ -7,6 +7,7 @@ import base64
 import binascii
 import json
 import logging
+import os
 import platform
 import sys
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, why_refuse
+from nodeheal.agent.safe_files import open_file
 from nodeheal.contract.names import DRILL_MARK
 
 # A record of the kernel's is at most 1 KiB.
@@ -23,6 +25,7 @@ LINE_CHARACTERS = 800
 # The level of an error. The kernel itself puts what user space writes into the facility of user space.
 _KMSG_LEVEL = "<3>"
 _DEVICE = "/dev/kmsg"
+LOG_MODE = 0o640
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +44,20 @@ def inject(order: InjectOrder, config: AgentConfig, clock: Clock) -> int:
     line = _decoded(order.line_base64)
     refusal = why_refuse([order.boot_id], order.expires_at, config.boot_id(), clock) or _why_not(line, config)
     if refusal:
-        logger.error("drill refused", extra={"why": refusal})
-        sys.stdout.write(json.dumps({"refused": refusal}) + "\n")
-        return EXIT_REFUSED
+        return _refuse(refusal)
     log = config.kernel_log[0]
-    _write(log, line, clock)
+    try:
+        _write(log, line, clock)
+    except OSError as error:
+        return _refuse(f"{log.path or log.kind} cannot be written: {error.strerror}")
     sys.stdout.write(json.dumps({"injected": line, "log": log.path or log.kind}) + "\n")
     return EXIT_DONE
+
+
+def _refuse(why: str) -> int:
+    logger.error("drill refused", extra={"why": why})
+    sys.stdout.write(json.dumps({"refused": why}) + "\n")
+    return EXIT_REFUSED
 
 
 def _decoded(text: str) -> str:
@@ -73,5 +83,6 @@ def _write(log: KernelLog, line: str, clock: Clock) -> None:
             device.write(f"{_KMSG_LEVEL}{line}\n".encode())
         return
     stamp = clock.utc_now().isoformat(timespec="microseconds")
-    with Path(log.path).open("a", encoding="ascii") as file:
-        file.write(f"{stamp} {platform.node() or 'node'} kernel: [{time.monotonic():12.6f}] {line}\n")
+    told = f"{stamp} {platform.node() or 'node'} kernel: [{time.monotonic():12.6f}] {line}\n"
+    with open_file(log.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, LOG_MODE) as file:
+        file.write(told.encode("ascii", "replace"))

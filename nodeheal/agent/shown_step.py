@@ -1,10 +1,10 @@
 """The last step that a run has shown on this node: what it writes into the file that it touches, if it does."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+from nodeheal.agent.safe_files import open_file
 from nodeheal.checkpoints.apart import NoAnswer, tell_apart
 
 FILE_BYTES = 4_096
@@ -33,7 +33,5 @@ def step_in(content: bytes) -> int | None:
 
 
 def _read(file: Path) -> bytes:
-    # A job may put there what it likes: a pipe must not be waited for, nor a link be followed.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(file, flags), "rb") as opened:
-        return opened.read(FILE_BYTES) or b""
+    with open_file(file) as opened:  # a job may put there what it likes
+        return opened.read(FILE_BYTES)

@@ -17,11 +17,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nodeheal.agent.beat import NotBeaten, PublicKey
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.owner import as_owner_of
+from nodeheal.agent.safe_files import open_file, replace_file
 from nodeheal.contract.signature import key_id_of, signed_bytes, signed_text
 
 FILE_NAME = "signing-key.json"
 SECRET_BYTES = 32
 FILE_BYTES = 4_096
+MODE = 0o600
 ROTATE_SECONDS = 90 * 86_400
 # The item may be lost without the node's knowledge, so the key is published anew; a table that cannot be reached may
 # hold an older publication, which is good until its item expires.
@@ -124,7 +126,7 @@ class Signer:
     def _publish(self, key: Key) -> None:
         now = self._clock.utc_now().timestamp()
         published = replace(key, signer=self._item.publish(_public(key), now), published_at=now)
-        self._key, self._private = _kept(self._folder, published, is_newer=True), _private(published)
+        self._key, self._private = _kept(self._folder, published), _private(published)
 
     def _rotate(self) -> None:
         """Publish a new key, then use it. The old public key stays in the item for as long as events may wait."""
@@ -154,9 +156,7 @@ def _loaded(folder: Path) -> Key | None:
     """The key in the file; None where there is none that can be used. A link is not followed."""
     path = folder / FILE_NAME
     try:
-        with as_owner_of(folder):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
+        with as_owner_of(folder), open_file(path) as file:
             key = Key(**json.loads(file.read(FILE_BYTES)))
         _private(key)
         float(key.created_at), float(key.published_at), key.signer.encode()
@@ -168,31 +168,14 @@ def _loaded(folder: Path) -> Key | None:
     return key
 
 
-def _kept(folder: Path, key: Key, *, is_newer: bool = False) -> Key:
-    """The key that the file holds afterwards: another process may have been first. A disk that cannot be written costs
-    nothing but that the next process makes a key of its own.
-    """
-    path, fresh = folder / FILE_NAME, folder / f".{FILE_NAME}.{os.getpid()}.{threading.get_ident()}"
+def _kept(folder: Path, key: Key) -> Key:
+    """The key, kept in the file for other processes. One that could not be kept is as good: each is published."""
+    path = folder / FILE_NAME
     if not folder.exists():  # only the agent's first start makes it
         return key
     try:
         with as_owner_of(folder):
-            fresh.unlink(missing_ok=True)  # of a process that was killed, with the same number
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                    file.write(json.dumps(asdict(key)))
-                    file.flush()
-                    os.fsync(file.fileno())
-                if is_newer:
-                    fresh.replace(path)
-                else:
-                    path.hardlink_to(fresh)
-            finally:
-                fresh.unlink(missing_ok=True)
-    except FileExistsError:
-        there = _loaded(folder)
-        return there if there is not None else _kept(folder, key, is_newer=True)
+            replace_file(path, json.dumps(asdict(key)), MODE)
     except OSError as error:
         logger.error("the signing key cannot be kept on disk", extra={"path": path, "why": error})
     return key

@@ -15,6 +15,7 @@ from nodeheal.agent import rot
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.dating import Zeros
 from nodeheal.agent.event import HealthEvent, NodeFact
+from nodeheal.agent.owner import as_owner_of
 from nodeheal.agent.rot import Entry as Entry
 from nodeheal.contract.vocabulary import Family, Verdict
 
@@ -157,8 +158,9 @@ class Spool:
         has got since is sent again, which is harmless.
         """
         try:
-            disk = self._open()
-        except sqlite3.Error as error:
+            with as_owner_of(self._path.parent):
+                disk = self._open()
+        except (OSError, sqlite3.Error) as error:
             self._look_again_after(error)
             return
         try:
@@ -182,7 +184,8 @@ class Spool:
     def _begin(self, directory: Path) -> sqlite3.Connection:
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            return self._open_or_begin_anew()
+            with as_owner_of(directory):
+                return self._open_or_begin_anew()
         except (OSError, sqlite3.Error) as error:
             self._complain(error)
             self._is_in_memory = True

@@ -9,6 +9,9 @@ import yaml
 LARGEST = 256 * 1024  # bytes
 DEEPEST = 32
 MOST_VALUES = 10_000  # an alias of aliases can stand for billions
+MOST_CHARACTERS = 1024 * 1024  # with every alias written out
+LARGEST_NUMBER = 2**63 - 1  # digits in base 16 and 60 have no end, and Python refuses to write such a number
+NUMBER_CHARACTERS = 64
 _WORDS = "tag:yaml.org,2002:"
 _PLAIN = ("null", "bool", "int", "float")
 # What YAML reads otherwise and nobody means in a configuration: a date, and the word for a merge.
@@ -62,15 +65,19 @@ class _Reader:
     def __init__(self) -> None:
         self.lines: dict[Loc, int] = {}
         self._values = 0
+        self._characters = 0
 
     def read(self, node: Any, loc: Loc) -> object:
         line = node.start_mark.line + 1
         self.lines.setdefault(loc, line)
         self._values += 1
+        self._characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
         if len(loc) > DEEPEST:
             raise YamlRefused(line, f"it is nested deeper than {DEEPEST} levels")
         if self._values > MOST_VALUES:
             raise YamlRefused(line, f"it holds more than {MOST_VALUES:,} values")
+        if self._characters > MOST_CHARACTERS:
+            raise YamlRefused(line, f"it holds more than {MOST_CHARACTERS:,} characters")
         if isinstance(node, yaml.MappingNode):
             return dict(self._pairs(node, loc))
         if isinstance(node, yaml.SequenceNode):
@@ -97,12 +104,16 @@ def _scalar(node: Any, line: int) -> object:
         raise YamlRefused(line, "it holds half a character (a lone surrogate)")
     if kind in _TEXT:
         return str(node.value)
+    if kind in ("int", "float") and len(node.value) > NUMBER_CHARACTERS:
+        raise YamlRefused(line, f"{_shown(node)}: a number of more than {NUMBER_CHARACTERS} characters")
     if kind not in _PLAIN:
         raise YamlRefused(line, f"{_shown(node)}: the tag {node.tag} means nothing here")
     try:
         value: object = yaml.constructor.SafeConstructor().construct_object(node)
     except (ValueError, LookupError, TypeError, ArithmeticError) as error:
         raise YamlRefused(line, f"{_shown(node)}: it is no {kind} ({error})") from None
+    if isinstance(value, int) and not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
+        raise YamlRefused(line, f"{_shown(node)}: the number does not fit into 64 bits")
     return value
 
 

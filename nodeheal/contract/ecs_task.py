@@ -13,7 +13,7 @@ class EcsContainer(BaseModel):
     """One container of the task."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
-    exit_code: int | None = Field(default=None, alias="exitCode")
+    exit_code: int | None = Field(default=None, ge=-(2**31), lt=2**31, alias="exitCode")
     reason: str = ""  # what the container runtime says: CannotPullContainerError, OutOfMemoryError
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from nodeheal.contract.health_event import Frozen, UtcTime, Word
+from nodeheal.contract.health_event import Frozen, Measured, UtcTime, Word
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 
 PORT = 47592  # fi_pingpong's own
@@ -64,7 +64,7 @@ class FabricAnswer(Frozen):
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
     reason: str
-    measured: dict[Word, float] = Field(
+    measured: dict[Word, Measured] = Field(
         default_factory=dict, description="fabric_mb_per_s, fabric_us, all_reduce_mb_per_s"
     )
 

@@ -16,11 +16,14 @@ from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Family
 # instance id, managed-instance id, or a scheduler's own id with its Region and account in front.
 NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}$"
 LABELS = 16
+ACCELERATORS = 4_096  # of one node
 EVIDENCE_ITEMS = 64
 REASON_CHARACTERS = 300
 PATH_CHARACTERS = 2_048
 SOURCE_CHARACTERS = 300
 SKIPPED = 16  # checkpoints, each with its reason
+MOST = 10**9  # of whatever is counted. Far beyond anything real, and DynamoDB takes it: 38 digits, from 1e-130 to 1e125
+MOST_MEASURED, DECIMALS = 1e12, 6
 EVIDENCE_BYTES = 8192  # a kernel line is at most 1 KiB; a finding in JSON a few; an event may hold 256 KiB in all
 
 
@@ -33,16 +36,21 @@ def _utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
+def _rounded(value: float) -> float:
+    return round(value, DECIMALS) + 0.0  # no -0.0
+
+
 UtcTime = Annotated[AwareDatetime, AfterValidator(_utc)]
 NodeId = Annotated[str, Field(pattern=NODE_ID_PATTERN, description="i-… or mi-…; never the hostname")]
 Word = Annotated[str, Field(min_length=1, max_length=128)]
+Measured = Annotated[float, Field(ge=-MOST_MEASURED, le=MOST_MEASURED), AfterValidator(_rounded)]
 
 
 class Frozen(BaseModel):
     """A value: immutable, and unknown fields are refused."""
 
     # What is refused is named and not shown: it may hold a task token, or a link that approves, and ends up in a log.
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
 
 class NodeFact(Frozen):
@@ -75,7 +83,7 @@ class HealthEvent(NodeFact):
     component_serial: Annotated[str, Field(max_length=128)] | None = None
     verdict: Verdict
     suggested_action: Action | None = None
-    count: int = Field(default=1, ge=1, description="how many identical findings this event stands for")
+    count: int = Field(default=1, ge=1, le=MOST, description="how many identical findings this event stands for")
     product: Word | None = Field(default=None, description="the accelerator's product name, e.g. NVIDIA H100 80GB HBM3")
     labels: Annotated[dict[Word, Word], Field(max_length=LABELS)] = Field(
         default_factory=dict, description="what the node shares with others: rack, switch, fabric, driver_version"
@@ -104,7 +112,7 @@ class NodeBooted(NodeFact):
 
     booted_at: UtcTime
     address: Annotated[str, Field(max_length=255)] = Field(description="where gang members reach this node")
-    accelerators: int = Field(ge=0, description="how many accelerators the node reports")
+    accelerators: int = Field(ge=0, le=ACCELERATORS, description="how many accelerators the node reports")
 
 
 class CheckResult(Frozen):
@@ -113,7 +121,7 @@ class CheckResult(Frozen):
     check: Check
     verdict: Verdict
     reason: Annotated[str, Field(max_length=REASON_CHARACTERS)] = ""
-    seconds: float = Field(default=0.0, ge=0)
+    seconds: Measured = Field(default=0.0, ge=0)
 
 
 class DiagnosticsFinished(NodeFact):
@@ -123,7 +131,7 @@ class DiagnosticsFinished(NodeFact):
     verdict: Verdict
     failed_tests: tuple[str, ...] = ()
     checks: tuple[CheckResult, ...] = Field(default=(), max_length=8, description="its parts, and how each went")
-    measured: Annotated[dict[Word, float], Field(max_length=MEASURES)] = Field(
+    measured: Annotated[dict[Word, Measured], Field(max_length=MEASURES)] = Field(
         default_factory=dict, description="numbers to compare with the last good run: bandwidths, temperatures"
     )
     evidence: Annotated[str, Field(max_length=EVIDENCE_BYTES)] = ""
@@ -136,8 +144,8 @@ class EvidenceFrozen(NodeFact):
     object_key: Annotated[str, Field(max_length=1024)] | None = Field(
         default=None, description="where in the evidence bucket it is; none: it could not be uploaded"
     )
-    size_bytes: int = Field(default=0, ge=0, description="of the archive that was uploaded")
-    items: int = Field(default=0, ge=0, description="how many files of evidence it holds")
+    size_bytes: int = Field(default=0, ge=0, le=2**50, description="of the archive that was uploaded")
+    items: int = Field(default=0, ge=0, le=MOST, description="how many files of evidence it holds")
     failed: tuple[Word, ...] = Field(
         default=(), max_length=EVIDENCE_ITEMS, description="what could not be had whole: hung, cut off, left out"
     )

@@ -11,6 +11,7 @@ from nodeheal.contract.vocabulary import Check, CheckpointFormat
 
 DAY = 86_400
 LONGEST = 90 * DAY
+MEMORY_MIB = 64 * 1024**2  # of one node, with room
 NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 # What launch_gang sets for every rank: a job that sets them itself would lie to its own launcher.
 RESERVED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "NPROC_PER_NODE")
@@ -59,7 +60,7 @@ class Checkpoints(Frozen):
     format: CheckpointFormat = Field(default=CheckpointFormat.auto, description="auto: found out by looking")
     every_seconds: int | None = Field(default=None, gt=0, le=LONGEST, description="how often; for advice")
     write_seconds: float | None = Field(
-        default=None, gt=0, le=DAY, description="how long one stops training; for advice"
+        default=None, ge=0.001, le=DAY, description="how long one stops training; for advice"
     )
 
 
@@ -107,8 +108,12 @@ class JobSpec(Frozen):
         max_length=64,
         description="of the node, or folders of them, e.g. /dev/infiniband for EFA and InfiniBand; with image only",
     )
-    memory_mib: int = Field(default=1_024, ge=4, description="what the task reserves on each node; with image only")
-    shared_memory_mib: int = Field(default=1_024, ge=64, description="the container's /dev/shm; with image only")
+    memory_mib: int = Field(
+        default=1_024, ge=4, le=MEMORY_MIB, description="what the task reserves on each node; with image only"
+    )
+    shared_memory_mib: int = Field(
+        default=1_024, ge=64, le=MEMORY_MIB, description="the container's /dev/shm; with image only"
+    )
     stop_seconds: int = Field(default=30, ge=2, le=600, description="from SIGTERM to SIGKILL; with image only")
     task_role: str | None = Field(default=None, description="the ARN of an IAM role; with image only")
     master_port: int = Field(default=29_500, ge=1_024, le=65_535, description="where rank 0 listens, on its node")

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from nodeheal.contract.health_event import Frozen, NodeId, UtcTime
+from nodeheal.contract.health_event import MOST, Frozen, NodeId, UtcTime
 from nodeheal.contract.steps import Reason, Shown
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
 
@@ -19,11 +19,11 @@ class JobResult(Frozen):
     reason: Reason
     finished_at: UtcTime
     nodes: tuple[NodeId, ...] = Field(default=(), max_length=GANG_AT_MOST)
-    run: int | None = Field(default=None, description="the run that it is about")
+    run: int | None = Field(default=None, ge=0, le=MOST, description="the run that it is about")
     ending: JobState | None = Field(default=None, description="where it goes to the end: how the job ended")
     trouble: Trouble | None = Field(default=None, description="where it ends as FAILED: why a human has it")
     incident_id: str | None = Field(default=None, description="the incident that brings the job back")
-    deadline_seconds: int = Field(default=60, gt=0, description="how long the next step may take")
+    deadline_seconds: int = Field(default=60, gt=0, le=MOST, description="how long the next step may take")
     pairs: bool = Field(default=False, description="the check is that of the ways between the nodes, in pairs")
     evidence: dict[str, Shown] = Field(default_factory=dict)
     summary: str = Field(default="", description="the same in one line, for the console; state machines write it")
@@ -33,11 +33,15 @@ class JobRequest(Frozen):
     """The input of every function of run_job."""
 
     job_id: str = Field(min_length=1)
-    submission: int = Field(ge=1, description="which submission of this name it is; names the execution")
-    round: int = Field(ge=0, description="how often nodes were chosen or a failure looked at; makes ids repeatable")
-    looks: int = Field(default=0, ge=0, description="how often this failure has been looked at")
+    submission: int = Field(ge=1, le=MOST, description="which submission of this name it is; names the execution")
+    round: int = Field(
+        ge=0, le=MOST, description="how often nodes were chosen or a failure looked at; makes ids repeatable"
+    )
+    looks: int = Field(default=0, ge=0, le=MOST, description="how often this failure has been looked at")
     is_failure: bool = Field(default=False, description="the nodes are looked at because a run has failed on them")
-    searches: int = Field(default=0, ge=0, description="how many nodes were asked for the job's newest checkpoint")
+    searches: int = Field(
+        default=0, ge=0, le=MOST, description="how many nodes were asked for the job's newest checkpoint"
+    )
     last: JobResult | None = Field(default=None, description="what the step before answered")
     task_token: str | None = Field(default=None, description="of a wait: an event resumes the workflow with it")
 

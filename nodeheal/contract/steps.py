@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from nodeheal.contract.health_event import Frozen, NodeId, UtcTime
+from nodeheal.contract.health_event import MOST, Frozen, NodeId, UtcTime
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Step
 
 # What crosses a state machine stays small enough to be read in its console: these texts are cut, and end with dots.
@@ -25,7 +25,7 @@ class AttemptLimit(Frozen):
     """What may be spent: at most `limit` attempts of `group` in any `window_seconds`."""
 
     group: Action
-    limit: int = Field(ge=0)
+    limit: int = Field(ge=0, le=MOST)
     window_seconds: int = Field(gt=0, le=90 * 86_400)
 
 
@@ -44,7 +44,7 @@ class Decision(Frozen):
     node_id: NodeId = Field(description="the node that the step is about: the broken one, or its spare")
     action: Action | None = Field(default=None, description="the rung of the ladder that this step climbs")
     job_id: str | None = None
-    deadline_seconds: int = Field(default=60, gt=0, description="how long the workflow waits for the step")
+    deadline_seconds: int = Field(default=60, gt=0, le=MOST, description="how long the workflow waits for the step")
     reserve: tuple[Reservation, ...] = Field(default=(), description="what a destructive step must reserve first: all")
     fault: FaultTitle = Field(default="", description="the fault that it is about, in words")
     why: Reason = Field(default="", description="what the catalog or the policy says about that fault")
@@ -62,24 +62,31 @@ class Decision(Frozen):
     awaits: Awaited | None = Field(default=None, description="for WAIT: what for")
     due_at: UtcTime | None = Field(default=None, description="for WAIT: until when, whatever wakes it meanwhile")
     checkpoint_seconds: int = Field(
-        default=0, ge=0, description="for WAIT: ask the job for a checkpoint now; how long that holds. 0: do not"
+        default=0,
+        ge=0,
+        le=MOST,
+        description="for WAIT: ask the job for a checkpoint now; how long that holds. 0: do not",
     )
     page_key: str | None = Field(default=None, description="pages with the same key are one page")
     diagnostics_level: int | None = Field(default=None, ge=1, le=4)
     ending: Ending | None = Field(default=None, description="for CLOSE and ESCALATE")
     escalation: Escalation | None = Field(default=None, description="for ESCALATE: why a human is needed")
     pool: str = Field(default="", description="the pool of the incident")
-    events_seen: int = Field(default=0, ge=0, description="how many events of the incident it was decided on")
+    events_seen: int = Field(default=0, ge=0, le=MOST, description="how many events of the incident it was decided on")
 
 
 class StepRequest(Frozen):
     """The input of every step function."""
 
     incident_id: str
-    turn: int = Field(ge=0, description="which decision of the incident this carries out; makes ids repeatable")
+    turn: int = Field(
+        ge=0, le=MOST, description="which decision of the incident this carries out; makes ids repeatable"
+    )
     decision: Decision
     task_token: str | None = Field(default=None, description="of a wait: an event resumes the workflow with it")
-    searches: int = Field(default=0, ge=0, description="how many nodes were asked for the job's newest checkpoint")
+    searches: int = Field(
+        default=0, ge=0, le=MOST, description="how many nodes were asked for the job's newest checkpoint"
+    )
 
 
 class StepResult(Frozen):
@@ -100,5 +107,5 @@ class DecideRequest(Frozen):
     """The input of decide_next_step: what the last turn brought. No result after a turn: its deadline passed."""
 
     incident_id: str
-    turn: int = Field(ge=0)
+    turn: int = Field(ge=0, le=MOST)
     result: StepResult | None = None

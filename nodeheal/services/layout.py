@@ -5,13 +5,13 @@ import textwrap
 
 WIDTH = 100
 _LABEL = 11
-_LINKS = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*):(?=//)|\b(mailto|javascript|data|tel):|\b(www)\.")
+_LINKS = re.compile(r"(?i)(?<=[a-z0-9+.-]):(?=//)|\b(?:mailto|javascript|data|tel):|\bwww\.")
 
 
 def plain(text: str, characters: int = 2_000) -> str:
     """The text on one line, printable, of bounded length, and without anything that a mail program makes a link of."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    line = _LINKS.sub(lambda found: f"{found[1] or found[2] or found[3]}[{found[0][-1]}]", line)
+    line = _LINKS.sub(lambda found: f"{found[0][:-1]}[{found[0][-1]}]", line)
     return line if len(line) <= characters else f"{line[:characters]} ..."
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
+from nodeheal.agent.safe_files import open_file
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
@@ -82,7 +83,7 @@ def _files(folder: Path) -> tuple[list[Path], int]:
 
 def _touched(file: Path) -> float:
     try:
-        return file.stat().st_mtime
+        return file.lstat().st_mtime
     except OSError:
         return 0.0
 
@@ -106,9 +107,8 @@ def _late(job: str, limit: float, still: float) -> Iterator[Problem]:
 
 
 def _read(file: Path) -> tuple[bytes, float]:
-    # A job may put there what it likes: opening a pipe must not wait for its writer.
-    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-        return opened.read(FILE_BYTES) or b"", os.fstat(opened.fileno()).st_mtime
+    with open_file(file) as opened:  # a job may put there what it likes
+        return opened.read(FILE_BYTES), os.fstat(opened.fileno()).st_mtime
 
 
 CHECK = Check(

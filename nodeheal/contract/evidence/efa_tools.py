@@ -75,7 +75,7 @@ _Ports = dict[tuple[str, str], _Port]
 
 def parse_efa(text: str, expected: int = 0) -> Report:
     """What an output or a listing says of a node that should have so many devices (0: unknown)."""
-    if re.search(r"^\s*provider: |fi_getinfo|fi_info:", text, re.MULTILINE):
+    if re.search(r"^[ \t]*provider: |fi_getinfo|fi_info:", text, re.MULTILINE):
         return _parse_fi_info(text, expected)
     ports: _Ports = {}
     strange = _read_lines(text, ports)

@@ -17,7 +17,7 @@ _FIELD_NAME = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)(?: \[[^\[\]]{1,20}
 # Names that begin a query's fields; a header has at least one of them.
 _HEADERS = re.compile(
     r"(?:index|name|gpu_name|count|uuid|gpu_uuid|serial|gpu_serial|timestamp|driver_version|vbios_version|pstate"
-    r"|(?:pci|ecc|memory|temperature|clocks|clocks_\w+|power|utilization|retired_pages|remapped_rows|compute_mode"
+    r"|(?:pci|ecc|memory|temperature|clocks|power|utilization|retired_pages|remapped_rows|compute_mode"
     r"|persistence_mode|fan|mig|gpu_recovery_action|reset_status|fabric)(?:[._].*)?)"
 )
 _NAME = re.compile(r"(?:NVIDIA|Tesla|Quadro|GeForce|A100|H100|H200|B200|GH200|GB200)\b.{0,80}")
@@ -31,7 +31,7 @@ _MIG_LINE = re.compile(r"\s+MIG .{1,100} \(UUID: MIG-[\w/-]{1,100}\)")
 _TABLE_GPU = re.compile(
     r"\|\s+(\d{1,4})\s+\S.{1,60}\|\s*([0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-7])\s.{0,30}\|(.{1,40})\|\s*"
 )
-_TABLE_BORDER = re.compile(r"[+|](?:-{10,200}\+?){1,4}[+|]?\s*|\+-{10,200}\+\s*")
+_TABLE_BORDER = re.compile(r"[+|]-{10}[-+|]*\s*")
 
 
 @dataclass(frozen=True)

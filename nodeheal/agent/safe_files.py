@@ -1,0 +1,54 @@
+"""Opens and replaces files in folders where other users can write: no link leads this process to another file.
+
+Orders run as root. A user who can write to a folder can put a link there, and root would follow it to any file.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+# O_NONBLOCK: opening a pipe must not wait for its other end.
+_UNLINKED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_folder(name: str | Path, inside: int | None = None) -> int:
+    """A descriptor of a folder, of one `inside` another where that is given. Raises OSError for a link."""
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | _UNLINKED, dir_fd=inside)
+
+
+def open_file(name: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600, inside: int | None = None) -> BinaryIO:
+    """A regular file, unbuffered, of one name only. Raises OSError for a link, a hard link, a pipe or a device."""
+    descriptor = os.open(name, flags | _UNLINKED, mode, dir_fd=inside)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(descriptor)
+        raise OSError(errno.EPERM, "not a regular file with one name", str(name))
+    return os.fdopen(descriptor, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "wb", buffering=0)
+
+
+def is_own(descriptor: int) -> bool:
+    """Whether it belongs to the user of this process: to root, where an order runs."""
+    return os.fstat(descriptor).st_uid == os.geteuid()
+
+
+def replace_file(file: Path, text: str, mode: int, prepare: Callable[[int], None] = lambda _: None) -> None:
+    """Write the file whole or not at all. Its folder is made where it is missing, and may not be a link.
+
+    `prepare` gets the descriptor before the file has its name. Raises OSError.
+    """
+    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    folder, fresh = open_folder(file.parent), f".{file.name}.new"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh, dir_fd=folder)
+        with open_file(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, folder) as opened:
+            opened.write(text.encode())
+            os.fchmod(opened.fileno(), mode)  # whatever the umask
+            prepare(opened.fileno())
+        os.replace(fresh, file.name, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        os.close(folder)
