@@ -66,8 +66,7 @@ class NodeFact(Frozen):
     schema_version: Literal[1]
     event_id: Word = Field(description="stable: sending the same fact again sends the same id")
     node_id: NodeId
-    cluster: Line = Annotated[str, Field(min_length=1, max_length=128)]  # of an operator
-ClusterName = Field(description="the scheduler's cluster: an ECS cluster name")
+    cluster: ClusterName = Field(description="the scheduler's cluster: an ECS cluster name")
     pool: PoolName = Field(description="nodes that may stand in for one another and share a disruption budget")
     provider: Provider
     instance_id: NodeId = Field(description="the same as node_id")
