@@ -28,7 +28,7 @@ class DynamoHeartbeats:
     """Heartbeats."""
 
     def __init__(self, client: "DynamoDBClient", table: str, roles: Collection[str] = ()) -> None:
-        """`roles`: ids of the roles whose sessions AWS names after machines; items of others are left out. Empty: all."""
+        """`roles`: ids of the roles whose sessions AWS names after machines; others are left out. Empty: all."""
         self._client = client
         self._table = table
         self._roles = frozenset(roles)
