@@ -110,8 +110,7 @@ def letter(
 
 def fit_subject(subject: str) -> str:
     """SNS takes printable ASCII only, on one line."""
-    printable = "".join(c if c.isprintable() else " " for c in subject)
-    line = " ".join(printable.encode("ascii", "replace").decode().split())
+    line = plain(subject).encode("ascii", "replace").decode()
     return line if len(line) <= SUBJECT_CHARACTERS else line[: SUBJECT_CHARACTERS - 3] + "..."
 
 
