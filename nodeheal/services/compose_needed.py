@@ -27,7 +27,7 @@ def needed(history: History, seen: Progress, decided: Decision, node: Node) -> l
         parts.append((theirs, []))
     parts = parts or [(f"look at {node.node_id}; nodeheal has left it and its job as they were.", [])]
     if node.state not in OUT_OF_SERVICE:
-        close = f"nodeheal incidents close {history.incident.incident_id} --why ..."
+        close = command("nodeheal", "incidents", "close", history.incident.incident_id, "--why", "...")
         parts.append(("When you have seen to it, close the incident:", [close]))
     return [
         line
