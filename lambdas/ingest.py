@@ -11,7 +11,7 @@ from lambdas.signatures import is_signed, proven
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.measures import of_fault
-from nodeheal.services.ingest import ingest
+from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.verify_event import Forged
 
 
@@ -57,7 +57,8 @@ def _take(record: SQSRecord) -> None:
         why = explain(error) if isinstance(error, ValidationError) else str(error)
         return quarantine("ingest", record.body, why)
     became = ingest(health_event, ports(), policy(), is_proven=is_proven)
-    emit(lambda: of_fault(health_event.family, health_event.verdict))
+    if became not in (Ingested.UNENROLLED, Ingested.UNPROVEN):
+        emit(lambda: of_fault(health_event.family, health_event.verdict))
     logger().info(
         "event ingested",
         extra={"became": became, "event_id": health_event.event_id, "node": health_event.node_id},
