@@ -241,8 +241,11 @@ def line_pk(line: str) -> str:
     return f"line#{line}"
 
 
+NODES_LINE = "NODES"  # the line of a pool's jobs for nodes
+
+
 def pool_line(awaited: str, pool: str) -> str:
-    """The line of a pool for a slot of its budget, or for the reset of its breaker."""
+    """The line of a pool for a slot of its budget, for the reset of its breaker, or for nodes."""
     return f"{awaited}/{pool}"
 
 
