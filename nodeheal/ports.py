@@ -142,6 +142,7 @@ class Wait:
     result_json: str = ""  # the StepResult or JobResult to resume with, where it is known before
     line: tuple[str, str] | None = None  # (which line, place): stands in a line, the smallest place first
     request_json: str = ""  # the StepRequest, where whoever resumes it must know more
+    nonce: str = ""  # the random part of the request id that a node is given: see services.request_ids
 
 
 class WaitStore(Protocol):

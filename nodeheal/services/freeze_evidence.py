@@ -37,11 +37,11 @@ def freeze_evidence(request: StepRequest, ports: Ports, policy: RecoveryPolicy) 
 
 def _ask(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy, expires_at: datetime) -> bool:
     """Give leave to upload, and send the command. False: it had been sent already, or there is nobody to send it to."""
-    request_id = request_id_of(request)
-    upload = ports.sign_upload(evidence_key(request.incident_id, request_id), policy.evidence.max_bytes, expires_at)
+    key = evidence_key(request.incident_id, request_id_of(request))
+    upload = ports.sign_upload(key, policy.evidence.max_bytes, expires_at)
     wait = _wait(request, node, upload, ports)
 
-    def send() -> str:
+    def send(request_id: str) -> str:
         bug_report = policy.evidence.bug_report
         return ports.commands.collect(node, request_id, upload, expires_at, bug_report=bug_report)
 

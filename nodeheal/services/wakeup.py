@@ -23,6 +23,7 @@ from nodeheal.services.job_steps import save_job
 from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
+from nodeheal.services.request_ids import wait_for_answer
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
 from nodeheal.services.see_directory import take_sight, take_sight_refusal
 from nodeheal.services.send_command import COMMAND
@@ -57,7 +58,7 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
 def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
     """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed. An answer that
     proves nothing is recorded with the node, for people to read."""
-    wait = ports.waits.get(DIAGNOSTICS, event.request_id)
+    wait = wait_for_answer(DIAGNOSTICS, event.request_id, ports)
     is_job_check = wait is None and take_answer(event, ports)
     # A pass that nodeheal asked for has a record of its own (`passed_at`).
     if event.verdict is not Verdict.OK or (wait is None and not is_job_check):
@@ -92,7 +93,7 @@ def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
 
 def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
     """Resume the step that asked for evidence, if it is this node's, of the boot that was asked."""
-    wait = ports.waits.get(EVIDENCE, event.request_id)
+    wait = wait_for_answer(EVIDENCE, event.request_id, ports)
     if wait is None or wait.boot_id != event.boot_id:
         return
     blank = StepResult.model_validate_json(wait.result_json)

@@ -15,7 +15,7 @@ from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
-from nodeheal.services.freeze_evidence import freeze_evidence
+from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
 from nodeheal.services.look_once import look_once
 from tests.unit import builders
 from tests.unit.test_steps import A, B, Incident
@@ -46,7 +46,11 @@ class Freezing(Incident):
 
     def answers(self, name: str = A, boot_id: str = "boot-1", **saved: Any) -> None:
         told = {"object_key": self.key, "size_bytes": 4_711, "items": 12, **saved}
-        event = EvidenceFrozen(**self._fact(boot_id, name), request_id=f"{self.id}-{self.turn}", **told)
+        event = EvidenceFrozen(
+            **self._fact(boot_id, name),
+            request_id=builders.named(EVIDENCE, f"{self.id}-{self.turn}", self.ports),
+            **told,
+        )
         wakeup.on_evidence_frozen(event, self.ports)
 
     @property

@@ -29,10 +29,10 @@ from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.translate.ssm_command import SsmInvocationDetail
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, started_job, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, started_job, xid
 
 A, B, C = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
@@ -91,7 +91,7 @@ class Incident:
         wakeup.on_node_booted(event, self.ports)
 
     def diagnosed(self, verdict: Verdict, boot_id: str, name: str = A, failed: tuple[str, ...] = ()) -> None:
-        request_id = f"{self.id}-{self.turn}"
+        request_id = named(DIAGNOSTICS, f"{self.id}-{self.turn}", self.ports)
         event = DiagnosticsFinished(
             **self._fact(boot_id, name), request_id=request_id, verdict=verdict, failed_tests=failed
         )
@@ -841,3 +841,60 @@ def test_decide_and_the_service_agree() -> None:
     around = Surroundings(boot_id=it.node().boot_id)
     history = replace(it.ports.incidents.history(it.id), turns=(), surroundings=around)
     assert decide(history, ACT, NOW) == decision
+
+
+# Under which name a node is asked
+
+
+def asked_as(it: Incident) -> str:
+    return named(DIAGNOSTICS, f"{it.id}-{it.turn}", it.ports)
+
+
+def test_nobody_can_derive_the_request_id_from_the_incident_and_its_turn() -> None:
+    """An answer under a name that anybody can make up resumes nothing."""
+    it = Incident()
+    it.isolate(), it.reboot()
+    run_diagnostics(it.request(), it.ports, ACT)
+    passed = {**it._fact("boot-2", A), "request_id": f"{it.id}-{it.turn}", "verdict": Verdict.OK}
+
+    wakeup.on_diagnostics_finished(DiagnosticsFinished(**passed), it.ports)
+
+    assert it.is_waiting()
+
+
+def test_the_request_ids_of_two_incidents_that_are_alike_differ() -> None:
+    first, second = Incident(), Incident()
+    for it in (first, second):
+        it.isolate(), it.reboot()
+        run_diagnostics(it.request(), it.ports, ACT)
+
+    assert first.id == second.id
+    assert asked_as(first) != asked_as(second)
+
+
+def test_a_repeated_call_finds_the_request_id_of_the_first() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    asked = it.request()
+    run_diagnostics(asked, it.ports, ACT)
+    first = asked_as(it)
+
+    run_diagnostics(asked.model_copy(update={"task_token": "token-of-the-retry"}), it.ports, ACT)
+
+    assert asked_as(it) == first
+
+
+def test_the_node_is_given_the_request_id_that_is_stored() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    given: list[str] = []
+    diagnose = it.ports.commands.diagnose
+
+    def sends(node: Node, ask: Any, request_id: str, expires_at: Any) -> str:
+        given.extend((request_id, asked_as(it)))
+        return diagnose(node, ask, request_id, expires_at)
+
+    it.ports.commands.diagnose = sends  # type: ignore[method-assign]
+    run_diagnostics(it.request(), it.ports, ACT)
+
+    assert given == [asked_as(it)] * 2

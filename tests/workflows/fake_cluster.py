@@ -30,7 +30,7 @@ from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.freeze_evidence import freeze_evidence
+from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang
@@ -39,12 +39,12 @@ from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of, run_diagnostics
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wait_for_approval import wait_for_approval
 from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, FrozenClock, memory_ports, node, started_job, xid
+from tests.unit.builders import ACT, FrozenClock, memory_ports, named, node, started_job, xid
 from tests.workflows.walker import TIMEOUT, Error, Walk, walk
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class FakeCluster:
         fact = self._fact(name, self.node(name).boot_id)
         event = DiagnosticsFinished(
             **fact,
-            request_id=f"{request.incident_id}-{request.turn}",
+            request_id=named(DIAGNOSTICS, request_id_of(request), self.ports),
             verdict=verdict,
             failed_tests=("memory",) if verdict is Verdict.FAILED else (),
             checks=(CheckResult(check=Check.dcgm, verdict=verdict),),
@@ -262,11 +262,12 @@ class FakeCluster:
         self._wakes(wakeup.on_diagnostics_finished, event)
 
     def _evidence_arrives(self, request: StepRequest) -> None:
-        name, request_id = request.decision.node_id, f"{request.incident_id}-{request.turn}"
+        name = request.decision.node_id
         if name in self.hangs:
             return
         fact = self._fact(name, self.node(name).boot_id)
-        key = evidence_key(request.incident_id, request_id)
+        key = evidence_key(request.incident_id, request_id_of(request))
+        request_id = named(EVIDENCE, request_id_of(request), self.ports)
         event = EvidenceFrozen(**fact, request_id=request_id, object_key=key, size_bytes=4_711, items=12)
         self.heard["node"] += 1
         self.heard["upload"] += 1

@@ -3,6 +3,7 @@
 from nodeheal.adapters.memory.stores import MemoryWaitStore
 from nodeheal.services import check_nodes, find_checkpoint, freeze_evidence, run_diagnostics, send_command, steps
 from nodeheal.services.orders import Orders
+from nodeheal.services.request_ids import wait_for_answer
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import heard as when
 
@@ -55,6 +56,13 @@ GUARDS = (
         Orders.find,
         "(_whose(order), order.boot_id) == (node_id, boot_id)",
         when.another_node_answers_an_order,
+        "True",
+    ),
+    Guard(
+        "that an answer names the random part",
+        wait_for_answer,
+        "request_id_of_wait(wait) == request_id",
+        when.an_answer_names_no_random_part,
         "True",
     ),
     Guard("that an order was given", Orders.give, _SENT, when.an_order_is_given_again),
