@@ -16,7 +16,7 @@ from nodeheal.services.boot_wait import BOOT, prove_boot, take_reboot_failure
 from nodeheal.services.check_nodes import take_answer, take_refusal
 from nodeheal.services.early_end import early_end, words_of
 from nodeheal.services.find_checkpoint import take_checkpoint, take_search_refusal
-from nodeheal.services.freeze_evidence import EVIDENCE, frozen
+from nodeheal.services.freeze_evidence import EVIDENCE, Frozen, frozen
 from nodeheal.services.hear_node import enrolled_node
 from nodeheal.services.job_nodes import free_nodes, leave
 from nodeheal.services.job_steps import save_job
@@ -98,8 +98,8 @@ def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
         return
     blank = StepResult.model_validate_json(wait.result_json)
     if blank.node_id == event.node_id:
-        known = frozen(blank, event.object_key, event.size_bytes, event.items, event.failed, event.reason)
-        resume(ports, wait, _at(known, ports))
+        known = Frozen(**event.model_dump(include=set(Frozen.__dataclass_fields__)))
+        resume(ports, wait, _at(frozen(blank, known), ports))
 
 
 def on_checkpoint_found(event: CheckpointFound, ports: Ports) -> None:

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Action, Ending, Family, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Family, Outcome, Step
 from nodeheal.domain.catalog import catalog
 from nodeheal.domain.decide import decide
 from nodeheal.domain.incident import History, Incident, Turn, incident_id_of
 from nodeheal.domain.knobs import Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import CONFIRMATION, WITNESS
 from tests.unit.builders import ACT, NOW, xid
 
 SPARE = "mi-0spare"
@@ -47,7 +48,17 @@ class Story:
         return self
 
     def isolated(self) -> "Story":
-        return self.then(Outcome.DONE, evidence={"drained": "true"})
+        """And it confirms its fault, where it is asked about it at once."""
+        self.then(Outcome.DONE, evidence={"drained": "true"})
+        is_asked = self.next().accused is not None and not self.policy.evidence.enabled
+        return self.answers(Confirmation.CONFIRMED) if is_asked else self
+
+    def answers(self, confirmation: Confirmation, witness: str = "") -> "Story":
+        """The node is asked about its fault, and says this."""
+        evidence = {CONFIRMATION: confirmation.value, **({WITNESS: witness} if witness else {})}
+        is_heard = confirmation is not Confirmation.UNKNOWN
+        reason = f"the node says {confirmation}"
+        return self.then(Outcome.DONE if is_heard else Outcome.TIMED_OUT, reason, evidence=evidence)
 
     def rebooted(self) -> "Story":
         return self.then(Outcome.DONE, "back with a new boot id", boot_id="boot-2")

@@ -70,7 +70,8 @@ def test_the_node_is_asked_for_one_upload_within_the_time_that_policy_gives() ->
     it.freeze(RecoveryPolicy(evidence=Evidence(seconds=30, max_mb=2)))
 
     assert it.commands.sent == [("collect", A, "boot-1")]
-    [upload] = it.commands.uploads
+    [asked] = it.commands.evidence_asked
+    upload = asked.upload
     assert (upload.key, upload.max_bytes) == (it.key, 2 * 1024 * 1024)
     assert upload.ticket.endswith((it.clock() + timedelta(seconds=30)).isoformat())
 
@@ -80,7 +81,8 @@ def test_the_time_of_the_decision_bounds_the_time_of_the_policy() -> None:
 
     it.freeze(RecoveryPolicy(evidence=Evidence(seconds=600)))
 
-    [upload] = it.commands.uploads
+    [asked] = it.commands.evidence_asked
+    upload = asked.upload
     assert upload.ticket.endswith((it.clock() + timedelta(seconds=120)).isoformat())
 
 

@@ -20,7 +20,7 @@ from nodeheal.contract.health_event import (
 )
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Check, CheckpointFormat, IncidentState, JobState, Verdict
+from nodeheal.contract.vocabulary import Check, CheckpointFormat, Confirmation, IncidentState, JobState, Verdict
 from nodeheal.domain.approval import Links
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job
@@ -55,6 +55,7 @@ MakePorts = Callable[[FrozenClock], "Ports"]
 BROKEN, PEER, SPARE = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 
 
+CONFIRMED_BY = "the kernel log (/dev/kmsg): NVRM: Xid"  # where a node says that it has looked
 LINKS = Links("https://approve.example/approval", b"key")
 
 
@@ -70,6 +71,7 @@ class FakeCluster:
         self.node_returns = True
         self.diagnoses: dict[str, Verdict] = {}  # by node; OK where nothing is said; a node in `hangs` never answers
         self.hangs: set[str] = set()
+        self.confirms = Confirmation.CONFIRMED  # what a node answers that is asked about its fault
         self.deaf: set[str] = set()  # nodes whose tasks do not stop
         self.after_reboot: list[HealthEvent] = []
         self.on_wait: Callable[[], object] = self._gang_finishes  # what happens while an incident waits for news
@@ -268,7 +270,15 @@ class FakeCluster:
         fact = self._fact(name, self.node(name).boot_id)
         key = evidence_key(request.incident_id, request_id_of(request))
         request_id = named(EVIDENCE, request_id_of(request), self.ports)
-        event = EvidenceFrozen(**fact, request_id=request_id, object_key=key, size_bytes=4_711, items=12)
+        event = EvidenceFrozen(
+            **fact,
+            request_id=request_id,
+            object_key=key,
+            size_bytes=4_711,
+            items=12,
+            confirmation=self.confirms,
+            confirmed_by=CONFIRMED_BY,
+        )
         self.heard["node"] += 1
         self.heard["upload"] += 1
         self._wakes(wakeup.on_evidence_frozen, event)
