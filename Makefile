@@ -83,7 +83,7 @@ bootstrap: setup ## once for each account and Region: what the CDK needs there
 deploy: setup ## what README says about deploying for real, with the pinned CDK CLI
 	@$(CDK) deploy $(ARGS)
 
-e2e: setup ## once through on a real account: deploy, drill a node, take it all away (ARGS=--dry-run only says it)
+e2e: setup ## once through on a real account: deploy, drill a node, take it all away (ARGS=--dry-run only prints the commands)
 	@$(WITH_NODE) $(PYTHON) -m stacks.e2e $(ARGS)
 
 lint: setup

@@ -1,9 +1,8 @@
 """What an agent's event says, once the node has proven that it is the node. See nodeheal/services/verify_event.py."""
 
-import os
 from functools import cache
 
-from lambdas.composition import Event, ports
+from lambdas.composition import Event, node_role_ids, ports
 from nodeheal.adapters.aws.calls import client
 from nodeheal.adapters.aws.node_keys import DynamoNodeKeys
 from nodeheal.contract import names
@@ -20,9 +19,8 @@ def is_signed(detail: Event) -> bool:
 
 def proven(detail: Event, detail_type: str) -> dict[str, object]:
     """The event that the node has signed. Raises Forged, ValidationError, NotAccepted."""
-    roles = os.environ.get(names.ENV_NODE_ROLE_IDS, "").split(",")
     now = ports().clock().timestamp()
-    return verify(SignedEvent.model_validate(detail), detail_type, node_keys(), roles, now).event
+    return verify(SignedEvent.model_validate(detail), detail_type, node_keys(), node_role_ids(), now).event
 
 
 @cache

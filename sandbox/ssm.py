@@ -161,7 +161,7 @@ class Ssm:
         caller.must_be_allowed("ssm:ListCommandInvocations", "*")
         wanted = request.get("InstanceId")
         found = [
-            summarise_invocation(invocation)
+            summarise_invocation(invocation, has_details=bool(request.get("Details")))
             for command in self._wanted(request)
             for invocation in command.invocations
             if wanted in (None, invocation.node_id)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from nodeheal.contract import names
 from sandbox.behaviour import Behaviour
 from sandbox.node import Node
 from sandbox.ssm_documents import Document, ParameterRefused
@@ -23,6 +24,8 @@ SHUTDOWN_SECONDS = 60.0
 # An agent that starts gives the worker process of a command that it finds unfinished so long to report.
 LOST_WORKER_SECONDS = 61.0
 LOST_WORKER = "document process failed unexpectedly"
+# The script would write to /opt and to systemd of the computer that the sandbox runs on.
+NOT_INSTALLED = "sandbox: its nodes are processes of this computer and run the checkout's agent; nothing is installed"
 MOST_REBOOTS = 10  # a script that asks for ever would keep the node down
 
 ENDED = frozenset({"Success", "Failed", "TimedOut", "Cancelled"})
@@ -134,6 +137,8 @@ class SsmAgent:
 
     def _run_to_the_end(self, invocation: Invocation) -> Ended | None:
         """Run it, and again after each reboot that it asks for. None: nobody will ever report its end."""
+        if invocation.document.name == names.INSTALL_DOCUMENT:
+            return Ended(1, "Failed", errors=NOT_INSTALLED)
         try:
             script = invocation.document.script(invocation.parameters)
         except ParameterRefused as refusal:  # before any step: there is no result of one

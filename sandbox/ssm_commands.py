@@ -9,6 +9,9 @@ from sandbox.node import Node
 from sandbox.ssm_agent import ENDED, Invocation
 from sandbox.ssm_documents import Document
 
+PLUGIN_OUTPUT_CHARACTERS = 2_500  # botocore's model of CommandPlugin
+ERRORS = "\n----------ERROR-------\n"  # between the two outputs of a plugin
+
 SILENT_AFTER_SECONDS = 300  # the ping is that slow: a node that reboots stays Online
 
 
@@ -63,9 +66,10 @@ def describe_command(command: Command) -> Json:
     }
 
 
-def summarise_invocation(invocation: Invocation) -> Json:
-    """As ListCommandInvocations answers."""
+def summarise_invocation(invocation: Invocation, *, has_details: bool = False) -> Json:
+    """As ListCommandInvocations answers, with the one plugin of the document where the details are asked for."""
     return {
+        **({"CommandPlugins": [_plugin(invocation)]} if has_details else {}),
         "CommandId": invocation.command_id,
         "InstanceId": invocation.node_id,
         "Comment": invocation.comment,
@@ -74,6 +78,17 @@ def summarise_invocation(invocation: Invocation) -> Json:
         "RequestedDateTime": invocation.requested_at,
         "Status": invocation.status,
         "StatusDetails": invocation.details,
+    }
+
+
+def _plugin(invocation: Invocation) -> Json:
+    errors = f"{ERRORS}{invocation.errors}" if invocation.errors else ""
+    return {
+        "Name": invocation.document.plugin_name,
+        "Status": invocation.status,
+        "StatusDetails": invocation.details,
+        "ResponseCode": invocation.response_code,
+        "Output": f"{invocation.output}{errors}"[:PLUGIN_OUTPUT_CHARACTERS],
     }
 
 

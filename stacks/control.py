@@ -167,7 +167,7 @@ class Control:
             names.ENV_EVIDENCE_BUCKET: self._state.evidence.bucket_name,
             names.ENV_APPROVAL_KEY_ARN: self._state.approval_key_arn,
             names.ENV_RUNBOOKS: self._settings.runbook_base_url,
-            names.ENV_NODE_ROLE_IDS: ",".join((self._state.node_role.role_id, *self._settings.node_role_ids)),
+            names.ENV_NODE_ROLE_IDS: self._state.node_role_ids,
             "POWERTOOLS_SERVICE_NAME": spec.stem,
         }
 

@@ -162,6 +162,7 @@ NODE_COMMANDS: Commands = {
     "incidents export": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
     "nodes list": (READ, READ_BEATS),
+    "nodes unenrolled": (READ,),
     "nodes show": (READ, READ_BEATS, *_POLICY),
     "nodes enroll": (READ, WRITE, *_ENROL),
     "nodes release": (*_DECIDE, FIND_NODE, *SWITCH_NODE),

@@ -11,14 +11,13 @@ import tomllib
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from nodeheal.agent.config import ConfigError, parse
 
 if TYPE_CHECKING:
-    from constructs import Node
     from pydantic_core import ErrorDetails
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -139,7 +138,14 @@ class Settings(BaseModel):
         return self.stage is Stage.sandbox
 
 
-def load_settings(node: Node) -> Settings:
+class Context(Protocol):
+    """Where settings are given: the node of a construct, or the command line of `make e2e`."""
+
+    def try_get_context(self, key: str, /) -> Any:
+        """What stands under this key; None: nothing."""
+
+
+def load_settings(node: Context) -> Settings:
     """The settings of an app, checked. Raises SettingsError, which names the setting and where it was given."""
     context = node.try_get_context(CONTEXT_KEY)
     # The CDK hands over a flag as text, and no longer what it stands over.

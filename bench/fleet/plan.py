@@ -7,15 +7,16 @@ from nodeheal.contract.job_steps import GANG_AT_MOST
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.simulation.faults import kinds
+from nodeheal.simulation.latency import AWS, NONE
 from nodeheal.simulation.setting import CALM, DAY, Cloud, Setting, Work
 
 GPUS_A_NODE = 8
 # Failures in a node-day, as published: see docs/fleet.md.
 RATES = {"RSC-1": 6.5 / 1_000, "Llama 3": 419 / 54 / (16_384 / GPUS_A_NODE), "RSC-2": 2.34 / 1_000}
 FLEETS = (128, 1_200, 2_048, 12_500)  # nodes: 1,024, 9,600, 16,384 and 100,000 GPUs
-NODEHEAL, BAD_CLOUD = "nodeheal", "nodeheal, bad cloud"
+NODEHEAL, AT_AWS, BAD_CLOUD = "nodeheal", "nodeheal, AWS's latencies", "nodeheal, bad cloud"
 BY_HAND, POLL = "restart by hand", "poll and wait"
-KEEPERS = (NODEHEAL, BY_HAND, POLL)
+KEEPERS = (NODEHEAL, AT_AWS, BY_HAND, POLL)  # the last two call nothing of AWS: one latency is enough for them
 WHOLE, EIGHT = "one job a pool", "jobs of 8 nodes"
 WRITE_SECONDS = 30.0
 JOB_DAYS = 14.0
@@ -55,9 +56,9 @@ class Case:
             pool=f"pool-{number:03d}",
             faults_a_node_day=RATES[self.rate],
             cloud=Cloud() if self.keeper == BAD_CLOUD else CALM,
+            latency=AWS if self.keeper == AT_AWS else NONE,
             work=Work((jobs * gang + 0.5) / nodes, gang, JOB_DAYS, self.checkpoint_seconds, WRITE_SECONDS),
             policy=None if self.budget is None else _with_budget(self.budget),
-            is_planned=True,
             is_strict=False,
         )
         return replace(setting, people=replace(setting.people, page_seconds=self.page_seconds))
@@ -77,6 +78,7 @@ def mtbf_seconds(nodes: int, rate: str) -> float:
 
 _LENGTHS = {128: (60.0, 8), 1_200: (15.0, 4), 2_048: (10.0, 4), 12_500: (3.0, 3)}  # days, seeds
 _MORE = {("RSC-1", 1_200): 8, ("RSC-1", 2_048): 8}  # seeds, where the first four told too little
+_AT_AWS_SEEDS = 2  # of fleets above the smallest: seconds of latency hardly show beside minutes of recovery
 
 
 def fleets() -> Iterator[Case]:
@@ -86,7 +88,9 @@ def fleets() -> Iterator[Case]:
             days, seeds = _LENGTHS[nodes]
             seeds = _MORE.get((rate, nodes), seeds)
             for mix in (WHOLE, EIGHT):
-                yield from (Case(keeper, nodes, rate, mix, days, seeds) for keeper in KEEPERS)
+                for keeper in KEEPERS:
+                    fewer = keeper == AT_AWS and nodes > FLEETS[0]
+                    yield Case(keeper, nodes, rate, mix, days, _AT_AWS_SEEDS if fewer else seeds)
 
 
 def sweeps() -> dict[str, list[Case]]:
@@ -99,8 +103,8 @@ def sweeps() -> dict[str, list[Case]]:
             for spares in (0, 1, 2, 4, 8)
             for keeper in KEEPERS
         ],
-        "budget": [Case(budget=budget, mix=EIGHT) for budget in (1, 2, 3, 6, 12)],
-        "cloud": [Case(keeper, mix=mix) for mix in (WHOLE, EIGHT) for keeper in (NODEHEAL, BAD_CLOUD)],
+        "budget": [Case(keeper, budget=n, mix=EIGHT) for n in (1, 2, 3, 6, 12) for keeper in (NODEHEAL, AT_AWS)],
+        "cloud": [Case(keeper, mix=mix) for mix in (WHOLE, EIGHT) for keeper in (NODEHEAL, AT_AWS, BAD_CLOUD)],
         "others": [
             *(Case(POLL, poll_seconds=poll, wait_seconds=wait) for poll, wait in ((60, 0), (60, 1_800), (300, 1_800))),
             *(Case(BY_HAND, page_seconds=page) for page in (600.0, 1_800.0, 7_200.0)),

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.fleet.plan import (
+    AT_AWS,
     BY_HAND,
     EIGHT,
     GPUS_A_NODE,
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Okabe and Ito's colours, told apart by people who see some of them alike; and a mark of its own for each.
-LOOKS = {NODEHEAL: ("#0072B2", "o"), BY_HAND: ("#D55E00", "s"), POLL: ("#009E73", "^")}
-SIDE = {NODEHEAL: -0.16, BY_HAND: 0.0, POLL: 0.16}
+LOOKS = {NODEHEAL: ("#0072B2", "o"), AT_AWS: ("#CC79A7", "D"), BY_HAND: ("#D55E00", "s"), POLL: ("#009E73", "^")}
+SIDE = {NODEHEAL: -0.24, AT_AWS: -0.08, BY_HAND: 0.08, POLL: 0.24}
 _STYLE: Any = {  # by matplotlib's own names
     "svg.hashsalt": "nodeheal",
     "svg.fonttype": "path",
@@ -89,7 +90,7 @@ def _fleets(cases: list[dict[str, Any]], path: Path) -> None:
             axes.set_title(f"{mix}, {rate} ({1_000 * RATES[rate]:.2f})", fontsize=10)
             axes.set_xlabel("GPUs")
         _share_scale(grid[row], "ETTR, %")
-    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
     _save(figure, path)
 
 
@@ -132,15 +133,18 @@ def _spares(cases: list[dict[str, Any]], path: Path) -> None:
         axes.set_xlabel("free nodes beside a job of 120")
         axes.set_ylabel(label)
         axes.set_ylim(top=min(100.0, axes.get_ylim()[1]))
-    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
     _save(figure, path)
 
 
 def _budget(cases: list[dict[str, Any]], path: Path) -> None:
     figure, grid = _figure(1)
     axes = grid[0][0]
-    _points(axes, NODEHEAL, [case["budget"] for case in cases], cases)
+    for keeper in (NODEHEAL, AT_AWS):
+        mine = [case for case in cases if case["keeper"] == keeper]
+        _points(axes, keeper, [case["budget"] + SIDE[keeper] / 2 for case in mine], mine)
     axes.set_xticks(sorted({case["budget"] for case in cases}))
     axes.set_xlabel("nodes of 128 that may be out of service at once")
     axes.set_ylabel("ETTR, %")
+    axes.legend(frameon=False)
     _save(figure, path)

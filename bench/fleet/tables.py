@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench.fleet.plan import BY_HAND, GPUS_A_NODE, KEEPERS, NODEHEAL, POLL, RATES, WRITE_SECONDS, mtbf_seconds
+from bench.fleet.plan import AT_AWS, BY_HAND, GPUS_A_NODE, KEEPERS, NODEHEAL, POLL, RATES, WRITE_SECONDS, mtbf_seconds
 from nodeheal.domain.advice import daly_seconds, young_seconds
 
 BEGIN, END = "<!-- written by: make fleet -->", "<!-- /written -->"
@@ -110,17 +110,23 @@ def _minutes(seconds: float) -> str:
 
 
 def _of_budget(cases: list[Row]) -> str:
-    rows = [
-        [
-            str(c["budget"]),
-            f"{100 * c['budget'] / c['nodes']:.1f}",
-            percent(c["ettr"]),
-            percent(c["goodput"]),
-            str(c["pages"]),
-        ]
-        for c in cases
-    ]
-    return _right(_table(("budget, nodes of 128", "% of the pool", "ETTR", "goodput", "pages"), rows, 1))
+    rows = []
+    for budget in dict.fromkeys(case["budget"] for case in cases):
+        mine, at_aws = (
+            next(c for c in cases if (c["budget"], c["keeper"]) == (budget, name)) for name in (NODEHEAL, AT_AWS)
+        )
+        share = f"{100 * budget / mine['nodes']:.1f}"
+        rows.append(
+            [
+                str(budget),
+                share,
+                *(percent(c["ettr"]) for c in (mine, at_aws)),
+                percent(mine["goodput"]),
+                str(mine["pages"]),
+            ]
+        )
+    head = ("budget, nodes of 128", "% of the pool", f"ETTR, {NODEHEAL}", f"ETTR, {AT_AWS}", "goodput", "pages")
+    return _right(_table(head, rows, 1))
 
 
 def _of_cloud(cases: list[Row]) -> str:

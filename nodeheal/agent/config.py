@@ -23,6 +23,7 @@ from nodeheal.agent.config_value import (
 from nodeheal.agent.config_value import ConfigError as ConfigError
 from nodeheal.agent.identity import Identity
 from nodeheal.contract import names
+from nodeheal.contract import words as patterns
 from nodeheal.contract.vocabulary import Provider
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ BYTE_ORDER_MARK = "\ufeff"  # which some editors put before everything else
 
 _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NODE_ID_PATTERN; a test compares them
 # What PutEvents takes: with another one it refuses every event for good.
+_WORDS = {"pool": patterns.POOL, "cluster": patterns.CLUSTER, "product": patterns.WORD, "address": patterns.ADDRESS}
 _BUS = re.compile(r"(arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:event-bus/)?[A-Za-z0-9._/-]+")
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 LABELS = 16  # health_event.LABELS
@@ -200,6 +202,8 @@ def _text(key: str, value: object) -> str:
     said = text(key, value, LONG_CHARACTERS if key == "endpoint_url" else WORD_CHARACTERS)
     if key == "node_id":
         checked(key, value, _NODE_ID.fullmatch(said) is not None, "an instance id such as mi-0a1b2c3d4e5f67890")
+    if key in _WORDS:
+        checked(key, value, re.fullmatch(_WORDS[key], said) is not None, f"of the form {_WORDS[key].strip('^$')}")
     if key == "bus":
         checked(key, value, _BUS.fullmatch(said) is not None, "the name of an event bus, or its ARN")
     if key == "endpoint_url":

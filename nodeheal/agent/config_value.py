@@ -1,5 +1,9 @@
 """What may stand under a key of the configuration. Each raises ConfigError, which names the key and what it must be."""
 
+import re
+
+from nodeheal.contract.words import WORD
+
 WORD_CHARACTERS, LONG_CHARACTERS = 128, 4096
 
 
@@ -52,7 +56,7 @@ def labels(key: str, value: object, most: int) -> dict[str, str]:
     table = value if isinstance(value, dict) else {}
     told = [word for pair in table.items() for word in pair]
     is_good = isinstance(value, dict) and len(table) <= most
-    is_good = is_good and all(isinstance(word, str) and 0 < len(word) <= WORD_CHARACTERS for word in told)
+    is_good = is_good and all(isinstance(one, str) and re.fullmatch(WORD, one) is not None for one in told)
     checked(key, value, is_good, f'a table of at most {most} texts, such as {{ rack = "r7", switch = "leaf-3" }}')
     return table
 

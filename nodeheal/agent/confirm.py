@@ -32,6 +32,7 @@ from nodeheal.contract.evidence.kernel_line import (
 )
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Confirmation
+from nodeheal.contract.words import word
 
 MIB = 1024 * 1024
 LOG_BYTES = 64 * MIB  # of one log: years of an ordinary node, a quarter of an hour of a storm
@@ -54,8 +55,9 @@ class Accusation:
 
     def is_of(self, finding: Finding, *, any_component: bool = False) -> bool:
         """Whether the finding is this fault. `any_component`: two sources spell one component differently."""
-        is_same = (finding.family.value, finding.code, finding.subcode) == (self.family, self.code, self.subcode)
-        return is_same and (any_component or finding.component == self.component)
+        said = (finding.family.value, *map(_word, (finding.code, finding.subcode, finding.component)))
+        asked = (self.family, self.code, self.subcode, self.component)
+        return said[:3] == asked[:3] and (any_component or said == asked)
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,11 @@ def _in_log(log: KernelLog, accusation: Accusation, config: AgentConfig, seconds
         return _Said(where, unclear=error.strerror or str(error))
     same = [one for one in found if accusation.is_of(one, any_component=any_component)]
     return _Said(where, words=same[-1].message[:LINE_CHARACTERS]) if same else _Said(where, unclear=unclear)
+
+
+def _word(text: str | None) -> str | None:
+    """As an event says it."""
+    return word(text) if text else None
 
 
 _Read = tuple[list[Finding], str]  # the faults of the boot that runs, and why there may be more

@@ -5,6 +5,7 @@ A test holds the shape to `nodeheal.contract.health_event`, which is not importe
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -16,11 +17,11 @@ from nodeheal.contract import names
 from nodeheal.contract.evidence.finding import Finding, Report
 from nodeheal.contract.evidence.measures import MEASURES
 from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Confirmation, Family, Provider, Verdict
+from nodeheal.contract.words import ADDRESS, word
 from nodeheal.domain.catalog import verdict
 
 SCHEMA_VERSION = 1
 EVIDENCE_CHARACTERS = 8192
-ADDRESS_CHARACTERS = 255
 REASON_CHARACTERS = 1000
 CHECK_CHARACTERS = 300  # health_event.REASON_CHARACTERS
 FAILED_TESTS = 64  # a tool has some twenty
@@ -217,9 +218,9 @@ class Speaker:
             **self._header(source, position, evidence, at=at),
             source=source,
             family=finding.family,
-            code=finding.code,
-            subcode=finding.subcode,
-            component=finding.component,
+            code=word(finding.code),
+            subcode=finding.subcode and word(finding.subcode),
+            component=finding.component and word(finding.component),
             verdict=verdict_of(finding),
             count=count,
             product=self.identity.product,
@@ -247,7 +248,7 @@ class Speaker:
         return NodeBooted(
             **self._header("booted", at=at),
             booted_at=booted_at,
-            address=address[:ADDRESS_CHARACTERS],
+            address=address if re.fullmatch(ADDRESS, address) else "",
             accelerators=accelerators,
         )
 
@@ -261,13 +262,14 @@ class Speaker:
             verdict=report.verdict,
             failed_tests=tuple(clip(test, CHECK_CHARACTERS) for test in report.failed_tests[:FAILED_TESTS]),
             checks=tuple(replace(one, reason=clip(one.reason, CHECK_CHARACTERS)) for one in checks),
-            measured=dict(sorted(report.measured.items())[:MEASURES]),
+            measured={word(name): value for name, value in sorted(report.measured.items())[:MEASURES]},
             evidence=clip(evidence),
         )
 
     def froze(self, request_id: str, saved: Saved, confirmed: Confirmed, at: datetime) -> EvidenceFrozen:
         """What became of the evidence. Collecting it again answers the same request under the same id."""
-        bounded = replace(saved, failed=saved.failed[:EVIDENCE_ITEMS], reason=clip(saved.reason, REASON_CHARACTERS))
+        failed = tuple(word(one) for one in saved.failed[:EVIDENCE_ITEMS])
+        bounded = replace(saved, failed=failed, reason=clip(saved.reason, REASON_CHARACTERS))
         answer = replace(confirmed, confirmed_by=clip(confirmed.confirmed_by, CHECK_CHARACTERS))
         header = self._header("evidence", request_id, at=at)
         return EvidenceFrozen(**header, request_id=request_id, **asdict(bounded), **asdict(answer))

@@ -102,13 +102,14 @@ def _grouped(treated: list[Change]) -> Iterator[str]:
 
 @app.command()
 def show(as_json: AsJson = False) -> None:
-    """The document that is in force, as it was applied."""
+    """The document that is in force, as it was applied. Its version, its time and its reason are on stderr."""
     with _clearly():
         deployed = policy_documents().in_force()
     if as_json:
         say_json({**_told(deployed), "document": _document(deployed.text)})
         return
-    say(f"# version {_version(deployed)}, AppConfig version {deployed.version}, since {deployed.at}: {deployed.why}")
+    about = f"# version {_version(deployed)}, AppConfig version {deployed.version}, since {deployed.at}: {deployed.why}"
+    say(about, aside=True)
     say(deployed.text)
 
 

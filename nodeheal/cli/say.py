@@ -15,10 +15,13 @@ DEFAULT_POLICY = Path(__file__).resolve().parent.parent / "policies" / "default.
 BAD_INPUT = 2
 
 
-def say(text: str) -> None:
-    """For people. What a node has said may hold anything: nothing of it reaches the terminal as a command."""
+def say(text: str, *, aside: bool = False) -> None:
+    """For people. What a node has said may hold anything: nothing of it reaches the terminal as a command.
+
+    `aside`: on stderr, where stdout is to go into a file as it is.
+    """
     clean = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
-    sys.stdout.write(f"{clean}\n")
+    (sys.stderr if aside else sys.stdout).write(f"{clean}\n")
 
 
 def say_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

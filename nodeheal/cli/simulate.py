@@ -127,7 +127,7 @@ def simulate(
     if schedule is not None:
         again = f"nodeheal simulate --schedule {schedule}" + "".join(f" --blow {one}" for one in blow or [])
     again += _as_option(latency)
-    tell(report, again, as_json)
+    tell(report, again, as_json, latency)
     if report.violations:
         raise typer.Exit(BROKEN)
 
@@ -223,7 +223,7 @@ def _fail_together(
     }
     again = f"nodeheal simulate --nodes {given['nodes']} --seed {given['seed']} --mass-failure {count}"
     again += _as_option(latency)
-    tell_mass_failure(count, reports, again, as_json)
+    tell_mass_failure(count, reports, again, as_json, latency)
     if any(one.violations for one in reports.values()):
         raise typer.Exit(BROKEN)
 

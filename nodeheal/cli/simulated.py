@@ -14,12 +14,12 @@ _RAISED_NAMED = 3
 _BREAKERS = {"raised": "raised", "shipped": "as it ships"}
 
 
-def tell(report: "Report", command: str, as_json: bool) -> None:
-    """All of it. Each violation comes with the command that replays it."""
+def tell(report: "Report", command: str, as_json: bool, latency: str) -> None:
+    """All of it, with the name of the latency. Each violation comes with the command that replays it."""
     if as_json:
-        say_json(_with_replays(report, command))
+        say_json({"latency": latency, **_with_replays(report, command)})
         return
-    say_table(("what", "how much"), _rows(report))
+    say_table(("what", "how much"), [("latency", latency), *_rows(report)])
     _tell_violations(report, command)
 
 
@@ -43,19 +43,25 @@ def _replay(command: str, pool: str, broken: "Violation") -> str:
     return f"{command}{only} --until {broken.at + 60:.0f} --trace {pool}.trace"
 
 
-def tell_mass_failure(count: int, reports: "Mapping[str, Report]", command: str, as_json: bool) -> None:
+def tell_mass_failure(count: int, reports: "Mapping[str, Report]", command: str, as_json: bool, latency: str) -> None:
     """What a mass failure comes to with the breaker `raised`, and as it is `shipped`, or with one of the two."""
     if as_json:
         named = {_BREAKERS[name]: _with_replays(one, f"{command} --breaker {name}") for name, one in reports.items()}
-        say_json({"failed": count, **{f"breaker_{name.replace(' ', '_')}": one for name, one in named.items()}})
+        say_json(
+            {
+                "failed": count,
+                "latency": latency,
+                **{f"breaker_{name.replace(' ', '_')}": one for name, one in named.items()},
+            }
+        )
         return
     rows = []
     for name, report in reports.items():
         after = report.to_isolation
         rows.append(
-            (_BREAKERS[name], _isolated(after), str(len(after)), str(report.pages), str(len(report.violations)))
+            (_BREAKERS[name], latency, _isolated(after), *map(str, (len(after), report.pages, len(report.violations))))
         )
-    say_table(("breaker", "fault to isolated", "isolated", "pages", "violations"), rows)
+    say_table(("breaker", "latency", "fault to isolated", "isolated", "pages", "violations"), rows)
     for name, report in reports.items():
         _tell_violations(report, f"{command} --breaker {name}")
 

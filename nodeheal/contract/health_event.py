@@ -7,8 +7,9 @@ a test holds against the JSON Schema generated from here. Ingest validates with 
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
+from nodeheal.contract import words
 from nodeheal.contract.evidence.measures import MEASURES
 from nodeheal.contract.names import OUTSIDE_SOURCES, SILENCES
 from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Confirmation, Family, Provider, Verdict
@@ -21,6 +22,7 @@ EVIDENCE_ITEMS = 64
 REASON_CHARACTERS = 300
 PATH_CHARACTERS = 2_048
 SOURCE_CHARACTERS = 300
+FAILED_TESTS = 64  # a tool has some twenty
 SKIPPED = 16  # checkpoints, each with its reason
 MOST = 10**9  # of whatever is counted. Far beyond anything real, and DynamoDB takes it: 38 digits, from 1e-130 to 1e125
 MOST_MEASURED, DECIMALS = 1e12, 6
@@ -42,7 +44,12 @@ def _rounded(value: float) -> float:
 
 UtcTime = Annotated[AwareDatetime, AfterValidator(_utc)]
 NodeId = Annotated[str, Field(pattern=NODE_ID_PATTERN, description="i-… or mi-…; never the hostname")]
-Word = Annotated[str, Field(min_length=1, max_length=128)]
+Word = Annotated[str, Field(pattern=words.WORD)]
+Line = Annotated[str, Field(min_length=1, max_length=128)]  # of an operator
+ClusterName = Annotated[str, Field(pattern=words.CLUSTER)]
+PoolName = Annotated[str, Field(pattern=words.POOL)]
+BootId = Annotated[str, Field(pattern=words.BOOT_ID)]
+Path = Annotated[str, Field(max_length=PATH_CHARACTERS, pattern=words.PATH)]
 Measured = Annotated[float, Field(ge=-MOST_MEASURED, le=MOST_MEASURED), AfterValidator(_rounded)]
 
 
@@ -59,13 +66,20 @@ class NodeFact(Frozen):
     schema_version: Literal[1]
     event_id: Word = Field(description="stable: sending the same fact again sends the same id")
     node_id: NodeId
-    cluster: Word = Field(description="the scheduler's cluster: an ECS cluster name")
-    pool: Word = Field(description="nodes that may stand in for one another and share a disruption budget")
+    cluster: ClusterName = Field(description="the scheduler's cluster: an ECS cluster name")
+    pool: PoolName = Field(description="nodes that may stand in for one another and share a disruption budget")
     provider: Provider
-    instance_id: Word = Field(description="the cloud's own spelling of the node id")
-    boot_id: Word = Field(description="the boot that the fact is about: /proc/sys/kernel/random/boot_id")
+    instance_id: NodeId = Field(description="the same as node_id")
+    boot_id: BootId = Field(description="the boot that the fact is about: /proc/sys/kernel/random/boot_id")
     observed_at: UtcTime = Field(description="when the node saw it, UTC")
     agent_version: Word
+
+    @model_validator(mode="after")
+    def _is_about_one_machine(self) -> "NodeFact":
+        """Two ids in one event would let a node have another machine treated."""
+        if self.instance_id != self.node_id:
+            raise ValueError("instance_id must be node_id")
+        return self
 
 
 class HealthEvent(NodeFact):
@@ -77,10 +91,10 @@ class HealthEvent(NodeFact):
     subcode: Word | None = Field(
         default=None, description="what the line says beyond its code: RLW_RXPIPE/0x00000004, fatal, NODE_REBOOT"
     )
-    component: Annotated[str, Field(max_length=128)] | None = Field(
+    component: Word | None = Field(
         default=None, description="GPU uuid, PCI address (0000:b9:00.0), NVSwitch, Neuron device or NIC"
     )
-    component_serial: Annotated[str, Field(max_length=128)] | None = None
+    component_serial: Word | None = None
     verdict: Verdict
     suggested_action: Action | None = None
     count: int = Field(default=1, ge=1, le=MOST, description="how many identical findings this event stands for")
@@ -111,7 +125,7 @@ class NodeBooted(NodeFact):
     """A node has come up. Only this (a new boot id) proves that a reboot happened."""
 
     booted_at: UtcTime
-    address: Annotated[str, Field(max_length=255)] = Field(description="where gang members reach this node")
+    address: Annotated[str, Field(pattern=words.ADDRESS)] = Field(description="where gang members reach this node")
     accelerators: int = Field(ge=0, le=ACCELERATORS, description="how many accelerators the node reports")
 
 
@@ -129,7 +143,9 @@ class DiagnosticsFinished(NodeFact):
 
     request_id: Word = Field(description="echoed from the command: it names the wait that this resumes")
     verdict: Verdict
-    failed_tests: tuple[str, ...] = ()
+    failed_tests: tuple[Annotated[str, Field(max_length=REASON_CHARACTERS)], ...] = Field(
+        default=(), max_length=FAILED_TESTS
+    )
     checks: tuple[CheckResult, ...] = Field(default=(), max_length=8, description="its parts, and how each went")
     measured: Annotated[dict[Word, Measured], Field(max_length=MEASURES)] = Field(
         default_factory=dict, description="numbers to compare with the last good run: bandwidths, temperatures"
@@ -167,9 +183,7 @@ class Sight(Frozen):
     )
     inode: int = Field(ge=0, lt=2**64)
     device: int = Field(ge=0, lt=2**64, description="the file system's number on this machine")
-    missing: Annotated[str, Field(max_length=PATH_CHARACTERS)] = Field(
-        default="", description="the part of the path that is not there yet"
-    )
+    missing: Path = Field(default="", description="the part of the path that is not there yet")
     machine: Annotated[str, Field(max_length=64)] = Field(
         default="", description="the running kernel's own id: who shares a disk of a machine runs on it"
     )
@@ -179,11 +193,9 @@ class CheckpointFound(NodeFact):
     """Where a job can go on: the newest checkpoint that is whole, as one of its nodes sees the directory."""
 
     request_id: Word = Field(description="echoed from the command: it names the wait that this resumes")
-    directory: Annotated[str, Field(max_length=PATH_CHARACTERS)]
+    directory: Path
     format: CheckpointFormat = Field(description="as it was asked for, or found out")
-    path: Annotated[str, Field(max_length=PATH_CHARACTERS)] | None = Field(
-        default=None, description="none: no checkpoint there is whole, or the node cannot tell"
-    )
+    path: Path | None = Field(default=None, description="none: no checkpoint there is whole, or the node cannot tell")
     step: int | None = Field(default=None, ge=0, le=2**63 - 1)
     skipped: tuple[Annotated[str, Field(max_length=REASON_CHARACTERS)], ...] = Field(
         default=(), max_length=SKIPPED, description="newer ones that are torn or partial, each with its reason"

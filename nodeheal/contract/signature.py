@@ -18,7 +18,7 @@ EARLY_SECONDS = 300
 
 def signed_text(detail_type: str, event_json: str, signed_at: float) -> str:
     """The text that is signed: the event's own JSON, unchanged, with its kind and the time of the signature."""
-    return f'{{"detail_type":{json.dumps(detail_type)},"signed_at":{signed_at:.3f},"event":{event_json}}}'
+    return f'{{"detail_type":{json.dumps(detail_type)},"signed_at":{signed_at:.0f},"event":{event_json}}}'
 
 
 def signed_bytes(text: str) -> bytes:

@@ -43,5 +43,5 @@ class SignedText(Frozen):
     """What the signed text holds."""
 
     detail_type: str
-    signed_at: float = Field(ge=0, allow_inf_nan=False)
+    signed_at: int = Field(ge=0, le=2**40)
     event: dict[str, object]

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from nodeheal.contract.health_event import Frozen, Word
+from nodeheal.contract.health_event import Frozen, Line
 from nodeheal.contract.vocabulary import Action, Check, Family, NextRung
 from nodeheal.domain.catalog import BUDGET_GROUPS
 from nodeheal.domain.replacement import Replacement
@@ -79,7 +79,7 @@ class MaintenanceWindow(Frozen):
     days: tuple[Weekday, ...] = Field(min_length=1, description="days on which it begins, UTC")
     starts_at: time = Field(description="HH:MM, UTC")
     minutes: int = Field(gt=0, le=DAY // 60, description="how long it lasts, minutes; it may run past midnight")
-    why: Word = Field(description="told with every decision that it holds back")
+    why: Line = Field(description="told with every decision that it holds back")
 
     @model_validator(mode="after")
     def _is_utc(self) -> Self:
@@ -216,7 +216,7 @@ class Override(Frozen):
     next_rung: NextRung = Field(
         default=NextRung.unproven, description="what makes the second rung come: see docs/reference/faults.md"
     )
-    pools: tuple[Word, ...] = Field(default=(), description="empty: every pool")
+    pools: tuple[Line, ...] = Field(default=(), description="empty: every pool")
     why: Annotated[str, Field(min_length=1, max_length=300)] = Field(description="one sentence")
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ from typing import Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from nodeheal.contract.health_event import Frozen, NodeId, Word
+from nodeheal.contract.health_event import Frozen, Line, NodeId
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action
 from nodeheal.domain.evidence import Evidence
@@ -44,7 +44,7 @@ class RecoveryPolicy(Frozen):
 
     default_pool: PoolPolicy = Field(default_factory=PoolPolicy, description="for every pool not named in pools")
     pools: dict[str, PoolPolicy] = Field(default_factory=dict, description="by pool name; replaces default_pool whole")
-    opted_out: dict[NodeId, Word] = Field(
+    opted_out: dict[NodeId, Line] = Field(
         default_factory=dict, description="nodes that nodeheal only observes, each with the reason"
     )
     overrides: tuple[Override, ...] = Field(default=(), description="faults treated otherwise than by the catalog")

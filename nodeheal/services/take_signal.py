@@ -8,6 +8,7 @@ from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import INSTANCE_GONE
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Verdict
+from nodeheal.contract.words import word
 from nodeheal.domain.catalog import find
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.node import OUT_OF_SERVICE, Node, may_move, moved
@@ -20,7 +21,7 @@ from nodeheal.services.steps import SAVE_TRIES, resume
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.translate.foreign import Draft
 
-_WORD = 128
+_BOOT_ID = 64
 _UNKNOWN_AGENT = "unknown"
 
 
@@ -69,8 +70,8 @@ def health_event(draft: Draft, node: Node) -> HealthEvent:
         agent_version=node.agent_version or _UNKNOWN_AGENT,
         source=draft.source,
         family=draft.family,
-        code=draft.code[:_WORD],
-        subcode=draft.subcode[:_WORD] if draft.subcode else None,
+        code=word(draft.code),
+        subcode=word(draft.subcode) if draft.subcode else None,
         verdict=draft.verdict or known,
         evidence=draft.evidence[:EVIDENCE_BYTES],
     )
@@ -80,7 +81,7 @@ def _boot_at(draft: Draft, node: Node) -> str:
     """Others do not know boots: what they saw before the node came up is about the boot before."""
     if draft.observed_at > node.booted_at:
         return node.boot_id
-    return node.past_boots[0] if node.past_boots else f"before {node.boot_id}"[:_WORD]
+    return node.past_boots[0] if node.past_boots else f"before-{node.boot_id}"[:_BOOT_ID]
 
 
 def _is_newest(draft: Draft, node: Node, ports: Ports) -> bool:

@@ -47,5 +47,5 @@ def verify(event: SignedEvent, detail_type: str, keys: NodeKeys, roles: Collecti
     if text.event.get("node_id") != event.machine_id:
         raise Forged(f"{event.machine_id} signed an event about another node")
     if not now - KEPT_SECONDS <= text.signed_at <= now + EARLY_SECONDS:
-        raise Forged(f"{event.machine_id} signed the event at {text.signed_at:.0f}, and now it is {now:.0f}")
+        raise Forged(f"{event.machine_id} signed the event at {text.signed_at}, and now it is {now:.0f}")
     return text

@@ -1,7 +1,8 @@
 """The nodes as they really are: up or down, broken or well, whatever the control plane believes.
 
 An idle node costs nothing. Faults come from one Poisson process of the whole pool, which then draws the node: that is
-the same as a clock in every node, since the exponential forgets. Signs of life are not sent: they are read off
+the same as a clock in every node, since the exponential forgets. They are drawn from streams of their own (strikes.py):
+neither the latency nor what is done about a fault changes the next one. Signs of life are not sent: they are read off
 (`beat_of`), exactly as they would stand in the table.
 """
 
@@ -14,8 +15,8 @@ from nodeheal.domain.node import Node
 from nodeheal.simulation.agenda import EPOCH, Agenda
 from nodeheal.simulation.agents import ACCELERATORS, AGENT, BEAT_SECONDS, Agents
 from nodeheal.simulation.chance import Chance, lognormal
-from nodeheal.simulation.faults import Fault, Kind, draw_fault, draw_kind, kinds
-from nodeheal.simulation.setting import DAY, Setting
+from nodeheal.simulation.faults import Fault, Kind, draw_fault, kinds
+from nodeheal.simulation.setting import Setting
 from nodeheal.simulation.strikes import SHY, WIDE, Strike, strikes_of
 from nodeheal.simulation.trace import Trace
 from nodeheal.simulation.true_node import TrueNode
@@ -32,19 +33,18 @@ class Fleet(Agents):
     def __init__(self, setting: Setting, agenda: Agenda, chance: Chance, trace: Trace) -> None:
         super().__init__(setting, agenda, chance, trace)
         self._panics = chance.of("panics")
+        self._fault_stream = chance.of("faults")
+        self._strikes = strikes_of(setting)
         self.is_over = False  # no more faults come
         self._registered = 0
-        self._places: list[str] = []  # who stands where in the racks: planned faults strike places
+        self._places: list[str] = []  # which node stands where in the racks: faults strike places
+        self._launched: list[str] = []  # machines on EC2 that have no place yet
 
     def populate(self) -> list[Node]:
         """Every node, and its record as it would stand there after months of service."""
         records = [self.add(number) for number in range(self._setting.nodes)]
         self._places = list(self.nodes)
-        if self._setting.is_planned:
-            for strike in strikes_of(self._setting):
-                self._agenda.at(strike.at, lambda strike=strike: self._meet(strike))  # type: ignore[misc]
-        else:
-            self._agenda.after(self._until_next(), self._next_fault)
+        self._await_strike()
         return records
 
     def add(self, number: int, node_id: str = "") -> Node:
@@ -80,32 +80,36 @@ class Fleet(Agents):
     def fail_together(self, count: int) -> None:
         """So many nodes lose a GPU within one second."""
         off_the_bus = next(kind for kind in kinds() if kind.code == "79")
-        for node in self._stream.sample(list(self.nodes.values()), count):
-            at = self._stream.random()
+        for node in self._fault_stream.sample(list(self.nodes.values()), count):
+            at = self._fault_stream.random()
             self._agenda.after(at, lambda node=node: self.strike(node, off_the_bus))  # type: ignore[misc]
 
-    def _until_next(self) -> float:
-        rate = self._setting.faults_a_node_day * len(self.nodes) / DAY
-        return self._stream.expovariate(rate) if rate else float("inf")
+    def _await_strike(self) -> None:
+        strike = next(self._strikes, None)
+        if strike is not None:
+            self._agenda.at(strike.at, lambda: self._meet(strike))
 
-    def _next_fault(self) -> None:
+    def _meet(self, strike: Strike) -> None:
         if self.is_over:
             return
-        self._agenda.after(self._until_next(), self._next_fault)
-        node = self._stream.choice(list(self.nodes.values()))
-        if node.is_up and node.fault is None:
-            self.strike(node, draw_kind(self._stream, kinds()))
-
-    def _meet(self, planned: Strike) -> None:
-        node = self.nodes.get(self._places[int(planned.place * len(self._places))])
+        self._await_strike()
+        node = self._node_at(int(strike.place * len(self._places)))
         if node is not None and node.is_up and node.fault is None:
-            self._break(node, replace(planned.fault), is_wide=planned.is_wide)
+            self._break(node, strike.fault, is_wide=strike.is_wide)
+
+    def _node_at(self, place: int) -> TrueNode | None:
+        """Who stands there. The place of a terminated machine goes to one that was launched since."""
+        self._launched = [name for name in self._launched if name in self.nodes]
+        if self._places[place] not in self.nodes and self._launched:
+            self._places[place] = self._launched.pop(0)
+        return self.nodes.get(self._places[place])
 
     def strike(self, node: TrueNode, kind: Kind) -> None:
         """This node gets this fault now."""
-        self._break(node, draw_fault(self._stream, kind, SHY))
+        fault = draw_fault(self._fault_stream, kind, SHY)
+        self._break(node, fault, is_wide=self._fault_stream.random() <= WIDE)
 
-    def _break(self, node: TrueNode, fault: Fault, *, is_wide: bool | None = None) -> None:
+    def _break(self, node: TrueNode, fault: Fault, *, is_wide: bool = False) -> None:
         kind = fault.kind
         self.faults += 1
         self._trace.tell("fault", node.node_id, f"{kind.name} (mended by {fault.cure})")
@@ -141,8 +145,8 @@ class Fleet(Agents):
             lambda: self.on_exit(node, kind) if node.is_up and node.boot == boot else None,
         )
 
-    def _struck_with(self, node: TrueNode, kind: Kind, is_wide: bool | None) -> list[TrueNode]:
-        if kind.effect != "rack" or not (self._stream.random() <= WIDE if is_wide is None else is_wide):
+    def _struck_with(self, node: TrueNode, kind: Kind, is_wide: bool) -> list[TrueNode]:
+        if kind.effect != "rack" or not is_wide:
             return [node]
         rack = [other for other in self.nodes.values() if other.rack == node.rack and other.is_up]
         return rack[: max(1, len(rack) // 2)]
@@ -206,6 +210,7 @@ class Fleet(Agents):
     def launch(self, machine_id: str, seconds: float) -> None:
         """A new machine comes up after a while."""
         self.add(len(self.nodes), machine_id)
+        self._launched.append(machine_id)
         node = self.nodes[machine_id]
         node.is_up, node.boot = False, 0
         self._agenda.after(seconds, lambda: self.come_up(node))

@@ -134,7 +134,6 @@ class Setting:
     switches_fail_a_day: float = 0.0  # switches above the racks, in the whole pool (switches.py)
     # After the last fault: until what is under way has ended. Only what waits for a job's end or a human takes longer.
     cool_down_days: float = 2.0
-    is_planned: bool = False  # true: faults are drawn beforehand, the same for whoever keeps the fleet (strikes.py)
     blows: tuple[Blow, ...] = ()  # what is to happen at one call of this very run, beside what is drawn (blows.py)
     is_strict: bool = True  # false: what a state machine hands on and nobody reads is not evaluated; only for speed
 

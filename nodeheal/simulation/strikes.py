@@ -1,7 +1,7 @@
-"""Faults that are drawn before anything has happened: what one does about them does not move the next one.
+"""Faults, drawn from a stream of their own: what is done about one does not change the next.
 
-So two who keep the same fleet, each in his own way, meet the same faults at the same times on the same nodes. A strike
-finds nothing to break on a node that is down, or broken already, and how often that is so depends on who keeps it.
+So a fleet meets the same faults at the same times on the same nodes under each latency, each cloud and each keeper. A
+strike finds nothing to break on a node that is down or broken already, and how often that is so depends on all three.
 """
 
 from collections.abc import Iterator

@@ -25,7 +25,7 @@ class FakeNode:
 
 def load(**context: Any) -> Any:
     """The settings of this context."""
-    return load_settings(FakeNode(**context))  # type: ignore[arg-type]
+    return load_settings(FakeNode(**context))
 
 
 @pytest.mark.parametrize(

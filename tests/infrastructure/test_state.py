@@ -144,6 +144,7 @@ def test_the_outputs_have_the_names_that_tools_rely_on(real: Template) -> None:
         "EventDlqUrl",
         "EventQueueUrl",
         "NodeRoleArn",
+        "NodeRoleIds",
         "OperatorDoctorPolicyArn",
         "OperatorJobsPolicyArn",
         "OperatorPolicyArn",

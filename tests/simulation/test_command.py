@@ -109,7 +109,7 @@ def test_a_mass_failure_that_breaks_an_invariant_says_which_and_fails(monkeypatc
     take_away, *_ = CASES["every_fault_is_accounted_for"]
     take_away(monkeypatch)
 
-    found = _run("--nodes", "20", "--mass-failure", "10")
+    found = _run("--nodes", "20", "--mass-failure", "10", "--seed", "2")
 
     assert found.exit_code == 1
     assert "every_fault_is_accounted_for" in found.stdout
@@ -120,14 +120,14 @@ def test_what_breaks_in_a_mass_failure_comes_with_the_command_that_replays_it(
 ) -> None:
     take_away, *_ = CASES["every_fault_is_accounted_for"]
     take_away(monkeypatch)
-    both = json.loads(_run("--nodes", "20", "--mass-failure", "10", "--json").stdout)
+    both = json.loads(_run("--nodes", "20", "--mass-failure", "10", "--seed", "2", "--json").stdout)
     found = both["breaker_raised"]["broken"][0]
     *command, _ = found["replay"].split()[2:]
     trace = tmp_path / "again.trace"
 
     again = json.loads(_run(*command, str(trace), "--json").stdout)
 
-    assert list(again) == ["failed", "breaker_raised"]
+    assert list(again) == ["failed", "latency", "breaker_raised"]
     assert again["breaker_raised"]["broken"][0]["text"] == found["text"]
     assert trace.read_text("utf-8").count("run_diagnostics") >= 10
 
@@ -137,7 +137,19 @@ def test_one_of_the_two_is_as_it_was_beside_the_other() -> None:
 
     both, one = (json.loads(_run(*given, *more).stdout) for more in ((), ("--breaker", "shipped")))
 
-    assert one == {name: both[name] for name in ("failed", "breaker_as_it_ships")}
+    assert one == {name: both[name] for name in ("failed", "latency", "breaker_as_it_ships")}
+
+
+@pytest.mark.parametrize("latency", ["none", "aws"])
+@pytest.mark.parametrize("kind", [("--days", "1"), ("--mass-failure", "2"), ("--schedule", "3")])
+def test_table_and_json_name_the_latency_that_they_were_made_with(kind: tuple[str, str], latency: str) -> None:
+    given = (*kind, "--latency", latency, *(() if kind[0] == "--schedule" else ("--nodes", "10")))
+
+    table, known = _run(*given).stdout, json.loads(_run(*given, "--json").stdout)
+
+    assert known["latency"] == latency
+    assert "latency" in table
+    assert latency in table.split()
 
 
 def test_a_mass_failure_is_run_with_the_breaker_raised_and_as_it_ships() -> None:
@@ -211,8 +223,8 @@ def _begin_to(told: Any, *given: str, before: Callable[[], object] | None = None
 
 
 def test_one_node_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(Report(isolated_after_wait=[7_200.0]), "nodeheal simulate", as_json=False)
-    tell(Report(isolated_after_wait=[7_200.0] * 1_234), "nodeheal simulate", as_json=False)
+    tell(Report(isolated_after_wait=[7_200.0]), "nodeheal simulate", as_json=False, latency="none")
+    tell(Report(isolated_after_wait=[7_200.0] * 1_234), "nodeheal simulate", as_json=False, latency="none")
 
     told = capsys.readouterr().out
     assert "1 node, median 2.0 h" in told
@@ -259,11 +271,11 @@ def test_a_blow_strikes_and_stands_in_the_command_that_replays_it(monkeypatch: p
     take_away, *_ = CASES["every_fault_is_accounted_for"]
     take_away(monkeypatch)
 
-    found = _run("--schedule", "3", "--blow", "60:dies-after", "--blow", "90:throttled", "--json")
+    found = _run("--schedule", "17", "--blow", "60:dies-after", "--blow", "90:throttled", "--json")
 
     broken = json.loads(found.stdout)["broken"]
     assert found.exit_code == 1
-    assert "--schedule 3 --blow 60:dies-after --blow 90:throttled" in broken[0]["replay"]
+    assert "--schedule 17 --blow 60:dies-after --blow 90:throttled" in broken[0]["replay"]
 
 
 def test_what_services_raised_is_told_to_people_but_for_answers_that_were_lost(
@@ -271,8 +283,8 @@ def test_what_services_raised_is_told_to_people_but_for_answers_that_were_lost(
 ) -> None:
     raised = {"ingest: NoAnswer: ": 7, "sweep: KeyError: 'a'": 2, **{f"notify: {n}": 1 for n in "abc"}}
 
-    tell(Report(surprises=Counter(raised)), "nodeheal simulate", as_json=False)
-    tell(Report(), "nodeheal simulate", as_json=False)
+    tell(Report(surprises=Counter(raised)), "nodeheal simulate", as_json=False, latency="none")
+    tell(Report(), "nodeheal simulate", as_json=False, latency="none")
 
     one, other = (line for line in capsys.readouterr().out.splitlines() if line.startswith("services raised"))
     assert " ".join(one.split()) == (

@@ -1,19 +1,23 @@
 """The two that nodeheal is compared with: what they do, how fast, and that they meet the same faults."""
 
 from dataclasses import replace
+from datetime import timedelta
 from math import exp
 
 import pytest
 
 from bench.fleet.keepers import ByHand, Keeper, PollAndWait
+from nodeheal.contract.vocabulary import Provider
+from nodeheal.simulation.agenda import EPOCH
 from nodeheal.simulation.faults import Fault
-from nodeheal.simulation.setting import DAY, People, Work
-from nodeheal.simulation.strikes import strikes_of
+from nodeheal.simulation.latency import LATENCIES
+from nodeheal.simulation.setting import DAY, People, Setting, Work
+from nodeheal.simulation.strikes import Strike, strikes_of
 from nodeheal.simulation.true_node import TrueNode
 from nodeheal.simulation.world import World
 from tests.simulation.builders import HOUR, OFF_THE_BUS, PAGE_SECONDS, POWER, quiet
 
-QUIET = quiet(6, 4, is_planned=True, people=People(page_seconds=PAGE_SECONDS, repair_seconds=2 * DAY, spread=0.0))
+QUIET = quiet(6, 4, people=People(page_seconds=PAGE_SECONDS, repair_seconds=2 * DAY, spread=0.0))
 
 
 def struck(keeper: Keeper, fault: Fault, number: int = 0, at: float = 10 * HOUR) -> TrueNode:
@@ -127,6 +131,34 @@ def test_all_of_them_meet_the_same_faults_as_nodeheal() -> None:
     assert {at for one in met.values() for at, _, _ in one} <= {strike.at for strike in planned}
     common = set(met["nodeheal"]) & set(met["by hand"]) & set(met["poll"])
     assert len(common) >= 0.8 * len(planned)
+
+
+def test_at_both_latencies_a_fleet_meets_the_same_faults() -> None:
+    setting = Setting(nodes=60, days=10, seed=3, faults_a_node_day=0.03, is_strict=False)
+    planned = {str(EPOCH + timedelta(seconds=strike.at))[:19] for strike in strikes_of(setting)}
+    met = []
+    for latency in LATENCIES.values():
+        lines: list[str] = []
+        world = World(replace(setting, latency=latency), lines.append)
+        world.advance(setting.days * DAY)
+        met.append({line for line in lines if line[23:].split()[0] == "fault"})
+
+    assert all({line[:19] for line in one} <= planned for one in met)
+    assert len(met[0] & met[1]) >= 0.9 * max(map(len, met)) > 9
+
+
+def test_a_machine_that_was_launched_meets_the_faults_of_the_one_that_it_replaces() -> None:
+    fleet = World(replace(QUIET, provider=Provider.ec2)).fleet
+    gone, other = list(fleet.nodes)[:2]
+    strike = Strike(0.0, 0.0, Fault(OFF_THE_BUS, "hardware"), is_wide=False)
+    fleet.launch("i-0launched", 0.0)
+    fleet.come_up(fleet.nodes["i-0launched"])
+    fleet.terminate(gone)
+
+    fleet._meet(strike)
+
+    assert fleet.nodes["i-0launched"].fault == strike.fault
+    assert fleet.nodes[other].fault is None
 
 
 def test_another_seed_plans_other_faults() -> None:

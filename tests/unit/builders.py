@@ -70,6 +70,7 @@ def xid(code: int = 79, /, **changes: Any) -> HealthEvent:
         "evidence": f"NVRM: Xid (PCI:0000:b9:00): {code}, pid=<unknown>, name=<unknown>",
         "agent_version": "0.1.0",
     }
+    values |= {"instance_id": changes.get("node_id", values["node_id"])}
     return HealthEvent.model_validate({**values, **changes})
 
 

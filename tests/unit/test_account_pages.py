@@ -1,13 +1,17 @@
 """The pages for a first account: each command exists, and is one that the AWS CLI can read."""
 
 import base64
+import json
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import botocore.session
 import pytest
 from botocore import xform_name
+from botocore.validate import ParamValidator
 
 from nodeheal.domain.doubts import doubts
 from nodeheal.domain.policy import parse_policy
@@ -47,6 +51,19 @@ def test_every_command_of_aws_names_an_operation_and_all_that_it_requires(page: 
         flags = {word.removeprefix("--") for word in arguments if word.startswith("--")}
         assert flags <= {xform_name(member, "-") for member in shape.members} | OF_THE_CLI_ITSELF, operation
         assert {xform_name(member, "-") for member in shape.required_members} <= flags, operation
+        by_flag = {f"--{xform_name(name, '-')}": member for name, member in shape.members.items()}
+        for flag, value in pairwise(arguments):
+            if flag in by_flag and not value.startswith(("file://", "--", "$")):
+                must_be_taken(by_flag[flag], value)
+
+
+def must_be_taken(member: Any, value: str) -> None:
+    """Fails where the model of the service does not allow this value: a choice, or JSON of another shape."""
+    if member.type_name == "string" and member.enum:
+        assert value in member.enum
+    if value.startswith(("{", "[{")):
+        report = ParamValidator().validate(json.loads(value), member)
+        assert not report.has_errors(), report.generate_report()
 
 
 @EACH_PAGE

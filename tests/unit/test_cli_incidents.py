@@ -128,7 +128,7 @@ def test_an_unknown_incident_is_named(cluster: FakeCluster) -> None:
 def test_what_a_node_says_reaches_no_terminal_and_no_page_as_more_than_text(cluster: FakeCluster) -> None:
     cluster.clock.advance(90_000)
     evil = "\x1b[2J](http://evil.example)<img src=x>\n# owned"
-    event = xid(node_id=PEER, instance_id=PEER, event_id="evil", code=evil, observed_at=cluster.clock())
+    event = xid(node_id=PEER, instance_id=PEER, event_id="evil", evidence=evil, observed_at=cluster.clock())
     cluster.reports(event)
 
     page = run("export", "--since", "1h").output

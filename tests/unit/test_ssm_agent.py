@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from nodeheal.contract import names
 from sandbox.behaviour import Behaviour
 from sandbox.node import Faults, Node, NodeSpec
 from sandbox.ssm_agent import Invocation, SsmAgent
+from sandbox.ssm_commands import summarise_invocation
 from sandbox.ssm_documents import Json, parse_document
 
 SCALE = 0.01
@@ -40,10 +42,12 @@ class Machine:
         step = {"action": "aws:runShellScript", "name": "it", "inputs": {"runCommand": script.split("\n"), **inputs}}
         return self.gets({"schemaVersion": "2.2", "parameters": parameters or {}, "mainSteps": [step]}, given)
 
-    def gets(self, document: Json, given: Json | None = None, delivery_seconds: int = 60) -> Invocation:
+    def gets(
+        self, document: Json, given: Json | None = None, delivery_seconds: int = 60, name: str = "document"
+    ) -> Invocation:
         """A command with this document."""
-        name, made = f"c{next(self._numbers)}", parse_document("document", document, {})
-        sent = Invocation(name, "mi-1", made, given or {}, delivery_seconds, datetime.now(UTC))
+        command, made = f"c{next(self._numbers)}", parse_document(name, document, {})
+        sent = Invocation(command, "mi-1", made, given or {}, delivery_seconds, datetime.now(UTC))
         self.agent.send(sent)
         return sent
 
@@ -93,6 +97,29 @@ def test_no_node_is_made_where_a_reboot_would_find_the_machines_own_tools(
 
 
 # How a script runs --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_installed_on_the_computer_that_the_sandbox_runs_on(machine: Machine) -> None:
+    there = machine.file("there")
+    step = {"action": "aws:runShellScript", "name": "it", "inputs": {"runCommand": [f"touch {there}"]}}
+
+    sent = machine.gets({"schemaVersion": "2.2", "mainSteps": [step]}, name=names.INSTALL_DOCUMENT)
+
+    assert sent.ended.wait(PATIENCE_SECONDS)
+    assert "nothing is installed" in sent.errors
+    assert not there.exists()
+
+
+@pytest.mark.parametrize("has_details", [False, True])
+def test_the_output_of_a_command_is_listed_where_its_details_are_asked_for(machine: Machine, has_details: bool) -> None:
+    sent = machine.runs("echo out; echo err >&2; exit 1")
+    assert sent.ended.wait(PATIENCE_SECONDS)
+
+    listed = summarise_invocation(sent, has_details=has_details)
+
+    outputs = [plugin["Output"] for plugin in listed.get("CommandPlugins", [])]
+    assert outputs == ([f"{sent.output}\n----------ERROR-------\n{sent.errors}"] if has_details else [])
+    assert all("out" in output and "err" in output for output in outputs)
 
 
 def test_a_script_gets_what_a_service_gets_and_a_few_words_of_the_agents(machine: Machine) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
+from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Confirmation, Ending, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.incident import incident_id_of
@@ -20,6 +20,7 @@ from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
+from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang
@@ -68,7 +69,19 @@ class Incident:
         self.turn += 1
         self.last = None
         made = StepRequest(incident_id=self.id, turn=self.turn, decision=decision, task_token=f"token-{self.turn}")
+        if decision.accused is not None and not self.policy.evidence.enabled:
+            self._confirms(made)
+            return self.request(**changes)
         return made.model_copy(update=changes)
+
+    def _confirms(self, asked: StepRequest) -> None:
+        """The node is asked about its fault, and confirms it."""
+        freeze_evidence(asked, self.ports, self.policy)
+        request_id = named(EVIDENCE, f"{self.id}-{self.turn}", self.ports)
+        fact = self._fact(self.node().boot_id, A)
+        event = EvidenceFrozen(**fact, request_id=request_id, confirmation=Confirmation.CONFIRMED)
+        wakeup.on_evidence_frozen(event, self.ports)
+        self.resumed()
 
     def resumed(self) -> StepResult:
         """What the waiting state was resumed with."""

@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 
 def signed(signer: Signer) -> dict[str, str]:
     signer.prepare()
-    envelope: dict[str, str] = json.loads(signer.sign("Node Booted", EVENT, 1_795_290_959.5))
+    envelope: dict[str, str] = json.loads(signer.sign("Node Booted", EVENT, 1_795_290_959.0))
     return envelope
 
 
@@ -75,7 +75,7 @@ def test_an_event_travels_as_the_exact_text_that_was_signed(folder: Path, item: 
     assert EVENT in envelope["signed"]
     assert json.loads(envelope["signed"]) == {
         "detail_type": "Node Booted",
-        "signed_at": 1_795_290_959.5,
+        "signed_at": 1_795_290_959,
         "event": json.loads(EVENT),
     }
     assert envelope["signer"] == USER_ID

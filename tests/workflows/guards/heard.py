@@ -85,7 +85,7 @@ GUARDS = (
     Guard(
         "where evidence may be",
         freeze_evidence.frozen,
-        "object_key is None or not link.endswith(f'/{object_key}')",
+        "answer.object_key is None or not link.endswith(f'/{answer.object_key}')",
         when.evidence_is_said_to_be_elsewhere,
     ),
     Guard(

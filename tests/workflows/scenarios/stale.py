@@ -191,7 +191,7 @@ def _is_refused(state: JobState) -> str | None:
 
 
 def no_evidence_is_wanted() -> list[str]:
-    decided = Story(xid(79)).isolated().next()
+    decided = Story(xid(79)).then(Outcome.DONE, evidence={"drained": "true"}).next()
     return ["what nobody wants is collected first"] if decided.step is Step.FREEZE_EVIDENCE else []
 
 
