@@ -1,7 +1,6 @@
 """Whether this node itself shows the fault that was reported of it: in the kernel log of its boot, or to the check."""
 
 import base64
-import binascii
 import json
 import tempfile
 import time
@@ -75,7 +74,7 @@ def read_accusation(text: str) -> Accusation | None:
         return None
     try:
         said = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except (binascii.Error, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"the fault that the order names cannot be read: {error}") from error
     if not isinstance(said, dict):
         raise ValueError("the fault that the order names is no object")

@@ -3,6 +3,7 @@
 from nodeheal.contract.steps import Accusation, Decision, StepResult
 from nodeheal.contract.vocabulary import Confirmation, Escalation, Family, Outcome, Step
 from nodeheal.domain.diagnosis import Fault
+from nodeheal.domain.incident import History
 from nodeheal.domain.progress import CONFIRMATION, WITNESS, Progress
 from nodeheal.domain.spell import Spell
 
@@ -47,10 +48,10 @@ def unconfirmed(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
         why = "nothing that cannot be undone is done on one report: the node is asked whether it shows the fault"
         return ask_node(say, fault, f"{fault.title}: {why}")
     said = confirmation_in(answer)
-    if said is Confirmation.CONFIRMED or _witness(seen, answer):
-        return None
     if said is Confirmation.DENIED and seen.proof is None:
         return say.step(Step.DIAGNOSE, f"{fault.title}: {answer.reason}; its diagnostics decide")
+    if said is Confirmation.CONFIRMED or _witness(seen, answer):
+        return None
     told = [answer.reason, seen.proof.reason if seen.proof is not None else ""]
     reason = f"{fault.title}: {'; '.join(filter(None, told))}. No witness confirms it either; a human must decide"
     return say.hand_over(Escalation.NOT_CONFIRMED, reason)
@@ -66,6 +67,18 @@ def is_unclear(decision: Decision, result: StepResult) -> bool:
 def confirmation_in(result: StepResult) -> Confirmation:
     """What the node has answered. An agent of version 0.1 does not say."""
     return Confirmation(result.evidence.get(CONFIRMATION, Confirmation.UNKNOWN))
+
+
+def told_in(history: History) -> list[str]:
+    """What the node answered each time that it was asked about a fault, in one line each."""
+    asked = [(turn.decision.accused, turn.result) for turn in history.turns]
+    return [_told(accused, result) for accused, result in asked if accused is not None and result is not None]
+
+
+def _told(accused: Accusation, result: StepResult) -> str:
+    by = result.evidence.get("confirmed_by", "") if CONFIRMATION in result.evidence else "no answer"
+    why = "; ".join(filter(None, [by, result.evidence.get(WITNESS, "")]))
+    return f"{confirmation_in(result)}: {accused.about}{f' ({why})' if why else ''}"
 
 
 def denial(seen: Progress) -> str:

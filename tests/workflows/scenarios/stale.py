@@ -10,7 +10,7 @@ from typing import Any
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
-from nodeheal.contract.vocabulary import JobState, Step, Verdict
+from nodeheal.contract.vocabulary import JobState, Outcome, Step, Verdict
 from nodeheal.domain.silence import TERMINATED
 from nodeheal.services import find_checkpoint, prepare_job, sweep
 from nodeheal.services.boot_wait import BOOT
