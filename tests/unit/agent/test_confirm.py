@@ -138,8 +138,6 @@ def ring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         monkeypatch.setattr(
             module, "KmsgReader", lambda path, boot_id, cursor: KmsgReader(path, boot_id, cursor, said.read)
         )
-            module, "KmsgReader", lambda path, boot_id, cursor: reader(path, boot_id, cursor, said.read)
-        )
         return node(tmp_path / "kmsg", "kmsg")
 
     return holds
