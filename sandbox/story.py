@@ -244,8 +244,6 @@ class Story:
         """Those of its pool."""
         kind = names.incident_pk("")
         found = self._table.query_index(names.INDEX, names.pool_pk(self.script.pool), "incident#", kind=kind)
-            names.INDEX, names.pool_pk(self.script.pool), "incident#", kind=names.incident_pk("")
-        )
         return (from_item(Incident, item) for item in found)
 
     def _read_timeline(self, incident_id: str) -> None:
