@@ -199,7 +199,8 @@ class JobNotes(Protocol):
         """What nodes have answered to the job's checks, of all its submissions (strongly consistent)."""
 
     def hold(self, directory: str, job_id: str) -> str:
-        """Take the checkpoint directory for the job, if nobody has it; who has it now."""
+        """Take the checkpoint directory for the job, with all that lies in it and above it, unless another job has one
+        of these; who has it now. Taking it again is harmless. Raises NotAccepted."""
 
     def let_go(self, directory: str, job_id: str) -> None:
         """Give it back, if this job has it."""

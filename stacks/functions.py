@@ -215,7 +215,7 @@ FUNCTIONS = (
     ),
     FunctionSpec("look_once", (SEE_COMMAND, *SEE_MACHINES, SEE_LAUNCHES, RESUME)),
     FunctionSpec("end_incident", (CHANGE, FIND_NODE, *START_TASK, SEE_TASKS, ANNOUNCE, READ_POLICY, RESUME)),
-    FunctionSpec("choose_nodes", (READ_POLICY, RESUME)),
+    FunctionSpec("choose_nodes", (CHANGE, READ_POLICY, RESUME)),
     FunctionSpec("await_nodes", (READ_POLICY, RESUME)),
     FunctionSpec(
         "check_nodes",
@@ -236,7 +236,7 @@ FUNCTIONS = (
     FunctionSpec("watch_gang", (ANNOUNCE, RESUME)),
     FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, RESUME)),
     FunctionSpec("stop_job", (CHANGE, STOP_TASK, SEE_TASKS, LIST_TASKS, RESUME), timeout_seconds=55),
-    FunctionSpec("end_job", (ANNOUNCE, RESUME)),
+    FunctionSpec("end_job", (CHANGE, ANNOUNCE, RESUME)),
     FunctionSpec("validate_policy", state=()),
     FunctionSpec(
         "notify",
