@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.checks.kmsg import KmsgReader
 from nodeheal.agent import confirm as module
 from nodeheal.agent.checks.check import Check, Look, Problem, always
+from nodeheal.agent.checks.kmsg import KmsgReader
 from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.confirm import Accusation, confirm
 from nodeheal.contract.evidence.finding import Finding
