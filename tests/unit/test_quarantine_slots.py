@@ -85,12 +85,12 @@ def test_nobody_reads_the_nodes_while_slots_are_free() -> None:
 
 
 def test_an_incident_that_ends_with_a_quarantined_node_wakes_the_next_in_line() -> None:
-    it = Incident(54)
+    it = Incident(54, policy=policy())
     it.isolate()
     ending = it.request()
     stands(it.ports, "next")
 
-    end_incident(ending, it.ports, ACT)
+    end_incident(ending, it.ports, policy())
 
     assert it.node().state is NodeState.QUARANTINED
     assert "token-next" in it.ports.workflows.resumed  # type: ignore[attr-defined]
