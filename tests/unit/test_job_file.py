@@ -311,7 +311,12 @@ def test_gpus_of_several_nodes_without_an_adapter_are_warned_of(said: str, is_wa
 
 @pytest.mark.parametrize(
     ("directory", "why"),
-    [("/" + "a/" * 25, "has 25 parts"), ("/", "below the root"), ("//./", "below the root"), ("/a/../b", "without '..'")],
+    [
+        ("/" + "a/" * 25, "has 25 parts"),
+        ("/", "below the root"),
+        ("//./", "below the root"),
+        ("/a/../b", "without '..'"),
+    ],
 )
 def test_a_checkpoint_directory_that_cannot_be_held_is_refused_by_name(directory: str, why: str) -> None:
     text = f"name: a\npool: h100\nnodes: 1\nimage: x\ncheckpoints:\n  directory: {directory}\n"
