@@ -7,6 +7,7 @@ surprise and is raised as it comes: the caller must then look before it acts aga
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 from nodeheal.contract.fabric import FabricOrder
@@ -373,14 +374,26 @@ class Workflows(Protocol):
         """Hand a waiting task its result. False: nobody waits with this token any more."""
 
 
+class Delivery(StrEnum):
+    """What became of a notification that was to be sent. FOLDED: it was counted, since its minute is full."""
+
+    SENT = "SENT"
+    BUSY = "BUSY"
+    FOLDED = "FOLDED"
+
+
 class Messenger(Protocol):
     """Tells people, and keeps what could not be read."""
 
     def announce(self, detail_type: str, notification: Notification) -> None:
         """Put a notification on the bus."""
 
-    def send(self, notification: Notification) -> bool:
-        """Hand a notification to the people who are subscribed. False: somebody else is at it with this very one."""
+    def send(self, notification: Notification, a_minute: int) -> Delivery:
+        """Hand a notification to the people who are subscribed, unless so many went out in this minute, of whatever
+        kind and from all functions together. BUSY: somebody else is at it with this very one."""
+
+    def folded(self, minute: datetime) -> int:
+        """How many notifications were counted in this minute instead of sent (strongly consistent)."""
 
     def was_sent(self, notification: Notification) -> bool:
         """Whether a notification with this key has gone out."""
@@ -394,10 +407,14 @@ class Messenger(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a look over all nodes has come to. Empty: at its beginning."""
+    """Where a look over all nodes has come to. Empty: at its beginning.
+
+    `due`: the pool with which the next run begins to see to what waits, where the last one came to no end.
+    """
 
     pool: str = ""
     after: str = ""
+    due: str = ""
 
 
 class Watchlist(Protocol):

@@ -251,7 +251,7 @@ FUNCTIONS = (
                 ("{owners_topic}",),
             ),
         ),
-        state=(KEEP,),
+        state=(KEEP, CHANGE),
         is_event_driven=True,
     ),
 )
