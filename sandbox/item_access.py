@@ -4,6 +4,7 @@ Each change is small, says why, and fails at start if its place is gone, as thos
 """
 
 import json
+import re
 from typing import Any
 
 from ministack.core import iam_actions, iam_evaluator
@@ -13,6 +14,7 @@ from sandbox.aws_json import Json
 from sandbox.patches import attribute
 
 _VARIABLE = "${aws:userid}"
+_EQUALS = re.compile(r"([#\w]+)\s*=\s*(:\w+)")
 
 
 def know_leading_keys() -> None:
@@ -29,11 +31,23 @@ def know_leading_keys() -> None:
 
 
 def _leading_keys(asked: Json, tables: Any) -> list[str]:
-    """Of the calls on one item, which is all that a policy with this condition allows."""
-    item = asked.get("Key") or asked.get("Item") or {}
+    """Of calls on one item, of queries of a table or an index, and of what a transaction writes."""
+    writes = [write for one in asked.get("TransactItems", []) for write in one.values()]
+    if writes:
+        return [key for write in writes for key in _leading_keys(write, tables)]
     table = tables.get(str(asked.get("TableName"))) or {}
-    names = [key["AttributeName"] for key in table.get("KeySchema", []) if key["KeyType"] == "HASH"]
+    indexes = table.get("GlobalSecondaryIndexes") or []
+    schema = next((one for one in indexes if one["IndexName"] == asked.get("IndexName")), table).get("KeySchema", [])
+    names = [key["AttributeName"] for key in schema if key["KeyType"] == "HASH"]
+    item = asked.get("Key") or asked.get("Item") or _compared(asked)
     return [str(next(iter(item[name].values()))) for name in names if name in item]
+
+
+def _compared(asked: Json) -> Json:
+    """The attributes that the key condition of a query compares with one value each."""
+    aliases, values = asked.get("ExpressionAttributeNames") or {}, asked.get("ExpressionAttributeValues") or {}
+    pairs = _EQUALS.findall(str(asked.get("KeyConditionExpression") or ""))
+    return {aliases.get(name, name): values[value] for name, value in pairs if value in values}
 
 
 def know_who_asks() -> None:

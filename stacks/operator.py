@@ -34,7 +34,19 @@ APPCONFIG = "arn:{partition}:appconfig:{region}:{account}"
 _APPLICATION = (f"{APPCONFIG}:application/{{policy_application}}", f"{APPCONFIG}:application/{{policy_application}}/*")
 TASK_DEFINITION_FAMILIES = "arn:{partition}:ecs:{region}:{account}:task-definition"
 _HYBRID = (f"{SSM}:managed-instance/*",)
-ONLY_OUR_TAGS: Conditions = {"ForAllValues:StringEquals": {"aws:TagKeys": (names.MANAGED_TAG, names.RACK_TAG)}}
+ONLY_OUR_TAGS: Conditions = {
+    "ForAllValues:StringEquals": {"aws:TagKeys": (names.MANAGED_TAG, names.RACK_TAG)},
+    "Null": {"aws:TagKeys": "false"},  # DeleteTags without keys takes every tag off an instance
+}
+
+
+def _only_keys(*keys: str) -> Conditions:
+    """Items below these partition keys, of the table or its index. A request without a key is refused."""
+    return {
+        "ForAllValues:StringLike": {"dynamodb:LeadingKeys": keys},
+        "Null": {"dynamodb:LeadingKeys": "false"},  # all of no keys are like anything
+    }
+
 
 READ = Permission(
     "look nodes, incidents, pools and waits up; no scans",
@@ -50,7 +62,43 @@ ASK = Permission(
     "ask for a recovery by hand, in an operator's name and in nobody else's",
     ("events:PutEvents",),
     ("{bus}",),
-    {"StringEquals": {"events:source": names.OPERATOR_SOURCE}},
+    {
+        "StringEquals": {
+            "events:source": names.OPERATOR_SOURCE,
+            "events:detail-type": names.NODE_HEALTH_REPORTED,
+        }
+    },
+)
+READ_JOBS = Permission(
+    "look jobs up, the nodes, incidents and queues of their pools; no question, and no task token of one",
+    ("dynamodb:GetItem", "dynamodb:Query"),
+    ("{table}", "{table}/index/" + names.INDEX),
+    _only_keys(
+        names.job_pk("*"), names.pool_pk("*"), names.POOLS_PK, names.line_pk(names.pool_line(names.NODES_LINE, "*"))
+    ),
+)
+WRITE_JOBS = Permission(
+    "record jobs, and nothing else: no node, no pool, no answer",
+    ("dynamodb:PutItem",),
+    ("{table}",),
+    _only_keys(names.job_pk("*")),
+)
+STOP_JOB = Permission(
+    "wake the workflow of a job that is to stop; no other event, and so no request about a node",
+    ("events:PutEvents",),
+    ("{bus}",),
+    {
+        "StringEquals": {
+            "events:source": names.OPERATOR_SOURCE,
+            "events:detail-type": names.JOB_STOP_REQUESTED,
+        }
+    },
+)
+COUNT_NODES = Permission(
+    "count pools and their nodes; nothing else of the table",
+    ("dynamodb:Query",),
+    ("{table}", "{table}/index/" + names.INDEX),
+    _only_keys(names.POOLS_PK, names.pool_pk("*")),
 )
 FIND_POLICY = Permission(
     "find the policy document by the outputs of the stack",
@@ -177,18 +225,18 @@ NODE_COMMANDS: Commands = {
 }
 # Apart from the others: who trains needs no more than these, and both together do not fit into one policy.
 JOB_COMMANDS: Commands = {
-    "jobs submit": (READ, WRITE, *_POLICY, SEE_RECIPE, *MAKE_RECIPE, RUN_JOB, SEE_OWNERS),
-    "jobs list": (READ,),
-    "jobs show": (READ, SEE_OWNERS),
-    "jobs stop": (READ, WRITE, ASK),
-    "jobs restart": (READ, WRITE, RUN_JOB),
-    "jobs wait": (READ,),
-    "jobs logs": (READ, SEE_RECIPE, READ_LOG),
+    "jobs submit": (READ_JOBS, WRITE_JOBS, *_POLICY, SEE_RECIPE, *MAKE_RECIPE, RUN_JOB, SEE_OWNERS),
+    "jobs list": (READ_JOBS,),
+    "jobs show": (READ_JOBS, SEE_OWNERS),
+    "jobs stop": (READ_JOBS, WRITE_JOBS, STOP_JOB),
+    "jobs restart": (READ_JOBS, WRITE_JOBS, RUN_JOB),
+    "jobs wait": (READ_JOBS,),
+    "jobs logs": (READ_JOBS, SEE_RECIPE, READ_LOG),
 }
 # Apart from the others, too: whoever deploys needs it, who may touch no node; and it only reads.
 DOCTOR_COMMANDS: Commands = {
     "doctor": (
-        READ,
+        COUNT_NODES,
         READ_BEATS,
         *_POLICY,
         *_FIND,

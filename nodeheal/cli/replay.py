@@ -115,4 +115,4 @@ def _tell(replayed: Replayed, events: int, version: str) -> None:
     say(f"{'attempts refused':<18}{len(replayed.attempts_refused)}")
     say(f"{'still waiting':<18}{len(replayed.still_waiting)}")
     say("each step is taken to work, a repair to last 15 minutes, and a human to give a node back after 8 hours;")
-    say("an event without a job_id is taken to come from a node without a job")
+    say("an event without a job_id is taken to come from a node without a job, and a node to confirm what it reported")

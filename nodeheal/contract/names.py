@@ -79,6 +79,8 @@ PROGRESS = "/run/nodeheal/progress"  # where a program shows its steps, so that 
 
 # Stands in every line that a drill injects, so that nobody takes what follows for the real thing.
 DRILL_MARK = "nodeheal-drill"
+# The environment variable in which an order for evidence names the fault that was reported of the node, as Base64.
+ACCUSED = "NODEHEAL_ACCUSED"
 
 # The tag that says "nodeheal may act on this". Destructive permissions are conditioned on it.
 MANAGED_TAG = "nodeheal:managed"
@@ -241,8 +243,11 @@ def line_pk(line: str) -> str:
     return f"line#{line}"
 
 
+NODES_LINE = "NODES"  # the line of a pool's jobs for nodes
+
+
 def pool_line(awaited: str, pool: str) -> str:
-    """The line of a pool for a slot of its budget, or for the reset of its breaker."""
+    """The line of a pool for a slot of its budget, for the reset of its breaker, or for nodes."""
     return f"{awaited}/{pool}"
 
 

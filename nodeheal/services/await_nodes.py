@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.names import pool_line
+from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobStep, Next
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.job_nodes import NODES, look_for_nodes, place_of, waits_before
+from nodeheal.services.job_nodes import look_for_nodes, place_of, waits_before
 from nodeheal.services.job_steps import DEADLINES, job_of_request, job_result, job_token, request_id_of
 from nodeheal.services.steps import resume_if_complete
 
@@ -25,7 +25,7 @@ def await_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> No
         request_id_of(request),
         ports.clock() + timedelta(seconds=DEADLINES[Next.AWAIT_NODES]),
         result_json=free.model_dump_json(),
-        line=(pool_line(NODES, job.pool), place_of(job)),
+        line=(pool_line(NODES_LINE, job.pool), place_of(job)),
     )
     ports.waits.save(wait)
     # What became free between the choice and the wait has called nobody.

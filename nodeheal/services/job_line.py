@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodeheal.contract.names import pool_line
+from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.counted import counted
 from nodeheal.domain.job import Job
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import NODES, place_of
+from nodeheal.services.job_nodes import place_of
 
 NAMED = 5
 
@@ -28,7 +28,7 @@ def stands_before(job: Job, ports: Ports) -> list[Standing]:
     """Those that get nodes before this job, the first one first; nobody, where it has its nodes or is over."""
     if job.state is not JobState.SUBMITTED:
         return []
-    line = ports.waits.in_line(pool_line(NODES, job.pool))
+    line = ports.waits.in_line(pool_line(NODES_LINE, job.pool))
     has_chosen = job.chosen_at is not None and job.submitted_at is not None and job.chosen_at >= job.submitted_at
     if has_chosen and not any(wait.key == job.job_id for wait in line):
         return []  # they are being checked

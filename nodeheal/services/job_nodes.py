@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.job_steps import JobResult
-from nodeheal.contract.names import pool_line
+from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, Outcome
 from nodeheal.domain.job import CheckAnswer, GangTask, Job, Run
 from nodeheal.domain.node import Node
@@ -16,7 +16,6 @@ from nodeheal.ports import Ports
 from nodeheal.services.steps import let_go, resume
 from nodeheal.services.stop_gang import may_write, nodes_of_gang
 
-NODES = "NODES"  # the line of a pool for nodes
 # An SSM agent that could not reach its service sleeps for up to an hour before it tries again.
 ASKED_AGAIN_SECONDS = 3_600
 CLAIM_TRIES = 8  # where many jobs choose in one moment, each try finds other nodes taken
@@ -202,7 +201,7 @@ def leave(job: Job, ports: Ports) -> None:
 
 def call_next_job(pool: str, ports: Ports) -> str | None:
     """A node has become free: let the first job in line look; its id. Calling too often is harmless."""
-    for wait in ports.waits.in_line(pool_line(NODES, pool)):
+    for wait in ports.waits.in_line(pool_line(NODES_LINE, pool)):
         result = JobResult.model_validate_json(wait.result_json)
         if resume(ports, wait, result.model_copy(update={"finished_at": ports.clock()})):
             return wait.key
@@ -217,6 +216,6 @@ def place_of(job: Job) -> str:
 
 def waits_before(job: Job, ports: Ports) -> str:
     """Why the free nodes are not for this job: another one stands in line before it. Empty: none does."""
-    standing = ports.waits.in_line(pool_line(NODES, job.pool))
+    standing = ports.waits.in_line(pool_line(NODES_LINE, job.pool))
     first = next((wait for wait in standing if wait.line and wait.line[1] < place_of(job)), None)
     return f"{first.key} stands in line before {job.job_id}" if first else ""

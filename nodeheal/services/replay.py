@@ -11,10 +11,11 @@ from datetime import UTC, datetime, timedelta
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Step
+from nodeheal.contract.vocabulary import Awaited, Confirmation, NodeState, Outcome, Step
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import CONFIRMATION
 from nodeheal.ports import Ports
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
@@ -232,6 +233,8 @@ class Replay:
             return self._swapped(decision, node)
         boot = f"after-{node.boot_id}" if decision.step is Step.REBOOT else node.boot_id
         evidence = {"drained": "true"} if decision.step is Step.ISOLATE else {}
+        if decision.accused is not None:
+            evidence = {CONFIRMATION: Confirmation.CONFIRMED.value}
         worked = self._result(decision, Outcome.DONE, "taken to work", boot=boot)
         # As if the node had run ever since: how long a repair takes is the pace's business.
         since = self._clock() - timedelta(seconds=self._policy.stable_seconds)

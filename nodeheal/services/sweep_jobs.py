@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 
-from nodeheal.contract.names import pool_line
+from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState
 from nodeheal.domain.job import Job
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
-from nodeheal.services.job_nodes import NODES, call_next_job, leave, look_for_nodes
+from nodeheal.services.job_nodes import call_next_job, leave, look_for_nodes
 from nodeheal.services.job_steps import save_job
 from nodeheal.services.watch_gang import tell_watch
 
@@ -34,7 +34,7 @@ def sweep_jobs(pool: str, ports: Ports, policy: RecoveryPolicy) -> list[str]:
 
 def _could_start(pool: str, ports: Ports, policy: RecoveryPolicy) -> bool:
     """Whether there is room for the first in line: the end of a pause, or of a probation, has called nobody."""
-    first = next(iter(ports.waits.in_line(pool_line(NODES, pool))), None)
+    first = next(iter(ports.waits.in_line(pool_line(NODES_LINE, pool))), None)
     job = ports.jobs.get(first.key) if first is not None else None
     return job is not None and bool(look_for_nodes(job, ports, policy).nodes)
 

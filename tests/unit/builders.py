@@ -15,6 +15,7 @@ from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.request_ids import request_id_of_wait
 from nodeheal.services.start_gang import record_run, start_ranks
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
@@ -100,3 +101,9 @@ def started_job(job: Job, nodes: Sequence[Node], ports: Ports) -> Run:
     run = record_run(replace(job, version=1), nodes, "submitted", ports)
     start_ranks(replace(job, version=1), run, ports, RecoveryPolicy())
     return run
+
+
+def named(kind: str, key: str, ports: Ports) -> str:
+    """The request id under which a node was asked; the bare key where nothing is waited for any more."""
+    wait = ports.waits.get(kind, key)
+    return request_id_of_wait(wait) if wait is not None else key

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.job_steps import JobResult
-from nodeheal.contract.names import pool_line
+from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome
 from nodeheal.domain.job import Job
 from nodeheal.ports import Wait
 from nodeheal.services.await_nodes import JOB_NODES
 from nodeheal.services.job_line import NAMED
-from nodeheal.services.job_nodes import NODES, place_of
+from nodeheal.services.job_nodes import place_of
 from tests.unit.builders import NOW
 from tests.unit.test_cli_jobs import FILE, World, run, submit, world
 
@@ -31,7 +31,7 @@ def stands(world: World, name: str, minutes: int = 10, **changes: Any) -> None:
     free = JobResult(
         step=JobStep.CHOOSE, job_id=name, outcome=Outcome.DONE, then=Next.CHOOSE, reason="free", finished_at=NOW
     )
-    line = (pool_line(NODES, "demo"), place_of(job))
+    line = (pool_line(NODES_LINE, "demo"), place_of(job))
     until = NOW + timedelta(minutes=15)
     world.ports.waits.save(Wait(JOB_NODES, name, "token", name, until, result_json=free.model_dump_json(), line=line))
 

@@ -74,7 +74,7 @@ def test_a_fault_without_a_job_restarts_none() -> None:
 def test_a_swap_brings_a_spare_and_leaves_the_broken_node_to_a_human() -> None:
     seen = replayed(fault(74, A, 0, "llama"))
 
-    assert steps(seen) == ["ISOLATE", "REPLACE", "DIAGNOSE", "RESTART_WORKLOAD", "ESCALATE"]
+    assert steps(seen) == ["ISOLATE", "FREEZE_EVIDENCE", "REPLACE", "DIAGNOSE", "RESTART_WORKLOAD", "ESCALATE"]
     assert steps(seen, f"spare-for-{A}") == ["DIAGNOSE"]
     assert seen.endings == {"HANDED_TO_A_HUMAN": 1}
     assert seen.nodes_touched == {A}

@@ -1,7 +1,8 @@
 """Values to DynamoDB items and back, and the conditional writes that all stores share."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
@@ -73,6 +74,15 @@ def versioned(version: int) -> tuple[str, dict[str, Any]]:
     return "version = :version", {":version": version}
 
 
+def of_kind(items: Iterable[Item], kind: str) -> list[Item]:
+    """Those of an index partition whose own partition key begins so.
+
+    IAM binds a writer to partition keys of the table. The keys of the index are attributes that every writer chooses,
+    so that a job's item could stand among the nodes.
+    """
+    return [item for item in items if item["pk"]["S"].startswith(kind)]
+
+
 class Table:
     """The one table. Conditional writes answer False instead of raising."""
 
@@ -122,8 +132,8 @@ class Table:
             for page in pages:
                 yield from page["Items"]
 
-    def query_index(self, index: str, pk: str, prefix: str) -> Iterator[Item]:
-        """The same over the index; eventually consistent."""
+    def query_index(self, index: str, pk: str, prefix: str, *, kind: str) -> Iterator[Item]:
+        """The same over the index, of this kind of items only; eventually consistent."""
         pages = self.client.get_paginator("query").paginate(
             TableName=self.name,
             IndexName=index,
@@ -132,10 +142,10 @@ class Table:
         )
         with throttles_named("Query"):
             for page in pages:
-                yield from page["Items"]
+                yield from of_kind(page["Items"], kind)
 
-    def between(self, index: str, pk: str, bounds: tuple[str, str]) -> Iterator[Item]:
-        """The items of an index partition between two sort keys, in order; a page is read when it is reached."""
+    def between(self, index: str, pk: str, bounds: tuple[str, str], *, kind: str) -> Iterator[Item]:
+        """The items of this kind in an index partition between two sort keys, in order, read page by page."""
         pages = self.client.get_paginator("query").paginate(
             TableName=self.name,
             IndexName=index,
@@ -144,35 +154,36 @@ class Table:
         )
         with throttles_named("Query"):
             for page in pages:
-                yield from page["Items"]
+                yield from of_kind(page["Items"], kind)
 
     def page_index(
-        self, index: str, pk: str, between: tuple[str, str], *, limit: int, fields: tuple[str, ...]
+        self, index: str, pk: str, between: tuple[str, str], *, kind: str, limit: int, fields: tuple[str, ...]
     ) -> list[Item]:
-        """The first `limit` items of an index partition between two sort keys, only these fields of each."""
-        aliases = {"#pk": "gsi_pk", "#sk": "gsi_sk", **{f"#f{number}": name for number, name in enumerate(fields)}}
+        """The first `limit` items of this kind in an index partition between two sort keys, these fields of each."""
+        aliases = {"#pk": "gsi_pk", "#sk": "gsi_sk", "#of": "pk"}
+        aliases |= {f"#f{number}": name for number, name in enumerate(fields)}
         bounds = {":pk": pk, ":low": between[0], ":high": between[1]}
         pages = self.client.get_paginator("query").paginate(
             TableName=self.name,
             IndexName=index,
             KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-            ProjectionExpression=", ".join(f"#f{number}" for number in range(len(fields))),
+            ProjectionExpression=", ".join(["#of", *(f"#f{number}" for number in range(len(fields)))]),
             ExpressionAttributeNames=aliases,
             ExpressionAttributeValues=to_item(bounds),
-            PaginationConfig={"MaxItems": limit},
+            PaginationConfig={"PageSize": limit},
         )
         with throttles_named("Query"):
-            return [item for page in pages for item in page["Items"]]
+            return list(islice((item for page in pages for item in of_kind(page["Items"], kind)), limit))
 
     def query_from(
-        self, pk: str, prefix: str, since: str, *, limit: int, fields: tuple[str, ...], index: str = ""
+        self, pk: str, prefix: str, since: str, *, kind: str, limit: int, fields: tuple[str, ...], index: str = ""
     ) -> list[Item]:
-        """The newest `limit` items of a partition (or index partition) whose sort key is `prefix` and `since` or later,
-        only these fields of each.
+        """The newest `limit` items of a partition (or, of this kind, of an index partition) whose sort key is `prefix`
+        and `since` or later, only these fields of each.
 
         Strongly consistent in the table, eventually over the index.
         """
-        names = {"#pk": "gsi_pk", "#sk": "gsi_sk"} if index else {"#pk": "pk", "#sk": "sk"}
+        names = {"#pk": "gsi_pk", "#sk": "gsi_sk", "#of": "pk"} if index else {"#pk": "pk", "#sk": "sk"}
         names |= {f"#f{number}": name for number, name in enumerate(fields)}
         where: dict[str, Any] = {"IndexName": index} if index else {"ConsistentRead": True}
         bounds = {":pk": pk, ":low": f"{prefix}{since}", ":high": f"{prefix}~"}
@@ -180,15 +191,17 @@ class Table:
         pages = self.client.get_paginator("query").paginate(
             TableName=self.name,
             KeyConditionExpression="#pk = :pk AND #sk BETWEEN :low AND :high",
-            ProjectionExpression=", ".join(f"#f{number}" for number in range(len(fields))),
+            ProjectionExpression=", ".join(
+                ["#of" if index else "#pk", *(f"#f{number}" for number in range(len(fields)))]
+            ),
             ExpressionAttributeNames=names,
             ExpressionAttributeValues=to_item(bounds),
             ScanIndexForward=False,
-            PaginationConfig={"MaxItems": limit, "PageSize": limit},
+            PaginationConfig={"PageSize": limit},
             **where,
         )
         with throttles_named("Query"):
-            return [item for page in pages for item in page["Items"]]
+            return list(islice((item for page in pages for item in of_kind(page["Items"], kind)), limit))
 
     def transact(self, writes: list[dict[str, Any]]) -> bool:
         """All of the writes, or none: False when a condition does not hold."""

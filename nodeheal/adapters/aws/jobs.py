@@ -56,7 +56,9 @@ class DynamoJobNotes:
         self._table = table
 
     def in_pool(self, pool: str, *, live_only: bool = False) -> Sequence[Job]:
-        items = self._table.query_index(names.INDEX, names.pool_pk(pool), _LIVE if live_only else _JOBS)
+        items = self._table.query_index(
+            names.INDEX, names.pool_pk(pool), _LIVE if live_only else _JOBS, kind=names.job_pk("")
+        )
         return sorted((from_item(Job, item) for item in items), key=lambda job: job.job_id)
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:

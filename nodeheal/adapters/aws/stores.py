@@ -86,7 +86,7 @@ class DynamoNodeStore:
         return self._listed(names.UNENROLLED_PK)
 
     def _listed(self, partition: str) -> Sequence[Node]:
-        items = self._table.query_index(names.INDEX, partition, "node#")
+        items = self._table.query_index(names.INDEX, partition, "node#", kind=names.node_pk(""))
         return sorted((from_item(Node, item) for item in items), key=lambda node: node.node_id)
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
@@ -111,6 +111,7 @@ class DynamoNodeStore:
             names.node_pk(node_id),
             names.FAULT_PREFIX,
             _sortable(node_since),
+            kind=names.node_pk(""),
             limit=FAULTS_LOOKED_UP,
             fields=(_SEEN,),
         )
@@ -118,6 +119,7 @@ class DynamoNodeStore:
             names.faults_pk(pool),
             "",
             _sortable(pool_since),
+            kind=names.node_pk(""),
             limit=FAULTS_LOOKED_UP,
             fields=(_SEEN,),
             index=names.INDEX,
@@ -279,5 +281,5 @@ class DynamoWaitStore:
         return from_item(Wait, item) if item else None
 
     def in_line(self, line: str) -> Sequence[Wait]:
-        items = self._table.query_index(names.INDEX, names.line_pk(line), names.LINE_PREFIX)
+        items = self._table.query_index(names.INDEX, names.line_pk(line), names.LINE_PREFIX, kind=names.LINE_PREFIX)
         return [from_item(Wait, item) for item in items]

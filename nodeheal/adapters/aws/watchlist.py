@@ -27,14 +27,16 @@ class DynamoWatchlist:
     def glimpses(self, pool: str, after: str, limit: int) -> tuple[Sequence[Glimpse], str]:
         between = (f"{after}{_NEXT}" if after else "node#", f"node#{_END}")
         fields = ("node_id", "last_seen", "state", "instance_id", "boot_id", names.INDEX_SORT_KEY)
-        items = self._table.page_index(names.INDEX, names.pool_pk(pool), between, limit=limit, fields=fields)
+        items = self._table.page_index(
+            names.INDEX, names.pool_pk(pool), between, kind=names.node_pk(""), limit=limit, fields=fields
+        )
         is_end = len(items) < limit
         return [from_item(Glimpse, item) for item in items], "" if is_end else plain(items[-1])[names.INDEX_SORT_KEY]
 
     def incidents(self, pool: str, state: IncidentState, since: datetime, until: datetime) -> Iterator[Incident]:
         prefix = f"incident#{state}#"
         between = (f"{prefix}{since:%Y-%m-%dT%H:%M:%SZ}", f"{prefix}{until:%Y-%m-%dT%H:%M:%SZ}")
-        for item in self._table.between(names.INDEX, names.pool_pk(pool), between):
+        for item in self._table.between(names.INDEX, names.pool_pk(pool), between, kind=names.incident_pk("")):
             yield from_item(Incident, item)
 
     def place(self) -> Place:

@@ -1,0 +1,307 @@
+"""S2: every command of every role, played against the power of every other role.
+
+The deployed policies are judged by the emulator's IAM evaluator, on the requests that each command makes.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pytest
+from ministack.core.iam_evaluator import EvalContext, evaluate, parse_policy_document
+
+from nodeheal.contract import names
+from stacks.functions import FUNCTIONS
+from stacks.operator import COMMANDS, DOCTOR_COMMANDS, JOB_COMMANDS, NODE_COMMANDS
+from tests.infrastructure.filled import Place, name_of, properties
+from tests.infrastructure.synthesis import Template, synthesize
+from tests.infrastructure.test_permissions import as_list
+
+HERE = Place()
+OPERATOR, JOBS, DOCTOR, NODE = "operator", "jobs", "doctor", "node"
+PEOPLE = {"OperatorPolicy": OPERATOR, "OperatorJobsPolicy": JOBS, "OperatorDoctorPolicy": DOCTOR}
+ARN = f"arn:{HERE.partition}:{{}}:{HERE.region}:{HERE.account}:"
+DYNAMO, EVENTS, SSM, STATES = (ARN.format(service) for service in ("dynamodb", "events", "ssm", "states"))
+TABLE, INDEX = f"{DYNAMO}table/nodeheal", f"{DYNAMO}table/nodeheal/index/{names.INDEX}"
+BEATS, BUS = f"{DYNAMO}table/{names.HEARTBEATS_TABLE}", f"{EVENTS}event-bus/{names.BUS}"
+ME = f"AROA{'X' * 17}:mi-0me"
+TAGGED = {f"ssm:resourceTag/{names.MANAGED_TAG}": names.MANAGED_TAG_VALUE}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call, as IAM sees it."""
+
+    action: str
+    resource: str
+    keys: Mapping[str, str | list[str]] = field(default_factory=dict)
+
+
+def item(verb: str, *keys: str, on: str = TABLE) -> Request:
+    return Request(f"dynamodb:{verb}", on, {"dynamodb:LeadingKeys": list(keys)})
+
+
+def event(source: str, detail_type: str) -> Request:
+    return Request("events:PutEvents", BUS, {"events:source": source, "events:detail-type": detail_type})
+
+
+RESUME = Request("states:SendTaskSuccess", "*")
+REQUEST_ACTION = event(names.OPERATOR_SOURCE, names.NODE_HEALTH_REPORTED)
+READ_NODE, WRITE_NODE = item("GetItem", "node#mi-0a1"), item("PutItem", "node#mi-0a1")
+READ_POOLS, LIST_POOL = item("Query", names.POOLS_PK), item("Query", "pool#train", on=INDEX)
+READ_INCIDENT, WRITE_INCIDENT = item("Query", "incident#inc-1"), item("PutItem", "incident#inc-1")
+READ_QUESTION = item("GetItem", "wait#approval#inc-1/2")
+READ_JOB, WRITE_JOB = item("GetItem", "job#llama"), item("PutItem", "job#llama")
+STAND_IN_LINE = item("Query", "line#NODES/train", on=INDEX)
+WRITE_POOL = item("PutItem", "pool#train")
+APP = ARN.format("appconfig") + "application/abc1234"
+SEE_POLICY = Request("appconfig:GetHostedConfigurationVersion", f"{APP}/configurationprofile/abc1234")
+APPLY_POLICY = Request("appconfig:StartDeployment", f"{APP}/environment/abc1234")
+HYBRID = f"{SSM}managed-instance/mi-0a1"
+TAG = Request("ssm:AddTagsToResource", HYBRID, {"aws:TagKeys": [names.MANAGED_TAG]})
+RUN_JOB = Request("states:StartExecution", f"{STATES}stateMachine:{names.JOB_WORKFLOW}")
+INJECT = Request("ssm:SendCommand", f"{SSM}document/{names.INJECT_DOCUMENT}")
+SUBSCRIBE = Request("sns:Subscribe", ARN.format("sns") + names.OWNERS_TOPIC, {"sns:Protocol": "email"})
+SUBSCRIBERS = Request("sns:ListSubscriptionsByTopic", ARN.format("sns") + names.OWNERS_TOPIC)
+LOG = Request("logs:GetLogEvents", f"{ARN.format('logs')}log-group:{names.JOB_LOG_GROUP}:log-stream:llama/main/1")
+REGISTER = Request("ecs:RegisterTaskDefinition", "*")
+STOP = event(names.OPERATOR_SOURCE, names.JOB_STOP_REQUESTED)
+CHECKED = Request("cloudwatch:DescribeAlarms", "*")
+
+# What each command asks AWS for that tells it from others. Whoever lacks one of its requests cannot play it.
+PLAYED: Mapping[str, tuple[Request, ...]] = {
+    "approve": (READ_INCIDENT, READ_QUESTION, WRITE_INCIDENT, RESUME),
+    "refuse": (READ_INCIDENT, READ_QUESTION, WRITE_INCIDENT, RESUME),
+    "pause": (READ_NODE, WRITE_NODE),
+    "unpause": (READ_POOLS, WRITE_POOL),
+    "breaker show": (item("Query", "line#BREAKER/train", on=INDEX),),
+    "breaker reset": (WRITE_POOL, item("Query", "line#BREAKER/train", on=INDEX), RESUME),
+    "incidents list": (READ_POOLS, LIST_POOL),
+    "incidents show": (READ_INCIDENT,),
+    "incidents close": (READ_INCIDENT, WRITE_INCIDENT, WRITE_NODE, RESUME),
+    "incidents export": (READ_POOLS, LIST_POOL, READ_INCIDENT),
+    "inject": (READ_NODE, INJECT, Request("ssm:SendCommand", HYBRID, TAGGED)),
+    "nodes list": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
+    "nodes show": (READ_NODE, SEE_POLICY),
+    "nodes enroll": (WRITE_NODE, TAG),
+    "nodes release": (READ_NODE, WRITE_NODE, RESUME),
+    "nodes retire": (READ_NODE, WRITE_NODE, TAG),
+    "nodes isolate": (READ_NODE, REQUEST_ACTION),
+    "nodes reboot": (READ_NODE, REQUEST_ACTION),
+    "nodes replace": (READ_NODE, REQUEST_ACTION),
+    "owners subscribe": (SUBSCRIBE,),
+    "policy show": (SEE_POLICY,),
+    "policy apply": (APPLY_POLICY,),
+    "policy rollback": (APPLY_POLICY,),
+    "jobs submit": (READ_POOLS, LIST_POOL, READ_JOB, WRITE_JOB, SEE_POLICY, REGISTER, RUN_JOB, SUBSCRIBERS),
+    "jobs list": (READ_POOLS, LIST_POOL),
+    "jobs show": (READ_JOB, LIST_POOL, STAND_IN_LINE, SUBSCRIBERS),
+    "jobs stop": (READ_JOB, WRITE_JOB, STOP),
+    "jobs restart": (READ_JOB, WRITE_JOB, RUN_JOB),
+    "jobs wait": (READ_JOB,),
+    "jobs logs": (READ_JOB, LOG),
+    "doctor": (READ_POOLS, LIST_POOL, SEE_POLICY, CHECKED),
+}
+# Beside the role that a command is made for. An operator reads and writes the whole table; all may look at pools.
+ALSO = {
+    "incidents list": {JOBS, DOCTOR},
+    "jobs list": {OPERATOR, DOCTOR},
+    "jobs wait": {OPERATOR},
+    "nodes list": {DOCTOR},
+    "policy show": {JOBS, DOCTOR},
+}
+# A word of the node itself, and what a program with another's credentials would like to do.
+NODES_OWN = (
+    event(names.AGENT_SOURCE, names.NODE_HEALTH_REPORTED),
+    item("UpdateItem", ME, on=BEATS),
+)
+NOBODYS = {
+    "the heartbeat of another node": item("UpdateItem", f"AROA{'X' * 17}:mi-0other", on=BEATS),
+    "a heartbeat of no key": Request("dynamodb:UpdateItem", BEATS),
+    "a word of the control plane": event(names.CONTROL_SOURCE, names.APPROVAL_REQUESTED),
+    "a scan of the table": Request("dynamodb:Scan", TABLE),
+    "the key of approval links": Request(
+        "secretsmanager:GetSecretValue", f"{ARN.format('secretsmanager')}secret:nodeheal/approval-key-AbCdEf"
+    ),
+    "a reboot by command": Request("ssm:SendCommand", f"{SSM}document/{names.REBOOT_DOCUMENT}"),
+    "a recovery of one's own": Request("states:StartExecution", f"{STATES}stateMachine:{names.RECOVERY_WORKFLOW}"),
+    "another tag": Request("ec2:CreateTags", f"{ARN.format('ec2')}instance/i-1", {"aws:TagKeys": ["Owner"]}),
+    "every tag of an instance at once": Request("ec2:DeleteTags", f"{ARN.format('ec2')}instance/i-1"),
+    "an email to the operators": Request("sns:Publish", ARN.format("sns") + names.ALERTS_TOPIC),
+}
+# What who submits jobs must not see or write: each was in her reach before.
+NOT_OF_JOBS = {
+    "a question and its task token": READ_QUESTION,
+    "an answer": WRITE_INCIDENT,
+    "the story of an incident": READ_INCIDENT,
+    "a node": WRITE_NODE,
+    "a pool's breaker": WRITE_POOL,
+    "a queue for budget, with its tokens": item("Query", "line#BUDGET/train", on=INDEX),
+    "the policy in force": item("GetItem", names.POLICY_PK),
+    "a lease": item("PutItem", names.lease_pk("/data/ckpt")),
+    "a deletion": item("DeleteItem", "job#llama"),
+    "a query without a key": Request("dynamodb:Query", TABLE),
+    "jobs and a node in one call": item("PutItem", "job#llama", "node#mi-0a1"),
+    "a request about a node": REQUEST_ACTION,
+    "events of two kinds in one call": event(names.OPERATOR_SOURCE, "several"),
+}
+
+
+@cache
+def documents() -> Mapping[str, list[dict[str, Any]]]:
+    """The deployed policies of each role, by its name: of people, of the node, and of every function."""
+    template = synthesize({})
+    found: dict[str, list[dict[str, Any]]] = {}
+    for kind in ("AWS::IAM::ManagedPolicy", "AWS::IAM::Role", "AWS::IAM::Policy"):
+        for logical_id, _ in template.of_type(kind):
+            given = properties(template, logical_id, HERE)
+            policies = [each["PolicyDocument"] for each in given.get("Policies", ())]
+            policies += [given["PolicyDocument"]] if "PolicyDocument" in given else []
+            for role in {role_of(holder, template) for holder in (logical_id, *given.get("Roles", ()))} - {""}:
+                found.setdefault(role, []).extend(with_user(policy) for policy in policies)
+    return found
+
+
+@cache
+def parsed(role: str) -> list[Any]:
+    return [parse_policy_document(document) for document in documents()[role]]
+
+
+def role_of(name: str, template: Template) -> str:
+    """Whose a policy or role is, by its logical id or its name; empty for one of no interest here."""
+    ids = {name_of(i, template, HERE): i for i, _ in template.of_type("AWS::IAM::Role")}
+    bare = ids.get(name, name)[:-8]  # without what the CDK puts after it
+    functions = {f"{spec.class_name}Role": spec.stem for spec in FUNCTIONS}
+    return {**PEOPLE, "NodeRole": NODE, **functions}.get(bare, "")
+
+
+def with_user(document: dict[str, Any]) -> dict[str, Any]:
+    """With the one policy variable that ours use, filled in for a node's session."""
+    found: dict[str, Any] = json.loads(json.dumps(document).replace("${aws:userid}", ME))
+    return found
+
+
+def may(role: str, request: Request) -> bool:
+    keys = {key.lower(): value for key, value in request.keys.items()}
+    context = EvalContext(
+        principal_arn=f"arn:aws:sts::{HERE.account}:assumed-role/{role}/mi-0me",
+        principal_type="AssumedRole",
+        principal_account=HERE.account,
+        action=request.action,
+        resource_arn=request.resource,
+        region=HERE.region,
+        tag_keys=request.keys.get("aws:TagKeys"),  # without any, AWS has no such key, and the evaluator an empty one
+        service_context=keys,
+    )
+    return bool(evaluate(context, parsed(role)).decision == "Allow")
+
+
+def players(requests: tuple[Request, ...]) -> set[str]:
+    """Of people and nodes, who may make all of these."""
+    return {role for role in (OPERATOR, JOBS, DOCTOR, NODE) if all(may(role, request) for request in requests)}
+
+
+def made_for() -> Iterator[tuple[str, str]]:
+    for role, commands in ((OPERATOR, NODE_COMMANDS), (JOBS, JOB_COMMANDS), (DOCTOR, DOCTOR_COMMANDS)):
+        yield from ((command, role) for command in commands)
+
+
+def test_every_command_is_played_and_every_role_is_there() -> None:
+    roles = documents()
+
+    assert set(PLAYED) == set(COMMANDS)
+    assert set(roles) == {OPERATOR, JOBS, DOCTOR, NODE, *(spec.stem for spec in FUNCTIONS)}
+    assert all(roles.values())
+
+
+@pytest.mark.parametrize(("command", "role"), list(made_for()))
+def test_a_command_is_for_its_role_and_for_those_that_are_named_and_for_nobody_else(command: str, role: str) -> None:
+    assert players(PLAYED[command]) == {role} | ALSO.get(command, set())
+
+
+@pytest.mark.parametrize("request_", NODES_OWN, ids=lambda request: request.action)
+def test_a_node_speaks_for_itself_and_no_person_speaks_for_it(request_: Request) -> None:
+    assert players((request_,)) == {NODE}
+
+
+@pytest.mark.parametrize("what", NOBODYS)
+def test_no_person_and_no_node_may_do_what_only_functions_do(what: str) -> None:
+    assert players((NOBODYS[what],)) == set()
+
+
+@pytest.mark.parametrize("what", NOT_OF_JOBS)
+def test_who_submits_jobs_can_do_no_more_than_that(what: str) -> None:
+    assert not may(JOBS, NOT_OF_JOBS[what])
+
+
+@pytest.mark.parametrize("what", [READ_QUESTION, READ_INCIDENT, READ_NODE, STAND_IN_LINE], ids=str)
+def test_the_doctor_counts_nodes_and_reads_no_question(what: Request) -> None:
+    assert not may(DOCTOR, what)
+
+
+# Of what people and nodes ask for, the functions that may ask for it, too. They share the table and its task tokens.
+FUNCTIONS_TOO: tuple[tuple[Request, set[str]], ...] = (
+    (REQUEST_ACTION, set()),
+    (STOP, set()),
+    (NODES_OWN[0], set()),
+    (NODES_OWN[1], {"sweep"}),  # it writes there which interval it wants
+    (APPLY_POLICY, set()),
+    (SEE_POLICY, set()),
+    (TAG, set()),
+    (INJECT, set()),
+    (SUBSCRIBE, set()),
+    (SUBSCRIBERS, {"notify"}),
+    (LOG, set()),
+    (REGISTER, set()),
+    (CHECKED, set()),
+    (RUN_JOB, {"sweep"}),
+)
+
+
+@pytest.mark.parametrize(("request_", "functions"), FUNCTIONS_TOO, ids=str)
+def test_a_function_plays_no_person_and_no_node(request_: Request, functions: set[str]) -> None:
+    assert {spec.stem for spec in FUNCTIONS if may(spec.stem, request_)} == functions
+
+
+def test_no_person_and_no_node_may_do_what_a_function_may() -> None:
+    """Each statement of every function, asked with the values that it wants."""
+    taken: dict[str, set[str]] = {}
+    for spec in FUNCTIONS:
+        for statement in (one for document in documents()[spec.stem] for one in document["Statement"]):
+            for request in _requests(statement):
+                taken.setdefault(request.action, set()).update(players((request,)))
+
+    assert len(taken) > 40
+    acting = {action: who for action, who in taken.items() if who and not _only_looks(action)}
+    assert acting == {
+        "dynamodb:PutItem": {OPERATOR},
+        "dynamodb:UpdateItem": {OPERATOR},
+        "dynamodb:DeleteItem": {OPERATOR},
+        "ecs:UpdateContainerInstancesState": {OPERATOR},  # `nodes release` brings one back; the tag holds it to ours
+        "ecs:TagResource": {OPERATOR},
+        "ecs:UntagResource": {OPERATOR},
+        "iam:PassRole": {JOBS},
+        "ssm:SendCommand": {OPERATOR},  # on a node: without a document of theirs it is nothing
+        "states:SendTaskSuccess": {OPERATOR},
+        "states:StartExecution": {JOBS},
+    }
+
+
+def _only_looks(action: str) -> bool:
+    verb = action.partition(":")[2]
+    return verb.startswith(("Describe", "Get", "List", "Query", "Scan"))
+
+
+def _requests(statement: Mapping[str, Any]) -> Iterator[Request]:
+    keys: dict[str, str | list[str]] = {}
+    for operator, pairs in statement.get("Condition", {}).items():
+        keys |= {key: as_list(value)[0] for key, value in pairs.items() if operator != "Null"}
+    keys.setdefault("aws:TagKeys", [names.LAUNCH_TAG])
+    for action in as_list(statement["Action"]):
+        for resource in as_list(statement["Resource"]):
+            asked: dict[str, str | list[str]] = (
+                {"dynamodb:LeadingKeys": ["wait#approval#inc-1/2"]} if action.startswith("dynamodb:") else keys
+            )
+            yield Request(action, str(resource).replace("*", "x"), asked)

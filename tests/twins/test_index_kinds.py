@@ -1,0 +1,81 @@
+"""S2: IAM binds who submits jobs to the keys of jobs, and the index has keys that every writer chooses.
+
+An item under a job's key that stands in the index among nodes, incidents, faults or waits is none of them.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from nodeheal.adapters.aws.items import Item
+from nodeheal.contract import names
+from nodeheal.contract.vocabulary import IncidentState
+from nodeheal.domain.incident import Incident, incident_id_of
+from nodeheal.ports import Ports, Wait
+from tests.twins.test_stores import dynamo_ports
+from tests.unit.builders import NOW, FrozenClock, node, xid
+
+LINE = "BUDGET/demo"
+
+
+@pytest.fixture
+def ports() -> Iterator[Ports]:
+    with mock_aws():
+        made = dynamo_ports(FrozenClock(NOW))
+        victim = node("mi-0a1")
+        made.nodes.save(victim)
+        event = xid(79)
+        made.nodes.record(event, None)
+        stored = made.nodes.get("mi-0a1")
+        assert stored is not None
+        incident = Incident(incident_id_of(event), "mi-0a1", "demo", event, NOW, "1")
+        assert made.incidents.open(incident, stored)
+        until = NOW + timedelta(hours=1)
+        made.waits.save(Wait("news", incident.incident_id, "token", incident.incident_id, until, line=(LINE, "1")))
+        yield made
+
+
+def seen(ports: Ports) -> list[object]:
+    """All that is read from the index."""
+    since, until = NOW - timedelta(days=1), NOW + timedelta(days=1)
+    return [
+        list(ports.nodes.in_pool("demo")),
+        list(ports.watchlist.glimpses("demo", "", 100)[0]),
+        list(ports.watchlist.incidents("demo", IncidentState.OPEN, since, until)),
+        list(ports.nodes.sightings("mi-0b2", since, "demo", since)),
+        list(ports.waits.in_line(LINE)),
+        list(ports.job_notes.in_pool("demo")),
+    ]
+
+
+def copied_below_a_job() -> list[Item]:
+    """Every item, once more under a key that a job's submitter may write."""
+    client = boto3.client("dynamodb", region_name="us-east-1")
+    found = client.scan(TableName="state")["Items"]
+    copies = [{**item, "pk": {"S": names.job_pk(f"evil-{number}")}} for number, item in enumerate(found)]
+    for copy in copies:
+        client.put_item(TableName="state", Item=copy)
+    return copies
+
+
+def test_an_item_below_a_jobs_key_is_no_node_no_incident_no_fault_and_no_wait(ports: Ports) -> None:
+    before = seen(ports)
+    assert [len(each) for each in before if isinstance(each, list)] == [1, 1, 1, 1, 1, 0]
+
+    copied_below_a_job()
+
+    assert seen(ports) == before
+
+
+def test_an_item_below_a_jobs_key_ends_no_page_early(ports: Ports) -> None:
+    copied_below_a_job()
+
+    pages, after = [], "start"
+    while after:
+        page, after = ports.watchlist.glimpses("demo", "" if after == "start" else after, 1)
+        pages += [glimpse.node_id for glimpse in page]
+
+    assert pages == ["mi-0a1"]
