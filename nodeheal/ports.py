@@ -18,6 +18,7 @@ from nodeheal.contract.steps import AttemptLimit, StepResult
 from nodeheal.contract.vocabulary import Action, IncidentState, Provider
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.evidence import Diagnosis, EvidenceAsked, Upload
+from nodeheal.domain.fold import Fold
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import CheckAnswer, DirectoryLook, GangTask, Job, Run
@@ -68,7 +69,7 @@ class NodeStore(Protocol):
 
 
 class IncidentStore(Protocol):
-    """Remembers incidents and their story. Entries are only ever added."""
+    """Remembers incidents and their story. Entries are only ever added, and folded where there are too many."""
 
     def open(self, incident: Incident, node: Node) -> bool:
         """Write the incident, its root event's entry and `node` (which must name it), all or nothing.
@@ -78,6 +79,9 @@ class IncidentStore(Protocol):
 
     def append(self, incident_id: str, entry: TimelineEntry) -> bool:
         """Add one entry. False: an entry with this id is there already, and nothing changed."""
+
+    def fold(self, incident_id: str, fold: Fold) -> bool:
+        """Remove and count entries, all or nothing. False: one of these entries has changed, and nothing is written."""
 
     def history(self, incident_id: str) -> History:
         """The incident with its events and turns in order (strongly consistent). Raises NotFound."""

@@ -152,7 +152,7 @@ def _is_by_hand(history: History) -> bool:
 def _settled(node: Node, history: History, seen: Progress, decided: Decision, policy: RecoveryPolicy) -> dict[str, str]:
     """The node's faults that the last decision knew. When others came after it, only the root is sure to be known."""
     root = history.incident.root
-    known = history.events if len(history.events) <= decided.events_seen else (root,)
+    known = history.events if history.event_count <= decided.events_seen else (root,)
     # What a node reported after its return is a relapse: the next report of it is news.
     mine = [e for e in known if e.node_id == node.node_id and e.boot_id == root.boot_id]
     prints = {fingerprint(event) for event in mine}

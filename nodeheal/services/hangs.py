@@ -5,9 +5,9 @@ from datetime import timedelta
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.vocabulary import Family
-from nodeheal.domain.incident import event_entry
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.add_event import add_event
 
 HANG = "hang"  # names the incident of a run that hangs: nobody is resumed by it
 _REMEMBERED = timedelta(days=1)
@@ -37,7 +37,8 @@ def joined(event: HealthEvent, ports: Ports) -> bool | None:
     known = ports.waits.get(HANG, str(event.component)) if _whose(event)[1] else None
     if known is None or known.boot_id == event.node_id:
         return None
-    return ports.incidents.append(known.incident_id, event_entry(event))
+    is_new, _ = add_event(event, known.incident_id, ports)
+    return is_new
 
 
 def note_first(event: HealthEvent, incident_id: str, ports: Ports) -> None:

@@ -10,11 +10,12 @@ from nodeheal.domain.catalog import find
 from nodeheal.domain.correlate import episodes
 from nodeheal.domain.diagnosis import meaning_of
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import History, Incident, event_entry, fingerprint, incident_id_of
+from nodeheal.domain.incident import History, Incident, fingerprint, incident_id_of
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.add_event import add_event
 from nodeheal.services.hangs import joined, note_first, why_not_of_this_run
 from nodeheal.services.hear_node import enrolled_node
 from nodeheal.services.queue import IN_LINE
@@ -110,8 +111,7 @@ def _take_good_news(event: HealthEvent, node: Node, ports: Ports) -> Ingested:
         ports.nodes.save(node)  # a lost race means that somebody else has just seen the node
     if event.family is Family.heartbeat or node.open_incident is None:
         return Ingested.SEEN
-    is_new = ports.incidents.append(node.open_incident, event_entry(event))
-    history = ports.incidents.history(node.open_incident)
+    is_new, history = add_event(event, node.open_incident, ports)
     if _is_unseen(history) and not _is_in_line(history):
         bring_news(node.open_incident, ports)
     return Ingested.JOINED if is_new else Ingested.DUPLICATE
@@ -123,7 +123,7 @@ def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy: RecoveryPo
         return _join(event, node.open_incident, ports)
     settled = node.settled.get(fingerprint(event))
     if settled and not _is_open_again(event, node, settled, ports, policy):
-        is_new = ports.incidents.append(settled, event_entry(event))
+        is_new, _ = add_event(event, settled, ports)
         return Ingested.REPEATED if is_new else Ingested.DUPLICATE
     is_news_elsewhere = joined(event, ports)
     if is_news_elsewhere is not None:
@@ -154,8 +154,7 @@ def _is_abandoned(node: Node, ports: Ports) -> bool:
 
 def _join(event: HealthEvent, incident_id: str, ports: Ports) -> Ingested:
     """Add the event to the incident that is open. If a crash lost what follows its opening, this makes up for it."""
-    is_new = ports.incidents.append(incident_id, event_entry(event))
-    history = ports.incidents.history(incident_id)
+    is_new, history = add_event(event, incident_id, ports)
     if history.incident.turn == 0 and history.incident.state is IncidentState.OPEN:
         note_first(history.incident.root, incident_id, ports)
         ports.workflows.start(incident_id, event.node_id)
@@ -201,7 +200,7 @@ def _is_paused(node: Node, ports: Ports) -> bool:
 
 def _is_unseen(history: History) -> bool:
     """Whether there is an event that the last decision has not seen."""
-    return bool(history.turns) and history.turns[-1].decision.events_seen < len(history.events)
+    return bool(history.turns) and history.turns[-1].decision.events_seen < history.event_count
 
 
 def _is_in_line(history: History) -> bool:
@@ -223,7 +222,7 @@ def _is_news(event: HealthEvent, history: History) -> bool:
 def _may_end_without_it(history: History, node_id: str, ports: Ports) -> bool:
     """Whether the last decision was taken before the event came, and lets the node go."""
     last = history.turns[-1].decision if history.turns else None
-    if last is None or last.ending is None or last.events_seen >= len(history.events):
+    if last is None or last.ending is None or last.events_seen >= history.event_count:
         return False
     node = ports.nodes.get(node_id)
     return node is None or node.state not in OUT_OF_SERVICE
