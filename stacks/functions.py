@@ -97,6 +97,7 @@ FUNCTIONS = (
                 ("sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"),
                 ("{events}",),
             ),
+            CHANGE,
             START_RECOVERY,
             QUARANTINE,
             READ_KEYS,
