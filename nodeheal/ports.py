@@ -60,6 +60,9 @@ class NodeStore(Protocol):
         off before it led anywhere, and may as well have not.
         """
 
+    def count_report(self, node_id: str, window: str, until: datetime) -> int:
+        """Count one report of the node in this window; how many there are now. Forgotten after `until`."""
+
     def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
         """The node's own recorded faults (strongly consistent) and its pool's newest ones (eventually), oldest first.
 

@@ -111,6 +111,7 @@ FUNCTIONS = (
                 ("sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"),
                 ("{events}",),
             ),
+            CHANGE,
             START_RECOVERY,
             QUARANTINE,
             READ_KEYS,

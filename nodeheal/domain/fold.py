@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST
 from nodeheal.domain.catalog import find
 from nodeheal.domain.incident import History, TimelineEntry, event_entry, fingerprint
 from nodeheal.domain.knobs import HEIGHT
@@ -45,8 +45,9 @@ def fold_of(event: HealthEvent, history: History) -> Fold | None:
     return None
 
 
-def _kind(event: HealthEvent) -> tuple[str, str, str]:
-    return (event.node_id, fingerprint(event), event.verdict.value)
+def _kind(event: HealthEvent) -> tuple[str, str, str, bool]:
+    """What a drill injects is another kind: a real fault is not to be counted among its lines."""
+    return (event.node_id, fingerprint(event), event.verdict.value, DRILL_MARK in event.evidence)
 
 
 def _may_go(event: HealthEvent, history: History) -> bool:

@@ -1,6 +1,7 @@
 """A health event comes in: history, a heartbeat, part of an open incident, or a new incident."""
 
 from dataclasses import replace
+from datetime import timedelta
 from enum import StrEnum
 
 from nodeheal.contract.health_event import HealthEvent
@@ -22,6 +23,12 @@ from nodeheal.services.queue import IN_LINE
 from nodeheal.services.steps import SAVE_TRIES
 from nodeheal.services.wait_for_news import bring_news
 
+# What is taken of one node. An agent sends a finding that repeats once a minute, so that this is a hundred and twenty
+# different ones. What its spool has kept while the bus was away comes at once, and counts for itself.
+REPORTS_A_MINUTE = 120
+LATE_SECONDS = 600
+LATE_A_DAY = 2_000
+REPORTS_COUNTED_DAYS = 7
 # Whose faults are history: there is nothing to recover.
 _LIFELESS = {NodeState.RETIRED: "the node is retired", NodeState.ENROLLED: "its agent has never been heard"}
 
@@ -35,6 +42,7 @@ class Ingested(StrEnum):
     DUPLICATE = "DUPLICATE"
     HISTORY = "HISTORY"
     SEEN = "SEEN"
+    TOO_MANY = "TOO_MANY"
     UNENROLLED = "UNENROLLED"
     UNPROVEN = "UNPROVEN"
 
@@ -45,13 +53,15 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
     `is_proven`: AWS, the control plane or an operator says it, or the node has signed it. What is not proven is taken
     of a known node only, until that node signs for the first time, and nothing is done because of it.
     """
-    for _ in range(SAVE_TRIES):
+    for number in range(SAVE_TRIES):
         node = _node_of(event, ports, is_proven=is_proven)
         if node is None:
             return Ingested.UNENROLLED
         if not is_proven and node.signs:
             return Ingested.UNPROVEN
         event = node.says(event)
+        if number == 0 and _is_too_much(event, node, ports):
+            return Ingested.TOO_MANY
         past = _why_past(event, node)
         if past:
             ports.nodes.record(event, node.job_id, past)
@@ -79,6 +89,23 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
         if outcome is not None:
             return outcome
     raise NotAccepted(f"{event.node_id} is being written by others; event {event.event_id} is tried again later")
+
+
+def _is_too_much(event: HealthEvent, node: Node, ports: Ports) -> bool:
+    """Whether the node has said more than is taken of one node. The first of these is history; the others are counted.
+
+    Signs of life do not count, nor does what others say. Diagnostics and evidence are answers, and come elsewhere.
+    """
+    if not event.is_from_node or event.is_heartbeat:
+        return False
+    now = ports.clock()
+    is_late = event.observed_at < now - timedelta(seconds=LATE_SECONDS)
+    window, limit = (f"{now:%Y-%m-%d}", LATE_A_DAY) if is_late else (f"{now:%Y-%m-%dT%H:%M}", REPORTS_A_MINUTE)
+    count = ports.nodes.count_report(node.node_id, window, now + timedelta(days=REPORTS_COUNTED_DAYS))
+    if count == limit + 1:
+        told = f"the node has sent {limit} reports at {window}; this one and others after it are counted, not taken"
+        ports.nodes.record(event, node.job_id, told)
+    return count > limit
 
 
 def _node_of(event: HealthEvent, ports: Ports, *, is_proven: bool) -> Node | None:

@@ -28,7 +28,7 @@ KEEPS_FAILED = {("sqs:SendMessage", "{undelivered}")}
 NEVER_CALLED = {"decide_next_step": {"machines.describe", "machines.launches", "workflows.resume"}}
 # What these take is of AWS or of the control plane; only what a node says itself may be of a node that is not enrolled.
 _TAKE_NO_WORD_OF_NODES = ("attribute_failure", "find_checkpoint", "judge_checks", "sweep", "take_signal")
-NEVER_CALLED |= {stem: {"enrolment_tags.pool_of"} for stem in _TAKE_NO_WORD_OF_NODES}
+NEVER_CALLED |= {stem: {"enrolment_tags.pool_of", "nodes.count_report"} for stem in _TAKE_NO_WORD_OF_NODES}
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]
 
 

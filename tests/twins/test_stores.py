@@ -456,3 +456,13 @@ def test_a_workflow_that_breaks_makes_its_job_a_humans_but_takes_no_end_back(sta
             table.client.update_item(**{**asked, "TableName": table.name, "Key": key})
 
         assert ports.jobs.get("llama").state is after  # type: ignore[union-attr]
+
+
+def test_reports_of_a_node_are_counted_by_window(ports: Ports) -> None:
+    until = NOW + timedelta(days=1)
+
+    counted = [ports.nodes.count_report("mi-1", window, until) for window in ("12:00", "12:00", "12:01")]
+
+    assert counted == [1, 2, 1]
+    assert ports.nodes.count_report("mi-2", "12:00", until) == 1
+    assert ports.nodes.get("mi-1") is None

@@ -33,7 +33,7 @@ from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, Fa
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
-from nodeheal.ports import CommandStatus, Seat, SignUpload
+from nodeheal.ports import CommandStatus, Delivery, Seat, SignUpload
 from tests.unit.builders import NOW, FrozenClock, node
 
 ARN = "arn:aws:ecs:us-east-1:111122223333:container-instance/training/0123456789abcdef"
@@ -510,9 +510,9 @@ def test_an_email_has_its_subject_and_can_be_filtered(aws: Aws) -> None:
     aws.answers("publish", {"MessageId": "m"}, asked)
 
     more = {"severity": "PAGE", "node_id": A, "family": Family.xid, "escalation": Escalation.LEMON}
-    table = Aws("dynamodb").answers("put_item", {})
+    table = Aws("dynamodb").answers("put_item", {}).answers("update_item", {})
     with table.stub:
-        assert messenger(sns=aws, table=table).send(TOLD.model_copy(update=more))
+        assert messenger(sns=aws, table=table).send(TOLD.model_copy(update=more), 1) is Delivery.SENT
 
 
 @pytest.mark.parametrize("aws", ["sns"], indirect=True)
@@ -523,9 +523,9 @@ def test_what_is_for_the_owner_of_a_job_goes_where_no_operator_reads(aws: Aws) -
     aws.answers("publish", {"MessageId": "m"}, {**asked, "MessageAttributes": attributes})
 
     mine = TOLD.model_copy(update={"owner": "ada@example.com", "job_id": "llama", "phase": Phase.STOPPED})
-    table = Aws("dynamodb").answers("put_item", {})
+    table = Aws("dynamodb").answers("put_item", {}).answers("update_item", {})
     with table.stub:
-        assert messenger(sns=aws, table=table).send(mine)
+        assert messenger(sns=aws, table=table).send(mine, 1) is Delivery.SENT
 
 
 def test_what_is_not_known_of_an_email_is_no_attribute_of_it() -> None:

@@ -10,7 +10,7 @@ from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE
 from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdict
 from nodeheal.domain.incident import History, Incident, event_entry, fingerprint, incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.ingest import LATE_SECONDS, REPORTS_A_MINUTE, Ingested, ingest
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.unit.test_regressions_of_brakes import lost_call
 
@@ -225,3 +225,60 @@ def test_a_fault_on_a_quarantined_node_stays_with_the_incident_that_a_human_has(
     ports.nodes.save(replace(stored, state=NodeState.QUARANTINED))
 
     assert take(ports, xid(48)) == [Ingested.JOINED]
+
+
+def flood(number: int, **changes: object) -> list[HealthEvent]:
+    return [xid(79, event_id=f"flood-{one}", component=f"gpu-{one}", **changes) for one in range(number)]
+
+
+def test_one_node_is_heard_so_often_a_minute_and_the_rest_is_counted() -> None:
+    """S6: one node could spend what it liked of functions, tables and emails."""
+    ports = memory_ports(clock := FrozenClock())
+    ports.nodes.save(node())
+    window = f"{NOW:%Y-%m-%dT%H:%M}"
+
+    became = take(ports, *flood(REPORTS_A_MINUTE + 30))
+
+    assert became == [
+        Ingested.OPENED,
+        *[Ingested.JOINED] * (REPORTS_A_MINUTE - 1),
+        *[Ingested.TOO_MANY] * 30,
+    ]
+    assert ports.nodes.reports[node().node_id, window] == REPORTS_A_MINUTE + 30  # type: ignore[attr-defined]
+    told = [s.note for _, s in ports.nodes.recorded.values() if s.note]  # type: ignore[attr-defined]
+    assert told == [f"the node has sent 120 reports at {window}; this one and others after it are counted, not taken"]
+    clock.advance(60)
+    assert take(ports, xid(79, event_id="later", observed_at=clock())) == [Ingested.JOINED]
+
+
+def test_a_flood_of_one_node_keeps_no_other_from_being_heard_and_it_lives_on() -> None:
+    ports = memory_ports()
+    other = "mi-0000000000000000b"
+    ports.nodes.save(node())
+    ports.nodes.save(node(other))
+
+    take(ports, *flood(REPORTS_A_MINUTE + 1))
+
+    assert take(ports, xid(79, node_id=other, event_id="other")) == [Ingested.OPENED]
+    assert take(ports, _heartbeat(event_id="alive")) == [Ingested.SEEN]
+
+
+def test_what_aws_or_an_operator_says_of_a_node_does_not_count() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+    take(ports, *flood(REPORTS_A_MINUTE + 1))
+
+    said = xid(family=Family.host, code=INSTANCE_GONE, component=None, source="aws.ec2", event_id="gone")
+
+    assert take(ports, said) == [Ingested.JOINED]
+
+
+def test_what_a_spool_has_kept_through_an_outage_counts_for_itself() -> None:
+    ports = memory_ports()
+    ports.nodes.save(node())
+    hours_ago = NOW - timedelta(seconds=LATE_SECONDS + 1)
+
+    old = take(ports, *flood(2 * REPORTS_A_MINUTE, observed_at=hours_ago))
+
+    assert Ingested.TOO_MANY not in old
+    assert take(ports, xid(74, event_id="fresh")) == [Ingested.JOINED]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -13,13 +14,16 @@ from nodeheal.domain.beat import Beat
 from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.machine import STOPPED_BY_CALL, Launch
+from nodeheal.ports import Place
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.hear_node import ASKED_AGAIN_SECONDS
+from nodeheal.services.ingest import REPORTS_A_MINUTE
 from nodeheal.services.new_machine import on_group_launch
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
 from nodeheal.services.stop_start import on_machine_stopped
+from nodeheal.services.sweep import sweep
 from nodeheal.services.take_signal import take_signal
 from nodeheal.services.translate.foreign import Draft
 from tests.unit.builders import ACT, node, xid
@@ -269,6 +273,21 @@ def _departs(it: BreakingWorld) -> None:
     _health(it, None, Verdict.FAILED, instance_id=SPARE, **gone)
 
 
+def _says_too_much(it: BreakingWorld) -> None:
+    """The node has sent all that is taken of it in this minute. What the bus delivers once more later is taken."""
+    now = it.clock()
+    for _ in range(REPORTS_A_MINUTE):
+        it.plain.nodes.count_report(BROKEN, f"{now:%Y-%m-%dT%H:%M}", now)
+    it._ingest(xid(79, observed_at=now))
+
+
+def _is_swept_after_a_storm(it: BreakingWorld) -> None:
+    """The last minute had more emails than are sent, and the last sweep came to no end."""
+    it.plain.messenger.folded_in[it.clock() - timedelta(minutes=1)] = 7  # type: ignore[attr-defined]
+    it.plain.watchlist.mark(Place(due="z"))
+    it.does("sweep", lambda: sweep(it.ports, ACTS))
+
+
 def _is_not_enrolled(fuse: Fuse) -> BreakingWorld:
     """Its container instance does not bear the operator's tag."""
     it = BreakingWorld(fuse)
@@ -277,6 +296,8 @@ def _is_not_enrolled(fuse: Fuse) -> BreakingWorld:
 
 
 RARE_STORIES = (
+    Story("it says too much in one minute", BreakingWorld, _says_too_much, only=("ingest",)),
+    Story("it is swept after a storm of emails", BreakingWorld, _is_swept_after_a_storm, (), ("sweep",)),
     Story("it may not be drained", _is_not_enrolled, _fault(79), ("Handed to a human",), ("isolate_node",)),
     Story("two people answer", _two_answer, _fault(79), only=("answer_approval",)),
     Story("agents are asked for another interval", _hears, lambda it: None, (), ("sweep",)),

@@ -7,6 +7,7 @@ READS = frozenset(
         "describe",
         "find",
         "find_seats",
+        "folded",
         "get",
         "get_run",
         "glimpses",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import TypeAdapter
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
+from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 
 if TYPE_CHECKING:
@@ -111,6 +112,18 @@ class Table:
             condition=condition,
             values=values,
         )
+
+    def count(self, pk: str, sk: str, field: str, expires_at: int) -> int:
+        """Add one to a number of the item; what it is now."""
+        with throttles_named("UpdateItem"):
+            answer = self.client.update_item(
+                TableName=self.name,
+                Key=to_item({"pk": pk, "sk": sk}),
+                UpdateExpression=f"ADD {field} :one SET {names.TTL_ATTRIBUTE} = :expires",
+                ExpressionAttributeValues=to_item({":one": 1, ":expires": expires_at}),
+                ReturnValues="UPDATED_NEW",
+            )
+        return int(answer["Attributes"][field]["N"])
 
     def delete(self, pk: str, sk: str, condition: str, values: Mapping[str, Any]) -> Item | None:
         """Delete the item if the condition holds; the item as it was."""

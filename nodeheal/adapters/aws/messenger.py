@@ -97,13 +97,13 @@ class AwsMessenger:
         One of a function that dies before it sends stays taken: fewer go out then, and never more.
         """
         now = self._clock()
-        expires = {":expires": int((now + _COUNT_REMEMBERED).timestamp()), ":one": 1}
-        count = f"ADD {{}} :one SET {names.TTL_ATTRIBUTE} = :expires"
-        where = (_minute_pk(now), "emails")
+        expires = int((now + _COUNT_REMEMBERED).timestamp())
+        taken = f"ADD emails :one SET {names.TTL_ATTRIBUTE} = :expires"
+        values = {":one": 1, ":expires": expires, ":limit": a_minute}
         is_free = "attribute_not_exists(emails) OR emails < :limit"
-        if self._table.update(*where, count.format("emails"), {**expires, ":limit": a_minute}, is_free):
+        if self._table.update(_minute_pk(now), "emails", taken, values, is_free):
             return True
-        self._table.update(*where, count.format("folded"), expires)
+        self._table.count(_minute_pk(now), "emails", "folded", expires)
         return False
 
     def was_sent(self, notification: Notification) -> bool:

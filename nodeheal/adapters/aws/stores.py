@@ -106,6 +106,10 @@ class DynamoNodeStore:
             item[names.INDEX_SORT_KEY] = f"{_sortable(event.observed_at)}#{event.node_id}#{event.event_id}"
         self._table.put(to_item(item), "attribute_not_exists(pk)")
 
+    def count_report(self, node_id: str, window: str, until: datetime) -> int:
+        sk = f"{names.REPORTS_PREFIX}{window}"
+        return self._table.count(names.node_pk(node_id), sk, "reports", int(until.timestamp()))
+
     def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
         own = self._table.query_from(
             names.node_pk(node_id),

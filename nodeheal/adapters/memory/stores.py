@@ -1,7 +1,7 @@
 """State in dictionaries, with the conditional writes of the real table."""
 
 from bisect import bisect_left, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -28,6 +28,7 @@ class MemoryNodeStore:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     recorded: dict[tuple[str, str, bool], tuple[HealthEvent, Sighting]] = field(default_factory=dict)
+    reports: Counter[tuple[str, str]] = field(default_factory=Counter)
     _by_node: defaultdict[str, list[Sighting]] = field(default_factory=lambda: defaultdict(list))
     _by_pool: defaultdict[str, list[Sighting]] = field(default_factory=lambda: defaultdict(list))
 
@@ -58,6 +59,10 @@ class MemoryNodeStore:
         insort(self._by_node[event.node_id], sighting, key=_IN_TIME)
         if not note:
             insort(self._by_pool[event.pool], sighting, key=_IN_TIME)
+
+    def count_report(self, node_id: str, window: str, until: datetime) -> int:
+        self.reports[node_id, window] += 1
+        return self.reports[node_id, window]
 
     def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
         own = _since(self._by_node[node_id], node_since)
