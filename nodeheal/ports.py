@@ -7,6 +7,7 @@ surprise and is raised as it comes: the caller must then look before it acts aga
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 from nodeheal.contract.fabric import FabricOrder
@@ -203,7 +204,8 @@ class JobNotes(Protocol):
         """What nodes have answered to the job's checks, of all its submissions (strongly consistent)."""
 
     def hold(self, directory: str, job_id: str) -> str:
-        """Take the checkpoint directory for the job, if nobody has it; who has it now."""
+        """Take the checkpoint directory for the job, with all that lies in it and above it, unless another job has one
+        of these; who has it now. Taking it again is harmless. Raises NotAccepted."""
 
     def let_go(self, directory: str, job_id: str) -> None:
         """Give it back, if this job has it."""
@@ -376,14 +378,26 @@ class Workflows(Protocol):
         """Hand a waiting task its result. False: nobody waits with this token any more."""
 
 
+class Delivery(StrEnum):
+    """What became of a notification that was to be sent. FOLDED: it was counted, since its minute is full."""
+
+    SENT = "SENT"
+    BUSY = "BUSY"
+    FOLDED = "FOLDED"
+
+
 class Messenger(Protocol):
     """Tells people, and keeps what could not be read."""
 
     def announce(self, detail_type: str, notification: Notification) -> None:
         """Put a notification on the bus."""
 
-    def send(self, notification: Notification) -> bool:
-        """Hand a notification to the people who are subscribed. False: somebody else is at it with this very one."""
+    def send(self, notification: Notification, a_minute: int) -> Delivery:
+        """Hand a notification to the people who are subscribed, unless so many went out in this minute, of whatever
+        kind and from all functions together. BUSY: somebody else is at it with this very one."""
+
+    def folded(self, minute: datetime) -> int:
+        """How many notifications were counted in this minute instead of sent (strongly consistent)."""
 
     def was_sent(self, notification: Notification) -> bool:
         """Whether a notification with this key has gone out."""
@@ -397,10 +411,14 @@ class Messenger(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a look over all nodes has come to. Empty: at its beginning."""
+    """Where a look over all nodes has come to. Empty: at its beginning.
+
+    `due`: the pool with which the next run begins to see to what waits, where the last one came to no end.
+    """
 
     pool: str = ""
     after: str = ""
+    due: str = ""
 
 
 class Watchlist(Protocol):

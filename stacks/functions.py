@@ -83,6 +83,20 @@ class FunctionSpec:
 SEE_COMMAND = Permission(
     "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
 )
+ASK_WITNESSES = (
+    FIND_NODE,
+    SEE_NODE,
+    Permission(
+        "see whether the SSM agent of a silent node answers; the call takes no resource",
+        ("ssm:DescribeInstanceInformation",),
+        ("*",),
+    ),
+    Permission(
+        "see whether the machine under a silent node runs; the call takes no resource",
+        ("ec2:DescribeInstanceStatus",),
+        ("*",),
+    ),
+)
 _SEE_GUESTS = (LIST_TASKS, SEE_TASKS)
 _ASK_FOR_CHECKPOINT = send_command(
     "ask a gang for a checkpoint, before it is stopped or on an early warning", names.CHECKPOINT_DOCUMENT
@@ -116,20 +130,9 @@ FUNCTIONS = (
         "sweep",
         (
             CHANGE,
-            FIND_NODE,
-            SEE_NODE,
+            *ASK_WITNESSES,
             SEE_TASKS,
             LIST_TASKS,
-            Permission(
-                "see whether the SSM agent of a silent node answers; the call takes no resource",
-                ("ssm:DescribeInstanceInformation",),
-                ("*",),
-            ),
-            Permission(
-                "see whether the machine under a silent node runs; the call takes no resource",
-                ("ec2:DescribeInstanceStatus",),
-                ("*",),
-            ),
             READ_BEATS,
             Permission(
                 "ask machines for the interval of the policy, in the items of their signs of life",
@@ -146,7 +149,7 @@ FUNCTIONS = (
         memory_mb=1_024,  # the signs of life of 100,000 nodes take four seconds of a whole processor to read
         is_event_driven=True,
     ),
-    FunctionSpec("decide_next_step", (CHANGE, ANNOUNCE, READ_POLICY, SEE_COMMAND), keep_warm=True),
+    FunctionSpec("decide_next_step", (CHANGE, ANNOUNCE, READ_POLICY, SEE_COMMAND, *ASK_WITNESSES), keep_warm=True),
     FunctionSpec(
         "isolate_node",
         (
@@ -215,7 +218,7 @@ FUNCTIONS = (
     ),
     FunctionSpec("look_once", (SEE_COMMAND, *SEE_MACHINES, SEE_LAUNCHES, RESUME)),
     FunctionSpec("end_incident", (CHANGE, FIND_NODE, *START_TASK, SEE_TASKS, ANNOUNCE, READ_POLICY, RESUME)),
-    FunctionSpec("choose_nodes", (READ_POLICY, RESUME)),
+    FunctionSpec("choose_nodes", (CHANGE, READ_POLICY, RESUME)),
     FunctionSpec("await_nodes", (READ_POLICY, RESUME)),
     FunctionSpec(
         "check_nodes",
@@ -236,7 +239,7 @@ FUNCTIONS = (
     FunctionSpec("watch_gang", (ANNOUNCE, RESUME)),
     FunctionSpec("attribute_failure", (START_RECOVERY, READ_POLICY, RESUME)),
     FunctionSpec("stop_job", (CHANGE, STOP_TASK, SEE_TASKS, LIST_TASKS, RESUME), timeout_seconds=55),
-    FunctionSpec("end_job", (ANNOUNCE, RESUME)),
+    FunctionSpec("end_job", (CHANGE, ANNOUNCE, RESUME)),
     FunctionSpec("validate_policy", state=()),
     FunctionSpec(
         "notify",
@@ -248,7 +251,7 @@ FUNCTIONS = (
                 ("{owners_topic}",),
             ),
         ),
-        state=(KEEP,),
+        state=(KEEP, CHANGE),
         is_event_driven=True,
     ),
 )

@@ -98,7 +98,7 @@ COUNT_NODES = Permission(
     "count pools and their nodes; nothing else of the table",
     ("dynamodb:Query",),
     ("{table}", "{table}/index/" + names.INDEX),
-    _only_keys(names.POOLS_PK, names.pool_pk("*")),
+    _only_keys(names.POOLS_PK, names.UNENROLLED_PK, names.pool_pk("*")),
 )
 FIND_POLICY = Permission(
     "find the policy document by the outputs of the stack",

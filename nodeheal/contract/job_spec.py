@@ -44,7 +44,20 @@ REQUESTS = Mount(source=names.CHECKPOINT_REQUESTS, target=names.CHECKPOINT_REQUE
 PROGRESS = Mount(source=names.PROGRESS, target=names.PROGRESS)
 # It goes into a command on nodes, so it is plain; as checkpoints.place and the SSM document have it.
 PLAIN = r"^/[A-Za-z0-9._/@+=,:-]{0,999}$"
-CheckpointDirectory = Annotated[Directory, Field(pattern=PLAIN)]
+# Each directory above it is an item of one transaction, and DynamoDB takes a hundred.
+PARTS_AT_MOST = 24
+
+
+def _leasable(path: str) -> str:
+    parts = path.strip("/").split("/")
+    if parts == [""]:
+        raise ValueError("give a directory below the root: everything else lies in that one")
+    if len(parts) > PARTS_AT_MOST:
+        raise ValueError(f"has {len(parts)} parts; give a directory with at most {PARTS_AT_MOST}")
+    return path
+
+
+CheckpointDirectory = Annotated[Directory, Field(pattern=PLAIN), AfterValidator(_leasable)]
 
 
 # Docker would take `/dev/x:/dev/y:rwm`, and ECS takes a path: one spelling, without blanks and colons.

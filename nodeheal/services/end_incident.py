@@ -22,6 +22,7 @@ from nodeheal.services.guests import bring_guests_back
 from nodeheal.services.job_nodes import call_next_job
 from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
 from nodeheal.services.look_around import is_running
+from nodeheal.services.queue import wake_for_free_slots
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.tell_owner import tell_of_ending
@@ -55,6 +56,8 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     let_go_of_stand_ins(history, ports, policy)
     let_go_of_claims(history, ports)
     node = _let_go(closed.node_id, history, seen, decided, ports, policy)
+    if node.state is NodeState.QUARANTINED:
+        wake_for_free_slots(node.pool, ports, policy)  # it may count for no slot any more
     _wake_who_waits_for_the_job(closed, ports)
     tell_watch(closed.job_id, ports)
     call_next_job(node.pool, ports)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NextRung, NodeState, Verdict
 from nodeheal.domain.catalog import find
 from nodeheal.domain.correlate import episodes
@@ -58,15 +59,22 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
         if event.is_from_node:
             seen_at = min(event.observed_at, ports.clock())  # what is of the future would have it never missed
             node = node.booted(event.boot_id, seen_at) if is_proven else node
-            node = node.speaks_as(event.agent_version, event.observed_at, signs=is_proven)
+            known, node = node, node.speaks_as(event.agent_version, event.observed_at, signs=is_proven)
+            if is_proven and known.version and not known.signs:
+                # Before anything else: whatever becomes of this event, an unsigned one is refused from now on.
+                ports.nodes.save(node)
+                continue
         if event.is_heartbeat or event.verdict is Verdict.OK:
             return _take_good_news(event, node, ports)
         stale = _why_stale(event, node) or why_not_of_this_run(event, node, ports)
+        if not is_proven and event.code == TRAINING_HANG:
+            stale = node.why_unproven()  # it is about others as well
         if stale:
             ports.nodes.record(event, node.job_id, stale)
             return Ingested.HISTORY
         event = node.located(event)
-        ports.nodes.record(event, node.job_id)
+        # What is not proven is no sighting: it makes no cause that others have in common with it.
+        ports.nodes.record(event, node.job_id, "" if is_proven else node.why_unproven())
         outcome = _take_fault(event, node, ports, policy)
         if outcome is not None:
             return outcome

@@ -187,7 +187,8 @@ def _begun(runs: Sequence[Run], job: Job, ports: Ports) -> list[GangTask]:
 def directory_taken(job: Job, holder: str) -> str:
     """Why the job cannot have its checkpoint directory: two would write over one another."""
     directory = job.checkpoints.directory if job.checkpoints is not None else ""
-    return f"checkpoints.directory: job {holder} writes its checkpoints to {directory}; give {job.job_id} another one"
+    where = f"{directory}, or to a directory above or below it"
+    return f"checkpoints.directory: job {holder} writes its checkpoints to {where}; give {job.job_id} another one"
 
 
 def leave(job: Job, ports: Ports) -> None:

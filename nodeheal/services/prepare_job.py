@@ -7,6 +7,7 @@ from typing import Protocol
 
 from nodeheal.contract.job_spec import JobSpec
 from nodeheal.domain.job import Job, job_of
+from nodeheal.domain.lease import overlap
 from nodeheal.domain.node import ABSENT
 from nodeheal.domain.placement import Placement, never_fits
 from nodeheal.domain.policy import RecoveryPolicy
@@ -88,7 +89,8 @@ def _refuse_taken_directory(job: Job, ports: Ports) -> None:
     alive = (other for pool in ports.watchlist.pools() for other in ports.job_notes.in_pool(pool, live_only=True))
     for other in alive:
         theirs = other.checkpoints.directory if other.checkpoints is not None else None
-        if other.job_id != job.job_id and not other.is_over and theirs == job.checkpoints.directory:
+        is_another = other.job_id != job.job_id and not other.is_over
+        if is_another and theirs is not None and overlap(theirs, job.checkpoints.directory):
             raise ValueError(directory_taken(job, other.job_id))
 
 

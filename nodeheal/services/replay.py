@@ -21,7 +21,7 @@ from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.hear_node import as_told
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.pool_size import size_of
+from nodeheal.services.pool_size import slots_of
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.steps import node_of, save_node
@@ -213,7 +213,7 @@ class Replay:
 
     def _isolate(self, decision: Decision, asked: StepRequest) -> bool:
         node = node_of(decision.node_id, self._ports)
-        slots = self._policy.pool(node.pool).budget.slots(size_of(self._ports.pools.get(node.pool), self._ports))
+        slots = slots_of(node.pool, self._ports, self._policy)
         if not self._ports.pools.claim(node.pool, node.node_id, slots):
             self.seen.budget_refused.append(self._decided(asked, f"{slots} of {slots} nodes were out of service"))
             return False

@@ -1,8 +1,8 @@
 """Once a minute: hear who is silent, start what a crash kept from being started, wake who waits for a free slot."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.beat import Beat
@@ -13,6 +13,7 @@ from nodeheal.ports import Place, Ports
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.hear_beats import ask_for_interval, lay_over, note_boots
 from nodeheal.services.hear_silence import Heard, hear, tell_of_many
+from nodeheal.services.notify import report_storm
 from nodeheal.services.pool_size import count, note_size
 from nodeheal.services.queue import wake_after_reset, wake_for_free_slots
 from nodeheal.services.sweep_jobs import sweep_jobs
@@ -23,6 +24,8 @@ NODES_A_RUN = 20_000
 NODES_A_PAGE = 2_000
 LOOKS_A_RUN = 25
 RUN_SECONDS = 30
+# Of these, for what waits in the pools: seven calls a pool. A thousand pools, at 4 ms a call, take three runs.
+DUE_SECONDS = 12
 # A workflow starts within a second of its incident. One that has not by then lost its start to a crash or a throttle.
 START_SECONDS = 60
 # An incident that is older is no news any more: nobody is to be isolated for a fault of yesterday.
@@ -43,22 +46,21 @@ class Swept:
     woken: list[str] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)  # whose start was lost, or that left marks behind
     ranks: list[str] = field(default_factory=list)  # tasks of which nobody had told what the scheduler says
+    left_waiting: list[str] = field(default_factory=list)  # pools that the next run begins with: the time was up
+    storms: list[str] = field(default_factory=list)  # minutes in which more happened than was sent
     unfinished: str = ""
     counted: dict[str, int] = field(default_factory=dict)  # the nodes of each pool that was looked over whole
 
 
 def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     """One run. Safe to repeat, and to break off anywhere: the next one finds what was left."""
-    done, pools = Swept(), sorted({*ports.watchlist.pools(), *policy.pools})
-    for pool in pools:
-        done.restarted += _start_what_was_lost(pool, ports)
-        done.woken += wake_for_free_slots(pool, ports, policy)
-        done.woken += wake_after_reset(pool, ports)
-        done.jobs += sweep_jobs(pool, ports, policy)
+    done, pools, begun_at = Swept(), sorted({*ports.watchlist.pools(), *policy.pools}), ports.clock()
+    done.storms = report_storm(ports)
+    _see_to_pools(pools, begun_at + timedelta(seconds=DUE_SECONDS), done, ports, policy)
     if policy.silence.enabled:
         try:
             beats = ports.heartbeats.newest()
-            _look_over(pools, beats, done, ports, policy)
+            _look_over(pools, beats, begun_at + timedelta(seconds=RUN_SECONDS), done, ports, policy)
             done.asked_for_interval = ask_for_interval(beats, ports, policy)
         except NotAccepted as error:
             done.unfinished = str(error)  # "not now" from a service: the next run asks again
@@ -66,9 +68,33 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
     return done
 
 
-def _look_over(pools: list[str], beats: Mapping[str, Beat], done: Swept, ports: Ports, policy: RecoveryPolicy) -> None:
+def _see_to_pools(pools: list[str], stop_at: datetime, done: Swept, ports: Ports, policy: RecoveryPolicy) -> None:
+    """See to what waits in each pool, once, from where the last run came to no end."""
+    begun = ports.watchlist.place()
+    order = _from(begun.due, pools)
+    for number, pool in enumerate(order):
+        done.restarted += _start_what_was_lost(pool, ports)
+        done.woken += wake_for_free_slots(pool, ports, policy)
+        done.woken += wake_after_reset(pool, ports)
+        done.jobs += sweep_jobs(pool, ports, policy)
+        if ports.clock() >= stop_at and number + 1 < len(order):
+            done.left_waiting = order[number + 1 :]
+            break
+    due = done.left_waiting[0] if done.left_waiting else ""
+    if due != begun.due:
+        ports.watchlist.mark(replace(begun, due=due))
+
+
+def _look_over(
+    pools: list[str],
+    beats: Mapping[str, Beat],
+    stop_at: datetime,
+    done: Swept,
+    ports: Ports,
+    policy: RecoveryPolicy,
+) -> None:
     """Look at as many nodes as one run may, from where the last one ended."""
-    stop_at, begun = ports.clock() + timedelta(seconds=RUN_SECONDS), ports.watchlist.place()
+    begun = ports.watchlist.place()
     for pool, glimpses, place in _portions(pools, ports):
         done.booted += note_boots(glimpses, beats, ports)
         _listen(pool, lay_over(glimpses, beats, ports.clock()), beats, done, ports, policy)
@@ -94,14 +120,19 @@ def _start_what_was_lost(pool: str, ports: Ports) -> list[str]:
 def _portions(pools: list[str], ports: Ports) -> Iterator[tuple[str, list[Glimpse], Place]]:
     """(pool, its nodes or as many as a run may take, where to go on), from where the last run ended, each pool once."""
     place = ports.watchlist.place()
-    first = next((number for number, pool in enumerate(pools) if pool >= place.pool), 0)
-    after = place.after if pools and pools[first] == place.pool else ""
-    order = pools[first:] + pools[:first]
+    order = _from(place.pool, pools)
+    after = place.after if order and order[0] == place.pool else ""
     for number, pool in enumerate(order):
         glimpses, after = _some_of(pool, after, ports)
         following = order[(number + 1) % len(order)]
-        yield pool, glimpses, Place(pool, after) if after else Place(following)
+        yield pool, glimpses, replace(place, pool=pool if after else following, after=after)
         after = ""
+
+
+def _from(pool: str, pools: list[str]) -> list[str]:
+    """Each pool once, from this one on, or from the one that follows where it is gone."""
+    first = next((number for number, each in enumerate(pools) if each >= pool), 0)
+    return pools[first:] + pools[:first]
 
 
 def _some_of(pool: str, after: str, ports: Ports) -> tuple[list[Glimpse], str]:

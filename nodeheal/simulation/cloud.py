@@ -14,7 +14,7 @@ from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import Answer
-from nodeheal.ports import CommandStatus, RankSeen, Seat
+from nodeheal.ports import CommandStatus, Delivery, RankSeen, Seat
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.chance import Bucket
 from nodeheal.simulation.executions import Executions
@@ -207,7 +207,7 @@ class SimMessenger(MemoryMessenger):
     """Messenger. What is announced comes to `notify` over the bus; what is sent, people read."""
 
     def __init__(self, agenda: Agenda) -> None:
-        super().__init__()
+        super().__init__(agenda.clock)
         self._agenda = agenda
         self._claims: dict[str, float] = {}
         self.on_announce: Callable[[str, Notification], None] = lambda kind, notification: None
@@ -216,12 +216,14 @@ class SimMessenger(MemoryMessenger):
     def announce(self, detail_type: str, notification: Notification) -> None:
         self.on_announce(detail_type, notification)
 
-    def send(self, notification: Notification) -> bool:
+    def send(self, notification: Notification, a_minute: int) -> Delivery:
         if self._claims.get(notification.key, -1.0) > self._agenda.now:
-            return False
+            return Delivery.BUSY
         self._claims[notification.key] = self._agenda.now + SENDING_SECONDS
+        if not self.has_room(a_minute):
+            return Delivery.FOLDED
         self.on_send(notification)
-        return True
+        return Delivery.SENT
 
 
 class SimWitnesses:

@@ -203,6 +203,23 @@ def test_past_the_commands_everything_is_denied(cloud: Sandbox, ports: Ports, gr
     )
     assert is_denied(lambda: steps.start_execution(stateMachineArn=cloud.outputs["RecoverNodeArn"]))
     assert is_denied(lambda: grace.client("events").put_events(Entries=[{**agents, "EventBusName": names.BUS}]))
+    asked = {"Source": names.OPERATOR_SOURCE, "DetailType": names.NODE_HEALTH_REPORTED, "Detail": "{}"}
+    assert is_denied(lambda: grace.client("events").put_events(Entries=[{**asked, "EventBusName": names.BUS}]))
+    table, state = cloud.outputs["TableName"], grace.client("dynamodb")
+    question = {"pk": {"S": names.wait_pk("approval", "inc-1/2")}, "sk": {"S": names.WAIT_SK}}
+    answer = {"pk": {"S": names.incident_pk("inc-1")}, "sk": {"S": f"{names.TIMELINE_PREFIX}answer-0002"}}
+    lease = {"pk": {"S": names.lease_pk("/data")}, "sk": {"S": names.LEASE_SK}}
+    assert is_denied(lambda: state.get_item(TableName=table, Key=question))
+    assert is_denied(lambda: state.put_item(TableName=table, Item=answer))
+    assert is_denied(lambda: state.put_item(TableName=table, Item=lease))
+    assert is_denied(
+        lambda: state.query(
+            TableName=table,
+            IndexName=names.INDEX,
+            KeyConditionExpression="gsi_pk = :line",
+            ExpressionAttributeValues={":line": {"S": names.line_pk(names.pool_line("BUDGET", "wired"))}},
+        )
+    )
     assert is_denied(lambda: grace.client("logs").get_log_events(logGroupName="/aws/lambda/x", logStreamName="y"))
     assert is_denied(
         lambda: grace.client("ssm").send_command(

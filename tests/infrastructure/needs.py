@@ -52,6 +52,7 @@ _SERVICES = {
     "evidence": ("s3",),
     "heartbeats": ("dynamodb",),
     "items": ("dynamodb",),
+    "jobs": ("dynamodb",),
     "messenger": ("events", "sns", "sqs"),
     "node_keys": ("dynamodb",),
     "owners": ("sns",),

@@ -3,6 +3,11 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import boto3
+import pytest
+
+from nodeheal.adapters.memory.stores import MemoryJobNotes
+from nodeheal.contract.job_spec import PARTS_AT_MOST
 from nodeheal.contract.vocabulary import JobState, Outcome
 from nodeheal.domain.job import CheckAnswer, GangTask, Job, Run
 from nodeheal.ports import Ports
@@ -84,6 +89,67 @@ def test_the_first_answer_to_a_request_holds(ports: Ports) -> None:
         ("llama-1-1", "mi-1", Outcome.TIMED_OUT),
     ]
     assert ports.job_notes.answers("llama")[0] == answer("llama-1-0", "mi-1")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        *("/fsx/team", "/fsx", "/fsx/team/llama", "/fsx/team/llama/a/b"),
+        *("//fsx/team/llama", "/fsx/team/llama/", "/fsx/./team//llama", "/fsx/x/../team/llama", "/FSX/Team/llama"),
+    ],
+)
+def test_nobody_gets_a_directory_above_or_below_that_of_a_live_job(ports: Ports, wanted: str) -> None:
+    """Once only equal paths were compared: two jobs wrote over one another."""
+    notes = ports.job_notes
+    notes.hold("/fsx/team/llama", "llama")
+
+    refused = notes.hold(wanted, "gpt")
+    beside = [notes.hold(other, other) for other in ("/fsx/team/llama2", "/fsx/team/lla", "/fsx/other")]
+    for other in ("/fsx/team/llama2", "/fsx/team/lla", "/fsx/other"):
+        notes.let_go(other, other)
+    notes.let_go(wanted, "gpt")
+    still = notes.hold(wanted, "gpt")
+    notes.let_go("/fsx/team/llama/", "llama")
+
+    assert refused == still == "llama"
+    assert beside == ["/fsx/team/llama2", "/fsx/team/lla", "/fsx/other"]
+    assert notes.hold(wanted, "gpt") == "gpt"
+
+
+def test_one_that_was_refused_leaves_nothing_that_keeps_others_out(ports: Ports) -> None:
+    notes = ports.job_notes
+    notes.hold("/fsx/team/llama", "llama")
+
+    assert notes.hold("/fsx", "greedy") == "llama"
+
+    assert notes.hold("/fsx/team/gpt", "gpt") == "gpt"
+
+
+def test_a_directory_as_deep_as_the_file_allows_is_held_and_given_back(ports: Ports) -> None:
+    deep = "/" + "/".join("abcdefghijklmnopqrstuvwx"[:PARTS_AT_MOST])
+
+    assert ports.job_notes.hold(deep, "llama") == ports.job_notes.hold(deep, "llama") == "llama"
+    assert ports.job_notes.hold("/a", "gpt") == "llama"
+    ports.job_notes.let_go(deep, "llama")
+    assert ports.job_notes.hold("/a", "gpt") == "gpt"
+
+
+def test_nothing_is_left_in_the_table_of_a_directory_that_was_given_back(ports: Ports) -> None:
+    ports.job_notes.hold("/fsx/team/llama", "llama")
+    ports.job_notes.hold("/fsx/team/gpt", "gpt")
+    ports.job_notes.let_go("/fsx/team/llama", "llama")
+
+    assert leased(ports) <= {"/fsx", "/fsx/team", "/fsx/team/gpt"}
+    ports.job_notes.let_go("/fsx/team/gpt", "gpt")
+    assert leased(ports) == set()
+
+
+def leased(ports: Ports) -> set[str]:
+    """The paths of which anything is kept."""
+    if isinstance(ports.job_notes, MemoryJobNotes):
+        return set(ports.job_notes.leases)
+    items = boto3.client("dynamodb", region_name="us-east-1").scan(TableName="state")["Items"]
+    return {item["pk"]["S"].removeprefix("lease#") for item in items if item["pk"]["S"].startswith("lease#")}
 
 
 def test_a_directory_is_one_jobs_until_that_job_lets_go_of_it(ports: Ports) -> None:

@@ -20,7 +20,7 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.ports import Wait
+from nodeheal.ports import Delivery, Wait
 from tests.twins.test_stores import _incident, dynamo_ports
 from tests.unit.builders import NOW, FrozenClock, node, xid
 
@@ -223,12 +223,34 @@ def test_of_two_who_send_one_page_at_once_one_does_and_a_dead_ones_claim_runs_ou
     with Stubber(sns) as stub:
         stub.add_response("publish", {"MessageId": "first"})
         stub.add_response("publish", {"MessageId": "after a crash"})
-        at_once = [messenger.send(told), messenger.send(told)]
+        at_once = [messenger.send(told, 2), messenger.send(told, 2)]
         clock.advance(45)
-        after_the_lease = messenger.send(told)
+        after_the_lease = messenger.send(told, 2)
 
-    assert at_once == [True, False]
-    assert after_the_lease
+    assert at_once == [Delivery.SENT, Delivery.BUSY]
+    assert after_the_lease is Delivery.SENT
+
+
+def test_all_functions_together_send_so_many_in_a_minute_and_count_the_others(late: LateTable) -> None:
+    clock = FrozenClock()
+    sns = boto3.client("sns", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    never_made: Any = None
+    to = Destinations("bus", "arn:t", "https://q")
+    one, other = (AwsMessenger(never_made, lambda: sns, never_made, on_time(late), to, clock) for _ in range(2))
+
+    def told(number: int) -> Notification:
+        return Notification(key=f"page/{number}", subject="broken", body="look", severity="PAGE", pool="demo")
+
+    with Stubber(sns) as stub:
+        for _ in range(4):
+            stub.add_response("publish", {"MessageId": "1"})
+        became = [messenger.send(told(n), 3) for n, messenger in enumerate((one, other, one, other, one))]
+        minute = clock()
+        clock.advance(60)
+        later = other.send(told(9), 3)
+
+    assert became == [Delivery.SENT] * 3 + [Delivery.FOLDED] * 2
+    assert (later, one.folded(minute), one.folded(clock())) == (Delivery.SENT, 2, 0)
 
 
 class Unanswered(Table):
@@ -250,9 +272,9 @@ def test_a_page_whose_claim_was_written_and_not_answered_is_sent(late: LateTable
 
     with Stubber(sns) as stub:
         stub.add_response("publish", {"MessageId": "first"})
-        was_sent = messenger.send(told)
+        was_sent = messenger.send(told, 1)
         by_another = AwsMessenger(
             never_made, lambda: sns, never_made, on_time(late), Destinations("bus", "arn:t", "https://q"), CLOCK
-        ).send(told)
+        ).send(told, 1)
 
-    assert (was_sent, by_another) == (True, False)
+    assert (was_sent, by_another) == (Delivery.SENT, Delivery.BUSY)

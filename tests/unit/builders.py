@@ -20,7 +20,8 @@ from nodeheal.services.start_gang import record_run, start_ranks
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
 ACT = RecoveryPolicy(
-    default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=1, max_percent=100)),
+    # Quarantined nodes hold their slots: that they need not has tests of its own.
+    default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=1, max_percent=100, quarantine_percent=100)),
     stable_seconds=0,  # time stands still in most tests
     move_job_seconds=90 * 86_400,  # jobs wait for their nodes; that they need not has tests of its own
     evidence=Evidence(enabled=False),  # a step of its own, with tests of its own
@@ -83,6 +84,7 @@ def node(node_id: str = "mi-0a1b2c3d4e5f60718", **changes: Any) -> Node:
         "provider": Provider.hybrid,
         "instance_id": node_id,
         "boot_id": "boot-1",
+        "signs": True,
         "booted_at": NOW - timedelta(hours=1),
         "last_seen": NOW - timedelta(minutes=1),
         "address": "127.0.0.1",

@@ -265,15 +265,18 @@ def test_of_a_job_that_an_older_version_has_recorded_the_rest_is_said_to_be_unkn
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["submit", "dry run"])
+@pytest.mark.parametrize("directory", ["/fsx/llama", "/fsx/", "/fsx/llama/nested", "/fsx//./LLAMA"])
 def test_a_directory_that_another_job_has_is_refused_at_once(
-    world: World, tmp_path: Path, more: tuple[str, ...]
+    world: World, tmp_path: Path, directory: str, more: tuple[str, ...]
 ) -> None:
     submit(tmp_path, FILE)
 
-    second = submit(tmp_path, FILE.replace("llama", "gpt", 1), *more)
+    second = submit(tmp_path, FILE.replace("llama", "gpt", 1).replace("/fsx/llama", directory), *more)
 
+    said = " ".join(second.output.split())
     assert second.exit_code == 1
-    assert "job llama writes its checkpoints to /fsx/llama; give gpt another one" in " ".join(second.output.split())
+    assert "checkpoints.directory: job llama writes its checkpoints to /fsx" in said
+    assert "or to a directory above or below it; give gpt another one" in said
     assert world.ports.jobs.get("gpt") is None
 
 

@@ -22,11 +22,12 @@ from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.hear_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.request_action import request_action
+from nodeheal.services.steps import save_node
 from nodeheal.services.wakeup import on_node_booted
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.unit.signing import signed_by
 from tests.unit.test_enrolment import SAID
-from tests.unit.test_lambdas import World, batch, fact, on_bus, world
+from tests.unit.test_lambdas import World, batch, fact, on_bus, wake, world
 from tests.unit.test_steps import A, B, C, Incident
 
 __all__ = ["world"]  # a fixture
@@ -200,6 +201,7 @@ def unsigned(event: HealthEvent) -> str:
 
 def test_an_agent_that_never_signed_is_heard_and_nothing_is_done(world: World) -> None:
     it = world.serves(Incident())
+    save_node(it.ports, it.node(C), signs=None)
     event = xid(79, node_id=C, observed_at=it.clock())
 
     lambdas.ingest.handler(batch(unsigned(event)), None)
@@ -247,6 +249,42 @@ def test_an_unsigned_fault_of_an_unproven_boot_does_not_make_that_boot(ports: Po
     ingest(xid(79, boot_id="forged", observed_at=clock()), ports, ACT, is_proven=False)
 
     assert stored(ports, node().node_id).boot_id == "boot-1"
+
+
+def test_an_unsigned_fault_is_no_sighting_for_others(ports: Ports, clock: FrozenClock) -> None:
+    """Twelve unsigned words about old nodes opened the breaker for those that sign."""
+    for number in range(12):
+        ports.nodes.save(node(f"mi-old-{number}", signs=None))
+        event = xid(79, node_id=f"mi-old-{number}", event_id=f"e{number}", observed_at=clock())
+        ingest(event, ports, ACT, is_proven=False)
+
+    assert ports.nodes.sightings("mi-x", NOW - timedelta(days=1), "demo", NOW - timedelta(days=1)) == []
+
+
+def test_a_signed_event_that_joins_an_incident_counts_as_signed(ports: Ports, clock: FrozenClock) -> None:
+    ports.nodes.save(node(signs=None))
+    ingest(xid(79, observed_at=clock()), ports, ACT, is_proven=False)
+
+    joined = ingest(xid(48, observed_at=clock()), ports, ACT)
+    again = ingest(xid(64, observed_at=clock()), ports, ACT, is_proven=False)
+
+    assert (joined, again) == (Ingested.JOINED, Ingested.UNPROVEN)
+
+
+def test_an_event_of_the_future_is_refused(world: World) -> None:
+    """Five hundred of them hid all that others of the pool reported."""
+    it = world.serves(Incident())
+    future = it.clock() + timedelta(minutes=6)
+
+    lambdas.ingest.handler(batch(on_bus(xid(79, node_id=C, observed_at=future))), None)
+    wake(
+        names.NODE_BOOTED,
+        fact(it, "boot-9", observed_at=future.isoformat(), booted_at=NOW.isoformat(), address="", accelerators=8),
+    )
+
+    assert it.node(C).open_incident is None
+    assert it.node(A).boot_id == "boot-1"
+    assert ["in the future" in why for why in kept(world)] == [True, True]
 
 
 # S5, S7: words -------------------------------------------------------------------------------------------------------

@@ -307,3 +307,22 @@ def test_gpus_of_several_nodes_without_an_adapter_are_warned_of(said: str, is_wa
     doubts = file_doubts(parse_job_file((MINIMAL + said).encode()))
 
     assert any(doubt.startswith("devices: ") for doubt in doubts) is is_warned
+
+
+@pytest.mark.parametrize(
+    ("directory", "why"),
+    [
+        ("/" + "a/" * 25, "has 25 parts"),
+        ("/", "below the root"),
+        ("//./", "below the root"),
+        ("/a/../b", "without '..'"),
+    ],
+)
+def test_a_checkpoint_directory_that_cannot_be_held_is_refused_by_name(directory: str, why: str) -> None:
+    text = f"name: a\npool: h100\nnodes: 1\nimage: x\ncheckpoints:\n  directory: {directory}\n"
+
+    with pytest.raises(JobFileRefused) as refused:
+        parse_job_file(text.encode())
+
+    [one] = [each for each in refused.value.complaints if each.field == "checkpoints.directory"]
+    assert (one.line, why in one.why) == (6, True)

@@ -841,7 +841,7 @@ def test_a_page_that_somebody_else_is_sending_now_is_left_to_them() -> None:
     it = Incident(999)
     end_incident(it.request(), it.ports, ACT)
     told = it.ports.messenger.announced[0][1]  # type: ignore[attr-defined]
-    it.ports.messenger.send(told)
+    it.ports.messenger.send(told, 1)
 
     assert not notify(told, it.ports)
     assert not it.ports.messenger.was_sent(told)

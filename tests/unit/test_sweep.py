@@ -463,3 +463,54 @@ def test_a_pool_that_only_the_policy_names_is_looked_at_too() -> None:
     it.ports.watchlist.pools = lambda: []  # type: ignore[method-assign]
 
     assert it.sweep(ACT.model_copy(update={"pools": {"named": ACT.default_pool}})).nodes == 1
+
+
+def slow_pools(it: Cluster, names: list[str], seconds: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each of these pools takes so long to see to; they are listed as they are begun with."""
+    begun: list[str] = []
+
+    def lost(pool: str, ports: Ports) -> list[str]:
+        it.clock.advance(seconds)
+        begun.append(pool)
+        return []
+
+    for name in names:
+        it.add(f"mi-of-{name}", seconds_ago=1, pool=name)
+    monkeypatch.setattr(sweep_module, "_start_what_was_lost", lost)
+    return begun
+
+
+def test_many_pools_keep_no_run_from_its_looks_and_each_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S6: what waits was seen to in every pool first, without a bound on time."""
+    it = Cluster(speaking=0)
+    pools = [f"pool-{number:02}" for number in range(10)]
+    begun = slow_pools(it, pools, sweep_module.DUE_SECONDS / 4, monkeypatch)
+
+    runs = []
+    for _ in range(3):
+        done, so_far = it.sweep(), len(begun)
+        runs.append((done.nodes, len(done.left_waiting), so_far))
+
+    assert runs == [(10, 6, 4), (10, 6, 8), (10, 6, 12)]
+    assert begun == [*pools, *pools[:2]]
+
+
+def test_a_pool_that_was_next_and_is_gone_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Cluster(speaking=0)
+    begun = slow_pools(it, ["a", "c"], 0, monkeypatch)
+    it.ports.watchlist.mark(Place(due="b"))
+
+    it.sweep()
+
+    assert begun == ["c", "a"]
+    assert it.ports.watchlist.place().due == ""
+
+
+def test_the_look_over_nodes_keeps_the_pool_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Cluster(speaking=0)
+    slow_pools(it, ["a", "b", "c"], 2 * sweep_module.DUE_SECONDS, monkeypatch)
+
+    it.sweep()
+
+    place = it.ports.watchlist.place()
+    assert (place.pool, place.due) == ("a", "b")

@@ -1,12 +1,13 @@
 """Heartbeats over the machines' own table. What machines write is read with care: it is theirs alone, and unchecked."""
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
-from nodeheal.contract import names
+from nodeheal.contract import names, words
 from nodeheal.domain.beat import Beat
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ _FIELDS = {
     "#boot": names.BEAT_BOOT,
     "#wanted": names.BEAT_WANTED,
 }
-_WORD_CHARACTERS = 128  # as in every event
 
 
 class DynamoHeartbeats:
@@ -92,6 +92,6 @@ def _read(item: Item) -> Beat | None:
         wanted = float(item[names.BEAT_WANTED]["N"]) if names.BEAT_WANTED in item else None
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return None
-    if not 0 < len(boot) <= _WORD_CHARACTERS or not math.isfinite(every):
+    if not re.fullmatch(words.BOOT_ID, boot) or not math.isfinite(every):
         return None
     return Beat(item[names.BEAT_KEY]["S"], boot, at, every, wanted)

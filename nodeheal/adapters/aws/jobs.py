@@ -1,14 +1,20 @@
 """Training jobs, their runs, what their nodes answered to checks, and who writes which checkpoints, in DynamoDB."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
-from nodeheal.adapters.aws.items import Table, fields_of, from_item, to_item, versioned
+from nodeheal.adapters.aws.items import Table, fields_of, from_item, plain, to_item, versioned
 from nodeheal.contract import names
+from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import CheckAnswer, Job, Run
+from nodeheal.domain.lease import lease_ancestors, lease_path
 
 ANSWER_DAYS = 90  # what a check has found is for whoever asks later why a node was not taken
+_HOLD_TRIES = 3  # the job that was in the way may have left a moment before it was looked for
+_VALUES = re.compile(r":\w+")
 
 # In the index: what is over is kept for long, and the sweep reads the others every minute.
 _JOBS, _LIVE, _OVER = "job#", "job#live#", "job#over#"
@@ -72,11 +78,48 @@ class DynamoJobNotes:
         return [from_item(CheckAnswer, item) for item in items]
 
     def hold(self, directory: str, job_id: str) -> str:
-        keys = {"pk": names.lease_pk(directory), "sk": names.LEASE_SK}
-        if self._table.put(to_item({**keys, "job_id": job_id}), "attribute_not_exists(pk)"):
-            return job_id
-        stored = self._table.get(keys["pk"], keys["sk"])
-        return str(stored["job_id"]["S"]) if stored else self.hold(directory, job_id)
+        path, above = lease_path(directory), lease_ancestors(directory)
+        mine: dict[str, Any] = {":job": job_id, ":jobs": {job_id}}
+        # The directory itself: nobody else has it, and nobody else has one below it.
+        is_free = "(attribute_not_exists(job_id) OR job_id = :job) AND (attribute_not_exists(below) OR below = :jobs)"
+        writes = [self._lease(path, "SET job_id = :job", is_free, mine)]
+        writes += [
+            self._lease(each, "ADD below :jobs", "attribute_not_exists(job_id) OR job_id = :job", mine)
+            for each in above
+        ]
+        for _ in range(_HOLD_TRIES):
+            if self._table.transact(writes):
+                return job_id
+            if holder := self._holder(path, above, job_id):
+                return holder
+        raise NotAccepted(f"{path} is being given back and taken by others; it is tried again later")
 
     def let_go(self, directory: str, job_id: str) -> None:
-        self._table.delete(names.lease_pk(directory), names.LEASE_SK, "job_id = :job_id", {":job_id": job_id})
+        path, above = lease_path(directory), lease_ancestors(directory)
+        writes = [self._lease(path, "REMOVE job_id", "job_id = :job", {":job": job_id})]
+        writes += [self._lease(each, "DELETE below :jobs", "", {":jobs": {job_id}}) for each in above]
+        self._table.transact(writes)
+        # What a crash leaves is an item that names nobody, and keeps nobody out.
+        for each in (path, *above):
+            nobody = "attribute_not_exists(job_id) AND attribute_not_exists(below)"
+            self._table.delete(names.lease_pk(each), names.LEASE_SK, nobody, {})
+
+    def _lease(self, path: str, update: str, condition: str, values: dict[str, Any]) -> dict[str, Any]:
+        used = {name: value for name, value in values.items() if name in _VALUES.findall(f"{update} {condition}")}
+        written: dict[str, Any] = {
+            "TableName": self._table.name,
+            "Key": to_item({"pk": names.lease_pk(path), "sk": names.LEASE_SK}),
+            "UpdateExpression": update,
+            "ExpressionAttributeValues": to_item(used),
+        }
+        return {"Update": {**written, "ConditionExpression": condition} if condition else written}
+
+    def _holder(self, path: str, above: Sequence[str], job_id: str) -> str:
+        """Another job that has the directory, one above it or one below it; empty: none has any more."""
+        for each in (path, *above):
+            lease = plain(self._table.get(names.lease_pk(each), names.LEASE_SK) or {})
+            below: set[str] = lease.get("below", set()) if each == path else set()
+            others = sorted({str(lease.get("job_id", job_id)), *below} - {job_id})
+            if others:
+                return others[0]
+        return ""

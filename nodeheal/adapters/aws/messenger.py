@@ -2,15 +2,15 @@
 
 import uuid
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from nodeheal.adapters.aws.calls import throttles_named
-from nodeheal.adapters.aws.items import Table, to_item
+from nodeheal.adapters.aws.items import Table, plain, to_item
 from nodeheal.contract import names
 from nodeheal.contract.notification import Notification
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.ports import Clock
+from nodeheal.ports import Clock, Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _SENT_REMEMBERED = timedelta(days=7)
 # Longer than the function may run, shorter than the minute after which Lambda gives it a failed event again.
 _SENDING_SECONDS = 45
+# Longer than the sweep could be away without an alarm.
+_COUNT_REMEMBERED = timedelta(days=1)
 # SQS takes 256 KiB in all; the reason travels as an attribute beside the body.
 _QUARANTINED_CHARACTERS = 200_000
 _WHY_CHARACTERS = 1_000
@@ -68,9 +70,11 @@ class AwsMessenger:
         if answer["FailedEntryCount"]:
             raise NotAccepted(f"PutEvents: {answer['Entries'][0].get('ErrorMessage')}")
 
-    def send(self, notification: Notification) -> bool:
+    def send(self, notification: Notification, a_minute: int) -> Delivery:
         if not self._claim(notification):
-            return False
+            return Delivery.BUSY
+        if not self._has_room(a_minute):
+            return Delivery.FOLDED
         with throttles_named("Publish"):
             self._sns().publish(
                 TopicArn=self._to.owners_topic_arn if notification.owner else self._to.topic_arn,
@@ -81,7 +85,26 @@ class AwsMessenger:
                     for name, value in notification.attributes.items()
                 },
             )
-        return True
+        return Delivery.SENT
+
+    def folded(self, minute: datetime) -> int:
+        item = self._table.get(_minute_pk(minute), "emails")
+        return int(plain(item).get("folded", 0)) if item else 0
+
+    def _has_room(self, a_minute: int) -> bool:
+        """Take one of the emails of this minute, or count one that is folded.
+
+        One of a function that dies before it sends stays taken: fewer go out then, and never more.
+        """
+        now = self._clock()
+        expires = {":expires": int((now + _COUNT_REMEMBERED).timestamp()), ":one": 1}
+        count = f"ADD {{}} :one SET {names.TTL_ATTRIBUTE} = :expires"
+        where = (_minute_pk(now), "emails")
+        is_free = "attribute_not_exists(emails) OR emails < :limit"
+        if self._table.update(*where, count.format("emails"), {**expires, ":limit": a_minute}, is_free):
+            return True
+        self._table.update(*where, count.format("folded"), expires)
+        return False
 
     def was_sent(self, notification: Notification) -> bool:
         return self._table.get(_sent_pk(notification), "sent") is not None
@@ -104,12 +127,17 @@ class AwsMessenger:
         return self._table.put(item, is_free, {":now": now, ":by": by})
 
     def quarantine(self, body: str, why: str) -> None:
+        why = "".join(c if c.isprintable() else " " for c in why)  # SQS takes no control character in an attribute
         with throttles_named("SendMessage"):
             self._sqs().send_message(
                 QueueUrl=self._to.quarantine_url,
                 MessageBody=body[:_QUARANTINED_CHARACTERS] or "(empty)",
                 MessageAttributes={"why": {"DataType": "String", "StringValue": why[:_WHY_CHARACTERS] or "unknown"}},
             )
+
+
+def _minute_pk(at: datetime) -> str:
+    return f"emails#{at.astimezone(UTC):%Y-%m-%dT%H:%M}"
 
 
 def _sent_pk(notification: Notification) -> str:

@@ -40,7 +40,7 @@ def memory_ports(clock: Clock) -> Ports:
         commands=commands,
         machines=MemoryMachines(),
         workflows=MemoryWorkflows(),
-        messenger=MemoryMessenger(),
+        messenger=MemoryMessenger(clock),
         watchlist=MemoryWatchlist(nodes, incidents),
         heartbeats=MemoryHeartbeats(),
         enrolment_tags=MemoryEnrolmentTags(),

@@ -15,6 +15,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.fold import Fold
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.job import CheckAnswer, Job, Run
+from nodeheal.domain.lease import lease_path, overlap
 from nodeheal.domain.node import Node
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.surroundings import Sighting, sighting_of
@@ -279,8 +280,12 @@ class MemoryJobNotes:
         return [self.kept_answers[key] for key in sorted(self.kept_answers) if key[0] == job_id]
 
     def hold(self, directory: str, job_id: str) -> str:
-        return self.leases.setdefault(directory, job_id)
+        for held, holder in self.leases.items():
+            if holder != job_id and overlap(held, directory):
+                return holder
+        self.leases[lease_path(directory)] = job_id
+        return job_id
 
     def let_go(self, directory: str, job_id: str) -> None:
-        if self.leases.get(directory) == job_id:
-            del self.leases[directory]
+        if self.leases.get(lease_path(directory)) == job_id:
+            del self.leases[lease_path(directory)]

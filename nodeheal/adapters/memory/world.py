@@ -1,5 +1,6 @@
 """The outside world in memory: a scheduler, node commands, workflows and messages that remember what was asked."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -12,7 +13,7 @@ from nodeheal.domain.errors import NotEnrolled, NotFound
 from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.node import Node
-from nodeheal.ports import CommandStatus, RankSeen, Seat
+from nodeheal.ports import Clock, CommandStatus, Delivery, RankSeen, Seat
 
 
 @dataclass
@@ -171,6 +172,9 @@ class MemoryWorkflows:
 class MemoryMessenger:
     """Messenger."""
 
+    clock: Clock
+    sent_in: Counter[datetime] = field(default_factory=Counter)
+    folded_in: Counter[datetime] = field(default_factory=Counter)
     announced: list[tuple[str, Notification]] = field(default_factory=list)
     sent: list[Notification] = field(default_factory=list)
     being_sent: set[str] = field(default_factory=set)
@@ -180,12 +184,26 @@ class MemoryMessenger:
     def announce(self, detail_type: str, notification: Notification) -> None:
         self.announced.append((detail_type, notification))
 
-    def send(self, notification: Notification) -> bool:
+    def send(self, notification: Notification, a_minute: int) -> Delivery:
         if notification.key in self.being_sent:
-            return False
+            return Delivery.BUSY
         self.being_sent.add(notification.key)
+        if not self.has_room(a_minute):
+            return Delivery.FOLDED
         self.sent.append(notification)
+        return Delivery.SENT
+
+    def has_room(self, a_minute: int) -> bool:
+        """Take one of the emails of this minute, or count one that is folded."""
+        minute = self.clock().replace(second=0, microsecond=0)
+        if self.sent_in[minute] >= a_minute:
+            self.folded_in[minute] += 1
+            return False
+        self.sent_in[minute] += 1
         return True
+
+    def folded(self, minute: datetime) -> int:
+        return self.folded_in[minute]
 
     def was_sent(self, notification: Notification) -> bool:
         return notification.key in self.marked

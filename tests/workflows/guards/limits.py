@@ -11,9 +11,8 @@ GUARDS = (
     Guard(
         "the lease of a directory",
         MemoryJobNotes.hold,
-        "self.leases.setdefault(directory, job_id)",
+        "overlap(held, directory)",
         when.two_jobs_want_one_directory,
-        "job_id",
     ),
     Guard(
         "the look at the lease",
@@ -25,7 +24,7 @@ GUARDS = (
     Guard(
         "whose lease is given back",
         MemoryJobNotes.let_go,
-        "self.leases.get(directory) == job_id",
+        "self.leases.get(lease_path(directory)) == job_id",
         when.two_jobs_want_one_directory,
         "True",
     ),

@@ -130,7 +130,7 @@ GUARDS = (
     Guard(
         "whose directory it is, at the submission",
         prepare_job._refuse_taken_directory,
-        "other.job_id != job.job_id and (not other.is_over) and (theirs == job.checkpoints.directory)",
+        "is_another and theirs is not None and overlap(theirs, job.checkpoints.directory)",
         when.a_job_that_lives_saves_there,
     ),
     Guard(
