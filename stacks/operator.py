@@ -269,6 +269,11 @@ DOCTOR_COMMANDS: Commands = {
         ),
         Permission("see who has confirmed to be told", ("sns:ListSubscriptionsByTopic",), ("{topic}",)),
         Permission(
+            "see whom anybody could unsubscribe who holds one of their emails; the call takes no resource",
+            ("sns:GetSubscriptionAttributes",),
+            ("*",),
+        ),
+        Permission(
             "see which alarms ring, and by prefix no single one is named", ("cloudwatch:DescribeAlarms",), ("*",)
         ),
         Permission(

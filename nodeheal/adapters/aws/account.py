@@ -207,8 +207,19 @@ def _emails(account: Account) -> Iterator[Finding]:
     elif waiting:
         todo = "open the email of AWS Notifications there and confirm; no email comes before"
         yield Finding("alert emails", BAD, f"not confirmed: {_some(waiting)}", todo)
+    elif exposed := [one["Endpoint"] for one in found if one["Protocol"] == "email" and _takes_any_no(account, one)]:
+        told = f"whoever is forwarded an email can unsubscribe {_some(exposed)}"
+        yield Finding(
+            "alert emails", WARNING, told, "confirm the subscription with a signature: docs/operations-email.md"
+        )
     else:
         yield Finding("alert emails", GOOD, f"{counted(len(found), 'confirmed subscription')}")
+
+
+def _takes_any_no(account: Account, subscription: Mapping[str, str]) -> bool:
+    """Whether the link at the end of an email is enough to end its subscription: it was confirmed without a signature."""
+    asked = account.make("sns").get_subscription_attributes(SubscriptionArn=subscription["SubscriptionArn"])
+    return bool(asked["Attributes"]["ConfirmationWasAuthenticated"] != "true")
 
 
 def _policy(account: Account) -> Iterator[Finding]:
