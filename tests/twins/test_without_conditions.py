@@ -67,6 +67,13 @@ CONDITIONS = (
     ),
     Condition(DynamoIncidentStore.append, NEW, EVER, test_stores.test_an_entry_is_added_once),
     Condition(
+        DynamoIncidentStore.fold,
+        '"attribute_exists(pk) AND (attribute_not_exists(#times) OR #times = :before)"',
+        '"attribute_exists(pk) OR #times <> :before"',
+        test_stores.test_entries_that_have_changed_are_not_folded,
+        ("its target was folded",),
+    ),
+    Condition(
         DynamoIncidentStore.advance,
         "'turn = :before'",
         always("turn = :before"),
@@ -134,14 +141,20 @@ CONDITIONS = (
     Condition(DynamoJobNotes.note_answer, NEW, EVER, test_job_notes.test_the_first_answer_to_a_request_holds),
     Condition(
         DynamoJobNotes.hold,
-        NEW,
-        EVER,
+        '"(attribute_not_exists(job_id) OR job_id = :job) AND (attribute_not_exists(below) OR below = :jobs)"',
+        '"attribute_not_exists(job_id) OR job_id = :job OR job_id <> :job OR below = :jobs"',
+        test_job_notes.test_a_directory_is_one_jobs_until_that_job_lets_go_of_it,
+    ),
+    Condition(
+        DynamoJobNotes._lease,
+        '{**written, "ConditionExpression": condition} if condition else written',
+        "written",
         test_job_notes.test_a_directory_is_one_jobs_until_that_job_lets_go_of_it,
     ),
     Condition(
         DynamoJobNotes.let_go,
-        "'job_id = :job_id'",
-        always("job_id = :job_id"),
+        '"job_id = :job"',
+        '"job_id = :job OR job_id <> :job"',
         test_job_notes.test_a_directory_is_one_jobs_until_that_job_lets_go_of_it,
     ),
     Condition(
