@@ -96,7 +96,13 @@ def ports() -> Ports:
         evidence_bucket=os.environ.get(names.ENV_EVIDENCE_BUCKET, ""),
         runbooks=os.environ.get(names.ENV_RUNBOOKS, ""),
         run_job_arn=os.environ.get(names.ENV_RUN_JOB_ARN, ""),
+        node_role_ids=node_role_ids(),
     )
+
+
+def node_role_ids() -> list[str]:
+    """Ids of the roles whose sessions AWS names after machines."""
+    return [role for role in os.environ.get(names.ENV_NODE_ROLE_IDS, "").split(",") if role]
 
 
 def step(

@@ -7,11 +7,11 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from pydantic import BaseModel, Field, Json, ValidationError
 
 from lambdas.composition import Event, emit, explain, logger, policy, ports, quarantine
-from lambdas.signatures import is_signed, proven
+from lambdas.signatures import is_signed, proven, read_fact
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.measures import of_fault
-from nodeheal.services.ingest import ingest
+from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.verify_event import Forged
 
 
@@ -57,7 +57,8 @@ def _take(record: SQSRecord) -> None:
         why = explain(error) if isinstance(error, ValidationError) else str(error)
         return quarantine("ingest", record.body, why)
     became = ingest(health_event, ports(), policy(), is_proven=is_proven)
-    emit(lambda: of_fault(health_event.family, health_event.verdict))
+    if became not in (Ingested.UNENROLLED, Ingested.UNPROVEN):
+        emit(lambda: of_fault(health_event.family, health_event.verdict))
     logger().info(
         "event ingested",
         extra={"became": became, "event_id": health_event.event_id, "node": health_event.node_id},
@@ -72,7 +73,7 @@ def _read(source: str, detail: Event) -> HealthEvent:
             raise Forged(f"an operator may send requests only, and no {request.code!r}")
         return request
     told = proven(detail, names.NODE_HEALTH_REPORTED) if is_signed(detail) else detail
-    event = HealthEvent.model_validate(told)
+    event = read_fact(HealthEvent, told)
     if event.code == names.OPERATOR_REQUEST or not event.is_from_node:
         raise Forged(f"{event.node_id} speaks as an operator or as AWS from {source}")
     return event

@@ -1,16 +1,32 @@
 """What an agent's event says, once the node has proven that it is the node. See nodeheal/services/verify_event.py."""
 
-import os
+from collections.abc import Mapping
 from functools import cache
+from typing import TypeVar
 
-from lambdas.composition import Event, ports
+from lambdas.composition import Event, node_role_ids, ports
 from nodeheal.adapters.aws.calls import client
 from nodeheal.adapters.aws.node_keys import DynamoNodeKeys
 from nodeheal.contract import names
+from nodeheal.contract.health_event import NodeFact
+from nodeheal.contract.signature import EARLY_SECONDS
 from nodeheal.contract.signed_event import SignedEvent
-from nodeheal.services.verify_event import verify
+from nodeheal.services.verify_event import Forged, verify
 
 _SIGNED = "signed"
+
+
+Fact = TypeVar("Fact", bound=NodeFact)
+
+
+def read_fact(kind: type[Fact], told: Mapping[str, object]) -> Fact:
+    """What a node says, as an event of this kind. Raises ValidationError; Forged where it is dated in the future, in
+    which it would stand before all that others say.
+    """
+    fact = kind.model_validate(told)
+    if fact.observed_at.timestamp() > ports().clock().timestamp() + EARLY_SECONDS:
+        raise Forged(f"{fact.node_id} dates an event {fact.observed_at:%Y-%m-%d %H:%M:%S}, which is in the future")
+    return fact
 
 
 def is_signed(detail: Event) -> bool:
@@ -20,9 +36,8 @@ def is_signed(detail: Event) -> bool:
 
 def proven(detail: Event, detail_type: str) -> dict[str, object]:
     """The event that the node has signed. Raises Forged, ValidationError, NotAccepted."""
-    roles = os.environ.get(names.ENV_NODE_ROLE_IDS, "").split(",")
     now = ports().clock().timestamp()
-    return verify(SignedEvent.model_validate(detail), detail_type, node_keys(), roles, now).event
+    return verify(SignedEvent.model_validate(detail), detail_type, node_keys(), node_role_ids(), now).event
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lambdas.composition import Event, explain, logger, ports, quarantine
-from lambdas.signatures import is_signed, proven
+from lambdas.signatures import is_signed, proven, read_fact
 from nodeheal.contract import names
 from nodeheal.contract.ecs_task import EcsTaskDetail
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
@@ -64,13 +64,13 @@ def _about_node(kind: str, detail: Event) -> Callable[[Ports], None]:
     told = proven(detail, kind)
     match kind:
         case names.NODE_BOOTED:
-            return partial(wakeup.on_node_booted, NodeBooted.model_validate(told))
+            return partial(wakeup.on_node_booted, read_fact(NodeBooted, told))
         case names.DIAGNOSTICS_FINISHED:
-            return partial(wakeup.on_diagnostics_finished, DiagnosticsFinished.model_validate(told))
+            return partial(wakeup.on_diagnostics_finished, read_fact(DiagnosticsFinished, told))
         case names.EVIDENCE_FROZEN:
-            return partial(wakeup.on_evidence_frozen, EvidenceFrozen.model_validate(told))
+            return partial(wakeup.on_evidence_frozen, read_fact(EvidenceFrozen, told))
         case _:
-            return partial(wakeup.on_checkpoint_found, CheckpointFound.model_validate(told))
+            return partial(wakeup.on_checkpoint_found, read_fact(CheckpointFound, told))
 
 
 def _about_machine(detail: MachineStateDetail) -> Callable[[Ports], None]:

@@ -17,7 +17,8 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import AttemptLimit, StepResult
 from nodeheal.contract.vocabulary import Action, IncidentState, Provider
 from nodeheal.domain.beat import Beat
-from nodeheal.domain.evidence import Diagnosis, Upload
+from nodeheal.domain.evidence import Diagnosis, EvidenceAsked, Upload
+from nodeheal.domain.fold import Fold
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, TimelineEntry
 from nodeheal.domain.job import CheckAnswer, DirectoryLook, GangTask, Job, Run
@@ -71,7 +72,7 @@ class NodeStore(Protocol):
 
 
 class IncidentStore(Protocol):
-    """Remembers incidents and their story. Entries are only ever added."""
+    """Remembers incidents and their story. Entries are only ever added, and folded where there are too many."""
 
     def open(self, incident: Incident, node: Node) -> bool:
         """Write the incident, its root event's entry and `node` (which must name it), all or nothing.
@@ -81,6 +82,9 @@ class IncidentStore(Protocol):
 
     def append(self, incident_id: str, entry: TimelineEntry) -> bool:
         """Add one entry. False: an entry with this id is there already, and nothing changed."""
+
+    def fold(self, incident_id: str, fold: Fold) -> bool:
+        """Remove and count entries, all or nothing. False: one of these entries has changed, and nothing is written."""
 
     def history(self, incident_id: str) -> History:
         """The incident with its events and turns in order (strongly consistent). Raises NotFound."""
@@ -146,6 +150,7 @@ class Wait:
     result_json: str = ""  # the StepResult or JobResult to resume with, where it is known before
     line: tuple[str, str] | None = None  # (which line, place): stands in a line, the smallest place first
     request_json: str = ""  # the StepRequest, where whoever resumes it must know more
+    nonce: str = ""  # the random part of the request id that a node is given: see services.request_ids
 
 
 class WaitStore(Protocol):
@@ -329,10 +334,9 @@ class NodeCommands(Protocol):
     def diagnose(self, node: Node, ask: Diagnosis, request_id: str, expires_at: datetime) -> str:
         """Ask for diagnostics; the command's id. The node answers with a Diagnostics Finished event."""
 
-    def collect(
-        self, node: Node, request_id: str, upload: Upload, expires_at: datetime, *, bug_report: bool = False
-    ) -> str:
-        """Ask for evidence, to be uploaded by `expires_at`; the command's id. The node answers with Evidence Frozen."""
+    def collect(self, node: Node, ask: EvidenceAsked, request_id: str, expires_at: datetime) -> str:
+        """Ask for evidence, to be uploaded by `expires_at`, and whether the node shows the fault; the command's id.
+        The node answers with Evidence Frozen."""
 
     def checkpoint(self, nodes: Sequence[Node], job_id: str, expires_at: datetime) -> Sequence[str]:
         """Ask the job's tasks on these nodes to write a checkpoint now; the commands' ids. Nobody answers."""

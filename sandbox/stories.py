@@ -98,7 +98,7 @@ def _budget_is_full(story: Story) -> str:
         any_node,
         node_id=HOLDER,
         instance_id=HOLDER,
-        state=NodeState.QUARANTINED,
+        state=NodeState.ISOLATED,
         state_reason="waits for a new riser card",
         job_id=None,
         open_incident=None,

@@ -242,7 +242,8 @@ class Story:
 
     def _incidents(self) -> Iterator[Incident]:
         """Those of its pool."""
-        found = self._table.query_index(names.INDEX, names.pool_pk(self.script.pool), "incident#")
+        kind = names.incident_pk("")
+        found = self._table.query_index(names.INDEX, names.pool_pk(self.script.pool), "incident#", kind=kind)
         return (from_item(Incident, item) for item in found)
 
     def _read_timeline(self, incident_id: str) -> None:

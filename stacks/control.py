@@ -41,8 +41,8 @@ DOCUMENTS = {
     names.INJECT_DCGM_DOCUMENT: "inject-dcgm",
 }
 EVENTS_A_BATCH = 10
-# A new fault is some six calls. At 50 ms each, as the simulation assumes, a batch of ten takes 3 s, and forty batches at
-# once take in 133 faults a second: those of 750 nodes within 6 s. A node that reports without end takes no more than
+# A new fault is some six calls. At 50 ms each, as the simulation assumes, a batch of ten takes 3 s, and forty batches
+# at once take in 133 faults a second: those of 750 nodes within 6 s. A node that reports without end takes no more than
 # these of the account's 1,000 functions at once.
 INGESTS_AT_ONCE = 40
 ARCHITECTURES = {"arm64": lambda_.Architecture.ARM_64, "x86_64": lambda_.Architecture.X86_64}
@@ -171,7 +171,7 @@ class Control:
             names.ENV_EVIDENCE_BUCKET: self._state.evidence.bucket_name,
             names.ENV_APPROVAL_KEY_ARN: self._state.approval_key_arn,
             names.ENV_RUNBOOKS: self._settings.runbook_base_url,
-            names.ENV_NODE_ROLE_IDS: ",".join((self._state.node_role.role_id, *self._settings.node_role_ids)),
+            names.ENV_NODE_ROLE_IDS: self._state.node_role_ids,
             "POWERTOOLS_SERVICE_NAME": spec.stem,
         }
 

@@ -83,6 +83,20 @@ class FunctionSpec:
 SEE_COMMAND = Permission(
     "see what became of a command; the call takes no resource", ("ssm:GetCommandInvocation",), ("*",)
 )
+ASK_WITNESSES = (
+    FIND_NODE,
+    SEE_NODE,
+    Permission(
+        "see whether the SSM agent of a silent node answers; the call takes no resource",
+        ("ssm:DescribeInstanceInformation",),
+        ("*",),
+    ),
+    Permission(
+        "see whether the machine under a silent node runs; the call takes no resource",
+        ("ec2:DescribeInstanceStatus",),
+        ("*",),
+    ),
+)
 _SEE_GUESTS = (LIST_TASKS, SEE_TASKS)
 _ASK_FOR_CHECKPOINT = send_command(
     "ask a gang for a checkpoint, before it is stopped or on an early warning", names.CHECKPOINT_DOCUMENT
@@ -117,20 +131,9 @@ FUNCTIONS = (
         "sweep",
         (
             CHANGE,
-            FIND_NODE,
-            SEE_NODE,
+            *ASK_WITNESSES,
             SEE_TASKS,
             LIST_TASKS,
-            Permission(
-                "see whether the SSM agent of a silent node answers; the call takes no resource",
-                ("ssm:DescribeInstanceInformation",),
-                ("*",),
-            ),
-            Permission(
-                "see whether the machine under a silent node runs; the call takes no resource",
-                ("ec2:DescribeInstanceStatus",),
-                ("*",),
-            ),
             READ_BEATS,
             Permission(
                 "ask machines for the interval of the policy, in the items of their signs of life",
@@ -147,7 +150,7 @@ FUNCTIONS = (
         memory_mb=1_024,  # the signs of life of 100,000 nodes take four seconds of a whole processor to read
         is_event_driven=True,
     ),
-    FunctionSpec("decide_next_step", (CHANGE, ANNOUNCE, READ_POLICY, SEE_COMMAND), keep_warm=True),
+    FunctionSpec("decide_next_step", (CHANGE, ANNOUNCE, READ_POLICY, SEE_COMMAND, *ASK_WITNESSES), keep_warm=True),
     FunctionSpec(
         "isolate_node",
         (

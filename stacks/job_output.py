@@ -7,7 +7,7 @@ from constructs import Construct
 
 from nodeheal.contract import names
 from stacks.nag import accept_wildcards
-from stacks.permission import Permission
+from stacks.permission import Permission, for_this_account
 from stacks.settings import Settings
 
 RETENTION = {
@@ -64,7 +64,7 @@ def _execution_role(scope: Construct, permissions: tuple[Permission, ...]) -> No
         scope,
         "JobExecutionRole",
         role_name=names.JOB_EXECUTION_ROLE.format(region=cdk.Aws.REGION),
-        assumed_by=iam.ServicePrincipal("ecs-tasks.amazonaws.com"),
+        assumed_by=for_this_account("ecs-tasks.amazonaws.com"),
         inline_policies={"start": iam.PolicyDocument(statements=statements)},
     )
     accept_wildcards(role, permissions, places)

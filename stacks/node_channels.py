@@ -12,7 +12,7 @@ from constructs import Construct
 
 from nodeheal.contract import names
 from stacks.nag import accept, accept_wildcards
-from stacks.permission import Permission
+from stacks.permission import Permission, for_this_account
 from stacks.settings import Settings
 
 # A node may accuse itself, and not give orders.
@@ -95,7 +95,8 @@ def _capacity(writes_a_second: int) -> _Capacity:
 def node_role(scope: Construct, places: dict[str, str], settings: Settings) -> iam.Role:
     """The role of hybrid activations (ssm) and instance profiles (ec2): all that the agent may do is speak."""
     trusted: list[iam.IPrincipal] = [
-        iam.ServicePrincipal("ssm.amazonaws.com"),
+        for_this_account("ssm.amazonaws.com"),
+        # No page says that EC2 names an account here. An instance profile takes only roles of its own account.
         iam.ServicePrincipal("ec2.amazonaws.com"),
     ]
     if settings.is_sandbox:

@@ -98,7 +98,7 @@ COUNT_NODES = Permission(
     "count pools and their nodes; nothing else of the table",
     ("dynamodb:Query",),
     ("{table}", "{table}/index/" + names.INDEX),
-    _only_keys(names.POOLS_PK, names.pool_pk("*")),
+    _only_keys(names.POOLS_PK, names.UNENROLLED_PK, names.pool_pk("*")),
 )
 FIND_POLICY = Permission(
     "find the policy document by the outputs of the stack",
@@ -210,6 +210,7 @@ NODE_COMMANDS: Commands = {
     "incidents export": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
     "nodes list": (READ, READ_BEATS),
+    "nodes unenrolled": (READ,),
     "nodes show": (READ, READ_BEATS, *_POLICY),
     "nodes enroll": (READ, WRITE, *_ENROL),
     "nodes release": (*_DECIDE, FIND_NODE, *SWITCH_NODE),
@@ -267,6 +268,11 @@ DOCTOR_COMMANDS: Commands = {
             "see how many functions may run at once; the call takes no resource", ("lambda:GetAccountSettings",), ("*",)
         ),
         Permission("see who has confirmed to be told", ("sns:ListSubscriptionsByTopic",), ("{topic}",)),
+        Permission(
+            "see whom anybody could unsubscribe who holds one of their emails; the call takes no resource",
+            ("sns:GetSubscriptionAttributes",),
+            ("*",),
+        ),
         Permission(
             "see which alarms ring, and by prefix no single one is named", ("cloudwatch:DescribeAlarms",), ("*",)
         ),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 
 from nodeheal.contract import names
@@ -166,6 +167,11 @@ ANNOUNCE = Permission(
     ("{bus}",),
     {"StringEquals": {"events:source": names.CONTROL_SOURCE}},
 )
+
+
+def for_this_account(service: str) -> iam.ServicePrincipal:
+    """A service that assumes a role, and only for this account: it could be asked to by another one."""
+    return iam.ServicePrincipal(service, conditions={"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}})
 
 
 def own_log(log_group: str) -> Permission:

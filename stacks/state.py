@@ -56,6 +56,8 @@ class State:
             "fallback": fallback.topic_arn,
         }
         self.node_role = node_role(self._stack, places, settings)
+        # Of the roles whose sessions AWS names after machines: what is signed under another one is not believed.
+        self.node_role_ids = ",".join((self.node_role.role_id, *settings.node_role_ids))
         accept(self.event_dlq, "AwsSolutions-SQS3", "it is a dead-letter queue")
         accept(self.quarantine, "AwsSolutions-SQS3", "it is where unreadable messages are kept; nothing consumes it")
 
@@ -172,6 +174,7 @@ class State:
             "TopicArn": self.topic.topic_arn,
             "OwnersTopicArn": self.owners_topic.topic_arn,
             "NodeRoleArn": self.node_role.role_arn,
+            "NodeRoleIds": self.node_role_ids,
             "EventQueueUrl": self.event_queue.queue_url,
             "EventDlqUrl": self.event_dlq.queue_url,
             "QuarantineUrl": self.quarantine.queue_url,

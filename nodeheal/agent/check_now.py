@@ -80,15 +80,20 @@ def check_now(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
 
 def rows_of(checks: Sequence[Check], place: Place) -> Iterator[Row]:
     """A row for each, as they answer; all look at once, each in a process of its own and until its deadline."""
-    once = [replace(check, stream=None) for check in checks]
-    looks = Looks(once, place)
+    for answer, terms, seconds in answers_of(checks, place):
+        yield row_of(answer, terms, seconds)
+
+
+def answers_of(checks: Sequence[Check], place: Place) -> Iterator[tuple[Answer, Terms, float]]:
+    """What each answers, as they answer, with how the check is taken, and after how many seconds it answered."""
+    looks = Looks([replace(check, stream=None) for check in checks], place)
     try:
         yield from _answers(looks)
     finally:
         looks.close()
 
 
-def _answers(looks: Looks) -> Iterator[Row]:
+def _answers(looks: Looks) -> Iterator[tuple[Answer, Terms, float]]:
     began = time.monotonic()
     waiting = {check.name: check for check in looks.terms}
     for name in waiting:
@@ -99,7 +104,7 @@ def _answers(looks: Looks) -> Iterator[Row]:
         for answer in looks.answers():
             check = waiting.pop(answer.name, None)
             if check is not None:
-                yield row_of(answer, check, round(time.monotonic() - began, 1))
+                yield answer, check, round(time.monotonic() - began, 1)
         news.poll(min(1.0, looks.due_in()) * 1000)
 
 

@@ -16,7 +16,7 @@ from nodeheal.agent.identity import Identity as Identity
 from nodeheal.contract import names
 from nodeheal.contract.evidence.finding import Finding, Report
 from nodeheal.contract.evidence.measures import MEASURES
-from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Family, Provider, Verdict
+from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Confirmation, Family, Provider, Verdict
 from nodeheal.contract.words import ADDRESS, word
 from nodeheal.domain.catalog import verdict
 
@@ -124,6 +124,16 @@ class EvidenceFrozen(NodeFact):
     items: int = 0
     failed: tuple[str, ...] = ()
     reason: str = ""
+    confirmation: Confirmation = Confirmation.UNKNOWN
+    confirmed_by: str = ""
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """Whether this node shows the fault that an order names, and where, or why it cannot tell."""
+
+    confirmation: Confirmation = Confirmation.UNKNOWN
+    confirmed_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -256,11 +266,13 @@ class Speaker:
             evidence=clip(evidence),
         )
 
-    def froze(self, request_id: str, saved: Saved, at: datetime) -> EvidenceFrozen:
+    def froze(self, request_id: str, saved: Saved, confirmed: Confirmed, at: datetime) -> EvidenceFrozen:
         """What became of the evidence. Collecting it again answers the same request under the same id."""
         failed = tuple(word(one) for one in saved.failed[:EVIDENCE_ITEMS])
         bounded = replace(saved, failed=failed, reason=clip(saved.reason, REASON_CHARACTERS))
-        return EvidenceFrozen(**self._header("evidence", request_id, at=at), request_id=request_id, **asdict(bounded))
+        answer = replace(confirmed, confirmed_by=clip(confirmed.confirmed_by, CHECK_CHARACTERS))
+        header = self._header("evidence", request_id, at=at)
+        return EvidenceFrozen(**header, request_id=request_id, **asdict(bounded), **asdict(answer))
 
     def found_checkpoint(self, request_id: str, found: Found, at: datetime) -> CheckpointFound:
         """Where the job can go on. Looking again answers the same request under the same id."""

@@ -1,4 +1,5 @@
-"""`nodeheal-agent run evidence`: saves what a node can still tell of its fault, before anything is done to it."""
+"""`nodeheal-agent run evidence`: saves what a node can still tell of its fault, before anything is done to it, and
+answers whether it shows that fault."""
 
 import json
 import logging
@@ -14,16 +15,21 @@ from nodeheal.agent import bundle
 from nodeheal.agent.bus import EventBus
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
-from nodeheal.agent.event import Saved, Speaker
+from nodeheal.agent.confirm import NOT_ASKED, confirm, read_accusation
+from nodeheal.agent.event import Confirmed, Saved, Speaker
 from nodeheal.agent.exhibits import exhibits
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
 from nodeheal.agent.spool import Spool
 from nodeheal.agent.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
 
 FOLDER = "evidence"
+NO_TICKET = "none"  # in place of a ticket: the policy wants no evidence
+NOTHING_WANTED = "the policy says to save no evidence"
 # Of the time that is given, what packing and uploading may need: a slow link must not lose what has been collected.
 UPLOAD_SHARE = 0.4
 SHORTEST_UPLOAD_SECONDS = 1.0
+# What looking for the reported fault may need.
+CONFIRM_SHARE = 0.3
 # And what reporting may need: an answer that comes when nobody waits any more is none.
 REPORT_SHARE = 0.05
 LONGEST_SECONDS = 1_800.0  # as policy.evidence.seconds at most: more is left only where this node's clock is wrong
@@ -34,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EvidenceOrder:
-    """What was asked, of which boot, until when, and where it goes."""
+    """What was asked, of which boot, until when, and where it goes. No ticket: nothing is saved."""
 
     request_id: str
     boot_id: str
@@ -42,6 +48,7 @@ class EvidenceOrder:
     ticket: str
     max_bytes: int
     with_bug_report: bool = False
+    accused: str = ""  # Base64: the fault that was reported of this node; empty: it is asked about none
 
 
 def freeze_evidence(order: EvidenceOrder, config: AgentConfig, spool: Spool, bus: EventBus, clock: Clock) -> int:
@@ -52,16 +59,29 @@ def freeze_evidence(order: EvidenceOrder, config: AgentConfig, spool: Spool, bus
         return EXIT_REFUSED
     given = min(order.expires_at - clock.utc_now().timestamp(), LONGEST_SECONDS)
     until = clock.monotonic() + given * (1 - REPORT_SHARE)
+    confirmed = _confirmed(order, config, given * CONFIRM_SHARE)
     saved = _save(order, config, clock, lambda: until - clock.monotonic(), given * UPLOAD_SHARE)
-    report(Speaker(config.identity, order.boot_id).froze(order.request_id, saved, clock.utc_now()), spool, bus)
-    sys.stdout.write(json.dumps({**asdict(saved), "request_id": order.request_id}) + "\n")
+    speaker = Speaker(config.identity, order.boot_id)
+    report(speaker.froze(order.request_id, saved, confirmed, clock.utc_now()), spool, bus)
+    sys.stdout.write(json.dumps({**asdict(saved), **asdict(confirmed), "request_id": order.request_id}) + "\n")
     return EXIT_DONE
+
+
+def _confirmed(order: EvidenceOrder, config: AgentConfig, seconds: float) -> Confirmed:
+    """Whether this node shows the fault. This comes before the collecting, so that no tool that hangs delays it."""
+    try:
+        accusation = read_accusation(order.accused)
+        return confirm(accusation, config, seconds) if accusation is not None else Confirmed(confirmed_by=NOT_ASKED)
+    except (ValueError, OSError) as error:
+        return Confirmed(confirmed_by=str(error))
 
 
 def _save(
     order: EvidenceOrder, config: AgentConfig, clock: Clock, seconds_left: Callable[[], float], for_upload: float
 ) -> Saved:
     """What became of it. Whatever goes wrong on the way is an answer, not a crash: the recovery waits for one."""
+    if order.ticket == NO_TICKET:
+        return Saved(reason=NOTHING_WANTED)
     try:
         ticket = read_ticket(order.ticket)
         place = _workplace(Path(config.orders_dir) / FOLDER, clock.utc_now().timestamp())

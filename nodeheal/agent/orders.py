@@ -128,7 +128,7 @@ def _evidence(config: AgentConfig, arguments: argparse.Namespace) -> int:
     _end_well_when_terminated()
     clock = Clock()
     # From standard input it is in no process list: whoever has the ticket can use it.
-    ticket = sys.stdin.read(TICKET_CHARACTERS) if arguments.upload == "-" else arguments.upload
+    ticket = sys.stdin.read(TICKET_CHARACTERS).strip() if arguments.upload == "-" else arguments.upload
     order = EvidenceOrder(
         arguments.request_id,
         arguments.boot_id,
@@ -136,8 +136,15 @@ def _evidence(config: AgentConfig, arguments: argparse.Namespace) -> int:
         ticket,
         arguments.max_bytes,
         arguments.bug_report == "yes",
+        _accused(),
     )
     return freeze_evidence(order, config, open_spool(config), event_bus(config, clock), clock)
+
+
+def _accused() -> str:
+    """Named in the environment, and not as an option: agents that do not know it save evidence all the same."""
+    accused = os.environ.get(names.ACCUSED, "")
+    return accused if accused != "none" else ""
 
 
 def _job(text: str) -> str:

@@ -6,6 +6,7 @@ The daemon and the orders that root runs share one key file. Only the daemon rep
 import base64
 import json
 import logging
+import math
 import os
 import threading
 from dataclasses import asdict, dataclass, replace
@@ -159,7 +160,9 @@ def _loaded(folder: Path) -> Key | None:
         with as_owner_of(folder), open_file(path) as file:
             key = Key(**json.loads(file.read(FILE_BYTES)))
         _private(key)
-        float(key.created_at), float(key.published_at), key.signer.encode()
+        if not all(isinstance(at, int | float) and math.isfinite(at) for at in (key.created_at, key.published_at)):
+            raise ValueError("its times are no numbers")
+        key.signer.encode()
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -92,7 +92,7 @@ def show(pool: PoolName, table: Table = names.TABLE, as_json: AsJson = False) ->
         say(f"the breaker of pool {pool} is closed")
     else:
         say(f"the breaker of pool {pool} is open since {found.breaker_opened_at:%Y-%m-%d %H:%M:%S} UTC")
-        say(f"  {found.breaker_why}\n  {counted(len(waiting), 'incident waits', 'incidents wait')} for its reset")
+        say(f"  {found.breaker_why}", f"  {counted(len(waiting), 'incident waits', 'incidents wait')} for its reset")
 
 
 @breaker.command()

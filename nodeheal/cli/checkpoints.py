@@ -1,6 +1,5 @@
 """`nodeheal checkpoints`: which checkpoints are in a directory, which are whole, and where a run would go on."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -50,11 +49,11 @@ def latest(
         _show(found, as_json)
     else:
         for one in found.skipped:
-            sys.stderr.write(f"skipped {one.told}\n")
+            say(f"skipped {one.told}", aside=True)
         if newest is not None:
             say(newest.path)
     if newest is None:
-        sys.stderr.write(f"{directory}: no whole checkpoint of a format that nodeheal knows\n")
+        say(f"{directory}: no whole checkpoint of a format that nodeheal knows", aside=True)
         raise typer.Exit(FAILED)
 
 
@@ -62,7 +61,7 @@ def _look(directory: Path, wanted: CheckpointFormat, seconds: float, *, to_newes
     """The listing. Where nobody could look, that is said, and it is over."""
     found = list_apart(str(directory.absolute()), wanted, seconds, to_newest_valid=to_newest_valid)
     if found.problem:
-        sys.stderr.write(f"{directory}: {found.problem}\n")
+        say(f"{directory}: {found.problem}", aside=True)
         raise typer.Exit(FAILED)
     return found
 

@@ -10,6 +10,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from nodeheal.cli.say import say
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_log import LogFormat, read_findings
 from nodeheal.contract.vocabulary import Action, Family, Verdict
@@ -37,7 +38,7 @@ def classify(
         # Whoever read has seen enough. Python would complain once more when it flushes at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        sys.stderr.write(f"{file}: {error.strerror or error}\n")
+        say(f"{file}: {error.strerror or error}", aside=True)
         raise typer.Exit(BAD_INPUT) from None
 
 

@@ -2,7 +2,6 @@
 
 import getpass
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from nodeheal.adapters.aws.owners import topic_arn as owners_topic
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.adapters.aws.ports import aws_ports, clock
 from nodeheal.adapters.aws.task_definitions import EcsRecipes, execution_role_arn
-from nodeheal.cli.say import refuse
+from nodeheal.cli.say import refuse, say
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_steps import JobStopRequested
@@ -50,10 +49,10 @@ def clearly() -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:  # before ValueError, which some of the SDK's errors are
-        sys.stderr.write(f"{explain(error)}\n")
+        say(f"{explain(error)}", aside=True)
         raise typer.Exit(FAILED) from None
     except (NodehealError, ValueError) as error:
-        sys.stderr.write(f"{error}\n")
+        say(f"{error}", aside=True)
         raise typer.Exit(FAILED) from None
 
 

@@ -35,7 +35,7 @@ def doctor(table: Table = names.TABLE, as_json: AsJson = False) -> None:
     counts = {state: sum(finding.state == state for finding in found) for state in (BAD, WARNING, UNKNOWN)}
     if not as_json:
         told = ", ".join(f"{count} {_MARKS[state].strip()}" for state, count in counts.items() if count)
-        say(f"\n{told or 'all is well'}")
+        say("", told or "all is well")
     if counts[BAD]:
         raise typer.Exit(UNWELL)
 

@@ -43,7 +43,7 @@ def explain(
     try:
         answer = _answer(family, code, subcode or None, product, pool, _actions(after), document)
     except ValidationError as error:
-        refuse(complaints("nodeheal explain", error))
+        refuse(*complaints("nodeheal explain", error))
     if as_json:
         say_json(answer)
         return

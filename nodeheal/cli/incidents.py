@@ -146,6 +146,7 @@ def _story(review: Review, console: str) -> list[str]:
         f"Summary    {review.summary or '-'}",
         f"Answered   {'; '.join(review.told.answers) or 'nothing was asked'}",
         f"Attempts   {'; '.join(review.told.attempts) or 'none reserved'}",
+        f"Confirmed  {'; '.join(review.told.confirmed) or 'the node was not asked'}",
         f"Evidence   {'  '.join(review.told.evidence) or 'none saved'}",
         f"Lost       {review.lost_accelerator_hours:.2f} accelerator-hours",
         f"Workflow   {console}",

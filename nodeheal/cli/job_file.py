@@ -82,7 +82,7 @@ def read_job_file(file: Path) -> JobSpec:
     try:
         return parse_job_file(bytes_of(file))
     except JobFileRefused as refused:
-        refuse("\n".join(f"{file}:{one.line}: {one}" for one in refused.complaints))
+        refuse(*(f"{file}:{one.line}: {one}" for one in refused.complaints))
 
 
 def bytes_of(file: Path) -> bytes:

@@ -1,6 +1,5 @@
 """`nodeheal jobs logs`: what the ranks have written."""
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -39,7 +38,7 @@ def logs(
             _say(opened, found := opened.read(shelf))
             if not found:  # not among the lines: whoever pipes them wants nothing else
                 yet = "" if opened.run.has_ended else " yet"
-                sys.stderr.write(f"run {opened.run.number} of {name} has written nothing{yet}: {opened.where()}\n")
+                say(f"run {opened.run.number} of {name} has written nothing{yet}: {opened.where()}", aside=True)
 
 
 def tail(

@@ -1,6 +1,5 @@
 """`nodeheal jobs wait`: a line for each change, and an exit code by how it ended."""
 
-import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -66,6 +65,6 @@ def patiently(ask: Callable[[], Answer], sleep: Callable[[float], None]) -> Answ
         try:
             return ask()
         except (BotoCoreError, ClientError, NotAccepted) as error:
-            sys.stderr.write(f"{error}; asking again\n")
+            say(f"{error}; asking again", aside=True)
             sleep(LOOK_EVERY_SECONDS)
     return ask()

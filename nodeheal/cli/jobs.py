@@ -36,7 +36,7 @@ def validate(file: File, as_json: AsJson = False) -> None:
     except JobFileRefused as refused:
         wrong = [{"line": one.line, "field": one.field, "message": one.why} for one in refused.complaints]
         if not as_json:
-            refuse("\n".join(f"{file}:{one.line}: {one}" for one in refused.complaints))
+            refuse(*(f"{file}:{one.line}: {one}" for one in refused.complaints))
         say_json({"file": str(file), "is_valid": False, "errors": wrong, "warnings": []})
         raise typer.Exit(BAD_INPUT) from None
     doubts = file_doubts(spec)

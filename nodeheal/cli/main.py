@@ -61,5 +61,5 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
-        sys.stderr.write(f"what was to be said cannot be written: {error.strerror}\n")
+        say(f"what was to be said cannot be written: {error.strerror}", aside=True)
         sys.exit(BAD_INPUT)

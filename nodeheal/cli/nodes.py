@@ -57,6 +57,28 @@ def list_nodes(
     _say_nodes(rows)
 
 
+@app.command()
+def unenrolled(table: Table = names.TABLE, as_json: AsJson = False) -> None:
+    """Nodes that report and that nobody has enrolled. They count for nothing, and are forgotten after a week."""
+    with clearly():
+        found = connect.ports(table).nodes.unenrolled()
+    rows = [
+        {
+            "node": node.node_id,
+            "pool": node.pool,
+            "cluster": node.cluster,
+            "agent": node.agent_version,
+            "last_seen": node.last_seen.isoformat(timespec="seconds"),
+        }
+        for node in found
+    ]
+    if as_json:
+        say_json(rows)
+        return
+    say_table(("NODE", "POOL, AS IT SAYS", "CLUSTER", "AGENT", "LAST SEEN"), [list(row.values()) for row in rows])
+    say(f"{counted(len(rows), 'node')}; to enrol one: nodeheal nodes enroll NODE --pool POOL --why …")
+
+
 def _row(node: Node, now: datetime) -> dict[str, str | bool | None]:
     until = node.paused_until if node.is_paused(now) else None
     return {

@@ -10,6 +10,7 @@ from typing import Annotated, Never
 
 import typer
 
+from nodeheal.cli.say import say
 from nodeheal.contract.evidence.dcgm_diag import parse_diagnostic
 from nodeheal.contract.evidence.dcgm_health import parse_health
 from nodeheal.contract.evidence.efa_tools import parse_efa, parse_efa_tree
@@ -140,5 +141,5 @@ def _beginning(path: Path) -> str:
 
 
 def _refuse(why: str) -> Never:
-    sys.stderr.write(f"{why}\n")
+    say(why, aside=True)
     raise typer.Exit(BAD_INPUT)

@@ -77,11 +77,11 @@ def diff(
         say_json(answer)
         return
     say(f"{old} is version {before.version}, {new} is version {after.version}")
-    say(f"\n{counted(len(turned), 'knob differs', 'knobs differ')}" + (":" if turned else ""))
+    say("", f"{counted(len(turned), 'knob differs', 'knobs differ')}" + (":" if turned else ""))
     for where, a, b in turned:
         say(f"  {where}: {json.dumps(a)} -> {json.dumps(b)}")
-    say("\nLimits, budgets and windows are compared as knobs only: `nodeheal replay` shows what they change.")
-    say(f"\n{counted(len(treated), 'fault')} would be treated differently" + (":" if treated else ""))
+    say("", "Limits, budgets and windows are compared as knobs only: `nodeheal replay` shows what they change.")
+    say("", f"{counted(len(treated), 'fault')} would be treated differently" + (":" if treated else ""))
     for line in _grouped(treated):
         say(line)
 

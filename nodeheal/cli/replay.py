@@ -78,7 +78,7 @@ def _parse(line: bytes, where: str) -> list[Past]:
     try:
         return [Past(HealthEvent.model_validate(inner), None if job_id is None else str(job_id))]
     except ValidationError as error:
-        refuse(complaints(where, error))
+        refuse(*complaints(where, error))
 
 
 def _summary(replayed: Replayed) -> dict[str, Any]:
@@ -115,4 +115,4 @@ def _tell(replayed: Replayed, events: int, version: str) -> None:
     say(f"{'attempts refused':<18}{len(replayed.attempts_refused)}")
     say(f"{'still waiting':<18}{len(replayed.still_waiting)}")
     say("each step is taken to work, a repair to last 15 minutes, and a human to give a node back after 8 hours;")
-    say("an event without a job_id is taken to come from a node without a job")
+    say("an event without a job_id is taken to come from a node without a job, and a node to confirm what it reported")

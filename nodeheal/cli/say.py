@@ -15,13 +15,17 @@ DEFAULT_POLICY = Path(__file__).resolve().parent.parent / "policies" / "default.
 BAD_INPUT = 2
 
 
-def say(text: str, *, aside: bool = False) -> None:
-    """For people. What a node has said may hold anything: nothing of it reaches the terminal as a command.
-
-    `aside`: on stderr, where stdout is to go into a file as it is.
+def clean(text: str) -> str:
+    """The text on one line. What a node or a job has said may hold anything: nothing of it reaches the terminal as a
+    command, turns the direction of the line, or looks like a line of ours.
     """
-    clean = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
-    (sys.stderr if aside else sys.stdout).write(f"{clean}\n")
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
+
+
+def say(*lines: str, aside: bool = False) -> None:
+    """For people. `aside`: on stderr, where stdout is to go into a file as it is."""
+    for line in lines:
+        (sys.stderr if aside else sys.stdout).write(f"{clean(line)}\n")
 
 
 def say_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -35,18 +39,18 @@ def say_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def say_json(value: object) -> None:
     """For programs."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
-def refuse(why: str) -> Never:
+def refuse(*why: str) -> Never:
     """Say what is wrong with the input, and stop."""
-    sys.stderr.write(f"{why}\n")
+    say(*why, aside=True)
     raise typer.Exit(BAD_INPUT)
 
 
-def complaints(where: str, error: ValidationError) -> str:
+def complaints(where: str, error: ValidationError) -> list[str]:
     """What is wrong with a document, a line for each field."""
-    return "\n".join(f"{where}: {complaint}" for complaint in complaints_of(error))
+    return [f"{where}: {complaint}" for complaint in complaints_of(error)]
 
 
 def read_text(file: Path) -> str:
@@ -64,4 +68,4 @@ def read_policy(file: Path) -> RecoveryPolicy:
     try:
         return parse_policy(read_text(file))
     except PolicyRefused as refused:
-        refuse("\n".join(f"{file}: {complaint}" for complaint in refused.complaints))
+        refuse(*(f"{file}: {complaint}" for complaint in refused.complaints))

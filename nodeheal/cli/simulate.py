@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from nodeheal.cli.say import read_policy, refuse
+from nodeheal.cli.say import read_policy, refuse, say
 from nodeheal.cli.simulated import tell, tell_mass_failure
 from nodeheal.domain.counted import counted
 
@@ -182,7 +182,7 @@ def _tell_of_other_pools(policy: "RecoveryPolicy | None", simulated: list[str]) 
     others = sorted(set(policy.pools) - set(simulated)) if policy is not None else []
     if others:
         told = f"the policy's rules for {', '.join(others)} are not simulated: the pools here are {simulated[0]} to "
-        sys.stderr.write(f"{told}{simulated[-1]}, and go by default_pool; put the rules that you mean there\n")
+        say(f"{told}{simulated[-1]}, and go by default_pool; put the rules that you mean there", aside=True)
 
 
 def _schedule(number: int, blows: list[str]) -> "Setting":

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from nodeheal.contract import words
 from nodeheal.contract.evidence.measures import MEASURES
 from nodeheal.contract.names import OUTSIDE_SOURCES, SILENCES
-from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Family, Provider, Verdict
+from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Confirmation, Family, Provider, Verdict
 
 # instance id, managed-instance id, or a scheduler's own id with its Region and account in front.
 NODE_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}$"
@@ -166,6 +166,12 @@ class EvidenceFrozen(NodeFact):
         default=(), max_length=EVIDENCE_ITEMS, description="what could not be had whole: hung, cut off, left out"
     )
     reason: Annotated[str, Field(max_length=1000)] = Field(default="", description="why it was not uploaded")
+    confirmation: Confirmation = Field(
+        default=Confirmation.UNKNOWN, description="whether the node itself shows the fault that the order named"
+    )
+    confirmed_by: Annotated[str, Field(max_length=REASON_CHARACTERS)] = Field(
+        default="", description="where the node shows it, or why it cannot tell"
+    )
 
 
 class Sight(Frozen):

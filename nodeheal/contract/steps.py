@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from nodeheal.contract.health_event import MOST, Frozen, NodeId, UtcTime
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Step
 
 # What crosses a state machine stays small enough to be read in its console: these texts are cut, and end with dots.
 # All of a state's input or output is at most 32 KiB then (AWS takes 256), in any alphabet.
@@ -36,6 +36,23 @@ class Reservation(Frozen):
     limit: AttemptLimit
 
 
+class Accusation(Frozen):
+    """A fault that a node has reported, as the node itself is asked about it."""
+
+    family: Family
+    code: str
+    subcode: str | None = None
+    component: str | None = None
+    boot_id: str = Field(description="the boot on which it was reported")
+    source: str = Field(description="the check that reported it")
+
+    @property
+    def about(self) -> str:
+        """What it is about. Two accusations about the same are one."""
+        which = "/".join(filter(None, (self.family.value, self.code, self.subcode)))
+        return f"{which} on {self.component}" if self.component else which
+
+
 class Decision(Frozen):
     """The next step of an incident, and why. The reason ends up in the log, the incident and the email."""
 
@@ -58,6 +75,9 @@ class Decision(Frozen):
     is_move: bool = Field(
         default=False,
         description="for RESTART_WORKLOAD: on free nodes, before this one is healed; DIAGNOSE: such a node",
+    )
+    accused: Accusation | None = Field(
+        default=None, description="for FREEZE_EVIDENCE: the fault that the node is asked to confirm"
     )
     awaits: Awaited | None = Field(default=None, description="for WAIT: what for")
     due_at: UtcTime | None = Field(default=None, description="for WAIT: until when, whatever wakes it meanwhile")

@@ -41,6 +41,14 @@ class Verdict(_Word):
     FAILED = "FAILED"
 
 
+class Confirmation(_Word):
+    """What a node answers when it is asked whether it has the fault that was reported of it."""
+
+    CONFIRMED = "CONFIRMED"  # its own log or counters show it
+    DENIED = "DENIED"  # they do not, and they would
+    UNKNOWN = "UNKNOWN"  # it cannot tell
+
+
 class Check(_Word):
     """What a diagnosis is made of."""
 
@@ -211,6 +219,7 @@ class Escalation(_Word):
     APPROVAL_IGNORED = "APPROVAL_IGNORED"  # nobody answered in time
     BREAKER_OVERDUE = "BREAKER_OVERDUE"  # nobody reset the breaker in time
     NEVER_RETURNED = "NEVER_RETURNED"  # not seen to come back from its reboot, or in its place
+    NOT_CONFIRMED = "NOT_CONFIRMED"  # neither the node nor a witness confirms the fault
     DIAGNOSTICS_FAILED = "DIAGNOSTICS_FAILED"
     DIAGNOSTICS_UNCLEAR = "DIAGNOSTICS_UNCLEAR"  # they prove nothing either way
     ATTEMPTS_SPENT = "ATTEMPTS_SPENT"  # the ledger allows no further attempt

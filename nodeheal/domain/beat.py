@@ -21,6 +21,11 @@ class Beat:
     wanted_seconds: float | None = None  # the interval that was asked for
 
     @property
+    def role_id(self) -> str:
+        """The role under which it was written."""
+        return self.who.partition(":")[0]
+
+    @property
     def machine_id(self) -> str:
         """The machine, by its cloud's own id: AWS names the sessions of machines after them."""
         return self.who.rpartition(":")[2]

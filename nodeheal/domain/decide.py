@@ -9,9 +9,10 @@ from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Fa
 from nodeheal.domain import brakes, correlate
 from nodeheal.domain.budget import spelled
 from nodeheal.domain.case import Case, read_case, without_gravest
+from nodeheal.domain.confirmation import TO_BE_HEARD_SECONDS
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.escalation import why_asked
-from nodeheal.domain.heal import TO_BE_HEARD_SECONDS, heal
+from nodeheal.domain.heal import heal
 from nodeheal.domain.incident import History
 from nodeheal.domain.ladder import WITH_ARTICLE
 from nodeheal.domain.policy import RecoveryPolicy

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from nodeheal.contract.health_event import Frozen
+from nodeheal.contract.steps import Accusation
 from nodeheal.contract.vocabulary import Check
 
 MEBIBYTE = 1024 * 1024
@@ -21,6 +22,15 @@ class Upload:
     console_url: str
     ticket: str
     max_bytes: int
+
+
+@dataclass(frozen=True)
+class EvidenceAsked:
+    """What a node is asked before anything is done to it. No upload: nothing is saved; `accused`: to be confirmed."""
+
+    upload: Upload | None
+    bug_report: bool = False
+    accused: Accusation | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Provider, Step
 from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case
+from nodeheal.domain.confirmation import ask_node, denial, unconfirmed
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.escalation import why_ended
 from nodeheal.domain.incident import outlasts_its_boot
@@ -13,9 +14,6 @@ from nodeheal.domain.ladder import STEP_OF, WITH_ARTICLE, next_rungs
 from nodeheal.domain.move import move_job, owes_job
 from nodeheal.domain.progress import OTHER_OWNER, Progress
 from nodeheal.domain.spell import Spell
-
-# The node ends its work in the time that the policy gives; its answer takes a moment more.
-TO_BE_HEARD_SECONDS = 15
 
 
 def heal(say: Spell, seen: Progress, case: Case) -> Decision:
@@ -88,28 +86,45 @@ def _climb(say: Spell, seen: Progress, case: Case) -> Decision:
     rungs, notes = next_rungs(fault, seen, say)
     told = "; ".join(filter(None, [seen.told(), *notes]))
     if not rungs:
+        question = _unconfirmed(say, seen, fault)
+        if question is not None:
+            return question
         by_hand = f"{fault.title}{case.told_beside}: the node is isolated until an operator gives it back"
         ended = f"{fault.title}: {told or 'isolated, as the catalog asks'}; nothing is left to try"
         return say.hand_over(why_ended(fault, seen, say), by_hand if fault.is_by_hand and not told else ended)
     rung = rungs[0]
     if seen.has_moved_job and rung is Action.REPLACE and say.history.surroundings.provider is Provider.hybrid:
         left = "the job goes on elsewhere; the node stays out of service until a human repairs or retires it"
-        return say.hand_over(Escalation.BROKEN_NODE_LEFT, f"{fault.title}: {'; '.join(filter(None, [told, left]))}")
+        handed_over = f"{fault.title}: {'; '.join(filter(None, [told, left]))}"
+        return _unconfirmed(say, seen, fault) or say.hand_over(Escalation.BROKEN_NODE_LEFT, handed_over)
     held = brakes.held_in_the_middle(say, seen, fault, rung) or _no_capacity(say, seen, fault, rung)
-    held = held or _evidence_first(say, seen, fault)
+    held = held or _evidence_first(say, seen, fault) or _diagnose_new_boot(say, seen, fault)
     if held is not None:
         return held
-    boot_id, now_on = _boot_in_question(seen, fault), say.history.surroundings.boot_id
-    if boot_id and now_on not in ("", boot_id):
-        why = f"the node has booted by itself since (boot {now_on[:8]}): its diagnostics say what is left of that"
-        return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
     if rung is Action.REPLACE and not seen.tried and seen.proof is None:
         end = correlate.other_end(fault, say.history, say.policy)
         if end is not None:
             why = f"{end.node_id} reports the other end of a link; only one end is bad, so diagnose before replacing"
             return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
+    question = _unconfirmed(say, seen, fault) if rung is Action.REPLACE else None
+    if question is not None:
+        return question
     reason = f"{told}; next is {WITH_ARTICLE[rung]}" if told else f"{fault.title}: {fault.short_why}"
-    return say.step(STEP_OF[rung], reason, rung).model_copy(update={"boot_id": boot_id})
+    return say.step(STEP_OF[rung], reason, rung).model_copy(update={"boot_id": _boot_in_question(seen, fault)})
+
+
+def _unconfirmed(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+    """What to ask before the node is replaced, or stays isolated. Of a boot that is over, its diagnostics are asked."""
+    question = unconfirmed(say, seen, fault)
+    return question and (_diagnose_new_boot(say, seen, fault) or question)
+
+
+def _diagnose_new_boot(say: Spell, seen: Progress, fault: Fault) -> Decision | None:
+    boot_id, now_on = _boot_in_question(seen, fault), say.history.surroundings.boot_id
+    if not boot_id or now_on in ("", boot_id):
+        return None
+    why = f"the node has booted by itself since (boot {now_on[:8]}): its diagnostics say what is left of that"
+    return say.step(Step.DIAGNOSE, f"{fault.title}: {why}")
 
 
 def _boot_in_question(seen: Progress, fault: Fault) -> str:
@@ -128,7 +143,7 @@ def _evidence_first(say: Spell, seen: Progress, fault: Fault) -> Decision | None
     if seen.evidence is not None or seen.tried or is_silent or not say.policy.evidence.enabled:
         return None
     why = "what the node can tell of its fault is saved first: afterwards it is gone"
-    return say.step(Step.FREEZE_EVIDENCE, why, deadline_seconds=say.policy.evidence.seconds + TO_BE_HEARD_SECONDS)
+    return ask_node(say, fault, why)
 
 
 def _no_capacity(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Decision | None:
@@ -155,7 +170,8 @@ def _after_repair(say: Spell, seen: Progress, case: Case) -> Decision:
         settling = _until_stable(say, seen)
         if settling is not None:
             return settling
-        proof = "proven by a new boot id and passed diagnostics" if seen.tried else "it passed its diagnostics"
+        passed = "; and ".join(filter(None, [denial(seen), "it passed its diagnostics"]))
+        proof = "proven by a new boot id and passed diagnostics" if seen.tried else passed
         return say.step(Step.RETURN, f"{proof}; back to service, on probation")
     if seen.returned.outcome is not Outcome.DONE:
         return say.hand_over(
@@ -219,4 +235,5 @@ def _ended(say: Spell, seen: Progress, fault: Fault) -> str:
     job = seen.restart.reason if seen.restart else job
     if seen.job_is_left_to:
         job = f"{say.job_id} is brought back by {seen.job_is_left_to}, which heals another of its nodes"
-    return f"{fault.title}: {'; '.join(filter(None, [seen.told(), proof, job]))}"
+    denied = denial(seen) if not seen.tried else ""
+    return f"{fault.title}: {'; '.join(filter(None, [denied, seen.told(), proof, job]))}"

@@ -19,6 +19,7 @@ class TimelineEntry:
     """One line of the incident's story. `entry_id` makes writing it twice harmless.
 
     `kind` is one of: event, decision, result, progress. `data` holds the typed value as JSON for the first three.
+    `times`: how many events it stands for, itself included.
     """
 
     at: datetime
@@ -26,6 +27,7 @@ class TimelineEntry:
     entry_id: str
     text: str
     data: str = ""
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ class History:
     surroundings: Surroundings = field(default_factory=Surroundings)
 
     @property
+    def event_count(self) -> int:
+        """How many events have joined it, with those that other entries stand for."""
+        return len(self.events) + sum(entry.times - 1 for entry in self.timeline)
+
+    @property
     def is_heir_of_job(self) -> bool:
         """Whether another incident counts on this one to bring their job back."""
         return any(entry.entry_id.startswith(JOB_LEFT) for entry in self.timeline)
@@ -85,13 +92,24 @@ class History:
         root = self.incident.root
         steps = [turn for turn in self.turns if turn.decision.step is Step.ISOLATE]
         seen = [turn.decision.events_seen for turn in steps if not turn.is_refused]
-        known = self.events[: seen[-1]] if seen else self.events
+        known = self._first_events(seen[-1]) if seen else self.events
         bad = [event for event in known if event.node_id == root.node_id and event.verdict is not Verdict.OK]
         later = [event for event in bad if event.boot_id != root.boot_id and event.observed_at > root.observed_at]
         if not later:
             return self
         first = next(event for event in later if event.boot_id == later[-1].boot_id)
         return replace(self, incident=replace(self.incident, root=first))
+
+    def _first_events(self, count: int) -> tuple[HealthEvent, ...]:
+        """The first events, as many as a decision had seen, where an entry may stand for several."""
+        folded = {entry.entry_id: entry.times for entry in self.timeline if entry.times > 1}
+        known = []
+        for event in self.events:
+            count -= folded.get(_event_entry_id(event), 1)
+            if count < 0:
+                break
+            known.append(event)
+        return tuple(known)
 
     def has_booted_since(self, event: HealthEvent) -> bool:
         """Whether the node runs another boot than the one that this is about."""
@@ -129,14 +147,18 @@ def fingerprint_of(family: Family, code: str, subcode: str | None, component: st
     return "|".join((family.value, code, subcode or "", component or "-", boot_id))
 
 
+def _event_entry_id(event: HealthEvent) -> str:
+    return f"event-{event.event_id}"
+
+
 def event_entry(event: HealthEvent) -> TimelineEntry:
     """The timeline's line for an event; the same event always makes the same entry."""
     if event.code == INSTANCE_GONE and event.verdict is Verdict.OK:
         text = f"{event.node_id}: its machine is {event.subcode}, as it may be: the node is out of service"
-        return TimelineEntry(event.observed_at, "event", f"event-{event.event_id}", text, event.model_dump_json())
+        return TimelineEntry(event.observed_at, "event", _event_entry_id(event), text, event.model_dump_json())
     component = f" on {event.component}" if event.component else ""
     text = f"{event.node_id} reports {event.family.value.upper()} {event.code}{component}: {event.verdict}"
-    return TimelineEntry(event.observed_at, "event", f"event-{event.event_id}", text, event.model_dump_json())
+    return TimelineEntry(event.observed_at, "event", _event_entry_id(event), text, event.model_dump_json())
 
 
 def decision_entry(turn: int, decision: Decision, at: datetime) -> TimelineEntry:

@@ -67,10 +67,26 @@ class Budget(Frozen):
         default=10.0, ge=0, le=100, description="percent of the pool's nodes; the stricter of the two wins"
     )
     floor_nodes: int = Field(default=1, ge=0, description="nodes that percent never goes below: small pools still work")
+    quarantine_percent: float = Field(
+        default=50.0,
+        ge=0,
+        le=100,
+        description="percent of the slots, rounded down, that quarantined nodes may hold until as many nodes are "
+        "quarantined as there are slots; each one more holds a slot. 100: every quarantined node holds one",
+    )
 
     def slots(self, pool_nodes: int) -> int:
         """How many nodes of a pool of this size may be disrupted."""
         return min(self.max_nodes, max(self.floor_nodes, int(pool_nodes * self.max_percent / 100)))
+
+    def uncounted(self, slots: int, quarantined: int) -> int:
+        """How many of so many quarantined nodes count for no slot, so that the others can still be healed."""
+        held = int(slots * self.quarantine_percent / 100)
+        return min(max(0, quarantined - held), slots - held)
+
+    def most_out(self, slots: int) -> int:
+        """How many nodes may be out of service at the very most, quarantined ones included."""
+        return slots + self.uncounted(slots, slots)
 
 
 class MaintenanceWindow(Frozen):

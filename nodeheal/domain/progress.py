@@ -10,6 +10,8 @@ from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
 
 BOOTED = "booted"  # of a step that was not begun, in its evidence: the boot that the node has come up with by itself
+CONFIRMATION = "confirmation"  # of a result, in its evidence: what the node answers about the fault
+WITNESS = "witness"  # of a result, in its evidence: who else says that the node is down, in words
 OTHER_OWNER = "other_owner"  # of a refused isolation, in its evidence: who repairs the node as well
 _NAMES = {Action.REBOOT: "reboot", Action.STOP_START: "stop and start", Action.REPLACE: "replacement"}
 _DONE = {Action.REBOOT: "rebooted", Action.STOP_START: "stopped and started on another host"}
@@ -47,6 +49,7 @@ class Progress:
     tried: list[Rung] = field(default_factory=list)
     proof: StepResult | None = None  # of the node that is to carry the job
     evidence: StepResult | None = None  # of what the node could tell before it was touched
+    answers: dict[str, StepResult] = field(default_factory=dict)  # about each fault that the node was asked about
     contradiction: str = ""  # a fault on the boot that the reboot led to
     returned: StepResult | None = None
     restart: StepResult | None = None
@@ -160,6 +163,8 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
             seen.tried[-1].disproven = result.reason
     elif result.step is Step.FREEZE_EVIDENCE:
         seen.evidence = result
+        if decision.accused is not None:
+            seen.answers[decision.accused.about] = result
     elif result.step is Step.RETURN:
         seen.returned = result
     elif result.step is Step.RESTART_WORKLOAD:

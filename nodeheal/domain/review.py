@@ -9,6 +9,7 @@ from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome, Step
 from nodeheal.domain.catalog import find, title
+from nodeheal.domain.confirmation import told_in
 from nodeheal.domain.incident import History, Incident
 
 ATTEMPT = "attempt-reserved-"  # how the entries begin that say so
@@ -70,6 +71,7 @@ class Told:
 
     answers: tuple[str, ...]  # of humans
     attempts: tuple[str, ...]  # that were reserved
+    confirmed: tuple[str, ...]  # what the node answered when it was asked about its fault
     evidence: tuple[str, ...]  # where it lies
     timeline: tuple[Line, ...]
 
@@ -142,6 +144,7 @@ def _told(history: History) -> Told:
     return Told(
         answers=tuple(entry.text for entry in entries if entry.kind == "answer"),
         attempts=tuple(entry.text for entry in entries if entry.entry_id.startswith(ATTEMPT)),
+        confirmed=tuple(told_in(history)),
         evidence=tuple(_evidence(history)),
         timeline=tuple(Line((e.at - fault_at).total_seconds(), e.kind, e.text) for e in entries),
     )

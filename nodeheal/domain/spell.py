@@ -110,7 +110,7 @@ class Spell:
             "node_id": self.history.incident.node_id,
             "job_id": self.job_id,
             "pool": self.history.incident.pool,
-            "events_seen": len(self.history.events),
+            "events_seen": self.history.event_count,
             "deadline_seconds": self.policy.deadlines.quick_seconds,
             "fault": self.case.fault.title,
             "why": self.case.fault.why,

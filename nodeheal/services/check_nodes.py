@@ -22,6 +22,7 @@ from nodeheal.services.job_nodes import job_checks_due
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, request_id_of, save_job
 from nodeheal.services.judge_diagnosis import TOLERANCE, judge
 from nodeheal.services.orders import REFUSED
+from nodeheal.services.request_ids import named_at_random, request_id_of_wait, wait_for_answer
 from nodeheal.services.send_command import name_command
 from nodeheal.services.steps import no_diagnosis_yet, node_of, resume_if_complete
 from nodeheal.services.try_pairs import try_pairs
@@ -50,6 +51,7 @@ def check_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> No
         outstanding=frozenset(node.node_id for node in nodes),
         result_json=all_in.model_dump_json(),
     )
+    wait = named_at_random(wait, ports.waits.get(JOB_CHECK, wait.key))
     ports.waits.save(wait)
     save_job(ports, job.job_id, summary=f"{counted(len(nodes), 'node')} run diagnostics")
     for node in nodes:
@@ -65,8 +67,8 @@ def due_nodes(request: JobRequest, job: Job, ports: Ports) -> list[Node]:
 
 def take_answer(event: DiagnosticsFinished, ports: Ports) -> bool:
     """Record a node's answer to a check of a job. False: no job asked for it."""
-    wait = ports.waits.get(JOB_CHECK, event.request_id)
-    sent = ports.waits.get(JOB_ORDER, _sent_key(event.request_id, event.node_id))
+    wait = wait_for_answer(JOB_CHECK, event.request_id, ports)
+    sent = ports.waits.get(JOB_ORDER, _sent_key(wait.key, event.node_id)) if wait is not None else None
     if wait is None or sent is None or sent.boot_id != event.boot_id:
         return False
     blank = StepResult.model_validate_json(sent.result_json)
@@ -108,7 +110,7 @@ def _ask(node: Node, ask: Diagnosis, wait: Wait, ports: Ports, policy: RecoveryP
     )
     ports.waits.save(sent)
     try:
-        command_id = ports.commands.diagnose(node, ask, wait.key, wait.deadline_at)
+        command_id = ports.commands.diagnose(node, ask, request_id_of_wait(wait), wait.deadline_at)
     except NotFound as error:
         _answer(wait, node.node_id, node.boot_id, Outcome.UNKNOWN, str(error), ports)
         return

@@ -6,6 +6,7 @@ from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Escalation, Outcome, Phase, Step
+from nodeheal.domain.confirmation import told_in
 from nodeheal.domain.counted import counted
 from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
@@ -110,8 +111,7 @@ def letter(
 
 def fit_subject(subject: str) -> str:
     """SNS takes printable ASCII only, on one line."""
-    printable = "".join(c if c.isprintable() else " " for c in subject)
-    line = " ".join(printable.encode("ascii", "replace").decode().split())
+    line = plain(subject).encode("ascii", "replace").decode()
     return line if len(line) <= SUBJECT_CHARACTERS else line[: SUBJECT_CHARACTERS - 3] + "..."
 
 
@@ -150,6 +150,7 @@ def facts_of(history: History, decided: Decision) -> list[str]:
         *field("Fault", f"{decided.fault}{on}"),
         *quoted("Evidence", incident.root.evidence),
         *(field("Drill", "an operator has injected this fault. What is done about it is real.") if drill else []),
+        *(line for told in told_in(history) for line in quoted("Confirmed", told)),
         *_saved(history),
         *field("Job", incident.job_id or "none of ours"),
         *field("Why", decided.why),

@@ -34,9 +34,9 @@ def compose_dropped(history: History, decided: Decision, pool: Pool, reading: Re
             ],
             [
                 *field("Needed", "see which nodes and jobs were dropped:"),
-                command(f"nodeheal incidents list --pool {pool.name} --state closed --since 1d"),
+                command("nodeheal", "incidents", "list", "--pool", pool.name, "--state", "closed", "--since", "1d"),
                 *field("", "have each node that you do not trust rebooted and proven:"),
-                command("nodeheal nodes reboot NODE --why ..."),
+                command("nodeheal", "nodes", "reboot", "NODE", "--why", "..."),
                 *field("", "A node that shows its fault again is news, and recovered as ever."),
             ],
             told_by(history, decided, reading),

@@ -90,7 +90,7 @@ def compose_cancelled(story: JobStory, owner: Owner) -> Notification:
         *(labelled("Lost", _LOST) if story.runs else []),
         *_books(story),
         *labelled("Needed", need),
-        command(f"nodeheal jobs restart {job.job_id}"),
+        command("nodeheal", "jobs", "restart", job.job_id),
         "",
     ]
     return _letter(story, owner, Phase.CANCELLED, "was stopped by a person", body)
@@ -111,7 +111,7 @@ def compose_down(story: JobStory, owner: Owner) -> Notification:
         *(labelled("Lost", _LOST) if story.runs else []),
         *_books(story),
         *labelled("Needed", need),
-        *([command(f"nodeheal jobs restart {job.job_id}"), ""] if is_to_restart else []),
+        *([command("nodeheal", "jobs", "restart", job.job_id), ""] if is_to_restart else []),
     ]
     return _letter(story, owner, Phase.HANDED_OVER, what, body)
 

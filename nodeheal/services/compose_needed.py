@@ -27,12 +27,12 @@ def needed(history: History, seen: Progress, decided: Decision, node: Node) -> l
         parts.append((theirs, []))
     parts = parts or [(f"look at {node.node_id}; nodeheal has left it and its job as they were.", [])]
     if node.state not in OUT_OF_SERVICE:
-        close = f"nodeheal incidents close {history.incident.incident_id} --why ..."
+        close = command("nodeheal", "incidents", "close", history.incident.incident_id, "--why", "...")
         parts.append(("When you have seen to it, close the incident:", [close]))
     return [
         line
         for number, (text, commands) in enumerate(parts)
-        for line in [*field("" if number else "Needed", text), *map(command, commands)]
+        for line in [*field("" if number else "Needed", text), *commands]
     ]
 
 
@@ -46,19 +46,19 @@ def missing(history: History) -> str:
 def _after_observing(incident: Incident, seen: Progress, decided: Decision) -> list[str]:
     if decided.is_held_back and seen.has_waited:
         told = f"{incident.node_id} was dropped unproven: look at it, or have it rebooted and proven with:"
-        return [*field("Needed", told), command(f"nodeheal nodes reboot {incident.node_id} --why ...")]
+        return [*field("Needed", told), command("nodeheal", "nodes", "reboot", incident.node_id, "--why", "...")]
     return field("Needed", "nothing now; nodeheal has touched nothing.")
 
 
 def _about_the_node(node: Node, incident: Incident) -> tuple[str, list[str]]:
     out = f"{node.node_id} is out of service and stays so, and keeps its slot of the disruption budget"
     return f"{out} of pool {incident.pool}. Repair it, or retire it, and say so with one of:", [
-        f"nodeheal nodes release {node.node_id} --why ...",
-        f"nodeheal nodes retire {node.node_id} --why ...",
+        command("nodeheal", "nodes", "release", node.node_id, "--why", "..."),
+        command("nodeheal", "nodes", "retire", node.node_id, "--why", "..."),
     ]
 
 
 def _about_the_job(incident: Incident) -> tuple[str, list[str]]:
     """Only its owner has what starts it: image, data, arguments."""
     again = "Start it again, the way it was first started, when it has enough healthy nodes. Which are healthy:"
-    return f"{incident.job_id} is stopped. {again}", [f"nodeheal nodes list {incident.pool}"]
+    return f"{incident.job_id} is stopped. {again}", [command("nodeheal", "nodes", "list", incident.pool)]

@@ -18,7 +18,7 @@ def compose_unconfirmed(lost: Notification) -> Notification:
         "",
         *quoted("Lost", lost.subject),
         *field("Needed", need),
-        command(f"nodeheal owners subscribe {owner}"),
+        command("nodeheal", "owners", "subscribe", owner),
     ]
     return Notification(
         key=f"unconfirmed/{owner}/{job_id}",

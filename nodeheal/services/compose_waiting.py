@@ -33,7 +33,7 @@ def compose_question(
     job = f", {incident.job_id}" if incident.job_id else ""
     silence = f"your answer by {due:%Y-%m-%d %H:%M:%S} UTC. Silence is no: then it is handed to a human."
     links = [link("Approve", addresses[Answer.approve]), "", link("Refuse", addresses[Answer.refuse])]
-    commands = [command(f"nodeheal {answer} {incident.incident_id} --why ...") for answer in Answer]
+    commands = [command("nodeheal", answer, incident.incident_id, "--why", "...") for answer in Answer]
     return letter(
         history,
         subject=f"{heading(history)} approve? {incident.node_id}{job}: {decision.fault}",
@@ -78,7 +78,7 @@ def _compose_capacity(history: History, decision: Decision, due: datetime, readi
             [*_without_fault(decision), "", *facts_of(history, decision)],
             [
                 *field("Needed", f"{missing(history)}. {again}"),
-                command(f"nodeheal nodes retire {incident.node_id} --why ..."),
+                command("nodeheal", "nodes", "retire", incident.node_id, "--why", "..."),
             ],
             told_by(history, decision, reading, code),
         ],
@@ -124,11 +124,11 @@ def _compose_breaker(history: History, decision: Decision, reading: Reading) -> 
             [*paragraph(decision.reason), "", *field("Pool", pool), *field("First seen", history.incident.node_id)],
             [
                 *field("Needed", "see who fails, and which jobs hold; find what they have in common:"),
-                command(f"nodeheal breaker show {pool}"),
-                command(f"nodeheal incidents list --pool {pool} --state waiting"),
-                command(f"nodeheal nodes list {pool}"),
+                command("nodeheal", "breaker", "show", pool),
+                command("nodeheal", "incidents", "list", "--pool", pool, "--state", "waiting"),
+                command("nodeheal", "nodes", "list", pool),
                 *field("", "put it right, and then (what is stale by then is dropped):"),
-                command(f"nodeheal breaker reset {pool} --why ..."),
+                command("nodeheal", "breaker", "reset", pool, "--why", "..."),
             ],
             told_by(history, decision, reading, code),
         ],

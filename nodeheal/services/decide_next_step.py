@@ -6,17 +6,19 @@ from nodeheal.contract.names import INCIDENT_WAITING
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import IncidentState, Step
 from nodeheal.domain.brakes import why_trip
+from nodeheal.domain.confirmation import is_unclear
 from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import History, TimelineEntry, Turn, decision_entry, result_entry
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import read_progress
+from nodeheal.domain.progress import WITNESS, read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.compose_waiting import compose_waiting
 from nodeheal.services.job_stand_in import let_go_of_stand_ins
 from nodeheal.services.look_around import look_around
 from nodeheal.services.look_once import look_once
+from nodeheal.services.steps import node_of
 from nodeheal.services.tell_owner import tell_of_step
 
 
@@ -25,7 +27,7 @@ def decide_next_step(request: DecideRequest, ports: Ports, policy: RecoveryPolic
     history = ports.incidents.history(request.incident_id)
     if len(history.turns) > request.turn:
         return history.turns[request.turn].decision
-    request = _looked(request, history, ports)
+    request = _witnessed(_looked(request, history, ports), history, ports)
     entries, history = _with_result(request, history)
     tell_of_step(history, request.result, ports, policy)
     if read_progress(history, policy).stand_in_failed:
@@ -71,6 +73,19 @@ def _looked(request: DecideRequest, history: History, ports: Ports) -> DecideReq
         return request
     asked = StepRequest(incident_id=request.incident_id, turn=request.turn, decision=history.turns[-1].decision)
     return request.model_copy(update={"result": look_once(asked, ports)})
+
+
+def _witnessed(request: DecideRequest, history: History, ports: Ports) -> DecideRequest:
+    """Where the node has not answered, the result says who else reports it down. It is kept with the incident."""
+    result = request.result
+    if result is None or not history.turns or not is_unclear(history.turns[-1].decision, result):
+        return request
+    down = [answer for answer in ports.witnesses.ask(node_of(result.node_id, ports)) if answer.is_up is False]
+    if not down:
+        return request
+    told = "; ".join(f"{answer.witness}: {answer.text}" for answer in down)
+    known = {"evidence": {**result.evidence, WITNESS: told}, "reason": f"{result.reason}; {told}"}
+    return request.model_copy(update={"result": result.model_copy(update=known)})
 
 
 def _with_result(request: DecideRequest, history: History) -> tuple[list[TimelineEntry], History]:

@@ -22,6 +22,7 @@ from nodeheal.services.guests import bring_guests_back
 from nodeheal.services.job_nodes import call_next_job
 from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
 from nodeheal.services.look_around import is_running
+from nodeheal.services.queue import wake_for_free_slots
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 from nodeheal.services.stop_gang import current_run
 from nodeheal.services.tell_owner import tell_of_ending
@@ -55,6 +56,8 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     let_go_of_stand_ins(history, ports, policy)
     let_go_of_claims(history, ports)
     node = _let_go(closed.node_id, history, seen, decided, ports, policy)
+    if node.state is NodeState.QUARANTINED:
+        wake_for_free_slots(node.pool, ports, policy)  # it may count for no slot any more
     _wake_who_waits_for_the_job(closed, ports)
     tell_watch(closed.job_id, ports)
     call_next_job(node.pool, ports)
@@ -149,7 +152,7 @@ def _is_by_hand(history: History) -> bool:
 def _settled(node: Node, history: History, seen: Progress, decided: Decision, policy: RecoveryPolicy) -> dict[str, str]:
     """The node's faults that the last decision knew. When others came after it, only the root is sure to be known."""
     root = history.incident.root
-    known = history.events if len(history.events) <= decided.events_seen else (root,)
+    known = history.events if history.event_count <= decided.events_seen else (root,)
     # What a node reported after its return is a relapse: the next report of it is news.
     mine = [e for e in known if e.node_id == node.node_id and e.boot_id == root.boot_id]
     prints = {fingerprint(event) for event in mine}

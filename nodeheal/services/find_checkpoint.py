@@ -23,6 +23,7 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services import job_steps, run_diagnostics
 from nodeheal.services.job_nodes import stand_ins
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, save_job
+from nodeheal.services.request_ids import named_at_random, request_id_of_wait, wait_for_answer
 from nodeheal.services.see_directory import looks_before, see_directory
 from nodeheal.services.send_command import name_command
 from nodeheal.services.steps import read_result, result_of, resume, token_of, where_to_look
@@ -59,7 +60,7 @@ def find_checkpoint(request: StepRequest | JobRequest, ports: Ports, policy: Rec
 
 def take_checkpoint(event: CheckpointFound, ports: Ports) -> None:
     """A node has answered: keep what it has found, and go on. What it cannot tell, another is asked."""
-    wait = ports.waits.get(CHECKPOINT, event.request_id)
+    wait = wait_for_answer(CHECKPOINT, event.request_id, ports)
     blank = read_result(wait) if wait is not None and wait.boot_id == event.boot_id else None
     if wait is None or blank is None or blank.evidence.get(ASKED) != event.node_id:
         return
@@ -122,10 +123,13 @@ def _ask(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) 
         ports.waits.save(replace(known, token=wait.token))
         name_command(replace(known, token=wait.token), CHECKPOINT_COMMAND, known.command_id, ports)
         return
+    wait = named_at_random(wait, known)
     ports.waits.save(wait)
     assert job.checkpoints is not None
     try:
-        command_id = ports.find_checkpoint(node, _look(job, job.checkpoints), wait.key, wait.deadline_at)
+        command_id = ports.find_checkpoint(
+            node, _look(job, job.checkpoints), request_id_of_wait(wait), wait.deadline_at
+        )
     except NotFound as gone:
         _answer(wait, Outcome.UNKNOWN, str(gone), ports)
         return

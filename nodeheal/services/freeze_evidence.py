@@ -1,15 +1,17 @@
-"""Have a node save what it can tell of its fault, before anything is done to it that would wipe it out."""
+"""Have a node save what it can tell of its fault before anything is done to it, and confirm or deny that fault."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import Outcome
+from nodeheal.contract.vocabulary import Confirmation, Outcome
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import Upload
+from nodeheal.domain.evidence import EvidenceAsked, Upload
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import CONFIRMATION
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.run_diagnostics import request_id_of
 from nodeheal.services.send_command import send_once
@@ -17,6 +19,12 @@ from nodeheal.services.steps import forget, result_of, tell, token_of
 
 EVIDENCE = "evidence"
 FAILURES_TOLD = 5
+ACCUSED = "accused"  # in the evidence of a result: the fault that the node was asked about
+_ANSWERS = {
+    Confirmation.CONFIRMED: "confirms",
+    Confirmation.DENIED: "does not confirm",
+    Confirmation.UNKNOWN: "cannot tell of",
+}
 
 
 def freeze_evidence(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -32,45 +40,75 @@ def freeze_evidence(request: StepRequest, ports: Ports, policy: RecoveryPolicy) 
         return
     seconds = min(policy.evidence.seconds, request.decision.deadline_seconds)
     if _ask(node, request, ports, policy, ports.clock() + timedelta(seconds=seconds)):
-        tell(request, ports, "evidence-asked", f"{node.node_id} saves its state first, within {seconds} s")
+        accused = request.decision.accused
+        asked = ["saves its state first"] if policy.evidence.enabled else []
+        asked += [f"is asked whether it shows {accused.about}"] if accused is not None else []
+        tell(request, ports, "evidence-asked", f"{node.node_id} {' and '.join(asked)}, within {seconds} s")
 
 
 def _ask(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy, expires_at: datetime) -> bool:
     """Give leave to upload, and send the command. False: it had been sent already, or there is nobody to send it to."""
-    request_id = request_id_of(request)
-    upload = ports.sign_upload(evidence_key(request.incident_id, request_id), policy.evidence.max_bytes, expires_at)
+    key, upload = evidence_key(request.incident_id, request_id_of(request)), None
+    if policy.evidence.enabled:
+        upload = ports.sign_upload(key, policy.evidence.max_bytes, expires_at)
+    ask = EvidenceAsked(upload, policy.evidence.bug_report, request.decision.accused)
     wait = _wait(request, node, upload, ports)
-
-    def send() -> str:
-        bug_report = policy.evidence.bug_report
-        return ports.commands.collect(node, request_id, upload, expires_at, bug_report=bug_report)
-
     try:
-        return send_once(wait, send, request, ports) is not None
+        sent = send_once(wait, lambda name: ports.commands.collect(node, ask, name, expires_at), request, ports)
     except NotFound as gone:
         forget(ports, wait)
         result = result_of(request, ports, Outcome.FAILED, f"nothing could be saved: {gone}")
         ports.workflows.resume(wait.token, result)
         return False
+    return sent is not None
 
 
-def frozen(
-    blank: StepResult, object_key: str | None, size_bytes: int, items: int, failed: Sequence[str], reason: str
-) -> StepResult:
-    """The result that a node's answer comes to. `blank` knows where the evidence had to go; no other place counts."""
+@dataclass(frozen=True)
+class Frozen:
+    """A node's answer: what became of the evidence, and whether it shows the fault."""
+
+    object_key: str | None = None
+    size_bytes: int = 0
+    items: int = 0
+    failed: Sequence[str] = ()
+    reason: str = ""
+    confirmation: Confirmation = Confirmation.UNKNOWN
+    confirmed_by: str = ""
+
+
+def frozen(blank: StepResult, answer: Frozen) -> StepResult:
+    """The result that a node's answer comes to. `blank` knows where the evidence had to go; no other place counts, and
+    about which fault the node was asked."""
+    told, known = _confirmed(blank, answer)
     link = blank.evidence.get("link", "")
-    if object_key is None or not link.endswith(f"/{object_key}"):
-        why = f"the evidence was not uploaded: {reason or 'the node names another place'}"
-        return blank.model_copy(update={"outcome": Outcome.FAILED, "reason": why[:1000], "evidence": {}})
-    shown = ", ".join(failed[:FAILURES_TOLD]) + (" and more" if len(failed) > FAILURES_TOLD else "")
-    gaps = f"; not whole: {shown}" if failed else ""
-    known = {**blank.evidence, "bytes": str(size_bytes)}
-    done = {"outcome": Outcome.DONE, "reason": f"{items} files saved at {link}{gaps}", "evidence": known}
-    return blank.model_copy(update=done)
+    if not link:
+        outcome = Outcome.DONE if told else Outcome.FAILED
+        return blank.model_copy(update={"outcome": outcome, "reason": told or "nothing was asked", "evidence": known})
+    if answer.object_key is None or not link.endswith(f"/{answer.object_key}"):
+        why = f"the evidence was not uploaded: {answer.reason or 'the node names another place'}"[:1000]
+        reason = f"{told}; {why}" if told else why
+        return blank.model_copy(update={"outcome": Outcome.FAILED, "reason": reason, "evidence": known})
+    shown = ", ".join(answer.failed[:FAILURES_TOLD]) + (" and more" if len(answer.failed) > FAILURES_TOLD else "")
+    gaps = f"; not whole: {shown}" if answer.failed else ""
+    saved = f"{answer.items} files saved at {link}{gaps}"
+    known = {**blank.evidence, "bytes": str(answer.size_bytes), **known}
+    reason = f"{told}; {saved}" if told else saved
+    return blank.model_copy(update={"outcome": Outcome.DONE, "reason": reason, "evidence": known})
+
+
+def _confirmed(blank: StepResult, answer: Frozen) -> tuple[str, dict[str, str]]:
+    """What the node says of the fault, in words and as evidence; nothing where it was asked about none."""
+    about = blank.evidence.get(ACCUSED)
+    if about is None:
+        return "", {}
+    told = f"{blank.node_id} {_ANSWERS[answer.confirmation]} {about}"
+    why = f" ({answer.confirmed_by})" if answer.confirmed_by else ""
+    known = {ACCUSED: about, CONFIRMATION: answer.confirmation.value, "confirmed_by": answer.confirmed_by}
+    return f"{told}{why}", known
 
 
 def _why_not(node: Node | None, request: StepRequest, policy: RecoveryPolicy) -> str:
-    if not policy.evidence.enabled:
+    if not policy.evidence.enabled and request.decision.accused is None:
         return "the policy says to save no evidence"
     if node is None:
         return f"{request.decision.node_id} is not in the table; has its agent ever reported?"
@@ -79,9 +117,11 @@ def _why_not(node: Node | None, request: StepRequest, policy: RecoveryPolicy) ->
     return ""
 
 
-def _wait(request: StepRequest, node: Node, upload: Upload, ports: Ports) -> Wait:
-    """The wait, with a result to fill in that knows where the evidence goes."""
-    where = {"link": upload.link, "console": upload.console_url}
+def _wait(request: StepRequest, node: Node, upload: Upload | None, ports: Ports) -> Wait:
+    """The wait, with a result to fill in that knows where the evidence goes, and which fault it is asked about."""
+    where = {"link": upload.link, "console": upload.console_url} if upload is not None else {}
+    if request.decision.accused is not None:
+        where[ACCUSED] = request.decision.accused.about
     blank = result_of(request, ports, Outcome.UNKNOWN, "no answer yet", boot_id=node.boot_id, evidence=where)
     deadline = ports.clock() + timedelta(seconds=request.decision.deadline_seconds)
     return Wait(

@@ -5,9 +5,10 @@ from datetime import timedelta
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.vocabulary import Ending, Family, IncidentState
-from nodeheal.domain.incident import History, event_entry
+from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.add_event import add_event
 
 HANG = "hang"  # names the incident of a run that hangs: nobody is resumed by it
 _REMEMBERED = timedelta(days=1)
@@ -49,7 +50,8 @@ def joined(event: HealthEvent, ports: Ports) -> bool | None:
     is_observed = incident.ending is Ending.OBSERVED_ONLY and is_same_moment
     if incident.state is IncidentState.CLOSED and not is_observed:
         return None
-    return ports.incidents.append(known.incident_id, event_entry(event))
+    is_new, _ = add_event(event, known.incident_id, ports)
+    return is_new
 
 
 def note_first(event: HealthEvent, incident_id: str, ports: Ports) -> None:

@@ -8,7 +8,7 @@ from itertools import islice
 
 from nodeheal.contract import names
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
-from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
+from nodeheal.contract.notification import Notification
 from nodeheal.contract.vocabulary import Escalation, Family, Phase
 from nodeheal.domain.beat import Beat, after
 from nodeheal.domain.counted import counted
@@ -16,6 +16,7 @@ from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.silence import Answer, Glimpse, glimpse_of, is_silent, judge
 from nodeheal.ports import Ports
+from nodeheal.services.compose import fit_subject
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.layout import link
 from nodeheal.services.stop_gang import current_run
@@ -73,7 +74,7 @@ def tell_of_many(pool: str, company: Sequence[Glimpse], ports: Ports) -> bool:
     ]
     told = Notification(
         key=f"silence/{pool}/{began:%Y-%m-%dT%H}",
-        subject=f"[nodeheal] {many}"[:SUBJECT_CHARACTERS],
+        subject=fit_subject(f"[nodeheal] {many}"),
         body="\n".join(body),
         severity="PAGE",
         pool=pool,

@@ -5,16 +5,18 @@ from datetime import timedelta
 from enum import StrEnum
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NextRung, NodeState, Verdict
 from nodeheal.domain.catalog import find
 from nodeheal.domain.correlate import episodes
 from nodeheal.domain.diagnosis import meaning_of
 from nodeheal.domain.errors import NotAccepted, NotFound
-from nodeheal.domain.incident import History, Incident, event_entry, fingerprint, incident_id_of
+from nodeheal.domain.incident import History, Incident, fingerprint, incident_id_of
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.node import OUT_OF_SERVICE, BootView, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.add_event import add_event
 from nodeheal.services.hangs import joined, note_first, why_not_of_this_run
 from nodeheal.services.hear_node import enrolled_node
 from nodeheal.services.queue import IN_LINE
@@ -67,15 +69,22 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
         if event.is_from_node:
             seen_at = min(event.observed_at, ports.clock())  # what is of the future would have it never missed
             node = node.booted(event.boot_id, seen_at) if is_proven else node
-            node = node.speaks_as(event.agent_version, event.observed_at, signs=is_proven)
+            known, node = node, node.speaks_as(event.agent_version, event.observed_at, signs=is_proven)
+            if is_proven and known.version and not known.signs:
+                # Before anything else: whatever becomes of this event, an unsigned one is refused from now on.
+                ports.nodes.save(node)
+                continue
         if event.is_heartbeat or event.verdict is Verdict.OK:
             return _take_good_news(event, node, ports)
         stale = _why_stale(event, node) or why_not_of_this_run(event, node, ports)
+        if not is_proven and event.code == TRAINING_HANG:
+            stale = node.why_unproven()  # it is about others as well
         if stale:
             ports.nodes.record(event, node.job_id, stale)
             return Ingested.HISTORY
         event = node.located(event)
-        ports.nodes.record(event, node.job_id)
+        # What is not proven is no sighting: it makes no cause that others have in common with it.
+        ports.nodes.record(event, node.job_id, "" if is_proven else node.why_unproven())
         outcome = _take_fault(event, node, ports, policy)
         if outcome is not None:
             return outcome
@@ -129,8 +138,7 @@ def _take_good_news(event: HealthEvent, node: Node, ports: Ports) -> Ingested:
         ports.nodes.save(node)  # a lost race means that somebody else has just seen the node
     if event.family is Family.heartbeat or node.open_incident is None:
         return Ingested.SEEN
-    is_new = ports.incidents.append(node.open_incident, event_entry(event))
-    history = ports.incidents.history(node.open_incident)
+    is_new, history = add_event(event, node.open_incident, ports)
     if _is_unseen(history) and not _is_in_line(history):
         bring_news(node.open_incident, ports)
     return Ingested.JOINED if is_new else Ingested.DUPLICATE
@@ -142,7 +150,7 @@ def _take_fault(event: HealthEvent, node: Node, ports: Ports, policy: RecoveryPo
         return _join(event, node.open_incident, ports)
     settled = node.settled.get(fingerprint(event))
     if settled and not _is_open_again(event, node, settled, ports, policy):
-        is_new = ports.incidents.append(settled, event_entry(event))
+        is_new, _ = add_event(event, settled, ports)
         return Ingested.REPEATED if is_new else Ingested.DUPLICATE
     is_news_elsewhere = joined(event, ports)
     if is_news_elsewhere is not None:
@@ -173,8 +181,7 @@ def _is_abandoned(node: Node, ports: Ports) -> bool:
 
 def _join(event: HealthEvent, incident_id: str, ports: Ports) -> Ingested:
     """Add the event to the incident that is open. If a crash lost what follows its opening, this makes up for it."""
-    is_new = ports.incidents.append(incident_id, event_entry(event))
-    history = ports.incidents.history(incident_id)
+    is_new, history = add_event(event, incident_id, ports)
     if history.incident.turn == 0 and history.incident.state is IncidentState.OPEN:
         note_first(history.incident.root, incident_id, ports)
         ports.workflows.start(incident_id, event.node_id)
@@ -220,7 +227,7 @@ def _is_paused(node: Node, ports: Ports) -> bool:
 
 def _is_unseen(history: History) -> bool:
     """Whether there is an event that the last decision has not seen."""
-    return bool(history.turns) and history.turns[-1].decision.events_seen < len(history.events)
+    return bool(history.turns) and history.turns[-1].decision.events_seen < history.event_count
 
 
 def _is_in_line(history: History) -> bool:
@@ -242,7 +249,7 @@ def _is_news(event: HealthEvent, history: History) -> bool:
 def _may_end_without_it(history: History, node_id: str, ports: Ports) -> bool:
     """Whether the last decision was taken before the event came, and lets the node go."""
     last = history.turns[-1].decision if history.turns else None
-    if last is None or last.ending is None or last.events_seen >= len(history.events):
+    if last is None or last.ending is None or last.events_seen >= history.event_count:
         return False
     node = ports.nodes.get(node_id)
     return node is None or node.state not in OUT_OF_SERVICE

@@ -54,6 +54,8 @@ def inject_fault(
     that is not to be broken now.
     """
     node = node_of(node_id, ports)
+    if node.state is NodeState.UNENROLLED:
+        raise ValueError(f"{node_id} is not enrolled: see `nodeheal nodes enroll --help`")
     if not policy.pool(node.pool).drills:
         raise ValueError(f"pool {node.pool} is not marked for drills: the policy must say `drills` for it")
     if node.open_incident is not None:

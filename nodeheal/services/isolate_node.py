@@ -12,7 +12,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import BOOTED, OTHER_OWNER
 from nodeheal.ports import Ports, Seat
 from nodeheal.services.guests import set_guests_aside
-from nodeheal.services.pool_size import size_of
+from nodeheal.services.pool_size import slots_of
 from nodeheal.services.queue import in_line_before, wake_queue
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, save_node, tell, token_of
 from nodeheal.services.stop_gang import current_run, stop_and_resume
@@ -43,7 +43,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         _answer(request, ports, Outcome.FAILED, str(gone))
         return
     moved(node, NodeState.ISOLATED, request.decision.reason)  # may raise: before anything is taken
-    slots = policy.pool(node.pool).budget.slots(size_of(ports.pools.get(node.pool), ports))
+    slots = slots_of(node.pool, ports, policy)
     why_not = _why_no_slot(node, slots, request, ports)
     if why_not:
         evidence = {"wait_for": Awaited.BUDGET.value, SLOTS: str(slots)}

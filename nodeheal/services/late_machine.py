@@ -63,8 +63,8 @@ def _compose(history: History, new: Node, text: str, ports: Ports) -> Notificati
         *paragraph(f"{text}."),
         "",
         *field("Needed", f"{needed} Then give {incident.node_id} up, which frees its slot:"),
-        command(f"nodeheal nodes reboot {new.node_id} --why ..."),
-        command(f"nodeheal nodes retire {incident.node_id} --why ..."),
+        command("nodeheal", "nodes", "reboot", new.node_id, "--why", "..."),
+        command("nodeheal", "nodes", "retire", incident.node_id, "--why", "..."),
         "",
         link("Incident", f"nodeheal incidents show {incident.incident_id}"),
     ]

@@ -1,6 +1,7 @@
 """How an email is laid out: labels on the left, lines that fit, and nothing that a node could pass off as ours."""
 
 import re
+import shlex
 import textwrap
 
 WIDTH = 100
@@ -31,9 +32,9 @@ def link(label: str, address: str) -> str:
     return f"{label.ljust(_LABEL)}{address}"
 
 
-def command(text: str) -> str:
-    """A line to paste. It is never broken either."""
-    return f"{' ' * (_LABEL + 2)}{text}"
+def command(*words: str) -> str:
+    """A line to paste. It is never broken either, and a shell runs this one command, whatever its words are."""
+    return f"{' ' * (_LABEL + 2)}{shlex.join(words)}"
 
 
 def paragraph(text: str, indent: str = "", hanging: str = "") -> list[str]:

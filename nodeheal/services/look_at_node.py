@@ -11,7 +11,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.surroundings import node_scope
 from nodeheal.ports import Ports
 from nodeheal.services.isolate_node import DRAINED
-from nodeheal.services.pool_size import size_of
+from nodeheal.services.pool_size import slots_of
 from nodeheal.services.review_incidents import list_incidents
 from nodeheal.services.steps import node_of
 
@@ -45,7 +45,7 @@ def look_at_node(node_id: str, ports: Ports, policy: RecoveryPolicy) -> NodeView
     limits = {action: limit for action, limit in policy.limits.items() if action not in not_its}
     spent = ports.attempts.spent(node_scope(node_id), *limits.values())
     left = {action: max(0, limit.limit - spent[limit.group]) for action, limit in limits.items()}
-    slots = policy.pool(node.pool).budget.slots(size_of(ports.pools.get(node.pool), ports))
+    slots = slots_of(node.pool, ports, policy)
     theirs = _handed_over(node, ports)
     return NodeView(node, _since(node, ports), left, node_id in holders, len(holders), slots, theirs)
 

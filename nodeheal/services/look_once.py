@@ -4,12 +4,12 @@ import json
 from typing import TYPE_CHECKING
 
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Awaited, Confirmation, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.approval import Question
 from nodeheal.ports import CommandStatus, Ports, Wait
 from nodeheal.services.boot_wait import BOOT, REBOOTING, START_NOW, noted_boot
 from nodeheal.services.early_end import early_end, ended_early
-from nodeheal.services.freeze_evidence import EVIDENCE, frozen
+from nodeheal.services.freeze_evidence import EVIDENCE, Frozen, frozen
 from nodeheal.services.isolate_node import DRAINED
 from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING, launch_id
@@ -159,8 +159,12 @@ def _read_saved(blank: StepResult, output: str) -> StepResult | None:
     try:
         saved = json.loads(output.strip().splitlines()[-1])
         told = saved["object_key"], int(saved["size_bytes"]), int(saved["items"]), tuple(map(str, saved["failed"]))
-        return frozen(blank, *told, str(saved["reason"]))
-    except (IndexError, KeyError, TypeError, ValueError):
+        # An agent of version 0.1 prints nothing about the fault.
+        confirmation = Confirmation(saved.get("confirmation", Confirmation.UNKNOWN))
+        return frozen(
+            blank, Frozen(*told, str(saved["reason"]), confirmation, str(saved.get("confirmed_by", ""))[:300])
+        )
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return None
 
 

@@ -8,6 +8,7 @@ from nodeheal.contract.vocabulary import Awaited
 from nodeheal.domain.measures import Measure
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.pool_size import slots_of
 
 
 def measure_pools(counted: Mapping[str, int], ports: Ports, policy: RecoveryPolicy) -> list[Measure]:
@@ -16,8 +17,7 @@ def measure_pools(counted: Mapping[str, int], ports: Ports, policy: RecoveryPoli
     for pool in ports.watchlist.pools():
         measures.append(Measure(metrics.SLOTS_HELD, len(ports.pools.holders(pool)), (pool,)))
         if pool in counted:
-            slots = policy.pool(pool).budget.slots(counted[pool])
-            measures.append(Measure(metrics.SLOTS_LIMIT, slots, (pool,)))
+            measures.append(Measure(metrics.SLOTS_LIMIT, slots_of(pool, ports, policy), (pool,)))
         standing += len(ports.waits.in_line(pool_line(Awaited.BUDGET, pool)))
         is_open += ports.pools.get(pool).is_tripped
     return [*measures, Measure(metrics.IN_LINE, standing), Measure(metrics.BREAKERS_OPEN, is_open)]

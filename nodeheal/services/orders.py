@@ -13,6 +13,7 @@ from nodeheal.domain.errors import NotFound
 from nodeheal.domain.job import CheckAnswer
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.request_ids import named_at_random, request_id_of_wait, wait_for_answer
 from nodeheal.services.send_command import name_command
 from nodeheal.services.steps import forget, no_diagnosis_yet, resume_if_complete
 
@@ -33,15 +34,18 @@ class Orders:
         answered = {answer.request_id for answer in ports.job_notes.answers(wait.incident_id)}
         return wait.outstanding - answered
 
-    def give(self, wait: Wait, order_id: str, node: Node, send: Callable[[], str], ports: Ports) -> None:
-        """Store the node's part, then send it. A repeated call sends nothing again that provably was sent."""
+    def give(self, wait: Wait, order_id: str, node: Node, send: Callable[[str], str], ports: Ports) -> None:
+        """Store the node's part, then send it under a random request id.
+
+        A repeated call sends nothing again that provably was sent.
+        """
         known = ports.waits.get(self.order, order_id)
         if known is not None and known.command_id:
             return
-        order = self._part(wait, order_id, node, ports)
+        order = named_at_random(self._part(wait, order_id, node, ports), known)
         ports.waits.save(order)
         try:
-            command_id = send()
+            command_id = send(request_id_of_wait(order))
         except NotFound as gone:
             self.take(order, Outcome.UNKNOWN, str(gone), ports)
             return
@@ -51,9 +55,9 @@ class Orders:
         """Nothing is sent to the node: that is its part's answer."""
         self.take(self._part(wait, order_id, node, ports), Outcome.UNKNOWN, why, ports)
 
-    def find(self, order_id: str, node_id: str, boot_id: str, ports: Ports) -> Wait | None:
+    def find(self, request_id: str, node_id: str, boot_id: str, ports: Ports) -> Wait | None:
         """The part that waits for this answer; None for any other node's, or one of another boot."""
-        order = ports.waits.get(self.order, order_id)
+        order = wait_for_answer(self.order, request_id, ports)
         return order if order is not None and (_whose(order), order.boot_id) == (node_id, boot_id) else None
 
     def take_refusal(self, command_id: str, ports: Ports, why: str = REFUSED) -> None:

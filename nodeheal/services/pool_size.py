@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.node import ABSENT
+from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.pool import Pool
 from nodeheal.ports import Ports
 
@@ -24,6 +25,20 @@ def size_of(pool: Pool, ports: Ports) -> int:
 def count(states: Iterable[NodeState]) -> int:
     """How many of these nodes there are to be disrupted."""
     return sum(state not in ABSENT for state in states)
+
+
+def slots_of(name: str, ports: Ports, policy: RecoveryPolicy) -> int:
+    """How many nodes may hold a slot of the pool's disruption budget now.
+
+    It grows with the quarantined nodes that count for none. They are counted only where the budget alone is full.
+    """
+    budget = policy.pool(name).budget
+    slots, holders = budget.slots(size_of(ports.pools.get(name), ports)), ports.pools.holders(name)
+    if len(holders) < slots:
+        return slots
+    nodes = (ports.nodes.get(holder) for holder in holders)
+    quarantined = sum(node is not None and node.state is NodeState.QUARANTINED for node in nodes)
+    return slots + budget.uncounted(slots, quarantined)
 
 
 def note_size(name: str, nodes: int, ports: Ports) -> None:

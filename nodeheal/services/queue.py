@@ -8,7 +8,7 @@ from nodeheal.domain.knobs import HEIGHT
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.pool_size import size_of
+from nodeheal.services.pool_size import slots_of
 from nodeheal.services.steps import resume
 
 IN_LINE = frozenset({Awaited.BUDGET, Awaited.BREAKER})
@@ -45,7 +45,7 @@ def wake_for_free_slots(pool: str, ports: Ports, policy: RecoveryPolicy) -> list
     _free_what_a_crash_left(pool, ports)
     if not _standing(pool, Awaited.BUDGET, ports):
         return []
-    slots = policy.pool(pool).budget.slots(size_of(ports.pools.get(pool), ports))
+    slots = slots_of(pool, ports, policy)
     free = slots - len(ports.pools.holders(pool))
     woken = (wake_queue(pool, ports) for _ in range(free))
     return [incident_id for incident_id in woken if incident_id is not None]

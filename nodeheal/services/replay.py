@@ -11,16 +11,17 @@ from datetime import UTC, datetime, timedelta
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Step
+from nodeheal.contract.vocabulary import Awaited, Confirmation, NodeState, Outcome, Step
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import CONFIRMATION
 from nodeheal.ports import Ports
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.hear_node import as_told
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.pool_size import size_of
+from nodeheal.services.pool_size import slots_of
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.steps import node_of, save_node
@@ -212,7 +213,7 @@ class Replay:
 
     def _isolate(self, decision: Decision, asked: StepRequest) -> bool:
         node = node_of(decision.node_id, self._ports)
-        slots = self._policy.pool(node.pool).budget.slots(size_of(self._ports.pools.get(node.pool), self._ports))
+        slots = slots_of(node.pool, self._ports, self._policy)
         if not self._ports.pools.claim(node.pool, node.node_id, slots):
             self.seen.budget_refused.append(self._decided(asked, f"{slots} of {slots} nodes were out of service"))
             return False
@@ -232,6 +233,8 @@ class Replay:
             return self._swapped(decision, node)
         boot = f"after-{node.boot_id}" if decision.step is Step.REBOOT else node.boot_id
         evidence = {"drained": "true"} if decision.step is Step.ISOLATE else {}
+        if decision.accused is not None:
+            evidence = {CONFIRMATION: Confirmation.CONFIRMED.value}
         worked = self._result(decision, Outcome.DONE, "taken to work", boot=boot)
         # As if the node had run ever since: how long a repair takes is the pace's business.
         since = self._clock() - timedelta(seconds=self._policy.stable_seconds)

@@ -29,14 +29,13 @@ def run_diagnostics(request: StepRequest, ports: Ports, policy: RecoveryPolicy) 
         why = f"{node.node_id} belongs to incident {node.open_incident or 'nobody'}; its accelerators may be in use"
         ports.workflows.resume(token, result_of(request, ports, Outcome.REFUSED, why))
         return
-    request_id = request_id_of(request)
     deadline = ports.clock() + timedelta(seconds=request.decision.deadline_seconds)
-    wait = Wait(DIAGNOSTICS, request_id, token, request.incident_id, deadline, boot_id=node.boot_id)
+    wait = Wait(DIAGNOSTICS, request_id_of(request), token, request.incident_id, deadline, boot_id=node.boot_id)
     wait = _with_template(wait, request, ports, policy)
     first = _failed_before(request, ports)
     ask = Diagnosis(request.decision.diagnostics_level or 1, policy.pool(node.pool).checks, first)
     try:
-        sent = send_once(wait, lambda: ports.commands.diagnose(node, ask, request_id, deadline), request, ports)
+        sent = send_once(wait, lambda name: ports.commands.diagnose(node, ask, name, deadline), request, ports)
     except NotFound as gone:
         forget(ports, wait)
         result = result_of(request, ports, Outcome.UNKNOWN, f"the diagnostics were not started: {gone}")
@@ -49,7 +48,7 @@ def run_diagnostics(request: StepRequest, ports: Ports, policy: RecoveryPolicy) 
 
 
 def request_id_of(request: StepRequest) -> str:
-    """Names this diagnosis to the node and back."""
+    """The key of the wait of this turn. The node is given it with a random part: see request_ids."""
     return f"{request.incident_id}-{request.turn}"
 
 

@@ -99,7 +99,7 @@ def _ask_all(request: JobRequest, job: Job, after: int, ports: Ports) -> None:
 def _ask(order_id: str, node: Node, job: Job, wait: Wait, after: int, ports: Ports) -> None:
     assert job.checkpoints is not None
     look = DirectoryLook(job.checkpoints, sight_after=after)
-    SIGHTS.give(wait, order_id, node, lambda: ports.find_checkpoint(node, look, order_id, wait.deadline_at), ports)
+    SIGHTS.give(wait, order_id, node, lambda name: ports.find_checkpoint(node, look, name, wait.deadline_at), ports)
 
 
 def _sights(request: JobRequest, ports: Ports) -> dict[str, Sight | str]:

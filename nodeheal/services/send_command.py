@@ -10,6 +10,7 @@ from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.machine import Power
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.request_ids import named_at_random, request_id_of_wait
 from nodeheal.services.steps import result_of, told_line
 
 COMMAND = "command"
@@ -20,8 +21,9 @@ AWAITED = "reboot-awaited"  # the line of the timeline that says so, once a turn
 _BEGINS_LATER = timedelta(seconds=60)
 
 
-def send_once(wait: Wait, send: Callable[[], str], request: StepRequest, ports: Ports) -> str | None:
-    """Store the wait, send, and keep the command's id with it. None: an earlier call has sent it already.
+def send_once(wait: Wait, send: Callable[[str], str], request: StepRequest, ports: Ports) -> str | None:
+    """Store the wait, send under a random request id, and keep the command's id with it. None: an earlier call has
+    sent it already.
 
     That it is about to be sent is stored before, too. A workflow that repeats a call, because something after the
     sending was throttled, comes with a new token: the wait then gets that one, and nothing is sent again.
@@ -31,9 +33,10 @@ def send_once(wait: Wait, send: Callable[[], str], request: StepRequest, ports: 
     if known is not None and same and known.command_id:
         _take_over(replace(known, token=wait.token), request, ports)
         return None
+    wait = named_at_random(wait, known)
     ports.waits.save(replace(wait, command_id=_SENDING))
     try:
-        command_id = send()
+        command_id = send(request_id_of_wait(wait))
     except NotAccepted:
         ports.waits.save(wait)  # provably not sent: the repeated call sends it
         raise
@@ -49,7 +52,7 @@ def sent_as(wait: Wait) -> str:
 def send_reboot(wait: Wait, node: Node, request: StepRequest, ports: Ports) -> str | None:
     """Ask for the reboot, by the way that the node's provider has. None: an earlier call has asked already."""
     if node.provider is Provider.hybrid:
-        command_id = send_once(wait, lambda: ports.commands.reboot(node, expires_at=wait.deadline_at), request, ports)
+        command_id = send_once(wait, lambda _: ports.commands.reboot(node, expires_at=wait.deadline_at), request, ports)
         return f"SSM command {command_id}" if command_id else None
     return _reboot_machine(wait, node, ports)
 

@@ -13,6 +13,7 @@ from nodeheal.contract.vocabulary import FabricRole, JobStep, Next, Outcome, Ver
 from nodeheal.domain.counted import counted
 from nodeheal.domain.job import CheckAnswer, Job
 from nodeheal.domain.knobs import Fabric
+from nodeheal.domain.node import Node
 from nodeheal.domain.pairs import Pair, pairs_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
@@ -105,7 +106,11 @@ def _ask_both(
             all_reduce=wanted.all_reduce,
             min_all_reduce_mb_per_second=0 if pair.is_shared else wanted.min_all_reduce_mb_per_second,
         )
-        WAYS.give(wait, order_id, node, partial(ports.try_way, node, order), ports)
+        WAYS.give(wait, order_id, node, partial(_send, node, order, ports), ports)
+
+
+def _send(node: Node, order: FabricOrder, ports: Ports, request_id: str) -> str:
+    return ports.try_way(node, order.model_copy(update={"request_id": request_id}))
 
 
 def _order_id(request: JobRequest, pair: Pair, role: FabricRole) -> str:

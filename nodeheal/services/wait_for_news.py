@@ -60,7 +60,7 @@ def _pool_of(incident: Incident, ports: Ports) -> str:
 
 def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> bool:
     """Whether there is an event that the decision has not seen, or the job may have ended since it was taken."""
-    if len(history.events) > decision.events_seen:
+    if history.event_count > decision.events_seen:
         return True
     match decision.awaits:
         case Awaited.JOB_END:

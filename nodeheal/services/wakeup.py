@@ -16,13 +16,14 @@ from nodeheal.services.boot_wait import BOOT, prove_boot, take_reboot_failure
 from nodeheal.services.check_nodes import take_answer, take_refusal
 from nodeheal.services.early_end import early_end, words_of
 from nodeheal.services.find_checkpoint import take_checkpoint, take_search_refusal
-from nodeheal.services.freeze_evidence import EVIDENCE, frozen
+from nodeheal.services.freeze_evidence import EVIDENCE, Frozen, frozen
 from nodeheal.services.hear_node import enrolled_node
 from nodeheal.services.job_nodes import free_nodes, leave
 from nodeheal.services.job_steps import save_job
 from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
+from nodeheal.services.request_ids import wait_for_answer
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
 from nodeheal.services.see_directory import take_sight, take_sight_refusal
 from nodeheal.services.send_command import COMMAND
@@ -57,7 +58,7 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
 def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
     """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed. An answer that
     proves nothing is recorded with the node, for people to read."""
-    wait = ports.waits.get(DIAGNOSTICS, event.request_id)
+    wait = wait_for_answer(DIAGNOSTICS, event.request_id, ports)
     is_job_check = wait is None and take_answer(event, ports)
     # A pass that nodeheal asked for has a record of its own (`passed_at`).
     if event.verdict is not Verdict.OK or (wait is None and not is_job_check):
@@ -92,13 +93,13 @@ def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
 
 def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
     """Resume the step that asked for evidence, if it is this node's, of the boot that was asked."""
-    wait = ports.waits.get(EVIDENCE, event.request_id)
+    wait = wait_for_answer(EVIDENCE, event.request_id, ports)
     if wait is None or wait.boot_id != event.boot_id:
         return
     blank = StepResult.model_validate_json(wait.result_json)
     if blank.node_id == event.node_id:
-        known = frozen(blank, event.object_key, event.size_bytes, event.items, event.failed, event.reason)
-        resume(ports, wait, _at(known, ports))
+        known = Frozen(**event.model_dump(include=set(Frozen.__dataclass_fields__)))
+        resume(ports, wait, _at(frozen(blank, known), ports))
 
 
 def on_checkpoint_found(event: CheckpointFound, ports: Ports) -> None:

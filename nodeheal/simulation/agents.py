@@ -5,9 +5,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, HealthEvent, NodeBooted
-from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.steps import Accusation
+from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.catalog import find
+from nodeheal.domain.evidence import EvidenceAsked
 from nodeheal.simulation.agenda import EPOCH, Agenda, seconds_of
 from nodeheal.simulation.chance import Chance, lognormal
 from nodeheal.simulation.faults import Kind
@@ -16,6 +18,7 @@ from nodeheal.simulation.trace import Trace
 from nodeheal.simulation.true_node import TrueNode
 
 BEAT_SECONDS = 60.0
+OVERWRITTEN = 0.01  # kernel logs that do not hold any more what was said in them
 LIES = 0.001  # healthy nodes that fail them
 SILENT_IN_DIAGNOSTICS = 0.002
 HIBERNATES = 0.01  # commands that find the SSM agent asleep
@@ -56,6 +59,7 @@ class Agents:
 
         def tell() -> None:
             if node.is_up and node.boot == boot:
+                node.logged.add((node.boot_id, kind.family, kind.code))
                 self.on_event(self._event(node, kind, seen_at, line))
 
         self._agenda.after(lognormal(self._stream, median, 0.6), tell)
@@ -138,15 +142,20 @@ class Agents:
 
         self._agenda.after(lognormal(self._stream, DIAGNOSE_SECONDS, 0.3), answer)
 
-    def save_evidence(self, node: TrueNode, request_id: str, key: str) -> None:
-        """Uploads what it has."""
-        boot = node.boot
+    def save_evidence(self, node: TrueNode, request_id: str, ask: EvidenceAsked) -> None:
+        """Uploads what it has, and says whether its kernel log shows the fault that it is asked about."""
+        boot, key = node.boot, ask.upload.key if ask.upload is not None else None
+        is_overwritten = self._stream.random() < OVERWRITTEN
 
         def answer() -> None:
             if node.is_up and node.boot == boot:
                 fact = self._fact(node, self._agenda.now)
+                confirmation = _confirmation(node, ask.accused, is_overwritten)
+                saved = {"object_key": key, "size_bytes": 1_000_000, "items": 12}
                 self.on_evidence(
-                    EvidenceFrozen(**fact, request_id=request_id, object_key=key, size_bytes=1_000_000, items=12)
+                    EvidenceFrozen(
+                        **fact, **saved, request_id=request_id, confirmation=confirmation, confirmed_by="its kernel log"
+                    )
                 )
 
         self._agenda.after(lognormal(self._stream, EVIDENCE_SECONDS, 0.5), answer)
@@ -162,3 +171,11 @@ class Agents:
     def silent(self) -> Iterator[TrueNode]:
         """Those who give no sign of life."""
         return (node for node in self.nodes.values() if not node.is_up and not node.is_gone)
+
+
+def _confirmation(node: TrueNode, accused: Accusation | None, is_overwritten: bool) -> Confirmation:
+    """What the node's kernel log shows. A log that was overwritten shows nothing, and denies nothing."""
+    if accused is None or is_overwritten or accused.boot_id != node.boot_id:
+        return Confirmation.UNKNOWN
+    is_there = (accused.boot_id, accused.family.value, accused.code) in node.logged
+    return Confirmation.CONFIRMED if is_there else Confirmation.DENIED

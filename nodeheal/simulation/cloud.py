@@ -10,7 +10,7 @@ from nodeheal.contract.names import job_execution
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
 from nodeheal.domain.errors import NotAccepted
-from nodeheal.domain.evidence import Diagnosis, Upload
+from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import Answer
@@ -141,16 +141,14 @@ class SimCommands(MemoryNodeCommands):
         )
         return command_id
 
-    def collect(
-        self, node: Node, request_id: str, upload: Upload, expires_at: datetime, *, bug_report: bool = False
-    ) -> str:
+    def collect(self, node: Node, ask: EvidenceAsked, request_id: str, expires_at: datetime) -> str:
         command_id = self._sent("collect", node)
         self._fleet.order(
             node.node_id,
             node.boot_id,
             command_id,
             expires_at,
-            lambda it: self._fleet.save_evidence(it, request_id, upload.key),
+            lambda it: self._fleet.save_evidence(it, request_id, ask),
         )
         return command_id
 

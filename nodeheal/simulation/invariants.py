@@ -11,7 +11,7 @@ from math import inf
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import AttemptLimit
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.incident import History, Incident, Turn, incident_id_of, outlasts_its_boot
 from nodeheal.domain.knobs import Mode
@@ -67,10 +67,12 @@ def one_destructive_action_a_node(seen: Seen, before: list[Act], act: Act) -> It
 
 
 def budget_is_never_exceeded(seen: Seen, node: Node) -> Iterator[Violation]:
-    """Never more than the budget disrupted: who is isolated holds a slot, and there are no more than allowed."""
-    holders = seen.ports.pools.holders(node.pool)
-    slots = seen.policy.pool(node.pool).budget.slots(len(seen.nodes.in_pool(node.pool)))
-    if node.node_id not in holders or len(holders) > slots:
+    """Never more than the budget disrupted: a node that is isolated holds a slot, and there are no more than allowed.
+    Quarantined nodes may be beside them, a bounded number."""
+    holders, budget = seen.ports.pools.holders(node.pool), seen.policy.pool(node.pool).budget
+    slots = budget.slots(len(seen.nodes.in_pool(node.pool)))
+    healed = [one for one in map(seen.ports.nodes.get, holders) if one and one.state is not NodeState.QUARANTINED]
+    if node.node_id not in holders or len(healed) > slots or len(holders) > budget.most_out(slots):
         told = f"{len(holders)} of {slots} slots taken, its own {'' if node.node_id in holders else 'not '}among them"
         yield Violation(seen.agenda.now, budget_is_never_exceeded.__name__, node.node_id, told)
 

@@ -14,6 +14,7 @@ from nodeheal.adapters.memory.watch import MemoryWatchlist
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.beat import Beat
+from nodeheal.domain.fold import Fold
 from nodeheal.domain.incident import History, Incident
 from nodeheal.domain.node import Node
 from nodeheal.domain.silence import Glimpse, glimpse_of
@@ -103,6 +104,10 @@ class SimIncidents(MemoryIncidentStore):
         if is_written:
             self._changed(before, incident.incident_id)
         return is_written
+
+    def fold(self, incident_id: str, fold: Fold) -> bool:
+        self._read.pop(incident_id, None)
+        return super().fold(incident_id, fold)
 
     def history(self, incident_id: str) -> History:
         head = self.incidents.get(incident_id)

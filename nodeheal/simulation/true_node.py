@@ -1,6 +1,6 @@
 """A node as it really is, whatever the control plane believes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nodeheal.contract.vocabulary import Provider
 from nodeheal.simulation.faults import Fault
@@ -24,6 +24,7 @@ class TrueNode:
     chassis: str = ""  # the accelerators in it keep their serials under whatever name the node registers
     slot: int = 0  # of the accelerator that failed last
     rebooting: bool = False
+    logged: set[tuple[str, str, str]] = field(default_factory=set)  # (boot id, family, code) in its kernel log
 
     @property
     def boot_id(self) -> str:

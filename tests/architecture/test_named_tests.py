@@ -90,15 +90,19 @@ def test_the_tables_of_what_must_hold_are_all_there() -> None:
     assert sum(held.values()) > 80
 
 
-def test_the_threat_model_names_tests_for_every_cannot() -> None:
+def test_the_threat_model_names_tests_for_every_bound() -> None:
     text = (REPOSITORY / "docs" / "security.md").read_text("utf-8")
     rows = [
-        line.split("|") for line in text.split("## Threats")[1].split("\n## ")[0].splitlines() if line.startswith("|")
-    ]
-    threats = [cells for cells in rows[2:] if cells[3].strip()]
+        [cell.strip() for cell in line.split("|")]
+        for line in text.split("## Attackers")[1].split("\n## ")[0].splitlines()
+        if line.startswith("|")
+    ][2:]
+    bounds = [cells for cells in rows if cells[2].startswith("not:")]
 
-    assert len(threats) > 15
-    assert [cells[3] for cells in threats if not _NAMED.search(cells[4])] == []
+    assert len(rows) > 20
+    assert len(bounds) >= 8
+    assert [cells[2] for cells in bounds if not _NAMED.search(cells[4])] == []
+    assert sum(bool(_NAMED.search(cells[4])) for cells in rows) > 18
 
 
 def test_every_behaviour_that_we_rely_on_says_whether_an_account_has_shown_it() -> None:

@@ -268,7 +268,12 @@ def test_a_grave_finding_that_goes_around_the_bus_opens_its_incident_once(
     spool, fallback = Spool(tmp_path), Fallback(sns, Caller(sts), signer(cloud, node_id, tmp_path))
     event = agent_xid(OBSERVED_CODE)
     event = replace(
-        event, event_id=uuid.uuid4().hex, node_id=node_id, observed_at=datetime.now(UTC), verdict=Verdict.FAILED
+        event,
+        event_id=uuid.uuid4().hex,
+        node_id=node_id,
+        instance_id=node_id,
+        observed_at=datetime.now(UTC),
+        verdict=Verdict.FAILED,
     )
     spool.put([event])
 

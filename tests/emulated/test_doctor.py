@@ -53,11 +53,12 @@ def test_before_and_after_a_deployment_it_names_what_is_missing_and_what_to_do(c
     well = ("cdk bootstrap", "stack", "log groups", "SSM tier", "policy", "policy size", "state table")
     assert {after[what][0]["state"] for what in well} == {"ok"}
     assert after["alert emails"][0]["state"] == "fail"
-    of_bare = {one["detail"].rpartition(": ")[0] for one in after["nodes of bare"] if one["state"] == "fail"}
-    assert of_bare == {
-        f"the machine bears no tag {names.MANAGED_TAG}",
-        f"the container instance bears no tag {names.MANAGED_TAG}",
-    }
+    [bare] = after["unenrolled nodes"]
+    assert (bare["state"], bare["detail"]) == (
+        "warn",
+        f"they report, and nobody has enrolled them: {untagged.node_id}",
+    )
+    assert bare["todo"].startswith("nodeheal nodes enroll NODE")
     assert [one["state"] for one in after["nodes of whole"]] == ["warn"]  # never diagnosed
     assert f"{mute.node_id} (role nodeheal-node-us-east-1)" in after["machines"][0]["detail"]
     assert answer.returncode == 1
@@ -68,5 +69,5 @@ def test_before_and_after_a_deployment_it_names_what_is_missing_and_what_to_do(c
     assert f"the stack's table is {names.TABLE}" in misspelt["state table"][0]["todo"]
 
     told = doctor.types("doctor").stdout
-    assert f"FAIL     nodes of bare: the machine bears no tag {names.MANAGED_TAG}: {untagged.node_id}" in told
+    assert f"WARN     unenrolled nodes: they report, and nobody has enrolled them: {untagged.node_id}" in told
     assert "→ nodeheal nodes enroll NODE" in told

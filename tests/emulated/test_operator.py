@@ -46,7 +46,8 @@ def reported(cloud: Sandbox, ports: Ports, pool: str, **more: Any) -> NodeHandle
 def test_a_stranger_is_enrolled_drilled_and_retired(cloud: Sandbox, ports: Ports, ada: Operator) -> None:
     handle = reported(cloud, ports, "drilled", tags={})
     refused = ada.types("inject", handle.node_id, "--xid", "79", "--why", "before it is enrolled")
-    assert "AccessDenied" in refused.stderr
+    assert f"{handle.node_id} is not enrolled" in refused.stderr
+    assert handle.node_id in ada.does("nodes", "unenrolled")
 
     enrolled = ada.does("nodes", "enroll", handle.node_id, "--pool", "drilled", "--why", "new")
     again = ada.does("nodes", "enroll", handle.node_id, "--pool", "drilled", "--why", "new")

@@ -7,6 +7,9 @@ from nodeheal.contract import names
 from nodeheal.contract.names import OWNERS_TOPIC
 from tests.infrastructure.synthesis import Template, synthesize
 
+# L6: a service could be asked by another account to assume these roles.
+THIS_ACCOUNT = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+
 
 def table(templates: Template, name: str) -> Any:
     """A table, with what becomes of it."""
@@ -131,8 +134,8 @@ def test_a_node_may_speak_for_itself_and_nothing_else(real: Template) -> None:
     assert measure["Action"] == "cloudwatch:PutMetricData"
     assert measure["Condition"] == {"StringEquals": {"cloudwatch:namespace": "nodeheal/nodes"}}
     assert "AmazonSSMManagedInstanceCore" in json.dumps(role["ManagedPolicyArns"])
-    trusted = {s["Principal"]["Service"] for s in role["AssumeRolePolicyDocument"]["Statement"]}
-    assert trusted == {"ssm.amazonaws.com", "ec2.amazonaws.com"}
+    trusted = {s["Principal"]["Service"]: s.get("Condition") for s in role["AssumeRolePolicyDocument"]["Statement"]}
+    assert trusted == {"ssm.amazonaws.com": THIS_ACCOUNT, "ec2.amazonaws.com": None}
 
 
 def test_the_outputs_have_the_names_that_tools_rely_on(real: Template) -> None:
@@ -144,6 +147,7 @@ def test_the_outputs_have_the_names_that_tools_rely_on(real: Template) -> None:
         "EventDlqUrl",
         "EventQueueUrl",
         "NodeRoleArn",
+        "NodeRoleIds",
         "OperatorDoctorPolicyArn",
         "OperatorJobsPolicyArn",
         "OperatorPolicyArn",
@@ -164,6 +168,7 @@ def test_the_role_of_jobs_writes_their_log_and_pulls_images_and_only_ecs_takes_i
     actions = {a for p in role["Policies"] for s in p["PolicyDocument"]["Statement"] for a in listed(s["Action"])}
 
     assert trusted["Principal"] == {"Service": "ecs-tasks.amazonaws.com"}
+    assert trusted["Condition"] == THIS_ACCOUNT
     assert {action for action in actions if not action.startswith("ecr:")} == {
         "logs:CreateLogStream",
         "logs:PutLogEvents",

@@ -89,7 +89,7 @@ def test_asking_a_machine_that_is_gone_brings_nothing_back(ports: Ports) -> None
 
 
 def test_more_machines_than_one_answer_holds_are_all_found(ports: Ports) -> None:
-    given = {f"mi-{number:017}": beats(ports, f"mi-{number:017}", boot="b" * 120) for number in range(50)}
+    given = {f"mi-{number:017}": beats(ports, f"mi-{number:017}", boot="b" * 64) for number in range(50)}
 
     assert ports.heartbeats.newest() == given
 
@@ -104,7 +104,8 @@ def test_more_machines_than_one_answer_holds_are_all_found(ports: Ports) -> None
         ("every", {"BOOL": True}),
         ("boot", {"N": "1"}),
         ("boot", {"S": ""}),
-        ("boot", {"S": "b" * 129}),
+        ("boot", {"S": "b" * 65}),
+        ("boot", {"S": "x_y; $(id)"}),
         ("wanted", {"S": "never"}),
     ],
 )

@@ -19,6 +19,7 @@ from nodeheal.contract import names
 from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, Ending, IncidentState, JobState, NodeState, Step
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fold import Fold
 from nodeheal.domain.incident import Incident, decision_entry, event_entry, incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.owner import Owner
@@ -164,6 +165,36 @@ def test_an_entry_is_added_once(ports: Ports) -> None:
     assert [ports.incidents.append(incident.incident_id, entry) for _ in range(2)] == [True, False]
 
     assert [e.code for e in ports.incidents.history(incident.incident_id).events] == ["48", "79"]
+
+
+def test_entries_are_folded_into_one_that_counts_them(ports: Ports) -> None:
+    incident = _opened(ports)
+    entries = [event_entry(xid(code)) for code in (31, 48, 63)]
+    for entry in entries:
+        ports.incidents.append(incident.incident_id, entry)
+    fold = Fold(entries[:2], entries[2], replace(entries[2], times=3, text="three"))
+
+    folded = [ports.incidents.fold(incident.incident_id, fold) for _ in range(2)]
+
+    history = ports.incidents.history(incident.incident_id)
+    assert folded == [True, False]
+    assert [event.code for event in history.events] == ["63", "79"]
+    assert [entry.times for entry in history.timeline if entry.kind == "event"] == [3, 1]
+    assert history.event_count == 4
+
+
+@pytest.mark.parametrize("what", ["its target was folded", "one is gone"])
+def test_entries_that_have_changed_are_not_folded(ports: Ports, what: str) -> None:
+    """Two functions may fold at once: what one has counted the other does not count again."""
+    incident = _opened(ports)
+    entries = [event_entry(xid(code)) for code in (31, 48, 63)]
+    for entry in entries[1 if what == "one is gone" else 0 :]:
+        ports.incidents.append(incident.incident_id, entry)
+    before = replace(entries[2], times=1 if what == "one is gone" else 2)
+
+    assert not ports.incidents.fold(incident.incident_id, Fold(entries[:2], before, replace(before, times=9)))
+
+    assert {entry.times for entry in ports.incidents.history(incident.incident_id).timeline} == {1}
 
 
 def test_a_turn_is_taken_once(ports: Ports) -> None:

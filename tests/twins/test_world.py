@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -27,10 +28,10 @@ from nodeheal.contract import names
 from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.steps import Accusation, StepResult
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, FabricRole, Family, Outcome, Phase, Step
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
-from nodeheal.domain.evidence import Diagnosis
+from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.ports import CommandStatus, Delivery, Seat, SignUpload
 from tests.unit.builders import NOW, FrozenClock, node
@@ -279,12 +280,28 @@ def test_diagnostics_are_asked_for_with_what_failed_before(aws: Aws) -> None:
 def test_evidence_is_asked_for_with_the_leave_to_upload_it(aws: Aws) -> None:
     expires = NOW + timedelta(seconds=90)
     upload = sign_upload("incidents/inc-1/inc-1-2.tar.gz", 1_000, expires)
+    accused = Accusation(family=Family.xid, code="74", component="0000:b9:00.0", boot_id="boot-1", source="kernel_log")
     given = {"RequestId": ["inc-1-2"], "Upload": [upload.ticket], "MaxBytes": ["1000"], "BugReport": ["yes"]}
+    given["Accused"] = [urlsafe_b64encode(accused.model_dump_json().encode()).decode().rstrip("=")]
     limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
     asked = {"DocumentName": names.EVIDENCE_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 90}
     aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": {**limits, **given}})
 
-    sent = SsmNodeCommands(aws, aws, FrozenClock()).collect(node(), "inc-1-2", upload, expires, bug_report=True)
+    ask = EvidenceAsked(upload, bug_report=True, accused=accused)
+    sent = SsmNodeCommands(aws, aws, FrozenClock()).collect(node(), ask, "inc-1-2", expires)
+
+    assert sent == "0" * 36
+
+
+@on_ssm
+def test_where_no_evidence_is_wanted_the_node_is_asked_all_the_same(aws: Aws) -> None:
+    expires = NOW + timedelta(seconds=90)
+    given = {"RequestId": ["inc-1-2"], "Upload": ["none"], "MaxBytes": ["0"], "BugReport": ["no"], "Accused": ["none"]}
+    limits = {"BootId": ["boot-1"], "ExpiresAt": [str(int(expires.timestamp()))]}
+    asked = {"DocumentName": names.EVIDENCE_DOCUMENT, "InstanceIds": [A], "TimeoutSeconds": 90}
+    aws.answers("send_command", {"Command": {"CommandId": "0" * 36}}, {**asked, "Parameters": {**limits, **given}})
+
+    sent = SsmNodeCommands(aws, aws, FrozenClock()).collect(node(), EvidenceAsked(None), "inc-1-2", expires)
 
     assert sent == "0" * 36
 
@@ -376,7 +393,7 @@ def test_a_node_that_takes_no_commands_is_not_found(deaf: MemoryNodeCommands | S
     send: dict[str, Callable[[], object]] = {
         "reboot": lambda: deaf.reboot(node(), NOW),
         "diagnose": lambda: deaf.diagnose(node(), Diagnosis(2), "inc-1-2", NOW),
-        "collect": lambda: deaf.collect(node(), "inc-1-2", upload, NOW),
+        "collect": lambda: deaf.collect(node(), EvidenceAsked(upload), "inc-1-2", NOW),
         "checkpoint": lambda: deaf.checkpoint([node()], "llama", NOW),
         "find_checkpoint": lambda: deaf.find_checkpoint(
             node(), DirectoryLook(Checkpoints(directory="/mnt")), "inc-1-2", NOW

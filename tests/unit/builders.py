@@ -15,11 +15,13 @@ from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports
+from nodeheal.services.request_ids import request_id_of_wait
 from nodeheal.services.start_gang import record_run, start_ranks
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
 ACT = RecoveryPolicy(
-    default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=1, max_percent=100)),
+    # Quarantined nodes hold their slots: that they need not has tests of its own.
+    default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=1, max_percent=100, quarantine_percent=100)),
     stable_seconds=0,  # time stands still in most tests
     move_job_seconds=90 * 86_400,  # jobs wait for their nodes; that they need not has tests of its own
     evidence=Evidence(enabled=False),  # a step of its own, with tests of its own
@@ -82,6 +84,7 @@ def node(node_id: str = "mi-0a1b2c3d4e5f60718", **changes: Any) -> Node:
         "provider": Provider.hybrid,
         "instance_id": node_id,
         "boot_id": "boot-1",
+        "signs": True,
         "booted_at": NOW - timedelta(hours=1),
         "last_seen": NOW - timedelta(minutes=1),
         "address": "127.0.0.1",
@@ -100,3 +103,9 @@ def started_job(job: Job, nodes: Sequence[Node], ports: Ports) -> Run:
     run = record_run(replace(job, version=1), nodes, "submitted", ports)
     start_ranks(replace(job, version=1), run, ports, RecoveryPolicy())
     return run
+
+
+def named(kind: str, key: str, ports: Ports) -> str:
+    """The request id under which a node was asked; the bare key where nothing is waited for any more."""
+    wait = ports.waits.get(kind, key)
+    return request_id_of_wait(wait) if wait is not None else key

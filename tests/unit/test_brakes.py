@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Step
+from nodeheal.domain.confirmation import TO_BE_HEARD_SECONDS
 from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.heal import TO_BE_HEARD_SECONDS
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.surroundings import Sighting
 from tests.unit.builders import ACT, NOW, xid

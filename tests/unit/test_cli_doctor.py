@@ -179,14 +179,28 @@ def test_a_stack_that_is_not_whole_fails_and_nothing_behind_it_is_looked_at(stat
     ("subscriptions", "state"),
     [
         ([], account.BAD),
-        ([{"Endpoint": "a@example.com", "SubscriptionArn": "PendingConfirmation"}], account.BAD),
-        ([{"Endpoint": "a@example.com", "SubscriptionArn": "arn:aws:sns:r:a:t:id"}], account.GOOD),
+        ([{"Endpoint": "a@example.com", "SubscriptionArn": "PendingConfirmation", "Protocol": "email"}], account.BAD),
+        ([{"Endpoint": "a@example.com", "SubscriptionArn": "arn:signed", "Protocol": "email"}], account.GOOD),
+        ([{"Endpoint": "a@example.com", "SubscriptionArn": "arn:clicked", "Protocol": "email"}], account.WARNING),
+        ([{"Endpoint": "arn:aws:sqs:r:a:q", "SubscriptionArn": "arn:clicked", "Protocol": "sqs"}], account.GOOD),
     ],
 )
-def test_an_address_that_has_not_confirmed_is_named(subscriptions: list[dict[str, str]], state: str) -> None:
-    found = findings(describe_stacks=STACK, list_subscriptions_by_topic={"Subscriptions": subscriptions})
+def test_an_address_that_has_not_confirmed_or_that_anybody_could_unsubscribe_is_named(
+    subscriptions: list[dict[str, str]], state: str
+) -> None:
+    """L4: the link at the end of an email needs no signature, so a forwarded page silences an operator."""
+
+    def attributes(**asked: str) -> dict[str, dict[str, str]]:
+        return {"Attributes": {"ConfirmationWasAuthenticated": str(asked["SubscriptionArn"] == "arn:signed").lower()}}
+
+    found = findings(
+        describe_stacks=STACK,
+        list_subscriptions_by_topic={"Subscriptions": subscriptions},
+        get_subscription_attributes=attributes,
+    )
 
     assert found["alert emails"][0] == state
+    assert all(one["Endpoint"] in found["alert emails"][1] for one in subscriptions if state == account.WARNING)
 
 
 def test_an_alarm_that_rings_fails_with_its_own_description() -> None:

@@ -12,6 +12,7 @@ from nodeheal.contract.steps import DecideRequest, Decision, StepResult
 from nodeheal.contract.vocabulary import (
     Action,
     Awaited,
+    Confirmation,
     Ending,
     Family,
     IncidentState,
@@ -929,7 +930,9 @@ def test_a_reboot_needs_no_diagnosis_of_the_two_ends_before_it() -> None:
 
 
 def test_after_another_rung_the_two_ends_are_not_told_apart_any_more() -> None:
-    assert _bad_link().then(Outcome.REFUSED, "no attempt is reserved").next().step is Step.REPLACE
+    story = _bad_link().then(Outcome.REFUSED, "no attempt is reserved").answers(Confirmation.CONFIRMED)
+
+    assert story.next().step is Step.REPLACE
 
 
 def test_a_node_that_only_passed_its_diagnostics_is_given_back_for_that() -> None:

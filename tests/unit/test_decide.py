@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Action, Ending, Family, Outcome, Step
+from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Family, Outcome, Step
 from nodeheal.domain.catalog import catalog
 from nodeheal.domain.decide import decide
 from nodeheal.domain.incident import History, Incident, Turn, incident_id_of
 from nodeheal.domain.knobs import Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.progress import CONFIRMATION, WITNESS
 from tests.unit.builders import ACT, NOW, xid
 
 SPARE = "mi-0spare"
@@ -47,7 +48,17 @@ class Story:
         return self
 
     def isolated(self) -> "Story":
-        return self.then(Outcome.DONE, evidence={"drained": "true"})
+        """And it confirms its fault, where it is asked about it at once."""
+        self.then(Outcome.DONE, evidence={"drained": "true"})
+        is_asked = self.next().accused is not None and not self.policy.evidence.enabled
+        return self.answers(Confirmation.CONFIRMED) if is_asked else self
+
+    def answers(self, confirmation: Confirmation, witness: str = "") -> "Story":
+        """The node is asked about its fault, and says this."""
+        evidence = {CONFIRMATION: confirmation.value, **({WITNESS: witness} if witness else {})}
+        is_heard = confirmation is not Confirmation.UNKNOWN
+        reason = f"the node says {confirmation}"
+        return self.then(Outcome.DONE if is_heard else Outcome.TIMED_OUT, reason, evidence=evidence)
 
     def rebooted(self) -> "Story":
         return self.then(Outcome.DONE, "back with a new boot id", boot_id="boot-2")
@@ -129,7 +140,7 @@ def test_a_fault_of_the_old_boot_does_not_speak_against_the_reboot() -> None:
 def test_a_swap_ends_with_a_human_for_the_broken_node() -> None:
     story = Story(xid(74)).isolated().swapped().passed().then(Outcome.DONE, "llama runs again")
 
-    assert steps_of(story) == ["ISOLATE", "REPLACE", "DIAGNOSE", "RESTART_WORKLOAD", "ESCALATE"]
+    assert steps_of(story) == ["ISOLATE", "FREEZE_EVIDENCE", "REPLACE", "DIAGNOSE", "RESTART_WORKLOAD", "ESCALATE"]
     assert story.next().ending is Ending.HANDED_TO_A_HUMAN
     assert f"swapped for spare {SPARE}" in story.next().reason
 
@@ -163,9 +174,9 @@ def test_without_a_spare_a_human_is_told_what_was_tried() -> None:
 
 
 def test_a_reboot_that_the_ledger_refuses_leads_to_the_next_rung() -> None:
-    decision = Story(xid(79)).isolated().then(Outcome.REFUSED, "1 of 1 reboots in 24 h are spent").next()
+    story = Story(xid(79)).isolated().then(Outcome.REFUSED, "1 of 1 reboots in 24 h are spent")
 
-    assert decision.step is Step.REPLACE
+    assert story.answers(Confirmation.CONFIRMED).next().step is Step.REPLACE
 
 
 def test_a_reboot_that_nobody_can_tell_about_is_not_repeated() -> None:

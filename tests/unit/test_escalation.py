@@ -10,7 +10,7 @@ import pytest
 
 from nodeheal import domain
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Action, Ending, Escalation, Family, Outcome, Provider, Verdict
+from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Provider, Verdict
 from nodeheal.domain.pool import Pool
 from nodeheal.domain.progress import OTHER_OWNER
 from nodeheal.domain.surroundings import PastRecovery, node_scope
@@ -128,6 +128,7 @@ def job_down_after_the_reboot() -> Story:
     return Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.REFUSED, "10 of 10 are spent")
 
 
+DRAINED = {"drained": "true"}
 STORIES: dict[Callable[[], Story], Escalation] = {
     lambda: Story(xid(999)): Escalation.UNKNOWN_FAULT,
     lambda: Story(xid(61)): Escalation.ASKS_FOR_A_HUMAN,
@@ -146,6 +147,7 @@ STORIES: dict[Callable[[], Story], Escalation] = {
     silent_after_the_swap: Escalation.NEVER_RETURNED,
     lambda: Story(xid(74)).isolated().swapped().failed(): Escalation.DIAGNOSTICS_FAILED,
     lambda: Story(xid(79)).isolated().rebooted().then(Outcome.UNKNOWN): Escalation.DIAGNOSTICS_UNCLEAR,
+    lambda: Story(xid(74)).then(Outcome.DONE, evidence=DRAINED).answers(Confirmation.UNKNOWN): Escalation.NOT_CONFIRMED,
     spent_before: Escalation.ATTEMPTS_SPENT,
     lambda: Story(xid(74)).isolated().then(Outcome.REFUSED, "no spare"): Escalation.LADDER_ENDED,
     failed_again_as_a_spare: Escalation.LADDER_ENDED,

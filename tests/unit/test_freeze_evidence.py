@@ -15,7 +15,7 @@ from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
-from nodeheal.services.freeze_evidence import freeze_evidence
+from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
 from nodeheal.services.look_once import look_once
 from tests.unit import builders
 from tests.unit.test_steps import A, B, Incident
@@ -46,7 +46,11 @@ class Freezing(Incident):
 
     def answers(self, name: str = A, boot_id: str = "boot-1", **saved: Any) -> None:
         told = {"object_key": self.key, "size_bytes": 4_711, "items": 12, **saved}
-        event = EvidenceFrozen(**self._fact(boot_id, name), request_id=f"{self.id}-{self.turn}", **told)
+        event = EvidenceFrozen(
+            **self._fact(boot_id, name),
+            request_id=builders.named(EVIDENCE, f"{self.id}-{self.turn}", self.ports),
+            **told,
+        )
         wakeup.on_evidence_frozen(event, self.ports)
 
     @property
@@ -66,7 +70,8 @@ def test_the_node_is_asked_for_one_upload_within_the_time_that_policy_gives() ->
     it.freeze(RecoveryPolicy(evidence=Evidence(seconds=30, max_mb=2)))
 
     assert it.commands.sent == [("collect", A, "boot-1")]
-    [upload] = it.commands.uploads
+    [asked] = it.commands.evidence_asked
+    upload = asked.upload
     assert (upload.key, upload.max_bytes) == (it.key, 2 * 1024 * 1024)
     assert upload.ticket.endswith((it.clock() + timedelta(seconds=30)).isoformat())
 
@@ -76,7 +81,8 @@ def test_the_time_of_the_decision_bounds_the_time_of_the_policy() -> None:
 
     it.freeze(RecoveryPolicy(evidence=Evidence(seconds=600)))
 
-    [upload] = it.commands.uploads
+    [asked] = it.commands.evidence_asked
+    upload = asked.upload
     assert upload.ticket.endswith((it.clock() + timedelta(seconds=120)).isoformat())
 
 

@@ -11,7 +11,6 @@ from nodeheal.contract.vocabulary import Action, Ending, NodeState, Outcome, Pro
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.knobs import Override
-from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Wait
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.ingest import ingest
@@ -68,7 +67,7 @@ def test_a_pool_set_to_observe_after_a_restart_is_left_to_a_human() -> None:
 
 def test_a_ladder_without_a_rung_ends_with_a_human_and_an_isolated_node() -> None:
     isolate = Override(fault="xid/79", ladder=(Action.ISOLATE,), why="we look at these ourselves")
-    policy = RecoveryPolicy(default_pool=ACT.default_pool, overrides=(isolate,))
+    policy = ACT.model_copy(update={"overrides": (isolate,)})
 
     assert Story(xid(79), policy=policy).isolated().next().step is Step.ESCALATE
 

@@ -31,7 +31,7 @@ from nodeheal.services.stop_job import stop_job
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.try_pairs import pairs_or_launch
 from nodeheal.services.watch_gang import at_work, tell_watch, watch_gang, why_held
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, xid
 
 A, B, C = "mi-0000000a", "mi-0000000b", "mi-0000000c"
 TOKEN = "token-1"
@@ -88,6 +88,12 @@ def finished(name: str, verdict: Verdict = Verdict.OK, boot_id: str = "boot-1", 
     )
 
 
+def answers(ports: Ports, name: str, verdict: Verdict = Verdict.OK, **changes: str) -> None:
+    """The node answers what it was asked, or something else."""
+    asked = {"request_id": named(JOB_CHECK, changes.pop("request_id", "llama-1-1"), ports)}
+    wakeup.on_diagnostics_finished(finished(name, verdict, **changes, **asked), ports)
+
+
 def launched(ports: Ports) -> Run:
     """The job's first run, of which every rank runs."""
     for name in (A, B):
@@ -114,10 +120,10 @@ def becomes(ports: Ports, rank: int, status: str, exit_code: int | None = None, 
 
 def test_a_check_that_is_asked_again_sends_nothing_again_and_answers_the_new_token(ports: Ports) -> None:
     check_nodes(request(), ports, ACT)
-    wakeup.on_diagnostics_finished(finished(A), ports)
+    answers(ports, A)
 
     check_nodes(request(task_token="token-2"), ports, ACT)
-    wakeup.on_diagnostics_finished(finished(B), ports)
+    answers(ports, B)
 
     assert [name for _, name, _ in ports.commands.sent] == [A, B]  # type: ignore[attr-defined]
     assert list(ports.workflows.resumed) == ["token-2"]  # type: ignore[attr-defined]
@@ -140,7 +146,7 @@ def test_an_answer_that_came_before_a_repeated_call_stored_its_wait_is_not_waite
 def test_an_answer_of_another_boot_or_round_is_none(ports: Ports, change: dict[str, str]) -> None:
     check_nodes(request(), ports, ACT)
 
-    wakeup.on_diagnostics_finished(finished(A, **change), ports)  # type: ignore[arg-type]
+    answers(ports, A, Verdict.OK, **change)
 
     assert ports.job_notes.answers("llama") == []
     assert stored(ports, A).passed_at is None
@@ -150,7 +156,7 @@ def test_a_pass_of_a_boot_that_is_over_is_an_answer_but_proves_nothing_of_this_o
     check_nodes(request(), ports, ACT)
     save_node(ports, stored(ports, A), boot_id="boot-2")
 
-    wakeup.on_diagnostics_finished(finished(A), ports)
+    answers(ports, A)
 
     assert len(ports.job_notes.answers("llama")) == 1
     assert stored(ports, A).passed_at is None
@@ -159,8 +165,8 @@ def test_a_pass_of_a_boot_that_is_over_is_an_answer_but_proves_nothing_of_this_o
 def test_the_first_answer_to_a_request_holds(ports: Ports) -> None:
     check_nodes(request(), ports, ACT)
 
-    wakeup.on_diagnostics_finished(finished(A, Verdict.FAILED), ports)
-    wakeup.on_diagnostics_finished(finished(A), ports)
+    answers(ports, A, Verdict.FAILED)
+    answers(ports, A)
 
     assert [answer.outcome for answer in ports.job_notes.answers("llama")] == [Outcome.FAILED]
 
@@ -187,7 +193,7 @@ def test_rounds_of_checking_end_with_a_human(ports: Ports) -> None:
     asked = request(round=ROUNDS - 1)
     check_nodes(asked, ports, ACT)
     for name in (A, B):
-        wakeup.on_diagnostics_finished(finished(name, Verdict.FAILED, request_id=f"llama-1-{ROUNDS - 1}"), ports)
+        answers(ports, name, Verdict.FAILED, request_id=f"llama-1-{ROUNDS - 1}")
 
     judged = judge_checks(asked, ports, ACT)
 
@@ -201,8 +207,8 @@ def test_rounds_of_checking_end_with_a_human(ports: Ports) -> None:
 )
 def test_what_the_checks_have_found_is_told(ports: Ports, verdict: Verdict, told: str) -> None:
     check_nodes(request(), ports, ACT)
-    wakeup.on_diagnostics_finished(finished(A, verdict), ports)
-    wakeup.on_diagnostics_finished(finished(B), ports)
+    answers(ports, A, verdict)
+    answers(ports, B)
 
     assert judge_checks(request(), ports, ACT).reason.startswith(told)
 
@@ -217,8 +223,8 @@ def test_where_its_nodes_stand_is_told_where_somebody_has_said_it(ports: Ports, 
 
 def test_judging_twice_opens_one_incident(ports: Ports) -> None:
     check_nodes(request(), ports, ACT)
-    wakeup.on_diagnostics_finished(finished(A, Verdict.FAILED), ports)
-    wakeup.on_diagnostics_finished(finished(B), ports)
+    answers(ports, A, Verdict.FAILED)
+    answers(ports, B)
 
     first, second = (judge_checks(request(), ports, ACT) for _ in range(2))
 
@@ -429,7 +435,7 @@ def test_a_check_that_broke_off_is_held_against_no_node(ports: Ports, has_sent: 
     """Its function died, or failed, right after it had begun: everyone but the first would look silent."""
     if has_sent:
         check_nodes(request(), ports, ACT)
-        wakeup.on_diagnostics_finished(finished(A), ports)
+        answers(ports, A)
 
     judged = judge_checks(request(), ports, ACT)
 
@@ -442,7 +448,7 @@ def test_who_did_not_answer_is_not_chosen_again_even_when_its_incident_is_over(
     ports: Ports, clock: FrozenClock
 ) -> None:
     check_nodes(request(), ports, ACT)
-    wakeup.on_diagnostics_finished(finished(B), ports)
+    answers(ports, B)
     clock.advance(900)
     judge_checks(request(), ports, ACT)
     save_node(ports, stored(ports, A), open_incident=None)

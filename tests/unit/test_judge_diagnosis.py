@@ -14,8 +14,8 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
 from nodeheal.services.look_once import look_once
-from nodeheal.services.run_diagnostics import run_diagnostics
-from tests.unit.builders import ACT
+from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
+from tests.unit.builders import ACT, named
 from tests.unit.test_steps import A, B, Incident
 
 BUS = "neuron_all_reduce_gb_per_s"
@@ -28,7 +28,12 @@ def diagnosed(it: Incident, measured: dict[str, float], name: str = A, **changes
 
 
 def answer(it: Incident, measured: dict[str, float], name: str = A, **changes: Any) -> None:
-    told = {"request_id": f"{it.id}-{it.turn}", "verdict": Verdict.OK, "measured": measured, **changes}
+    told = {
+        "request_id": named(DIAGNOSTICS, f"{it.id}-{it.turn}", it.ports),
+        "verdict": Verdict.OK,
+        "measured": measured,
+        **changes,
+    }
     wakeup.on_diagnostics_finished(DiagnosticsFinished(**it._fact("boot-2", name), **told), it.ports)
 
 

@@ -30,12 +30,12 @@ from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services import new_machine, stop_start
-from nodeheal.services.freeze_evidence import freeze_evidence
+from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.request_action import request_action
-from nodeheal.services.run_diagnostics import run_diagnostics
-from tests.unit.builders import ACT, NOW, as_rank, xid
+from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
+from tests.unit.builders import ACT, NOW, as_rank, named, xid
 from tests.unit.foreign import MACHINE, machine, recorded
 from tests.unit.signing import KEYS, ROLE, signed_by
 from tests.unit.test_approval import LINKS, Asked
@@ -270,7 +270,11 @@ def test_what_the_diagnostics_found_is_kept_as_evidence(world: World) -> None:
     it.isolate(), it.reboot()
     run_diagnostics(it.request(), it.ports, ACT)
 
-    found = {"request_id": f"{it.id}-{it.turn}", "verdict": "FAILED", "evidence": "x" * 8000}
+    found = {
+        "request_id": named(DIAGNOSTICS, f"{it.id}-{it.turn}", it.ports),
+        "verdict": "FAILED",
+        "evidence": "x" * 8000,
+    }
     wake(names.DIAGNOSTICS_FINISHED, fact(it, "boot-2", **found))
 
     assert it.resumed().evidence == {"diagnostics": "x" * 1000}
@@ -283,8 +287,9 @@ def test_evidence_that_a_node_has_saved_resumes_the_step_that_asked_for_it(world
     freezing = request.decision.model_copy(update={"step": Step.FREEZE_EVIDENCE})
     freeze_evidence(request.model_copy(update={"decision": freezing}), it.ports, RecoveryPolicy())
 
-    request_id = f"{it.id}-{it.turn}"
-    saved = {"request_id": request_id, "object_key": names.evidence_key(it.id, request_id), "size_bytes": 9, "items": 3}
+    key = f"{it.id}-{it.turn}"
+    request_id = named(EVIDENCE, key, it.ports)
+    saved = {"request_id": request_id, "object_key": names.evidence_key(it.id, key), "size_bytes": 9, "items": 3}
     wake(names.EVIDENCE_FROZEN, fact(it, "boot-1", **saved))
 
     assert it.resumed().evidence["bytes"] == "9"

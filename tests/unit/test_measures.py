@@ -257,3 +257,12 @@ def test_no_dimension_grows_with_the_fleet() -> None:
         "Step",
         "Verdict",
     }
+
+
+def test_a_node_that_nobody_enrolled_is_not_counted(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    it = world.serves(Incident(999))
+    it.ports.enrolment_tags.without.add("i-0ghost")  # type: ignore[attr-defined]
+
+    lambdas.ingest.handler(batch(on_bus(xid(48, node_id="i-0ghost"))), None)
+
+    assert written(capsys.readouterr().out) == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Confirmation, Outcome, Provider, Step
 from nodeheal.domain.knobs import Mode, Override, PoolPolicy
 from nodeheal.domain.surroundings import node_scope
 from tests.unit.builders import ACT, xid
@@ -138,7 +138,9 @@ def test_a_node_that_only_a_human_can_help_does_not_keep_the_job() -> None:
     for story in (unclear, spent):
         assert is_move(story)
         assert "a human has to look at this node first" in story.next().reason
-        assert story.then(Outcome.DONE).next().step is Step.ESCALATE
+        moved = story.then(Outcome.DONE)
+        confirmed = moved if moved.next().accused is None else moved.answers(Confirmation.CONFIRMED)
+        assert confirmed.next().step is Step.ESCALATE
 
 
 def test_a_move_that_was_refused_is_not_tried_again() -> None:

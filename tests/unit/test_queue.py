@@ -103,7 +103,7 @@ def test_a_slot_that_a_crash_has_left_is_given_back_although_nobody_stands_in_li
 def test_the_sweep_wakes_as_many_as_there_are_free_slots() -> None:
     ports = memory_ports()
     for number in range(10):
-        ports.nodes.save(node(f"mi-{number:017d}", state=NodeState.QUARANTINED))
+        ports.nodes.save(node(f"mi-{number:017d}", state=NodeState.ISOLATED))
     for name in ("a", "b", "c"):
         stands(ports, name)
     ports.pools.claim("demo", "mi-00000000000000000", 3)

@@ -16,7 +16,7 @@ from nodeheal.adapters.memory.ports import memory_ports
 from nodeheal.cli.main import app
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.vocabulary import Family, NodeState, Verdict
 from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.replay import Clock, Pace, Past, Replay, Replayed, in_order
@@ -74,7 +74,7 @@ def test_a_fault_without_a_job_restarts_none() -> None:
 def test_a_swap_brings_a_spare_and_leaves_the_broken_node_to_a_human() -> None:
     seen = replayed(fault(74, A, 0, "llama"))
 
-    assert steps(seen) == ["ISOLATE", "REPLACE", "DIAGNOSE", "RESTART_WORKLOAD", "ESCALATE"]
+    assert steps(seen) == ["ISOLATE", "FREEZE_EVIDENCE", "REPLACE", "DIAGNOSE", "RESTART_WORKLOAD", "ESCALATE"]
     assert steps(seen, f"spare-for-{A}") == ["DIAGNOSE"]
     assert seen.endings == {"HANDED_TO_A_HUMAN": 1}
     assert seen.nodes_touched == {A}
@@ -220,7 +220,9 @@ def test_no_more_nodes_are_ever_out_of_service_than_the_budget_lets(past: list[P
 
     for one in in_order(past):
         world.take(one)
-        assert len(ports.pools.holders("demo")) <= 1
+        out = [ports.nodes.get(holder) for holder in ports.pools.holders("demo")]
+        assert sum(node is not None and node.state is not NodeState.QUARANTINED for node in out) <= 1
+        assert len(out) <= budget.most_out(1) == 2
 
 
 # The command ---------------------------------------------------------------------------------------------------------

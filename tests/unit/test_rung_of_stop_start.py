@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Ending, Escalation, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Outcome, Provider, Step
 from nodeheal.domain.ladder import WITH_ARTICLE
 from nodeheal.domain.policy import RecoveryPolicy
 from tests.unit.builders import ACT, xid
@@ -103,7 +103,8 @@ def test_its_own_attempts_count_and_a_reboots_do_not() -> None:
     story = broken().amid(spent={(node, Action.REBOOT): 1})
 
     assert next_rung(story) is Action.STOP_START
-    assert next_rung(story.amid(spent={(node, Action.REBOOT): 1, (node, Action.STOP_START): 1})) is Action.REPLACE
+    both_spent = story.amid(spent={(node, Action.REBOOT): 1, (node, Action.STOP_START): 1})
+    assert next_rung(both_spent.answers(Confirmation.CONFIRMED)) is Action.REPLACE
 
 
 def test_its_mode_may_differ() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.health_event import DiagnosticsFinished, NodeBooted
+from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Action, Ending, JobState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Confirmation, Ending, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.incident import incident_id_of
@@ -20,6 +20,7 @@ from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
+from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang
@@ -29,10 +30,10 @@ from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.translate.ssm_command import SsmInvocationDetail
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, started_job, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, named, node, started_job, xid
 
 A, B, C = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 LLAMA = Job("llama", "demo", "training", "trainer:1", "trainer", 2)
@@ -68,7 +69,19 @@ class Incident:
         self.turn += 1
         self.last = None
         made = StepRequest(incident_id=self.id, turn=self.turn, decision=decision, task_token=f"token-{self.turn}")
+        if decision.accused is not None and not self.policy.evidence.enabled:
+            self._confirms(made)
+            return self.request(**changes)
         return made.model_copy(update=changes)
+
+    def _confirms(self, asked: StepRequest) -> None:
+        """The node is asked about its fault, and confirms it."""
+        freeze_evidence(asked, self.ports, self.policy)
+        request_id = named(EVIDENCE, f"{self.id}-{self.turn}", self.ports)
+        fact = self._fact(self.node().boot_id, A)
+        event = EvidenceFrozen(**fact, request_id=request_id, confirmation=Confirmation.CONFIRMED)
+        wakeup.on_evidence_frozen(event, self.ports)
+        self.resumed()
 
     def resumed(self) -> StepResult:
         """What the waiting state was resumed with."""
@@ -91,7 +104,7 @@ class Incident:
         wakeup.on_node_booted(event, self.ports)
 
     def diagnosed(self, verdict: Verdict, boot_id: str, name: str = A, failed: tuple[str, ...] = ()) -> None:
-        request_id = f"{self.id}-{self.turn}"
+        request_id = named(DIAGNOSTICS, f"{self.id}-{self.turn}", self.ports)
         event = DiagnosticsFinished(
             **self._fact(boot_id, name), request_id=request_id, verdict=verdict, failed_tests=failed
         )
@@ -841,3 +854,60 @@ def test_decide_and_the_service_agree() -> None:
     around = Surroundings(boot_id=it.node().boot_id)
     history = replace(it.ports.incidents.history(it.id), turns=(), surroundings=around)
     assert decide(history, ACT, NOW) == decision
+
+
+# Under which name a node is asked
+
+
+def asked_as(it: Incident) -> str:
+    return named(DIAGNOSTICS, f"{it.id}-{it.turn}", it.ports)
+
+
+def test_nobody_can_derive_the_request_id_from_the_incident_and_its_turn() -> None:
+    """An answer under a name that anybody can make up resumes nothing."""
+    it = Incident()
+    it.isolate(), it.reboot()
+    run_diagnostics(it.request(), it.ports, ACT)
+    passed = {**it._fact("boot-2", A), "request_id": f"{it.id}-{it.turn}", "verdict": Verdict.OK}
+
+    wakeup.on_diagnostics_finished(DiagnosticsFinished(**passed), it.ports)
+
+    assert it.is_waiting()
+
+
+def test_the_request_ids_of_two_incidents_that_are_alike_differ() -> None:
+    first, second = Incident(), Incident()
+    for it in (first, second):
+        it.isolate(), it.reboot()
+        run_diagnostics(it.request(), it.ports, ACT)
+
+    assert first.id == second.id
+    assert asked_as(first) != asked_as(second)
+
+
+def test_a_repeated_call_finds_the_request_id_of_the_first() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    asked = it.request()
+    run_diagnostics(asked, it.ports, ACT)
+    first = asked_as(it)
+
+    run_diagnostics(asked.model_copy(update={"task_token": "token-of-the-retry"}), it.ports, ACT)
+
+    assert asked_as(it) == first
+
+
+def test_the_node_is_given_the_request_id_that_is_stored() -> None:
+    it = Incident()
+    it.isolate(), it.reboot()
+    given: list[str] = []
+    diagnose = it.ports.commands.diagnose
+
+    def sends(node: Node, ask: Any, request_id: str, expires_at: Any) -> str:
+        given.extend((request_id, asked_as(it)))
+        return diagnose(node, ask, request_id, expires_at)
+
+    it.ports.commands.diagnose = sends  # type: ignore[method-assign]
+    run_diagnostics(it.request(), it.ports, ACT)
+
+    assert given == [asked_as(it)] * 2

@@ -129,7 +129,7 @@ def heartbeat() -> Bill:
         ports = make_ports(FrozenClock())
         ports.nodes.save(node())
         units.forget()
-        alive = xid(event_id="alive", family=Family.heartbeat, code="alive", verdict=Verdict.OK, component="")
+        alive = xid(event_id="alive", family=Family.heartbeat, code="alive", verdict=Verdict.OK, component=None)
         ingest(alive, ports, DEFAULTS)
     return Bill(of_heartbeat(units), "seen")
 

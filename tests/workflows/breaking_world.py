@@ -28,10 +28,11 @@ from nodeheal.services.ingest import ingest
 from nodeheal.services.notify import notify
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
+from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
 from nodeheal.services.stop_start import on_machine_stopped
 from nodeheal.services.sweep import sweep
 from nodeheal.services.translate.ecs_task import TaskChange
-from tests.unit.builders import ACT, FrozenClock, memory_ports
+from tests.unit.builders import ACT, FrozenClock, memory_ports, named
 from tests.workflows import invariants
 from tests.workflows.fake_cluster import FakeCluster
 from tests.workflows.fuse import Crash, Fuse, LostAnswer, fused
@@ -279,7 +280,8 @@ class BreakingWorld(FakeCluster):
     def _diagnosed(self, request: StepRequest) -> None:
         """It answers what it was asked, and nothing else."""
         asked = [name for verb, name, _ in self.plain.commands.sent if verb == "diagnose"]  # type: ignore[attr-defined]
-        name, request_id = request.decision.node_id, f"{request.incident_id}-{request.turn}"
+        name = request.decision.node_id
+        request_id = named(DIAGNOSTICS, request_id_of(request), self.plain)
         if len(asked) <= self._answered or asked[-1] != name or name in self.hangs:
             return
         self._answered = len(asked)

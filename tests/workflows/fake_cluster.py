@@ -20,7 +20,7 @@ from nodeheal.contract.health_event import (
 )
 from nodeheal.contract.names import evidence_key
 from nodeheal.contract.steps import DecideRequest, StepRequest
-from nodeheal.contract.vocabulary import Check, CheckpointFormat, IncidentState, JobState, Verdict
+from nodeheal.contract.vocabulary import Check, CheckpointFormat, Confirmation, IncidentState, JobState, Verdict
 from nodeheal.domain.approval import Links
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.job import Job
@@ -30,7 +30,7 @@ from nodeheal.services import wakeup
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.find_checkpoint import find_checkpoint
-from nodeheal.services.freeze_evidence import freeze_evidence
+from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
 from nodeheal.services.ingest import ingest
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.launch_gang import launch_gang
@@ -39,12 +39,12 @@ from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.replace_node import replace_node
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.return_to_service import return_to_service
-from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of, run_diagnostics
 from nodeheal.services.stop_gang import stop_gang
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.wait_for_approval import wait_for_approval
 from nodeheal.services.wait_for_news import wait_for_news
-from tests.unit.builders import ACT, FrozenClock, memory_ports, node, started_job, xid
+from tests.unit.builders import ACT, FrozenClock, memory_ports, named, node, started_job, xid
 from tests.workflows.walker import TIMEOUT, Error, Walk, walk
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ MakePorts = Callable[[FrozenClock], "Ports"]
 BROKEN, PEER, SPARE = "mi-0a1b2c3d4e5f60718", "mi-0bbbbbbbbbbbbbbbb", "mi-0cccccccccccccccc"
 
 
+CONFIRMED_BY = "the kernel log (/dev/kmsg): NVRM: Xid"  # where a node says that it has looked
 LINKS = Links("https://approve.example/approval", b"key")
 
 
@@ -70,6 +71,7 @@ class FakeCluster:
         self.node_returns = True
         self.diagnoses: dict[str, Verdict] = {}  # by node; OK where nothing is said; a node in `hangs` never answers
         self.hangs: set[str] = set()
+        self.confirms = Confirmation.CONFIRMED  # what a node answers that is asked about its fault
         self.deaf: set[str] = set()  # nodes whose tasks do not stop
         self.after_reboot: list[HealthEvent] = []
         self.on_wait: Callable[[], object] = self._gang_finishes  # what happens while an incident waits for news
@@ -253,7 +255,7 @@ class FakeCluster:
         fact = self._fact(name, self.node(name).boot_id)
         event = DiagnosticsFinished(
             **fact,
-            request_id=f"{request.incident_id}-{request.turn}",
+            request_id=named(DIAGNOSTICS, request_id_of(request), self.ports),
             verdict=verdict,
             failed_tests=("memory",) if verdict is Verdict.FAILED else (),
             checks=(CheckResult(check=Check.dcgm, verdict=verdict),),
@@ -262,12 +264,21 @@ class FakeCluster:
         self._wakes(wakeup.on_diagnostics_finished, event)
 
     def _evidence_arrives(self, request: StepRequest) -> None:
-        name, request_id = request.decision.node_id, f"{request.incident_id}-{request.turn}"
+        name = request.decision.node_id
         if name in self.hangs:
             return
         fact = self._fact(name, self.node(name).boot_id)
-        key = evidence_key(request.incident_id, request_id)
-        event = EvidenceFrozen(**fact, request_id=request_id, object_key=key, size_bytes=4_711, items=12)
+        key = evidence_key(request.incident_id, request_id_of(request))
+        request_id = named(EVIDENCE, request_id_of(request), self.ports)
+        event = EvidenceFrozen(
+            **fact,
+            request_id=request_id,
+            object_key=key,
+            size_bytes=4_711,
+            items=12,
+            confirmation=self.confirms,
+            confirmed_by=CONFIRMED_BY,
+        )
         self.heard["node"] += 1
         self.heard["upload"] += 1
         self._wakes(wakeup.on_evidence_frozen, event)

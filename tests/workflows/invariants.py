@@ -151,9 +151,11 @@ def one_open_incident_a_node(ports: Ports, policy: RecoveryPolicy) -> Iterator[s
 def no_more_nodes_out_than_slots(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
     """Never more of a pool disrupted than its budget allows."""
     for pool, nodes in _by_pool(ports).items():
-        slots = policy.pool(pool).budget.slots(len(nodes))
+        budget = policy.pool(pool).budget
+        slots = budget.slots(len(nodes))
         out = [node.node_id for node in nodes if node.state in OUT_OF_SERVICE]
-        if len(out) > slots:
+        healed = [node for node in nodes if node.state in OUT_OF_SERVICE - {NodeState.QUARANTINED}]
+        if len(healed) > slots or len(out) > budget.most_out(slots):
             yield f"{', '.join(out)} are out of service; pool {pool} has {slots} slots"
 
 

@@ -19,17 +19,18 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services import wakeup
 from nodeheal.services.attribute_failure import attribute_failure
 from nodeheal.services.await_nodes import await_nodes
-from nodeheal.services.check_nodes import check_nodes
+from nodeheal.services.check_nodes import JOB_CHECK, check_nodes
 from nodeheal.services.choose_nodes import choose_nodes
 from nodeheal.services.end_job import end_job
 from nodeheal.services.find_checkpoint import find_checkpoint
 from nodeheal.services.judge_checks import judge_checks
 from nodeheal.services.launch_job import launch_job
+from nodeheal.services.request_ids import wait_for_answer
 from nodeheal.services.stop_job import stop_job
 from nodeheal.services.submit_job import submit_job
 from nodeheal.services.translate.ecs_task import TaskChange
 from nodeheal.services.watch_gang import watch_gang
-from tests.unit.builders import ACT, memory_ports, node
+from tests.unit.builders import ACT, memory_ports, named, node
 from tests.workflows.fake_cluster import FakeCluster, MakePorts
 from tests.workflows.walker import TIMEOUT, Error, Walk
 
@@ -218,7 +219,7 @@ class JobCluster(FakeCluster):
             verdict = self.diagnoses.get(name, Verdict.OK)
             event = DiagnosticsFinished(
                 **self._fact(name, self.node(name).boot_id),
-                request_id=request_id,
+                request_id=named(JOB_CHECK, request_id, self.ports),
                 verdict=verdict,
                 failed_tests=("memory",) if verdict is Verdict.FAILED else (),
             )
@@ -270,8 +271,9 @@ class JobCluster(FakeCluster):
         )
         self._wakes(wakeup.on_checkpoint_found, event)
 
-    def _command_of(self, order_id: str) -> str:
-        return str(self.ports.waits.waits[("sight", order_id)].command_id)  # type: ignore[attr-defined]
+    def _command_of(self, request_id: str) -> str:
+        order = wait_for_answer("sight", request_id, self.ports)
+        return order.command_id if order is not None else ""
 
     @staticmethod
     def _peer_of(name: str, asked: "list[tuple[str, FabricOrder]]", order: "FabricOrder") -> str:

@@ -17,6 +17,7 @@ from nodeheal.domain.machine import STOPPED_BY_CALL, Launch
 from nodeheal.ports import Place
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.enroll_node import enroll_node
+from nodeheal.services.hear_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.ingest import REPORTS_A_MINUTE
 from nodeheal.services.new_machine import on_group_launch
 from nodeheal.services.release_node import release_node
@@ -32,6 +33,7 @@ from tests.workflows.fuse import Fuse, throttled
 from tests.workflows.stories import MOVES, OTHER, TEMPLATE, group_launches, group_makes_another, pool, stops_and_starts
 
 HEALTH = "aws.health"
+UNTAGGED = "mi-00000000000000ffe"
 _SLOTS = "demo#replacements"
 
 
@@ -93,11 +95,17 @@ def _without_spare(fuse: Fuse) -> BreakingWorld:
     return BreakingWorld(fuse, spare=False)
 
 
-def _comes_from_elsewhere(it: BreakingWorld) -> None:
-    """A spare is announced in a pool, and its agent says another one."""
+def _is_tagged_late(it: BreakingWorld) -> None:
+    """A spare is announced, and another machine reports before anybody has tagged it."""
     said = Enrolment("elsewhere", why="ada: a new one", cluster="training", is_spare=True)
     it.does("enroll_node", lambda: enroll_node(OTHER, said, it.ports, MemoryMarks()))
     it._comes_up(OTHER, "boot-1")
+    tags = it.plain.enrolment_tags
+    tags.without.add(UNTAGGED)  # type: ignore[attr-defined]
+    it._comes_up(UNTAGGED, "boot-1")
+    tags.without.clear()  # type: ignore[attr-defined]
+    it.clock.advance(ASKED_AGAIN_SECONDS + 1)
+    it._comes_up(UNTAGGED, "boot-1")
     it.reports(xid(79))
 
 
@@ -295,9 +303,9 @@ RARE_STORIES = (
     Story("agents are asked for another interval", _hears, lambda it: None, (), ("sweep",)),
     Story("a pool falls silent", _pool_falls_silent, _nobody_is_heard, (), ("sweep",)),
     Story(
-        "a spare comes from elsewhere",
+        "a machine is tagged after it has reported",
         _without_spare,
-        _comes_from_elsewhere,
+        _is_tagged_late,
         ("Recovered",),
         ("wakeup.on_node_booted",),
     ),

@@ -15,6 +15,7 @@ from nodeheal.domain.job import FoundCheckpoint, job_of
 from nodeheal.services import wakeup
 from nodeheal.services.find_checkpoint import CHECKPOINT, find_checkpoint
 from nodeheal.services.ingest import ingest
+from nodeheal.services.request_ids import wait_for_answer
 from nodeheal.services.steps import save_node
 from nodeheal.services.submit_job import submit_job
 from tests.unit.builders import NOW, xid
@@ -331,7 +332,7 @@ def test_an_answer_of_another_boot_or_of_another_node_is_not_taken() -> None:
                 **fact, request_id=request_id, directory=directory, format=CheckpointFormat.megatron, path=NEWEST[0]
             )
             wakeup.on_checkpoint_found(event, it.ports)
-        seen.append(it.ports.waits.get(CHECKPOINT, request_id) is not None)
+        seen.append(wait_for_answer(CHECKPOINT, request_id, it.ports) is not None)
 
     it._node_looks = others_answer  # type: ignore[method-assign]
 

@@ -73,7 +73,7 @@ def answers(answer: Answer) -> Prepare:
 
 
 def budget_is_full(cluster: FakeCluster) -> None:
-    cluster.ports.nodes.save(node(HOLDER, state=NodeState.QUARANTINED))
+    cluster.ports.nodes.save(node(HOLDER, state=NodeState.ISOLATED))
     cluster.ports.pools.claim("demo", HOLDER, 1)
     cluster.on_wait = once(lambda: release_node(HOLDER, "the riser card is new", cluster.ports))
 

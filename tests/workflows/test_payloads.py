@@ -36,11 +36,11 @@ def size(value: Any) -> int:
 
 def largest_decision(step: Step = Step.ISOLATE) -> dict[str, Any]:
     """What the core decides when a node shows two hundred faults with the longest names there may be."""
-    root = xid(79, node_id=LONGEST_NODE, evidence="x" * EVIDENCE_BYTES, component="c" * 128, pool=WIDE * 128)
+    root = xid(79, node_id=LONGEST_NODE, evidence="x" * EVIDENCE_BYTES, component="c" * 128, pool="p" * 64)
     story = Story(root, job="j" * 255)
     for number in range(200):
-        code = f"{number:03}{WIDE * 125}"
-        story.reports(xid(79, node_id=LONGEST_NODE, event_id=f"e{number}", code=code, pool=WIDE * 128))
+        code = f"{number:03}{'x' * 125}"
+        story.reports(xid(79, node_id=LONGEST_NODE, event_id=f"e{number}", code=code, pool="p" * 64))
     decided = story.next()
     assert len(decided.reason) == REASON_CHARACTERS  # it was cut
     longest = {"why": WIDE * 9_000, "fault": WIDE * 9_000, "reason": WIDE * 9_000}

@@ -10,10 +10,12 @@ from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome, Verd
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import CheckAnswer
 from nodeheal.services import wakeup
+from nodeheal.services.check_nodes import JOB_CHECK
 from nodeheal.services.close_incident import close_incident
 from nodeheal.services.job_nodes import ASKED_AGAIN_SECONDS, unfit_of
 from nodeheal.services.release_node import release_node
 from nodeheal.services.steps import save_node
+from tests.unit.builders import named
 from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered
 
 A, _, C, _ = NODES
@@ -35,7 +37,9 @@ def incident_of(it: JobCluster) -> Incident:
 
 
 def answers_late(it: JobCluster, verdict: Verdict = Verdict.OK, boot_id: str = "boot-1") -> None:
-    event = DiagnosticsFinished(**it._fact(A, boot_id), request_id="llama-1-1", verdict=verdict)
+    event = DiagnosticsFinished(
+        **it._fact(A, boot_id), request_id=named(JOB_CHECK, "llama-1-1", it.ports), verdict=verdict
+    )
     wakeup.on_diagnostics_finished(event, it.ports)
 
 

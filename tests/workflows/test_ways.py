@@ -271,10 +271,10 @@ def test_an_order_whose_sending_was_throttled_is_sent_by_the_call_that_repeats_i
     it, sent = cluster(), list[str]()
     wait = Wait(WAYS.question, "llama-1-1", "token", "llama", it.clock(), frozenset({"way"}))
 
-    def throttled() -> str:
+    def throttled(_: str) -> str:
         raise NotAccepted("SendCommand was throttled")
 
-    def sends() -> str:
+    def sends(_: str) -> str:
         sent.append(A)
         return "command-1"
 

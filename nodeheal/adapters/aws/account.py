@@ -14,7 +14,7 @@ from nodeheal.adapters.aws.calls import code_of
 from nodeheal.adapters.aws.failures import explain
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import NodeState, Provider, Verdict
-from nodeheal.domain.beat import after
+from nodeheal.domain.beat import Beat, after
 from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NodehealError
 from nodeheal.domain.knobs import Mode
@@ -207,8 +207,19 @@ def _emails(account: Account) -> Iterator[Finding]:
     elif waiting:
         todo = "open the email of AWS Notifications there and confirm; no email comes before"
         yield Finding("alert emails", BAD, f"not confirmed: {_some(waiting)}", todo)
+    elif exposed := [one["Endpoint"] for one in found if one["Protocol"] == "email" and _takes_any_no(account, one)]:
+        told = f"whoever is forwarded an email can unsubscribe {_some(exposed)}"
+        yield Finding(
+            "alert emails", WARNING, told, "confirm the subscription with a signature: docs/operations-email.md"
+        )
     else:
         yield Finding("alert emails", GOOD, f"{counted(len(found), 'confirmed subscription')}")
+
+
+def _takes_any_no(account: Account, subscription: Mapping[str, str]) -> bool:
+    """Whether the link at the end of an email is enough to end its subscription: it was confirmed without a signature."""
+    asked = account.make("sns").get_subscription_attributes(SubscriptionArn=subscription["SubscriptionArn"])
+    return bool(asked["Attributes"]["ConfirmationWasAuthenticated"] != "true")
 
 
 def _policy(account: Account) -> Iterator[Finding]:
@@ -289,8 +300,23 @@ NEVER_DIAGNOSED = Complaint(
 )
 
 
+UNSIGNED = Complaint(
+    "its agent does not sign what it reports, so that nothing is done because of it",
+    "install this version's agent: docs/agent.md, Put it on a node",
+    WARNING,
+)
+
+
+def _unknown_role(role_id: str) -> Complaint:
+    todo = "name it under node_role_ids in cdk.json and deploy, if no person and no program can assume that role"
+    return Complaint(f"it reports under the role id {role_id}, whose signatures nodeheal does not believe", todo)
+
+
 def _other_role(role: str, ours: str) -> Complaint:
-    todo = f"allow that role what {ours} may: docs/agent.md, Let it speak; or give the node our role"
+    todo = (
+        f"name its id under node_role_ids in cdk.json, and allow it what {ours} may: docs/agent.md, Let it speak; "
+        "or give the node our role"
+    )
     return Complaint(f"its role is {role}, which is not the stack's", todo, WARNING)
 
 
@@ -324,6 +350,7 @@ def _nodes(account: Account) -> Iterator[Finding]:
             ecs = instances[node.cluster].get(node.instance_id)
             wrong = [
                 *_not_reporting(node, node in mute, roles.get(node.instance_id), ours),
+                *_not_believed(node, beats.get(node.instance_id), account),
                 *_not_registered(ssm.get(node.instance_id), ecs),
                 _not_passed(node) if node.is_heard else None,
             ]
@@ -334,7 +361,11 @@ def _nodes(account: Account) -> Iterator[Finding]:
         if not complaints:
             told = f"{counted(len(nodes), 'node')}, each enrolled, reporting and diagnosed"
             yield Finding(f"nodes of {pool}", GOOD, told)
-    known = {node.instance_id for nodes in pools.values() for node in nodes}
+    unenrolled = [node.node_id for node in ports.nodes.unenrolled()]
+    if unenrolled:
+        told = f"they report, and nobody has enrolled them: {_some(unenrolled)}"
+        yield Finding("unenrolled nodes", WARNING, told, _ENROLL.partition(";")[0])
+    known = {*(node.instance_id for nodes in pools.values() for node in nodes), *unenrolled}
     without_agent = sorted(ssm.keys() - known)
     if without_agent:
         told = f"SSM knows machines of which nodeheal has no record: {_some([ssm[one].named for one in without_agent])}"
@@ -357,6 +388,14 @@ def _not_reporting(node: Node, is_mute: bool, role: str | None, ours: str) -> It
         yield NO_ROLE
     elif role is not None and role != ours:
         yield _other_role(role, ours)
+
+
+def _not_believed(node: Node, beat: Beat | None, account: Account) -> Iterator[Complaint]:
+    trusted = account.outputs.get("NodeRoleIds", "")
+    if beat is not None and trusted and beat.role_id not in trusted.split(","):
+        yield _unknown_role(beat.role_id)
+    if node.signs is False:
+        yield UNSIGNED
 
 
 def _not_registered(ssm: "_Managed | None", ecs: Mapping[str, str] | None) -> Iterator[Complaint]:

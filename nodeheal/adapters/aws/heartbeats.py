@@ -1,12 +1,13 @@
 """Heartbeats over the machines' own table. What machines write is read with care: it is theirs alone, and unchecked."""
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
-from nodeheal.contract import names
+from nodeheal.contract import names, words
 from nodeheal.domain.beat import Beat
 
 if TYPE_CHECKING:
@@ -21,25 +22,26 @@ _FIELDS = {
     "#boot": names.BEAT_BOOT,
     "#wanted": names.BEAT_WANTED,
 }
-_WORD_CHARACTERS = 128  # as in every event
 
 
 class DynamoHeartbeats:
     """Heartbeats."""
 
-    def __init__(self, client: "DynamoDBClient", table: str) -> None:
+    def __init__(self, client: "DynamoDBClient", table: str, roles: Collection[str] = ()) -> None:
+        """`roles`: ids of the roles whose sessions AWS names after machines; others are left out. Empty: all."""
         self._client = client
         self._table = table
+        self._roles = frozenset(roles)
 
     def newest(self) -> Mapping[str, Beat]:
-        return _newest(self._scan())
+        return self._newest(self._scan())
 
     def of(self, machine_id: str) -> Beat | None:
         # The key begins with the id of a role, which nobody here knows: DynamoDB looks through all, and sends one.
         found = self._scan(
             FilterExpression="contains(#who, :machine)", ExpressionAttributeValues={":machine": {"S": machine_id}}
         )
-        return _newest(found).get(machine_id)
+        return self._newest(found).get(machine_id)
 
     def want(self, beat: Beat, every_seconds: float) -> None:
         from botocore.exceptions import ClientError
@@ -69,15 +71,16 @@ class DynamoHeartbeats:
             for page in pages:
                 yield from page["Items"]
 
-
-def _newest(items: Iterator[Item]) -> dict[str, Beat]:
-    """By machine. One that has been given another role has an item under each."""
-    found: dict[str, Beat] = {}
-    for item in items:
-        beat = _read(item)
-        if beat is not None and (beat.machine_id not in found or found[beat.machine_id].at < beat.at):
-            found[beat.machine_id] = beat
-    return found
+    def _newest(self, items: Iterator[Item]) -> dict[str, Beat]:
+        """By machine. One that has been given another role has an item under each."""
+        found: dict[str, Beat] = {}
+        for item in items:
+            beat = _read(item)
+            if beat is None or (self._roles and beat.role_id not in self._roles):
+                continue
+            if beat.machine_id not in found or found[beat.machine_id].at < beat.at:
+                found[beat.machine_id] = beat
+        return found
 
 
 def _read(item: Item) -> Beat | None:
@@ -89,6 +92,6 @@ def _read(item: Item) -> Beat | None:
         wanted = float(item[names.BEAT_WANTED]["N"]) if names.BEAT_WANTED in item else None
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return None
-    if not 0 < len(boot) <= _WORD_CHARACTERS or not math.isfinite(every):
+    if not re.fullmatch(words.BOOT_ID, boot) or not math.isfinite(every):
         return None
     return Beat(item[names.BEAT_KEY]["S"], boot, at, every, wanted)

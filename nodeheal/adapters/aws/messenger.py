@@ -127,6 +127,7 @@ class AwsMessenger:
         return self._table.put(item, is_free, {":now": now, ":by": by})
 
     def quarantine(self, body: str, why: str) -> None:
+        why = "".join(c if c.isprintable() else " " for c in why)  # SQS takes no control character in an attribute
         with throttles_named("SendMessage"):
             self._sqs().send_message(
                 QueueUrl=self._to.quarantine_url,

@@ -1,6 +1,6 @@
 """All ports over AWS, put together. The one place where the control plane reads the time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -41,6 +41,7 @@ def aws_ports(
     evidence_bucket: str = "",
     runbooks: str = "",
     run_job_arn: str = "",
+    node_role_ids: Collection[str] = (),
 ) -> Ports:
     """Ports over the AWS clients that `make` and `make_once` return; each is made when its port is first used."""
     rows = Table(make("dynamodb"), table)
@@ -61,7 +62,7 @@ def aws_ports(
         workflows=StepFunctionsWorkflows(partial(make, "stepfunctions"), recover_node_arn, run_job_arn),
         messenger=AwsMessenger(partial(make, "events"), partial(make, "sns"), partial(make, "sqs"), rows, to, clock),
         watchlist=DynamoWatchlist(rows),
-        heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE),
+        heartbeats=DynamoHeartbeats(rows.client, names.HEARTBEATS_TABLE, node_role_ids),
         enrolment_tags=AwsEnrolmentTags(make),
         witnesses=AwsWitnesses(partial(make, "ecs"), partial(make, "ssm"), partial(make, "ec2"), clock),
         has_confirmed=SnsConfirmations(partial(make, "sns"), to.owners_topic_arn),

@@ -3,6 +3,7 @@
 Every command names the boot that it is meant for and when it expires; the node checks both.
 """
 
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
 from nodeheal.contract.fabric import FabricOrder
 from nodeheal.domain.errors import NotFound
-from nodeheal.domain.evidence import Diagnosis, Upload
+from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook
 from nodeheal.domain.node import Node
 from nodeheal.ports import Clock, CommandStatus
@@ -53,14 +54,14 @@ class SsmNodeCommands:
         }
         return self._send(names.DIAGNOSTICS_DOCUMENT, node, expires_at, extra)
 
-    def collect(
-        self, node: Node, request_id: str, upload: Upload, expires_at: datetime, *, bug_report: bool = False
-    ) -> str:
+    def collect(self, node: Node, ask: EvidenceAsked, request_id: str, expires_at: datetime) -> str:
+        accused = ask.accused.model_dump_json().encode() if ask.accused is not None else b""
         extra = {
             "RequestId": [request_id],
-            "Upload": [upload.ticket],
-            "MaxBytes": [str(upload.max_bytes)],
-            "BugReport": ["yes" if bug_report else "no"],
+            "Upload": [ask.upload.ticket if ask.upload is not None else "none"],
+            "MaxBytes": [str(ask.upload.max_bytes if ask.upload is not None else 0)],
+            "BugReport": ["yes" if ask.bug_report else "no"],
+            "Accused": [urlsafe_b64encode(accused).decode().rstrip("=") or "none"],
         }
         return self._send(names.EVIDENCE_DOCUMENT, node, expires_at, extra)
 

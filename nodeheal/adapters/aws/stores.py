@@ -12,6 +12,7 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import NodeState
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fold import Fold
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.node import Node
 from nodeheal.domain.surroundings import Sighting, sighting_of
@@ -151,6 +152,25 @@ class DynamoIncidentStore:
 
     def append(self, incident_id: str, entry: TimelineEntry) -> bool:
         return self._table.put(self._entry(incident_id, entry), "attribute_not_exists(pk)")
+
+    def fold(self, incident_id: str, fold: Fold) -> bool:
+        key = {"pk": names.incident_pk(incident_id)}
+        deletes = [
+            {
+                "Delete": {
+                    "TableName": self._table.name,
+                    "Key": to_item({**key, "sk": f"{names.TIMELINE_PREFIX}{entry.entry_id}"}),
+                    "ConditionExpression": "attribute_exists(pk)",
+                }
+            }
+            for entry in fold.gone
+        ]
+        unchanged = {
+            "ConditionExpression": "attribute_exists(pk) AND (attribute_not_exists(#times) OR #times = :before)",
+            "ExpressionAttributeNames": {"#times": "times"},
+            "ExpressionAttributeValues": to_item({":before": fold.before.times}),
+        }
+        return self._table.transact([*deletes, self._put({"Item": self._entry(incident_id, fold.into), **unchanged})])
 
     def history(self, incident_id: str) -> History:
         items = {item["sk"]["S"]: item for item in self._table.query(names.incident_pk(incident_id))}

@@ -12,6 +12,7 @@ from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, NodeState
 from nodeheal.domain import budget
 from nodeheal.domain.errors import NotFound
+from nodeheal.domain.fold import Fold
 from nodeheal.domain.incident import History, Incident, TimelineEntry, event_entry, read_history
 from nodeheal.domain.job import CheckAnswer, Job, Run
 from nodeheal.domain.lease import lease_path, overlap
@@ -102,6 +103,17 @@ class MemoryIncidentStore:
         if entry.entry_id in entries:
             return False
         entries[entry.entry_id] = entry
+        return True
+
+    def fold(self, incident_id: str, fold: Fold) -> bool:
+        entries = self.entries[incident_id]
+        is_as_read = all(entries.get(one.entry_id) is not None for one in fold.gone)
+        target = entries.get(fold.before.entry_id)
+        if not is_as_read or target is None or target.times != fold.before.times:
+            return False
+        for one in fold.gone:
+            del entries[one.entry_id]
+        entries[fold.into.entry_id] = fold.into
         return True
 
     def history(self, incident_id: str) -> History:

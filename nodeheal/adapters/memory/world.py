@@ -10,7 +10,7 @@ from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import StepResult
 from nodeheal.domain.errors import NotEnrolled, NotFound
-from nodeheal.domain.evidence import Diagnosis, Upload
+from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run
 from nodeheal.domain.node import Node
 from nodeheal.ports import Clock, CommandStatus, Delivery, RankSeen, Seat
@@ -91,7 +91,7 @@ class MemoryNodeCommands:
     statuses: dict[str, CommandStatus] = field(default_factory=dict)
     diagnoses: list[Diagnosis] = field(default_factory=list)
     checkpoints: list[tuple[str, list[str]]] = field(default_factory=list)
-    uploads: list[Upload] = field(default_factory=list)
+    evidence_asked: list[EvidenceAsked] = field(default_factory=list)
     searches: list[tuple[str, str, str]] = field(default_factory=list)  # node, directory, request id
     progress_files: list[str] = field(default_factory=list)  # of each search
     sights: list[tuple[str, str, int]] = field(default_factory=list)  # node, request id, seconds before the look
@@ -105,10 +105,8 @@ class MemoryNodeCommands:
         self.diagnoses.append(ask)
         return self._send("diagnose", node)
 
-    def collect(
-        self, node: Node, request_id: str, upload: Upload, expires_at: datetime, *, bug_report: bool = False
-    ) -> str:
-        self.uploads.append(upload)
+    def collect(self, node: Node, ask: EvidenceAsked, request_id: str, expires_at: datetime) -> str:
+        self.evidence_asked.append(ask)
         return self._send("collect", node)
 
     def checkpoint(self, nodes: Sequence[Node], job_id: str, expires_at: datetime) -> Sequence[str]:

@@ -156,15 +156,24 @@ class JournalLog:
         return "-".join(parts.groups())
 
     def _command(self) -> list[str]:
-        """--all: else what is long is left out. Not --quiet: that would hide that this user may not read it."""
-        where = [f"--directory={self._directory}"] if self._directory else []
-        how = ["--follow", "--no-tail", "--no-pager", "--all", "--output=json", f"--output-fields={','.join(FIELDS)}"]
-        return [TOOL, *where, *how, *self._since(), "_TRANSPORT=kernel"]
+        return _command(self._directory, "--follow", "--no-tail", *self._since())
 
     def _since(self) -> list[str]:
         if "cursor" in self._place:
             return [f"--after-cursor={self._place['cursor']}"]
         return [f"--since=@{self._place['since']}"] if "since" in self._place else ["--boot"]
+
+
+def journal_of_boot(directory: str) -> list[str]:
+    """The command that prints all that the kernel has said in the boot that runs."""
+    return _command(directory, "--boot")
+
+
+def _command(directory: str, *which: str) -> list[str]:
+    """--all: else what is long is left out. Not --quiet: that would hide that this user may not read it."""
+    where = [f"--directory={directory}"] if directory else []
+    how = ["--no-pager", "--all", "--output=json", f"--output-fields={','.join(FIELDS)}"]
+    return [TOOL, *where, *how, *which, "_TRANSPORT=kernel"]
 
 
 def _words_of(lines: Sequence[bytes]) -> list[bytes]:

@@ -49,7 +49,7 @@ def record() -> Iterator[dict[str, Any]]:
     bus.start()
     bucket.start()
     with tempfile.TemporaryDirectory() as folder:
-        node = NodeFolder(Path(folder), bus.url, heartbeat_seconds=3600)
+        node = NodeFolder(Path(folder), bus.url, heartbeat_seconds=1)
         node.config_file.write_text(toml(node.config() | SHARED))
         _two_boots(node, bus)
         _diagnoses(node)
@@ -64,6 +64,7 @@ def _two_boots(node: NodeFolder, bus: FakeEventBridge) -> None:
     agent = AgentProcess(node)
     agent.start()
     eventually(lambda: bus.details("Node Booted"))
+    _beats_over_the_bus(bus, 1)
     for line in faults():
         node.logs(line)
     node.logs(kernel_line(OUT_OF_MEMORY) + xid(13) * 5)
@@ -74,7 +75,16 @@ def _two_boots(node: NodeFolder, bus: FakeEventBridge) -> None:
     agent.start()
     eventually(lambda: "48" in bus.codes() and len(bus.details("Node Booted")) == 2)
     eventually(lambda: any(detail["count"] > 1 for detail in bus.details()))
+    _beats_over_the_bus(bus, 2)
     agent.ends(signal.SIGTERM)
+
+
+def _beats_over_the_bus(bus: FakeEventBridge, boot: int) -> None:
+    """One heartbeat of this boot, which the table refuses and the bus takes."""
+    bus.table.refusal = "AccessDeniedException"
+    said = f'"boot_id": "boot-{boot}"'
+    eventually(lambda: any('"heartbeat"' in one["Detail"] and said in one["Detail"] for one in bus.accepted))
+    bus.table.refusal = ""
 
 
 def _diagnoses(node: NodeFolder) -> None:

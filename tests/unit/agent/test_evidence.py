@@ -26,11 +26,14 @@ from nodeheal.agent.config import load
 from nodeheal.agent.evidence import LONGEST_SECONDS, EvidenceOrder, freeze_evidence
 from nodeheal.agent.upload import BadTicket, NotUploaded, Ticket, read_ticket, upload
 from nodeheal.contract.health_event import EvidenceFrozen
+from nodeheal.contract.steps import Accusation
+from nodeheal.contract.vocabulary import Confirmation
 from nodeheal.domain.evidence import Evidence
 from tests.unit.agent.fakes import PATIENCE_SECONDS, XID_79, FakeEventBridge, NodeFolder, kernel_line
 
 REPOSITORY = Path(__file__).parents[3]
 KEY = "incidents/inc-1/inc-1-2.tar.gz"
+XID_74 = "NVRM: Xid (PCI:0000:b9:00): 74, pid=1, NVLink: fatal error detected on link 3"
 MIB = 1024 * 1024
 
 
@@ -102,12 +105,12 @@ class Witness:
         path.chmod(0o755)
 
     def run(
-        self, *more: str, boot_id: str = "boot-1", seconds: float = 20, ticket: str | None = None
+        self, *more: str, boot_id: str = "boot-1", seconds: float = 20, ticket: str | None = None, accused: str = ""
     ) -> "subprocess.CompletedProcess[str]":
         order = ["--request-id", "inc-1-2", "--boot-id", boot_id, "--expires-at", str(time.time() + seconds)]
         return subprocess.run(
             [sys.executable, "-m", "nodeheal.agent.main", "run", "evidence", *order, "--upload", "-", *more],
-            env={**self.node.environment(), "PATH": f"{self.tools}:{os.defpath}"},
+            env={**self.node.environment(), "PATH": f"{self.tools}:{os.defpath}", "NODEHEAL_ACCUSED": accused},
             input=ticket or self.bucket.ticket,
             capture_output=True,
             text=True,
@@ -127,6 +130,13 @@ def bucket() -> Iterator[FakeBucket]:
 @pytest.fixture
 def witness(node: NodeFolder, bucket: FakeBucket) -> Witness:
     return Witness(node, bucket)
+
+
+def accused_of(code: str, **changes: str) -> str:
+    """A fault as the control plane names it in an order."""
+    known = {"family": "xid", "code": code, "component": "0000:b9:00.0", "boot_id": "boot-1", "source": "kernel_log"}
+    asked = Accusation.model_validate({**known, **changes}).model_dump_json().encode()
+    return base64.urlsafe_b64encode(asked).decode().rstrip("=")
 
 
 def reported(bus: FakeEventBridge) -> EvidenceFrozen:
@@ -395,6 +405,8 @@ def test_the_ssm_document_runs_the_agent(witness: Witness, bus: FakeEventBridge)
     script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
     values = {"RequestId": "inc-1-2", "BootId": "boot-1", "ExpiresAt": str(int(time.time()) + 20)}
     values |= {"Upload": witness.bucket.ticket, "MaxBytes": str(MIB), "BugReport": "no"}
+    values |= {"Accused": accused_of("74")}
+    witness.node.logs(kernel_line(XID_74))
     for name, value in values.items():
         script = script.replace("{{ " + name + " }}", value)
 
@@ -409,4 +421,55 @@ def test_the_ssm_document_runs_the_agent(witness: Witness, bus: FakeEventBridge)
 
     assert ended.returncode == 0, ended.stderr
     assert reported(bus).object_key == KEY
+    assert reported(bus).confirmation is Confirmation.CONFIRMED
     assert sorted(document["parameters"]) == sorted(values)
+
+
+# Whether the node shows the fault that was reported of it
+
+
+def test_the_answer_says_whether_the_node_shows_its_fault(witness: Witness, bus: FakeEventBridge) -> None:
+    witness.node.logs(kernel_line(XID_74))
+
+    ended = witness.run(accused=accused_of("74"))
+
+    event = reported(bus)
+    assert event.confirmation is Confirmation.CONFIRMED, ended.stderr
+    assert "Xid (PCI:0000:b9:00): 74" in event.confirmed_by
+    assert json.loads(ended.stdout)["confirmation"] == "CONFIRMED"
+
+
+def test_a_fault_that_the_kernel_has_not_logged_is_denied(witness: Witness, bus: FakeEventBridge) -> None:
+    witness.node.logs(kernel_line(XID_79))
+
+    witness.run(accused=accused_of("74"))
+
+    assert reported(bus).confirmation is Confirmation.DENIED
+
+
+def test_without_leave_to_upload_the_node_answers_all_the_same(
+    witness: Witness, bucket: FakeBucket, bus: FakeEventBridge
+) -> None:
+    witness.node.logs(kernel_line(XID_74))
+
+    witness.run(ticket="none", accused=accused_of("74"))
+
+    event = reported(bus)
+    assert (event.confirmation, event.object_key, event.items) == (Confirmation.CONFIRMED, None, 0)
+    assert bucket.forms == []
+
+
+def test_an_order_of_version_0_1_asks_about_no_fault(witness: Witness, bus: FakeEventBridge) -> None:
+    witness.run()
+
+    event = reported(bus)
+    assert (event.confirmation, event.object_key) == (Confirmation.UNKNOWN, KEY)
+
+
+@pytest.mark.parametrize("accused", ["bm9uZQ", "W10", "e30", "eyJmYW1pbHkiOiA3fQ", "_w"])
+def test_a_fault_that_cannot_be_read_costs_no_evidence(witness: Witness, bus: FakeEventBridge, accused: str) -> None:
+    ended = witness.run(accused=accused)
+
+    event = reported(bus)
+    assert (event.confirmation, event.object_key) == (Confirmation.UNKNOWN, KEY), ended.stderr
+    assert "the fault that the order names" in event.confirmed_by

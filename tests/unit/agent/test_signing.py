@@ -28,6 +28,9 @@ from tests.unit.agent.test_credentials import KEYS
 EVENT = '{"node_id":"mi-1","evidence":"é \\\\ \\""}'
 
 
+GOOD = b'{"secret": "' + b"A" * 43 + b'=", "created_at": %b, "signer": "x"}'
+
+
 class Item:
     """A KeyItem that remembers what was published."""
 
@@ -145,7 +148,8 @@ def test_only_the_daemon_replaces_an_old_key_and_publishes_the_new_one_first(
 
 
 @pytest.mark.parametrize(
-    "spoilt", [b"", b"{", b"[]", b'{"secret": "AAAA", "created_at": 1}', b"\xff" * 99, b"[" * 9999]
+    "spoilt",
+    [b"", b"{", b"[]", b'{"secret": "AAAA", "created_at": 1}', b"\xff" * 99, b"[" * 9999, GOOD % b"NaN", GOOD % b'"5"'],
 )
 def test_a_spoilt_key_file_is_replaced(folder: Path, item: Item, time: FakeTime, spoilt: bytes) -> None:
     (folder / FILE_NAME).write_bytes(spoilt)

@@ -69,7 +69,7 @@ GUARDS = (
     Guard(
         "that what is repeated in a paused pool is told once",
         ingest._is_paused,
-        "bool(ports.pools.get(node.pool).why_paused(now))",
+        "ports.pools.get(node.pool).why_paused(now)",
         news.it_repeats_while_its_pool_is_paused,
     ),
     # Places in line

@@ -26,7 +26,7 @@ GUARDS = (
     Guard(
         "news that came before the wait",
         wait_for_news._has_come_meanwhile,
-        "len(history.events) > decision.events_seen",
+        "history.event_count > decision.events_seen",
         when.it_grows_worse_before_it_waits,
     ),
     Guard(

@@ -134,9 +134,10 @@ GUARDS = (
     ),
     Guard(
         "that it may have mended itself",
-        heal._climb,
-        "boot_id and now_on not in ('', boot_id)",
+        heal._diagnose_new_boot,
+        "not boot_id or now_on in ('', boot_id)",
         when.it_comes_up_again_and_its_job_is_down,
+        "True",
     ),
     Guard(
         "what it shows on a boot of its own",

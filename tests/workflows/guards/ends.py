@@ -48,7 +48,7 @@ GUARDS = (
     Guard(
         "that only what was decided on is settled",
         end_incident._settled,
-        "len(history.events) <= decided.events_seen",
+        "history.event_count <= decided.events_seen",
         when.another_fault_comes_at_the_end,
         "True",
     ),

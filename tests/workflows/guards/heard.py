@@ -3,6 +3,7 @@
 from nodeheal.adapters.memory.stores import MemoryWaitStore
 from nodeheal.services import check_nodes, find_checkpoint, freeze_evidence, run_diagnostics, send_command, steps
 from nodeheal.services.orders import Orders
+from nodeheal.services.request_ids import wait_for_answer
 from tests.workflows.guards.guard import Guard
 from tests.workflows.scenarios import heard as when
 
@@ -57,6 +58,13 @@ GUARDS = (
         when.another_node_answers_an_order,
         "True",
     ),
+    Guard(
+        "that an answer names the random part",
+        wait_for_answer,
+        "request_id_of_wait(wait) == request_id",
+        when.an_answer_names_no_random_part,
+        "True",
+    ),
     Guard("that an order was given", Orders.give, _SENT, when.an_order_is_given_again),
     Guard(
         "that an order was answered",
@@ -77,7 +85,7 @@ GUARDS = (
     Guard(
         "where evidence may be",
         freeze_evidence.frozen,
-        "object_key is None or not link.endswith(f'/{object_key}')",
+        "answer.object_key is None or not link.endswith(f'/{answer.object_key}')",
         when.evidence_is_said_to_be_elsewhere,
     ),
     Guard(

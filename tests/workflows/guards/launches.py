@@ -35,7 +35,7 @@ GUARDS = (
     Guard(
         "that a rank's node serves",
         launch_gang._why_unfit,
-        "node.state in {*OUT_OF_SERVICE, NodeState.RETIRED, NodeState.ENROLLED}",
+        "node.state in OUT_OF_SERVICE | ABSENT",
         when.a_node_of_the_gang_is_retired_before_its_launch,
     ),
     Guard(

@@ -11,7 +11,7 @@ GUARDS = (
     Guard(
         "whose beats tell of boots",
         hear_beats.note_boots,
-        "glimpse.state in _NOT_OURS",
+        "glimpse.state in ABSENT",
         when.many_beat_that_never_announced_themselves,
     ),
     Guard(

@@ -27,7 +27,7 @@ GUARDS = (
     Guard(
         "that an incident is ending",
         ingest._may_end_without_it,
-        "last is None or last.ending is None or last.events_seen >= len(history.events)",
+        "last is None or last.ending is None or last.events_seen >= history.event_count",
         when.a_fault_comes_at_the_end,
         "True",
     ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
-from nodeheal.contract.names import TRAINING_HANG, pool_line
+from nodeheal.contract.names import NODES_LINE, TRAINING_HANG, pool_line
 from nodeheal.contract.vocabulary import Awaited, Ending, Family, IncidentState, JobState, JobStep, Next, Step
 from nodeheal.domain.incident import History, fingerprint
 from nodeheal.domain.job import GangTask, Run
@@ -95,7 +95,7 @@ def it_repeats_while_its_node_is_paused() -> list[str]:
 def the_first_job_in_line_is_gone() -> list[str]:
     it = Moment()
     free = job_result(AGAIN, JobStep.CHOOSE, Next.CHOOSE, "a node may be free", it.plain).model_dump_json()
-    line = pool_line(job_nodes.NODES, "demo")
+    line = pool_line(NODES_LINE, "demo")
     for name, place in (("gone", "1"), ("next", "2")):
         it.plain.waits.save(Wait("job_nodes", name, name, name, NOW, result_json=free, line=(line, place)))
     it.plain.workflows.expired.add("gone")  # type: ignore[attr-defined]

@@ -85,7 +85,7 @@ def an_older_command_waits_for_its_answer() -> list[str]:
     it, mine = opened()
     it.plain.waits.save(waiting("boot", mine, incident_id="inc-of-another", command_id="command-0", boot_id="boot-1"))
     wait = waiting("boot", mine, command_id="", boot_id="boot-1")
-    sent = it.does(lambda: send_once(wait, lambda: "command-1", mine, it.ports))
+    sent = it.does(lambda: send_once(wait, lambda _: "command-1", mine, it.ports))
     return [] if sent == "command-1" else ["a command was taken for sent that another incident had sent"]
 
 

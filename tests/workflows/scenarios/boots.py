@@ -14,7 +14,10 @@ from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Step, Verdict
 from nodeheal.domain.evidence import Evidence
 from nodeheal.services import wakeup
-from tests.unit.builders import NOW, xid
+from nodeheal.services.check_nodes import JOB_CHECK
+from nodeheal.services.freeze_evidence import EVIDENCE
+from nodeheal.services.run_diagnostics import DIAGNOSTICS, request_id_of
+from tests.unit.builders import NOW, named, xid
 from tests.workflows.breaking_world import ACTS, BreakingWorld
 from tests.workflows.fake_cluster import BROKEN, PEER, SPARE
 from tests.workflows.fuse import Fuse, throttled
@@ -101,7 +104,7 @@ def _is_answered_by(of: Callable[[BreakingWorld], dict[str, Any]]) -> list[str]:
     diagnosed = it._diagnosed
 
     def before_it(request: StepRequest) -> None:
-        request_id = f"{request.incident_id}-{request.turn}"
+        request_id = named(DIAGNOSTICS, request_id_of(request), it.plain)
         passed = DiagnosticsFinished(**of(it), request_id=request_id, verdict=Verdict.OK, failed_tests=())
         it._wakes(wakeup.on_diagnostics_finished, passed)
         diagnosed(request)
@@ -172,7 +175,7 @@ def another_boot_was_checked() -> list[str]:
     def before_them(request: JobRequest) -> None:
         bad.extend(request.nodes[:1] if not bad else ())
         it.diagnoses[bad[0]] = Verdict.FAILED
-        request_id = f"{request.job_id}-{request.submission}-{request.round}"
+        request_id = named(JOB_CHECK, f"{request.job_id}-{request.submission}-{request.round}", it.ports)
         old = it._fact(bad[0], "boot-0")
         it._wakes(
             wakeup.on_diagnostics_finished,
@@ -208,8 +211,8 @@ def _evidence_is_saved_by(of: Callable[[BreakingWorld], dict[str, Any]]) -> list
     arrives = it._evidence_arrives
 
     def after_it(request: StepRequest) -> None:
-        request_id = f"{request.incident_id}-{request.turn}"
-        key = evidence_key(request.incident_id, request_id)
+        request_id = named(EVIDENCE, request_id_of(request), it.plain)
+        key = evidence_key(request.incident_id, request_id_of(request))
         other = EvidenceFrozen(**of(it), request_id=request_id, object_key=key, size_bytes=1, items=1)
         it._wakes(wakeup.on_evidence_frozen, other)
         arrives(request)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from nodeheal.contract.vocabulary import Action, Family, JobState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.vocabulary import Action, Confirmation, Family, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.surroundings import Sighting
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.sweep_jobs import sweep_jobs
@@ -34,7 +34,7 @@ def next_is(story: Story, step: Step, action: Action | None = None) -> list[str]
 
 def its_reboots_are_spent() -> list[str]:
     story = Story(xid(79)).isolated().amid(spent={(f"node#{NODE}", Action.REBOOT): 1})
-    return next_is(story, Step.REPLACE)
+    return next_is(story.answers(Confirmation.CONFIRMED), Step.REPLACE)
 
 
 def its_reboot_is_not_repeated() -> list[str]:

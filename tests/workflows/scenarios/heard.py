@@ -16,12 +16,13 @@ from nodeheal.domain.job import CheckAnswer, FoundCheckpoint
 from nodeheal.ports import Wait
 from nodeheal.services import check_nodes, wakeup
 from nodeheal.services.find_checkpoint import find_checkpoint
+from nodeheal.services.freeze_evidence import EVIDENCE
 from nodeheal.services.judge_diagnosis import FAILED_TESTS
-from nodeheal.services.run_diagnostics import run_diagnostics
+from nodeheal.services.run_diagnostics import request_id_of, run_diagnostics
 from nodeheal.services.see_directory import SIGHTS
 from nodeheal.services.send_command import send_once
 from nodeheal.services.steps import no_diagnosis_yet
-from tests.unit.builders import NOW, node, xid
+from tests.unit.builders import NOW, named, node, xid
 from tests.workflows.breaking_world import ACTS
 from tests.workflows.fake_cluster import BROKEN, PEER
 from tests.workflows.job_cluster import NODES, JobCluster
@@ -112,7 +113,7 @@ def _asked() -> tuple[Moment, Wait, list[str]]:
 
 
 def _give(it: Moment, wait: Wait, sent: list[str]) -> None:
-    def send() -> str:
+    def send(_: str) -> str:
         sent.append("sent")
         return f"command-{len(sent)}"
 
@@ -122,8 +123,15 @@ def _give(it: Moment, wait: Wait, sent: list[str]) -> None:
 def another_node_answers_an_order() -> list[str]:
     it, _, _ = _asked()
     others = [(PEER, "boot-1"), (BROKEN, "boot-9")]
-    taken = [name for name, boot in others if SIGHTS.find("order", name, boot, it.plain) is not None]
+    request_id = named(SIGHTS.order, "order", it.plain)
+    taken = [name for name, boot in others if SIGHTS.find(request_id, name, boot, it.plain) is not None]
     return [f"an answer of {name} was taken for another's" for name in taken]
+
+
+def an_answer_names_no_random_part() -> list[str]:
+    it, _, _ = _asked()
+    taken = [name for name in ("order", f"order.{'0' * 32}") if SIGHTS.find(name, BROKEN, "boot-1", it.plain)]
+    return [f"an answer under {name}, which anybody can make up, was taken" for name in taken]
 
 
 def an_order_is_given_again() -> list[str]:
@@ -171,7 +179,7 @@ def evidence_is_said_to_be_elsewhere() -> list[str]:
     it = world(ACTS.model_copy(update={"evidence": Evidence()}))
 
     def elsewhere(request: StepRequest) -> None:
-        request_id = f"{request.incident_id}-{request.turn}"
+        request_id = named(EVIDENCE, request_id_of(request), it.plain)
         said = {"request_id": request_id, "object_key": "evidence/of/others.tar.gz", "size_bytes": 1, "items": 1}
         it._wakes(wakeup.on_evidence_frozen, EvidenceFrozen(**it._fact(BROKEN, "boot-1"), **said))
 
@@ -227,7 +235,7 @@ def _is_quick(when: Callable[[Moment, Callable[[], object]], object]) -> list[st
     it, mine = opened()
     wait = waiting("diagnostics", mine, command_id="", boot_id="boot-1")
 
-    def send() -> str:
+    def send(_: str) -> str:
         when(it, lambda: it.plain.waits.drop(wait))
         return "command-1"
 

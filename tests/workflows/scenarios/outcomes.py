@@ -8,7 +8,7 @@ from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Action, Ending, JobState, JobStep, Next, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Confirmation, Ending, JobState, JobStep, Next, Outcome, Provider, Step
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import CheckAnswer, GangTask, Run
@@ -158,7 +158,8 @@ def its_job_goes_on_elsewhere_at_once() -> list[str]:
 
 def its_machine_can_be_replaced_when_its_job_has_moved() -> list[str]:
     story = Story(xid(74), policy=MOVES).amid(provider=Provider.ec2, free_nodes=2).isolated()
-    return next_is(story.then(Outcome.DONE, "llama goes on elsewhere"), Step.REPLACE)
+    moved = story.then(Outcome.DONE, "llama goes on elsewhere")
+    return next_is(moved.answers(Confirmation.CONFIRMED), Step.REPLACE)
 
 
 def a_machine_comes_late_when_a_human_has_its_incident() -> list[str]:

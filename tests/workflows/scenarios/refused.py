@@ -76,12 +76,12 @@ def a_command_is_throttled() -> list[str]:
     it, mine = opened()
     wait = waiting(BOOT, mine, command_id="", boot_id="boot-1")
 
-    def too_busy() -> str:
+    def too_busy(_: str) -> str:
         raise NotAccepted("too many calls")
 
     with suppress(NotAccepted):
         send_once(wait, too_busy, mine, it.plain)
-    sent = it.does(lambda: send_once(wait, lambda: "command-1", mine, it.ports))
+    sent = it.does(lambda: send_once(wait, lambda _: "command-1", mine, it.ports))
     return [] if sent == "command-1" else ["a command that was never sent is taken for sent"]
 
 
@@ -89,7 +89,7 @@ def a_command_is_sent_by_one_who_dies() -> list[str]:
     it, mine = opened()
     wait, sent = waiting(BOOT, mine, command_id="", boot_id="boot-1"), list[str]()
 
-    def dies() -> str:
+    def dies(_: str) -> str:
         sent.append("command-1")
         raise RuntimeError("its answer is lost")
 
@@ -103,7 +103,7 @@ def a_command_of_its_last_boot_waits_for_its_answer() -> list[str]:
     it, mine = opened()
     it.plain.waits.save(waiting(BOOT, mine, command_id="command-0", boot_id="boot-0"))
     wait = waiting(BOOT, mine, command_id="", boot_id="boot-1")
-    sent = it.does(lambda: send_once(wait, lambda: "command-1", mine, it.ports))
+    sent = it.does(lambda: send_once(wait, lambda _: "command-1", mine, it.ports))
     return [] if sent == "command-1" else ["a command to its last boot is taken for one to this"]
 
 

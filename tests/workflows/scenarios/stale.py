@@ -10,7 +10,7 @@ from typing import Any
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
-from nodeheal.contract.vocabulary import JobState, Step, Verdict
+from nodeheal.contract.vocabulary import JobState, Outcome, Step, Verdict
 from nodeheal.domain.silence import TERMINATED
 from nodeheal.services import find_checkpoint, prepare_job, sweep
 from nodeheal.services.boot_wait import BOOT
@@ -191,7 +191,7 @@ def _is_refused(state: JobState) -> str | None:
 
 
 def no_evidence_is_wanted() -> list[str]:
-    decided = Story(xid(79)).isolated().next()
+    decided = Story(xid(79)).then(Outcome.DONE, evidence={"drained": "true"}).next()
     return ["what nobody wants is collected first"] if decided.step is Step.FREEZE_EVIDENCE else []
 
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.names import pool_line
+from nodeheal.contract.names import NODES_LINE, pool_line
 from nodeheal.contract.vocabulary import JobState, JobStep, Next
 from nodeheal.ports import Wait
-from nodeheal.services import job_nodes
 from nodeheal.services.ask_to_stop import ask_to_stop
 from nodeheal.services.await_nodes import JOB_NODES
 from nodeheal.services.brakes import pause_pool
@@ -39,7 +38,7 @@ def another_job_stands_in_line() -> list[str]:
     it = Moment()
     it.plain.jobs.save(JOB)
     free = job_result(FIRST, JobStep.CHOOSE, Next.CHOOSE, "a node may be free", it.plain).model_dump_json()
-    line = (pool_line(job_nodes.NODES, "demo"), "000#first")
+    line = (pool_line(NODES_LINE, "demo"), "000#first")
     it.plain.waits.save(Wait(JOB_NODES, "urgent", "token", "urgent-1-0", NOW, result_json=free, line=line))
     chosen = it.does(lambda: choose_nodes(FIRST, it.ports, ACTS))
     return [] if chosen.then is Next.AWAIT_NODES else [f"it has passed a job that stands in line: {chosen.reason}"]

@@ -1,0 +1,204 @@
+"""Nothing that nobody undoes rests on one report: the node confirms its fault first, or a witness does, or a human."""
+
+from typing import Any
+
+import pytest
+
+from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
+from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step
+from nodeheal.domain.catalog import catalog
+from nodeheal.domain.confirmation import told_in
+from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.progress import WITNESS
+from nodeheal.domain.silence import Answer
+from nodeheal.services.decide_next_step import decide_next_step
+from nodeheal.services.freeze_evidence import freeze_evidence
+from nodeheal.services.look_once import look_once
+from tests.unit.builders import ACT, xid
+from tests.unit.test_decide import Story, steps_of
+from tests.unit.test_steps import A, Incident
+
+SAVES = ACT.model_copy(update={"evidence": Evidence()})
+DOWN = "ECS: agent not connected"
+AT_ONCE = (Action.REPLACE, Action.ISOLATE)
+ASKED_AT_ONCE = [row for row in catalog().values() if row.ladder[0] in AT_ONCE and row.code != "operator_request"]
+
+
+def isolated(code: int = 74, /, **changes: Any) -> Story:
+    """Drained, and not asked about anything yet."""
+    return Story(xid(code, **changes)).then(Outcome.DONE, evidence={"drained": "true"})
+
+
+@pytest.mark.parametrize("code", [74, 54])
+def test_the_node_is_asked_about_its_fault_before_it_is_replaced_or_stays_isolated(code: int) -> None:
+    asked = isolated(code).next()
+
+    assert asked.step is Step.FREEZE_EVIDENCE
+    assert asked.accused is not None
+    assert asked.accused.about == f"xid/{code} on 0000:b9:00.0"
+    assert (asked.accused.boot_id, asked.accused.source) == ("boot-1", "kernel_log")
+
+
+@pytest.mark.parametrize("row", ASKED_AT_ONCE, ids=lambda row: row.key)
+def test_no_ladder_of_the_catalog_goes_on_before_a_node_has_confirmed_what_it_reported(row: Any) -> None:
+    changes = {"family": row.family, "code": row.code, "subcode": row.subcode or None, "verdict": row.verdict}
+    told = xid(**{**changes, "product": None})
+    decided = Story(told).then(Outcome.DONE, evidence={"drained": "true"}).next()
+
+    assert decided.step in (Step.FREEZE_EVIDENCE, Step.REPLACE)
+    assert (decided.step is Step.REPLACE) == (row.family is Family.heartbeat)
+
+
+@pytest.mark.parametrize(("code", "next_step"), [(74, Step.REPLACE), (54, Step.ESCALATE)])
+def test_a_fault_that_the_node_confirms_takes_its_course(code: int, next_step: Step) -> None:
+    assert isolated(code).answers(Confirmation.CONFIRMED).next().step is next_step
+
+
+@pytest.mark.parametrize("code", [74, 54])
+def test_a_node_that_denies_its_fault_is_diagnosed_and_goes_back_to_service_when_it_passes(code: int) -> None:
+    story = isolated(code).answers(Confirmation.DENIED)
+
+    assert story.next().step is Step.DIAGNOSE
+    assert "the node says DENIED" in story.next().reason
+    back = story.passed()
+    assert back.next().step is Step.RETURN
+    assert "the node says DENIED; and it passed its diagnostics" in back.next().reason
+    assert back.then(Outcome.DONE).then(Outcome.DONE).next().ending is Ending.RECOVERED
+
+
+def test_a_node_that_denies_its_fault_and_fails_its_diagnostics_is_replaced() -> None:
+    assert isolated().answers(Confirmation.DENIED).failed().next().step is Step.REPLACE
+
+
+def test_a_node_that_denies_its_fault_and_does_not_answer_its_diagnostics_is_a_humans() -> None:
+    story = isolated().answers(Confirmation.DENIED).then(Outcome.TIMED_OUT, "diagnostics did not answer")
+
+    assert story.next().escalation is Escalation.NOT_CONFIRMED
+    assert "diagnostics did not answer" in story.next().reason
+
+
+@pytest.mark.parametrize("code", [74, 54])
+def test_a_node_that_cannot_tell_is_a_humans(code: int) -> None:
+    decided = isolated(code).answers(Confirmation.UNKNOWN).next()
+
+    assert (decided.ending, decided.escalation) == (Ending.HANDED_TO_A_HUMAN, Escalation.NOT_CONFIRMED)
+
+
+@pytest.mark.parametrize(("code", "next_step"), [(74, Step.REPLACE), (54, Step.ESCALATE)])
+def test_a_witness_confirms_for_a_node_that_does_not_answer(code: int, next_step: Step) -> None:
+    decided = isolated(code).answers(Confirmation.UNKNOWN, witness=DOWN).next()
+
+    assert decided.step is next_step
+    assert decided.escalation is not Escalation.NOT_CONFIRMED
+
+
+def test_no_witness_outweighs_a_node_that_denies_its_fault() -> None:
+    assert isolated().answers(Confirmation.DENIED, witness=DOWN).next().step is Step.DIAGNOSE
+
+
+def test_a_reboot_is_undone_by_itself_and_waits_for_no_confirmation() -> None:
+    assert isolated(79).next().step is Step.REBOOT
+
+
+def test_a_reboot_that_did_not_help_speaks_for_the_fault() -> None:
+    assert isolated(79).rebooted().failed().next().step is Step.REPLACE
+
+
+def test_a_reboot_that_was_not_possible_speaks_for_nothing() -> None:
+    assert isolated(79).then(Outcome.FAILED, "SSM takes no command for it").next().step is Step.FREEZE_EVIDENCE
+
+
+def test_the_evidence_that_is_saved_anyway_carries_the_question() -> None:
+    story = Story(xid(79), policy=SAVES).then(Outcome.DONE, evidence={"drained": "true"})
+
+    assert story.next().accused is not None
+    assert steps_of(story.answers(Confirmation.CONFIRMED)) == ["ISOLATE", "FREEZE_EVIDENCE", "REBOOT"]
+    assert story.answers(Confirmation.CONFIRMED).then(Outcome.FAILED, "not sent").next().step is Step.REPLACE
+
+
+def test_a_graver_fault_than_the_one_that_was_confirmed_is_asked_about_by_itself() -> None:
+    story = Story(xid(79), policy=SAVES).then(Outcome.DONE, evidence={"drained": "true"})
+    graver = story.answers(Confirmation.CONFIRMED).reports(xid(74, event_id="graver"))
+
+    asked = graver.next()
+
+    assert asked.accused is not None
+    assert asked.accused.code == "74"
+    assert graver.answers(Confirmation.CONFIRMED).next().step is Step.REPLACE
+
+
+@pytest.mark.parametrize("source", ["aws.ec2", "nodeheal.operator", "nodeheal.jobs"])
+def test_what_only_aws_or_nodeheal_can_say_needs_no_confirmation(source: str) -> None:
+    assert isolated(74, source=source).next().step is Step.REPLACE
+
+
+def test_of_a_node_that_has_booted_since_its_diagnostics_are_asked_and_not_its_log() -> None:
+    story = isolated(54).amid(boot_id="boot-2")
+    asked = story.next()
+
+    assert asked.step is Step.DIAGNOSE
+    assert "booted by itself since" in asked.reason
+
+
+def test_the_answer_is_told_in_one_line() -> None:
+    unheard = isolated().answers(Confirmation.UNKNOWN, witness=DOWN)
+
+    assert told_in(isolated().history) == []
+    assert told_in(unheard.history) == [f"UNKNOWN: xid/74 on 0000:b9:00.0 ({DOWN})"]
+
+
+# The witnesses
+
+
+def asked(it: Incident) -> StepRequest:
+    """The incident's node is isolated, and has just been asked about its fault."""
+    it.policy = SAVES
+    it.isolate()
+    request = it.request()
+    assert request.decision.accused is not None
+    freeze_evidence(request, it.ports, SAVES)
+    return request
+
+
+def decided_after(it: Incident, result: StepResult) -> Any:
+    request = DecideRequest(incident_id=it.id, turn=it.turn, result=result)
+    return decide_next_step(request, it.ports, SAVES)
+
+
+@pytest.mark.parametrize(
+    ("said", "next_step"),
+    [
+        ((Answer("ECS", is_up=False, text="agent not connected"),), Step.REPLACE),
+        (
+            (Answer("EC2", is_up=False, text="system check impaired"), Answer("SSM", is_up=True, text="Online")),
+            Step.REPLACE,
+        ),
+        ((Answer("SSM", is_up=False, text="connection lost"),), Step.REPLACE),
+        ((Answer("ECS", is_up=True, text="agent connected"),), Step.ESCALATE),
+        ((Answer("EC2", is_up=None, text="cannot tell"),), Step.ESCALATE),
+        ((), Step.ESCALATE),
+    ],
+)
+def test_who_says_that_a_silent_node_is_down_is_asked_and_kept(said: tuple[Answer, ...], next_step: Step) -> None:
+    it = Incident(74)
+    request = asked(it)
+    it.ports.witnesses.says[A] = said  # type: ignore[attr-defined]
+
+    decision = decided_after(it, look_once(request, it.ports))
+
+    assert decision.step is next_step
+    kept = it.ports.incidents.history(it.id).turns[-2].result
+    assert kept is not None
+    assert (WITNESS in kept.evidence) == (next_step is Step.REPLACE)
+
+
+def test_no_witness_is_asked_about_a_node_that_answers() -> None:
+    it = Incident(74)
+    request = asked(it)
+    answer = look_once(request, it.ports).model_copy(
+        update={"outcome": Outcome.DONE, "evidence": {"confirmation": Confirmation.CONFIRMED.value}}
+    )
+
+    decided_after(it, answer)
+
+    assert it.ports.witnesses.asked == []  # type: ignore[attr-defined]

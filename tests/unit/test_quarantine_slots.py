@@ -1,0 +1,96 @@
+"""Quarantined nodes leave a pool's budget room to heal others, and never without a bound."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.incident import incident_id_of
+from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
+from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.ports import Ports
+from nodeheal.services.end_incident import end_incident
+from nodeheal.services.pool_size import slots_of
+from tests.unit.builders import ACT, memory_ports, node, xid
+from tests.unit.test_queue import stands
+from tests.unit.test_steps import Incident
+from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
+
+
+def quarantined(ports: Ports, *names: str) -> None:
+    for name in names:
+        ports.nodes.save(node(name, state=NodeState.QUARANTINED))
+        assert ports.pools.claim("demo", name, 99)
+
+
+def policy(**budget: float) -> RecoveryPolicy:
+    found = Budget.model_validate({"max_nodes": 1, "max_percent": 100, **budget})
+    return ACT.model_copy(update={"default_pool": PoolPolicy(mode=Mode.act, budget=found)})
+
+
+def test_a_quarantined_node_does_not_keep_the_pools_next_fault_waiting() -> None:
+    """With the budget as it is by default: one node. Its slot was held until a human came."""
+    it = FakeCluster(policy())
+    it.reports(xid(54, node_id=SPARE, instance_id=SPARE, event_id="on-the-spare"))
+    assert it.node(SPARE).state is NodeState.QUARANTINED
+
+    it.reports(xid(79))
+
+    assert it.node(BROKEN).state is NodeState.PROBATION
+    told = [turn.decision.reason for turn in it.ports.incidents.history(incident_id_of(xid(79))).turns]
+    assert not [reason for reason in told if "in line" in reason]
+
+
+def test_the_second_quarantined_node_holds_the_slot() -> None:
+    ports = memory_ports()
+    quarantined(ports, SPARE)
+    assert slots_of("demo", ports, policy()) == 2
+    quarantined(ports, PEER)
+
+    assert slots_of("demo", ports, policy()) == 2
+    assert not ports.pools.claim("demo", BROKEN, slots_of("demo", ports, policy()))
+
+
+@pytest.mark.parametrize(
+    ("slots", "percent", "uncounted"),
+    [
+        (1, 50, [0, 1, 1, 1]),
+        (2, 50, [0, 0, 1, 1]),
+        (4, 50, [0, 0, 0, 1, 2, 2, 2]),
+        (4, 100, [0, 0, 0, 0, 0, 0]),
+        (4, 0, [0, 1, 2, 3, 4, 4]),
+        (0, 50, [0, 0, 0]),
+    ],
+)
+def test_how_many_quarantined_nodes_count_for_no_slot(slots: int, percent: float, uncounted: list[int]) -> None:
+    budget = Budget(quarantine_percent=percent)
+
+    assert [budget.uncounted(slots, quarantined) for quarantined in range(len(uncounted))] == uncounted
+
+
+@given(slots=st.integers(0, 50), percent=st.floats(0, 100), quarantined=st.integers(0, 200))
+def test_so_many_nodes_are_out_of_service_at_the_very_most(slots: int, percent: float, quarantined: int) -> None:
+    budget = Budget(quarantine_percent=percent)
+    limit = slots + budget.uncounted(slots, quarantined)
+
+    assert slots <= limit <= budget.most_out(slots) <= 2 * slots
+    assert quarantined >= slots or limit - quarantined >= slots - int(slots * percent / 100)
+
+
+def test_nobody_reads_the_nodes_while_slots_are_free() -> None:
+    ports = memory_ports()
+    ports.nodes.get = None  # type: ignore[assignment,method-assign]
+
+    assert slots_of("demo", ports, policy(max_nodes=2, floor_nodes=2)) == 2
+
+
+def test_an_incident_that_ends_with_a_quarantined_node_wakes_the_next_in_line() -> None:
+    it = Incident(54, policy=policy())
+    it.isolate()
+    ending = it.request()
+    stands(it.ports, "next")
+
+    end_incident(ending, it.ports, policy())
+
+    assert it.node().state is NodeState.QUARANTINED
+    assert "token-next" in it.ports.workflows.resumed  # type: ignore[attr-defined]
