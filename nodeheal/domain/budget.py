@@ -39,6 +39,9 @@ def spelled(reservation: Reservation, spent: int) -> str:
     whose = f" of accelerator {who}" if kind == "accelerator" else ""
     when = f"in {limit.window_seconds / 3600:g} h"
     job_id, _, which = who.partition("/")
+    _, is_hang, seen_by = which.partition("/hangs/")
+    if kind == "job" and is_hang:
+        return f"{spent} of {limit.limit} {name} of {job_id} for hangs that {seen_by} alone reported {when}"
     if kind == "job" and which:
         setting = "restarts.total" if which.endswith("/total") else "restarts.in_window"
         when = f"{'since it was submitted' if which.endswith('/total') else when} (the job's own {setting})"

@@ -7,6 +7,7 @@ from nodeheal.contract.names import TRAINING_HANG
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Step, Verdict
 from nodeheal.domain import brakes, correlate
+from nodeheal.domain.budget import spelled
 from nodeheal.domain.case import Case, read_case, without_gravest
 from nodeheal.domain.confirmation import TO_BE_HEARD_SECONDS
 from nodeheal.domain.diagnosis import Fault
@@ -16,6 +17,7 @@ from nodeheal.domain.incident import History
 from nodeheal.domain.ladder import WITH_ARTICLE
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import Progress, read_progress
+from nodeheal.domain.restarts import is_for_lone_hangs
 from nodeheal.domain.spell import Spell
 
 HANG = f"{Family.host.value}/{TRAINING_HANG}"
@@ -163,7 +165,7 @@ def _restart_only(say: Spell, seen: Progress, case: Case) -> Decision:
         many = f" {len(nodes)} nodes of the job show it at once: it is the application." if len(nodes) > 1 else ""
         asked = brakes.approval(say, seen, fault, Action.RESTART_WORKLOAD)
         reason = f"{fault.title}: {fault.short_why}{many}"
-        held = asked or _stacks_first(say, seen, fault)
+        held = asked or _stacks_first(say, seen, fault) or _if_one_node_said_it_too_often(say, fault)
         return held or say.step(Step.RESTART_WORKLOAD, reason, Action.RESTART_WORKLOAD)
     if seen.restart.outcome is not Outcome.DONE:
         return say.hand_over(
@@ -177,6 +179,17 @@ def _restart_only(say: Spell, seen: Progress, case: Case) -> Decision:
         told = f"{fault.title}: {seen.restart.reason}; but {riddle.title} beside it needs a human"
         return say.hand_over(why_asked(riddle), told)
     return say.close(Ending.RECOVERED, f"{fault.title}: {seen.restart.reason}")
+
+
+def _if_one_node_said_it_too_often(say: Spell, fault: Fault) -> Decision | None:
+    """Before the gang is stopped: what runs goes on running while a human looks."""
+    spent = say.history.surroundings.spent
+    for reservation in say.history.surroundings.job_limits:
+        count = spent.get((reservation.scope, reservation.limit.group), 0)
+        if is_for_lone_hangs(reservation) and count >= reservation.limit.limit:
+            told = f"{fault.title}: {spelled(reservation, count)} are spent"
+            return say.hand_over(Escalation.ATTEMPTS_SPENT, told)
+    return None
 
 
 def _stacks_first(say: Spell, seen: Progress, fault: Fault) -> Decision | None:

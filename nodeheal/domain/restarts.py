@@ -3,7 +3,7 @@
 The policy's limit of restarts holds beside them: the stricter one wins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 
 from nodeheal.contract.job_spec import LONGEST
@@ -13,13 +13,16 @@ from nodeheal.domain.counted import counted
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.surroundings import job_scope
 
-IN_WINDOW, IN_ALL = "window", "total"
+IN_WINDOW, IN_ALL, BY_ONE = "window", "total", "hangs"
+# One rank may be the only one that shows its steps, so that one node's word restarts a job, but not without end.
+HANGS_OF_ONE_NODE = 3
 
 
-def own_limits(job: Job) -> tuple[Reservation, ...]:
+def own_limits(job: Job, hang_seen_by: Collection[str] = ()) -> tuple[Reservation, ...]:
     """What a restart must reserve for the job's own sake; nothing for one that was not submitted by its file.
 
-    Submitted again, it begins to count anew: a person has looked.
+    `hang_seen_by`: the nodes that report a hang, where the restart is for one. A single one has a limit of its own.
+    Submitted again, the job begins to count again: a person has looked.
     """
     if not job.submission:
         return ()
@@ -32,7 +35,16 @@ def own_limits(job: Job) -> tuple[Reservation, ...]:
         IN_ALL: AttemptLimit(group=Action.RESTART_WORKLOAD, limit=limits.total, window_seconds=LONGEST),
     }
     scope = f"{job_scope(job.job_id)}/{job.submission}"
+    if len(hang_seen_by) == 1:
+        allowed[f"{BY_ONE}/{next(iter(hang_seen_by))}"] = AttemptLimit(
+            group=Action.RESTART_WORKLOAD, limit=HANGS_OF_ONE_NODE, window_seconds=limits.window_seconds
+        )
     return tuple(Reservation(scope=f"{scope}/{which}", limit=limit) for which, limit in allowed.items())
+
+
+def is_for_lone_hangs(reservation: Reservation) -> bool:
+    """Whether it is the limit of hangs that one node alone reports."""
+    return f"/{BY_ONE}/" in reservation.scope
 
 
 def why_stuck(job: Job, runs: Sequence[Run]) -> str:

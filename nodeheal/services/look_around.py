@@ -5,15 +5,17 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from nodeheal.contract.steps import Reservation
 from nodeheal.contract.vocabulary import Action, JobState, Outcome, Step
 from nodeheal.domain.incident import History, Incident
 from nodeheal.domain.job import Job, Run
 from nodeheal.domain.ladder import RUNGS
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.restarts import own_limits
+from nodeheal.domain.restarts import is_for_lone_hangs, own_limits
 from nodeheal.domain.surroundings import PastRecovery, Surroundings, accelerator_scope, job_scope, node_scope
 from nodeheal.ports import Ports
+from nodeheal.services.hangs import seen_hanging_by
 from nodeheal.services.job_nodes import stand_ins, unproven_stand_ins
 from nodeheal.services.pool_size import size_of
 from nodeheal.services.steps import node_of
@@ -33,6 +35,7 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
     job, run = current_run(incident.job_id, ports)
     is_crowd = len({sighting.node_id for sighting in sightings}) >= policy.breaker.min_nodes
     pool = ports.pools.get(node.pool)
+    limits = own_limits(job, seen_hanging_by(history)) if job else ()
     surroundings = Surroundings(
         provider=node.provider,
         # Asked for only where it can matter: where nobody has counted, listing 10,000 nodes takes a second.
@@ -45,11 +48,11 @@ def look_around(history: History, ports: Ports, policy: RecoveryPolicy) -> Histo
         is_job_broken=_is_broken(job, run, node),
         run_started_at=run.started_at if run else None,
         recoveries=node.recoveries,
-        spent=_spent(history, node, ports, policy),
+        spent=_spent(history, node, limits, ports, policy),
         sightings=sightings,
         is_taken_away=node.open_incident != incident.incident_id,
         pool=pool,
-        job_limits=own_limits(job) if job else (),
+        job_limits=limits,
         **_ways_out(history, job, run, ports, policy),
         node_paused_until=node.paused_until,
         node_paused_why=node.paused_why,
@@ -136,8 +139,10 @@ def _may_relaunch(incident_id: str, ports: Ports) -> bool:
     return history.incident.is_under_way and (last is None or last.step is not Step.WAIT)
 
 
-def _spent(history: History, node: Node, ports: Ports, policy: RecoveryPolicy) -> dict[tuple[str, Action], int]:
-    """What the ledger holds for the node, for each accelerator that was named, and for the job."""
+def _spent(
+    history: History, node: Node, own: tuple[Reservation, ...], ports: Ports, policy: RecoveryPolicy
+) -> dict[tuple[str, Action], int]:
+    """What the ledger holds for the node, for each accelerator that was named, for the job, and for lone hangs."""
     serials = sorted({event.component_serial for event in history.events if event.component_serial})
     has_stop_start = policy.pool(node.pool).stop_start
     rungs = [rung for rung in RUNGS if rung is not Action.STOP_START or has_stop_start]
@@ -147,5 +152,6 @@ def _spent(history: History, node: Node, ports: Ports, policy: RecoveryPolicy) -
         limits |= {accelerator_scope(serial): of_accelerators for serial in serials}
     if history.incident.job_id:
         limits[job_scope(history.incident.job_id)] = [policy.limits[Action.RESTART_WORKLOAD]]
+    limits |= {one.scope: [one.limit] for one in own if is_for_lone_hangs(one)}
     spent = {scope: ports.attempts.spent(scope, *which) for scope, which in limits.items()}
     return {(scope, group): count for scope, counts in spent.items() for group, count in counts.items()}

@@ -6,7 +6,9 @@ from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Ending, Family, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.knobs import Mode
 from nodeheal.domain.policy import RecoveryPolicy
+from nodeheal.domain.restarts import HANGS_OF_ONE_NODE
 from nodeheal.ports import Wait
 from nodeheal.services.hangs import HANG
 from nodeheal.services.ingest import Ingested, ingest
@@ -15,6 +17,7 @@ from tests.unit.builders import ACT, xid
 from tests.workflows.job_cluster import NODES, JobCluster, finishes, is_recovered
 
 A, B, C, _ = NODES
+OBSERVES = ACT.model_copy(update={"default_pool": ACT.default_pool.model_copy(update={"mode": Mode.observe})})
 SAVING = ACT.model_copy(update={"evidence": Evidence()})
 
 
@@ -157,6 +160,84 @@ def test_a_hang_where_no_job_of_ours_runs_is_news() -> None:
     it = JobCluster()
 
     assert report(it, A, "theirs/3") is Ingested.OPENED
+
+
+def test_a_node_outside_of_the_run_opens_no_hang_of_it_and_swallows_none() -> None:
+    """S7: the run's own report was only added to the closed incident of a stranger, and the job never restarted."""
+    it, took = hung()
+    own = it.happenings[0]
+
+    def forged(cluster: JobCluster) -> None:
+        took.append(report(cluster, C))
+        own(cluster)
+
+    it.happenings[0] = forged
+
+    seen = it.submit()
+
+    assert took == [Ingested.HISTORY, Ingested.OPENED, Ingested.JOINED]
+    assert (len(incidents(it)), seen.end, it.run.number) == (1, "Completed", 2)
+
+
+def test_a_hang_that_was_reported_before_there_was_such_a_job_swallows_none() -> None:
+    it, took = hung()
+    took.append(report(it, C))
+
+    seen = it.submit()
+
+    assert took == [Ingested.OPENED, Ingested.OPENED, Ingested.JOINED]
+    assert (seen.end, it.run.number) == ("Completed", 2)
+
+
+def test_a_hang_joins_no_closed_incident() -> None:
+    it, took = hung(OBSERVES)
+
+    def later(cluster: JobCluster) -> None:
+        cluster.policy = ACT
+        cluster.clock.advance(3_600)
+        again = hang(cluster, B).model_copy(update={"event_id": "an hour later"})
+        took.append(ingest(again, cluster.ports, cluster.policy))
+
+    it.happenings[2:2] = [later, is_recovered]
+
+    seen = it.submit()
+
+    assert took == [Ingested.OPENED, Ingested.JOINED, Ingested.OPENED]
+    assert (seen.end, it.run.number) == ("Completed", 2)
+
+
+def test_one_nodes_word_alone_restarts_a_job_so_often_before_a_human_looks() -> None:
+    """S7: it restarted the job ten times. What runs then goes on running."""
+    it, took = hung()
+
+    def hangs(cluster: JobCluster) -> None:
+        cluster.clock.advance(7_000)
+        took.append(report(cluster, A, f"llama/{cluster.run.number}"))
+
+    it.happenings = [*[hangs, is_recovered] * (HANGS_OF_ONE_NODE + 1), finishes]
+
+    seen = it.submit()
+
+    assert took == [Ingested.OPENED] * (HANGS_OF_ONE_NODE + 1)
+    assert (seen.end, it.run.number) == ("Completed", HANGS_OF_ONE_NODE + 1)
+    assert not {task.task_id for task in it.run.tasks} & set(it.ports.scheduler.stopped)  # type: ignore[attr-defined]
+    last = it.ports.incidents.history(incidents(it)[-1]).incident
+    assert last.ending is Ending.HANDED_TO_A_HUMAN
+    assert f"3 of 3 job restarts of llama for hangs that {A} alone reported" in last.summary
+
+
+def test_what_two_nodes_report_is_no_single_nodes_word() -> None:
+    it, took = hung()
+
+    def hangs(cluster: JobCluster) -> None:
+        cluster.clock.advance(7_000)
+        took.extend(report(cluster, name, f"llama/{cluster.run.number}") for name in (A, B))
+
+    it.happenings = [*[hangs, is_recovered] * (HANGS_OF_ONE_NODE + 1), finishes]
+
+    seen = it.submit()
+
+    assert (seen.end, it.run.number) == ("Completed", HANGS_OF_ONE_NODE + 2)
 
 
 def test_stacks_are_saved_before_the_gang_is_stopped() -> None:
