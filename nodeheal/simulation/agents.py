@@ -36,7 +36,7 @@ class Agents:
 
     def __init__(self, setting: Setting, agenda: Agenda, chance: Chance, trace: Trace) -> None:
         self._setting, self._agenda, self._trace = setting, agenda, trace
-        self._stream = chance.of("fleet")
+        self._stream, self._logs = chance.of("fleet"), chance.of("kernel logs")
         self.nodes: dict[str, TrueNode] = {}
         self.faults = 0
         self.on_event: Callable[[HealthEvent], None] = lambda event: None
@@ -145,7 +145,7 @@ class Agents:
     def save_evidence(self, node: TrueNode, request_id: str, ask: EvidenceAsked) -> None:
         """Uploads what it has, and says whether its kernel log shows the fault that it is asked about."""
         boot, key = node.boot, ask.upload.key if ask.upload is not None else None
-        is_overwritten = self._stream.random() < OVERWRITTEN
+        is_overwritten = self._logs.random() < OVERWRITTEN
 
         def answer() -> None:
             if node.is_up and node.boot == boot:

@@ -217,7 +217,7 @@ def _emails(account: Account) -> Iterator[Finding]:
 
 
 def _takes_any_no(account: Account, subscription: Mapping[str, str]) -> bool:
-    """Whether the link at the end of an email is enough to end its subscription: it was confirmed without a signature."""
+    """Whether the link at the end of an email is enough to end its subscription: it was confirmed unsigned."""
     asked = account.make("sns").get_subscription_attributes(SubscriptionArn=subscription["SubscriptionArn"])
     return bool(asked["Attributes"]["ConfirmationWasAuthenticated"] != "true")
 
