@@ -21,12 +21,17 @@ OFFLINE |= {"checkpoints list", "checkpoints verify", "checkpoints latest", "sim
 OFFLINE |= {f"parse {tool}" for tool in ("dcgm-diag", "dcgm-health", "nvidia-smi", "neuron", "efa")}
 RECIPES = {"ecs:DescribeTaskDefinition", "ecs:RegisterTaskDefinition"}
 # They take no resource, or are asked by prefix, which AWS checks on every one.
-LOOKS = {"cloudwatch:DescribeAlarms", "lambda:GetAccountSettings", "logs:DescribeLogGroups"}
+LOOKS = {
+    "cloudwatch:DescribeAlarms",
+    "lambda:GetAccountSettings",
+    "logs:DescribeLogGroups",
+    "sns:GetSubscriptionAttributes",
+}
 LOOKS |= {"appconfig:ListApplications", "appconfig:ListDeploymentStrategies", "servicequotas:GetAWSDefaultServiceQuota"}
 # What only the functions do, with their budgets and their record.
 NEVER = re.compile(
     r"ecs:(Stop|Start|Run)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:(?!PassRole|GetInstanceProfile)\w+|lambda:(?!GetAccountSettings)\w+"
-    r"|sns:(?!Subscribe|List)\w+|sqs:(?!GetQueueAttributes)\w+|states:(Stop|StartSync)\w+|dynamodb:(Scan|DeleteTable|Batch\w+)|s3:Put\w+|secretsmanager:\w+"
+    r"|sns:(?!Subscribe|List|GetSubscriptionAttributes)\w+|sqs:(?!GetQueueAttributes)\w+|states:(Stop|StartSync)\w+|dynamodb:(Scan|DeleteTable|Batch\w+)|s3:Put\w+|secretsmanager:\w+"
 )
 MANAGED_POLICY_CHARACTERS = 6_144
 
