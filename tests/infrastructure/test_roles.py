@@ -85,6 +85,7 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "inject": (READ_NODE, INJECT, Request("ssm:SendCommand", HYBRID, TAGGED)),
     "nodes list": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
     "nodes show": (READ_NODE, SEE_POLICY),
+    "nodes unenrolled": (item("Query", names.UNENROLLED_PK, on=INDEX),),
     "nodes enroll": (WRITE_NODE, TAG),
     "nodes release": (READ_NODE, WRITE_NODE, RESUME),
     "nodes retire": (READ_NODE, WRITE_NODE, TAG),
@@ -110,6 +111,7 @@ ALSO = {
     "jobs list": {OPERATOR, DOCTOR},
     "jobs wait": {OPERATOR},
     "nodes list": {DOCTOR},
+    "nodes unenrolled": {DOCTOR},
     "policy show": {JOBS, DOCTOR},
 }
 # A word of the node itself, and what a program with another's credentials would like to do.
