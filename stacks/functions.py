@@ -85,7 +85,6 @@ SEE_COMMAND = Permission(
 )
 ASK_WITNESSES = (
     FIND_NODE,
-    SEE_NODE,
     Permission(
         "see whether the SSM agent of a silent node answers; the call takes no resource",
         ("ssm:DescribeInstanceInformation",),
@@ -132,6 +131,7 @@ FUNCTIONS = (
         (
             CHANGE,
             *ASK_WITNESSES,
+            SEE_NODE,
             SEE_TASKS,
             LIST_TASKS,
             READ_BEATS,

@@ -15,7 +15,7 @@ _NOT_DONE = (Outcome.FAILED, Outcome.REFUSED)
 def accusation_of(fault: Fault) -> Accusation | None:
     """What the node is asked to confirm; None: not its agent has reported it, but AWS, nodeheal or an operator."""
     event = fault.alike[-1] if fault.alike else fault.event
-    if not event.is_from_node or event.family is Family.heartbeat:
+    if fault.is_by_hand or not event.is_from_node or event.family is Family.heartbeat:
         return None
     return Accusation(
         family=event.family,

@@ -68,6 +68,7 @@ KNOWN_BY_THEIR_ROW = {
     "that nodes were given the time to answer",
     "which ranks were never started",
     "that a job may move",
+    "that what is repeated in a paused pool is told once",
 }
 
 

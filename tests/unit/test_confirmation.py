@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step
 from nodeheal.domain.catalog import catalog
@@ -202,3 +203,11 @@ def test_no_witness_is_asked_about_a_node_that_answers() -> None:
     decided_after(it, answer)
 
     assert it.ports.witnesses.asked == []  # type: ignore[attr-defined]
+
+
+def test_what_an_operator_asks_for_needs_no_confirmation() -> None:
+    asked = xid(79).model_copy(
+        update={"family": Family.host, "code": OPERATOR_REQUEST, "subcode": "REPLACE", "source": "operator"}
+    )
+
+    assert Story(asked).isolated().next().step is not Step.FREEZE_EVIDENCE

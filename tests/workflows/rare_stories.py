@@ -13,6 +13,7 @@ from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.evidence import Evidence
+from nodeheal.domain.fold import SAME_EVENTS_AT_MOST
 from nodeheal.domain.machine import STOPPED_BY_CALL, Launch
 from nodeheal.ports import Place
 from nodeheal.services.answer_approval import answer_approval
@@ -107,6 +108,12 @@ def _is_tagged_late(it: BreakingWorld) -> None:
     it.clock.advance(ASKED_AGAIN_SECONDS + 1)
     it._comes_up(UNTAGGED, "boot-1")
     it.reports(xid(79))
+
+
+def _repeats_itself(it: BreakingWorld) -> None:
+    """The driver says the same thing again and again, until its lines are counted in one entry."""
+    it.before_walk = [xid(79, **{**it.fault, "event_id": f"again-{n}"}) for n in range(SAME_EVENTS_AT_MOST + 3)]
+    it.reports(xid(79, **it.fault))
 
 
 def _is_well_again(fuse: Fuse) -> BreakingWorld:
@@ -309,6 +316,7 @@ RARE_STORIES = (
         ("Recovered",),
         ("wakeup.on_node_booted",),
     ),
+    Story("it repeats itself", BreakingWorld, _repeats_itself, only=("ingest",)),
     Story("it is well again while it waits", _is_well_again, _fault(63), only=("ingest",)),
     Story("it is back before its reboot is asked for again", _comes_back_meanwhile, _fault(79), only=("reboot_node",)),
     Story("it reboots by itself first", _reboots_by_itself, _fault(79), only=("reboot_node",)),

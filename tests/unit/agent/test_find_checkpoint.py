@@ -226,7 +226,7 @@ def test_as_root_it_is_read_as_the_agents_own_user(tmp_path: Path) -> None:
 
 def test_the_same_paths_are_plain_everywhere() -> None:
     pattern = DOCUMENT["parameters"]["Directory"]["allowedPattern"]
-    for path in ["/", "/mnt/fsx", "/" + "a" * (PATH_CHARACTERS - 1)]:
+    for path in ["/mnt/fsx", "/" + "a" * (PATH_CHARACTERS - 1)]:
         assert why_not_plain(path) == ""
         assert job_spec.Checkpoints(directory=path).directory == path
     assert set(pattern) == set(job_spec.PLAIN)

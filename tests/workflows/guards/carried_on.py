@@ -111,7 +111,7 @@ GUARDS = (
     Guard(
         "in which pool the sweep was",
         sweep._portions,
-        "pools[first] == place.pool",
+        "order and order[0] == place.pool",
         when.the_pool_where_the_sweep_was_is_gone,
         "True",
     ),

@@ -3,7 +3,6 @@
 from nodeheal.adapters.memory.stores import MemoryJobStore, MemoryNodeStore
 from nodeheal.domain import ladder
 from nodeheal.services import (
-    hangs,
     ingest,
     look_once,
     new_machine,
@@ -18,7 +17,6 @@ from tests.workflows.scenarios import found as when
 
 GUARDS = (
     # News
-    Guard("what is a hang", hangs.joined, "_whose(event)[1]", when.a_run_that_has_hung_fails, "True"),
     Guard(
         "that good news is brought",
         ingest._take_good_news,

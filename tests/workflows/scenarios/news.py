@@ -197,6 +197,9 @@ def _trains() -> Moment:
 def an_older_run_is_said_to_hang() -> list[str]:
     it = _trains()
     it.job_is_written(current_run=2)
+    older = it.ports.jobs.get_run("llama", 1)
+    assert older is not None
+    assert it.plain.jobs.save_run(replace(older, number=2, version=0))
     it.does(lambda: ingest(_hangs(1), it.ports, ACTS))
     return _untouched(it)
 

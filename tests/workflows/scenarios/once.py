@@ -83,7 +83,8 @@ def the_start_is_lost_and_told_again() -> list[str]:
 
 def the_start_is_lost_for_good() -> list[str]:
     """Each delivery of the event dies, and it ends in the dead-letter queue."""
-    it = world(ACTS, *(Blow(at, is_after=True, error=Crash) for at in range(1, 8)))
+    opened = breaks("incidents.open", of="ingest", error=Crash).at
+    it = world(ACTS, *(Blow(at, is_after=True, error=Crash) for at in range(opened, opened + 8)))
     it._ingest(xid(79))
     it._later.clear()
     it._heard.clear()
