@@ -208,7 +208,7 @@ def _emails(account: Account) -> Iterator[Finding]:
         todo = "open the email of AWS Notifications there and confirm; no email comes before"
         yield Finding("alert emails", BAD, f"not confirmed: {_some(waiting)}", todo)
     elif exposed := [one["Endpoint"] for one in found if one["Protocol"] == "email" and _takes_any_no(account, one)]:
-        told = f"whoever is forwarded an email can unsubscribe {_some(exposed)}"
+        told = f"anybody who gets a forwarded email can unsubscribe {_some(exposed)}"
         yield Finding(
             "alert emails", WARNING, told, "confirm the subscription with a signature: docs/operations-email.md"
         )
