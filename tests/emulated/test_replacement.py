@@ -180,7 +180,7 @@ def test_a_report_that_the_nodes_own_log_does_not_confirm_costs_no_machine(cloud
 
     steps = [turn.decision.step for turn in history.turns]
     assert Step.REPLACE not in steps, told(history)
-    assert Step.RUN_DIAGNOSTICS in steps, told(history)
+    assert Step.DIAGNOSE in steps, told(history)
     assert history.incident.ending is Ending.RECOVERED, told(history)
     after = ports.nodes.get(name)
     assert after is not None
