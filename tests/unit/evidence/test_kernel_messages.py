@@ -43,9 +43,16 @@ def found(message: str) -> Finding:
         ("NVRM: Xid (PCI:0000:3f:00): 46", "46", "0000:3f:00.0", None),
         ("NVRM: Xid (PCI:0000:3f:00): 999, pid=1", "999", "0000:3f:00.0", 1),
         ("NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=p, Ch 1 caused by previous Xid 149", "45", "0000:dc:00.0", 18),
+        # Drivers before 2014.
+        ("NVRM: Xid (2a:00): 79, GPU has fallen off the bus.", "79", "0000:2a:00.0", None),
+        ("NVRM: Xid (0003:00): 13, 0003 00000000 00008297 00001b0c 1000f010 00000040", "13", "0000:03:00.0", None),
+        ("NVRM: Xid: 31, Ch 00000003, engmask 00000101, intr 10000000", "31", None, None),
+        ("NVRM: Xid : 32, pid=2280636", "32", None, 2280636),
     ],
 )
-def test_every_spelling_of_an_xid_is_understood(message: str, code: str, component: str, pid: int | None) -> None:
+def test_every_spelling_of_an_xid_is_understood(
+    message: str, code: str, component: str | None, pid: int | None
+) -> None:
     finding = found(message)
 
     assert (finding.family, finding.code, finding.component, finding.pid) == (Family.xid, code, component, pid)
@@ -92,6 +99,8 @@ def test_an_nvlink5_xid_says_which_unit_complains_of_what(text: str, subcode: st
         ("0x0 (None) to 0x2 (OS Reboot)", "NODE_REBOOT"),
         ("0x0 (None) to 0x3 (Drain P2P)", "DRAIN_P2P"),
         ("0x0 (None) to 0x4 (Drain and Reset)", "DRAIN_AND_RESET"),
+        ("0x0 (None) to 0x5 (Recover IMEX Domain)", "RECOVER_IMEX_DOMAIN"),
+        ("None to Recover IMEX Domain", "RECOVER_IMEX_DOMAIN"),
         ("0x4 (Drain and Reset) to 0x1 (GPU Reset Required)", "GPU_RESET"),
         ("0x1 (GPU Reset Required) to 0x0 (None)", "NONE"),
         ("None to Node Reboot Required", "NODE_REBOOT"),
@@ -203,7 +212,9 @@ def test_the_nvidia_driver_also_tells_of_faults_in_words(message: str, code: str
         "NVRM: Xid (PCI:0000:b9:00): ",
         "NVRM: Xid (PCI:0000:b9:00): 79abc",
         "NVRM: Xid (PCI:zzzz:b9:00): 79, pid=1",
-        "NVRM: Xid : 32, pid=2280636",
+        "NVRM: Xid (2a:00:): 79",
+        "NVRM: Xid (0002a:00): 79",
+        "NVRM: Xid() : 79",
         "nvidia-nvswitch0: using MSI",
         "nvidia: loading out-of-tree module taints kernel.",
         "nvidia-uvm: Loaded the UVM driver, major device number 510.",
@@ -227,6 +238,8 @@ FIELDS = "instance-id=i-0592464924bd45322 hostname=ip-172-31-61-252 nd-id=0 nc-i
         ),
         (f"2026-11-21T05:50:31.123Z NEURON_HW_ERR=DMA_ERROR {FIELDS}", "DMA_ERROR", None, "neuron0"),
         (f"2026-11-21T05:50:31.123456+00:00 NEURON_HW_ERR=NC_HANG {FIELDS}", "NC_HANG", None, "neuron0"),
+        ("nrtd[4711]: error! NEURON_HW_ERR=DMA_ERROR nd-id=3", "DMA_ERROR", None, "neuron3"),
+        ("[123] neuron13: NEURON_HW_ERR=DMA_ERROR", "DMA_ERROR", None, "neuron13"),
         ("neuron13: NEURON_HW_ERR=NC_UNCORRECTABLE_ERROR of a core", "NC_UNCORRECTABLE_ERROR", None, "neuron13"),
         ("NEURON_HW_ERR=HANG_ON_COLLECTIVES nd-id=12 nc-id=1", "HANG_ON_COLLECTIVES", None, "neuron12"),
         ("NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR nd-id=1", "HBM_UNCORRECTABLE_ERROR", None, "neuron1"),
@@ -304,7 +317,7 @@ def test_a_neuron_device_names_its_fault(message: str, code: str, subcode: str |
         "neuron:nr_reset_thread_fn: nd0: reset request 4711 completed",
         "neuron: loading out-of-tree module taints kernel.",
         "NEURON_HW_ERR=",
-        "print(NEURON_HW_ERR=DMA_ERROR)",
+        "MY_NEURON_HW_ERR=DMA_ERROR",
     ],
 )
 def test_what_the_neuron_driver_says_for_information_is_no_fault(message: str) -> None:
@@ -572,7 +585,6 @@ FAULTS = (
     "NVRM: Xid (PCI:0000:b9:00): 79, pid=1",
     "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
     "NVRM: GPU 0000:04:00.0: GPU has fallen off the bus.",
-    "NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR nd-id=0",
     "efa 0000:00:1d.0: Admin queue is closed",
     "mlx5_core 0000:5e:00.0 ens1f0np0: Link down",
     "pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Down",
