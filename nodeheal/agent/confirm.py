@@ -29,6 +29,7 @@ from nodeheal.contract.evidence.kernel_line import (
     parse_kmsg_record,
     parse_syslog_line,
 )
+from nodeheal.contract.evidence.kernel_pcie import UNPLACED, placed
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Confirmation
 from nodeheal.contract.words import word
@@ -119,8 +120,17 @@ def _in_log(log: KernelLog, accusation: Accusation, config: AgentConfig, seconds
         found, unclear = read(log, config, seconds)
     except OSError as error:
         return _Said(where, unclear=error.strerror or str(error))
-    same = [one for one in found if accusation.is_of(one, any_component=any_component)]
+    same = [
+        one for one in found if any(accusation.is_of(way, any_component=any_component) for way in _ways_to_place(one))
+    ]
     return _Said(where, words=same[-1].message[:LINE_CHARACTERS]) if same else _Said(where, unclear=unclear)
+
+
+def _ways_to_place(finding: Finding) -> tuple[Finding, ...]:
+    """A PCIe fault of a port is reported by what hung below the port, and that may be gone by now."""
+    if finding.code != UNPLACED:
+        return (finding,)
+    return (finding, placed(finding, serves_jobs=True), placed(finding, serves_jobs=False))
 
 
 def _word(text: str | None) -> str | None:

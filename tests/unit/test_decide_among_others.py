@@ -413,6 +413,15 @@ def test_a_switch_error_without_the_drivers_word_goes_to_a_human_if_nobody_knows
     assert Story(sxid(code="28006", subcode=None, verdict=Verdict.UNKNOWN)).next().step is Step.ESCALATE
 
 
+@pytest.mark.parametrize("code", ["fatal", "dpc"])
+def test_a_pcie_error_that_the_kernel_recovers_touches_nothing_and_one_that_it_cannot_reboots(code: str) -> None:
+    error = xid(79, family=Family.pcie_aer, code=code, verdict=Verdict.DEGRADED)
+    failed = xid(79, family=Family.pcie_aer, code="recovery_failed", event_id="failed")
+
+    assert Story(error).next().ending is Ending.OBSERVED_ONLY
+    assert Story(error).reports(failed).isolated().next().step is Step.REBOOT
+
+
 # Many at once --------------------------------------------------------------------------------------------------------
 
 

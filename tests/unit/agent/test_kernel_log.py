@@ -33,6 +33,39 @@ def check_on(node: NodeFolder, time: FakeTime, saved: dict[str, object] | None =
     return KernelLogCheck(logs, IDENTITY, node.boot_id_file.read_text().strip(), time.clock(), saved or {})
 
 
+LINK_DOWN = "pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Down"
+
+
+def test_a_lost_link_is_reported_by_what_hung_on_it_even_after_a_restart(
+    node: NodeFolder, time: FakeTime, tmp_path: Path
+) -> None:
+    port, devices = tmp_path / "devices" / "0000:00:1c.0", tmp_path / "pci"
+    gpu = port / "0000:64:00.0"
+    gpu.mkdir(parents=True)
+    devices.mkdir()
+    for device, vendor, kind in ((port, "0x1000", "0x060400"), (gpu, "0x10de", "0x030200")):
+        (device / "vendor").write_text(vendor)
+        (device / "class").write_text(kind)
+        (devices / device.name).symlink_to(device)
+    logs, boot_id = [KernelLog("file", str(node.kernel_log))], node.boot_id_file.read_text().strip()
+
+    def started(saved: dict[str, object], boot: str) -> KernelLogCheck:
+        return KernelLogCheck(logs, IDENTITY, boot, time.clock(), saved, pci_devices=devices)
+
+    check = started({}, boot_id)
+    node.logs(kernel_line(LINK_DOWN))
+    assert [(event.code, event.subcode, event.verdict) for event in check.poll()] == [("link_down", None, "FAILED")]
+
+    saved = json.loads(json.dumps(check.state()))
+    check.close()
+    (devices / gpu.name).unlink()
+    after = [("same", started(saved, boot_id)), ("other", started({**saved}, "another boot"))]
+    node.logs(kernel_line(LINK_DOWN.replace("Slot(0-1)", "Slot(0-2)")))
+
+    codes = {name: [(event.code, event.subcode) for event in one.poll()] for name, one in after}
+    assert codes == {"same": [("link_down", None)], "other": [("other_device", "link_down")]}
+
+
 def restarted(check: KernelLogCheck, node: NodeFolder, time: FakeTime) -> KernelLogCheck:
     saved = json.loads(json.dumps(check.state()))
     check.close()

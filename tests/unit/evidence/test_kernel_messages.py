@@ -7,7 +7,9 @@ import pytest
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_line import parse_message
 from nodeheal.contract.evidence.kernel_log import LogFormat, read_findings
+from nodeheal.contract.evidence.kernel_pcie import placed
 from nodeheal.contract.vocabulary import Family
+from nodeheal.domain.catalog import find
 
 # What the catalog must have rows for, besides the numbered faults.
 CODES = (Path(__file__).parents[2] / "golden" / "kernel_logs" / "codes.txt").read_text().split()
@@ -22,7 +24,9 @@ def found(message: str) -> Finding:
         "lost by the filter"
     )
     if finding.family not in (Family.xid, Family.sxid):
-        assert "/".join(filter(None, (finding.family, finding.code, finding.subcode))) in CODES
+        row = find(finding.family, finding.code, finding.subcode)
+        assert row is not None
+        assert row.key in CODES
     return finding
 
 
@@ -426,7 +430,7 @@ def test_what_an_adapter_says_for_information_is_no_fault(message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "code", "component"),
+    ("message", "happened", "component"),
     [
         ("pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:01:00.0", "fatal", "0000:01:00.0"),
         ("pcieport 0000:00:01.0: AER: Uncorrected (Non-Fatal) error received: id=00e0", "nonfatal", "0000:00:1c.0"),
@@ -441,6 +445,50 @@ def test_what_an_adapter_says_for_information_is_no_fault(message: str) -> None:
             "fatal",
             "0000:73:00.1",
         ),
+        ("pci 0000:b9:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Inaccessible", "fatal", "0000:b9:00.0"),
+        ("pcieport 0000:00:1c.0: DPC: containment event, status:0x1f01 source:0x0000", "dpc", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: DPC: containment event, status:0x1f05 source:0x0200", "dpc", "0000:02:00.0"),
+        (
+            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f01: unmasked uncorrectable error",
+            "dpc",
+            "0000:00:1c.0",
+        ),
+        (
+            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f05, ERR_FATAL received from 0000:02:00.0",
+            "dpc",
+            "0000:02:00.0",
+        ),
+        ("pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Down", "link_down", "0000:00:1c.0"),
+        ("pciehp 0000:00:1c.0:pcie004: Slot(0): Link Down", "link_down", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: pciehp: Slot(0-1): Power fault", "power_fault", "0000:00:1c.0"),
+        ("pciehp 0000:00:1c.0:pcie004: Slot(2): Power fault on slot", "power_fault", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: AER: device recovery failed", "recovery_failed", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: AER: Device recovery failed", "recovery_failed", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: AER: subordinate device reset failed", "reset_failed", "0000:00:1c.0"),
+        ("pci 0000:b9:00.0: not ready 65535ms after FLR; giving up", "reset_failed", "0000:b9:00.0"),
+        ("vfio-pci 0000:b9:00.0: not ready 1023ms after bus reset; giving up", "reset_failed", "0000:b9:00.0"),
+        (
+            "pci 0000:b9:00.0: Unable to change power state from D3cold to D0, device inaccessible",
+            "inaccessible",
+            "0000:b9:00.0",
+        ),
+    ],
+)
+def test_a_line_of_a_pcie_port_does_not_say_whether_a_job_needs_what_failed(
+    message: str, happened: str, component: str
+) -> None:
+    finding = found(message)
+
+    assert (finding.family, finding.code, finding.subcode) == (Family.pcie_aer, "unplaced", happened)
+    assert finding.component == component
+    ours, other = placed(finding, serves_jobs=True), placed(finding, serves_jobs=False)
+    assert (ours.code, ours.subcode, ours.component) == (happened, None, component)
+    assert (other.code, other.subcode, other.component) == ("other_device", happened, component)
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "component"),
+    [
         (
             "nvidia 0000:b9:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer",
             "nonfatal",
@@ -459,28 +507,21 @@ def test_what_an_adapter_says_for_information_is_no_fault(message: str) -> None:
         ("efa 0000:00:1d.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=X", "fatal", "0000:00:1d.0"),
         ("neuron-driver 0000:00:1e.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal)", "nonfatal", "0000:00:1e.0"),
         (
-            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f01 source:0x0000",
-            "dpc",
-            "0000:00:1c.0",
+            "nvidia 0000:b9:00.0: Unable to change power state from D3hot to D0, device inaccessible",
+            "inaccessible",
+            "0000:b9:00.0",
         ),
-        ("pcieport 0000:00:1c.0: DPC: containment event, status:0x1f05 source:0x0200", "dpc", "0000:02:00.0"),
+        ("mlx5_core 0000:5e:00.0: not ready 60000ms after FLR; giving up", "reset_failed", "0000:5e:00.0"),
+        ("nvme 0000:02:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal)", "other_device", "0000:02:00.0"),
         (
-            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f01: unmasked uncorrectable error",
-            "dpc",
-            "0000:00:1c.0",
+            "xhci_hcd 0000:06:00.3: Unable to change power state from D3cold to D0, device inaccessible",
+            "other_device",
+            "0000:06:00.3",
         ),
-        (
-            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f05, ERR_FATAL received from 0000:02:00.0",
-            "dpc",
-            "0000:02:00.0",
-        ),
-        ("pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Down", "link_down", "0000:00:1c.0"),
-        ("pciehp 0000:00:1c.0:pcie004: Slot(0): Link Down", "link_down", "0000:00:1c.0"),
-        ("pcieport 0000:00:1c.0: AER: device recovery failed", "recovery_failed", "0000:00:1c.0"),
-        ("pcieport 0000:00:1c.0: AER: Device recovery failed", "recovery_failed", "0000:00:1c.0"),
+        ("ena 0000:00:05.0: not ready 60000ms after FLR; giving up", "other_device", "0000:00:05.0"),
     ],
 )
-def test_a_pcie_error_is_laid_at_the_door_of_the_device_that_failed(message: str, code: str, component: str) -> None:
+def test_a_pcie_error_that_names_a_driver_is_weighed_by_it(message: str, code: str, component: str) -> None:
     finding = found(message)
 
     assert (finding.family, finding.code, finding.component) == (Family.pcie_aer, code, component)
@@ -499,6 +540,8 @@ def test_a_pcie_error_is_laid_at_the_door_of_the_device_that_failed(message: str
         "pcieport 0000:00:1c.0: DPC: enabled with IRQ 34",
         "pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Up",
         "pcieport 0000:a9:10.0: pciehp: Slot(272): Link Down/Up ignored (recovered by DPC)",
+        "nvidia 0000:b9:00.0: not ready 1023ms after FLR; waiting",
+        "nvidia 0000:b9:00.0: ready 2047ms after FLR",
     ],
 )
 def test_a_corrected_pcie_error_is_no_fault(message: str) -> None:
