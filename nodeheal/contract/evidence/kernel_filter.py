@@ -18,18 +18,32 @@ _NEEDLES = (
     b"efa ",
     b"mlx5_core",
     b" failed with error ",  # a driver's probe
+    b": Failed to initialize device",
     b"AER: ",
     b"PCIe Bus Error: ",
     b"DPC: ",
     b": Link Down",
-    b": Power fault",
-    b"Unable to change power state ",
-    b"; giving up",
+    b" after FLR; giving up",
     b"[Hardware Error]: ",
     b"EDAC MC",
     b"Kernel panic - not syncing: ",
     b"Memory failure: 0x",
-    b"ut of memory",
+    b"] SMP",
+    b"] PREEMPT",
+    b"BUG: soft lockup",
+    b"hard LOCKUP",
+    b"INFO: task ",
+    b": I/O ",
+    b"I/O error, dev ",
+    b":(READ) ",
+    b":(WRITE) ",
+    b"XFS (",
+    b"BTRFS ",
+    b" not responding, ",
+    b"in libnccl",
+    b"after reset failure: -",
+    b"NIC Link is Down",
+    b"ena 0000:",
 )
 # In JSON a needle can be hidden: behind escapes, or in a message that is given as numbers.
 _JSON_FIELD = b'"MESSAGE"'
@@ -37,11 +51,20 @@ _ESCAPE = b"\\u00"
 _NUMBERS = re.compile(rb'"MESSAGE"[ \t\r\n]*:[ \t\r\n]*\[')
 
 # Searching a block for every needle costs as many passes over it. Most needles have capitals, and most of a log has
-# not: with all else deleted, a block shrinks to a tenth or less, and only needles whose capitals are in there are
-# searched for in the block itself.
+# not: with all else deleted, a block shrinks to a tenth or less, and its lines to a few different ones. Only needles
+# whose capitals are in one of those are searched for in the block itself.
 _KEPT = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\n"
 _DELETED = bytes(byte for byte in range(256) if byte not in _KEPT)
-_CAPITALS = tuple((needle.translate(None, _DELETED), needle) for needle in _NEEDLES)
+_CAPITALS = (
+    *((needle.translate(None, _DELETED), needle) for needle in _NEEDLES),
+    # A needle with few capitals, by those of its whole line.
+    (b"SP", b": Power fault"),  # pcieport 0000:00:1c.0: pciehp: Slot(0-1): Power fault
+    (b"UD", b"Unable to change power state "),  # Unable to change power state from D3cold to D0, device inaccessible
+    (b"OK", b"Out of memory"),  # Out of memory: Killed process
+    (b"MK", b"cgroup out of memory: "),  # Memory cgroup out of memory: Killed process
+    (b"EXTR", b": Remounting filesystem read-only"),  # EXT4-fs (nvme0n1p1): Remounting filesystem read-only
+    *((level, b"cpu clock") for level in (b"CPUC", b"CPUP")),  # CPU12: Core temperature is above threshold, cpu clock
+)
 
 BLOCK_BYTES = 256 * 1024
 LINE_BYTES = 64 * 1024  # a longer line is cut: no kernel message is that long
@@ -58,13 +81,13 @@ def suspicious_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Lines by their number from 1, of blocks as `blocks_of` yields them."""
     number = 1
     for block in blocks:
-        capitals = block.translate(None, _DELETED)
+        capitals = block.translate(None, _DELETED).split(b"\n")
         at, counted = number, 0
-        for start in _starts(block, capitals):
+        for start in _starts(block, b"\n".join(set(capitals))):
             at += block.count(b"\n", counted, start)
             counted = start
             yield at, _line(block, start)
-        number += capitals.count(b"\n")
+        number += len(capitals) - 1
 
 
 def all_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:

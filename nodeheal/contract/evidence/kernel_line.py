@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_header import kernel_text_of_tagged_line
+from nodeheal.contract.evidence.kernel_host import parse_host
 from nodeheal.contract.evidence.kernel_memory import parse_machine_check, parse_oom
 from nodeheal.contract.evidence.kernel_neuron import parse_neuron
 from nodeheal.contract.evidence.kernel_nic import parse_nic
@@ -38,6 +39,7 @@ _PARSERS = (
     parse_pcie,
     parse_machine_check,
     parse_oom,
+    parse_host,
 )
 _KMSG_RECORD = re.compile(rb"(?P<prefix>\d{1,6}),(?P<sequence>\d{1,20}),\d{1,20},[^;\n]{0,64};(?P<text>[^\n]*)")
 _BOOT_BANNER = re.compile(r"Linux version \d")

@@ -36,6 +36,10 @@ _DRIVER_FAULTS = (
         ),
         "DEVICE_RESET_FAILED",
     ),
+    (re.compile(r"nd(?P<number>\d{1,4}) is in an invalid state", re.ASCII), "INVALID_STATE"),
+    (re.compile(r"nd(?P<number>\d{1,4}): DMA (?:eng\d{1,4} )?init failed", re.ASCII), "DMA_INIT_FAILED"),
+    (re.compile(r"nd(?P<number>\d{1,4}):dma\d{1,4}:q\d{1,4} failed to reset", re.ASCII), "DMA_QUEUE_RESET_FAILED"),
+    (re.compile(r"Scrub failed for nd(?P<number>\d{1,4}) HBM", re.ASCII), "SCRUB_FAILED"),
 )
 
 
