@@ -19,7 +19,13 @@ from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent, Identity, Speaker, clip
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_header import timeless
-from nodeheal.contract.evidence.kernel_line import finding_in_record, parse_kmsg_record, parse_syslog_line
+from nodeheal.contract.evidence.kernel_line import (
+    Messages,
+    finding_in_record,
+    is_independent,
+    parse_kmsg_record,
+    parse_syslog_line,
+)
 from nodeheal.contract.names import DRILL_MARK
 
 SOURCE = "kernel_log"
@@ -80,6 +86,7 @@ class _FileLog:
         self._takes_drills = takes_drills
         self._tail = FileTail(Path(path), boot_id, cursor)
         self._trouble = _Trouble(path, is_said=not is_there)
+        self._messages = Messages()
         self._known: dict[_Words, Finding | None] = {}
         self.cursor, self.close = self._tail.cursor, self._tail.close
 
@@ -116,8 +123,10 @@ class _FileLog:
         if len(self._known) >= KNOWN_WORDS:
             self._known.clear()
         is_refused = DRILL_MARK.encode() in line and not self._takes_drills
-        finding = None if is_refused else parse_syslog_line(line)
-        if words[0] and len(line) <= KNOWN_BYTES:  # what a program logs hardly ever comes again in the same words
+        finding = None if is_refused else parse_syslog_line(line, self._messages.finding)
+        if (
+            words[0] and len(line) <= KNOWN_BYTES and is_independent(line)
+        ):  # what a program logs hardly ever comes again in the same words
             self._known[words] = finding
         return finding
 
@@ -156,6 +165,7 @@ class _KmsgLog:
         self._boot_id = boot_id
         self._takes_drills = takes_drills
         self._reader = KmsgReader(path, boot_id, cursor)
+        self._messages = Messages()
         self._known: dict[_Words, Finding | None] = {}
         self.descriptor: int | None = self._reader.descriptor
         self.cursor, self.close = self._reader.cursor, self._reader.close
@@ -191,8 +201,10 @@ class _KmsgLog:
         if len(self._known) >= KNOWN_WORDS:
             self._known.clear()
         record = parse_kmsg_record(raw)
-        self._known[words] = finding_in_record(record, self._takes_drills) if record else None
-        return self._known[words]
+        finding = finding_in_record(record, self._takes_drills, self._messages.finding) if record else None
+        if is_independent(raw):
+            self._known[words] = finding
+        return finding
 
 
 class KernelLogCheck:

@@ -66,6 +66,33 @@ def test_a_lost_link_is_reported_by_what_hung_on_it_even_after_a_restart(
     assert codes == {"same": [("link_down", None)], "other": [("other_device", "link_down")]}
 
 
+def firmware_report(severity: str, section: str) -> list[str]:
+    """As the kernel prints one; the number starts at 1 after every boot."""
+    said = [f"event severity: {severity}", f" Error 0, type: {severity}", f"  section_type: {section}"]
+    return [f"{{1}}[Hardware Error]: {line}" for line in [*said, "  device_id: 0000:c9:02.0"]]
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_a_report_of_firmware_is_put_together_over_turns_and_never_remembered(
+    node: NodeFolder, time: FakeTime, turns: int
+) -> None:
+    check, found = check_on(node, time), list[tuple[str, str | None]]()
+    reports = [
+        firmware_report("corrected", "PCIe error"),
+        firmware_report("recoverable", "PCIe error"),
+        firmware_report("corrected", "PCIe error"),
+        firmware_report("fatal", "memory error"),
+    ]
+    for lines in reports:
+        for turn in range(turns):
+            size = len(lines) // turns
+            node.logs("".join(kernel_line(line) for line in lines[turn * size : (turn + 1) * size]))
+            found += [(event.code, event.subcode) for event in check.poll()]
+        time.seconds += WINDOW_SECONDS + 1
+
+    assert found == [("unplaced", "nonfatal"), ("fatal", None)]
+
+
 def restarted(check: KernelLogCheck, node: NodeFolder, time: FakeTime) -> KernelLogCheck:
     saved = json.loads(json.dumps(check.state()))
     check.close()

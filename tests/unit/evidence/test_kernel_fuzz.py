@@ -35,7 +35,6 @@ FAULTS = (
     "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f05, ERR_FATAL received from 0000:02:00.0",
     "pciehp 0000:00:1c.0:pcie004: Slot(0): Link Down",
     "mce: [Hardware Error]: CPU 18: Machine Check Exception: 5 Bank 7: be00000001010091",
-    "{1}[Hardware Error]: event severity: fatal",
     "EDAC MC3: 1 UE memory read error on CPU_SrcID#0_MC#3_Chan#0_DIMM#0",
     "Kernel panic - not syncing: Fatal machine check",
     "Memory failure: 0x7740c0: recovery action for dirty page: Recovered",
