@@ -27,6 +27,8 @@ _OPEN_REPORTS = 16  # processors may print at the same time
 
 @dataclass
 class _Report:
+    """A report whose lines still come: the severity of the section that is being printed, and whether it is PCIe's."""
+
     severity: str = ""
     is_pcie: bool = False
 
