@@ -15,7 +15,7 @@ from nodeheal.contract.evidence.kernel_header import (
     kernel_text_of_tagged_line,
     names_a_writer,
 )
-from nodeheal.contract.evidence.kernel_line import LINE_CHARACTERS, finding_in_record, parse_kmsg_record, parse_message
+from nodeheal.contract.evidence.kernel_line import KERNEL_FACILITY, LINE_CHARACTERS, Messages, parse_kmsg_record
 
 
 class LogFormat(StrEnum):
@@ -34,7 +34,7 @@ class LogFormat(StrEnum):
 
 FIRST_LINES = 16  # so far it looks for the first line that shows the log's form
 
-Parse = Callable[[bytes], Finding | None]
+Read = Callable[[bytes], str | None]  # the kernel's message in a line; None: the line is nobody's or a program's
 
 
 def read_findings(
@@ -46,10 +46,11 @@ def read_findings(
     """
     blocks = blocks_of(_pieces(source))
     first = next(blocks, b"")
-    parse = _parser(log_format, first)
+    read, messages = _reader(log_format, first), Messages()
     lines = suspicious_lines if is_filtered else all_lines
     for number, line in lines(_with_first(first, blocks)):
-        finding = parse(line.strip(b"\x00\r\n"))
+        text = read(line.strip(b"\x00\r\n"))
+        finding = None if text is None else messages.finding(text)
         if finding is not None:
             yield number, finding
 
@@ -69,7 +70,7 @@ def _with_first(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def _parser(log_format: LogFormat, first: bytes) -> Parse:
+def _reader(log_format: LogFormat, first: bytes) -> Read:
     if log_format is LogFormat.auto:
         return _like(first)
     return {
@@ -80,8 +81,8 @@ def _parser(log_format: LogFormat, first: bytes) -> Parse:
     }[log_format]
 
 
-def _like(block: bytes) -> Parse:
-    """The parser for a log that begins so."""
+def _like(block: bytes) -> Read:
+    """The reader for a log that begins so."""
     lines = (line.strip(b"\x00\r") for line in block.split(b"\n", FIRST_LINES))
     # journalctl puts lines of its own between the boots: -- Boot 3f5e… --
     line = next((line for line in lines if line and not line.startswith(b"-- ")), b"")[:LINE_CHARACTERS]
@@ -92,34 +93,32 @@ def _like(block: bytes) -> Parse:
     return _syslog if names_a_writer(line.decode("utf-8", "replace")) else _any
 
 
-def _kmsg(line: bytes) -> Finding | None:
+def _kmsg(line: bytes) -> str | None:
     record = parse_kmsg_record(line[:LINE_CHARACTERS])
-    return None if record is None else finding_in_record(record)
+    return record.text if record is not None and record.facility == KERNEL_FACILITY else None
 
 
-def _dmesg(line: bytes) -> Finding | None:
-    return _message(kernel_text_of_dmesg_line(_text(line)))
+def _dmesg(line: bytes) -> str | None:
+    return kernel_text_of_dmesg_line(_text(line))
 
 
-def _syslog(line: bytes) -> Finding | None:
-    return _message(kernel_text_of_tagged_line(_text(line)))
+def _syslog(line: bytes) -> str | None:
+    return kernel_text_of_tagged_line(_text(line))
 
 
-def _journald(line: bytes) -> Finding | None:
-    return _message(kernel_text_of_json_line(line)) if line.startswith(b"{") else _syslog(line)
+def _journald(line: bytes) -> str | None:
+    return kernel_text_of_json_line(line) if line.startswith(b"{") else _syslog(line)
 
 
-def _named(line: bytes) -> Finding | None:
-    return _kmsg(line) or _journald(line)
+def _named(line: bytes) -> str | None:
+    text = _kmsg(line)
+    return _journald(line) if text is None else text
 
 
-def _any(line: bytes) -> Finding | None:
-    return _named(line) or _dmesg(line)
+def _any(line: bytes) -> str | None:
+    text = _named(line)
+    return _dmesg(line) if text is None else text
 
 
 def _text(line: bytes) -> str:
     return line[:LINE_CHARACTERS].decode("utf-8", "replace")
-
-
-def _message(text: str | None) -> Finding | None:
-    return None if text is None else parse_message(text)
