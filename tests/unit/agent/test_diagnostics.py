@@ -1,5 +1,6 @@
 """What a node's diagnostics run, and what the answers of the tools come to."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -146,6 +147,40 @@ def test_no_program_is_run_at_the_level_of_seconds() -> None:
     neuron.check(made)
 
     assert not [command for command in made.ran if "nccom" in command]
+
+
+# MIG ----------------------------------------------------------------------------------------------------------------
+
+# What dcgmi prints: NVIDIA/DCGM issue 94, and nvvs/src/NvidiaValidationSuite.cpp.
+MIG = [
+    "GPU 0's MIG configuration is incompatible with the diagnostic because it prevents access to the entire GPU.",
+    "Cannot run diagnostic: CUDA does not support enumerating GPUs with MIG mode enabled, yet GPU 0 is MIG enabled and "
+    "the diagnostic is attempting to run on 8 GPUs.",
+    "Cannot run diagnostic: MIG is enabled, but no compute instances are configured. CUDA needs to execute on a "
+    "compute instance if MIG is enabled.",
+    "Cannot run diagnostic: CUDA does not support enumerating GPUs when one more GPUs has MIG mode enabled and one or "
+    "more GPUs has MIG mode disabled.",
+]
+
+
+@pytest.mark.parametrize("said", MIG)
+@pytest.mark.parametrize(
+    ("shown", "verdict"),
+    [
+        (says(golden("nvidia_smi_xml_healthy.xml")), Verdict.OK),
+        (says(golden("nvidia_smi_xml_sick.xml")), Verdict.FAILED),
+        (says("", 9), Verdict.UNKNOWN),
+        (Output("", "", HUNG), Verdict.FAILED),
+    ],
+)
+def test_of_gpus_in_mig_mode_the_driver_is_asked_instead_of_dcgm(said: str, shown: Output, verdict: Verdict) -> None:
+    error = json.dumps({"DCGM Diagnostic": {"version": "4.6.0", "runtime_error": said}})
+
+    for dcgmi in (says(error, 1), Output("", said, probe.Ran(1.0, 1))):
+        report, _ = dcgm.check(bench(2, 2, dcgmi=dcgmi, nvidia_smi=shown))
+
+        assert report.verdict is verdict
+        assert report.reason.startswith("DCGM cannot diagnose GPUs in MIG mode")
 
 
 # EFA ----------------------------------------------------------------------------------------------------------------
