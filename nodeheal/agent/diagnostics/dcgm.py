@@ -30,7 +30,7 @@ def check(bench: Bench) -> tuple[Report, Output]:
 
 
 def _run(bench: Bench, what: str) -> tuple[Report, Output]:
-    output = bench.run(["dcgmi", "diag", "-r", what, "-j"], DEADLINE_SECONDS[bench.level])
+    output = bench.run([*bench.dcgmi, "-r", what, "-j"], DEADLINE_SECONDS[bench.level])
     if cannot_under_mig(f"{output.text}\n{output.errors}"):
         return _without_dcgm(bench)
     # The exit code says no more than the results: dcgmi also returns an error for mere warnings.
