@@ -11,7 +11,8 @@ import pytest
 from nodeheal.agent import probe
 from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
 from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.contract.vocabulary import Verdict
+from nodeheal.contract.check_seconds import LONGEST_SECONDS
+from nodeheal.contract.vocabulary import Check, Verdict
 from tests.unit.evidence.test_dcgm_diag import dcgm_4
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tools"
@@ -312,3 +313,18 @@ def test_a_tool_that_hangs_has_failed(check: object) -> None:
     report, _ = check(made)  # type: ignore[operator]
 
     assert (report.verdict, report.failed_tests) == (Verdict.FAILED, ("timeout",))
+
+
+# How long it may take at most --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4])
+def test_what_a_job_waits_for_a_check_is_what_the_agent_gives_its_tools(level: int) -> None:
+    collective = neuron.COLLECTIVE_SECONDS if level >= neuron.COLLECTIVE_LEVEL else 0
+    host = 2 * stress.HOST_SECONDS
+
+    assert {check: seconds[level] for check, seconds in LONGEST_SECONDS.items() if check is not Check.dcgm} == {
+        Check.neuron: neuron.LIST_SECONDS + neuron.COUNTERS_SECONDS + collective,
+        Check.efa: 2 * efa.SECONDS,
+        Check.stress: stress.LOAD_SECONDS[level] + stress.GRACE_SECONDS + host,
+    }
