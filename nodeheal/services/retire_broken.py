@@ -37,7 +37,7 @@ def retire_broken(broken_id: str, request: StepRequest, ports: Ports, policy: Re
 
 
 def _held(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
-    incident = ports.incidents.history(request.incident_id).incident
+    incident = ports.incidents.incident(request.incident_id)
     return why_not_given_up(incident, why_paused(incident, ports), policy, ports.clock())
 
 
