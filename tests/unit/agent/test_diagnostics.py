@@ -217,6 +217,8 @@ def test_load_that_checks_out_is_healthy_and_tells_its_heat() -> None:
 
     assert (report.verdict, report.measured) == (Verdict.OK, {"hottest_zone_celsius": 71.25})
     assert [command for command in made.ran if "stress-ng" in command and "--verify" in command] == made.ran[1:2]
+    for part in ("--cpu 0", "--vm 2", "--hdd 1", "--hdd-opts fsync --temp-path /var/tmp"):
+        assert part in made.ran[1]
     assert "--timeout 60s" in made.ran[1]
 
 
