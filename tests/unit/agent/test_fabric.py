@@ -24,16 +24,10 @@ from nodeheal.contract.evidence.finding import Report
 from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, FabricOrder, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
-from tests.unit.evidence.goldens import golden
+from tests.unit.evidence.goldens import efa_cards, golden
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "test-fabric.json"
 PEER = "10.0.0.8"
-
-
-def cards(number: int) -> str:
-    """What fi_info says of a node with so many EFA cards."""
-    blocks = golden("efa_fi_info_healthy.txt").split("provider: ")[1 : 1 + 2 * number]
-    return "".join(f"provider: {block}" for block in blocks)
 
 
 EXPIRES_AT = datetime(2099, 1, 1, tzinfo=UTC)
@@ -71,7 +65,7 @@ class Nodes:
     def __post_init__(self) -> None:
         self.tools.mkdir()
         self.tool("nodeheal-agent", f'#!/bin/sh\nexec {sys.executable} -m nodeheal.agent.main "$@"\n')
-        self.prints("fi_info", cards(1))
+        self.prints("fi_info", efa_cards(1))
 
     def tool(self, name: str, script: str) -> None:
         (self.tools / name).write_text(script)
@@ -289,7 +283,7 @@ def says(name: str, exit_code: int = 0, ran: probe.Ran | None = None) -> Output:
 
 
 def bench(provider: str, *pingpong: Output) -> FakeBench:
-    text = cards(1) if provider == "efa_fi_info_healthy.txt" else golden(provider)
+    text = efa_cards(1) if provider == "efa_fi_info_healthy.txt" else golden(provider)
     provided = Output(text, "", probe.Ran(1.0, 0))
     return FakeBench(Path("unused"), 1, 0, answers={"fi_info": [provided], "fi_pingpong": list(pingpong)})
 
@@ -349,7 +343,7 @@ def test_a_way_that_hangs_has_failed() -> None:
 
 def test_every_card_of_two_nodes_is_tested(nodes: Nodes, bus: FakeEventBridge) -> None:
     nodes.tool("fi_pingpong", FI_PINGPONG)
-    nodes.prints("fi_info", cards(3))
+    nodes.prints("fi_info", efa_cards(3))
     port = free_port()
     connecting = nodes.start(role=FabricRole.CONNECT, request_id="pre-1/connect", peer="127.0.0.1", port=port)
 
@@ -370,7 +364,7 @@ class CardBench(Bench):
     def run(self, command: Sequence[str], seconds: float) -> Output:
         self.ran.append(" ".join(command))
         if command[0] == "fi_info":
-            return Output(cards(3), "", probe.Ran(1.0, 0))
+            return Output(efa_cards(3), "", probe.Ran(1.0, 0))
         return self.answers.get(command[command.index("-d") + 1], says("fi_pingpong_client_healthy.txt"))
 
 
