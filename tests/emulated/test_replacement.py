@@ -184,7 +184,7 @@ def test_a_report_that_the_nodes_own_log_does_not_confirm_costs_no_machine(cloud
     assert history.incident.ending is Ending.RECOVERED, told(history)
     after = ports.nodes.get(name)
     assert after is not None
-    assert (after.state, after.boot_id) == (NodeState.HEALTHY, node.boot_id)
+    assert (after.state, after.boot_id) == (NodeState.PROBATION, node.boot_id)
 
 
 RESERVED = {"CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": "cr-1"}}}
