@@ -213,6 +213,7 @@ NODE_COMMANDS: Commands = {
     "incidents show": (READ,),
     "incidents close": (*_DECIDE, FIND_NODE, *SWITCH_NODE),
     "incidents export": (READ,),
+    "incidents rma": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
     "nodes list": (READ, READ_BEATS),
     "nodes unenrolled": (READ,),

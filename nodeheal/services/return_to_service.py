@@ -28,7 +28,7 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
     broken = history.incident.node_id
     if node.node_id != broken:
         return _join(request, node, broken, proof.proof.finished_at, ports, policy)
-    back = moved(node, NodeState.PROBATION, request.decision.reason)
+    back = moved(node, NodeState.PROBATION, request.decision.reason, ports.clock())
     until = ports.clock() + timedelta(seconds=policy.probation_seconds)
     _save_proven(replace(back, probation_until=until), proof.proof.finished_at, ports)
     _let_work(node, ports)

@@ -83,6 +83,7 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "incidents show": (READ_INCIDENT,),
     "incidents close": (READ_INCIDENT, WRITE_INCIDENT, WRITE_NODE, RESUME),
     "incidents export": (READ_POOLS, LIST_POOL, READ_INCIDENT),
+    "incidents rma": (READ_POOLS, LIST_POOL, READ_INCIDENT),
     "inject": (READ_NODE, INJECT, Request("ssm:SendCommand", HYBRID, TAGGED)),
     "nodes list": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
     "nodes show": (READ_NODE, SEE_POLICY),

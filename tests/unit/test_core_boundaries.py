@@ -1329,7 +1329,7 @@ def test_a_node_goes_where_its_life_allows_and_may_always_stay(before: NodeState
 
 
 def test_a_move_says_why() -> None:
-    assert moved(node(), NodeState.ISOLATED, "off the bus").state_reason == "off the bus"
+    assert moved(node(), NodeState.ISOLATED, "off the bus", NOW).state_reason == "off the bus"
 
 
 @pytest.mark.parametrize("state", [NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED])

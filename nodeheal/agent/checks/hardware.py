@@ -31,6 +31,7 @@ _GPUS: dict[str, dict[int, str]] = {
     "p5en": {8: "48xlarge"},
     "p6-b200": {8: "48xlarge"},
     "p6-b300": {8: "48xlarge"},
+    "p6e-gb200": {4: "36xlarge"},
 }
 _NEURON: dict[str, dict[int, str]] = {
     "inf1": {1: "xlarge 2xlarge", 4: "6xlarge", 16: "24xlarge"},
