@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
-from nodeheal.domain.catalog import CatalogRow, catalog
+from nodeheal.domain.catalog import ANY_CODE, CatalogRow, catalog
 from nodeheal.domain.policy import RecoveryPolicy
 
 # What a row's text may hold that Markdown, or a table's cell, would read as its own.
@@ -168,8 +168,8 @@ def _summary(rows: list[CatalogRow]) -> Iterator[str]:
 
 def _family(family: Family, rows: list[CatalogRow]) -> Iterator[str]:
     title, sentence = _FAMILIES[family]
-    codes = [row for row in rows if not row.subcode]
-    divided = {row.code for row in rows if row.subcode}
+    codes = [row for row in rows if not row.subcode or row.code == ANY_CODE]
+    divided = {row.code for row in rows if row.subcode and row.code != ANY_CODE}
     yield from (f'<a id="family-{family.value}"></a>', "", f"## {title}", "", sentence, "")
     yield from _table(codes, divided)
     for whole in codes:
@@ -188,7 +188,8 @@ def _table(rows: Iterable[CatalogRow], divided: Iterable[str] = ()) -> Iterator[
 
 def _cells(row: CatalogRow, has_subcodes: bool) -> list[str]:
     here = anchor(row)
-    code = f'<a id="{here}"></a>[{row.subcode or row.code}](#{here})'
+    spelled = f"{row.code}/{row.subcode}" if row.code == ANY_CODE else row.subcode or row.code
+    code = f'<a id="{here}"></a>[{spelled}](#{here})'
     if has_subcodes:
         code += f"<br>[its sub-codes](#{here}-subcodes)"
     known = "; ".join(filter(None, [", ".join(row.products), row.drivers]))

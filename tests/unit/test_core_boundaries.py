@@ -1211,7 +1211,7 @@ def test_a_doubt_is_told_where_the_catalog_has_none(event: HealthEvent, reason: 
     [
         (xid(79, family=Family.sxid, code="20009"), Step.CLOSE),
         (xid(63, subcode="fatal"), Step.WAIT),
-        (xid(79, family=Family.sxid, code="20009", subcode="fatal"), Step.ESCALATE),
+        (xid(79, family=Family.sxid, code="20009", subcode="fatal"), Step.ISOLATE),
     ],
     ids=["not called fatal", "no switch", "a switch that is called fatal"],
 )
