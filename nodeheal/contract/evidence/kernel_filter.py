@@ -53,21 +53,21 @@ _NUMBERS = re.compile(rb'"MESSAGE"[ \t\r\n]*:[ \t\r\n]*\[')
 _KEPT = b'ABCDEFGHIJKLMNOPQRSTUVWXYZ"\n'
 _DELETED = bytes(byte for byte in range(256) if byte not in _KEPT)
 _ENDS = (b"\n", b'"')  # of a message, the second one in JSON
-# Needles by the capitals of which one must be there.
-_BY_CAPITALS: tuple[tuple[tuple[bytes, ...], bytes], ...] = (
-    *(((needle.translate(None, _DELETED),), needle) for needle in _NEEDLES),
+# Needles, each behind the capitals that are there where it is.
+_BY_CAPITALS: tuple[tuple[bytes, bytes], ...] = (
+    *((needle.translate(None, _DELETED), needle) for needle in _NEEDLES),
     # A needle with few capitals, by those of its whole message.
-    ((b"LTX",), b"ost TX completions are above threshold"),  # ena 0000:00:05.0 eth0: Lost TX completions are above
-    ((b"UD",), b"Unable to change power state "),  # Unable to change power state from D3cold to D0, device inaccessible
-    ((b"OK",), b"Out of memory"),  # Out of memory: Killed process
-    ((b"MK",), b"cgroup out of memory: "),  # Memory cgroup out of memory: Killed process
-    ((b"EXTR",), b": Remounting filesystem read-only"),  # EXT4-fs (nvme0n1p1): Remounting filesystem read-only
-    ((b"CPUC", b"CPUP"), b"cpu clock"),  # CPU12: Core temperature is above threshold, cpu clock
+    (b"LTX", b"ost TX completions are above threshold"),  # ena 0000:00:05.0 eth0: Lost TX completions are above
+    (b"UD", b"Unable to change power state "),  # Unable to change power state from D3cold to D0, device inaccessible
+    (b"OK", b"Out of memory"),  # Out of memory: Killed process
+    (b"MK", b"cgroup out of memory: "),  # Memory cgroup out of memory: Killed process
+    (b"EXTR", b": Remounting filesystem read-only"),  # EXT4-fs (nvme0n1p1): Remounting filesystem read-only
+    *((some, b"cpu clock") for some in (b"CPUC", b"CPUP")),  # CPU12: Core temperature is above threshold, cpu clock
     # A needle whose capital is the last one of its message.
-    (tuple(b"SP" + end for end in _ENDS), b": Power fault"),  # pcieport 0000:00:1c.0: pciehp: Slot(0-1): Power fault
-    (tuple(b"F" + end for end in _ENDS), b": Failed to initialize device"),
-    (tuple(b"K" + end for end in _ENDS), b"Keep alive watchdog timeout"),
-    (tuple(b"D" + end for end in _ENDS), b"Disabling device after reset failure: -"),
+    *((b"SP" + end, b": Power fault") for end in _ENDS),  # pcieport 0000:00:1c.0: pciehp: Slot(0-1): Power fault
+    *((b"F" + end, b": Failed to initialize device") for end in _ENDS),
+    *((b"K" + end, b"Keep alive watchdog timeout") for end in _ENDS),
+    *((b"D" + end, b"Disabling device after reset failure: -") for end in _ENDS),
 )
 
 BLOCK_BYTES = 256 * 1024
@@ -105,8 +105,8 @@ def all_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
 
 def _starts(block: bytes, capitals: bytes) -> list[int]:
     starts: set[int] = set()
-    for any_of, needle in _BY_CAPITALS:
-        if any(some in capitals for some in any_of):
+    for needle in {needle for some, needle in _BY_CAPITALS if some in capitals}:
+        if needle in block:
             starts.update(_starts_of_lines(block, partial(block.find, needle)))
     if b"MESSAGE" in capitals and _JSON_FIELD in block:
         # One after the other: a pattern that begins in one way is looked for by its first bytes, many times faster.
