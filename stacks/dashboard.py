@@ -53,7 +53,7 @@ def _row(*graphs: tuple[str, Sequence[cloudwatch.IMetric]]) -> list[cloudwatch.I
 
 
 def _each_pool(metric: Metric, statistic: str, period: cdk.Duration = FIVE_MINUTES) -> cloudwatch.MathExpression:
-    """The metric in every pool there is: pools come and go without a deployment."""
+    """The metric at every value of its dimensions: pools come and go without a deployment."""
     schema = ",".join([names.METRICS_NAMESPACE, *metric.dimensions])
     search = f"SEARCH('{{{schema}}} MetricName=\"{metric.name}\"', '{statistic}', {period.to_seconds()})"
     return cloudwatch.MathExpression(expression=search, using_metrics={}, label="", period=period)
@@ -90,6 +90,7 @@ def _reported() -> list[cloudwatch.IWidget]:
     ]
     return _row(
         ("Faults, by family", failed),
+        ("Faults, by pool and code", [_each_pool(metrics.FAULTS_BY_CODE, "Sum")]),
         ("Incidents opened, each pool", [_each_pool(metrics.INCIDENTS_OPENED, "Sum")]),
         (f"Incidents ended ({', '.join(Ending)})".lower(), [_each_pool(metrics.INCIDENTS_ENDED, "Sum")]),
     )

@@ -8,7 +8,8 @@ import pytest
 
 from nodeheal.contract import metrics, names
 from nodeheal.contract.metrics import METRICS
-from nodeheal.contract.vocabulary import Escalation
+from nodeheal.contract.vocabulary import Escalation, Family
+from nodeheal.domain.catalog import catalog
 from stacks.alarms import ALARM_PREFIX, ours
 from stacks.dashboard import DASHBOARD
 from stacks.functions import FUNCTIONS
@@ -18,6 +19,7 @@ from tests.infrastructure.synthesis import Template
 
 EMITTED = {metric.name: metric for metric in METRICS}
 HERE = Place()
+METRIC_USD, HOURS = 0.30, 730  # CloudWatch in us-east-1: each of the first 10,000 metrics, by the hours with values
 
 
 def alarms(templates: Template) -> dict[str, Any]:
@@ -87,6 +89,14 @@ def test_what_nodes_say_is_watched_where_they_say_it(real: Template) -> None:
     assert [found[name]["EvaluationPeriods"] for name in watched] == [3, 1]
 
 
+def test_each_error_of_neuron_devices_has_an_alarm_with_its_name(real: Template) -> None:
+    found = {name: alarm for name, alarm in alarms(real).items() if name.startswith("NeuronHasError_")}
+
+    assert set(found) == {metric.name for metric in metrics.NEURON_HAS_ERROR.values()}
+    assert all((alarm["MetricName"], alarm.get("Dimensions")) == (name, None) for name, alarm in found.items())
+    assert all("Topic" in json.dumps(alarm["AlarmActions"]) for alarm in found.values())
+
+
 def test_every_function_that_fails_again_and_again_rings(real: Template) -> None:
     watched = [name for name, alarm in alarms(real).items() if alarm["MetricName"] == "Errors"]
 
@@ -148,6 +158,13 @@ def test_the_page_of_the_metrics_counts_alarms_and_words_as_they_are(real: Templ
     [(counted, *dollars)] = re.findall(r"\| alarms \((\d+), of 0\.10 USD\)" + r" \| ([\d.]+) USD" * 3, text)
     [words] = re.findall(r"(\d+) words, and some 30 more", text)
 
+    [(codes, families, most)] = re.findall(r"has (\d+) codes and (\d+) families .*? more than\s+(\d+) USD", text, re.S)
+    known = {(family, code) for family, code, _ in catalog()}
+
+    assert (int(codes), int(families)) == (len(known), len(Family))
+    assert int(most) == round(METRIC_USD * (len(known) + len(Family)))
+    assert f"one hour of one code costs {METRIC_USD / HOURS:.4f} USD" in text
+    assert f"each occur on a whole day cost {10 * 24 * METRIC_USD / HOURS:.2f} USD" in text
     assert int(counted) == len(alarms(real))
     assert {float(each) for each in dollars} == {round(0.10 * len(alarms(real)), 2)}
     assert int(words) == len(Escalation)
