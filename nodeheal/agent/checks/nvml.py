@@ -125,6 +125,7 @@ class Nvml:
             raise Gone(gone_code(error.number) or "UNKNOWN_ERROR") from error
         gpu = Gpu(self._library, index, handle)
         gpu.component = self._names[index] = gpu.address() or self._name(index)
+        gpu.uuid = gpu.own_uuid()
         self._gpus[index] = gpu
         return gpu
 
