@@ -65,7 +65,8 @@ def exposition(identity: Identity, gauges: Mapping[str, float], samples: Iterabl
     """All samples in Prometheus' words: base units, so shares of one and not of a hundred, and the labels of the node.
 
     The node's own labels are on each: what scrapes loopback gives every node the same address. The training job is on
-    what its GPUs measure, and its label is not `job`, which Prometheus itself sets.
+    what its GPUs measure, and its label is not `job`, which Prometheus itself sets. It is not on their health: a GPU
+    that fails ends its job, and an alarm on it must not begin again for that.
     """
     node = {"node": identity.node_id, "pool": identity.pool}
     about = {"cluster": identity.cluster, "version": __version__, "product": identity.product or ""}
@@ -86,7 +87,8 @@ def _measured(gauges: Mapping[str, float]) -> Iterator[Sample]:
             yield Sample(name, value, {"training_job": gauge.job, "run": gauge.which.partition("/")[2]})
         else:
             of = {gauge.kind: gauge.which} if gauge.which else {}
-            yield Sample(name, value, {**of, "training_job": job} if gauge.kind == "gpu" else of)
+            has_job = gauge.kind == "gpu" and gauge.name != "gpu_healthy"
+            yield Sample(name, value, {**of, "training_job": job} if has_job else of)
 
 
 def _head(name: str) -> str:

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
+from nodeheal.agent.metrics import PUBLISHED
 from nodeheal.contract import metrics, names
 from nodeheal.contract.metrics import METRICS
 from nodeheal.contract.vocabulary import Escalation, Family
 from nodeheal.domain.catalog import catalog
 from stacks.alarms import ALARM_PREFIX, ours
-from stacks.dashboard import DASHBOARD
+from stacks.dashboard import DASHBOARD, NODES_DASHBOARD
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY
 from tests.infrastructure.filled import Place, name_of
-from tests.infrastructure.synthesis import Template
+from tests.infrastructure.synthesis import Template, synthesize
 
 EMITTED = {metric.name: metric for metric in METRICS}
 HERE = Place()
@@ -28,9 +29,11 @@ def alarms(templates: Template) -> dict[str, Any]:
     return {alarm["AlarmName"].removeprefix(ALARM_PREFIX): alarm for alarm in found}
 
 
-def page(templates: Template) -> tuple[str, str]:
+def page(templates: Template, logical_name: str = "Dashboard") -> tuple[str, str]:
     """(name, body as JSON with <token> for what only the deployment knows) of the dashboard."""
-    [(logical_id, dashboard)] = templates.of_type("AWS::CloudWatch::Dashboard")
+    [(logical_id, dashboard)] = [
+        found for found in templates.of_type("AWS::CloudWatch::Dashboard") if found[0].startswith(logical_name)
+    ]
     parts = dashboard["Properties"]["DashboardBody"]["Fn::Join"][1]
     name = name_of(logical_id, templates, HERE)
     return name, "".join(p if isinstance(p, str) else "<token>" for p in parts)
@@ -168,3 +171,20 @@ def test_the_page_of_the_metrics_counts_alarms_and_words_as_they_are(real: Templ
     assert int(counted) == len(alarms(real))
     assert {float(each) for each in dollars} == {round(0.10 * len(alarms(real)), 2)}
     assert int(words) == len(Escalation)
+
+
+def test_there_is_no_dashboard_of_the_nodes_unless_the_settings_ask_for_it(real: Template) -> None:
+    assert [name for name, _ in real.of_type("AWS::CloudWatch::Dashboard") if name.startswith("Nodes")] == []
+
+
+def test_the_dashboard_of_the_nodes_shows_all_that_agents_send_of_whole_nodes() -> None:
+    name, body = page(synthesize({"nodeheal": {"node_dashboard": True}}), "NodesDashboard")
+    widgets = json.loads(body)["widgets"]
+    found = [one for widget in widgets for one, *_ in widget["properties"].get("metrics", []) if isinstance(one, dict)]
+    queries = [one["expression"] for one in found if one["expression"].startswith("SELECT")]
+
+    assert name == NODES_DASHBOARD.format(region=HERE.region)
+    schema = f'FROM SCHEMA("{names.NODE_METRICS_NAMESPACE}", NodeId) GROUP BY NodeId'
+    assert [query for query in queries if schema not in query] == []
+    assert {re.match(r"SELECT (?:MAX|MIN|AVG)\((\w+)\)", query)[1] for query in queries} == set(PUBLISHED)  # type: ignore[index]
+    assert any("{nodeheal,Pool,Code}" in one["expression"] for one in found)

@@ -105,11 +105,17 @@ def test_gauges_are_served_in_base_units_with_the_labels_of_the_node() -> None:
 
 
 def test_gpus_carry_the_training_job_while_exactly_one_shows_its_steps() -> None:
-    alone = {"gpu_power_watts:0": 700.0, "cpu_used_percent": 1.0, "training_step_age_seconds:llama/3": 2.0}
+    alone = {
+        "gpu_power_watts:0": 700.0,
+        "gpu_healthy:0": 1.0,
+        "cpu_used_percent": 1.0,
+        "training_step_age_seconds:llama/3": 2.0,
+    }
     two = {**alone, "training_step_age_seconds:qwen": 5.0}
 
     assert served(alone)["nodeheal_gpu_power_watts"] == {labels(gpu="0", training_job="llama"): 700.0}
     assert served(alone)["nodeheal_cpu_used_ratio"] == {labels(): 0.01}
+    assert served(alone)["nodeheal_gpu_healthy"] == {labels(gpu="0"): 1.0}
     assert served(two)["nodeheal_gpu_power_watts"] == {labels(gpu="0"): 700.0}
     assert served(two)["nodeheal_training_step_age_seconds"] == {
         labels(training_job="llama", run="3"): 2.0,
