@@ -235,6 +235,16 @@ def test_what_an_older_driver_does_not_know_is_no_problem(old_library: Path, tmp
     assert seen["gauges"]["gpu_temperature_celsius:1"] == 45
 
 
+def test_a_gpu_that_is_lost_keeps_its_names_and_is_not_healthy(gpus: FakeGpus) -> None:
+    with stream(gpus) as looks:
+        before = next(looks)
+        gpus.set(gpu1_error=15)
+        lost = until(looks, "GPU_LOST")
+
+    assert lost["called"] == before["called"]
+    assert (before["gauges"]["gpu_healthy:1"], lost["gauges"]["gpu_healthy:1"]) == (1, 0)
+
+
 def test_what_a_product_does_not_have_is_no_problem(gpus: FakeGpus) -> None:
     nothing = dict.fromkeys(("utilisation", "power", "limit", "slowdown", "memory_limit", "mig", "sram_exceeded"), -1)
     nothing |= dict.fromkeys(("channel_repair", "unrepairable"), -1)
