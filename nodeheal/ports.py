@@ -86,6 +86,9 @@ class IncidentStore(Protocol):
     def fold(self, incident_id: str, fold: Fold) -> bool:
         """Remove and count entries, all or nothing. False: one of these entries has changed, and nothing is written."""
 
+    def incident(self, incident_id: str) -> Incident:
+        """The incident without its story, which may be a megabyte (strongly consistent). Raises NotFound."""
+
     def history(self, incident_id: str) -> History:
         """The incident with its events and turns in order (strongly consistent). Raises NotFound."""
 

@@ -294,6 +294,7 @@ class Node:
             "state_dir": str(self.directory / "state"),
             "orders_dir": str(self.directory / "orders"),
             "checkpoint_dir": str(self.directory / "run"),
+            "dcgm_drills_file": str(self.directory / "dcgm-drills.json"),
             "address": self.spec.address,
             "accelerators": self.spec.gpus,
             "checks": [],  # a simulated node has the host of all others: what is wrong there is not its own fault

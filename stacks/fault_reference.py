@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
-from nodeheal.domain.catalog import CatalogRow, catalog
+from nodeheal.domain.catalog import ANY_CODE, CatalogRow, catalog
 from nodeheal.domain.policy import RecoveryPolicy
 
 # What a row's text may hold that Markdown, or a table's cell, would read as its own.
@@ -81,7 +81,11 @@ The {count} faults that nodeheal knows, what it does about each, and why. It is 
 the page's address: `faults.md#xid-79`, `faults.md#xid-145-RLW_REMAP-0x00000004`. Then read *what is done* and *why*.
 
 - **A code that is not here goes to a human, never to a reboot.** A sub-code that is not here counts as its unit (what
-  stands before the last `/`), and a unit that is not here as its code.
+  stands before the last `/`), and a unit that is not here as its code. An SXID whose number is not here, or whose line
+  says *Fatal* where the row does not (or the reverse), counts as `any` with the word of the line.
+- A fault that only accompanies another one of the same node, and says nothing of its own, asks for nothing beside it:
+  Xid 74 beside a 79, 119, 154 or SXID, 171 and 172 beside a 48, 94 or 95 of the same GPU, within
+  `correlation.window_seconds`. The other fault must itself ask for an action on the job or the node.
 - Nothing is done in a pool whose mode is `observe`, which is the default: decisions are told, and no node is touched.
 - *What is done* is a ladder. The first action, in bold, is the least that may help; later rungs do more. When all are
   used up, a human is asked. A ladder never goes down again within the window of its attempts.
@@ -164,8 +168,8 @@ def _summary(rows: list[CatalogRow]) -> Iterator[str]:
 
 def _family(family: Family, rows: list[CatalogRow]) -> Iterator[str]:
     title, sentence = _FAMILIES[family]
-    codes = [row for row in rows if not row.subcode]
-    divided = {row.code for row in rows if row.subcode}
+    codes = [row for row in rows if not row.subcode or row.code == ANY_CODE]
+    divided = {row.code for row in rows if row.subcode and row.code != ANY_CODE}
     yield from (f'<a id="family-{family.value}"></a>', "", f"## {title}", "", sentence, "")
     yield from _table(codes, divided)
     for whole in codes:
@@ -184,7 +188,8 @@ def _table(rows: Iterable[CatalogRow], divided: Iterable[str] = ()) -> Iterator[
 
 def _cells(row: CatalogRow, has_subcodes: bool) -> list[str]:
     here = anchor(row)
-    code = f'<a id="{here}"></a>[{row.subcode or row.code}](#{here})'
+    spelled = f"{row.code}/{row.subcode}" if row.code == ANY_CODE else row.subcode or row.code
+    code = f'<a id="{here}"></a>[{spelled}](#{here})'
     if has_subcodes:
         code += f"<br>[its sub-codes](#{here}-subcodes)"
     known = "; ".join(filter(None, [", ".join(row.products), row.drivers]))

@@ -200,7 +200,11 @@ FUNCTIONS = (
     FunctionSpec("wait_for_news", (*_ASK_FOR_CHECKPOINT, RESUME, ANNOUNCE)),
     FunctionSpec("wait_for_approval", (READ_APPROVAL_KEY, ANNOUNCE, RESUME)),
     FunctionSpec("answer_approval", (READ_APPROVAL_KEY, RESUME)),
-    FunctionSpec("stop_gang", (CHANGE, *_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, LIST_TASKS, READ_POLICY, RESUME)),
+    FunctionSpec(
+        "stop_gang",
+        (CHANGE, *_ASK_FOR_CHECKPOINT, STOP_TASK, SEE_TASKS, LIST_TASKS, READ_POLICY, RESUME),
+        state=(KEEP, FORGET),
+    ),
     FunctionSpec(
         "find_checkpoint",
         (

@@ -166,6 +166,11 @@ SUBSCRIBE_OWNER = Permission(
     ("{owners_topic}",),
     {"StringEquals": {"sns:Protocol": "email"}},
 )
+CONFIRM_EMAIL = Permission(
+    "confirm a subscription so that nobody can end it with a forwarded email",
+    ("sns:ConfirmSubscription",),
+    ("{topic}", "{owners_topic}"),
+)
 SEE_OWNERS = Permission(
     "see whether the owner of a job has said yes", ("sns:ListSubscriptionsByTopic",), ("{owners_topic}",)
 )
@@ -208,6 +213,7 @@ NODE_COMMANDS: Commands = {
     "incidents show": (READ,),
     "incidents close": (*_DECIDE, FIND_NODE, *SWITCH_NODE),
     "incidents export": (READ,),
+    "incidents rma": (READ,),
     "inject": (READ, *_POLICY, *DRILL),
     "nodes list": (READ, READ_BEATS),
     "nodes unenrolled": (READ,),
@@ -219,6 +225,7 @@ NODE_COMMANDS: Commands = {
     "nodes reboot": (READ, ASK),
     "nodes replace": (READ, ASK),
     "owners subscribe": (SUBSCRIBE_OWNER,),
+    "emails confirm": (CONFIRM_EMAIL,),
     "policy show": _POLICY,
     "policy apply": (*_POLICY, *CHANGE_POLICY),
     "policy rollback": (*_POLICY, *CHANGE_POLICY),

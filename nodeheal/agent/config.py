@@ -38,11 +38,12 @@ _NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,127}")  # health_event.NOD
 # What PutEvents takes: with another one it refuses every event for good.
 _WORDS = {"pool": patterns.POOL, "cluster": patterns.CLUSTER, "product": patterns.WORD, "address": patterns.ADDRESS}
 _BUS = re.compile(r"(arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:event-bus/)?[A-Za-z0-9._/-]+")
+_DCGM_HOST = re.compile(r"unix:///[A-Za-z0-9._/-]+|[A-Za-z0-9.:-]+")
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 METRICS_OFF, METRICS_LEVELS = "off", ("nodes", "gpus")
 LABELS = 16  # health_event.LABELS
 _LOG_KINDS = ("kmsg", "file", "journald")
-_PATHS = ("boot_id_file", "state_dir", "orders_dir", "checkpoint_dir", "progress_dir")
+_PATHS = ("boot_id_file", "state_dir", "orders_dir", "checkpoint_dir", "progress_dir", "dcgm_drills_file")
 _SECONDS = {
     "heartbeat_seconds": (0.1, 3600.0),
     "fallback_seconds": (0.1, 86_400.0),
@@ -77,6 +78,8 @@ class AgentConfig:
     state_dir: str = "/var/lib/nodeheal"
     orders_dir: str = "/var/lib/nodeheal-orders"  # root's alone: the agent's user could lead root astray in its own
     checkpoint_dir: str = "/run/nodeheal/checkpoint"  # tasks that take part see it too; gone with the boot
+    dcgm_drills_file: str = "/run/nodeheal-agent/dcgm-drills.json"  # in a folder of root's; gone with the boot
+    dcgm_host: str = ""  # where DCGM's host engine listens; empty: found out
     heartbeat_seconds: float = 60.0
     fallback_seconds: float = 120.0  # the bus has taken nothing for so long: what is grave goes by way of SNS as well
     # systemd gives a service 90 s to stop, kills it, and needs some time for what it stops after it: what is left then
@@ -218,6 +221,9 @@ def _text(key: str, value: object) -> str:
         checked(key, value, _BUS.fullmatch(said) is not None, "the name of an event bus, or its ARN")
     if key == "endpoint_url":
         checked(key, value, is_address(said), "an http or https address")
+    if key == "dcgm_host":
+        expected = "unix:///run/nvidia-dcgm/nv-hostengine, or a host's name with or without a port"
+        checked(key, value, _DCGM_HOST.fullmatch(said) is not None, expected)
     if key == "region":
         checked(key, value, _REGION.fullmatch(said) is not None, "a Region such as eu-central-1")
     return said

@@ -24,11 +24,14 @@ from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.journal_entry import parse_journal_entry
 from nodeheal.contract.evidence.kernel_filter import all_lines, blocks_of, suspicious_lines
 from nodeheal.contract.evidence.kernel_line import (
+    Messages,
+    Parse,
     finding_in_record,
     is_boot_banner,
     parse_kmsg_record,
     parse_syslog_line,
 )
+from nodeheal.contract.evidence.kernel_pcie import UNPLACED, placed
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Confirmation
 from nodeheal.contract.words import word
@@ -119,8 +122,17 @@ def _in_log(log: KernelLog, accusation: Accusation, config: AgentConfig, seconds
         found, unclear = read(log, config, seconds)
     except OSError as error:
         return _Said(where, unclear=error.strerror or str(error))
-    same = [one for one in found if accusation.is_of(one, any_component=any_component)]
+    same = [
+        one for one in found if any(accusation.is_of(way, any_component=any_component) for way in _ways_to_place(one))
+    ]
     return _Said(where, words=same[-1].message[:LINE_CHARACTERS]) if same else _Said(where, unclear=unclear)
+
+
+def _ways_to_place(finding: Finding) -> tuple[Finding, ...]:
+    """A PCIe fault of a port is reported by what hung below the port, and that may be gone by now."""
+    if finding.code != UNPLACED:
+        return (finding,)
+    return (finding, placed(finding, serves_jobs=True), placed(finding, serves_jobs=False))
 
 
 def _word(text: str | None) -> str | None:
@@ -134,12 +146,12 @@ _Read = tuple[list[Finding], str]  # the faults of the boot that runs, and why t
 def _kmsg_findings(log: KernelLog, config: AgentConfig, seconds: float) -> _Read:
     boot_id, found, first = config.boot_id(), list[Finding](), -1
     until = time.monotonic() + seconds
-    reader = KmsgReader(log.path, boot_id, {"boot_id": boot_id})
+    reader, parse = KmsgReader(log.path, boot_id, {"boot_id": boot_id}), Messages().finding
     try:
         while (records := reader.read()) and time.monotonic() < until:  # in a storm the kernel adds without end
             first = records[0][0] if first < 0 else first
             parsed = (parse_kmsg_record(raw) for _, raw in records)
-            found += filter(None, (finding_in_record(one, config.drills) for one in parsed if one is not None))
+            found += filter(None, (finding_in_record(one, config.drills, parse) for one in parsed if one is not None))
     finally:
         reader.close()
     return found, "the kernel has overwritten what this boot said first" if first > 0 else ""
@@ -154,7 +166,8 @@ def _file_findings(log: KernelLog, config: AgentConfig, _: float) -> _Read:
     text = newer if cut_newer else older + newer
     begins = _begin_of_boot(text)
     lines = (line for _, line in suspicious_lines(blocks_of(iter([text[max(begins, 0) :]]))))
-    found = filter(None, (_finding_in_line(line, config.drills) for line in lines))
+    parse = Messages().finding
+    found = filter(None, (_finding_in_line(line, config.drills, parse) for line in lines))
     is_whole = begins >= 0 or not (older or cut_older or cut_newer)
     return list(found), "" if is_whole else "it does not reach back to the beginning of this boot"
 
@@ -169,12 +182,13 @@ def _journal_findings(log: KernelLog, config: AgentConfig, seconds: float) -> _R
     lines = (all_lines if config.drills else suspicious_lines)(blocks_of(iter([text])))
     entries = (parse_journal_entry(line) for _, line in lines)
     records = (entry.record for entry in entries if entry is not None and entry.record is not None)
-    found = filter(None, (finding_in_record(record, config.drills) for record in records))
+    parse = Messages().finding
+    found = filter(None, (finding_in_record(record, config.drills, parse) for record in records))
     return list(found), "it is too long to be read as a whole" if ran.is_truncated else ""
 
 
-def _finding_in_line(line: bytes, takes_drills: bool) -> Finding | None:
-    return None if DRILL_MARK.encode() in line and not takes_drills else parse_syslog_line(line)
+def _finding_in_line(line: bytes, takes_drills: bool, parse: Parse) -> Finding | None:
+    return None if DRILL_MARK.encode() in line and not takes_drills else parse_syslog_line(line, parse)
 
 
 def _tail(path: Path) -> tuple[bytes, bool]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from nodeheal.agent.bus import EventBus
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.dcgm_host import dcgmi
 from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.agent.event import CheckResult, DiagnosticsFinished, Speaker
@@ -50,7 +51,7 @@ def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: Event
     if refusal:
         logger.error("diagnostics refused", extra={"why": refusal, "request": order.request_id})
         return EXIT_REFUSED
-    parts = _run_all(order, accelerators(config), clock)
+    parts = _run_all(order, config, clock)
     found = _named_first(worst_of([part for part, _, _ in parts]), order.first)
     results = tuple(result for _, result, _ in parts)
     said = "\n".join(text for _, _, text in parts)
@@ -61,11 +62,12 @@ def diagnose(order: DiagnoseOrder, config: AgentConfig, spool: Spool, bus: Event
     return EXIT_DONE
 
 
-def _run_all(order: DiagnoseOrder, expected: int, clock: Clock) -> list[tuple[Report, CheckResult, str]]:
+def _run_all(order: DiagnoseOrder, config: AgentConfig, clock: Clock) -> list[tuple[Report, CheckResult, str]]:
     """Every check. A disk that takes no output is no fault of the accelerators: nobody can tell."""
     try:
         with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
-            bench = Bench(Path(folder), order.level, expected, order.first, order.deadline_seconds)
+            asked = order.level, accelerators(config), order.first, order.deadline_seconds
+            bench = Bench(Path(folder), *asked, tuple(dcgmi(config, "diag")))
             return [_run(check, bench, clock) for check in order.checks]
     except OSError as error:
         nothing = unknown(f"the tools' output cannot be kept: {error}")

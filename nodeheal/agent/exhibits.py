@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.dcgm_host import dcgmi
 
 KIB, MIB = 1024, 1024 * 1024
 QUICK_SECONDS, TOOL_SECONDS, REPORT_SECONDS = 10.0, 30.0, 300.0
 # DCGM's own numbers: XID, ECC by kind and age, retired and remapped memory, temperatures, power, clocks and what holds
 # them down, PCIe replays, NVLink errors.
-DCGM_FIELDS = "230,310,311,312,313,390,391,392,393,394,395,140,150,155,100,101,112,202,409,419,429"
+DCGM_FIELDS = "230,310,311,312,313,319,390,391,392,393,394,395,140,150,155,100,101,112,202,409,419,429"
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ def exhibits(config: AgentConfig, with_bug_report: bool) -> Iterator[Exhibit]:
     """Everything that is collected, what is worth most first: what finds no room any more is the last."""
     yield from _kernel(config)
     yield Exhibit("nvidia-smi.xml", ("nvidia-smi", "-q", "-x"), TOOL_SECONDS, 4 * MIB)
-    yield Exhibit("dcgm-health.json", ("dcgmi", "health", "-c", "-j"), TOOL_SECONDS)
-    yield Exhibit("dcgm-fields.txt", ("dcgmi", "dmon", "-e", DCGM_FIELDS, "-c", "1"), TOOL_SECONDS)
+    yield Exhibit("dcgm-health.json", tuple(dcgmi(config, "health", "-c", "-j")), TOOL_SECONDS)
+    yield Exhibit("dcgm-fields.txt", tuple(dcgmi(config, "dmon", "-e", DCGM_FIELDS, "-c", "1")), TOOL_SECONDS)
     yield Exhibit("nvlink-errors.txt", ("nvidia-smi", "nvlink", "-e"), TOOL_SECONDS)
     yield Exhibit("neuron-ls.json", ("neuron-ls", "--json-output"), TOOL_SECONDS)
     for what in ("neuron", "network", "processes", "stuck", "last-boot"):

@@ -14,6 +14,8 @@ from pathlib import Path
 from nodeheal.agent import probe
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.dcgm_drills import note
+from nodeheal.agent.dcgm_host import dcgmi
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, why_refuse
 
 EXIT_NOT_INJECTED = 1
@@ -46,7 +48,7 @@ def inject_dcgm(order: DcgmOrder, config: AgentConfig, clock: Clock) -> int:
         logger.error("drill refused", extra={"why": refusal})
         _answer({"refused": refusal})
         return EXIT_REFUSED
-    failure = _inject(order)
+    failure = _noted(order, config)
     if failure:
         logger.error("DCGM has not taken the drill", extra={"why": failure})
         _answer({"refused": failure})
@@ -63,9 +65,22 @@ def _why_not(order: DcgmOrder, config: AgentConfig) -> str | None:
     return None
 
 
-def _inject(order: DcgmOrder) -> str:
+def _noted(order: DcgmOrder, config: AgentConfig) -> str:
+    """Inject the value. It is noted before: the agent must not report it without the drill's mark."""
+    try:
+        take_back = note(config, order.gpu, order.field, order.value)
+        failure = _inject(order, config)
+        if failure:
+            take_back()
+    except OSError as error:
+        return f"{config.dcgm_drills_file} cannot be written: {error.strerror}"
+    return failure
+
+
+def _inject(order: DcgmOrder, config: AgentConfig) -> str:
     """Why it was not done; empty: it was. dcgmi would take GPU 1 where none is named."""
-    command = ["dcgmi", "test", "--inject", "--gpuid", str(order.gpu), "-f", str(order.field), "-v", order.value]
+    which = ("--gpuid", str(order.gpu), "-f", str(order.field), "-v", order.value)
+    command = dcgmi(config, "test", "--inject", *which)
     with tempfile.TemporaryDirectory(prefix="nodeheal-", ignore_cleanup_errors=True) as folder:
         output = Path(folder) / "output"
         ran = probe.run(command, output, SECONDS, OUTPUT_BYTES)

@@ -14,7 +14,6 @@ from nodeheal.agent.clock import Clock
 from nodeheal.agent.compose import event_bus, open_spool
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.diagnose import CHECKS, DiagnoseOrder, diagnose
-from nodeheal.agent.diagnostics.dcgm import DEADLINE_SECONDS
 from nodeheal.agent.diagnostics.fabric import Way
 from nodeheal.agent.evidence import EvidenceOrder, freeze_evidence
 from nodeheal.agent.fabric import FabricOrder, try_fabric
@@ -23,6 +22,7 @@ from nodeheal.agent.inject import InjectOrder, inject
 from nodeheal.agent.inject_dcgm import DcgmOrder, inject_dcgm
 from nodeheal.agent.reboot import RebootOrder, reboot
 from nodeheal.contract import names
+from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, FabricRole
 
 EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -199,7 +199,7 @@ def _end_well_when_terminated() -> None:
 
 def _add_reports(orders: "argparse._SubParsersAction[argparse.ArgumentParser]", parents: Parsers) -> None:
     order = orders.add_parser("diag", parents=parents, help="run diagnostics once and report the verdict")
-    order.add_argument("--level", type=int, choices=sorted(DEADLINE_SECONDS), required=True)
+    order.add_argument("--level", type=int, choices=sorted(HEALTHY_SECONDS), required=True)
     order.add_argument("--request-id", required=True, help="echoed in the report")
     order.add_argument("--deadline-seconds", type=_deadline, help="how long each tool may take; default: by level")
     order.add_argument("--checks", type=_checks, default=[Check.dcgm], help=f"of {','.join(CHECKS)}; default: dcgm")

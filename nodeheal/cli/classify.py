@@ -4,42 +4,67 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
+from nodeheal.cli.decompressed import BROKEN, decompressed
 from nodeheal.cli.say import say
 from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.kernel_log import LogFormat, read_findings
+from nodeheal.contract.evidence.kernel_filter import Readable
+from nodeheal.contract.evidence.kernel_log import LogFormat, Tally, read_findings
 from nodeheal.contract.vocabulary import Action, Family, Verdict
 from nodeheal.domain.catalog import find
+from nodeheal.domain.counted import counted
 
-BAD_INPUT = 2
+NOTHING_FOUND, BAD_INPUT = 1, 2
 STANDARD_INPUT = "-"
+_FILE = "a kernel log, as it is or compressed (gzip, xz, bzip2, zstd); - for standard input"
 _NUMBERED = (Family.xid, Family.sxid)
 _UNDESCRIBED = "the catalog does not know this fault: a human must look"
 
 
 def classify(
-    file: Annotated[str, typer.Argument(help="a kernel log; - for standard input", show_default=True)] = "-",
+    file: Annotated[str, typer.Argument(help=_FILE, show_default=True)] = STANDARD_INPUT,
     log_format: Annotated[
         LogFormat, typer.Option("--format", help="how the lines of the log begin", case_sensitive=False)
     ] = LogFormat.auto,
 ) -> None:
-    """Read a kernel log and print every fault in it as a line of JSON, as soon as it is found."""
+    """Read a kernel log and print every fault in it as a line of JSON, as soon as it is found.
+
+    What was read is told on stderr. Exit codes are grep's: 0 a fault was found, 1 none, 2 the log cannot be read.
+    """
+    tally, found = Tally(), 0
     try:
         with _opened(file) as log:
-            for line_number, finding in read_findings(log, log_format):
+            for line_number, finding in read_findings(log, log_format, tally=tally):
                 sys.stdout.write(json.dumps(classified(line_number, finding)) + "\n")
                 sys.stdout.flush()
+                found += 1
     except BrokenPipeError:
-        # Whoever read has seen enough. Python would complain once more when it flushes at its exit.
+        # The reader has seen enough. Python would complain once more when it flushes at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        say(f"{file}: {error.strerror or error}", aside=True)
+        return
+    except (OSError, *BROKEN) as error:
+        say(f"{file}: {getattr(error, 'strerror', None) or error}", aside=True)
         raise typer.Exit(BAD_INPUT) from None
+    for told in _told(tally, found, log_format):
+        say(told, aside=True)
+    if not found:
+        raise typer.Exit(NOTHING_FOUND)
+
+
+def _told(tally: Tally, found: int, log_format: LogFormat) -> Iterator[str]:
+    ordinary = tally.suspicious - tally.not_believed - found
+    yield (
+        f"{counted(tally.lines, 'line')} read; {tally.suspicious} of them may report a fault: "
+        f"{counted(found, 'fault')}, {ordinary} ordinary, {tally.not_believed} not believed to be the kernel's"
+    )
+    if tally.not_believed:
+        hint = "" if log_format is LogFormat.any else "; for lines of several forms try --format any"
+        yield f"the first that is not believed is line {tally.first_not_believed}{hint}"
 
 
 def classified(line_number: int, finding: Finding) -> dict[str, str | int | None]:
@@ -61,9 +86,7 @@ def classified(line_number: int, finding: Finding) -> dict[str, str | int | None
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
-    if file == STANDARD_INPUT:
-        yield sys.stdin.buffer
-        return
-    with Path(file).open("rb") as log:
-        yield log
+def _opened(file: str) -> Iterator[Readable]:
+    with ExitStack() as stack:
+        log = sys.stdin.buffer if file == STANDARD_INPUT else stack.enter_context(Path(file).open("rb"))
+        yield stack.enter_context(decompressed(log))

@@ -20,7 +20,7 @@ from nodeheal.adapters.aws.failures import explain
 from nodeheal.adapters.aws.job_logs import CloudWatchJobLogs
 from nodeheal.adapters.aws.marks import AwsMarks
 from nodeheal.adapters.aws.messenger import Destinations
-from nodeheal.adapters.aws.owners import SnsOwners
+from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations
 from nodeheal.adapters.aws.owners import topic_arn as owners_topic
 from nodeheal.adapters.aws.policy_documents import PolicyDocuments, deployed_place
 from nodeheal.adapters.aws.ports import aws_ports, clock
@@ -117,6 +117,14 @@ def owners() -> SnsOwners:
     """The subscriptions of job owners, in the account and Region of the caller."""
     sts = client("sts")
     return SnsOwners(client("sns"), owners_topic(sts.get_caller_identity()["Arn"], sts.meta.region_name))
+
+
+def confirmations() -> SnsSignedConfirmations:
+    """Confirms subscriptions to the topics of nodeheal, in the account and Region of the caller."""
+    sts = client("sts")
+    caller, region = sts.get_caller_identity()["Arn"], sts.meta.region_name
+    topics = [owners_topic(caller, region, topic) for topic in (names.ALERTS_TOPIC, names.OWNERS_TOPIC)]
+    return SnsSignedConfirmations(client("sns"), topics)
 
 
 def policy_documents() -> PolicyDocuments:

@@ -11,19 +11,15 @@ from nodeheal.cli.connect import FAILED, Table, Why, clearly
 from nodeheal.cli.nodes import NodeName
 from nodeheal.cli.say import say
 from nodeheal.contract import names
+from nodeheal.contract.evidence.dcgm_injected import XID_FIELD, health_code
+from nodeheal.contract.vocabulary import Family
+from nodeheal.domain.catalog import find
 from nodeheal.domain.drill import LARGEST_GPU, DcgmDrill, parse_dcgm_drill
 from nodeheal.domain.node import Node
 from nodeheal.ports import CommandStatus, Ports
 from nodeheal.services.inject_fault import DRILL_SECONDS, drill_line, inject_fault, repeats
 
 LOOK_EVERY_SECONDS = 1.0
-_WHO_SEES_IT = (
-    "it holds until the driver's next value; DCGM keeps an XID until its host engine starts again",
-    "seen by   every client of this node's DCGM: `dcgmi health` where its watch is set, DCGM's policies,",
-    "          dcgm-exporter, ECS where it watches this GPU; the evidence of an incident, if it reads this field",
-    "          and nodeheal's check `dcgm`, which asks `dcgmi health` every five minutes: a value that a health",
-    "          watch reads opens an incident, and that one has no mark of a drill",
-)
 
 
 def inject(
@@ -49,10 +45,24 @@ def inject(
         raise typer.Exit(FAILED)
     say(f"injected on {node}: {fault}")
     if isinstance(fault, DcgmDrill):
-        for told in _WHO_SEES_IT:
-            say(f"  {told}")
+        _say_who_sees_it(fault)
         return
     _say_what_follows(found, fault)
+
+
+def _say_who_sees_it(drill: DcgmDrill) -> None:
+    code = health_code(drill.field, drill.value)
+    row = find(Family.dcgm, code) if code else None
+    if row is None:
+        say("no health watch of DCGM 4.6 reports this value: nodeheal does not see it, and opens no incident.")
+        say("DCGM's policies, dcgm-exporter and other clients see it if they read this field")
+        return
+    if drill.field == XID_FIELD:
+        say("DCGM 4.4.1 and newer keep it until the host engine starts again; older ones do not watch XIDs")
+    else:
+        say("it holds until the driver's next value, so the check may miss it")
+    say(f"`dcgmi health` reports it as {code}, and nodeheal's check `dcgm` asks every five minutes:")
+    say(f"then an incident opens, marked as a drill, and its first action is {row.action}")
 
 
 def _say_what_follows(node: Node, line: str) -> None:

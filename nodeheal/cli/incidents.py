@@ -10,17 +10,18 @@ from pydantic import TypeAdapter
 from nodeheal.cli import connect
 from nodeheal.cli.approvals import IncidentId
 from nodeheal.cli.connect import AsJson, Table, Why, clearly
-from nodeheal.cli.report import as_markdown
+from nodeheal.cli.report import as_markdown, part_as_markdown
 from nodeheal.cli.say import say, say_json, say_table
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.counted import counted
 from nodeheal.domain.incident import Incident
+from nodeheal.domain.part_record import PartRecord
 from nodeheal.domain.review import Review, how_it_stands, title_of
 from nodeheal.domain.tally import Tally, add_up
 from nodeheal.ports import Ports
 from nodeheal.services.close_incident import close_incident
-from nodeheal.services.review_incidents import list_incidents, review_incident
+from nodeheal.services.review_incidents import list_incidents, part_of, review_incident
 
 app = typer.Typer(no_args_is_help=True, help="Incidents: what happened, why, and how it ended.")
 
@@ -28,6 +29,7 @@ PoolOption = Annotated[str | None, typer.Option(help="one pool; without it, ever
 Since = Annotated[str, typer.Option(help="opened within: 90s, 30m, 2h or 7d")]
 _reviews: TypeAdapter[Review] = TypeAdapter(Review)
 _tallies: TypeAdapter[Tally] = TypeAdapter(Tally)
+_parts_on_record: TypeAdapter[PartRecord] = TypeAdapter(PartRecord)
 
 
 class Format(StrEnum):
@@ -97,6 +99,25 @@ def export(
         say_json({"since": since, "pool": pool, "tally": _tallies.dump_python(tally, mode="json"), "incidents": told})
         return
     for line in as_markdown(reviews, tally, f"{f'Pool {pool}' if pool else 'All pools'}, last {since}"):
+        say(line)
+
+
+@app.command()
+def rma(
+    serial: Annotated[str, typer.Argument(help="the accelerator's serial, as `incidents show` names it")],
+    pool: PoolOption = None,
+    since: Since = "90d",
+    form: Annotated[Format, typer.Option("--format", help="for people or for programs")] = Format.markdown,
+    table: Table = names.TABLE,
+) -> None:
+    """The record of one accelerator for its vendor: faults, what was tried, how it was tested, where logs are."""
+    with clearly():
+        world = connect.ports(table)
+        record = part_of(serial, _found(world, pool, since, None), world)
+    if form is Format.json:
+        say_json({"since": since, **_parts_on_record.dump_python(record, mode="json")})
+        return
+    for line in part_as_markdown(record, since):
         say(line)
 
 

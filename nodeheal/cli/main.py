@@ -7,7 +7,7 @@ from errno import EDQUOT, EFBIG, EIO, ENOSPC
 import typer
 
 from nodeheal import __version__
-from nodeheal.cli import approvals, brakes, checkpoints, drill, incidents, jobs, nodes, owners, parse, policy
+from nodeheal.cli import approvals, brakes, checkpoints, drill, emails, incidents, jobs, nodes, owners, parse, policy
 from nodeheal.cli.classify import classify
 from nodeheal.cli.doctor import doctor
 from nodeheal.cli.explain import explain
@@ -43,6 +43,7 @@ app.add_typer(nodes.app, name="nodes")
 app.add_typer(incidents.app, name="incidents")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(owners.app, name="owners")
+app.add_typer(emails.app, name="emails")
 app.add_typer(checkpoints.app, name="checkpoints")
 
 

@@ -27,8 +27,15 @@ def as_text(view: NodeView, now: datetime) -> list[str]:
         f"Drained      {'by nodeheal' if node.drained_by_us else 'not by nodeheal'}",
         f"Pause        {f'until {_at(paused)} ({node.paused_why})' if paused else 'no'}",
         f"Diagnostics  {_diagnostics(node)}",
+        *_states(node),
         f"Recoveries   {', '.join(f'{past.incident_id} ({_at(past.opened_at)})' for past in node.recoveries) or '-'}",
     ]
+
+
+def _states(node: Node) -> list[str]:
+    """The states that it has been in, the newest first."""
+    lines = [f"{_at(one.at)}  {one.state}{f': {one.reason}' if one.reason else ''}" for one in node.state_changes]
+    return [f"{'States' if not number else '':12} {line}" for number, line in enumerate(lines)]
 
 
 def _heard(node: Node) -> list[str]:
@@ -83,6 +90,7 @@ def _life(node: Node) -> dict[str, object]:
         "passed_at": _iso(node.passed_at),
         "last_diagnosis": _reported(node),
         "good_run": node.good_run,
+        "states": [{"at": _iso(one.at), "state": one.state.value, "reason": one.reason} for one in node.state_changes],
         "recoveries": [{"incident": past.incident_id, "opened_at": _iso(past.opened_at)} for past in node.recoveries],
     }
 

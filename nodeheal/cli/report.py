@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
+from nodeheal.domain.part_record import PartRecord
 from nodeheal.domain.review import Review
 from nodeheal.domain.tally import Tally
 
@@ -42,6 +44,44 @@ def as_markdown(reviews: Sequence[Review], tally: Tally, title: str) -> list[str
         "",
         *_table(("opened, UTC", "incident", "node", "job", "fault", "how it stands", "seconds", "why"), _rows(reviews)),
     ]
+
+
+def part_as_markdown(record: PartRecord, since: str) -> list[str]:
+    """The page about one accelerator, line by line."""
+    about = [
+        ("serial", record.serial),
+        ("product", record.product or "-"),
+        *sorted(record.labels.items()),
+        ("seen at", "; ".join(record.places)),
+        ("first fault, UTC", _moment(record.faults[0].at) if record.faults else "-"),
+        ("last fault, UTC", _moment(record.faults[-1].at) if record.faults else "-"),
+    ]
+    faults = [
+        (_moment(f.at), f.node_id, f.component or "-", f.fault, f.verdict.value, str(f.times), f.line or "-")
+        for f in record.faults
+    ]
+    repairs = [(_moment(r.at), r.node_id, r.step.value, r.outcome, r.result, r.incident_id) for r in record.repairs]
+    return [
+        f"# Accelerator {plain(record.serial)}: faults of the last {plain(since)}",
+        "",
+        *_table(("what", "value"), about),
+        "",
+        "## Faults",
+        "",
+        *_table(("UTC", "node", "address", "fault", "verdict", "times", "as reported"), faults),
+        "",
+        "## What was done to its node",
+        "",
+        *(_table(("UTC", "node", "step", "outcome", "result", "incident"), repairs) if repairs else ["Nothing."]),
+        "",
+        "## Saved state (kernel log, vendor tools)",
+        "",
+        *([f"- {plain(link)}" for link in record.evidence] or ["None saved."]),
+    ]
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def _rows(reviews: Sequence[Review]) -> list[tuple[str, ...]]:

@@ -5,11 +5,13 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from nodeheal.contract import names
+from nodeheal.contract.check_seconds import HEALTHY_SECONDS, diagnosis_seconds
 from nodeheal.contract.health_event import Frozen
 from nodeheal.contract.job_steps import GANG_AT_MOST
 from nodeheal.contract.vocabulary import Check, CheckpointFormat
 
 DAY = 86_400
+LEAST_LEVEL = 1  # of a diagnosis after a failure, whatever the job says of its preflight
 LONGEST = 90 * DAY
 MEMORY_MIB = 64 * 1024**2  # of one node, with room
 NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -80,7 +82,7 @@ class Checkpoints(Frozen):
 class Preflight(Frozen):
     """What proves nodes before the job starts on them."""
 
-    level: int = Field(default=1, ge=0, le=4, description="dcgmi diag -r; 0: nodes are not checked")
+    level: int = Field(default=2, ge=0, le=4, description="dcgmi diag -r; 0: nodes are not checked")
     checks: tuple[Check, ...] = Field(default=(), description="empty: those of the pool's policy")
     fabric: bool = Field(
         default=True, description="the ways between the nodes are tested, too, where the pool's policy has it"
@@ -88,7 +90,18 @@ class Preflight(Frozen):
     recent_seconds: int = Field(
         default=DAY, ge=0, le=LONGEST, description="a pass of this boot that is younger is not repeated"
     )
-    timeout_seconds: int = Field(default=900, gt=0, le=4 * 3_600, description="who is silent until then has failed")
+    timeout_seconds: int | None = Field(
+        default=None,
+        gt=0,
+        le=4 * 3_600,
+        description="a node that has not answered by then has failed; empty: what the checks of this level may take",
+    )
+
+    @property
+    def seconds(self) -> int:
+        """How long nodes have to answer. The pool's own checks may be of any kind: GPUs or Trainium, EFA, the host."""
+        checks = self.checks or (Check.dcgm, Check.efa, Check.stress)
+        return self.timeout_seconds or diagnosis_seconds(max(self.level, LEAST_LEVEL), checks)
 
 
 class RestartLimits(Frozen):
@@ -147,6 +160,10 @@ class JobSpec(Frozen):
     def _is_consistent(self) -> Self:
         if (self.image is None) == (self.task_definition is None):
             raise ValueError("image: give either image or task_definition")
+        needed, given = HEALTHY_SECONDS.get(self.preflight.level, 0), self.preflight.timeout_seconds
+        if given is not None and given < needed:
+            level = f"level {self.preflight.level} takes {needed} s on GPUs that are well"
+            raise ValueError(f"preflight.timeout_seconds: {given} s is too short: {level}; leave the key out")
         for name in self.environment:
             if name in RESERVED or name.startswith(RESERVED_PREFIX):
                 raise ValueError(f"environment: {name} is set by nodeheal for every rank; leave it out")

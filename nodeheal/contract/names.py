@@ -193,7 +193,7 @@ LINE_PREFIX = "wait#"
 TIMELINE_PREFIX = "t#"
 FAULT_PREFIX = "f#"
 REPORTS_PREFIX = "reports#"  # how many a node has sent in a minute, or of what is old in a day
-PAST_SUFFIX = "#past"  # behind the key of a fault that led to nothing
+HISTORY_PREFIX = "h#"  # a fault that led to no incident
 RUN_PREFIX = "run#"
 CHECK_PREFIX = "check#"
 

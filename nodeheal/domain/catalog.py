@@ -5,15 +5,20 @@ human, never to a reboot.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
 
 _FILE = Path(__file__).with_name("catalog.csv")
+_Known = TypeVar("_Known")
+# The NVSwitch driver itself says how grave an SXID is, and its rows under this code say what follows from that.
+ANY_CODE = "any"
+_STATES_ITS_VERDICT = {Family.sxid: {"fatal": True, "nonfatal": False}}
 # A reboot resets what a GPU reset would: the two spend the same attempts.
 BUDGET_GROUPS = {
     Action.RESET_GPU: Action.REBOOT,
@@ -143,16 +148,29 @@ def title(family: Family, code: str, subcode: str | None = None) -> str:
 def find(family: Family, code: str, subcode: str | None = None) -> CatalogRow | None:
     """The row of a fault, or None for a fault that nobody has described.
 
-    A sub-code without a row of its own falls back to its unit (the part before the last '/'), then to the code.
+    A sub-code without a row of its own falls back to its unit (the part before the last '/'), then to the code. Where
+    the line itself says how grave the fault is, and the row says otherwise or is missing, the line wins.
     """
-    rows = catalog()
-    return next((rows[key] for key in _keys(family, code, subcode) if key in rows), None)
+    return _found(catalog(), lambda row: row.verdict, family, code, subcode)
 
 
 def verdict(family: Family, code: str, subcode: str | None = None) -> Verdict | None:
     """How grave the row of a fault, as `find` finds it, says it is. Of all rows nothing else is kept in memory."""
-    known = verdicts()
-    return next((known[key] for key in _keys(family, code, subcode) if key in known), None)
+    return _found(verdicts(), lambda graveness: graveness, family, code, subcode)
+
+
+def _found(
+    known: Mapping[tuple[str, str, str], _Known],
+    graveness: Callable[[_Known], Verdict],
+    family: Family,
+    code: str,
+    subcode: str | None,
+) -> _Known | None:
+    row = next((known[key] for key in _keys(family, code, subcode) if key in known), None)
+    is_fatal = _STATES_ITS_VERDICT.get(family, {}).get(subcode or "")
+    if is_fatal is None or (row is not None and is_fatal == (graveness(row) is Verdict.FAILED)):
+        return row
+    return known[family.value, ANY_CODE, subcode or ""]
 
 
 def _keys(family: Family, code: str, subcode: str | None) -> Iterator[tuple[str, str, str]]:

@@ -19,6 +19,25 @@ from nodeheal.domain.policy import RecoveryPolicy
 RECOVERY_ACTION_CHANGED = "154"  # the XID in whose text the driver says what it wants done about another one
 STATEMENT = f"xid/{RECOVERY_ACTION_CHANGED}"
 BY_HAND = f"host/{OPERATOR_REQUEST}"
+
+
+class _Secondary(NamedTuple):
+    """Faults that explain another one of the same node close to them. A family stands for all of its codes."""
+
+    roots: frozenset[str]
+    on_same_component: bool = False
+
+
+# By family/code: what only accompanies which other faults. XID 74 comes at every peer of a GPU that is lost or of a
+# switch that fails; 171 and 172 say where the error of a 48, 94 or 95 lies.
+_DATA_LOST = _Secondary(frozenset({"xid/48", "xid/94", "xid/95"}), on_same_component=True)
+_SECONDARY = {
+    "xid/74": _Secondary(
+        frozenset({"xid/79", "xid/119", STATEMENT, "nvrm_other/fallen_off_bus", "nvrm_other/gpu_lost", "sxid"})
+    ),
+    "xid/171": _DATA_LOST,
+    "xid/172": _DATA_LOST,
+}
 _GRAVITY = {Verdict.OK: 0, Verdict.UNKNOWN: 1, Verdict.DEGRADED: 1, Verdict.FAILED: 2}
 
 
@@ -140,20 +159,18 @@ def meaning_of(
         return Meaning(title, f"The policy says so: {override.why}", ladder, override.next_rung, scope, is_policy=True)
     if row is None:
         return Meaning(title, "The catalog does not know this fault; a human must look.", (Action.ESCALATE,))
-    doubt = _why_not_sure(row, subcode, verdict, product)
+    doubt = _why_not_sure(row, verdict, product)
     if doubt:
         return Meaning(title, doubt, (Action.ESCALATE,))
     return Meaning(title, row.why, _without_resets(row.ladder), row.next_rung, row.scope)
 
 
-def _why_not_sure(row: CatalogRow, subcode: str | None, verdict: Verdict, product: str | None) -> str:
+def _why_not_sure(row: CatalogRow, verdict: Verdict, product: str | None) -> str:
     """Why the catalog's action is not to be taken on such an event. Empty: it is."""
     if verdict is Verdict.UNKNOWN and row.verdict is not Verdict.UNKNOWN:
         return "It is reported as UNKNOWN: nobody can tell, which is no reason to act and none to call it healthy."
     if _GRAVITY[verdict] < _GRAVITY[row.verdict]:
         return f"It is reported as {verdict}, where the catalog expects {row.verdict}: too little to act on."
-    if row.family is Family.sxid and subcode == "fatal" and row.verdict is not Verdict.FAILED:
-        return "The driver calls it fatal, and the catalog does not: a human must look."
     is_destructive = any(BUDGET_GROUPS.get(action) in (Action.REBOOT, Action.REPLACE) for action in row.ladder)
     if is_destructive and not row.applies_to(product):
         return f"The sources name this code for {', '.join(row.products)}, not for {product}: a human must look."
@@ -168,7 +185,8 @@ def _without_resets(ladder: tuple[Action, ...]) -> tuple[Action, ...]:
 def diagnose(events: Iterable[HealthEvent], policy: RecoveryPolicy, pool: str) -> list[Fault]:
     """What the events (in order of time) ask for: one fault of each kind, in the order in which they first came.
 
-    Where the driver states a recovery action, its word wins over the table.
+    Where the driver states a recovery action, its word wins over the table. A fault that only accompanies another one
+    asks for nothing.
     """
     kinds: dict[_Kind, list[HealthEvent]] = {}
     for event in events:
@@ -182,12 +200,35 @@ def diagnose(events: Iterable[HealthEvent], policy: RecoveryPolicy, pool: str) -
             faults.append(fault)
             if code == RECOVERY_ACTION_CHANGED and _states_an_action(alike[0]):
                 stated.setdefault(component, []).append(fault)
-    if not stated:
-        return faults
-    for said in stated.values():
-        said.sort(key=lambda fault: _TIME(fault.alike[-1]), reverse=True)
     window = timedelta(seconds=policy.correlation.window_seconds)
-    return [_as_stated(fault, stated.get(fault.event.component, []), window) for fault in faults]
+    if stated:
+        for said in stated.values():
+            said.sort(key=lambda fault: _TIME(fault.alike[-1]), reverse=True)
+        faults = [_as_stated(fault, stated.get(fault.event.component, []), window) for fault in faults]
+    return [_as_secondary(fault, faults, window) if fault.key in _SECONDARY else fault for fault in faults]
+
+
+def _as_secondary(fault: Fault, faults: Sequence[Fault], window: timedelta) -> Fault:
+    """The fault without an action of its own, if every time it came another fault close to it explains it."""
+    if fault.meaning.is_policy or fault.ladder[0] is Action.OBSERVE:
+        return fault
+    roots = [root for root in faults if _explains(root, fault)]
+    times = [event.observed_at for root in roots for event in root.alike]
+    if not all(any(abs(at - event.observed_at) <= window for at in times) for event in fault.alike):
+        return fault
+    named = ", ".join(dict.fromkeys(root.title for root in roots))
+    why = f"It came within {window.total_seconds():g} s of {named}, which explains it and decides what is done."
+    meaning = replace(fault.meaning, ladder=(Action.OBSERVE,), next_rung=NextRung.unproven, why=why)
+    return fault._replace(meaning=meaning)
+
+
+def _explains(root: Fault, fault: Fault) -> bool:
+    """Whether the one, which asks for an action itself, explains the other."""
+    rule, is_same = _SECONDARY[fault.key], root.event.component == fault.event.component
+    if HEIGHT[root.ladder[0]] <= HEIGHT[Action.ESCALATE] or (rule.on_same_component and not is_same):
+        return False
+    # What the driver states about the same GPU has already become this fault's own action.
+    return not rule.roots.isdisjoint({root.key, root.event.family.value}) and not (root.key == STATEMENT and is_same)
 
 
 def _states_an_action(event: HealthEvent) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
+from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.vocabulary import Action, Family
 from nodeheal.domain.catalog import catalog, find
 from nodeheal.domain.knobs import Budget, MaintenanceWindow, Mode, PoolPolicy
@@ -20,8 +21,6 @@ _LEAST_SECONDS = {
     "quick_seconds": (5, "a function may start cold, and AWS throttle"),
     "approval_seconds": (60, "a person has to read the question"),
 }
-# NVIDIA gives seconds, 2, up to 30 and some 90 minutes for healthy nodes.
-_DIAGNOSIS_SECONDS = {1: 30, 2: 120, 3: 1_800, 4: 5_400}
 _A_MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
 _LOOK_EVERY_MINUTES = 10
 
@@ -86,7 +85,7 @@ def _of_deadlines(policy: RecoveryPolicy, pools: Mapping[str, PoolPolicy]) -> It
     levels = {"diagnostics_level": policy.diagnostics_level}
     levels |= {f"{name}.diagnostics_level": pool.diagnostics_level or 0 for name, pool in pools.items()}
     for field, level in levels.items():
-        needed, given = _DIAGNOSIS_SECONDS.get(level, 0), policy.deadlines.diagnose_seconds
+        needed, given = HEALTHY_SECONDS.get(level, 0), policy.deadlines.diagnose_seconds
         if given < needed:
             yield f"{field}: level {level} can take {needed} s, and deadlines.diagnose_seconds gives {given} s"
 

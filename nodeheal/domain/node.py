@@ -11,6 +11,8 @@ from nodeheal.domain.surroundings import PastRecovery
 # A node keeps the boots it has had, to tell an old event from a new boot. An agent's spool holds days, not years.
 BOOTS_REMEMBERED = 16
 RECOVERIES_REMEMBERED = 16
+# The node's item is written with each of its incidents' steps, so what it remembers is short.
+STATES_REMEMBERED, STATE_REASON_CHARACTERS = 10, 80
 
 _MOVES: dict[NodeState, frozenset[NodeState]] = {
     NodeState.UNENROLLED: frozenset({NodeState.ENROLLED}),
@@ -53,6 +55,15 @@ class ReportedDiagnosis:
 
 
 @dataclass(frozen=True)
+class StateChange:
+    """When a node entered a state, and why (the beginning of the reason)."""
+
+    at: datetime
+    state: NodeState
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Node:
     """One accelerator node. `version` counts writes: a save succeeds only over the version that was read."""
 
@@ -69,6 +80,7 @@ class Node:
     past_boots: tuple[str, ...] = ()
     state: NodeState = NodeState.HEALTHY
     state_reason: str = ""
+    state_changes: tuple[StateChange, ...] = ()  # newest first
     probation_until: datetime | None = None
     drained_by_us: bool = False
     open_incident: str | None = None
@@ -107,6 +119,7 @@ class Node:
             cluster=self.cluster,
             provider=self.provider,
             state_reason=self.state_reason,
+            state_changes=(StateChange(told.last_seen, told.state, "first report"),),
             accelerators=self.accelerators or told.accelerators,
             paused_until=self.paused_until,
             paused_why=self.paused_why,
@@ -115,6 +128,13 @@ class Node:
             heard=self.heard,
             version=self.version,
         )
+
+    def entered(self, state: NodeState, reason: str, at: datetime) -> "Node":
+        """The node in this state, and when it came to it. The state that it has already is no change."""
+        changes = self.state_changes
+        if state is not self.state:
+            changes = (StateChange(at, state, reason[:STATE_REASON_CHARACTERS]), *changes)[:STATES_REMEMBERED]
+        return replace(self, state=state, state_reason=reason, state_changes=changes)
 
     def located(self, event: HealthEvent) -> HealthEvent:
         """The event with the rack that an operator has named, so that what fails in one rack is seen to."""
@@ -199,8 +219,8 @@ def may_move(current: NodeState, target: NodeState) -> bool:
     return target is current or target in _MOVES[current]
 
 
-def moved(node: Node, target: NodeState, reason: str) -> Node:
+def moved(node: Node, target: NodeState, reason: str, at: datetime) -> Node:
     """The node in its new state. Raises ValueError for a move that a node's life does not allow."""
     if not may_move(node.state, target):
         raise ValueError(f"{node.node_id} cannot go from {node.state} to {target}")
-    return replace(node, state=target, state_reason=reason)
+    return node.entered(target, reason, at)

@@ -145,7 +145,7 @@ def _told(history: History) -> Told:
         answers=tuple(entry.text for entry in entries if entry.kind == "answer"),
         attempts=tuple(entry.text for entry in entries if entry.entry_id.startswith(ATTEMPT)),
         confirmed=tuple(told_in(history)),
-        evidence=tuple(_evidence(history)),
+        evidence=tuple(evidence_of(history)),
         timeline=tuple(Line((e.at - fault_at).total_seconds(), e.kind, e.text) for e in entries),
     )
 
@@ -230,7 +230,8 @@ def _phases(incident: Incident, taken: tuple[Taken, ...]) -> dict[str, float]:
     return {name: round(seconds, 3) for name, seconds in found.items()}
 
 
-def _evidence(history: History) -> Iterator[str]:
+def evidence_of(history: History) -> Iterator[str]:
+    """Where the state that the node has saved lies: its object, and its page in the console."""
     for turn in history.turns:
         if turn.result is not None and turn.decision.step is Step.FREEZE_EVIDENCE:
             yield from (turn.result.evidence[kind] for kind in ("link", "console") if kind in turn.result.evidence)

@@ -46,7 +46,7 @@ def answer_approval(question: Question, answer: Answer, who: str, why: str, port
 
 def _but(question: Question, answer: Answer, ports: Ports) -> str:
     """What keeps a yes from being carried out. It is on record, and whoever said it knows at once."""
-    paused = why_paused(ports.incidents.history(question.incident_id).incident, ports)
+    paused = why_paused(ports.incidents.incident(question.incident_id), ports)
     if answer is Answer.refuse or not paused:
         return ""
     return f"; but {paused}, so nothing is done: the incident goes to a human"

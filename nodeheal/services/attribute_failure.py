@@ -66,7 +66,7 @@ def attribute_failure(request: JobRequest, ports: Ports, policy: RecoveryPolicy)
 def _attribute(request: JobRequest, job: Job, run: Run, ports: Ports, policy: RecoveryPolicy) -> JobResult:
     incident_id = at_work(job, run, ports)
     if incident_id is not None:
-        incident = ports.incidents.history(incident_id).incident
+        incident = ports.incidents.incident(incident_id)
         if incident.turn == 0:  # a crash may have come between its opening and its start; starting twice is harmless
             ports.workflows.start(incident_id, incident.node_id)
         told = f"run {run.number} is brought back by {incident_id}"
@@ -135,7 +135,7 @@ def _open_incident(
 def _not_brought_back(request: JobRequest, event: HealthEvent, broke: Breakage, ports: Ports) -> JobResult:
     """The incident of this very failure has ended, and left the job where it is: its pool is only observed, mostly."""
     settled = node_of(event.node_id, ports).settled.get(fingerprint(event))
-    incident = ports.incidents.history(settled).incident if settled else None
+    incident = ports.incidents.incident(settled) if settled else None
     ended = f"{settled} did not bring it back: {incident.summary}" if incident else "no incident was opened for it"
     is_observed = incident is not None and incident.ending is Ending.OBSERVED_ONLY
     left = "; so the job is left to its owner" if is_observed else ""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.health_event import DiagnosticsFinished
+from nodeheal.contract.job_spec import LEAST_LEVEL
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.steps import StepResult
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome
@@ -30,7 +31,6 @@ from nodeheal.services.try_pairs import try_pairs
 JOB_CHECK = "job_check"
 JOB_ORDER = "job_order"
 JOB_COMMAND = "job_command"
-LEAST_LEVEL = 1  # of a diagnosis after a failure, whatever the job says of its preflight
 
 
 def check_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -41,7 +41,7 @@ def check_nodes(request: JobRequest, ports: Ports, policy: RecoveryPolicy) -> No
         return
     nodes = due_nodes(request, job, ports)
     all_in = job_result(request, JobStep.CHECK, Next.CHECK, f"{counted(len(nodes), 'node')} answered", ports)
-    deadline = ports.clock() + timedelta(seconds=job.preflight.timeout_seconds)
+    deadline = ports.clock() + timedelta(seconds=job.preflight.seconds)
     wait = Wait(
         JOB_CHECK,
         request_id_of(request),

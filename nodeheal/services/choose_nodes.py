@@ -52,7 +52,7 @@ def _chosen(request: JobRequest, job: Job, nodes: Sequence[Node], ports: Ports, 
         ready = pairs_or_launch(request, JobStep.CHOOSE, job, f"{told}; {proven}", ports, policy)
         return ready.model_copy(update={"nodes": names})
     chosen = job_result(request, JobStep.CHOOSE, Next.CHECK, f"{told}; {len(due)} of them to be checked", ports)
-    return chosen.model_copy(update={"nodes": names, "deadline_seconds": job.preflight.timeout_seconds})
+    return chosen.model_copy(update={"nodes": names, "deadline_seconds": job.preflight.seconds})
 
 
 def _hold_directory(job: Job, ports: Ports) -> str:

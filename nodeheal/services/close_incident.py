@@ -19,7 +19,7 @@ def close_incident(incident_id: str, why: str, ports: Ports) -> bool:
     Raises NotFound for an unknown incident, ValueError for one that is under way or that keeps a node out of service,
     NotAccepted when others write a node of it.
     """
-    incident = ports.incidents.history(incident_id).incident
+    incident = ports.incidents.incident(incident_id)
     if incident.state is IncidentState.CLOSED:
         return False
     if incident.state is not IncidentState.ESCALATED:

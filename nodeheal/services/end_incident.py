@@ -99,9 +99,9 @@ def _let_go(
         if node_id == history.incident.node_id and seen.is_isolated and not _is_by_hand(history):
             node = node.recovered_in(_past(history, seen, decided, ports))
         if node_id != history.incident.node_id and not seen.is_proven:
-            after = replace(node, open_incident=None, state=NodeState.SUSPECT, state_reason="no proof as a spare")
+            after = replace(node, open_incident=None).entered(NodeState.SUSPECT, "no proof as a spare", ports.clock())
         elif node.state in OUT_OF_SERVICE:
-            after = moved(node, NodeState.QUARANTINED, node.state_reason)
+            after = moved(node, NodeState.QUARANTINED, node.state_reason, ports.clock())
         else:
             after = replace(
                 node, open_incident=None, settled={**node.settled, **_settled(node, history, seen, decided, policy)}

@@ -8,7 +8,7 @@ from nodeheal.domain.enrolment import Enrolment, Mark, Registry, provider_of
 from nodeheal.domain.errors import HalfDone, NotFound
 from nodeheal.domain.node import NEVER_HEARD, Node
 from nodeheal.ports import Ports
-from nodeheal.services.steps import node_of, save_node
+from nodeheal.services.steps import enter_state, node_of, save_node
 
 
 class Marks(Protocol):
@@ -47,7 +47,7 @@ def enroll_node(node_id: str, said: Enrolment, ports: Ports, marks: Marks) -> tu
     if changes:
         node = save_node(ports, node, **changes)
     if node.agent_version and not node.is_heard:  # its agent has reported already
-        node = save_node(ports, node, state=NodeState.HEALTHY)
+        node = enter_state(ports, node, NodeState.HEALTHY, said.why)
     told = [f"recorded {name.removeprefix('is_').replace('_', ' ')}" for name in changes if name != "state_reason"]
     return node, (*done, *told)
 

@@ -101,7 +101,7 @@ def _whom_to_ask(request: StepRequest | JobRequest, ports: Ports) -> tuple[Job |
     job, run = current_run(request.decision.job_id, ports)
     if job is None or run is None or job.is_over or is_newer_than_fault(run, request, ports):
         return None, iter(())
-    broken = ports.incidents.history(request.incident_id).incident.node_id
+    broken = ports.incidents.incident(request.incident_id).node_id
     peers = [task.node_id for task in run.tasks if task.node_id != broken]
     # The spare in the broken node's place, or that node itself, which is healed then; at last any that has room.
     others = [request.decision.node_id, *(node.node_id for node in stand_ins(job, ports)[:1])]

@@ -44,7 +44,7 @@ def joined(event: HealthEvent, ports: Ports) -> bool | None:
         return None
     if ports.jobs.get(job_id) is not None and not _is_member(known.boot_id, job_id, int(run), ports):
         return None  # it was opened before there was such a job
-    incident = ports.incidents.history(known.incident_id).incident
+    incident = ports.incidents.incident(known.incident_id)
     is_same_moment = event.observed_at < incident.opened_at + _ONE_MOMENT
     # Where nodeheal only observes, an incident closes before all nodes of a gang have reported.
     is_observed = incident.ending is Ending.OBSERVED_ONLY and is_same_moment

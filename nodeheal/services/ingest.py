@@ -176,7 +176,7 @@ def _is_abandoned(node: Node, ports: Ports) -> bool:
     """Whether the node's incident ended in a broken workflow before the node was taken out of service."""
     if node.state in OUT_OF_SERVICE or node.open_incident is None:
         return False
-    return ports.incidents.history(node.open_incident).incident.state is IncidentState.ESCALATED
+    return ports.incidents.incident(node.open_incident).state is IncidentState.ESCALATED
 
 
 def _join(event: HealthEvent, incident_id: str, ports: Ports) -> Ingested:
@@ -257,7 +257,7 @@ def _may_end_without_it(history: History, node_id: str, ports: Ports) -> bool:
 
 def _exists(incident_id: str, ports: Ports) -> bool:
     try:
-        ports.incidents.history(incident_id)
+        ports.incidents.incident(incident_id)
     except NotFound:
         return False
     return True

@@ -42,7 +42,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     except NotFound as gone:  # found out before anything is marked, so that nothing stays isolated by accident
         _answer(request, ports, Outcome.FAILED, str(gone))
         return
-    moved(node, NodeState.ISOLATED, request.decision.reason)  # may raise: before anything is taken
+    moved(node, NodeState.ISOLATED, request.decision.reason, ports.clock())  # may raise: before anything is taken
     slots = slots_of(node.pool, ports, policy)
     why_not = _why_no_slot(node, slots, request, ports)
     if why_not:
@@ -109,7 +109,7 @@ def _switch_off(node: Node, seat: Seat, request: StepRequest, ports: Ports) -> N
     falls between the look and ours: ECS has no conditional one.
     """
     for _ in range(SAVE_TRIES):
-        isolated = moved(node, NodeState.ISOLATED, request.decision.reason)
+        isolated = moved(node, NodeState.ISOLATED, request.decision.reason, ports.clock())
         marked = replace(isolated, drained_by_us=node.drained_by_us or seat.is_on)
         if ports.nodes.save(marked):
             if marked.drained_by_us:

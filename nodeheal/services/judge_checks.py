@@ -69,7 +69,7 @@ def _broke_off(request: JobRequest, job: Job, ports: Ports) -> bool:
     wait = ports.waits.get(JOB_CHECK, request_id_of(request))
     if wait is None:
         return not answers_of(request, ports)  # it failed before the first command
-    return ports.clock() < wait.deadline_at - timedelta(seconds=job.preflight.timeout_seconds * (1 - LEAST_SHARE))
+    return ports.clock() < wait.deadline_at - timedelta(seconds=job.preflight.seconds * (1 - LEAST_SHARE))
 
 
 def _judge_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> JobResult:

@@ -102,7 +102,7 @@ def _refuse(request: StepRequest, ports: Ports, why: str, evidence: dict[str, st
 def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> dict[str, str]:
     """Who brings the job back instead: the last of its nodes to be healed. Nothing, where one of them has nobody."""
     incidents = [node.open_incident for node in unfit]
-    heads = [ports.incidents.history(name).incident for name in incidents if name is not None]
+    heads = [ports.incidents.incident(name) for name in incidents if name is not None]
     if len(heads) < len(unfit) or any(not head.is_under_way or head.job_id is None for head in heads):
         return {}
     heir, job = heads[-1].incident_id, request.decision.job_id

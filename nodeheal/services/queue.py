@@ -76,7 +76,7 @@ def _is_worked_on(node: Node, ports: Ports) -> bool:
     """Whether its slot may have been claimed a moment ago: it is marked only after that."""
     if node.open_incident is None:
         return False
-    return ports.incidents.history(node.open_incident).incident.state in (IncidentState.OPEN, IncidentState.WAITING)
+    return ports.incidents.incident(node.open_incident).state in (IncidentState.OPEN, IncidentState.WAITING)
 
 
 def _standing(pool: str, awaited: Awaited, ports: Ports) -> list[Wait]:

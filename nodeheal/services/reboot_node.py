@@ -8,7 +8,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.boot_wait import REBOOTING, note_boot, noted_boot, wait_for_boot
 from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
 from nodeheal.services.send_command import AWAITED, send_reboot
-from nodeheal.services.steps import forget, node_of, result_of, save_node, tell, token_of
+from nodeheal.services.steps import enter_state, forget, node_of, result_of, tell, token_of
 from nodeheal.services.stop_start import is_begun, stop_start
 
 
@@ -24,9 +24,9 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
         return
     is_stop_start = request.decision.action is Action.STOP_START
     what = "stopping and starting" if is_stop_start else "rebooting"
-    recovering = moved(node, NodeState.RECOVERING, f"{what}: {request.decision.reason}")
+    recovering = moved(node, NodeState.RECOVERING, f"{what}: {request.decision.reason}", ports.clock())
     if is_stop_start:
-        save_node(ports, node, state=recovering.state, state_reason=recovering.state_reason)
+        enter_state(ports, node, recovering.state, recovering.state_reason)
         stop_start(request, node, ports)
         return
     if request.decision.boot_id not in ("", node.boot_id) and not noted_boot(request, ports, REBOOTING):
@@ -40,7 +40,7 @@ def reboot_node(request: StepRequest, ports: Ports) -> None:
         back = result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
         ports.workflows.resume(token, back)
         return
-    save_node(ports, node, state=recovering.state, state_reason=recovering.state_reason)
+    enter_state(ports, node, recovering.state, recovering.state_reason)
     _send(request, node, ports)
 
 

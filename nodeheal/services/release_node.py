@@ -62,8 +62,8 @@ def _freed(node: Node, why: str, retire: bool, ports: Ports) -> Node:
     is_suspect = node.state is NodeState.SUSPECT and node.open_incident is None  # a stand-in that proved nothing
     if node.state not in OUT_OF_SERVICE and not is_suspect:
         raise ValueError(f"{node.node_id} is {node.state}: nodeheal has not taken it out of service")
-    quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why)
-    freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why)
+    quarantined = node if is_suspect else moved(node, NodeState.QUARANTINED, why, ports.clock())
+    freed = moved(quarantined, NodeState.RETIRED if retire else NodeState.HEALTHY, why, ports.clock())
     job = ports.jobs.get(node.job_id) if node.job_id is not None and not retire else None
     goes_on = job is not None and node.node_id in nodes_it_has(job, ports)
     return replace(freed, open_incident=None, job_id=node.job_id if goes_on else None)

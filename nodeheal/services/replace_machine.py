@@ -24,7 +24,7 @@ from nodeheal.services.new_machine import ASKED, NEW_MACHINE, TERMINATED, TERMIN
 from nodeheal.services.replacement_slots import REPLACEMENT, claim_slot, free_slot
 from nodeheal.services.reserve_attempt import give_attempt_back
 from nodeheal.services.stand_in import stand_in_of
-from nodeheal.services.steps import forget, node_of, result_of, save_node, tell, token_of, told_line
+from nodeheal.services.steps import enter_state, forget, node_of, result_of, tell, token_of, told_line
 
 _GIVEN_UP = "given-up"  # the line of the timeline that says that EC2 was asked to take the broken one away
 
@@ -50,7 +50,7 @@ def replace_machine(request: StepRequest, node: Node, ports: Ports, knobs: Repla
         give_up(request, ports, why, wait_for="replacements")
         return
     if node.state is NodeState.ISOLATED:
-        save_node(ports, node, state=NodeState.RECOVERING, state_reason=f"replacing: {request.decision.reason}")
+        enter_state(ports, node, NodeState.RECOVERING, f"replacing: {request.decision.reason}")
     if machine.group:
         _leave_to_group(request, wait, alive, ports, knobs)
     elif knobs.terminate_first and alive is not None:

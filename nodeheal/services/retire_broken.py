@@ -25,19 +25,21 @@ def retire_broken(broken_id: str, request: StepRequest, ports: Ports, policy: Re
         return ""
     if node.provider is Provider.hybrid or node.open_incident != request.incident_id:
         return "it is a hybrid node" if node.provider is Provider.hybrid else "it is not this incident's"
-    quarantined = moved(node, NodeState.QUARANTINED, node.state_reason)  # may raise: before anything is touched
+    quarantined = moved(
+        node, NodeState.QUARANTINED, node.state_reason, ports.clock()
+    )  # may raise: before anything is touched
     kept = _held(request, ports, policy) or _give_back(node, request, ports)
     if kept:
         tell(request, ports, "not-given-back", f"{broken_id} could not be given back: {kept}")
         return kept
-    retired = moved(quarantined, NodeState.RETIRED, "replaced by a proven node")
+    retired = moved(quarantined, NodeState.RETIRED, "replaced by a proven node", ports.clock())
     save_node(ports, node, state=retired.state, state_reason=retired.state_reason, job_id=None)
     ports.pools.release(node.pool, node.node_id)
     return ""
 
 
 def _held(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:
-    incident = ports.incidents.history(request.incident_id).incident
+    incident = ports.incidents.incident(request.incident_id)
     return why_not_given_up(incident, why_paused(incident, ports), policy, ports.clock())
 
 

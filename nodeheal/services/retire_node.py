@@ -35,7 +35,7 @@ def _out_of_service(node: Node, why: str, ports: Ports) -> Node:
         )
     if node.open_incident is not None:
         raise ValueError(f"{node.node_id} has an open incident, {node.open_incident}: see `nodeheal incidents show`")
-    retired = moved(node, NodeState.RETIRED, why)
+    retired = moved(node, NodeState.RETIRED, why, ports.clock())
     if not ports.nodes.save(replace(retired, is_spare=False)):
         raise NotAccepted(f"{node.node_id} is being written by others; nothing was changed, try again")
     return retired

@@ -21,13 +21,14 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
     node = node_of(request.decision.node_id, ports)
     if node.open_incident != request.incident_id:
         return result_of(request, ports, Outcome.REFUSED, f"it belongs to incident {node.open_incident or 'nobody'}")
-    proof = read_progress(ports.incidents.history(request.incident_id), policy)
+    history = ports.incidents.history(request.incident_id)
+    proof = read_progress(history, policy)
     if not proof.is_proven or proof.proof is None or proof.proof.boot_id != node.boot_id:
         return result_of(request, ports, Outcome.REFUSED, f"boot {node.boot_id[:8]} has passed no diagnostics")
-    broken = ports.incidents.history(request.incident_id).incident.node_id
+    broken = history.incident.node_id
     if node.node_id != broken:
         return _join(request, node, broken, proof.proof.finished_at, ports, policy)
-    back = moved(node, NodeState.PROBATION, request.decision.reason)
+    back = moved(node, NodeState.PROBATION, request.decision.reason, ports.clock())
     until = ports.clock() + timedelta(seconds=policy.probation_seconds)
     _save_proven(replace(back, probation_until=until), proof.proof.finished_at, ports)
     _let_work(node, ports)

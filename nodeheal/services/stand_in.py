@@ -64,7 +64,7 @@ def stand_in_of(request: StepRequest, ports: Ports) -> str | None:
 def put_in_place(request: StepRequest, broken: Node, spare: Node, ports: Ports, what: str = "spare") -> StepResult:
     """Put the broken node away, now that another one is claimed. Repeating it changes nothing."""
     if broken.state is not NodeState.RETIRED:  # by a recovery that has gone on; what is told late changes nothing
-        quarantined = moved(broken, NodeState.QUARANTINED, request.decision.reason)
+        quarantined = moved(broken, NodeState.QUARANTINED, request.decision.reason, ports.clock())
         save_node(ports, broken, state=quarantined.state, state_reason=quarantined.state_reason, job_id=None)
     tell(request, ports, "swapped", f"{what} {spare.node_id} stands in for {broken.node_id}, which is quarantined")
     reason = f"swapped for {what} {spare.node_id}"

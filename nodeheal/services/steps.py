@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import Outcome, Step
+from nodeheal.contract.vocabulary import NodeState, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.job import Job
@@ -70,9 +70,17 @@ def node_of(node_id: str, ports: Ports) -> Node:
 
 def save_node(ports: Ports, node: Node, **changes: object) -> Node:
     """Write changes to a node over whatever version is stored now. For fields that one writer owns."""
+    return _save_changed(ports, node, lambda current: replace(current, **changes))  # type: ignore[arg-type]
+
+
+def enter_state(ports: Ports, node: Node, state: NodeState, reason: str) -> Node:
+    """Write a node's new state over whatever version is stored now."""
+    return _save_changed(ports, node, lambda current: current.entered(state, reason, ports.clock()))
+
+
+def _save_changed(ports: Ports, node: Node, change: Callable[[Node], Node]) -> Node:
     for _ in range(SAVE_TRIES):
-        current = node_of(node.node_id, ports)
-        if ports.nodes.save(changed := replace(current, **changes)):  # type: ignore[arg-type]
+        if ports.nodes.save(changed := change(node_of(node.node_id, ports))):
             return changed
     raise NotAccepted(f"{node.node_id} is being written by others; nothing was changed")
 

@@ -23,7 +23,7 @@ def stop_job(request: JobRequest, ports: Ports) -> None:
     run = next((run for run in runs if run.number == job.current_run), None)
     nodes = tuple(task.node_id for task in run.tasks) if run else request.nodes
     if then is Next.CHECK:
-        done = done.model_copy(update={"deadline_seconds": job.preflight.timeout_seconds})
+        done = done.model_copy(update={"deadline_seconds": job.preflight.seconds})
     done = done.model_copy(update={"nodes": nodes, "run": run.number if run else None, **_of_the_end(request)})
     alive = [task for task in run.tasks if may_write(task, ports)] if run else []
     if run is None or not alive:

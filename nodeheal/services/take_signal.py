@@ -148,7 +148,7 @@ def _retire(node: Node, why: str, ports: Ports) -> None:
     for _ in range(SAVE_TRIES):
         if node.state is NodeState.RETIRED or not may_move(node.state, NodeState.RETIRED):
             return
-        if ports.nodes.save(moved(node, NodeState.RETIRED, why)):
+        if ports.nodes.save(moved(node, NodeState.RETIRED, why, ports.clock())):
             return
         node = ports.nodes.get(node.node_id) or node
     raise NotAccepted(f"{node.node_id} is being written by others; that it is gone is written later")

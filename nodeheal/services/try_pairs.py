@@ -34,7 +34,7 @@ def pairs_or_launch(
     if not wanted or job.nodes < 2:
         return to_launch(request, step, job, reason, ports)
     more = job_result(request, step, Next.CHECK, f"{reason}; the ways between them are tested", ports)
-    return more.model_copy(update={"pairs": True, "deadline_seconds": job.preflight.timeout_seconds})
+    return more.model_copy(update={"pairs": True, "deadline_seconds": job.preflight.seconds})
 
 
 def try_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -47,7 +47,7 @@ def try_pairs(request: JobRequest, job: Job, ports: Ports, policy: RecoveryPolic
         request_id_of(request),
         job_token(request),
         job.job_id,
-        ports.clock() + timedelta(seconds=job.preflight.timeout_seconds),
+        ports.clock() + timedelta(seconds=job.preflight.seconds),
         outstanding=frozenset(_order_id(request, pair, role) for pair in pairs for role in FabricRole),
         result_json=all_in.model_copy(update={"pairs": True}).model_dump_json(),
     )

@@ -15,7 +15,7 @@ from nodeheal.services.steps import SAVE_TRIES, node_of
 def incident_of(node: Node, ports: Ports) -> Incident | None:
     """The incident that the node names, if there is one."""
     try:
-        return ports.incidents.history(node.open_incident).incident if node.open_incident else None
+        return ports.incidents.incident(node.open_incident) if node.open_incident else None
     except NotFound:
         return None
 

@@ -49,7 +49,7 @@ def wait_for_news(request: StepRequest, ports: Ports) -> None:
 
 
 def _line(request: StepRequest, ports: Ports) -> tuple[str, str]:
-    incident, awaited = ports.incidents.history(request.incident_id).incident, str(request.decision.awaits)
+    incident, awaited = ports.incidents.incident(request.incident_id), str(request.decision.awaits)
     return pool_line(awaited, _pool_of(incident, ports)), place_of(request.decision, incident)
 
 

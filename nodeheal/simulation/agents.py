@@ -69,7 +69,7 @@ class Agents:
         row = find(family, kind.code, None)
         return HealthEvent(
             **self._fact(node, seen_at),
-            source="kernel_log",
+            source=kind.source,
             family=family,
             code=kind.code,
             component=f"0000:{node.slot:02x}:00.0",

@@ -25,6 +25,7 @@ class Kind:
     effect: str
     by_itself: float  # share that is gone without anybody's doing
     by_reboot: float  # share that a reboot mends; the rest needs other hardware
+    source: str = "kernel_log"  # who reports it
 
 
 @cache
@@ -40,6 +41,7 @@ def kinds() -> tuple[Kind, ...]:
                 row["effect"],
                 float(row["by_itself"]),
                 float(row["by_reboot"]),
+                row["source"],
             )
             for row in csv.DictReader(file)
         )

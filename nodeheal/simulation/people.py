@@ -140,7 +140,7 @@ class Operators:
     def _close(self, incident_id: str | None) -> None:
         if incident_id is None:
             return
-        incident = self._ports.incidents.history(incident_id).incident
+        incident = self._ports.incidents.incident(incident_id)
         if incident.state is IncidentState.ESCALATED:
             try:
                 close_incident(incident_id, "ada: seen", self._ports)
@@ -151,9 +151,7 @@ class Operators:
         """Look at what lies about: what nobody was paged for, or what a page was lost for."""
         for node_id in self.out_of_service():
             node = self._ports.nodes.get(node_id)
-            incident = (
-                self._ports.incidents.history(node.open_incident).incident if node and node.open_incident else None
-            )
+            incident = self._ports.incidents.incident(node.open_incident) if node and node.open_incident else None
             if incident is None or incident.state in (IncidentState.ESCALATED, IncidentState.CLOSED):
                 self._see_to(node_id)
         for dark in [one.node_id for one in self._fleet.silent()]:

@@ -150,7 +150,7 @@ def test_an_event_from_before_the_current_boot_is_history(cloud: Sandbox, node_i
     old = fault(node_id, 79, observed_at=(datetime.now(UTC) - timedelta(minutes=5)).isoformat())
     put(cloud, old)
 
-    kept = until(lambda: items(cloud, names.node_pk(node_id), names.FAULT_PREFIX), "history of the event")
+    kept = until(lambda: items(cloud, names.node_pk(node_id), names.HISTORY_PREFIX), "history of the event")
     assert kept[0]["note"]["S"] == "from before the node's current boot"
     assert executions(cloud, node_id) == []
 

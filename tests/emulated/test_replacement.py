@@ -3,6 +3,7 @@ group, and replaced from its launch template. The agents are real; what boots is
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from sandbox.client import NodeHandle, Sandbox
 from tests.emulated.operators import deployed
 from tests.emulated.test_stories import XID_73, XID_74
 from tests.emulated.until import until
+from tests.unit.builders import xid
 
 pytestmark = pytest.mark.emulated
 
@@ -52,7 +54,11 @@ def has_booted(ports: Ports, name: str) -> Node:
 
 def breaks(cloud: Sandbox, ports: Ports, name: str, line: str, persists: bool = False) -> History:
     """Break the node; how its incident ended."""
-    incident = opens(cloud, ports, name, line, persists)
+    return end_of(ports, opens(cloud, ports, name, line, persists))
+
+
+def end_of(ports: Ports, incident: str) -> History:
+    """The incident, once it has ended."""
 
     def ended() -> History | None:
         history = ports.incidents.history(incident)
@@ -160,6 +166,25 @@ def test_a_machine_whose_container_instance_bears_no_tag_is_named_to_a_human_and
     assert node is not None
     assert not node.drained_by_us
     assert list(ports.pools.holders("untagged")) == []
+
+
+def test_a_report_that_the_nodes_own_log_does_not_confirm_costs_no_machine(cloud: Sandbox, ports: Ports) -> None:
+    # What a program with the node's credentials could send. The agent on the node knows nothing of such a fault.
+    name = cloud.add_machine(cloud.add_template("accused"))
+    node = has_booted(ports, name)
+    event = xid(74, node_id=name, instance_id=name, boot_id=node.boot_id, observed_at=datetime.now(UTC))
+
+    cloud.voices.says(event)
+    incident = str(until(lambda: (known := ports.nodes.get(name)) and known.open_incident, "incident"))
+    history = end_of(ports, incident)
+
+    steps = [turn.decision.step for turn in history.turns]
+    assert Step.REPLACE not in steps, told(history)
+    assert Step.DIAGNOSE in steps, told(history)
+    assert history.incident.ending is Ending.RECOVERED, told(history)
+    after = ports.nodes.get(name)
+    assert after is not None
+    assert (after.state, after.boot_id) == (NodeState.PROBATION, node.boot_id)
 
 
 RESERVED = {"CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": "cr-1"}}}

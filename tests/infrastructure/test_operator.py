@@ -31,7 +31,7 @@ LOOKS |= {"appconfig:ListApplications", "appconfig:ListDeploymentStrategies", "s
 # What only the functions do, with their budgets and their record.
 NEVER = re.compile(
     r"ecs:(Stop|Start|Run)\w*|ec2:(Reboot|Terminate|Run|Stop)\w*|autoscaling:\w+|iam:(?!PassRole|GetInstanceProfile)\w+|lambda:(?!GetAccountSettings)\w+"
-    r"|sns:(?!Subscribe|List|GetSubscriptionAttributes)\w+|sqs:(?!GetQueueAttributes)\w+|states:(Stop|StartSync)\w+|dynamodb:(Scan|DeleteTable|Batch\w+)|s3:Put\w+|secretsmanager:\w+"
+    r"|sns:(?!Subscribe|ConfirmSubscription|List|GetSubscriptionAttributes)\w+|sqs:(?!GetQueueAttributes)\w+|states:(Stop|StartSync)\w+|dynamodb:(Scan|DeleteTable|Batch\w+)|s3:Put\w+|secretsmanager:\w+"
 )
 MANAGED_POLICY_CHARACTERS = 6_144
 

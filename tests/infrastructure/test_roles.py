@@ -64,6 +64,7 @@ TAG = Request("ssm:AddTagsToResource", HYBRID, {"aws:TagKeys": [names.MANAGED_TA
 RUN_JOB = Request("states:StartExecution", f"{STATES}stateMachine:{names.JOB_WORKFLOW}")
 INJECT = Request("ssm:SendCommand", f"{SSM}document/{names.INJECT_DOCUMENT}")
 SUBSCRIBE = Request("sns:Subscribe", ARN.format("sns") + names.OWNERS_TOPIC, {"sns:Protocol": "email"})
+CONFIRM = Request("sns:ConfirmSubscription", ARN.format("sns") + names.ALERTS_TOPIC)
 SUBSCRIBERS = Request("sns:ListSubscriptionsByTopic", ARN.format("sns") + names.OWNERS_TOPIC)
 LOG = Request("logs:GetLogEvents", f"{ARN.format('logs')}log-group:{names.JOB_LOG_GROUP}:log-stream:llama/main/1")
 REGISTER = Request("ecs:RegisterTaskDefinition", "*")
@@ -82,6 +83,7 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "incidents show": (READ_INCIDENT,),
     "incidents close": (READ_INCIDENT, WRITE_INCIDENT, WRITE_NODE, RESUME),
     "incidents export": (READ_POOLS, LIST_POOL, READ_INCIDENT),
+    "incidents rma": (READ_POOLS, LIST_POOL, READ_INCIDENT),
     "inject": (READ_NODE, INJECT, Request("ssm:SendCommand", HYBRID, TAGGED)),
     "nodes list": (READ_POOLS, LIST_POOL, Request("dynamodb:Scan", BEATS)),
     "nodes show": (READ_NODE, SEE_POLICY),
@@ -93,6 +95,7 @@ PLAYED: Mapping[str, tuple[Request, ...]] = {
     "nodes reboot": (READ_NODE, REQUEST_ACTION),
     "nodes replace": (READ_NODE, REQUEST_ACTION),
     "owners subscribe": (SUBSCRIBE,),
+    "emails confirm": (CONFIRM,),
     "policy show": (SEE_POLICY,),
     "policy apply": (APPLY_POLICY,),
     "policy rollback": (APPLY_POLICY,),

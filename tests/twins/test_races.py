@@ -125,7 +125,7 @@ def test_history_is_kept_once_with_its_first_reason(late: LateTable) -> None:
     for why in ("first", "second"):
         store.record(xid(), None, why)
 
-    [kept] = on_time(late).query(names.node_pk(xid().node_id), names.FAULT_PREFIX)
+    [kept] = on_time(late).query(names.node_pk(xid().node_id), names.HISTORY_PREFIX)
     assert kept["note"] == {"S": "first"}
     assert int(kept[names.TTL_ATTRIBUTE]["N"]) > NOW.timestamp()
 

@@ -91,7 +91,7 @@ def kept(ports: Ports) -> list[str]:
     table = getattr(ports.nodes, "_table", None)
     if not isinstance(table, Table):
         return [sighting.note for _, sighting in ports.nodes.recorded.values()]  # type: ignore[attr-defined]
-    items = table.query(names.node_pk(A), names.FAULT_PREFIX)
+    items = [*table.query(names.node_pk(A), names.FAULT_PREFIX), *table.query(names.node_pk(A), names.HISTORY_PREFIX)]
     return [item["note"]["S"] if "note" in item else "" for item in items]
 
 
@@ -157,13 +157,13 @@ def test_only_the_newest_are_looked_at(ports: Ports, monkeypatch: pytest.MonkeyP
     assert sightings(ports) == ["other2", "own2", "other3", "own3"]
 
 
-def test_a_nodes_history_is_looked_at_too_before_it_is_left_out(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nodes_history_takes_no_place_of_its_faults(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_to(monkeypatch, 2)
     report(ports, "fault", A, 1, pool="another")
     for seconds in (2, 3):
         report(ports, f"old{seconds}", A, seconds, note="from before", pool="another")
 
-    assert sightings(ports) == []
+    assert sightings(ports) == ["fault"]
 
 
 def test_a_pools_history_takes_no_place_of_its_faults(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:

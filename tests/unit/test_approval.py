@@ -295,7 +295,7 @@ def test_an_answer_whose_write_was_not_answered_and_repeated_is_not_taken_for_a_
     it = Asked()
 
     class Unanswered:
-        history = it.ports.incidents.history
+        history, incident = it.ports.incidents.history, it.ports.incidents.incident
 
         def append(self, incident_id: str, entry: TimelineEntry) -> bool:
             it.ports.incidents.append(incident_id, entry)

@@ -13,6 +13,7 @@ import pytest
 
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Verdict
 from nodeheal.domain.catalog import (
+    ANY_CODE,
     BUDGET_GROUPS,
     CatalogRow,
     Rows,
@@ -62,7 +63,17 @@ SETTLED: dict[str, tuple[str, str]] = {
     "154/NODE_REBOOT": (REBOOT, "unproven"),
     "154/DRAIN_P2P": (RESTART, "repeated"),
     "154/DRAIN_AND_RESET": (RESET, "unproven"),
-    **{str(code): ("OBSERVE", "unproven") for code in range(162, 173)},
+    "74/signal": ("REPLACE", "unproven"),
+    "74/parity": ("REPLACE", "unproven"),
+    "74/reset": (REBOOT, "unproven"),
+    "74/secondary": (REBOOT, "unproven"),
+    "74/ecc_limit": ("OBSERVE", "unproven"),
+    "74/ignorable": ("OBSERVE", "unproven"),
+    "154/RECOVER_IMEX_DOMAIN": ("ESCALATE", "unproven"),
+    **{str(code): ("OBSERVE", "unproven") for code in (162, 163, 164, 165, 168, 170, 176)},
+    **{str(code): ("ESCALATE", "unproven") for code in (51, 166, 167, 169, 171, 172, 174)},
+    "173": (REBOOT, "unproven"),
+    "175": (REBOOT, "unproven"),
 }
 
 # The other fatal ones, by hand too. 54: a cable is out. 78: versions do not fit. 142: nobody names a cure.
@@ -93,7 +104,8 @@ DISAGREE = {
     "140": ("vendor", "EKS"),
     "154": ("vendor",),
     "154/DRAIN_P2P": ("vendor", "NVSentinel"),
-    **{str(code): ("vendor", "human") for code in range(162, 173)},
+    **{str(code): ("vendor",) for code in (162, 163, 164, 165, 168, 170)},
+    **{str(code): ("vendor", "human") for code in (166, 167, 169, 171, 172)},
 }
 
 
@@ -203,8 +215,14 @@ def test_a_driver_that_asks_for_nothing_reports_no_fault() -> None:
 def test_what_has_failed_and_is_only_watched_is_a_short_list() -> None:
     watched = {row.key for row in rows() if row.verdict is Verdict.FAILED and row.ladder == (Action.OBSERVE,)}
 
-    # Forced down from the host's side; and new codes for which the vendor names no action.
-    assert watched == {"xid/149/NETIR_LINK_EVT/40", "xid/166", "xid/167", "xid/169", "xid/171", "xid/172"}
+    # Forced down from the host's side.
+    assert watched == {"xid/149/NETIR_LINK_EVT/40"}
+
+
+def test_no_row_promises_a_human_and_then_closes_the_incident() -> None:
+    closed = [row for row in rows() if row.ladder == (Action.OBSERVE,)]
+
+    assert not wrong({row.key: "human" in row.why for row in closed})
 
 
 def test_every_text_is_a_sentence_and_every_name_a_title() -> None:
@@ -257,7 +275,7 @@ def test_a_subcode_falls_back_to_its_unit_and_then_to_its_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "code"), [(Family.xid, "173"), (Family.xid, "0"), (Family.sxid, "79"), (Family.oom, "")]
+    ("family", "code"), [(Family.xid, "178"), (Family.xid, "0"), (Family.sxid, "79"), (Family.oom, "")]
 )
 def test_a_code_that_is_not_there_is_none(family: Family, code: str) -> None:
     assert find(family, code) is None
@@ -265,7 +283,7 @@ def test_a_code_that_is_not_there_is_none(family: Family, code: str) -> None:
 
 
 def test_every_code_with_subcodes_has_a_row_of_its_own() -> None:
-    divided = {(row.family.value, row.code) for row in rows() if row.subcode}
+    divided = {(row.family.value, row.code) for row in rows() if row.subcode and row.code != ANY_CODE}
 
     assert not wrong({"/".join(pair): (*pair, "") not in catalog() for pair in divided})
 
@@ -273,7 +291,7 @@ def test_every_code_with_subcodes_has_a_row_of_its_own() -> None:
 def test_every_xid_has_a_row_and_no_other() -> None:
     codes = {int(row.code) for row in rows() if row.family is Family.xid}
 
-    assert codes == set(range(1, 173))
+    assert codes == set(range(1, 177))
 
 
 def test_every_nvlink_5_status_of_the_vendor_has_a_row() -> None:
@@ -287,7 +305,28 @@ def test_every_sxid_has_a_row_and_no_other() -> None:
     frozen = lines("sxid_codes.txt")
 
     assert len(frozen) == 93  # two sources name 92 each, not the same
-    assert sorted(frozen) == sorted(row.code for row in rows() if row.family is Family.sxid)
+    assert sorted(frozen) == sorted(row.code for row in rows() if row.family is Family.sxid and row.code != ANY_CODE)
+
+
+@pytest.mark.parametrize(
+    ("code", "subcode", "key"),
+    [
+        ("20034", "fatal", "sxid/20034"),  # the guide agrees with the line
+        ("20009", "nonfatal", "sxid/20009"),
+        ("20034", None, "sxid/20034"),  # the line does not say
+        ("20035", "fatal", "sxid/any/fatal"),  # the guide does not know the number
+        ("28006", "nonfatal", "sxid/any/nonfatal"),
+        *((code, "fatal", "sxid/any/fatal") for code in ("19049", "19055", "19057", "19059")),  # they disagree
+        *((code, "nonfatal", "sxid/any/nonfatal") for code in ("19048", "19056", "19058", "19061", "19064", "19067")),
+    ],
+)
+def test_the_line_of_a_switch_error_wins_over_the_guide(code: str, subcode: str | None, key: str) -> None:
+    row = find(Family.sxid, code, subcode)
+
+    assert row is not None
+    assert row.key == key
+    assert row.ladder == find(Family.sxid, "20034").ladder or row.verdict is Verdict.DEGRADED  # type: ignore[union-attr]
+    assert verdict(Family.sxid, code, subcode) is row.verdict
 
 
 def test_every_error_of_dcgm_has_a_row() -> None:
@@ -297,7 +336,10 @@ def test_every_error_of_dcgm_has_a_row() -> None:
 
     assert len(frozen) == 134
     assert frozen - codes == set()
-    newer = {"DCGM_FR_GPU_RECOVERY_IMEX_DOMAIN", "DCGM_FR_RETEST_REQUESTED"}
+    newer = {
+        *("DCGM_FR_GPU_RECOVERY_IMEX_DOMAIN", "DCGM_FR_RETEST_REQUESTED"),
+        *("DCGM_FR_CONTAINED_ERROR", "DCGM_FR_UNCORRECTABLE_ROW_REMAP_LIMIT"),
+    }
     assert {code for code in codes - frozen if code.startswith("DCGM_FR_")} == newer
 
 

@@ -1,9 +1,14 @@
 """`nodeheal classify`: every fault of a log as a line of JSON, with what is to be done about it."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,8 +29,9 @@ PROGRAM = "import typer; from nodeheal.cli.classify import classify; typer.run(c
 
 def answers(*arguments: str, log: bytes | None = None) -> list[dict[str, object]]:
     result = CliRunner().invoke(app, [*arguments], input=log)
-    assert result.exit_code == 0, result.output
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == (0 if found else 1), result.output
+    return found
 
 
 def started(*arguments: str) -> subprocess.Popen[bytes]:
@@ -115,7 +121,7 @@ def test_a_fault_is_printed_while_the_log_is_still_open() -> None:
     answer = json.loads(program.stdout.readline())
 
     assert answer["code"] == 79
-    assert program.communicate() == (b"", b"")
+    assert program.communicate()[0] == b""
     assert program.returncode == 0
 
 
@@ -131,4 +137,105 @@ def test_a_reader_who_has_seen_enough_gets_no_complaint(tmp_path: Path) -> None:
 
     assert program.stderr.read() == b""
     assert program.wait() == 0
+    program.stderr.close()
+
+
+# What was read, and what was not believed ---------------------------------------------------------------------------
+
+
+def told(*arguments: str, log: str) -> list[str]:
+    """What stands on stderr."""
+    return CliRunner().invoke(app, [*arguments], input=log.encode()).stderr.splitlines()
+
+
+def test_what_was_read_is_told() -> None:
+    log = f"{ORDINARY}[  123.456789] {XID_79}\n[  124.1] NVRM: loading NVIDIA UNIX Open Kernel Module\n{ORDINARY}"
+
+    assert told(log=log) == [
+        "4 lines read; 2 of them may report a fault: 1 fault, 1 ordinary, 0 not believed to be the kernel's"
+    ]
+    assert told(log="") == [
+        "0 lines read; 0 of them may report a fault: 0 faults, 0 ordinary, 0 not believed to be the kernel's"
+    ]
+    assert told(log="no end of the line")[0].startswith("1 line read;")
+
+
+def test_a_line_that_is_not_believed_is_counted_and_the_first_is_named() -> None:
+    log = f"{ORDINARY}/var/log/kern.log:Nov 21 05:50:31 gpu-7 kernel: {XID_79}\n" * 2
+
+    assert told(log=log) == [
+        "4 lines read; 2 of them may report a fault: 0 faults, 0 ordinary, 2 not believed to be the kernel's",
+        "the first that is not believed is line 2; for lines of several forms try --format any",
+    ]
+    assert CliRunner().invoke(app, [], input=log.encode()).exit_code == 1
+    assert told("--format", "any", log=log)[1:] == []
+
+
+def test_exit_codes_are_greps() -> None:
+    log = f"[  123.456789] {XID_79}\n".encode()
+
+    codes = [CliRunner().invoke(app, [name], input=text).exit_code for name, text in (("-", log), ("-", b""))]
+
+    assert (*codes, CliRunner().invoke(app, ["no-such-file"]).exit_code) == (0, 1, 2)
+
+
+# Compressed logs ----------------------------------------------------------------------------------------------------
+
+LOG = f"{ORDINARY}[  123.456789] {XID_79}\n".encode() * 5000
+
+
+def zstd(text: bytes) -> bytes:
+    if shutil.which("zstd") is None:
+        pytest.skip("there is no tool zstd")
+    return subprocess.run(["zstd", "-c", "-q"], input=text, capture_output=True, check=True, timeout=30).stdout
+
+
+COMPRESSED = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress, "zst": zstd}
+
+
+@pytest.mark.parametrize("compress", COMPRESSED.values(), ids=COMPRESSED)
+def test_a_compressed_log_is_read_as_it_was(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    file = tmp_path / "kern.log"  # its name says nothing
+    file.write_bytes(compress(LOG))
+
+    found = answers(str(file))
+
+    assert (len(found), found[0]["line_number"], found[-1]["line_number"]) == (5000, 2, 10_000)
+    assert answers(log=compress(LOG)) == found
+
+
+@pytest.mark.parametrize("compress", COMPRESSED.values(), ids=COMPRESSED)
+def test_a_compressed_log_that_is_cut_off_is_an_error_behind_what_it_shows(
+    tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
+    file = tmp_path / "kern.log"
+    file.write_bytes(compress(LOG)[:-20])
+
+    result = CliRunner().invoke(app, [str(file)])
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{file}: ")
+
+
+def test_where_the_tool_is_missing_a_log_of_zstd_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = zstd(LOG)
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    result = CliRunner().invoke(app, [], input=log)
+
+    assert (result.exit_code, "install the tool `zstd`" in result.stderr) == (2, True)
+
+
+def test_a_reader_who_has_seen_enough_of_a_compressed_log_gets_no_complaint(tmp_path: Path) -> None:
+    log = tmp_path / "storm"
+    log.write_bytes(zstd(LOG))
+    program = started(str(log))
+    assert program.stdout is not None
+    assert program.stderr is not None
+    program.stdout.readline()
+
+    program.stdout.close()
+
+    assert program.stderr.read() == b""
+    assert program.wait(timeout=30) == 0
     program.stderr.close()

@@ -1,4 +1,4 @@
-"""`nodeheal owners`: an address is asked once for its yes, and filtered to its own jobs."""
+"""`nodeheal owners` and `nodeheal emails`: an address is asked once, and filtered to its own jobs."""
 
 import json
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from nodeheal.adapters.aws.owners import SnsOwners, filter_for, topic_arn
+from nodeheal.adapters.aws.owners import SnsOwners, SnsSignedConfirmations, filter_for, topic_arn
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
-from nodeheal.contract.names import OWNER_ATTRIBUTE, OWNERS_TOPIC
+from nodeheal.contract.names import ALERTS_TOPIC, OWNER_ATTRIBUTE, OWNERS_TOPIC
 from nodeheal.contract.notification import Notification
 from nodeheal.domain.owner import Owner
 
@@ -129,3 +129,50 @@ def test_only_who_has_said_yes_is_confirmed() -> None:
     found = [owners.is_confirmed(Owner(f"{who}@example.com")) for who in ("ada", "bob", "eve", "nobody")]
 
     assert found == [True, False, False, False]
+
+
+ALERTS = f"arn:aws:sns:us-east-1:123456789012:{ALERTS_TOPIC}"
+LINK = f"https://sns.us-east-1.amazonaws.com/confirmation.html?TopicArn={ALERTS}&Token=2336f&Endpoint=ada@example.com"
+
+
+class Asked:
+    """An SNS that keeps what it was asked to confirm."""
+
+    def __init__(self) -> None:
+        self.confirmed: list[dict[str, str]] = []
+
+    def confirm_subscription(self, **asked: str) -> dict[str, str]:
+        self.confirmed.append(asked)
+        return {"SubscriptionArn": f"{asked['TopicArn']}:0a1b"}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    it = Asked()
+    sns: Any = it
+    monkeypatch.setattr(connect, "confirmations", lambda: SnsSignedConfirmations(sns, [ALERTS]))
+    return it
+
+
+def test_an_address_is_confirmed_so_that_a_forwarded_email_cannot_end_it(asked: Asked) -> None:
+    result = CliRunner().invoke(app, ["emails", "confirm", LINK])
+
+    assert result.exit_code == 0
+    assert asked.confirmed == [{"TopicArn": ALERTS, "Token": "2336f", "AuthenticateOnUnsubscribe": "true"}]
+    assert f"{ALERTS}:0a1b" in result.output
+
+
+@pytest.mark.parametrize(
+    ("link", "why"),
+    [
+        ("https://example.com/", "no TopicArn and Token"),
+        (LINK.split("&")[0], "no TopicArn and Token"),
+        (LINK.replace(ALERTS_TOPIC, "theirs"), "'arn:aws:sns:us-east-1:123456789012:theirs'"),
+    ],
+)
+def test_a_link_that_is_not_ours_is_refused(asked: Asked, link: str, why: str) -> None:
+    result = CliRunner().invoke(app, ["emails", "confirm", link])
+
+    assert result.exit_code == 1
+    assert why in result.output.replace("\n", " ")
+    assert asked.confirmed == []

@@ -119,12 +119,12 @@ def test_the_evidence_that_is_saved_anyway_carries_the_question() -> None:
 
 def test_a_graver_fault_than_the_one_that_was_confirmed_is_asked_about_by_itself() -> None:
     story = Story(xid(79), policy=SAVES).then(Outcome.DONE, evidence={"drained": "true"})
-    graver = story.answers(Confirmation.CONFIRMED).reports(xid(74, event_id="graver"))
+    graver = story.answers(Confirmation.CONFIRMED).reports(xid(64, event_id="graver"))
 
     asked = graver.next()
 
     assert asked.accused is not None
-    assert asked.accused.code == "74"
+    assert asked.accused.code == "64"
     assert graver.answers(Confirmation.CONFIRMED).next().step is Step.REPLACE
 
 

@@ -1211,7 +1211,7 @@ def test_a_doubt_is_told_where_the_catalog_has_none(event: HealthEvent, reason: 
     [
         (xid(79, family=Family.sxid, code="20009"), Step.CLOSE),
         (xid(63, subcode="fatal"), Step.WAIT),
-        (xid(79, family=Family.sxid, code="20009", subcode="fatal"), Step.ESCALATE),
+        (xid(79, family=Family.sxid, code="20009", subcode="fatal"), Step.ISOLATE),
     ],
     ids=["not called fatal", "no switch", "a switch that is called fatal"],
 )
@@ -1329,7 +1329,7 @@ def test_a_node_goes_where_its_life_allows_and_may_always_stay(before: NodeState
 
 
 def test_a_move_says_why() -> None:
-    assert moved(node(), NodeState.ISOLATED, "off the bus").state_reason == "off the bus"
+    assert moved(node(), NodeState.ISOLATED, "off the bus", NOW).state_reason == "off the bus"
 
 
 @pytest.mark.parametrize("state", [NodeState.ISOLATED, NodeState.RECOVERING, NodeState.QUARANTINED])

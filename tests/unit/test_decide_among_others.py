@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, Outcome, Step, Verdict
+from nodeheal.domain.case import read_case
 from nodeheal.domain.correlate import episodes
 from nodeheal.domain.decide import decide
 from nodeheal.domain.knobs import MaintenanceWindow, Mode, Override, PoolPolicy, Weekday
@@ -75,7 +76,7 @@ def test_the_drivers_newest_word_counts() -> None:
 def test_the_drivers_word_about_another_gpu_says_nothing_about_this_one() -> None:
     elsewhere = stated("NODE_REBOOT", component="0000:ba:00.0")
 
-    assert Story(xid(74)).reports(elsewhere).isolated().next().step is Step.REPLACE
+    assert Story(xid(64)).reports(elsewhere).isolated().next().step is Step.REPLACE
 
 
 def test_the_drivers_word_long_after_the_fault_is_about_something_else() -> None:
@@ -309,7 +310,75 @@ def test_a_fatal_switch_error_and_the_links_that_it_takes_down_are_one_incident(
         story.reports(link)
 
     assert steps_of(story.isolated())[0] == "ISOLATE"
-    assert story.next().step is Step.REPLACE
+    assert story.next().step is Step.REBOOT
+
+
+PEER, AFTER_THE_WINDOW = "0000:ba:00.0", ACT.correlation.window_seconds + 1
+ROOTS = [
+    xid(79, component=PEER),
+    xid(119, component=PEER),
+    xid(154, component=PEER, subcode="GPU_RESET"),
+    xid(79, family=Family.nvrm_other, code="fallen_off_bus", component=PEER),
+    sxid(component="0000:c1:00.0"),
+]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("root", ROOTS, ids=lambda event: f"{event.family}/{event.code}")
+def test_an_nvlink_error_beside_a_lost_peer_or_switch_asks_for_nothing_itself(root: HealthEvent, first: int) -> None:
+    events = [root.model_copy(update={"observed_at": later(2)}), xid(74, observed_at=later(3))]
+    story = Story(events[first]).reports(events[1 - first]).isolated()
+
+    assert story.next().step is Step.REBOOT
+    assert story.next().fault.startswith(f"{root.family.upper()} {root.code}")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        xid(79, component=PEER, observed_at=later(AFTER_THE_WINDOW)),  # long after it
+        xid(119, component=PEER, observed_at=later(-AFTER_THE_WINDOW)),  # long before it
+        xid(48, component=PEER),  # nothing that takes links down
+        sxid(code="20009", subcode="nonfatal", verdict=Verdict.DEGRADED),  # asks for nothing
+        stated("NONE", component=PEER, verdict=Verdict.OK),  # likewise
+    ],
+    ids=lambda event: f"{event.family}/{event.code}",
+)
+def test_an_nvlink_error_that_nothing_explains_still_replaces_the_node(other: HealthEvent) -> None:
+    assert Story(xid(74)).reports(other).isolated().next().step is Step.REPLACE
+
+
+def test_an_nvlink_error_that_came_before_its_peer_was_lost_too_still_replaces_the_node() -> None:
+    earlier = xid(74, event_id="earlier", observed_at=later(-AFTER_THE_WINDOW))
+    story = Story(earlier).reports(xid(74)).reports(xid(79, component=PEER))
+
+    assert story.isolated().next().step is Step.REPLACE
+
+
+@pytest.mark.parametrize(
+    ("subcode", "step"), [("signal", Step.REPLACE), ("parity", Step.REPLACE), ("reset", Step.REBOOT)]
+)
+def test_the_registers_of_an_nvlink_error_decide_where_nothing_explains_it(subcode: str, step: Step) -> None:
+    assert Story(xid(74, subcode=subcode)).isolated().next().step is step
+
+
+def test_an_operators_rule_for_an_nvlink_error_holds_beside_a_lost_peer() -> None:
+    rule = Override(fault="xid/74", ladder=(Action.REPLACE,), why="our boards never come back")
+    policy = ACT.model_copy(update={"overrides": (rule,)})
+    story = Story(xid(74), policy=policy).reports(xid(79, component=PEER))
+
+    assert story.isolated().next().step is Step.REPLACE
+
+
+@pytest.mark.parametrize("code", [171, 172])
+def test_what_says_where_an_error_lies_stands_aside_for_that_error_and_alone_asks_a_human(code: int) -> None:
+    beside = Story(xid(94)).amid(job_is_running=True).reports(xid(code))
+    elsewhere = Story(xid(94, component=PEER)).amid(job_is_running=True).reports(xid(code))
+
+    assert Story(xid(code)).next().step is Step.ESCALATE
+    assert Story(xid(48)).reports(xid(code)).isolated().next().step is Step.REBOOT
+    assert [fault.action for fault in read_case(beside.history, ACT).beside] == [Action.OBSERVE]
+    assert [fault.action for fault in read_case(elsewhere.history, ACT).beside] == [Action.ESCALATE]
 
 
 def test_a_fabric_that_another_node_reported_first_has_its_incident_there() -> None:
@@ -328,10 +397,29 @@ def test_another_fabric_or_a_later_report_takes_nothing_away(changes: dict[str, 
     assert Story(sxid()).amid(sightings=(other,)).next().step is Step.ISOLATE
 
 
-def test_a_switch_error_that_only_the_driver_calls_fatal_goes_to_a_human() -> None:
-    harmless = sxid(code="20009", subcode="fatal", verdict=Verdict.FAILED)
+@pytest.mark.parametrize("code", ["19049", "20035"])  # the guide calls the first one non-fatal, and lacks the second
+def test_a_switch_error_that_its_driver_calls_fatal_is_treated_as_a_fatal_one(code: str) -> None:
+    assert Story(sxid(code=code)).isolated().next().step is Step.REBOOT
 
-    assert Story(harmless).next().step is Step.ESCALATE
+
+@pytest.mark.parametrize("code", ["19048", "28006"])  # the guide calls the first one fatal, and lacks the second
+def test_a_switch_error_that_its_driver_calls_non_fatal_is_counted(code: str) -> None:
+    counted = sxid(code=code, subcode="nonfatal", verdict=Verdict.DEGRADED)
+
+    assert Story(counted).next().ending is Ending.OBSERVED_ONLY
+
+
+def test_a_switch_error_without_the_drivers_word_goes_to_a_human_if_nobody_knows_it() -> None:
+    assert Story(sxid(code="28006", subcode=None, verdict=Verdict.UNKNOWN)).next().step is Step.ESCALATE
+
+
+@pytest.mark.parametrize("code", ["fatal", "dpc"])
+def test_a_pcie_error_that_the_kernel_recovers_touches_nothing_and_one_that_it_cannot_reboots(code: str) -> None:
+    error = xid(79, family=Family.pcie_aer, code=code, verdict=Verdict.DEGRADED)
+    failed = xid(79, family=Family.pcie_aer, code="recovery_failed", event_id="failed")
+
+    assert Story(error).next().ending is Ending.OBSERVED_ONLY
+    assert Story(error).reports(failed).isolated().next().step is Step.REBOOT
 
 
 # Many at once --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from nodeheal.adapters.aws.drills import SsmDrills
 from nodeheal.adapters.memory.drills import MemoryDrills
 from nodeheal.adapters.memory.world import MemoryNodeCommands
-from nodeheal.agent.checks.dcgm import CHECK, HEALTH
+from nodeheal.agent.checks.dcgm import CHECK
 from nodeheal.cli import connect, drill
 from nodeheal.cli.main import app
 from nodeheal.contract import names
@@ -102,10 +102,28 @@ def test_a_drill_in_dcgm_says_who_sees_it_and_that_an_incident_may_follow(ports:
     assert said.exit_code == 0, said.output
     assert drills.injected == [(NODE, "boot-1", DcgmDrill(3, 230, "79"))]
     assert f"injected on {NODE}: GPU 3, field 230 (the last XID): 79" in said.output
-    assert f"asks `{' '.join(HEALTH[:2])}` every five minutes" in said.output
     assert CHECK.interval_seconds == 300
-    assert "opens an incident" in said.output
-    assert "incidents list" not in said.output
+    assert "`dcgmi health` reports it as DCGM_FR_FALLEN_OFF_BUS" in said.output
+    assert "asks every five minutes" in said.output
+    assert "an incident opens, marked as a drill, and its first action is REBOOT" in said.output
+    assert "DCGM 4.4.1 and newer keep it until the host engine starts again" in said.output
+
+
+def test_a_drill_in_dcgm_that_a_value_of_the_driver_ends_says_so(ports: Ports, drills: MemoryDrills) -> None:
+    said = run(NODE, "--dcgm", "ecc_dbe=4", "--why", "does the exporter page?")
+
+    assert "it holds until the driver's next value" in said.output
+    assert "DCGM_FR_VOLATILE_DBE_DETECTED" in said.output
+
+
+@pytest.mark.parametrize("value", ["ecc_dbe_memory=4", "ecc_dbe=0", "xid=13", "150=40"])
+def test_a_drill_in_dcgm_that_no_health_watch_reads_says_that_nothing_follows(
+    ports: Ports, drills: MemoryDrills, value: str
+) -> None:
+    said = run(NODE, "--dcgm", value, "--why", "does the exporter page?")
+
+    assert said.exit_code == 0, said.output
+    assert "nodeheal does not see it, and opens no incident" in said.output
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ KINDS: dict[str, type[object]] = {
 }
 # Names of 0.1.0, which was never deployed to an account, and why nothing answers to them any more.
 GIVEN_UP = {
+    "#past": "history has a prefix of its own; what 0.1 kept so is still left out",
     "nodeheal-job-execution": "IAM has one name for all Regions of an account: the role's name carries the Region",
     "nodeheal/approval-key": "CloudFormation makes the name of the secret, so that a new deployment is not refused it",
 }

@@ -12,7 +12,7 @@ from nodeheal.cli.job_file import JobFileRefused, parse_job_file
 from nodeheal.cli.job_wait import EXIT_CODES, TIME_IS_UP
 from nodeheal.cli.main import app
 from nodeheal.cli.yaml_tree import LARGEST
-from nodeheal.contract.job_spec import OVERRIDES_AT_MOST, JobSpec
+from nodeheal.contract.job_spec import OVERRIDES_AT_MOST, JobSpec, Preflight
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, JobState
 from nodeheal.services.prepare_job import file_doubts
 
@@ -326,3 +326,33 @@ def test_a_checkpoint_directory_that_cannot_be_held_is_refused_by_name(directory
 
     [one] = [each for each in refused.value.complaints if each.field == "checkpoints.directory"]
     assert (one.line, why in one.why) == (6, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "level", "seconds"),
+    [
+        ("", 2, 900 + 120 + 240 + 180),
+        ("preflight: {level: 1}\n", 1, 300 + 120 + 190 + 180),
+        ("preflight: {level: 4}\n", 4, 10_800 + 120 + 1_080 + 180),
+        ("preflight: {level: 3, checks: [dcgm]}\n", 3, 3_600 + 180),
+        ("preflight: {checks: [neuron, efa]}\n", 2, 720 + 120 + 180),
+        ("preflight: {level: 4, timeout_seconds: 5400}\n", 4, 5_400),
+        ("preflight: {level: 0}\n", 0, 300 + 120 + 190 + 180),  # what a diagnosis after a failure takes
+    ],
+)
+def test_nodes_have_as_long_as_the_checks_of_the_level_may_take(said: str, level: int, seconds: int) -> None:
+    preflight = parse_job_file((MINIMAL + said).encode()).preflight
+
+    assert (preflight.level, preflight.seconds) == (level, seconds)
+
+
+@pytest.mark.parametrize(("level", "seconds"), [(4, 900), (4, 5_399), (3, 900), (2, 60)])
+def test_a_time_in_which_no_healthy_node_answers_is_refused_by_its_key(level: int, seconds: int) -> None:
+    text = f"{MINIMAL}preflight: {{level: {level}, timeout_seconds: {seconds}}}\n"
+
+    with pytest.raises(ValueError, match=f"preflight.timeout_seconds: {seconds} s is too short: level {level} takes"):
+        parse_job_file(text.encode())
+
+
+def test_a_job_that_was_submitted_with_too_short_a_time_can_still_be_read() -> None:
+    assert Preflight.model_validate_json('{"level": 4, "timeout_seconds": 900}').seconds == 900

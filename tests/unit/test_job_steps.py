@@ -427,7 +427,7 @@ def test_what_was_sent_is_kept_until_the_wait_is_over(ports: Ports) -> None:
     sent = ports.waits.get(JOB_ORDER, f"llama-1-1/{A}")
 
     assert sent is not None
-    assert sent.deadline_at == NOW + timedelta(seconds=900)
+    assert sent.deadline_at == NOW + timedelta(seconds=Preflight().seconds)
 
 
 @pytest.mark.parametrize("has_sent", [True, False])

@@ -24,7 +24,7 @@ from tests.unit.test_steps import A, Incident
 
 def test_a_move_that_a_nodes_life_does_not_allow_is_an_error() -> None:
     with pytest.raises(ValueError, match="cannot go from RETIRED to ISOLATED"):
-        moved(node(state=NodeState.RETIRED), NodeState.ISOLATED, "broken")
+        moved(node(state=NodeState.RETIRED), NodeState.ISOLATED, "broken", NOW)
 
 
 def test_a_boot_without_an_address_keeps_the_one_that_is_known() -> None:

@@ -58,7 +58,7 @@ def test_the_email_of_a_start_says_where_it_runs_what_was_checked_and_where_it_b
         "checks and its image took 4 min 0 s.",
         "",
         "Nodes      mi-0000000a, mi-0000000b",
-        "Checked    each node has passed diagnostics of level 1, on its present boot, in the last 24 h.",
+        "Checked    each node has passed diagnostics of level 2, on its present boot, in the last 24 h.",
         "Begins     from its last checkpoint, /fsx/llama/step-1200 (step 1200).",
         "Next       when a node breaks, all ranks stop and start again by themselves, from the last",
         "           checkpoint. Then you get an email.",

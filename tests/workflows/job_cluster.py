@@ -225,7 +225,7 @@ class JobCluster(FakeCluster):
             )
             self._wakes(wakeup.on_diagnostics_finished, event)
         if self.hangs.intersection(request.nodes):
-            self.clock.advance(900)  # who is silent is silent for all of the preflight's time
+            self.clock.advance(self.job.preflight.seconds)  # who is silent is silent for all of the preflight's time
 
     def _ways_answer(self) -> None:
         """Each node says what it has seen of its way; the one that serves sees nothing of one that is broken."""

@@ -16,6 +16,7 @@ READS = frozenset(
         "holders",
         "in_line",
         "in_pool",
+        "incident",
         "incidents",
         "launches",
         "look",

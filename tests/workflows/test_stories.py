@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, IncidentState, NodeState, Verdict
+from nodeheal.contract.vocabulary import Action, Confirmation, Escalation, IncidentState, NodeState, Verdict
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.ingest import ingest
 from nodeheal.services.release_node import release_node
@@ -38,6 +38,29 @@ def test_a_node_that_fails_its_diagnostics_is_exchanged_for_the_spare() -> None:
     assert cluster.commands == [("reboot", BROKEN), ("diagnose", BROKEN), ("diagnose", SPARE)]
     assert cluster.job_nodes == [SPARE, PEER]
     assert cluster.node().state is NodeState.QUARANTINED
+
+
+def test_a_node_that_denies_its_fault_is_diagnosed_and_keeps_its_job() -> None:
+    cluster = FakeCluster()
+    cluster.confirms = Confirmation.DENIED
+
+    walked = cluster.reports(xid(74))
+
+    assert walked.end == "Recovered"
+    assert cluster.commands == [("collect", BROKEN), ("diagnose", BROKEN)]
+    assert cluster.job_nodes == [BROKEN, PEER]
+
+
+def test_a_node_that_cannot_tell_whether_it_is_broken_is_a_humans() -> None:
+    cluster = FakeCluster()
+    cluster.confirms = Confirmation.UNKNOWN
+
+    walked = cluster.reports(xid(74))
+
+    assert walked.end == "Handed to a human"
+    assert cluster.commands == [("collect", BROKEN)]
+    told = cluster.ports.messenger.announced[-1][1]  # type: ignore[attr-defined]
+    assert told.escalation is Escalation.NOT_CONFIRMED
 
 
 def test_a_node_that_faults_again_after_its_reboot_is_exchanged() -> None:

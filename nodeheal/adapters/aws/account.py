@@ -205,13 +205,14 @@ def _emails(account: Account) -> Iterator[Finding]:
         todo = "name addresses under alert_emails in cdk.json, and deploy; or subscribe what you have to the topic"
         yield Finding("alert emails", BAD, "no address is subscribed, so no email is sent", todo)
     elif waiting:
-        todo = "open the email of AWS Notifications there and confirm; no email comes before"
+        todo = (
+            "copy the link of the email of AWS Notifications there: nodeheal emails confirm LINK; no email comes before"
+        )
         yield Finding("alert emails", BAD, f"not confirmed: {_some(waiting)}", todo)
     elif exposed := [one["Endpoint"] for one in found if one["Protocol"] == "email" and _takes_any_no(account, one)]:
         told = f"anybody who gets a forwarded email can unsubscribe {_some(exposed)}"
-        yield Finding(
-            "alert emails", WARNING, told, "confirm the subscription with a signature: docs/operations-email.md"
-        )
+        todo = "subscribe it again and confirm by `nodeheal emails confirm`: docs/operations-email.md"
+        yield Finding("alert emails", WARNING, told, todo)
     else:
         yield Finding("alert emails", GOOD, f"{counted(len(found), 'confirmed subscription')}")
 

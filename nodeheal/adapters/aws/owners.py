@@ -1,14 +1,15 @@
-"""Subscriptions of job owners: each address gets what is about its own jobs, and nothing else."""
+"""Subscriptions of email addresses: of job owners, each to its own jobs only, and their confirmation."""
 
 import json
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract import names
 from nodeheal.domain.owner import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from types_boto3_sns import SNSClient
 
@@ -21,10 +22,10 @@ _UNANSWERED = (
 _PAGES = 20
 
 
-def topic_arn(caller_arn: str, region: str) -> str:
-    """The topic of job owners in the account and partition of the caller, whose ARN this is."""
+def topic_arn(caller_arn: str, region: str, topic: str = names.OWNERS_TOPIC) -> str:
+    """A topic in the account and partition of the caller, whose ARN this is: that of job owners by default."""
     _, partition, _, _, account, *_ = caller_arn.split(":")
-    return f"arn:{partition}:sns:{region}:{account}:{names.OWNERS_TOPIC}"
+    return f"arn:{partition}:sns:{region}:{account}:{topic}"
 
 
 def filter_for(owner: Owner) -> str:
@@ -70,6 +71,36 @@ class SnsOwners:
                 for page in pages
                 for found in page["Subscriptions"]
             )
+
+
+class SnsSignedConfirmations:
+    """Confirms subscriptions to `topics` so that the link at the end of an email does not unsubscribe.
+
+    SNS asks for a signature to unsubscribe only where the confirmation was signed (`AuthenticateOnUnsubscribe`).
+    """
+
+    def __init__(self, sns: "SNSClient", topics: "Collection[str]") -> None:
+        self._sns, self._topics = sns, topics
+
+    def confirm(self, link: str) -> str:
+        """Confirm the subscription that SNS asks about with this link; return the subscription's ARN.
+
+        Raises ValueError for a link that is not one of SNS, or is of another topic. Nothing is opened: only the topic
+        and the token are taken from the link.
+        """
+        asked = {key: values[0] for key, values in parse_qs(urlsplit(link.strip()).query).items()}
+        topic, token = asked.get("TopicArn", ""), asked.get("Token", "")
+        if not topic or not token:
+            raise ValueError(
+                "this is no confirmation link of SNS: it has no TopicArn and Token. Copy the whole link of "
+                '"Confirm subscription", and put it in single quotes'
+            )
+        if topic not in self._topics:
+            known = " and ".join(self._topics)
+            raise ValueError(f"the link is for the topic {topic!r}, and nodeheal's here are {known}")
+        with throttles_named("ConfirmSubscription"):
+            answer = self._sns.confirm_subscription(TopicArn=topic, Token=token, AuthenticateOnUnsubscribe="true")
+        return answer["SubscriptionArn"]
 
 
 class SnsConfirmations:

@@ -91,19 +91,22 @@ class DynamoNodeStore:
 
     def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
         expires = event.observed_at + timedelta(days=HISTORY_DAYS)
-        past = names.PAST_SUFFIX if note else ""
+        at = f"{_sortable(event.observed_at)}#{event.event_id}"
         item = {
             "pk": names.node_pk(event.node_id),
-            "sk": f"{names.FAULT_PREFIX}{_sortable(event.observed_at)}#{event.event_id}{past}",
             _SEEN: _SIGHTING.dump_json(sighting_of(event, job_id, note)).decode(),
-            "event": event.model_dump_json(),
             names.TTL_ATTRIBUTE: int(expires.timestamp()),
         }
         if note:
-            item["note"] = note  # for whoever looks at the table
+            # Here alone is the event kept, for people who look at the table; an incident has its own copy.
+            item |= {"sk": f"{names.HISTORY_PREFIX}{at}", "note": note, "event": event.model_dump_json()}
         else:
-            item[names.INDEX_PARTITION_KEY] = names.faults_pk(event.pool)
-            item[names.INDEX_SORT_KEY] = f"{_sortable(event.observed_at)}#{event.node_id}#{event.event_id}"
+            # Without what the event says: every decision reads hundreds of these.
+            item |= {
+                "sk": f"{names.FAULT_PREFIX}{at}",
+                names.INDEX_PARTITION_KEY: names.faults_pk(event.pool),
+                names.INDEX_SORT_KEY: f"{_sortable(event.observed_at)}#{event.node_id}#{event.event_id}",
+            }
         self._table.put(to_item(item), "attribute_not_exists(pk)")
 
     def count_report(self, node_id: str, window: str, until: datetime) -> int:
@@ -129,6 +132,7 @@ class DynamoNodeStore:
             index=names.INDEX,
         )
         read = (_SIGHTING.validate_json(item[_SEEN]["S"]) for item in (*own, *others))
+        # Version 0.1 kept history among them.
         found = {(s.node_id, s.event_id): s for s in read if not s.note}
         return sorted(found.values(), key=lambda s: (s.at, s.event_id, s.node_id))
 
@@ -171,6 +175,12 @@ class DynamoIncidentStore:
             "ExpressionAttributeValues": to_item({":before": fold.before.times}),
         }
         return self._table.transact([*deletes, self._put({"Item": self._entry(incident_id, fold.into), **unchanged})])
+
+    def incident(self, incident_id: str) -> Incident:
+        head = self._table.get(names.incident_pk(incident_id), names.INCIDENT_SK)
+        if head is None:
+            raise NotFound(f"no incident {incident_id} in table {self._table.name}")
+        return from_item(Incident, head)
 
     def history(self, incident_id: str) -> History:
         items = {item["sk"]["S"]: item for item in self._table.query(names.incident_pk(incident_id))}

@@ -56,8 +56,8 @@ class MemoryNodeStore:
             return
         sighting = sighting_of(event, job_id, note)
         self.recorded[key] = (event, sighting)
-        insort(self._by_node[event.node_id], sighting, key=_IN_TIME)
         if not note:
+            insort(self._by_node[event.node_id], sighting, key=_IN_TIME)
             insort(self._by_pool[event.pool], sighting, key=_IN_TIME)
 
     def count_report(self, node_id: str, window: str, until: datetime) -> int:
@@ -67,7 +67,7 @@ class MemoryNodeStore:
     def sightings(self, node_id: str, node_since: datetime, pool: str, pool_since: datetime) -> Sequence[Sighting]:
         own = _since(self._by_node[node_id], node_since)
         others = self.seen_in_pool(pool, pool_since)
-        found = {(s.node_id, s.event_id): s for s in (*own, *others) if not s.note}
+        found = {(s.node_id, s.event_id): s for s in (*own, *others)}
         return sorted(found.values(), key=_IN_TIME)
 
     def seen_in_pool(self, pool: str, since: datetime) -> Sequence[Sighting]:
@@ -116,10 +116,13 @@ class MemoryIncidentStore:
         entries[fold.into.entry_id] = fold.into
         return True
 
-    def history(self, incident_id: str) -> History:
+    def incident(self, incident_id: str) -> Incident:
         if incident_id not in self.incidents:
             raise NotFound(f"no incident {incident_id}")
-        return read_history(self.incidents[incident_id], list(self.entries[incident_id].values()))
+        return self.incidents[incident_id]
+
+    def history(self, incident_id: str) -> History:
+        return read_history(self.incident(incident_id), list(self.entries[incident_id].values()))
 
     def advance(self, incident: Incident, entries: Sequence[TimelineEntry]) -> bool:
         stored = self.incidents[incident.incident_id]

@@ -6,17 +6,22 @@ which GPU, and needs a policy that would replace somebody's own; docs/adr/0024. 
 """
 
 import re
+from dataclasses import replace
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.tools import is_installed
+from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.dcgm_drills import is_drilled
+from nodeheal.agent.dcgm_host import dcgmi
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.contract.evidence.dcgm_health import parse_health
 from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Family, Verdict
 
 TOOL = "dcgmi"
-HEALTH, WATCH_ALL = [TOOL, "health", "-c", "-j"], [TOOL, "health", "-s", "a"]
+HEALTH, WATCH_ALL = ("health", "-c", "-j"), ("health", "-s", "a")
 # DCGM 2 and older call their service dcgm.
 SERVICES = ("nvidia-dcgm.service", "dcgm.service")
 TOOL_SECONDS, ASK_SECONDS = 30.0, 10.0
@@ -33,7 +38,7 @@ def why_not(place: Place) -> str:
 
 def look(place: Place, state: State) -> Look:
     """Ask the host engine. It is down if it does not answer twice: when it is being restarted it does not either."""
-    answer = place.run(HEALTH, TOOL_SECONDS)
+    answer = place.run(dcgmi(place.config, *HEALTH), TOOL_SECONDS)
     silent = answer.no_answer(TOOL)
     if silent:
         return Look(unclear=silent.reason)
@@ -43,15 +48,22 @@ def look(place: Place, state: State) -> Look:
             return Look(unclear="the host engine does not answer", state={"down": True})
         return judge_engine(place.run(["systemctl", "is-enabled", *SERVICES], ASK_SECONDS))
     if _WATCHES_OFF.search(said):
-        return _turned_on(place.run(WATCH_ALL, ASK_SECONDS))
-    return judge_health(answer.text)
+        return _turned_on(place.run(dcgmi(place.config, *WATCH_ALL), ASK_SECONDS))
+    return judge_health(answer.text, place.config)
 
 
-def judge_health(text: str) -> Look:
-    """What the watches have seen."""
+def judge_health(text: str, config: AgentConfig) -> Look:
+    """What the watches have seen. What comes from a drill carries the drill's mark."""
     report = parse_health(text)
-    problems = tuple(Problem(finding, finding.message) for finding in report.findings)
+    findings = [_marked(finding, config) for finding in report.findings]
+    problems = tuple(Problem(finding, finding.message) for finding in findings)
     return Look(problems, unclear=report.reason if report.verdict is Verdict.UNKNOWN else "", summary=report.reason)
+
+
+def _marked(finding: Finding, config: AgentConfig) -> Finding:
+    if not is_drilled(config, finding.component, finding.code):
+        return finding
+    return replace(finding, message=f"{finding.message} {DRILL_MARK}")
 
 
 def judge_engine(enabled: Output) -> Look:

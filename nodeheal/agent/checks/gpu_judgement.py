@@ -16,7 +16,16 @@ from nodeheal.contract.vocabulary import Verdict
 
 # What comes and goes with the load must have lasted so long.
 LASTING_SECONDS = 60.0
-_PASSING = ("THERMAL_SLOWDOWN", "POWER_BRAKE")  # of what the driver says outright
+# A GPU joins the fabric once the Fabric Manager has started, half a minute after the boot on an HGX H100. Ten times as
+# long is no start any more.
+FABRIC_SECONDS = 300.0
+# Of what the driver says outright, what may pass by itself, and how long it must have lasted.
+_PASSING = {
+    "THERMAL_SLOWDOWN": LASTING_SECONDS,
+    "POWER_BRAKE": LASTING_SECONDS,
+    "FABRIC_RECOVERING": LASTING_SECONDS,
+    "FABRIC_NOT_READY": FABRIC_SECONDS,
+}
 LOW_CLOCK = 0.5  # of the highest
 # NVML's clock event reasons that explain low clocks: at rest, power cap, slowdowns, sync boost, heat, power brake.
 # A clock that somebody has locked (0x2) is no explanation.
@@ -132,7 +141,7 @@ def _lasting(found: Sequence[Problem], state: State, now: float) -> tuple[list[P
     """Those that every look has shown for long enough, and since when each has been seen."""
     before = numbers(state, "since")
     since = {_key(one): before.get(_key(one), now) for one in found}
-    return [one for one in found if now - since[_key(one)] >= LASTING_SECONDS], since
+    return [one for one in found if now - since[_key(one)] >= _PASSING.get(one.finding.code, LASTING_SECONDS)], since
 
 
 def _key(found: Problem) -> str:

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeheal.agent.checks.check import Place
+from nodeheal.agent.checks.pci_tree import BRIDGE_CLASS, DISPLAY_CLASSES, NVIDIA
 
-_NVIDIA_VENDOR = "0x10de"
-_DISPLAY_CLASSES = ("0x0300", "0x0302")  # a VGA controller, a 3D controller
-_BRIDGE_CLASS = "0x0680"  # an NVSwitch
 _FUNCTION_0 = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0")
 _TYPE = re.compile(r"[a-z][a-z0-9-]{1,20}\.[a-z0-9-]{1,20}")
 _FILE_BYTES = 4096
@@ -33,6 +31,7 @@ _GPUS: dict[str, dict[int, str]] = {
     "p5en": {8: "48xlarge"},
     "p6-b200": {8: "48xlarge"},
     "p6-b300": {8: "48xlarge"},
+    "p6e-gb200": {4: "36xlarge"},
 }
 _NEURON: dict[str, dict[int, str]] = {
     "inf1": {1: "xlarge 2xlarge", 4: "6xlarge", 16: "24xlarge"},
@@ -95,12 +94,12 @@ def gpus_with_driver(place: Place) -> tuple[str, ...]:
 
 def gpus_on_bus(place: Place) -> tuple[str, ...]:
     """The addresses of the GPUs on the PCI bus; not those given away to a virtual machine, nor their parts."""
-    return tuple(address for address in _nvidia_devices(place, _DISPLAY_CLASSES) if not _is_away(place, address))
+    return tuple(address for address in _nvidia_devices(place, DISPLAY_CLASSES) if not _is_away(place, address))
 
 
 def nvswitches(place: Place) -> tuple[str, ...]:
     """The NVSwitches, by the bus or by their driver."""
-    return _nvidia_devices(place, (_BRIDGE_CLASS,)) or _names(place.proc / "driver/nvidia-nvswitch/devices")
+    return _nvidia_devices(place, (BRIDGE_CLASS,)) or _names(place.proc / "driver/nvidia-nvswitch/devices")
 
 
 def text_of(path: Path) -> str:
@@ -129,8 +128,7 @@ def _nvidia_devices(place: Place, classes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(
         address
         for address in _names(devices)
-        if text_of(devices / address / "vendor") == _NVIDIA_VENDOR
-        and text_of(devices / address / "class").startswith(classes)
+        if text_of(devices / address / "vendor") == NVIDIA and text_of(devices / address / "class").startswith(classes)
     )
 
 

@@ -17,7 +17,7 @@ from nodeheal.agent.event import clip
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.journal_entry import FIELDS, JournalEntry, parse_journal_entry
 from nodeheal.contract.evidence.kernel_filter import all_lines, suspicious_lines
-from nodeheal.contract.evidence.kernel_line import finding_in_record
+from nodeheal.contract.evidence.kernel_line import Messages, finding_in_record, is_independent
 
 TOOL = "journalctl"
 KNOWN_WORDS = 512  # different ones that are recognised without being parsed again
@@ -65,6 +65,7 @@ class JournalLog:
         self._takes_drills = takes_drills
         # A drill's first word, by which a suspicious line is known, is kept in a field of its own.
         self._lines = all_lines if takes_drills else suspicious_lines
+        self._messages = Messages()
         self._known: dict[bytes, _Told | None] = {}
         self._place: dict[str, object] = _place(cursor) if cursor is not None else {}
         until = cursor.get("history_until") if cursor is not None else now
@@ -129,13 +130,15 @@ class JournalLog:
         known = {words: self._known[words] for words in lines if words in self._known} | learnt
         if len(self._known) + len(learnt) > KNOWN_WORDS:
             self._known.clear()
-        self._known.update(islice(known.items(), KNOWN_WORDS))
+        lasting = ((words, told) for words, told in known.items() if is_independent(words))
+        self._known.update(islice(lasting, KNOWN_WORDS))
         return {words: told for words in lines if (told := known.get(words)) is not None}
 
     def _meaning(self, line: bytes) -> _Told | None:
         entry = parse_journal_entry(line)
         record = entry.record if entry is not None else None
-        finding = finding_in_record(record, self._takes_drills) if record is not None else None
+        parse = self._messages.finding
+        finding = finding_in_record(record, self._takes_drills, parse) if record is not None else None
         if entry is None or record is None or finding is None:
             return None
         return (self._boot(entry.boot_id), clip(record.text), finding)

@@ -12,17 +12,25 @@ from typing import Protocol
 
 from nodeheal.agent.checks.file_tail import FileTail, RawLine
 from nodeheal.agent.checks.kmsg import RECORDS_A_TURN, KmsgReader
+from nodeheal.agent.checks.pci_tree import PciTree
 from nodeheal.agent.checks.repeats import Repeats, Sighting, load
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent, Identity, Speaker, clip
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_header import timeless
-from nodeheal.contract.evidence.kernel_line import finding_in_record, parse_kmsg_record, parse_syslog_line
+from nodeheal.contract.evidence.kernel_line import (
+    Messages,
+    finding_in_record,
+    is_independent,
+    parse_kmsg_record,
+    parse_syslog_line,
+)
 from nodeheal.contract.names import DRILL_MARK
 
 SOURCE = "kernel_log"
 _FOLDED = "kernel_log.folded"
+_PCI = "kernel_log.pci"
 # A storm is known by its pace, and is over a second after it: by the lines of one turn it would seem to be over
 # whenever a turn comes early, and the turns after that, of a few lines each, would cost more than the lines.
 STORM_LINES, PACE_SECONDS, STORM_SECONDS = 16, 0.1, 1.0
@@ -30,6 +38,8 @@ TROUBLE_SECONDS = 10.0
 KNOWN_BYTES = 2048  # a kernel record is no longer, and the longest header is short
 KNOWN_WORDS = 512  # different ones that are recognised without being parsed again
 
+
+PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +86,7 @@ class _FileLog:
         self._takes_drills = takes_drills
         self._tail = FileTail(Path(path), boot_id, cursor)
         self._trouble = _Trouble(path, is_said=not is_there)
+        self._messages = Messages()
         self._known: dict[_Words, Finding | None] = {}
         self.cursor, self.close = self._tail.cursor, self._tail.close
 
@@ -112,8 +123,10 @@ class _FileLog:
         if len(self._known) >= KNOWN_WORDS:
             self._known.clear()
         is_refused = DRILL_MARK.encode() in line and not self._takes_drills
-        finding = None if is_refused else parse_syslog_line(line)
-        if words[0] and len(line) <= KNOWN_BYTES:  # what a program logs hardly ever comes again in the same words
+        finding = None if is_refused else parse_syslog_line(line, self._messages.finding)
+        if (
+            words[0] and len(line) <= KNOWN_BYTES and is_independent(line)
+        ):  # what a program logs hardly ever comes again in the same words
             self._known[words] = finding
         return finding
 
@@ -152,6 +165,7 @@ class _KmsgLog:
         self._boot_id = boot_id
         self._takes_drills = takes_drills
         self._reader = KmsgReader(path, boot_id, cursor)
+        self._messages = Messages()
         self._known: dict[_Words, Finding | None] = {}
         self.descriptor: int | None = self._reader.descriptor
         self.cursor, self.close = self._reader.cursor, self._reader.close
@@ -187,8 +201,10 @@ class _KmsgLog:
         if len(self._known) >= KNOWN_WORDS:
             self._known.clear()
         record = parse_kmsg_record(raw)
-        self._known[words] = finding_in_record(record, self._takes_drills) if record else None
-        return self._known[words]
+        finding = finding_in_record(record, self._takes_drills, self._messages.finding) if record else None
+        if is_independent(raw):
+            self._known[words] = finding
+        return finding
 
 
 class KernelLogCheck:
@@ -206,6 +222,7 @@ class KernelLogCheck:
         clock: Clock,
         saved: dict[str, object],
         takes_drills: bool = False,
+        pci_devices: Path = PCI_DEVICES,
     ) -> None:
         """`saved`: the state of the last run, empty at the first start ever. Raises OSError if a log is unreadable."""
         self._identity = identity
@@ -213,6 +230,8 @@ class KernelLogCheck:
         self._clock = clock
         self._repeats = Repeats()
         began = clock.monotonic()
+        self._pci = PciTree(pci_devices, _of_boot(saved.get(_PCI), boot_id))
+        self._pci.look(began)
         self._logs = [_open(log, boot_id, saved.get(_key(log.kind, log.path)), takes_drills, began) for log in logs]
         self._polled_at = self._pace_since = self._storm_until = began
         self._pace = 0
@@ -225,7 +244,9 @@ class KernelLogCheck:
         reported, self._leftover = self._leftover, []
         for log in self._logs:
             for sighting in log.sightings(now, seen_at):
-                reported += self._repeats.admit(sighting, now)
+                found = self._pci.place(sighting.finding, now)
+                placed = sighting if found is sighting.finding else replace(sighting, finding=found)
+                reported += self._repeats.admit(placed, now)
         self._note_pace(now)
         reported += self._repeats.expire(now)
         return [self._event(sighting) for sighting in reported]
@@ -236,7 +257,8 @@ class KernelLogCheck:
 
     def state(self) -> dict[str, object]:
         """What the next run must know. JSON."""
-        return {**{log.key: log.cursor() for log in self._logs}, _FOLDED: self._repeats.dump()}
+        pci = {"boot_id": self._boot_id, "serves_jobs": self._pci.state()}
+        return {**{log.key: log.cursor() for log in self._logs}, _FOLDED: self._repeats.dump(), _PCI: pci}
 
     def descriptors(self) -> list[int]:
         """Where select hears news."""
@@ -299,6 +321,11 @@ def _since(after: bytes, now: float) -> timedelta:
     """How long ago a record is. `after`: microseconds since the boot, by a clock that may run a little apart."""
     said = int(after) / 1e6 if after.isdigit() else now
     return timedelta(seconds=max(0.0, now - said))
+
+
+def _of_boot(saved: object, boot_id: str) -> object:
+    """What the last run on this boot knew of PCI devices: another boot may number them otherwise."""
+    return saved.get("serves_jobs") if isinstance(saved, dict) and saved.get("boot_id") == boot_id else None
 
 
 def _key(kind: str, path: str) -> str:

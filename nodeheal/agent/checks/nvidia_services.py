@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
-from nodeheal.agent.checks.hardware import has_nvidia, nvidia_driver, nvswitches, text_of
+from nodeheal.agent.checks.hardware import has_nvidia, instance_type, nvidia_driver, nvswitches, text_of
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
 FABRIC_MANAGER, PERSISTENCE = "nvidia-fabricmanager.service", "nvidia-persistenced.service"
-ASK = ["systemctl", "show", "--property=Id,LoadState,ActiveState,UnitFileState", FABRIC_MANAGER, PERSISTENCE]
+IMEX = "nvidia-imex.service"  # shares GPU memory between the nodes of an NVLink domain
+ASK = ["systemctl", "show", "--property=Id,LoadState,ActiveState,UnitFileState", FABRIC_MANAGER, PERSISTENCE, IMEX]
 TOOL_SECONDS = 10.0
 # Where packages and NVIDIA's installer put the library, on the systems that the agent runs on.
 LIBRARY_FOLDERS = tuple(
@@ -23,6 +24,7 @@ LIBRARY_FOLDERS = tuple(
 _LIBRARY = re.compile(r"libnvidia-ml\.so\.(\d{3,4}(?:\.\d{1,4}){1,2})")
 _MODULE = re.compile(r"^NVRM version: .{0,120}?\s(\d{3,4}(?:\.\d{1,4}){1,2})\s", re.MULTILINE)
 _DOWN = ("inactive", "failed", "deactivating")
+_DOMAIN_TYPES = ("p6e-",)  # their NVLink domain spans nodes
 
 Unit = Mapping[str, str]
 
@@ -39,7 +41,7 @@ def look(place: Place, _: State) -> Look:
     answer = place.run(ASK, TOOL_SECONDS)
     silent = answer.no_answer("systemctl")
     units = parse_units(answer.text)
-    problems += judge_units(units, len(nvswitches(place)))
+    problems += judge_units(units, len(nvswitches(place)), instance_type(place).startswith(_DOMAIN_TYPES))
     unclear = silent.reason if silent else "" if units else "systemctl names no unit"
     return Look(tuple(problems), unclear=unclear, summary=f"driver {module}" if module else "")
 
@@ -55,14 +57,20 @@ def parse_units(text: str) -> dict[str, Unit]:
     return {block["Id"]: block for block in blocks if "Id" in block}
 
 
-def judge_units(units: Mapping[str, Unit], switches: int) -> Iterator[Problem]:
-    """The Fabric Manager must run where there are NVSwitches; the persistence daemon where it is enabled."""
-    manager, daemon = units.get(FABRIC_MANAGER, {}), units.get(PERSISTENCE, {})
+def judge_units(units: Mapping[str, Unit], switches: int, spans_nodes: bool) -> Iterator[Problem]:
+    """The Fabric Manager must run where there are NVSwitches, the persistence daemon where it is enabled, IMEX where
+    it is enabled and the NVLink domain spans nodes. Elsewhere IMEX ends by itself, and only its failure counts.
+    """
+    manager, daemon, imex = (units.get(name, {}) for name in (FABRIC_MANAGER, PERSISTENCE, IMEX))
     if switches and manager.get("LoadState") == "loaded" and manager.get("ActiveState") in _DOWN:
         message = f"{FABRIC_MANAGER} is {manager['ActiveState']}, and there are {switches} NVSwitches"
         yield _problem("fabric_manager_down", message)
     if daemon.get("UnitFileState", "").startswith("enabled") and daemon.get("ActiveState") in _DOWN:
         yield _problem("persistence_daemon_down", f"{PERSISTENCE} is enabled and {daemon['ActiveState']}")
+    if imex.get("UnitFileState", "").startswith("enabled") and imex.get("ActiveState") in (
+        _DOWN if spans_nodes else ("failed",)
+    ):
+        yield _problem("imex_down", f"{IMEX} is enabled and {imex['ActiveState']}")
 
 
 def _module(place: Place) -> str:
@@ -96,7 +104,7 @@ def _problem(code: str, message: str) -> Problem:
 
 CHECK = Check(
     name="nvidia_services",
-    about="Fabric Manager, persistence daemon, and the driver's version against its library's",
+    about="Fabric Manager, IMEX, persistence daemon, and the driver's version against its library's",
     interval_seconds=300.0,
     deadline_seconds=20.0,
     why_not=why_not,

@@ -4,7 +4,7 @@ What a driver does not know, or a product does not have, it does not tell: that 
 """
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,6 +34,22 @@ _LARGEST = 2**63
 _ACTIONS = (
     *("None", "Reset", "Reboot", "Drain P2P", "Drain and Reset", "Recover IMEX Domain", "Bus Reset"),
     "System Reboot",
+)
+_STATES = ("Not Supported", "Not Started", "In Progress", "Completed")  # of its part in the NVLink fabric
+_COMPLETED = 3
+_SUMMARIES = ("N/A", "Healthy", "Unhealthy", "Limited Capacity")
+# Each two bits of the fabric's health mask: 0 not supported, 1 true, 2 false.
+_FABRIC_FLAGS = {
+    "bandwidth": (0, ("N/A", "Degraded", "Full")),
+    "route_recovery_in_progress": (2, ("N/A", "True", "False")),
+    "route_unhealthy": (4, ("N/A", "True", "False")),
+    "access_timeout_recovery": (6, ("N/A", "True", "False")),
+}
+_TWO_BITS = 0x3
+_CONFIGURATION_SHIFT, _CONFIGURATION_BITS = 8, 0xF
+_CONFIGURATIONS = (
+    *("N/A", "None", "Incorrect SysGUID", "Incorrect Chassis SN", "No Partition", "Insufficient NVLinks"),
+    *("Incompatible GPU Firmware", "Invalid Location", "GPU State Invalid"),
 )
 _CLOCK_REASONS = "clocks_event_reasons.active"
 _GPU_SENSOR = 0
@@ -131,10 +147,26 @@ class Gpu:
         health = {name: str(told[field]) for field, name in _HEALTH.items() if field in told}
         if _RECOVERY_ACTION in told:
             action = told[_RECOVERY_ACTION]
-            health["gpu_recovery_action"] = _ACTIONS[action] if action < len(_ACTIONS) else f"number {action}"
+            health["gpu_recovery_action"] = _name(_ACTIONS, action)
         if reasons is not None:
             health[_CLOCK_REASONS] = f"0x{reasons:x}"
-        return health | {name: "Yes" if flag else "No" for name, flag in self._flags()}
+        return health | {name: "Yes" if flag else "No" for name, flag in self._flags()} | self._fabric()
+
+    def _fabric(self) -> dict[str, str]:
+        """Its part in the NVLink fabric, in nvidia-smi's words; empty where the driver is too old to tell."""
+        named = "nvmlDeviceGetGpuFabricInfoV"
+        fabric = self._fill(named, nvml.FabricSummed()) or self._fill(named, nvml.Fabric())
+        if fabric is None:
+            return {}
+        mask = fabric.healthMask
+        told = {f"health/{name}": _name(words, mask >> at & _TWO_BITS) for name, (at, words) in _FABRIC_FLAGS.items()}
+        configuration = mask >> _CONFIGURATION_SHIFT & _CONFIGURATION_BITS
+        told["health/incorrect_configuration"] = _name(_CONFIGURATIONS, configuration)
+        told["health/summary"] = _name(_SUMMARIES, getattr(fabric, "healthSummary", 0))
+        told["state"] = _name(_STATES, fabric.state)
+        if fabric.state == _COMPLETED:  # before that, the status says nothing
+            told["status"] = "Success" if fabric.status == 0 else f"error {fabric.status}"
+        return {f"fabric/{name}": word for name, word in told.items()}
 
     def _flags(self) -> Iterator[tuple[str, int]]:
         """What is yes or no, in nvidia-smi's words."""
@@ -208,3 +240,7 @@ class Gpu:
             if refused.number in _GONE or (is_vital and refused.number == _UNKNOWN_ERROR):
                 raise Gone(_GONE.get(refused.number, "UNKNOWN_ERROR")) from refused
             return None
+
+
+def _name(words: Sequence[str], number: int) -> str:
+    return words[number] if number < len(words) else f"number {number}"

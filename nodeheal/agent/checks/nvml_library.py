@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 FILE = "libnvidia-ml.so.1"
 LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 12, 13  # the numbers that NVML has for what never reaches it
 TEXT_BYTES = 96  # NVML_DEVICE_UUID_V2_BUFFER_SIZE
-BUS_ID_BYTES, LEGACY_BUS_ID_BYTES = 32, 16
-_FIRST = 1 << 24  # the first version of a structure that says its own
+BUS_ID_BYTES, LEGACY_BUS_ID_BYTES, CLUSTER_UUID_BYTES = 32, 16, 16
+_VERSION_SHIFT = 24  # where a structure that says its own version has the number; below is its size
 
 Told = TypeVar("Told", bound=ctypes.Structure | ctypes.Array[Any])
 
@@ -96,6 +96,24 @@ class Unrepairable(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint), ("unrepairableMemory", ctypes.c_uint))
 
 
+class Fabric(ctypes.Structure):
+    """Whether the GPU has joined the NVLink fabric, and how well it is there."""
+
+    number = 2
+    _fields_ = (
+        ("version", ctypes.c_uint),
+        ("clusterUuid", ctypes.c_uint8 * CLUSTER_UUID_BYTES),
+        *((name, ctypes.c_uint) for name in ("status", "cliqueId", "state", "healthMask")),
+    )
+
+
+class FabricSummed(Fabric):
+    """As newer drivers tell it, with their own sum of it."""
+
+    number = 3
+    _fields_ = (("healthSummary", ctypes.c_uint8),)
+
+
 class ProcessInfo(ctypes.Structure):
     """A process that computes on a GPU."""
 
@@ -177,7 +195,7 @@ class Library:
     def fill(self, told: Told, name: str, *arguments: object) -> Told:
         """What is told as a structure, or as several."""
         if hasattr(told, "version"):
-            told.version = _FIRST | ctypes.sizeof(told)
+            told.version = getattr(told, "number", 1) << _VERSION_SHIFT | ctypes.sizeof(told)
         self.call(name, *arguments, ctypes.byref(told))
         return told
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.checks.pci_tree import AMAZON, EFA_PREFIX
 from nodeheal.contract.evidence.efa_tools import EFA_COUNTERS, IB_COUNTERS, parse_efa_tree
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
 
-AMAZON, EFA_PREFIX = "0x1d0f", "0xefa"  # PCI ids of EFA: 1d0f:efa0, efa1, efa2, efa3
 # One of these says something by itself; the others come in small numbers on every busy node.
 TELLING = ("link_downed", "local_link_integrity_errors", "symbol_error", "excessive_buffer_overrun_errors")
 MANY = 1_000  # of the others, from one look to the next

@@ -54,6 +54,7 @@ class Bench:
     accelerators: int
     first: tuple[str, ...] = ()  # tests that failed before: they are rerun before anything else
     deadline_seconds: float | None = None  # instead of each tool's own
+    dcgmi: tuple[str, ...] = ("dcgmi", "diag")  # the command that asks DCGM's host engine for a diagnostic
 
     def run(self, command: Sequence[str], seconds: float) -> Output:
         """Run a tool in a process of its own."""

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.contract.evidence.dcgm_diag import parse_diagnostic
+from nodeheal.contract.check_seconds import LONGEST_SECONDS
+from nodeheal.contract.evidence.dcgm_diag import cannot_under_mig, parse_diagnostic
 from nodeheal.contract.evidence.finding import Report
 from nodeheal.contract.evidence.measures import dcgm_bandwidths
-from nodeheal.contract.vocabulary import Verdict
+from nodeheal.contract.evidence.nvidia_smi import parse_nvidia_smi
+from nodeheal.contract.vocabulary import Check, Verdict
 
-# NVIDIA gives seconds, 2, 30 and 90 minutes for healthy nodes; a dead GPU makes DCGM wait for ever.
-DEADLINE_SECONDS = {1: 300.0, 2: 900.0, 3: 3600.0, 4: 10800.0}
+NVIDIA_SMI_SECONDS = 120.0
 # Tests that dcgmi runs by name, as its results name them.
 RUN_BY_NAME = (
     *("context_create", "diagnostic", "eud", "memory", "memory_bandwidth", "memtest", "nvbandwidth"),
@@ -28,9 +29,18 @@ def check(bench: Bench) -> tuple[Report, Output]:
 
 
 def _run(bench: Bench, what: str) -> tuple[Report, Output]:
-    output = bench.run(["dcgmi", "diag", "-r", what, "-j"], DEADLINE_SECONDS[bench.level])
+    output = bench.run([*bench.dcgmi, "-r", what, "-j"], LONGEST_SECONDS[Check.dcgm][bench.level])
+    if cannot_under_mig(f"{output.text}\n{output.errors}"):
+        return _without_dcgm(bench)
     # The exit code says no more than the results: dcgmi also returns an error for mere warnings.
     report = output.no_answer("dcgmi") or parse_diagnostic(output.text, bench.accelerators)
     if report.verdict is Verdict.UNKNOWN and not output.ran.error:
         report = replace(report, reason=f"{report.reason}; {output.last_words}")
     return replace(report, measured=dcgm_bandwidths(output.text)), output
+
+
+def _without_dcgm(bench: Bench) -> tuple[Report, Output]:
+    """What the driver says of GPUs that are cut into MIG instances: no program of DCGM's can use a whole one."""
+    output = bench.run(["nvidia-smi", "-q", "-x"], NVIDIA_SMI_SECONDS)
+    report = output.no_answer("nvidia-smi") or parse_nvidia_smi(output.text + output.errors, bench.accelerators)
+    return replace(report, reason=f"DCGM cannot diagnose GPUs in MIG mode; nvidia-smi: {report.reason}"), output

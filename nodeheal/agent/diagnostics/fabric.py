@@ -1,24 +1,29 @@
-"""The way between two nodes: one serves, the other connects. libfabric plays ping-pong over the fabric; where that is
-asked for, NCCL then sums up over the GPUs of both.
+"""The way between two nodes: one serves, the other connects. libfabric plays ping-pong over each EFA card of the nodes,
+over all at once; where that is asked for, NCCL then sums up over the GPUs of both.
+
+The first cards meet at the port that is given, the next ones at the ports from the second one after it: NCCL has the
+first one after it. Where the other node's agent is older and tests the first card only, that one is judged.
 """
 
 import os
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.contract.evidence.all_reduce import parse_all_reduce
-from nodeheal.contract.evidence.efa_tools import parse_efa
-from nodeheal.contract.evidence.fi_pingpong import Ended, is_nobody_there, parse_pingpong
+from nodeheal.contract.evidence.efa_tools import parse_efa, reliable_domains
+from nodeheal.contract.evidence.fi_pingpong import Ended, is_nobody_there, parse_pingpong, read_rows
 from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.evidence.tool_report import unknown, worst_of
+from nodeheal.contract.evidence.tool_report import GRAVITY, unknown, worst_of
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 
 TOOL, PROVIDER = "fi_pingpong", "efa"
 PROVIDER_SECONDS = 30.0
 AGAIN_SECONDS = 1.0
+TOLD_CARDS = 3  # so many of those that did not pass are named
 # Of each size: its own ten are over before a link has warmed up. A thousand of 1 MiB take a second or two.
 MESSAGES = 1000
 # Where AWS's images have NCCL, its plug-in for EFA, and CUDA; a command that SSM runs is told of none.
@@ -36,6 +41,11 @@ class Way:
     least_mb_per_s: float = 0.0
     all_reduce: bool = False
     least_all_reduce_mb_per_s: float = 0.0
+    domain: str = ""  # of the card, as libfabric calls it; empty: the one that libfabric takes
+
+    def over(self, number: int, domain: str) -> "Way":
+        """The way over one of the cards. Both nodes number theirs as libfabric lists them."""
+        return replace(self, domain=domain, port=self.port + (number + 1 if number else 0))
 
     def reduce(self, seconds: float) -> list[str]:
         """The agent's own program, on the next port: whoever serves listens there only once the first test is over."""
@@ -46,7 +56,8 @@ class Way:
     @property
     def command(self) -> list[str]:
         """Reliable datagrams are what EFA is for. Without -c: to compare bytes costs more than to send them."""
-        common = [TOOL, "-p", PROVIDER, "-e", "rdm", "-I", str(MESSAGES)]
+        card = ("-d", self.domain) if self.domain else ()
+        common = [TOOL, "-p", PROVIDER, "-e", "rdm", "-I", str(MESSAGES), *card]
         if self.role is FabricRole.SERVE:
             return [*common, "-B", str(self.port)]
         return [*common, "-P", str(self.port), self.peer]
@@ -82,13 +93,59 @@ def _play(
     report = provided.no_answer("fi_info") or parse_efa(provided.text + provided.errors)
     if report.verdict is not Verdict.OK:
         return report, provided
+    domains = reliable_domains(provided.text)
+    if len(domains) < 2:
+        output = _play_card(bench, way, ends_at, monotonic, pause)
+        return _judge(output, way), output
+    ways = [way.over(number, domain) for number, domain in enumerate(domains)]
+    benches = [replace(bench, folder=bench.folder / one.domain) for one in ways]
+    for one in benches:
+        one.folder.mkdir(exist_ok=True)
+    with ThreadPoolExecutor(len(ways)) as cards:
+        played = cards.map(lambda one, over: _play_card(one, over, ends_at, monotonic, pause), benches, ways)
+        outputs = list(played)
+    return _judge_cards(ways, outputs)
+
+
+def _play_card(
+    bench: Bench, way: Way, ends_at: float, monotonic: Callable[[], float], pause: Callable[[float], None]
+) -> Output:
     while True:
         left = max(ends_at - monotonic(), AGAIN_SECONDS)
         output = bench.run(way.command, left)
         is_early = way.role is FabricRole.CONNECT and is_nobody_there(f"{output.text}\n{output.errors}")
         if not is_early or ends_at - monotonic() <= AGAIN_SECONDS:
-            return _judge(output, way), output
+            return output
         pause(AGAIN_SECONDS)
+
+
+def _judge_cards(ways: Sequence[Way], outputs: Sequence[Output]) -> tuple[Report, Output]:
+    """One report of all cards: as bad as the worst of them. The output is the worst one's, too."""
+    reports = [_judge(output, way) for way, output in zip(ways, outputs, strict=True)]
+    if reports[0].verdict is Verdict.OK and all(map(_is_alone, ways[1:], outputs[1:])):
+        told = f"{reports[0].reason}, over the first of {len(ways)} EFA cards: the other node tests no more"
+        return replace(reports[0], reason=told), outputs[0]
+    worst = max(range(len(ways)), key=lambda at: (GRAVITY.index(reports[at].verdict), -_speed(reports[at])))
+    if reports[worst].verdict is Verdict.OK:
+        told = f"{len(ways)} EFA cards, the slowest {ways[worst].domain}: {reports[worst].reason}"
+    else:
+        bad = [at for at, report in enumerate(reports) if report.verdict is reports[worst].verdict]
+        told = f"{len(bad)} of {len(ways)} EFA cards: " + "; ".join(
+            f"{ways[at].domain}: {reports[at].reason}" for at in bad[:TOLD_CARDS]
+        )
+    return replace(reports[worst], reason=told), outputs[worst]
+
+
+def _speed(report: Report) -> float:
+    return report.measured.get("fabric_mb_per_s", 0.0)
+
+
+def _is_alone(way: Way, output: Output) -> bool:
+    """Whether nobody has met this side. The two meet by TCP: a card that is broken does not keep them from it, and the
+    node that connects has then seen that nothing comes through."""
+    if way.role is FabricRole.CONNECT:
+        return is_nobody_there(f"{output.text}\n{output.errors}")
+    return output.ran.has_hung and not read_rows(output.text)
 
 
 def _judge(output: Output, way: Way) -> Report:

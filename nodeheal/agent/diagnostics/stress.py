@@ -12,13 +12,18 @@ from nodeheal.contract.vocabulary import Verdict
 
 LOAD_SECONDS = {1: 10, 2: 60, 3: 300, 4: 900}
 GRACE_SECONDS, HOST_SECONDS = 120.0, 30.0
+# One file, flushed to the disk after each write: /tmp may be memory, /var/tmp outlives a boot.
+DISK = ("--hdd", "1", "--hdd-bytes", "256m", "--hdd-opts", "fsync", "--temp-path", "/var/tmp")
 STRESSOR_FAILED = 2  # its manual: one or more stressors failed; everything else is about the tool itself
 
 
 def check(bench: Bench) -> tuple[Report, Output]:
-    """Every processor computes and checks, a tenth of the memory is written and read back; heat and errors are read."""
+    """Every processor computes and checks; a tenth of the memory and a file are written and read back.
+
+    Heat and errors are read before and after.
+    """
     seconds = LOAD_SECONDS[bench.level]
-    load = ("--cpu", "0", "--vm", "2", "--vm-bytes", "10%", "--verify", "--tz", "--timeout", f"{seconds}s")
+    load = ("--cpu", "0", "--vm", "2", "--vm-bytes", "10%", *DISK, "--verify", "--tz", "--timeout", f"{seconds}s")
     before = _host(bench)
     output = bench.run(["stress-ng", *load], seconds + GRACE_SECONDS)
     silent = output.no_answer("stress-ng")

@@ -5,9 +5,9 @@ Nothing counts as healthy that was not tested: no result, a cut-off one, an erro
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nodeheal.contract.evidence.dcgm_errors import NAMES, name_of, names_in
+from nodeheal.contract.evidence.dcgm_errors import NAMES, names_in, names_of
 from nodeheal.contract.evidence.finding import Report
 from nodeheal.contract.evidence.tool_report import (
     Fault,
@@ -17,6 +17,7 @@ from nodeheal.contract.evidence.tool_report import (
     rest_after_first_object,
     sum_up,
     unknown,
+    worst_of,
 )
 from nodeheal.contract.vocabulary import Family, Verdict
 
@@ -34,6 +35,11 @@ UNNAMED, COUNT = "DIAG_UNNAMED", "DIAG_ACCELERATOR_COUNT"
 CODES = frozenset(f"dcgm/{code}" for code in (*NAMES[1:], *(f"DIAG_{name}" for name in TEST_NAMES), UNNAMED, COUNT))
 
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # DCGM 4, DCGM 3
+_ITERATIONS, _OVERALL, _DEPLOYMENT = "iterations", "Overall Result", "Deployment"
+_GPU_TABLES = ("GPU Device IDs", "GPU Device Serials")
+_NO_MIG = re.compile(
+    r"Cannot run diagnostic: [^\"]{0,200}\bMIG\b|\bMIG configuration is incompatible with the diagnostic"
+)
 _ERROR_KEYS = ("runtime_error", "global_errors", "error")
 # DCGM's own severities: isolate and reset are about hardware, config is about a setting (persistence mode off).
 _GRAVE_SEVERITIES, _CONFIG_SEVERITY = (2, 6), 5
@@ -58,11 +64,23 @@ class _Result:
     entity: str | None  # what else was tested: a switch, a CPU
     warnings: tuple[_Warning, ...]
     is_about_settings: bool
+    is_deployment: bool = False
 
 
 def parse_diagnostic(output: str, accelerators: int = 0) -> Report:
     """What a diagnostic says of a node that has so many accelerators (0: unknown), from all that dcgmi wrote."""
     document = first_object(output)
+    rounds = document.get(_ITERATIONS)
+    if isinstance(rounds, list):  # dcgmi diag --iterations: a document for each
+        judged = [_parse(one, accelerators) for one in _dicts(rounds)]
+        is_whole = len(judged) == len(rounds) and not rest_after_first_object(output)
+        has_passed = str(document.get(_OVERALL)).lower() in _PASS
+        doubt = [] if is_whole and has_passed else [unknown("DCGM does not say that every iteration has passed")]
+        return worst_of([*judged, *doubt])
+    return _parse(document, accelerators, rest_after_first_object(output))
+
+
+def _parse(document: dict[str, object], accelerators: int, rest: str = "") -> Report:
     root = next((found for found in (document.get(key) for key in _ROOTS) if isinstance(found, dict)), None)
     if root is None:
         return unknown("the output is not a complete DCGM diagnostic")
@@ -74,30 +92,39 @@ def parse_diagnostic(output: str, accelerators: int = 0) -> Report:
             if source.get(key):
                 doubt = f"DCGM reports {key}: {str(source[key])[:300]}"
                 return sum_up([*_global_faults(source[key]), *faults], "", doubt=doubt)
-    rest = rest_after_first_object(output)
     if rest:  # another run, or the cry of one that was killed: what came first may not be what holds
         return sum_up(faults, "", doubt=f"something stands behind the diagnostic: {first_line(rest)}")
-    return _judge(results, faults, max(accelerators, _listed(document)))
+    return _judge(results, faults, accelerators, _listed(document, root))
 
 
-def _listed(document: dict[str, object]) -> int:
-    """How many GPUs the document's own table names."""
+def cannot_under_mig(output: str) -> bool:
+    """Whether DCGM refuses the diagnostic because GPUs are cut into MIG instances: NvidiaValidationSuite.cpp."""
+    return _NO_MIG.search(output) is not None
+
+
+def _listed(document: dict[str, object], root: dict[str, object]) -> int:
+    """How many GPUs the document's own table names: DCGM 4's entities, DCGM 3's device ids and serials."""
     groups = [group for group in _dicts(document.get("entity_groups")) if group.get("entity_group") == "GPU"]
-    return max((sum(1 for _ in _dicts(group.get("entities"))) for group in groups), default=0)
+    tables = [source.get(key) for source in (document, root) for key in _GPU_TABLES]
+    entities = [sum(1 for _ in _dicts(group.get("entities"))) for group in groups]
+    return max([0, *entities, *(len(table) for table in tables if isinstance(table, (list, dict)))])
 
 
-def _judge(results: list[_Result], faults: list[Fault], accelerators: int) -> Report:
+def _judge(results: list[_Result], faults: list[Fault], accelerators: int, listed: int) -> Report:
     failed = tuple(sorted({result.test for result in results if _counts_as_failed(result)}))
     if failed:
         told = sum_up(faults, "")
         return Report(Verdict.FAILED, failed, told.failed_components, told.findings, f"failed: {', '.join(failed)}")
-    tested = frozenset(gpu for result in results if result.status in _PASS + _FAIL + _WARN for gpu in result.gpus)
-    if not any(result.status in _PASS for result in results) or not tested:
+    names = frozenset(gpu for result in results if result.status in _PASS + _FAIL + _WARN for gpu in result.gpus)
+    is_of_all = not names and _are_of_all(results)
+    tested = listed if is_of_all else len(names)
+    if not any(result.status in _PASS for result in results) or not (names or is_of_all):
         return sum_up(faults, "", doubt="no test of any GPU has passed")
-    if len(tested) < accelerators:
+    should = max(accelerators, listed)
+    if tested < should and not (is_of_all and not listed):
         # A GPU that fell off the bus is not tested, and those that are left pass.
-        told = sum_up([_missing(len(tested), accelerators), *faults], "")
-        reason = f"{len(tested)} of {accelerators} GPUs were tested"
+        told = sum_up([_missing(tested, should), *faults], "")
+        reason = f"{tested} of {should} GPUs were tested"
         return Report(Verdict.FAILED, ("accelerator_count",), told.failed_components, told.findings, reason)
     strange = sorted({result.status for result in results if result.status not in _PASS + _FAIL + _WARN + _SKIP})
     if strange:
@@ -106,7 +133,17 @@ def _judge(results: list[_Result], faults: list[Fault], accelerators: int) -> Re
     if warned:
         told = sum_up(faults, "")
         return Report(Verdict.DEGRADED, (), (), told.findings, f"warnings: {', '.join(warned)}")
-    return Report(Verdict.OK, reason=f"{len(tested)} GPUs passed")
+    if not tested:
+        return Report(Verdict.OK, reason="every GPU that DCGM sees passed; it does not say how many these are")
+    return Report(Verdict.OK, reason=f"{tested} GPUs passed")
+
+
+def _are_of_all(results: list[_Result]) -> bool:
+    """Whether these are DCGM 3's tests of level 1: each stands for all GPUs that it sees, and names none.
+
+    The tests of higher levels name their GPUs. Where one of those was only skipped, nothing is proven.
+    """
+    return bool(results) and all(result.is_deployment for result in results)
 
 
 def _counts_as_failed(result: _Result) -> bool:
@@ -151,10 +188,11 @@ def _global_faults(errors: object) -> Iterator[Fault]:
 
 def _results(root: dict[str, object]) -> Iterator[_Result]:
     for category in _dicts(root.get("test_categories")):
+        is_deployment = category.get("category") == _DEPLOYMENT
         for test in _dicts(category.get("tests")):
             name = str(test.get("name") or "unnamed test")[:100]
             results, summary = list(_dicts(test.get("results"))), test.get("test_summary")
-            yield from (_result(name, result) for result in results)
+            yield from (replace(_result(name, result), is_deployment=is_deployment) for result in results)
             if isinstance(summary, dict) and not _repeats(summary, results):
                 yield _result(name, summary, like=results)
 
@@ -177,8 +215,8 @@ def _warnings(raw: Sequence[object]) -> Iterator[_Warning]:
     for entry in raw:
         if isinstance(entry, dict):
             text = str(entry.get("warning") or entry.get("message") or entry.get("error") or "")
-            name = name_of(entry.get("error_id", entry.get("error_code")))
-            yield _Warning((name,) if name else names_in(text), text[:1000], entry.get("error_severity"))
+            named = names_of(entry.get("error_id", entry.get("error_code")), text)
+            yield _Warning(named, text[:1000], entry.get("error_severity"))
         elif isinstance(entry, str) and entry:
             yield _Warning(names_in(entry), entry[:1000], None)
 

@@ -1,7 +1,7 @@
 """DCGM's error ids, and how its sentences betray them where it gives no id.
 
-The numbers are those of `dcgm_errors.h` of DCGM 4 (0 to 130, all read there); DCGM only ever appends, so they hold for
-DCGM 3. Names that DCGM has changed (CLOCK_THROTTLE_THERMAL, BLACKLISTED_DRIVER, …) are given as it calls them now.
+The numbers are those of `dcgm_errors.h` of DCGM 4.6 (0 to 132, all read there); DCGM only ever appends, so they hold
+for DCGM 3. Names that DCGM has changed (CLOCK_THROTTLE_THERMAL, BLACKLISTED_DRIVER, …) are given as it calls them now.
 """
 
 import re
@@ -28,9 +28,13 @@ GFLOPS_THRESHOLD_VIOLATION NAN_VALUE FABRIC_MANAGER_TRAINING_ERROR BROKEN_P2P_PC
 BROKEN_P2P_PCIE_WRITER_DEVICE BROKEN_P2P_NVLINK_MEMORY_DEVICE BROKEN_P2P_NVLINK_WRITER_DEVICE TEST_SKIPPED
 SRAM_THRESHOLD NVLINK_EFFECTIVE_BER_THRESHOLD FALLEN_OFF_BUS NVLINK_SYMBOL_BER_THRESHOLD IMEX_UNHEALTHY
 FABRIC_PROBE_STATE BINARY_PERMISSIONS GPU_RECOVERY_RESET GPU_RECOVERY_REBOOT GPU_RECOVERY_DRAIN_P2P
-GPU_RECOVERY_DRAIN_RESET NCCL_ERROR RETEST_REQUESTED
+GPU_RECOVERY_DRAIN_RESET NCCL_ERROR RETEST_REQUESTED CONTAINED_ERROR UNCORRECTABLE_ROW_REMAP_LIMIT
 """
-NAMES = tuple(f"DCGM_FR_{name}" for name in _BY_NUMBER.split())
+_NUMBERED = tuple(f"DCGM_FR_{name}" for name in _BY_NUMBER.split())
+# DCGM has no id for recovery actions that are newer than its own table, only a sentence: this name follows its style.
+NAMES = (*_NUMBERED, "DCGM_FR_GPU_RECOVERY_IMEX_DOMAIN")
+# Ids that say less than the sentence beside them.
+_SAY_NOTHING = ("DCGM_FR_UNKNOWN", "DCGM_FR_UNRECOGNIZED")
 
 _RENAMED = {
     "DCGM_FR_BLACKLISTED_DRIVER": "DCGM_FR_DENYLISTED_DRIVER",
@@ -48,9 +52,14 @@ _PHRASES = (
     ("GPU_RECOVERY_RESET", r"requires a reset to recover"),
     ("GPU_RECOVERY_REBOOT", r"left the os in an inconsistent state"),
     ("GPU_RECOVERY_DRAIN_P2P", r"requires peer-to-peer traffic to be quiesced"),
+    ("GPU_RECOVERY_IMEX_DOMAIN", r"unknown gpu recovery action 5\b"),
+    ("GPU_RECOVERY_RESET", r"unknown gpu recovery action 6\b"),  # a reset of the bus
+    ("GPU_RECOVERY_REBOOT", r"unknown gpu recovery action 7\b"),
     ("UNCONTAINED_ERROR", r"uncontained error"),
+    ("CONTAINED_ERROR", r"\bcontained error"),
     ("ROW_REMAP_FAILURE", r"row remapping failed"),
     ("PENDING_ROW_REMAP", r"row remappings? (?:are|is) pending"),
+    ("UNCORRECTABLE_ROW_REMAP_LIMIT", r"exceeded uncorrectable row remap limit"),
     ("UNCORRECTABLE_ROW_REMAP", r"rows were remapped"),
     ("DBE_PENDING_PAGE_RETIREMENTS", r"pending page retirements together with a dbe"),
     ("PENDING_PAGE_RETIREMENTS", r"pending retired page"),
@@ -140,9 +149,17 @@ _PATTERNS = tuple((f"DCGM_FR_{name}", re.compile(phrase)) for name, phrase in _P
 
 def name_of(error_id: object) -> str | None:
     """The name of an error id, or None for what is no id, means no error, or came after this table."""
-    if isinstance(error_id, bool) or not isinstance(error_id, int) or not 0 < error_id < len(NAMES):
+    if isinstance(error_id, bool) or not isinstance(error_id, int) or not 0 < error_id < len(_NUMBERED):
         return None
-    return NAMES[error_id]
+    return _NUMBERED[error_id]
+
+
+def names_of(error_id: object, text: str) -> tuple[str, ...]:
+    """The names of what is told by an id and a sentence. The id counts, where it names anything."""
+    numbered = name_of(error_id)
+    if numbered is None or numbered in _SAY_NOTHING:
+        return names_in(text) or ((numbered,) if numbered else ())
+    return (numbered,)
 
 
 def names_in(text: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ several strings. It gives no error ids, so the sentences are recognised.
 import re
 from collections.abc import Iterator
 
-from nodeheal.contract.evidence.dcgm_errors import NAMES, name_of, names_in
+from nodeheal.contract.evidence.dcgm_errors import NAMES, names_of
 from nodeheal.contract.evidence.finding import Finding, Report
 from nodeheal.contract.evidence.tool_report import Fault, first_line, first_object, sum_up, unknown
 from nodeheal.contract.vocabulary import Family, Verdict
@@ -76,8 +76,7 @@ def _system_faults(component: str, name: str, system: dict[str, object]) -> Iter
         return
     overflow = system.get("overflow")
     text = " ".join(str(line).strip() for line in overflow) if isinstance(overflow, list) else ""
-    numbered = name_of(system.get("error_id"))
-    for code in (numbered,) if numbered else names_in(text) or (_system_code(name),):
+    for code in names_of(system.get("error_id"), text) or (_system_code(name),):
         message = f"{name}: {text or _value(system)}"[:500]
         yield Fault(word, Finding(Family.dcgm, code, component, message), name[:60])
 

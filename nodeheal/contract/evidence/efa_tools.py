@@ -222,6 +222,12 @@ def _parse_fi_info(text: str, expected: int) -> Report:
     return sum_up(faults, f"{len(devices)} EFA devices are provided{_unsaid(expected)}", doubt)
 
 
+def reliable_domains(text: str) -> tuple[str, ...]:
+    """The domains of EFA for reliable datagrams that `fi_info` lists, one for each card, in its order."""
+    named = [block["domain"] for block in _blocks(text) if _is_whole(block) and block["type"] == "FI_EP_RDM"]
+    return tuple(dict.fromkeys(named))
+
+
 def _blocks(text: str) -> list[dict[str, str]]:
     blocks: list[dict[str, str]] = []
     for line in text.splitlines():

@@ -22,11 +22,25 @@ _NEEDLES = (
     b"PCIe Bus Error: ",
     b"DPC: ",
     b": Link Down",
+    b" after FLR; giving up",
     b"[Hardware Error]: ",
     b"EDAC MC",
     b"Kernel panic - not syncing: ",
-    b"Memory failure: 0x",
-    b"ut of memory",
+    b": recovery action for ",
+    b"] SMP",
+    b"] PREEMPT",
+    b"BUG: soft lockup",
+    b"hard LOCKUP",
+    b"INFO: task ",
+    b": I/O ",
+    b"I/O error, dev ",
+    b":(READ) ",
+    b":(WRITE) ",
+    b"XFS (",
+    b"BTRFS ",
+    b" not responding, ",
+    b"]: segfault at ",
+    b"NIC Link is Down",
 )
 # In JSON a needle can be hidden: behind escapes, or in a message that is given as numbers.
 _JSON_FIELD = b'"MESSAGE"'
@@ -34,11 +48,27 @@ _ESCAPE = b"\\u00"
 _NUMBERS = re.compile(rb'"MESSAGE"[ \t\r\n]*:[ \t\r\n]*\[')
 
 # Searching a block for every needle costs as many passes over it. Most needles have capitals, and most of a log has
-# not: with all else deleted, a block shrinks to a tenth or less, and only needles whose capitals are in there are
-# searched for in the block itself.
-_KEPT = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\n"
+# not: with all else deleted, a block shrinks to a tenth or less, and its lines to a few different ones. Only needles
+# whose capitals are in one of those are searched for in the block itself.
+_KEPT = b'ABCDEFGHIJKLMNOPQRSTUVWXYZ"\n'
 _DELETED = bytes(byte for byte in range(256) if byte not in _KEPT)
-_CAPITALS = tuple((needle.translate(None, _DELETED), needle) for needle in _NEEDLES)
+_ENDS = (b"\n", b'"')  # of a message, the second one in JSON
+# Needles by the capitals of which one must be there.
+_BY_CAPITALS: tuple[tuple[tuple[bytes, ...], bytes], ...] = (
+    *(((needle.translate(None, _DELETED),), needle) for needle in _NEEDLES),
+    # A needle with few capitals, by those of its whole message.
+    ((b"LTX",), b"ost TX completions are above threshold"),  # ena 0000:00:05.0 eth0: Lost TX completions are above
+    ((b"UD",), b"Unable to change power state "),  # Unable to change power state from D3cold to D0, device inaccessible
+    ((b"OK",), b"Out of memory"),  # Out of memory: Killed process
+    ((b"MK",), b"cgroup out of memory: "),  # Memory cgroup out of memory: Killed process
+    ((b"EXTR",), b": Remounting filesystem read-only"),  # EXT4-fs (nvme0n1p1): Remounting filesystem read-only
+    ((b"CPUC", b"CPUP"), b"cpu clock"),  # CPU12: Core temperature is above threshold, cpu clock
+    # A needle whose capital is the last one of its message.
+    (tuple(b"SP" + end for end in _ENDS), b": Power fault"),  # pcieport 0000:00:1c.0: pciehp: Slot(0-1): Power fault
+    (tuple(b"F" + end for end in _ENDS), b": Failed to initialize device"),
+    (tuple(b"K" + end for end in _ENDS), b"Keep alive watchdog timeout"),
+    (tuple(b"D" + end for end in _ENDS), b"Disabling device after reset failure: -"),
+)
 
 BLOCK_BYTES = 256 * 1024
 LINE_BYTES = 64 * 1024  # a longer line is cut: no kernel message is that long
@@ -55,13 +85,13 @@ def suspicious_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Lines by their number from 1, of blocks as `blocks_of` yields them."""
     number = 1
     for block in blocks:
-        capitals = block.translate(None, _DELETED)
+        capitals = block.translate(None, _DELETED).split(b"\n")
         at, counted = number, 0
-        for start in _starts(block, capitals):
+        for start in _starts(block, b"\n".join((*set(capitals), b""))):
             at += block.count(b"\n", counted, start)
             counted = start
             yield at, _line(block, start)
-        number += capitals.count(b"\n")
+        number += len(capitals) - 1
 
 
 def all_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -75,8 +105,8 @@ def all_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
 
 def _starts(block: bytes, capitals: bytes) -> list[int]:
     starts: set[int] = set()
-    for in_capitals, needle in _CAPITALS:
-        if in_capitals in capitals:
+    for any_of, needle in _BY_CAPITALS:
+        if any(some in capitals for some in any_of):
             starts.update(_starts_of_lines(block, partial(block.find, needle)))
     if b"MESSAGE" in capitals and _JSON_FIELD in block:
         # One after the other: a pattern that begins in one way is looked for by its first bytes, many times faster.

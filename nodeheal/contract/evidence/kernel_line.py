@@ -3,21 +3,26 @@
 A new driver is a module beside this one, a row in `_PARSERS` and needles in `kernel_log`; a new spelling is a pattern
 there and a row in the tests. Sub-codes, where a line has one:
 
+- xid 74: what its registers say, `signal`, `ignorable`; see nvlink4
 - xid 144 to 150: the unit and its complaint, `RLW_RXPIPE/0x00000004`, `NETIR_LINK_EVT/37`; 154: the recovery action
 - sxid: `fatal` or `nonfatal`
 - neuron HBM_UNCORRECTABLE_ERROR: `repairable` or `unrepairable`
+- pcie_aer unplaced and other_device: what happened, `link_down`; see kernel_pcie
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_header import kernel_text_of_tagged_line
+from nodeheal.contract.evidence.kernel_host import parse_host
 from nodeheal.contract.evidence.kernel_memory import parse_machine_check, parse_oom
 from nodeheal.contract.evidence.kernel_neuron import parse_neuron
 from nodeheal.contract.evidence.kernel_nic import parse_nic
 from nodeheal.contract.evidence.kernel_nvrm import parse_nvrm
 from nodeheal.contract.evidence.kernel_pcie import parse_pcie
+from nodeheal.contract.evidence.kernel_report import PART_OF_REPORT, FirmwareReports
 from nodeheal.contract.evidence.kernel_xid import parse_sxid, parse_xid
 from nodeheal.contract.names import DRILL_MARK
 
@@ -37,6 +42,7 @@ _PARSERS = (
     parse_pcie,
     parse_machine_check,
     parse_oom,
+    parse_host,
 )
 _KMSG_RECORD = re.compile(rb"(?P<prefix>\d{1,6}),(?P<sequence>\d{1,20}),\d{1,20},[^;\n]{0,64};(?P<text>[^\n]*)")
 _BOOT_BANNER = re.compile(r"Linux version \d")
@@ -61,10 +67,30 @@ def parse_message(text: str) -> Finding | None:
     return None
 
 
-def parse_syslog_line(line: bytes) -> Finding | None:
+class Messages:
+    """Reads the messages of one log, in their order: a report of firmware is several lines."""
+
+    def __init__(self) -> None:
+        self._reports = FirmwareReports()
+
+    def finding(self, text: str) -> Finding | None:
+        """The fault that a message reports, or that it completes."""
+        message = text[:LINE_CHARACTERS].strip()
+        return self._reports.finding(message) if message.startswith("{") else parse_message(message)
+
+
+def is_independent(line: bytes) -> bool:
+    """Whether a line means the same wherever it stands."""
+    return PART_OF_REPORT not in line
+
+
+Parse = Callable[[str], Finding | None]
+
+
+def parse_syslog_line(line: bytes, parse: Parse = parse_message) -> Finding | None:
     """The fault that a line of a log file reports. Only the kernel is believed: what a program logs is not a fault."""
     text = kernel_text_of_tagged_line(line[:LINE_CHARACTERS].decode("utf-8", "replace"))
-    return None if text is None else parse_message(text)
+    return None if text is None else parse(text)
 
 
 def is_boot_banner(line: bytes) -> bool:
@@ -83,10 +109,10 @@ def parse_kmsg_record(record: bytes) -> KmsgRecord | None:
     return KmsgRecord(int(match["prefix"]) >> 3, int(match["sequence"]), text)
 
 
-def finding_in_record(record: KmsgRecord, takes_drills: bool = False) -> Finding | None:
+def finding_in_record(record: KmsgRecord, takes_drills: bool = False, parse: Parse = parse_message) -> Finding | None:
     """The fault that a record reports. Facility 0 is the kernel's alone.
 
     User space is believed only where drills are taken, and only what says that it is one.
     """
     is_drill = takes_drills and record.facility == USER_FACILITY and DRILL_MARK in record.text
-    return parse_message(record.text) if record.facility == KERNEL_FACILITY or is_drill else None
+    return parse(record.text) if record.facility == KERNEL_FACILITY or is_drill else None

@@ -5,6 +5,7 @@ daemon.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 
 from nodeheal.contract.evidence.finding import Finding
@@ -15,7 +16,14 @@ from nodeheal.contract.evidence.kernel_header import (
     kernel_text_of_tagged_line,
     names_a_writer,
 )
-from nodeheal.contract.evidence.kernel_line import LINE_CHARACTERS, finding_in_record, parse_kmsg_record, parse_message
+from nodeheal.contract.evidence.kernel_line import (
+    KERNEL_FACILITY,
+    LINE_CHARACTERS,
+    Messages,
+    parse_kmsg_record,
+    parse_message,
+)
+from nodeheal.contract.evidence.kernel_wrapped import unwrapped
 
 
 class LogFormat(StrEnum):
@@ -23,6 +31,9 @@ class LogFormat(StrEnum):
 
     `auto`: every line by its own header, as far as the first line of the log allows. In a log that names its writers,
     or is made of records or of journal entries, a line of another form could be anybody's: it is not believed.
+
+    `any`: every line by whatever form fits it, also inside of what other tools have put around it. For a person's
+    own collection of lines: what a program has written may be believed.
     """
 
     auto = "auto"
@@ -30,28 +41,58 @@ class LogFormat(StrEnum):
     dmesg = "dmesg"
     journald = "journald"
     syslog = "syslog"
+    any = "any"
 
 
+_TRANSPORT = b'"_TRANSPORT"'
 FIRST_LINES = 16  # so far it looks for the first line that shows the log's form
 
-Parse = Callable[[bytes], Finding | None]
+Read = Callable[[bytes], str | None]  # the kernel's message in a line, or None for what is not believed to be one
+
+
+@dataclass
+class Tally:
+    """What was read of a log. A suspicious line holds a word that lines about faults have."""
+
+    lines: int = 0
+    suspicious: int = 0
+    not_believed: int = 0
+    first_not_believed: int = 0  # its number; 0: none
 
 
 def read_findings(
-    source: Readable | Iterable[bytes], log_format: LogFormat = LogFormat.auto, is_filtered: bool = True
+    source: Readable | Iterable[bytes],
+    log_format: LogFormat = LogFormat.auto,
+    is_filtered: bool = True,
+    tally: Tally | None = None,
 ) -> Iterator[tuple[int, Finding]]:
     """The faults of a log by line number from 1, each as soon as its line is there.
 
-    `source`: a binary file, or lines. `is_filtered` False reads every line the slow way, to the same result.
+    `source`: a binary file, or lines. `is_filtered` False reads every line the slow way, to the same result. `tally`
+    is kept up to date while the log is read.
     """
+    counted = Tally() if tally is None else tally
     blocks = blocks_of(_pieces(source))
     first = next(blocks, b"")
-    parse = _parser(log_format, first)
+    read, messages = _reader(log_format, first), Messages()
     lines = suspicious_lines if is_filtered else all_lines
-    for number, line in lines(_with_first(first, blocks)):
-        finding = parse(line.strip(b"\x00\r\n"))
+    whole = _with_first(first, blocks)
+    for number, line in lines(_counted(whole, counted) if tally is not None else whole):
+        text = read(line.strip(b"\x00\r\n"))
+        counted.suspicious += 1
+        if text is None:
+            counted.not_believed += 1
+            counted.first_not_believed = counted.first_not_believed or number
+            continue
+        finding = messages.finding(text)
         if finding is not None:
             yield number, finding
+
+
+def _counted(blocks: Iterator[bytes], tally: Tally) -> Iterator[bytes]:
+    for block in blocks:
+        tally.lines += block.count(b"\n") + (bool(block) and not block.endswith(b"\n"))
+        yield block
 
 
 def _pieces(source: Readable | Iterable[bytes]) -> Iterator[bytes]:
@@ -69,7 +110,7 @@ def _with_first(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def _parser(log_format: LogFormat, first: bytes) -> Parse:
+def _reader(log_format: LogFormat, first: bytes) -> Read:
     if log_format is LogFormat.auto:
         return _like(first)
     return {
@@ -77,11 +118,12 @@ def _parser(log_format: LogFormat, first: bytes) -> Parse:
         LogFormat.dmesg: _dmesg,
         LogFormat.journald: _journald,
         LogFormat.syslog: _syslog,
+        LogFormat.any: _wrapped,
     }[log_format]
 
 
-def _like(block: bytes) -> Parse:
-    """The parser for a log that begins so."""
+def _like(block: bytes) -> Read:
+    """The reader for a log that begins so."""
     lines = (line.strip(b"\x00\r") for line in block.split(b"\n", FIRST_LINES))
     # journalctl puts lines of its own between the boots: -- Boot 3f5e… --
     line = next((line for line in lines if line and not line.startswith(b"-- ")), b"")[:LINE_CHARACTERS]
@@ -92,34 +134,68 @@ def _like(block: bytes) -> Parse:
     return _syslog if names_a_writer(line.decode("utf-8", "replace")) else _any
 
 
-def _kmsg(line: bytes) -> Finding | None:
+def _kmsg(line: bytes) -> str | None:
     record = parse_kmsg_record(line[:LINE_CHARACTERS])
-    return None if record is None else finding_in_record(record)
+    return record.text if record is not None and record.facility == KERNEL_FACILITY else None
 
 
-def _dmesg(line: bytes) -> Finding | None:
-    return _message(kernel_text_of_dmesg_line(_text(line)))
+def _dmesg(line: bytes) -> str | None:
+    return kernel_text_of_dmesg_line(_text(line))
 
 
-def _syslog(line: bytes) -> Finding | None:
-    return _message(kernel_text_of_tagged_line(_text(line)))
+def _syslog(line: bytes) -> str | None:
+    return kernel_text_of_tagged_line(_text(line))
 
 
-def _journald(line: bytes) -> Finding | None:
-    return _message(kernel_text_of_json_line(line)) if line.startswith(b"{") else _syslog(line)
+def _journald(line: bytes) -> str | None:
+    return kernel_text_of_json_line(line) if line.startswith(b"{") else _syslog(line)
 
 
-def _named(line: bytes) -> Finding | None:
-    return _kmsg(line) or _journald(line)
+def _named(line: bytes) -> str | None:
+    text = _kmsg(line)
+    return _journald(line) if text is None else text
 
 
-def _any(line: bytes) -> Finding | None:
-    return _named(line) or _dmesg(line)
+def _any(line: bytes) -> str | None:
+    """A line without the header of a daemon is dmesg's: with a stamp, or bare. A bare line that no driver begins may
+    have a header that is not known here: it is not believed."""
+    text = _named(line)
+    if text is not None or line.startswith(b"{") or parse_kmsg_record(line) is not None:
+        return text
+    text = _dmesg(line)
+    is_bare = text == _text(line)
+    return None if text is None or (is_bare and _is_wrapped(text)) else text
+
+
+def _is_wrapped(text: str) -> bool:
+    return parse_message(text) is None and any(
+        names_a_writer(rest) or _is_fault(rest) for rest in (text, *unwrapped(text))
+    )
+
+
+def _wrapped(line: bytes) -> str | None:
+    """The kernel's message, whatever is around it; None where a writer that is not the kernel is named."""
+    if line.startswith(b"{") and _TRANSPORT in line:
+        return kernel_text_of_json_line(line)  # the journal itself says who has written it
+    plain = _any(line)
+    if plain is not None:
+        return plain
+    for rest in unwrapped(_text(line)):
+        text = _named(rest.encode())
+        if text is not None:
+            return text
+        if _is_fault(rest):
+            return kernel_text_of_dmesg_line(rest)
+        if names_a_writer(rest):
+            return None
+    return None
+
+
+def _is_fault(line: str) -> bool:
+    text = kernel_text_of_tagged_line(line)
+    text = kernel_text_of_dmesg_line(line) if text is None else text
+    return text is not None and parse_message(text) is not None
 
 
 def _text(line: bytes) -> str:
     return line[:LINE_CHARACTERS].decode("utf-8", "replace")
-
-
-def _message(text: str | None) -> Finding | None:
-    return None if text is None else parse_message(text)

@@ -12,12 +12,10 @@ _MACHINE_CHECK = re.compile(
     re.ASCII,
 )
 _UNCORRECTED_BIT, _CONTEXT_CORRUPT_BIT = 1 << 61, 1 << 57
-# What the decoders of AMD and of the firmware's own reports (APEI) put first.
+# What AMD's decoder puts first, and other words of the kernel.
 _DECODED = (
     (re.compile(r"(?:mce: )?\[Hardware Error\]: (?:System Fatal error|Fatal error)"), "fatal"),
     (re.compile(r"(?:mce: )?\[Hardware Error\]: Uncorrected[, ]"), "uncorrected"),
-    (re.compile(r"\{\d{1,10}\}\[Hardware Error\]: event severity: fatal", re.ASCII), "fatal"),
-    (re.compile(r"\{\d{1,10}\}\[Hardware Error\]: event severity: recoverable", re.ASCII), "uncorrected"),
     (re.compile(r"EDAC MC\d{1,4}: (?:[1-9]\d{0,9} )?UE[ :]", re.ASCII), "edac_ue"),
     (
         re.compile(
@@ -32,7 +30,7 @@ _DECODED = (
         "memory_failure",
     ),
 )
-_MEMORY_PREFIXES = ("mce:", "[Hardware Error]", "{", "EDAC ", "Kernel panic", "Memory failure")
+_MEMORY_PREFIXES = ("mce:", "[Hardware Error]", "EDAC ", "Kernel panic", "Memory failure")
 
 # Out of memory: Killed process 4711 (python3) …   Memory cgroup out of memory: Kill process 4711 (python3) score …
 _OOM = re.compile(

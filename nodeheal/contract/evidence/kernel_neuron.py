@@ -6,12 +6,11 @@ from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.pci_address import PCI_ADDRESS, normalised
 from nodeheal.contract.vocabulary import Family
 
-# The runtime has the driver print its line as it is, with its own timestamp in front.
+# The runtime has the driver print its line as it is, with whatever the runtime has put in front.
 _HARDWARE_ERROR = re.compile(
-    r"(?:\d{4}-\d\d-\d\d[T ][0-9:.,]{8,20}(?:Z|[+-]\d\d:?\d\d)?:? )?"
-    r"(?:neuron(?P<prefix>\d{1,4})?: )?NEURON_HW_ERR=(?P<code>[A-Z][A-Z0-9_]{2,63})(?P<fields>.{0,1024})",
-    re.ASCII,
+    r"(?<![A-Za-z0-9_])NEURON_HW_ERR=(?P<code>[A-Z][A-Z0-9_]{2,63})(?P<fields>.{0,1024})", re.ASCII
 )
+_PREFIX = re.compile(r"(?:^|\s)neuron(?P<number>\d{1,4}): $", re.ASCII)
 _DEVICE = re.compile(r"[ ,](?:nd-id|nd|device)=(?P<number>\d{1,4})(?=[ ,]|$)", re.ASCII)
 _ACTION = re.compile(r"[ ,]action=(?P<action>[A-Z_]{1,64})(?=[ ,]|$)", re.ASCII)
 _MEMORY_ERROR = "HBM_UNCORRECTABLE_ERROR"
@@ -37,18 +36,21 @@ _DRIVER_FAULTS = (
         ),
         "DEVICE_RESET_FAILED",
     ),
+    (re.compile(r"nd(?P<number>\d{1,4}) is in an invalid state", re.ASCII), "INVALID_STATE"),
+    (re.compile(r"nd(?P<number>\d{1,4}): DMA (?:eng\d{1,4} )?init failed", re.ASCII), "DMA_INIT_FAILED"),
+    (re.compile(r"nd(?P<number>\d{1,4}):dma\d{1,4}:q\d{1,4} failed to reset", re.ASCII), "DMA_QUEUE_RESET_FAILED"),
+    (re.compile(r"Scrub failed for nd(?P<number>\d{1,4}) HBM", re.ASCII), "SCRUB_FAILED"),
 )
 
 
 def parse_neuron(message: str) -> Finding | None:
     """A hardware error as the runtime words it (its name is the code), or a fault of the driver's own."""
-    error = _HARDWARE_ERROR.match(message)
+    error = _HARDWARE_ERROR.search(message)
     if error is None:
         return _driver_fault(message)
     fields = error["fields"]
-    device = _DEVICE.search(fields)
-    number = device["number"] if device else error["prefix"]
-    component = None if number is None else f"neuron{int(number)}"
+    device = _DEVICE.search(fields) or _PREFIX.search(message, 0, error.start())
+    component = None if device is None else f"neuron{int(device['number'])}"
     subcode = _repair(fields) if error["code"] == _MEMORY_ERROR else None
     return Finding(Family.neuron, error["code"], component, message, subcode)
 

@@ -16,6 +16,11 @@ _ADAPTER = re.compile(
 _WATCHDOG = re.compile(r"NETDEV WATCHDOG: (?P<name>\S{1,32}) \(mlx5_core\): transmit queue", re.ASCII)
 _PROBE = re.compile(rf"(?P<driver>efa|mlx5_core): probe of (?P<address>{PCI_ADDRESS}) failed with error ", re.ASCII)
 
+# The steps of efa_probe and efa_enable_msix that may fail.
+_PROBE_STEPS = (
+    r"EFA device init failed|Failed to (?:enable MSI-X|init readless MMIO|remap register bar|request irq )"
+    r"|(?:Doorbells BAR|BARs) unavailable|pci_(?:enable_device_mem|request_selected_regions)\b.{0,40}? failed"
+)
 _FAULTS = {
     "efa": (
         (re.compile(r"The device didn't send any completion for admin cmd"), "admin_timeout"),
@@ -27,6 +32,7 @@ _FAULTS = {
         (re.compile(r"Reset indication didn't turn "), "reset_failed"),
         (re.compile(r"Keep alive watchdog timeout"), "keep_alive_missing"),
         (re.compile(r"probe with driver efa failed"), "probe_failed"),
+        (re.compile(_PROBE_STEPS), "probe_failed"),
     ),
     "mlx5_core": (
         (re.compile(r"device's health compromised"), "health_poll_failed"),
@@ -43,11 +49,14 @@ _FAULTS = {
         (re.compile(r"Port module event(?:\[error\]: |: module \d{1,3}, Cable error)", re.ASCII), "cable_error"),
         (re.compile(r"High [Tt]emperature"), "high_temperature"),
         (re.compile(r"TX timeout (?:detected|on queue)"), "tx_timeout"),
+        (re.compile(r"RX timeout on channel"), "rx_timeout"),
         (re.compile(r"NETDEV WATCHDOG: .{0,32}?transmit queue"), "tx_timeout"),
         (re.compile(r"mlx5_(?:init|load)_one failed with error"), "init_failed"),
         (re.compile(r"Firmware over \d{1,9} MS in (?:pre-)?initializing state, aborting", re.ASCII), "init_failed"),
         (re.compile(r"probe with driver mlx5_core failed"), "probe_failed"),
-        (re.compile(r"health recovery (?:flow aborted|failed)"), "recovery_failed"),
+        (re.compile(r"(?:health recovery|reset reload) flow aborted|health recovery failed"), "recovery_failed"),
+        (re.compile(r"Driver is in error state\. Unloading"), "recovery_failed"),
+        (re.compile(r"\w{1,64}\(0x[0-9a-f]{1,8}\) timed out while waiting for a slot"), "cmd_timeout"),
     ),
 }
 # The kernel function that prints a command's failure is the only sign of it; its words vary by command.

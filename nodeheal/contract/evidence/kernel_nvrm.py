@@ -26,6 +26,15 @@ _WORDS = (
     ("API mismatch", "api_mismatch"),
     ("I/O region assigned to your NVIDIA device is invalid", "bar_invalid"),
     ("postRxDetLinkMask failed", "nvlink_rx_detect_failed"),
+    ("bailing out of RmInitAdapter", "RmInitAdapter_failed"),  # osInitNvMapping, RmInitNvDevice
+    ("Cannot initialize GSP firmware RM", "RmInitAdapter_failed"),
+    ("unexpected WPR2 already up", "RmInitAdapter_failed"),
+    ("GPU marked for reset", "reset_required"),
+    ("The GPU likely needs to be reset", "reset_required"),  # Rate limiting GSP RPC error prints
+    ("Received signal from GSP that PMU has halted", "gsp_report"),
+    ("GSP-CrashCat Report", "gsp_report"),
+    ("GSP core unresponsive", "gsp_report"),
+    ("GSP-RM unresponsive", "gsp_report"),
 )
 # One message of four lines begins with this line alone. Most logs cut it into lines; the first names the GPU.
 _FALLEN = re.compile(
@@ -37,6 +46,8 @@ _PROBE = re.compile(
     rf"| (?P<new>{PCI_ADDRESS}): probe with driver nvidia failed with error )",
     re.ASCII,
 )
+# nvidia-nvswitch3: Failed to initialize device : -5
+_NVSWITCH = re.compile(r"(?P<name>nvidia-nvswitch\d{1,4}): Failed to initialize device ?: -?\d{1,6}$", re.ASCII)
 _LONGEST_CHARACTERS = 1024  # a kernel record is no longer
 
 
@@ -45,6 +56,9 @@ def parse_nvrm(message: str) -> Finding | None:
     probe = _PROBE.match(message)
     if probe is not None:
         return Finding(Family.nvrm_other, "probe_failed", normalised(probe["old"] or probe["new"]), message)
+    switch = _NVSWITCH.match(message)
+    if switch is not None:
+        return Finding(Family.nvrm_other, "nvswitch_init_failed", switch["name"], message)
     if not message.startswith(_PREFIX) or message.startswith(_FALLEN_CONTINUED):
         return None
     head = message[:_LONGEST_CHARACTERS]

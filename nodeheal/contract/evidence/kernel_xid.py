@@ -3,6 +3,7 @@
 import re
 
 from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.evidence.nvlink4 import NVLINK4_XID, nvlink4_subcode
 from nodeheal.contract.evidence.nvlink5 import NVLINK5_XIDS, nvlink5_subcode
 from nodeheal.contract.evidence.pci_address import PCI_ADDRESS, normalised
 from nodeheal.contract.vocabulary import Family
@@ -10,8 +11,11 @@ from nodeheal.contract.vocabulary import Family
 RECOVERY_ACTION_CHANGED = 154
 
 # NVRM: Xid (PCI:0000:b9:00): 79, pid=…   NVRM: Xid (0000:03:00): 31, Ch …   NVRM: Xid (PCI:0000:b9:00 GPU-I:03): 45, …
+# Drivers before 2014 name the bus alone, or no device: NVRM: Xid (2a:00): 79, …   NVRM: Xid (0003:00): 13, …
+# NVRM: Xid: 31, …   NVRM: Xid : 32, …
 _XID = re.compile(
-    rf"NVRM: Xid \((?:PCI:)?(?P<address>{PCI_ADDRESS})(?: [^()]{{1,64}})?\): (?P<code>\d{{1,5}})(?=[,\s]|$)"
+    rf"NVRM: Xid(?: \((?:(?:PCI:)?(?P<address>{PCI_ADDRESS})(?: [^()]{{1,64}})?"
+    r"|(?P<bus>(?:00)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}))\))? ?: (?P<code>\d{1,5})(?=[,\s]|$)"
     r"(?:, pid='?(?P<pid>\d{1,10})'?(?=[,\s]|$))?",
     re.ASCII,
 )
@@ -38,13 +42,14 @@ _RECOVERY_WORDS = {
     "os reboot": "NODE_REBOOT",
     "drain p2p": "DRAIN_P2P",
     "drain and reset": "DRAIN_AND_RESET",
+    "recover imex domain": "RECOVER_IMEX_DOMAIN",
 }
 # As NVML numbers them, for words that a driver may yet invent ("PF FLR").
-_RECOVERY_NUMBERS = ("NONE", "GPU_RESET", "NODE_REBOOT", "DRAIN_P2P", "DRAIN_AND_RESET")
+_RECOVERY_NUMBERS = ("NONE", "GPU_RESET", "NODE_REBOOT", "DRAIN_P2P", "DRAIN_AND_RESET", "RECOVER_IMEX_DOMAIN")
 
 
 def parse_xid(message: str) -> Finding | None:
-    """The XID that the GPU driver reports, with its sub-code where it has one (144 to 150, 154)."""
+    """The XID that the GPU driver reports, with its sub-code where it has one (74, 144 to 150, 154)."""
     xid = _XID.match(message)
     if xid is None:
         return None
@@ -52,12 +57,19 @@ def parse_xid(message: str) -> Finding | None:
     subcode = None
     if code in NVLINK5_XIDS:
         subcode = nvlink5_subcode(code, rest)
+    elif code == NVLINK4_XID:
+        subcode = nvlink4_subcode(rest)
     elif code == RECOVERY_ACTION_CHANGED:
         subcode = _recovery_action(rest)
     pid = int(xid["pid"]) if xid["pid"] else None
-    # The driver names the GPU, whose function is 0, even where it writes another one.
-    address = normalised(xid["address"].partition(".")[0])
-    return Finding(Family.xid, str(code), address, message, subcode, pid)
+    return Finding(Family.xid, str(code), _gpu(xid), message, subcode, pid)
+
+
+def _gpu(xid: re.Match[str]) -> str | None:
+    """The driver names the GPU, whose function is 0, even where it writes another one."""
+    if xid["bus"]:
+        return normalised(f"0000:{xid['bus'][-5:]}")
+    return normalised(xid["address"].partition(".")[0]) if xid["address"] else None
 
 
 def parse_sxid(message: str) -> Finding | None:

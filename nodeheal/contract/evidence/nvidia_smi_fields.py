@@ -46,7 +46,24 @@ def _count(value: str) -> bool | None:
 
 
 def _flag(value: str) -> bool | None:
-    return {"yes": True, "active": True, "1": True, "no": False, "not active": False, "0": False}.get(value.lower())
+    return {
+        **dict.fromkeys(("yes", "active", "true", "1"), True),
+        **dict.fromkeys(("no", "not active", "false", "0"), False),
+    }.get(value.lower())
+
+
+def _other_than(*sound: str) -> Callable[[str], bool | None]:
+    def is_other(value: str) -> bool | None:
+        return value.lower() not in sound
+
+    return is_other
+
+
+def _word(**words: bool) -> Callable[[str], bool | None]:
+    def is_raised(value: str) -> bool | None:
+        return words.get(re.sub(r"\W+", "_", value.lower()))
+
+    return is_raised
 
 
 def _has_bit(bit: int) -> Callable[[str], bool | None]:
@@ -64,6 +81,7 @@ _CLOCKS = r"clocks_(?:event|throttle)_reasons"
 _CLOCK = r"(?:clocks_(?:event|throttle)_reason_)?"
 # The bits of NVML's clocks event reasons.
 _HW_THERMAL, _HW_POWER_BRAKE = 0x40, 0x80
+_FABRIC = r"fabric[/.](?:health[/.])?"
 _FAILED, _DEGRADED = Verdict.FAILED, Verdict.DEGRADED
 
 CHECKS = (
@@ -129,7 +147,28 @@ CHECKS = (
         "POWER_BRAKE",
     ),
     _check(rf"{_CLOCKS}\.active", _has_bit(_HW_POWER_BRAKE), _DEGRADED, "POWER_BRAKE"),
+    # A GPU that has just booted joins the fabric within a minute. One output does not show how long it has been trying,
+    # so the GPU is not OK and has not failed.
+    _check(
+        r"fabric[/.]state", _word(not_started=True, in_progress=True, completed=False), _DEGRADED, "FABRIC_NOT_READY"
+    ),
+    _check(r"fabric[/.]status", _other_than("success"), _FAILED, "FABRIC_UNHEALTHY"),
+    _check(rf"{_FABRIC}route_unhealthy", _flag, _FAILED, "FABRIC_UNHEALTHY"),
+    _check(rf"{_FABRIC}incorrect_configuration", _other_than("none"), _FAILED, "FABRIC_MISCONFIGURED"),
+    _check(rf"{_FABRIC}bandwidth", _word(degraded=True, full=False), _FAILED, "FABRIC_DEGRADED"),
+    _check(rf"{_FABRIC}(?:route|access_timeout)_recovery(?:_in_progress)?", _flag, _DEGRADED, "FABRIC_RECOVERING"),
+    _check(
+        rf"{_FABRIC}summary", _word(unhealthy=True, healthy=False, limited_capacity=False), _FAILED, "FABRIC_UNHEALTHY"
+    ),
+    _check(
+        rf"{_FABRIC}summary", _word(limited_capacity=True, healthy=False, unhealthy=False), _FAILED, "FABRIC_DEGRADED"
+    ),
 )
+# A history, and what does not say why, count for nothing beside what says more of the same GPU.
+_OUTWEIGHED_BY = {
+    "ECC_UNCORRECTED_AGGREGATE": "ECC_UNCORRECTED_VOLATILE",
+    "FABRIC_UNHEALTHY": "FABRIC_MISCONFIGURED",
+}
 
 # What the driver asks for. Draining peer-to-peer traffic is a step on the way to one of the others.
 _ACTIONS = {
@@ -141,9 +180,8 @@ _ACTIONS = {
     "system reboot": (_FAILED, "NODE_REBOOT"),
     "drain p2p": (_DEGRADED, "DRAIN_P2P"),
     "drain and reset": (_FAILED, "DRAIN_AND_RESET"),
-    # Newer than the catalog's sub-codes.
-    "bus reset": (_FAILED, None),
-    "recover imex domain": (_FAILED, None),
+    "recover imex domain": (_FAILED, "RECOVER_IMEX_DOMAIN"),
+    "bus reset": (_FAILED, None),  # newer than the catalog's sub-codes
 }
 # nvidia-smi's words for what the product or the driver does not have.
 _ABSENT = re.compile(
@@ -168,14 +206,13 @@ CODES = frozenset(
 
 
 def judge(reading: Reading) -> Iterator[Fault | Doubt]:
-    """What a GPU's fields say. Errors counted since the last reset outweigh those counted ever."""
+    """What a GPU's fields say. Of two that say the same, the one that says more is kept."""
     found = [
         answer for name, value in reading.fields for answer in _judge_field(reading.component, name, value.strip())
     ]
     codes = {answer.finding.code for answer in found if isinstance(answer, Fault)}
     for answer in found:
-        is_aggregate = isinstance(answer, Fault) and answer.finding.code == "ECC_UNCORRECTED_AGGREGATE"
-        if not (is_aggregate and "ECC_UNCORRECTED_VOLATILE" in codes):
+        if not (isinstance(answer, Fault) and _OUTWEIGHED_BY.get(answer.finding.code) in codes):
             yield answer
 
 

@@ -20,7 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, TIMEOUT = 10,
+       VERSION_MISMATCH = 25 };
 enum { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3 };
 
 typedef struct gpu *device;
@@ -257,6 +258,28 @@ struct unrepairable { unsigned int version, is_there; };
 int nvmlDeviceGetUnrepairableMemoryFlag_v1(device gpu, struct unrepairable *memory)
 {
     return number(gpu, "unrepairable", 0, &memory->is_there);
+}
+
+/* The second version of the structure, and the third, which has a sum behind it. */
+struct fabric {
+    unsigned int version;
+    unsigned char cluster[16];
+    unsigned int status, clique, state, mask;
+    unsigned char summary;
+};
+
+int nvmlDeviceGetGpuFabricInfoV(device gpu, struct fabric *fabric)
+{
+    unsigned int version = fabric->version >> 24;
+
+    if (version > (unsigned int)said("fabric_version", 3))
+        return VERSION_MISMATCH;
+    fabric->state = (unsigned int)told(gpu, "fabric_state", 3);
+    fabric->status = (unsigned int)told(gpu, "fabric_status", 0);
+    fabric->mask = (unsigned int)told(gpu, "fabric_mask", 0x1aa);
+    if (version > 2)
+        fabric->summary = (unsigned char)told(gpu, "fabric_summary", 1);
+    return broken(gpu);
 }
 
 struct field {

@@ -327,6 +327,7 @@ class NodeFolder:
             "boot_id_file": str(self.boot_id_file),
             "state_dir": str(self.state_dir),
             "orders_dir": str(self.orders_dir),
+            "dcgm_drills_file": str(self.directory / "run" / "dcgm-drills.json"),
             "heartbeat_seconds": self.heartbeat_seconds,
             "address": "10.0.0.7",
             "accelerators": 8,

@@ -23,7 +23,7 @@ from nodeheal.contract.evidence.fi_pingpong import Ended
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from tests.fakes import nccl
 from tests.unit.agent.test_fabric import order
-from tests.unit.evidence.goldens import golden
+from tests.unit.evidence.goldens import efa_cards, golden
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the fake library is built with gcc")
 HERE = "127.0.0.1"
@@ -197,7 +197,7 @@ def says(text: str, ran: probe.Ran | None = None) -> Output:
 def bench(tmp_path: Path, summed: Output, pingpong: str = "fi_pingpong_client_healthy.txt", code: int = 0) -> Recorded:
     played = probe.Ran(exit_code=code)
     return Recorded(tmp_path, 1, 0).answers(
-        fi_info=says(golden("efa_fi_info_healthy.txt")),
+        fi_info=says(efa_cards(1)),
         fi_pingpong=says(golden(pingpong), played),
         all_reduce=summed,
     )

@@ -159,6 +159,21 @@ def test_what_user_space_has_written_into_the_ring_confirms_nothing(ring: Any) -
     assert asked(ring("6,0,10,-;Linux version 6.1", f"11,1,20,-;{XID_74}")) is DENIED
 
 
+@pytest.mark.parametrize(
+    ("code", "subcode"), [("link_down", None), ("other_device", "link_down"), ("unplaced", "link_down")]
+)
+def test_a_lost_link_is_confirmed_whatever_the_agent_knew_of_what_hung_on_it(
+    ring: Any, code: str, subcode: str | None
+) -> None:
+    config = ring("6,0,10,-;Linux version 6.1", "6,1,20,-;pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Down")
+
+    def confirmed(component: str) -> Confirmation:
+        return asked(config, code, family="pcie_aer", subcode=subcode, component=component)
+
+    assert confirmed("0000:00:1c.0") is CONFIRMED
+    assert confirmed("0000:00:1d.0") is DENIED
+
+
 # journald
 
 

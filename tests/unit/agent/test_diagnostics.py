@@ -1,5 +1,6 @@
 """What a node's diagnostics run, and what the answers of the tools come to."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ import pytest
 from nodeheal.agent import probe
 from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
 from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.contract.vocabulary import Verdict
+from nodeheal.contract.check_seconds import LONGEST_SECONDS
+from nodeheal.contract.vocabulary import Check, Verdict
 from tests.unit.evidence.test_dcgm_diag import dcgm_4
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tools"
@@ -148,6 +150,40 @@ def test_no_program_is_run_at_the_level_of_seconds() -> None:
     assert not [command for command in made.ran if "nccom" in command]
 
 
+# MIG ----------------------------------------------------------------------------------------------------------------
+
+# What dcgmi prints: NVIDIA/DCGM issue 94, and nvvs/src/NvidiaValidationSuite.cpp.
+MIG = [
+    "GPU 0's MIG configuration is incompatible with the diagnostic because it prevents access to the entire GPU.",
+    "Cannot run diagnostic: CUDA does not support enumerating GPUs with MIG mode enabled, yet GPU 0 is MIG enabled and "
+    "the diagnostic is attempting to run on 8 GPUs.",
+    "Cannot run diagnostic: MIG is enabled, but no compute instances are configured. CUDA needs to execute on a "
+    "compute instance if MIG is enabled.",
+    "Cannot run diagnostic: CUDA does not support enumerating GPUs when one more GPUs has MIG mode enabled and one or "
+    "more GPUs has MIG mode disabled.",
+]
+
+
+@pytest.mark.parametrize("said", MIG)
+@pytest.mark.parametrize(
+    ("shown", "verdict"),
+    [
+        (says(golden("nvidia_smi_xml_healthy.xml")), Verdict.OK),
+        (says(golden("nvidia_smi_xml_sick.xml")), Verdict.FAILED),
+        (says("", 9), Verdict.UNKNOWN),
+        (Output("", "", HUNG), Verdict.FAILED),
+    ],
+)
+def test_of_gpus_in_mig_mode_the_driver_is_asked_instead_of_dcgm(said: str, shown: Output, verdict: Verdict) -> None:
+    error = json.dumps({"DCGM Diagnostic": {"version": "4.6.0", "runtime_error": said}})
+
+    for dcgmi in (says(error, 1), Output("", said, probe.Ran(1.0, 1))):
+        report, _ = dcgm.check(bench(2, 2, dcgmi=dcgmi, nvidia_smi=shown))
+
+        assert report.verdict is verdict
+        assert report.reason.startswith("DCGM cannot diagnose GPUs in MIG mode")
+
+
 # EFA ----------------------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +217,8 @@ def test_load_that_checks_out_is_healthy_and_tells_its_heat() -> None:
 
     assert (report.verdict, report.measured) == (Verdict.OK, {"hottest_zone_celsius": 71.25})
     assert [command for command in made.ran if "stress-ng" in command and "--verify" in command] == made.ran[1:2]
+    for part in ("--cpu 0", "--vm 2", "--hdd 1", "--hdd-opts fsync --temp-path /var/tmp"):
+        assert part in made.ran[1]
     assert "--timeout 60s" in made.ran[1]
 
 
@@ -277,3 +315,18 @@ def test_a_tool_that_hangs_has_failed(check: object) -> None:
     report, _ = check(made)  # type: ignore[operator]
 
     assert (report.verdict, report.failed_tests) == (Verdict.FAILED, ("timeout",))
+
+
+# How long it may take at most --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4])
+def test_what_a_job_waits_for_a_check_is_what_the_agent_gives_its_tools(level: int) -> None:
+    collective = neuron.COLLECTIVE_SECONDS if level >= neuron.COLLECTIVE_LEVEL else 0
+    host = 2 * stress.HOST_SECONDS
+
+    assert {check: seconds[level] for check, seconds in LONGEST_SECONDS.items() if check is not Check.dcgm} == {
+        Check.neuron: neuron.LIST_SECONDS + neuron.COUNTERS_SECONDS + collective,
+        Check.efa: 2 * efa.SECONDS,
+        Check.stress: stress.LOAD_SECONDS[level] + stress.GRACE_SECONDS + host,
+    }

@@ -20,13 +20,16 @@ from nodeheal.agent import orders, probe
 from nodeheal.agent.diagnostics import fabric
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.agent.diagnostics.fabric import Way
+from nodeheal.contract.evidence.finding import Report
 from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, FabricOrder, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
-from tests.unit.evidence.goldens import golden
+from tests.unit.evidence.goldens import efa_cards, golden
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "test-fabric.json"
 PEER = "10.0.0.8"
+
+
 EXPIRES_AT = datetime(2099, 1, 1, tzinfo=UTC)
 # As fi_pingpong does: the control channel is TCP; who serves waits for one, who connects fails if nobody is there.
 FI_PINGPONG = f"""#!{sys.executable}
@@ -62,7 +65,7 @@ class Nodes:
     def __post_init__(self) -> None:
         self.tools.mkdir()
         self.tool("nodeheal-agent", f'#!/bin/sh\nexec {sys.executable} -m nodeheal.agent.main "$@"\n')
-        self.prints("fi_info", golden("efa_fi_info_healthy.txt"))
+        self.prints("fi_info", efa_cards(1))
 
     def tool(self, name: str, script: str) -> None:
         (self.tools / name).write_text(script)
@@ -280,7 +283,9 @@ def says(name: str, exit_code: int = 0, ran: probe.Ran | None = None) -> Output:
 
 
 def bench(provider: str, *pingpong: Output) -> FakeBench:
-    return FakeBench(Path("unused"), 1, 0, answers={"fi_info": [says(provider)], "fi_pingpong": list(pingpong)})
+    text = efa_cards(1) if provider == "efa_fi_info_healthy.txt" else golden(provider)
+    provided = Output(text, "", probe.Ran(1.0, 0))
+    return FakeBench(Path("unused"), 1, 0, answers={"fi_info": [provided], "fi_pingpong": list(pingpong)})
 
 
 CONNECT = Way(FabricRole.CONNECT, PEER, PORT, 60.0)
@@ -331,3 +336,96 @@ def test_a_way_that_hangs_has_failed() -> None:
     report, _ = fabric.check(bench("efa_fi_info_healthy.txt", hung), CONNECT, lambda: 0.0, lambda _: None)
 
     assert (report.verdict, report.failed_tests) == (Verdict.FAILED, ("timeout",))
+
+
+# More cards than one --------------------------------------------------------------------------------------------------
+
+
+def test_every_card_of_two_nodes_is_tested(nodes: Nodes, bus: FakeEventBridge) -> None:
+    nodes.tool("fi_pingpong", FI_PINGPONG)
+    nodes.prints("fi_info", efa_cards(3))
+    port = free_port()
+    connecting = nodes.start(role=FabricRole.CONNECT, request_id="pre-1/connect", peer="127.0.0.1", port=port)
+
+    serving = nodes.run(port=port)
+
+    connected = answer_of(connecting)
+    assert (serving.verdict, connected.verdict) == (Verdict.OK, Verdict.OK), (serving.reason, connected.reason)
+    assert "3 EFA cards, the slowest rdmap79s0-rdm" in connected.reason
+
+
+@dataclass(frozen=True)
+class CardBench(Bench):
+    """A bench of three cards, each with its own answer."""
+
+    answers: dict[str, Output] = field(default_factory=dict)
+    ran: list[str] = field(default_factory=list)
+
+    def run(self, command: Sequence[str], seconds: float) -> Output:
+        self.ran.append(" ".join(command))
+        if command[0] == "fi_info":
+            return Output(efa_cards(3), "", probe.Ran(1.0, 0))
+        return self.answers.get(command[command.index("-d") + 1], says("fi_pingpong_client_healthy.txt"))
+
+
+def played(folder: Path, role: FabricRole = FabricRole.CONNECT, **answers: Output) -> tuple[CardBench, Report]:
+    made = CardBench(folder, 1, 0, answers={f"{name}-rdm": answer for name, answer in answers.items()})
+    seconds: list[float] = []
+    way = Way(role, PEER, PORT, 60.0)
+    report, _ = fabric.check(made, way, lambda: sum(seconds), lambda pause: seconds.append(pause * 30))
+    return made, report
+
+
+def test_cards_meet_at_ports_of_their_own_and_leave_one_to_nccl(tmp_path: Path) -> None:
+    made, _ = played(tmp_path)
+
+    assert sorted(made.ran[1:]) == [
+        f"fi_pingpong -p efa -e rdm -I 1000 -d {domain} -P {port} 10.0.0.8"
+        for domain, port in (("rdmap79s0-rdm", 47592), ("rdmap80s0-rdm", 47594), ("rdmap96s0-rdm", 47595))
+    ]
+
+
+def test_one_card_that_is_broken_is_found_and_named(tmp_path: Path) -> None:
+    _, report = played(tmp_path, rdmap96s0=says("fi_pingpong_broken_sick.txt", 1))
+
+    assert (report.verdict, report.failed_tests) == (Verdict.FAILED, ("fabric",))
+    assert report.reason.startswith("1 of 3 EFA cards: rdmap96s0-rdm: it broke off")
+
+
+def test_one_card_that_the_other_node_does_not_test_is_no_proof(tmp_path: Path) -> None:
+    _, report = played(tmp_path, rdmap96s0=says("fi_pingpong_refused.txt", 1))
+
+    assert (report.verdict, "1 of 3 EFA cards: rdmap96s0-rdm" in report.reason) == (Verdict.UNKNOWN, True)
+
+
+def hung() -> Output:
+    return Output("", "", probe.Ran(60.0, -9, error="no answer within 60 s"))
+
+
+@pytest.mark.parametrize(
+    ("role", "nobody"),
+    [(FabricRole.CONNECT, says("fi_pingpong_refused.txt", 1)), (FabricRole.SERVE, hung())],
+)
+def test_a_node_whose_agent_tests_one_card_only_is_tested_over_that_one(
+    tmp_path: Path, role: FabricRole, nobody: Output
+) -> None:
+    _, report = played(tmp_path, role, rdmap80s0=nobody, rdmap96s0=nobody)
+
+    assert report.verdict is Verdict.OK
+    assert "over the first of 3 EFA cards: the other node tests no more" in report.reason
+
+
+def test_cards_over_which_nothing_comes_through_have_failed_however_many_they_are(tmp_path: Path) -> None:
+    _, report = played(tmp_path, rdmap80s0=hung(), rdmap96s0=hung())
+
+    assert (report.verdict, report.failed_tests) == (Verdict.FAILED, ("timeout",))
+    assert report.reason.startswith("2 of 3 EFA cards: rdmap80s0-rdm: nothing came through")
+
+
+def test_the_slowest_card_decides(tmp_path: Path) -> None:
+    slow = says("fi_pingpong_small_healthy.txt")
+    _, report = played(tmp_path, rdmap80s0=slow)
+
+    assert report.verdict is Verdict.OK
+    assert "the slowest rdmap80s0-rdm" in report.reason
+    assert report.measured["fabric_mb_per_s"] < 2613.6

@@ -6,12 +6,16 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nodeheal.agent.checks.dcgm import judge_health
+from nodeheal.agent.config import load
+from nodeheal.agent.dcgm_drills import HELD_SECONDS, is_drilled, note
+from nodeheal.contract.names import DRILL_MARK
 from sandbox.toml import toml
 from tests.unit.agent.documents import script_of
 from tests.unit.agent.fakes import NodeFolder
@@ -153,3 +157,104 @@ def test_a_dcgmi_that_only_ends_well_has_injected_nothing(dcgm_node: DcgmNode) -
     ended = dcgm_node.inject()
 
     assert (ended.returncode, "usage: dcgmi" in told(ended)["refused"]) == (1, True), ended
+
+
+# What DCGM's health then reports, and that it is a drill -------------------------------------------------------------
+
+
+def seen(dcgm_node: DcgmNode) -> list[tuple[str, str | None, bool]]:
+    """The findings of the agent's check: their codes and GPUs, and whether they are marked as drills."""
+    health = dcgm_node.run("dcgmi", "health", "-c", "-j").stdout
+    config = load(dcgm_node.node.config_file)
+    findings = [problem.finding for problem in judge_health(health, config).problems]
+    return [(finding.code, finding.component, DRILL_MARK in finding.message) for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("311", "4", "DCGM_FR_VOLATILE_DBE_DETECTED"),
+        ("84", "0", "DCGM_FR_CORRUPT_INFOROM"),
+        ("230", "79", "DCGM_FR_FALLEN_OFF_BUS"),
+        ("230", "94", "DCGM_FR_CONTAINED_ERROR"),
+        ("230", "95", "DCGM_FR_UNCONTAINED_ERROR"),
+        ("230", "119", "DCGM_FR_XID_ERROR"),
+    ],
+)
+def test_what_dcgm_reports_of_an_injected_value_carries_the_drills_mark(
+    dcgm_node: DcgmNode, field: str, value: str, code: str
+) -> None:
+    dcgm_node.inject(Field=field, Value=value)
+
+    assert seen(dcgm_node) == [(code, "GPU 1", True)]
+
+
+@pytest.mark.parametrize(("field", "value"), [("319", "4"), ("311", "0"), ("84", "1"), ("230", "13")])
+def test_a_value_that_no_watch_reads_is_reported_by_none(dcgm_node: DcgmNode, field: str, value: str) -> None:
+    dcgm_node.inject(Field=field, Value=value)
+
+    assert seen(dcgm_node) == []
+
+
+def test_only_what_was_injected_is_a_drill(dcgm_node: DcgmNode) -> None:
+    dcgm_node.inject()
+    config = load(dcgm_node.node.config_file)
+
+    assert is_drilled(config, "GPU 1", "DCGM_FR_FALLEN_OFF_BUS")
+    assert not is_drilled(config, "GPU 0", "DCGM_FR_FALLEN_OFF_BUS")
+    assert not is_drilled(config, "GPU 1", "DCGM_FR_VOLATILE_DBE_DETECTED")
+    assert not is_drilled(replace(config, drills=False), "GPU 1", "DCGM_FR_FALLEN_OFF_BUS")
+
+
+def test_a_boot_forgets_the_drill(dcgm_node: DcgmNode) -> None:
+    dcgm_node.inject()
+    config = load(dcgm_node.node.config_file)
+
+    Path(config.boot_id_file).write_text("boot-2")
+
+    assert not is_drilled(config, "GPU 1", "DCGM_FR_FALLEN_OFF_BUS")
+
+
+def test_a_value_that_the_driver_replaces_is_a_drill_for_ten_minutes_and_an_xid_for_the_boot(
+    dcgm_node: DcgmNode,
+) -> None:
+    config = load(dcgm_node.node.config_file)
+    note(config, 0, 311, "4", lambda: 1000.0)
+    note(config, 0, 230, "79", lambda: 1000.0)
+
+    def at(seconds: float) -> list[bool]:
+        codes = ("DCGM_FR_VOLATILE_DBE_DETECTED", "DCGM_FR_FALLEN_OFF_BUS")
+        return [is_drilled(config, "GPU 0", code, lambda: 1000.0 + seconds) for code in codes]
+
+    assert (at(HELD_SECONDS - 1), at(HELD_SECONDS)) == ([True, True], [False, True])
+
+
+def test_a_value_that_dcgm_has_not_taken_marks_nothing(dcgm_node: DcgmNode) -> None:
+    dcgm_node.takes(dcgm="down")
+
+    dcgm_node.inject()
+
+    assert not is_drilled(load(dcgm_node.node.config_file), "GPU 1", "DCGM_FR_FALLEN_OFF_BUS")
+
+
+def test_a_drill_that_cannot_be_noted_is_not_injected(dcgm_node: DcgmNode) -> None:
+    config = load(dcgm_node.node.config_file)
+    folder = Path(config.dcgm_drills_file).parent
+    folder.rmdir() if folder.exists() else None
+    folder.write_text("a file where the folder should be")
+
+    ended = dcgm_node.inject()
+
+    assert (ended.returncode, "cannot be written" in told(ended)["refused"]) == (1, True)
+    assert not (dcgm_node.tools / "dcgm_cache.json").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"boot_id": "boot-1"}', '{"boot_id": "boot-1", "notes": [1]}', "\x00"]
+)
+def test_a_note_that_nobody_can_read_marks_nothing(dcgm_node: DcgmNode, text: str) -> None:
+    config = load(dcgm_node.node.config_file)
+    Path(config.dcgm_drills_file).parent.mkdir(exist_ok=True)
+    Path(config.dcgm_drills_file).write_text(text)
+
+    assert not is_drilled(config, "GPU 1", "DCGM_FR_FALLEN_OFF_BUS")

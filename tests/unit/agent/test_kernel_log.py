@@ -33,6 +33,66 @@ def check_on(node: NodeFolder, time: FakeTime, saved: dict[str, object] | None =
     return KernelLogCheck(logs, IDENTITY, node.boot_id_file.read_text().strip(), time.clock(), saved or {})
 
 
+LINK_DOWN = "pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Down"
+
+
+def test_a_lost_link_is_reported_by_what_hung_on_it_even_after_a_restart(
+    node: NodeFolder, time: FakeTime, tmp_path: Path
+) -> None:
+    port, devices = tmp_path / "devices" / "0000:00:1c.0", tmp_path / "pci"
+    gpu = port / "0000:64:00.0"
+    gpu.mkdir(parents=True)
+    devices.mkdir()
+    for device, vendor, kind in ((port, "0x1000", "0x060400"), (gpu, "0x10de", "0x030200")):
+        (device / "vendor").write_text(vendor)
+        (device / "class").write_text(kind)
+        (devices / device.name).symlink_to(device)
+    logs, boot_id = [KernelLog("file", str(node.kernel_log))], node.boot_id_file.read_text().strip()
+
+    def started(saved: dict[str, object], boot: str) -> KernelLogCheck:
+        return KernelLogCheck(logs, IDENTITY, boot, time.clock(), saved, pci_devices=devices)
+
+    check = started({}, boot_id)
+    node.logs(kernel_line(LINK_DOWN))
+    assert [(event.code, event.subcode, event.verdict) for event in check.poll()] == [("link_down", None, "FAILED")]
+
+    saved = json.loads(json.dumps(check.state()))
+    check.close()
+    (devices / gpu.name).unlink()
+    after = [("same", started(saved, boot_id)), ("other", started({**saved}, "another boot"))]
+    node.logs(kernel_line(LINK_DOWN.replace("Slot(0-1)", "Slot(0-2)")))
+
+    codes = {name: [(event.code, event.subcode) for event in one.poll()] for name, one in after}
+    assert codes == {"same": [("link_down", None)], "other": [("other_device", "link_down")]}
+
+
+def firmware_report(severity: str, section: str) -> list[str]:
+    """As the kernel prints one; the number starts at 1 after every boot."""
+    said = [f"event severity: {severity}", f" Error 0, type: {severity}", f"  section_type: {section}"]
+    return [f"{{1}}[Hardware Error]: {line}" for line in [*said, "  device_id: 0000:c9:02.0"]]
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_a_report_of_firmware_is_put_together_over_turns_and_never_remembered(
+    node: NodeFolder, time: FakeTime, turns: int
+) -> None:
+    check, found = check_on(node, time), list[tuple[str, str | None]]()
+    reports = [
+        firmware_report("corrected", "PCIe error"),
+        firmware_report("recoverable", "PCIe error"),
+        firmware_report("corrected", "PCIe error"),
+        firmware_report("fatal", "memory error"),
+    ]
+    for lines in reports:
+        for turn in range(turns):
+            size = len(lines) // turns
+            node.logs("".join(kernel_line(line) for line in lines[turn * size : (turn + 1) * size]))
+            found += [(event.code, event.subcode) for event in check.poll()]
+        time.seconds += WINDOW_SECONDS + 1
+
+    assert found == [("unplaced", "nonfatal"), ("fatal", None)]
+
+
 def restarted(check: KernelLogCheck, node: NodeFolder, time: FakeTime) -> KernelLogCheck:
     saved = json.loads(json.dumps(check.state()))
     check.close()

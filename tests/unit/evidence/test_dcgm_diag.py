@@ -260,3 +260,81 @@ def test_what_stands_behind_a_diagnostic_is_a_doubt(rest: str) -> None:
 
     assert report.verdict is Verdict.UNKNOWN
     assert "stands behind the diagnostic" in report.reason
+
+
+# DCGM 3 at level 1: its tests name no GPU, and older versions do not list the GPUs either.
+
+
+def level_1(status: str = "Pass", last: str = "Pass", listed: int = 0) -> str:
+    names = ("Denylist", "NVML Library", "CUDA Main Library", "Permissions and OS Blocks", "Inforom")
+    tests = [{"name": name, "results": [{"status": status if name == "Inforom" else "Pass"}]} for name in names]
+    tests.append({"name": "Fabric Manager", "results": [{"status": last}]})
+    ids = {"GPU Device IDs": ["2330"] * listed} if listed else {}
+    root = {"test_categories": [{"category": "Deployment", "tests": tests}], **ids}
+    return json.dumps({"DCGM GPU Diagnostic": root})
+
+
+@pytest.mark.parametrize("accelerators", [0, 8])
+@pytest.mark.parametrize("last", ["Pass", "Skip"])
+def test_level_1_of_dcgm_3_passes_when_everything_passed(accelerators: int, last: str) -> None:
+    assert parse_diagnostic(level_1(last=last), accelerators).verdict is Verdict.OK
+
+
+def test_level_1_of_dcgm_3_counts_the_gpus_that_it_lists() -> None:
+    eight = level_1(listed=8)
+
+    assert parse_diagnostic(eight, 8).verdict is Verdict.OK
+    assert (parse_diagnostic(eight, 9).verdict, parse_diagnostic(eight, 9).failed_tests) == (
+        Verdict.FAILED,
+        ("accelerator_count",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [("Fail", Verdict.FAILED), ("Warn", Verdict.DEGRADED), ("Not Run", Verdict.UNKNOWN), ("Skip", Verdict.OK)],
+)
+def test_level_1_of_dcgm_3_is_not_healthy_where_a_test_has_not_passed(status: str, verdict: Verdict) -> None:
+    assert parse_diagnostic(level_1(status)).verdict is verdict
+
+
+def test_what_only_prepares_the_tests_proves_no_gpu_where_the_tests_were_skipped() -> None:
+    document = json.loads(level_1())
+    skipped = {"name": "PCIe", "results": [{"gpu_ids": "0", "status": "Skip"}]}
+    document["DCGM GPU Diagnostic"]["test_categories"].append({"category": "Integration", "tests": [skipped]})
+
+    assert parse_diagnostic(json.dumps(document)).verdict is Verdict.UNKNOWN
+    assert parse_diagnostic(level_1("Skip", "Skip").replace("Pass", "Skip")).verdict is Verdict.UNKNOWN
+
+
+# `dcgmi diag --iterations`: a document for each, as dcgmi/Diag.cpp puts them together.
+
+
+def iterations(*documents: str, overall: str = "Pass") -> str:
+    return json.dumps({"iterations": [json.loads(text) for text in documents], "Overall Result": overall})
+
+
+def test_iterations_pass_when_each_has_passed() -> None:
+    report = parse_diagnostic(iterations(dcgm_4(pcie="Pass"), dcgm_4(pcie="Pass")), 2)
+
+    assert report.verdict is Verdict.OK
+
+
+def test_one_iteration_that_fails_is_a_failure() -> None:
+    report = parse_diagnostic(iterations(dcgm_4(pcie="Pass"), dcgm_4(pcie="Fail"), overall="Fail"), 2)
+
+    assert (report.verdict, report.failed_tests) == (Verdict.FAILED, ("pcie",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        iterations(dcgm_4(pcie="Pass"), overall="Fail"),
+        iterations(),
+        iterations(dcgm_4(pcie="Pass"), "{}"),
+        json.dumps({"iterations": [None], "Overall Result": "Pass"}),
+        iterations(dcgm_4(pcie="Pass")) + " killed",
+    ],
+)
+def test_iterations_that_are_not_whole_are_not_health(text: str) -> None:
+    assert parse_diagnostic(text).verdict is Verdict.UNKNOWN

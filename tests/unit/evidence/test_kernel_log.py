@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_filter import BLOCK_BYTES, LINE_BYTES
-from nodeheal.contract.evidence.kernel_log import LogFormat, read_findings
+from nodeheal.contract.evidence.kernel_log import LogFormat, Tally, read_findings
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernel_logs"
 XID_48 = "NVRM: Xid (PCI:0000:b9:00): 48, pid=1, name=python, DBE"
@@ -235,3 +237,84 @@ def test_in_a_log_that_names_its_writers_a_line_of_another_form_is_not_believed(
     log = [b"Nov 21 05:50:31 gpu-7 app[12]: two lines:", forged]
 
     assert list(read_findings(log)) == []
+
+
+# Lines with other tools' marks around them: `--format any` -----------------------------------------------------------
+
+HIGHLIGHTED = XID_79.replace("NVRM: Xid", "\x1b[33mNVRM: \x1b[0m\x1b[1mXid")
+WRAPPED = {
+    # As util-linux 2.38.1 and GNU grep print them.
+    "dmesg -L=always": f"\x1b[32m[  123.456789] \x1b[0m{HIGHLIGHTED}\x1b[0m",
+    "dmesg -J": f'         "msg": "{XID_79}"',
+    "grep file": f"/var/log/kern.log:Nov 21 05:50:31 gpu-7 kernel: [  123.4] {XID_79}",
+    "grep file in the folder": f"kern.log.1:Nov 21 05:50:31 gpu-7 kernel: [  123.4] {XID_79}",
+    "grep -n": f"1234:Nov 21 05:50:31 gpu-7 kernel: [  123.4] {XID_79}",
+    "grep -n of dmesg": f"1234:[  123.456789] {XID_79}",
+    "grep -Hn": f"/var/log/kern.log:77:Nov 21 05:50:31 gpu-7 kernel: {XID_79}",
+    # By src/shared/logs-show.c of systemd.
+    "short-delta": f"[  123.456789 <    0.000012 >] gpu-7 kernel: {XID_79}",
+    "short-delta, another boot": f"[  123.456789 <    0.000012*>] gpu-7 kernel: {XID_79}",
+    "short-delta, the first": f"[  123.456789                ] gpu-7 kernel: {XID_79}",
+    "with-unit": f"Sat 2026-11-21 05:50:31 UTC gpu-7 kernel: {XID_79}",
+    "json-pretty": f'\t"MESSAGE" : "{XID_79}",',
+    "export": f"MESSAGE={XID_79}",
+    "verbose": f"    MESSAGE={XID_79}",
+    # By the guides of the tools.
+    "pdsh": f"gpu-7: [  123.456789] {XID_79}",
+    "pdsh of a file": f"gpu-7: Nov 21 05:50:31 gpu-7 kernel: {XID_79}",
+    "pdsh of dmesg -t": f"gpu-7: {XID_79}",
+    "pdsh of grep": f"gpu-7: /var/log/kern.log:Nov 21 05:50:31 gpu-7 kernel: {XID_79}",
+    "CloudWatch, exported to S3": f"2026-11-21T05:50:31.123Z Nov 21 05:50:31 gpu-7 kernel: {XID_79}",
+    "aws logs tail": f"2026-11-21T05:50:31.123000+00:00 i-0abc/kern.log Nov 21 05:50:31 gpu-7 kernel: {XID_79}",
+    "aws logs tail of dmesg": f"2026-11-21T05:50:31.123000+00:00 i-0abc [  123.4] {XID_79}",
+    "aws logs filter-log-events": f'            "message": "Nov 21 05:50:31 gpu-7 kernel: {XID_79}",',
+    "fluent-bit tail": f'{{"log":"Nov 21 05:50:31 gpu-7 kernel: {XID_79}\\n","stream":"stderr"}}',
+    "fluent-bit kmsg": f'{{"priority":4,"sequence":12,"sec":1,"usec":2,"msg":"{XID_79}"}}',
+    "busybox": f"Nov 21 05:50:31 gpu-7 kern.warn kernel: {XID_79}",
+    "talosctl dmesg": f"10.5.0.2: kern: warning: [2026-11-21T05:50:31.123456789Z]: {XID_79}",
+    "two stamps": f"2026-11-21T05:50:31Z [  123.456789] {XID_79}",
+    "a quote": f"> [  123.456789] {XID_79}",
+    "indented": f"    [  123.456789] {XID_79}",
+}
+
+
+def tallied(line: str, log_format: LogFormat) -> tuple[list[str], int]:
+    """The codes found, and how many lines are not believed."""
+    tally = Tally()
+    found = [finding.code for _, finding in read_findings([line.encode()], log_format, tally=tally)]
+    assert (tally.lines, tally.suspicious) == (1, 1)
+    return found, tally.not_believed
+
+
+@pytest.mark.parametrize("line", WRAPPED.values(), ids=WRAPPED)
+def test_a_line_is_read_whatever_a_tool_has_put_around_it(line: str) -> None:
+    assert tallied(line, LogFormat.any) == (["79"], 0)
+
+
+@pytest.mark.parametrize("name", [name for name in WRAPPED if name != "with-unit"])
+def test_unasked_no_such_line_is_believed_and_none_is_passed_over_in_silence(name: str) -> None:
+    assert tallied(WRAPPED[name], LogFormat.auto) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"Nov 21 05:50:31 gpu-7 python[12]: {XID_79}",
+        f"/var/log/messages:Nov 21 05:50:31 gpu-7 python[12]: {XID_79}",
+        f"gpu-7: Nov 21 05:50:31 gpu-7 trainer: {XID_79}",
+        entry(_TRANSPORT="stdout"),
+        f"12,1,99,-;{XID_79}",
+    ],
+)
+def test_what_names_another_writer_than_the_kernel_is_never_believed(line: str) -> None:
+    assert tallied(line, LogFormat.any) == ([], 1)
+
+
+@pytest.mark.parametrize("line", [f"we saw {XID_79} twice", "gpu-7: NVRM: loading NVIDIA UNIX Open Kernel Module"])
+def test_what_only_speaks_of_a_fault_is_none(line: str) -> None:
+    assert tallied(line, LogFormat.any)[0] == []
+
+
+@given(st.text(alphabet=st.sampled_from(' :[]<>{}"\\,.-/|0123456789abNVRMXid\x1b\t'), max_size=200))
+def test_no_wrapping_breaks_the_reader(text: str) -> None:
+    list(read_findings([f"{text}{XID_79}".encode()], LogFormat.any))

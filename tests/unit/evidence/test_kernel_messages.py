@@ -7,7 +7,9 @@ import pytest
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_line import parse_message
 from nodeheal.contract.evidence.kernel_log import LogFormat, read_findings
-from nodeheal.contract.vocabulary import Family
+from nodeheal.contract.evidence.kernel_pcie import placed
+from nodeheal.contract.vocabulary import Action, Family
+from nodeheal.domain.catalog import find
 
 # What the catalog must have rows for, besides the numbered faults.
 CODES = (Path(__file__).parents[2] / "golden" / "kernel_logs" / "codes.txt").read_text().split()
@@ -22,7 +24,9 @@ def found(message: str) -> Finding:
         "lost by the filter"
     )
     if finding.family not in (Family.xid, Family.sxid):
-        assert "/".join(filter(None, (finding.family, finding.code, finding.subcode))) in CODES
+        row = find(finding.family, finding.code, finding.subcode)
+        assert row is not None
+        assert row.key in CODES
     return finding
 
 
@@ -43,9 +47,16 @@ def found(message: str) -> Finding:
         ("NVRM: Xid (PCI:0000:3f:00): 46", "46", "0000:3f:00.0", None),
         ("NVRM: Xid (PCI:0000:3f:00): 999, pid=1", "999", "0000:3f:00.0", 1),
         ("NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=p, Ch 1 caused by previous Xid 149", "45", "0000:dc:00.0", 18),
+        # Drivers before 2014.
+        ("NVRM: Xid (2a:00): 79, GPU has fallen off the bus.", "79", "0000:2a:00.0", None),
+        ("NVRM: Xid (0003:00): 13, 0003 00000000 00008297 00001b0c 1000f010 00000040", "13", "0000:03:00.0", None),
+        ("NVRM: Xid: 31, Ch 00000003, engmask 00000101, intr 10000000", "31", None, None),
+        ("NVRM: Xid : 32, pid=2280636", "32", None, 2280636),
     ],
 )
-def test_every_spelling_of_an_xid_is_understood(message: str, code: str, component: str, pid: int | None) -> None:
+def test_every_spelling_of_an_xid_is_understood(
+    message: str, code: str, component: str | None, pid: int | None
+) -> None:
     finding = found(message)
 
     assert (finding.family, finding.code, finding.component, finding.pid) == (Family.xid, code, component, pid)
@@ -92,6 +103,8 @@ def test_an_nvlink5_xid_says_which_unit_complains_of_what(text: str, subcode: st
         ("0x0 (None) to 0x2 (OS Reboot)", "NODE_REBOOT"),
         ("0x0 (None) to 0x3 (Drain P2P)", "DRAIN_P2P"),
         ("0x0 (None) to 0x4 (Drain and Reset)", "DRAIN_AND_RESET"),
+        ("0x0 (None) to 0x5 (Recover IMEX Domain)", "RECOVER_IMEX_DOMAIN"),
+        ("None to Recover IMEX Domain", "RECOVER_IMEX_DOMAIN"),
         ("0x4 (Drain and Reset) to 0x1 (GPU Reset Required)", "GPU_RESET"),
         ("0x1 (GPU Reset Required) to 0x0 (None)", "NONE"),
         ("None to Node Reboot Required", "NODE_REBOOT"),
@@ -172,6 +185,42 @@ def test_the_registers_of_an_sxid_are_no_second_fault(text: str) -> None:
             "uvm_fatal_error",
             None,
         ),
+        (
+            "NVRM: GPU0 RmInitAdapter: osInitNvMapping failed, bailing out of RmInitAdapter",
+            "RmInitAdapter_failed",
+            None,
+        ),
+        (
+            "NVRM: GPU0 RmInitAdapter: RmInitNvDevice failed, bailing out of RmInitAdapter",
+            "RmInitAdapter_failed",
+            None,
+        ),
+        ("NVRM: GPU0 RmInitAdapter: Cannot initialize GSP firmware RM", "RmInitAdapter_failed", None),
+        (
+            "NVRM: GPU1 _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP",
+            "RmInitAdapter_failed",
+            None,
+        ),
+        (
+            "NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: GPU marked for reset @ kernel_gsp.c:2607",
+            "reset_required",
+            None,
+        ),
+        (
+            "NVRM: Rate limiting GSP RPC error prints for GPU at PCI:0000:b9:00 (printing 1 of every 30).  "
+            "The GPU likely needs to be reset.",
+            "reset_required",
+            None,
+        ),
+        (
+            "NVRM: GPU0 _kgspRpcGspEventPmuHalted: Received signal from GSP that PMU has halted.",
+            "gsp_report",
+            None,
+        ),
+        ("NVRM: GPU0 kgspHealthCheck_TU102: ****** GSP-CrashCat Report *******", "gsp_report", None),
+        ("NVRM: GPU0 _kgspClassifyGspTimeout: ====== GSP core unresponsive ======", "gsp_report", None),
+        ("NVRM: GPU0 _kgspClassifyGspTimeout: ====== GSP-RM unresponsive ======", "gsp_report", None),
+        ("nvidia-nvswitch3: Failed to initialize device : -5", "nvswitch_init_failed", "nvidia-nvswitch3"),
         ("NVRM: The NVIDIA probe routine failed for 1 device(s).", "probe_failed", None),
         ("NVRM: None of the NVIDIA devices were initialized.", "no_device_initialized", None),
         ("NVRM: No NVIDIA GPU found.", "no_gpu_found", None),
@@ -200,10 +249,14 @@ def test_the_nvidia_driver_also_tells_of_faults_in_words(message: str, code: str
         "NVRM: The NVIDIA GPU 0000:17:00.0 (PCI ID: 10de:1bb3) installed in this system",
         "NVRM: fallen off the bus and is not responding to commands.",
         "NVRM: A GPU crash dump has been created.",
+        "NVRM: GPU0 _kgspClassifyGspTimeout: =================== GSP-RM is slow ===================",
+        "nvidia-nvswitch3: Successfully initialized device",
         "NVRM: Xid (PCI:0000:b9:00): ",
         "NVRM: Xid (PCI:0000:b9:00): 79abc",
         "NVRM: Xid (PCI:zzzz:b9:00): 79, pid=1",
-        "NVRM: Xid : 32, pid=2280636",
+        "NVRM: Xid (2a:00:): 79",
+        "NVRM: Xid (0002a:00): 79",
+        "NVRM: Xid() : 79",
         "nvidia-nvswitch0: using MSI",
         "nvidia: loading out-of-tree module taints kernel.",
         "nvidia-uvm: Loaded the UVM driver, major device number 510.",
@@ -227,6 +280,8 @@ FIELDS = "instance-id=i-0592464924bd45322 hostname=ip-172-31-61-252 nd-id=0 nc-i
         ),
         (f"2026-11-21T05:50:31.123Z NEURON_HW_ERR=DMA_ERROR {FIELDS}", "DMA_ERROR", None, "neuron0"),
         (f"2026-11-21T05:50:31.123456+00:00 NEURON_HW_ERR=NC_HANG {FIELDS}", "NC_HANG", None, "neuron0"),
+        ("nrtd[4711]: error! NEURON_HW_ERR=DMA_ERROR nd-id=3", "DMA_ERROR", None, "neuron3"),
+        ("[123] neuron13: NEURON_HW_ERR=DMA_ERROR", "DMA_ERROR", None, "neuron13"),
         ("neuron13: NEURON_HW_ERR=NC_UNCORRECTABLE_ERROR of a core", "NC_UNCORRECTABLE_ERROR", None, "neuron13"),
         ("NEURON_HW_ERR=HANG_ON_COLLECTIVES nd-id=12 nc-id=1", "HANG_ON_COLLECTIVES", None, "neuron12"),
         ("NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR nd-id=1", "HBM_UNCORRECTABLE_ERROR", None, "neuron1"),
@@ -274,6 +329,17 @@ FIELDS = "instance-id=i-0592464924bd45322 hostname=ip-172-31-61-252 nd-id=0 nc-i
             None,
             "neuron0",
         ),
+        ("neuron:ncdev_open: nd7 is in an invalid state", "INVALID_STATE", None, "neuron7"),
+        ("neuron:ndmar_init_nc: nd2: DMA eng12 init failed - -1", "DMA_INIT_FAILED", None, "neuron2"),
+        ("neuron:ndmar_init_ncs: nd2: DMA init failed on nc 1", "DMA_INIT_FAILED", None, "neuron2"),
+        ("neuron:ndmar_h2t_ring_reset: nd0:dma3:q12 failed to reset (-1)", "DMA_QUEUE_RESET_FAILED", None, "neuron0"),
+        ("neuron:ncdev_hbm_scrub_wait: Scrub failed for nd15 HBM 1", "SCRUB_FAILED", None, "neuron15"),
+        (
+            "neuron:ncdev_hbm_scrub_wait: Scrub failed for nd15 HBM 1: scrub context corrupted",
+            "SCRUB_FAILED",
+            None,
+            "neuron15",
+        ),
         ("neuron:fw_io_execute_request: seq: 5, cmd: 1 timed out", "FIRMWARE_TIMEOUT", None, None),
         ("neuron:neuron_pci_probe: readless read initialization failed", "PROBE_FAILED", None, None),
         (
@@ -304,7 +370,7 @@ def test_a_neuron_device_names_its_fault(message: str, code: str, subcode: str |
         "neuron:nr_reset_thread_fn: nd0: reset request 4711 completed",
         "neuron: loading out-of-tree module taints kernel.",
         "NEURON_HW_ERR=",
-        "print(NEURON_HW_ERR=DMA_ERROR)",
+        "MY_NEURON_HW_ERR=DMA_ERROR",
     ],
 )
 def test_what_the_neuron_driver_says_for_information_is_no_fault(message: str) -> None:
@@ -326,6 +392,15 @@ def test_what_the_neuron_driver_says_for_information_is_no_fault(message: str) -
         ("Reset indication didn't turn off", "reset_failed"),
         ("Keep alive watchdog timeout.", "keep_alive_missing"),
         ("probe with driver efa failed with error -62", "probe_failed"),
+        ("EFA device init failed", "probe_failed"),
+        ("Failed to enable MSI-X. error -28", "probe_failed"),
+        ("Failed to init readless MMIO", "probe_failed"),
+        ("Failed to remap register bar", "probe_failed"),
+        ("Failed to request irq efa-mgmnt@pci:0000:00:1d.0 (-12)", "probe_failed"),
+        ("BARs unavailable. Requested 0x5, available 0x1", "probe_failed"),
+        ("Doorbells BAR unavailable. Requested 0x10, available 0x5", "probe_failed"),
+        ("pci_enable_device_mem() failed!", "probe_failed"),
+        ("pci_request_selected_regions for bar 4 failed -16", "probe_failed"),
     ],
 )
 @pytest.mark.parametrize("prefix", ["efa 0000:00:1d.0", "efa 0000:00:1d.0 rdmap0s29"])
@@ -379,6 +454,20 @@ def test_an_efa_device_that_fails_is_named_by_its_address(prefix: str, text: str
         ("mlx5_core 0000:5e:00.0: probe_one:1700:(pid 8): mlx5_init_one failed with error code -110", "init_failed"),
         ("mlx5_core 0000:5e:00.0: Firmware over 120000 MS in pre-initializing state, aborting", "init_failed"),
         ("mlx5_core: probe of 0000:5e:00.0 failed with error -22", "probe_failed"),
+        (
+            "mlx5_core 0000:5e:00.0: mlx5_fw_fatal_reporter_err_work:713:(pid 9): Driver is in error state. Unloading",
+            "recovery_failed",
+        ),
+        (
+            "mlx5_core 0000:5e:00.0: mlx5_fw_reset_complete_reload:218:(pid 9): reset reload flow aborted, "
+            "PCI reads still not working",
+            "recovery_failed",
+        ),
+        (
+            "mlx5_core 0000:5e:00.0: cmd_work_handler:1010: ACCESS_REG(0x805) timed out while waiting for a slot.",
+            "cmd_timeout",
+        ),
+        ("mlx5_core 0000:5e:00.0 ens1np0: RX timeout on channel: 3, ICOSQ: 0x1b RQ: 0x1c, CQ: 0x4", "rx_timeout"),
     ],
 )
 def test_a_connectx_adapter_that_fails_is_named_by_its_address(message: str, code: str) -> None:
@@ -413,7 +502,7 @@ def test_what_an_adapter_says_for_information_is_no_fault(message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "code", "component"),
+    ("message", "happened", "component"),
     [
         ("pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:01:00.0", "fatal", "0000:01:00.0"),
         ("pcieport 0000:00:01.0: AER: Uncorrected (Non-Fatal) error received: id=00e0", "nonfatal", "0000:00:1c.0"),
@@ -428,6 +517,50 @@ def test_what_an_adapter_says_for_information_is_no_fault(message: str) -> None:
             "fatal",
             "0000:73:00.1",
         ),
+        ("pci 0000:b9:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Inaccessible", "fatal", "0000:b9:00.0"),
+        ("pcieport 0000:00:1c.0: DPC: containment event, status:0x1f01 source:0x0000", "dpc", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: DPC: containment event, status:0x1f05 source:0x0200", "dpc", "0000:02:00.0"),
+        (
+            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f01: unmasked uncorrectable error",
+            "dpc",
+            "0000:00:1c.0",
+        ),
+        (
+            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f05, ERR_FATAL received from 0000:02:00.0",
+            "dpc",
+            "0000:02:00.0",
+        ),
+        ("pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Down", "link_down", "0000:00:1c.0"),
+        ("pciehp 0000:00:1c.0:pcie004: Slot(0): Link Down", "link_down", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: pciehp: Slot(0-1): Power fault", "power_fault", "0000:00:1c.0"),
+        ("pciehp 0000:00:1c.0:pcie004: Slot(2): Power fault on slot", "power_fault", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: AER: device recovery failed", "recovery_failed", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: AER: Device recovery failed", "recovery_failed", "0000:00:1c.0"),
+        ("pcieport 0000:00:1c.0: AER: subordinate device reset failed", "reset_failed", "0000:00:1c.0"),
+        ("pci 0000:b9:00.0: not ready 65535ms after FLR; giving up", "reset_failed", "0000:b9:00.0"),
+        ("vfio-pci 0000:b9:00.0: not ready 65535ms after FLR; giving up", "reset_failed", "0000:b9:00.0"),
+        (
+            "pci 0000:b9:00.0: Unable to change power state from D3cold to D0, device inaccessible",
+            "inaccessible",
+            "0000:b9:00.0",
+        ),
+    ],
+)
+def test_a_line_of_a_pcie_port_does_not_say_whether_a_job_needs_what_failed(
+    message: str, happened: str, component: str
+) -> None:
+    finding = found(message)
+
+    assert (finding.family, finding.code, finding.subcode) == (Family.pcie_aer, "unplaced", happened)
+    assert finding.component == component
+    ours, other = placed(finding, serves_jobs=True), placed(finding, serves_jobs=False)
+    assert (ours.code, ours.subcode, ours.component) == (happened, None, component)
+    assert (other.code, other.subcode, other.component) == ("other_device", happened, component)
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "component"),
+    [
         (
             "nvidia 0000:b9:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer",
             "nonfatal",
@@ -446,28 +579,21 @@ def test_what_an_adapter_says_for_information_is_no_fault(message: str) -> None:
         ("efa 0000:00:1d.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal), type=X", "fatal", "0000:00:1d.0"),
         ("neuron-driver 0000:00:1e.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal)", "nonfatal", "0000:00:1e.0"),
         (
-            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f01 source:0x0000",
-            "dpc",
-            "0000:00:1c.0",
+            "nvidia 0000:b9:00.0: Unable to change power state from D3hot to D0, device inaccessible",
+            "inaccessible",
+            "0000:b9:00.0",
         ),
-        ("pcieport 0000:00:1c.0: DPC: containment event, status:0x1f05 source:0x0200", "dpc", "0000:02:00.0"),
+        ("mlx5_core 0000:5e:00.0: not ready 60000ms after FLR; giving up", "reset_failed", "0000:5e:00.0"),
+        ("nvme 0000:02:00.0: AER: PCIe Bus Error: severity=Uncorrectable (Fatal)", "other_device", "0000:02:00.0"),
         (
-            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f01: unmasked uncorrectable error",
-            "dpc",
-            "0000:00:1c.0",
+            "xhci_hcd 0000:06:00.3: Unable to change power state from D3cold to D0, device inaccessible",
+            "other_device",
+            "0000:06:00.3",
         ),
-        (
-            "pcieport 0000:00:1c.0: DPC: containment event, status:0x1f05, ERR_FATAL received from 0000:02:00.0",
-            "dpc",
-            "0000:02:00.0",
-        ),
-        ("pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Down", "link_down", "0000:00:1c.0"),
-        ("pciehp 0000:00:1c.0:pcie004: Slot(0): Link Down", "link_down", "0000:00:1c.0"),
-        ("pcieport 0000:00:1c.0: AER: device recovery failed", "recovery_failed", "0000:00:1c.0"),
-        ("pcieport 0000:00:1c.0: AER: Device recovery failed", "recovery_failed", "0000:00:1c.0"),
+        ("ena 0000:00:05.0: not ready 60000ms after FLR; giving up", "other_device", "0000:00:05.0"),
     ],
 )
-def test_a_pcie_error_is_laid_at_the_door_of_the_device_that_failed(message: str, code: str, component: str) -> None:
+def test_a_pcie_error_that_names_a_driver_is_weighed_by_it(message: str, code: str, component: str) -> None:
     finding = found(message)
 
     assert (finding.family, finding.code, finding.component) == (Family.pcie_aer, code, component)
@@ -486,6 +612,8 @@ def test_a_pcie_error_is_laid_at_the_door_of_the_device_that_failed(message: str
         "pcieport 0000:00:1c.0: DPC: enabled with IRQ 34",
         "pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Up",
         "pcieport 0000:a9:10.0: pciehp: Slot(272): Link Down/Up ignored (recovered by DPC)",
+        "nvidia 0000:b9:00.0: not ready 1023ms after FLR; waiting",
+        "nvidia 0000:b9:00.0: ready 2047ms after FLR",
     ],
 )
 def test_a_corrected_pcie_error_is_no_fault(message: str) -> None:
@@ -500,8 +628,6 @@ def test_a_corrected_pcie_error_is_no_fault(message: str) -> None:
         ("mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 5: fe00000000800400", "uncorrected"),
         ("[Hardware Error]: Uncorrected, software containable error.", "uncorrected"),
         ("[Hardware Error]: System Fatal error.", "fatal"),
-        ("{1}[Hardware Error]: event severity: fatal", "fatal"),
-        ("{12}[Hardware Error]: event severity: recoverable", "uncorrected"),
         ("EDAC MC3: 1 UE memory read error on CPU_SrcID#0_MC#3_Chan#0_DIMM#0 (channel:0 slot:0)", "edac_ue"),
         ("EDAC MC0: UE row 0, channel-a= 0 channel-b= 1 labels", "edac_ue"),
         ("Kernel panic - not syncing: Fatal machine check", "panic"),
@@ -525,16 +651,159 @@ def test_what_processor_or_memory_could_not_correct_is_a_fault(message: str, cod
         "mce: [Hardware Error]: CPU 0: Machine Check Event: 0 Bank 25: 8c00000200a00090",
         "mce: [Hardware Error]: TSC ae4b410af0b8 ADDR 314d193000 MISC 200400c008002086",
         "[Hardware Error]: Corrected error, no action required.",
-        "{1}[Hardware Error]: event severity: corrected",
-        "{1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 1",
         "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0",
         "EDAC MC0: 0 UE memory read error",
         "EDAC MC: Ver: 3.0.0",
-        "Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)",
         "Memory failure: 0x1a2b3c: Sending SIGBUS to python:4242 due to hardware memory corruption",
     ],
 )
 def test_what_was_corrected_is_no_machine_fault(message: str) -> None:
+    assert parse_message(message) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "component", "pid"),
+    [
+        ("Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)", "kernel_panic", None, None),
+        ("Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b", "kernel_panic", None, None),
+        ("Oops: 0000 [#1] PREEMPT SMP NOPTI", "kernel_oops", None, None),
+        ("Oops: Oops: 0002 [#3] SMP NOPTI", "kernel_oops", None, None),
+        (
+            "general protection fault, probably for non-canonical address 0xdead000000000108: 0000 [#1] SMP NOPTI",
+            "kernel_oops",
+            None,
+            None,
+        ),
+        ("invalid opcode: 0000 [#1] PREEMPT SMP PTI", "kernel_oops", None, None),
+        ("Internal error: Oops: 0000000096000004 [#1] SMP", "kernel_oops", None, None),
+        ("Internal error: synchronous external abort: 0000000096000210 [#1] PREEMPT SMP", "kernel_oops", None, None),
+        (
+            "watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:2254956]",
+            "soft_lockup",
+            None,
+            None,
+        ),
+        ("NMI watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [kworker/0:1:88]", "soft_lockup", None, None),
+        ("watchdog: Watchdog detected hard LOCKUP on cpu 3", "hard_lockup", None, None),
+        ("watchdog: CPU3: Watchdog detected hard LOCKUP on cpu 3", "hard_lockup", None, None),
+        ("NMI watchdog: Watchdog detected hard LOCKUP on cpu 1", "hard_lockup", None, None),
+        ("INFO: task kworker/u96:3:4711 blocked for more than 122 seconds.", "hung_task", None, 4711),
+        ("INFO: task jbd2/nvme1n1p4-:923 blocked in I/O wait for more than 122 seconds.", "hung_task", None, 923),
+        ("nvme nvme0: I/O 12 QID 3 timeout, reset controller", "nvme_timeout", "nvme0", None),
+        (
+            "nvme nvme4: I/O tag 22 (2016) opcode 0x2 (Admin Cmd) QID 0 timeout, reset controller",
+            "nvme_timeout",
+            "nvme4",
+            None,
+        ),
+        (
+            "nvme nvme1: I/O tag 9 (1009) QID 7 timeout, aborting req_op:READ(0) size:4096",
+            "nvme_timeout",
+            "nvme1",
+            None,
+        ),
+        ("nvme nvme1: Disabling device after reset failure: -19", "nvme_failed", "nvme1", None),
+        (
+            "I/O error, dev nvme1n1, sector 499204104 op 0x1:(WRITE) flags 0x0 phys_seg 1 prio class 0",
+            "disk_io_error",
+            "nvme1n1",
+            None,
+        ),
+        ("blk_update_request: I/O error, dev sda, sector 2048 op 0x0:(READ) flags 0x0", "disk_io_error", "sda", None),
+        ("critical medium error, dev sdb, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1", "disk_io_error", "sdb", None),
+        ("print_req_error: I/O error, dev nvme0n1, sector 0", "disk_io_error", "nvme0n1", None),
+        (
+            "XFS (nvme1n1): Corruption of in-memory data (0x8) detected at xfs_trans_cancel+0x133/0x160 "
+            "(fs/xfs/xfs_trans.c:1097).  Shutting down filesystem.",
+            "filesystem_stopped",
+            "nvme1n1",
+            None,
+        ),
+        ("XFS (dm-0): Filesystem has been shut down due to log error (0x2).", "filesystem_stopped", "dm-0", None),
+        ("XFS (dm-0): Log I/O Error Detected.  Shutting down filesystem", "filesystem_stopped", "dm-0", None),
+        ("EXT4-fs (nvme1n1p1): Remounting filesystem read-only", "filesystem_stopped", "nvme1n1p1", None),
+        ("BTRFS info (device sdb: state E): forced readonly", "filesystem_stopped", "sdb", None),
+        ("BTRFS info (device nvme0n1p2): forced readonly", "filesystem_stopped", "nvme0n1p2", None),
+        ("nfs: server 10.0.0.5 not responding, still trying", "nfs_not_responding", "10.0.0.5", None),
+        (
+            "nfs: server fs-0a1b.efs.eu-west-1.amazonaws.com not responding, timed out",
+            "nfs_not_responding",
+            "fs-0a1b.efs.eu-west-1.amazonaws.com",
+            None,
+        ),
+        (
+            "pt_main_thread[2536443]: segfault at 7f797fe00000 ip 00007f7c7ac69996 sp 00007f7c12fd7c30 error 4 in "
+            "libnccl.so.2[7f7c7ac00000+d3d3000]",
+            "nccl_segfault",
+            None,
+            2536443,
+        ),
+        ("ice 0000:17:00.0 ens1f0: NIC Link is Down", "nic_link_down", "0000:17:00.0", None),
+        ("i40e 0000:18:00.0 eth2: NIC Link is Down", "nic_link_down", "0000:18:00.0", None),
+        ("bnxt_en 0000:19:00.0 enp25s0f0np0: NIC Link is Down", "nic_link_down", "0000:19:00.0", None),
+        (
+            "ena 0000:00:05.0 eth0: Keep alive watchdog timeout, 6000 msecs since last keep alive.",
+            "nic_stalled",
+            "0000:00:05.0",
+            None,
+        ),
+        (
+            "ena 0000:00:05.0 ens5: [1/2] Lost TX completions are above threshold (129 > 128), completion",
+            "nic_stalled",
+            "0000:00:05.0",
+            None,
+        ),
+        (
+            "CPU12: Core temperature is above threshold, cpu clock is throttled (total events = 1)",
+            "cpu_throttled",
+            None,
+            None,
+        ),
+        (
+            "mce: CPU3: Package temperature above threshold, cpu clock throttled (total events = 7)",
+            "cpu_throttled",
+            None,
+            None,
+        ),
+    ],
+)
+def test_the_kernels_own_words_about_the_host_are_read_and_only_recorded_at_first(
+    message: str, code: str, component: str | None, pid: int | None
+) -> None:
+    finding = found(message)
+
+    assert (finding.family, finding.code, finding.component, finding.pid) == (Family.host, code, component, pid)
+    row = find(Family.host, code)
+    assert row is not None
+    assert row.action is Action.OBSERVE
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "BUG: kernel NULL pointer dereference, address: 0000000000000000",  # the line with the count follows
+        "---[ end Kernel panic - not syncing: Fatal exception ]---",
+        "watchdog: CPU0: soft watchdog enabled",
+        "INFO: lockdep is turned off.",
+        "nvme nvme0: 32/0/0 default/read/poll queues",
+        "nvme nvme0: resetting controller",
+        "I/O error, dev fd0, sector 0 op 0x0:(READ) flags 0x0",
+        "I/O error, dev sr0, sector 0 op 0x0:(READ) flags 0x0",
+        "I/O error, dev loop4, sector 8 op 0x0:(READ) flags 0x0",
+        "Buffer I/O error on dev nvme1n1, logical block 0, async page read",  # the line of the disk came before
+        "XFS (nvme1n1): Mounting V5 Filesystem",
+        "XFS (dm-3): User initiated shutdown received. Shutting down filesystem",
+        "XFS (loop5): Filesystem has been shut down due to log error (0x2).",
+        "EXT4-fs (nvme1n1): mounted filesystem 3f5e1c2a with ordered data mode. Quota mode: none.",
+        "nfs: server 10.0.0.5 OK",
+        "python3[99]: segfault at 0 ip 00007f7c7ac69996 sp 00007f7c12fd7c30 error 4 in libtorch.so[7f7c7ac00000]",
+        "ice 0000:17:00.0 ens1f0: NIC Link is up 100 Gbps Full Duplex",
+        "e1000e 0000:00:19.0 eth0: NIC Link is Down",
+        "ena 0000:00:05.0 eth0: Elastic Network Adapter (ENA) found",
+        "CPU12: Core temperature/speed normal (total events = 1)",
+    ],
+)
+def test_what_the_kernel_says_of_a_healthy_host_is_no_fault(message: str) -> None:
     assert parse_message(message) is None
 
 
@@ -572,11 +841,13 @@ FAULTS = (
     "NVRM: Xid (PCI:0000:b9:00): 79, pid=1",
     "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
     "NVRM: GPU 0000:04:00.0: GPU has fallen off the bus.",
-    "NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR nd-id=0",
     "efa 0000:00:1d.0: Admin queue is closed",
     "mlx5_core 0000:5e:00.0 ens1f0np0: Link down",
     "pcieport 0000:00:1c.0: pciehp: Slot(0-1): Link Down",
     "EDAC MC0: 1 UE memory read error",
+    "Oops: 0000 [#1] SMP NOPTI",
+    "I/O error, dev nvme1n1, sector 8 op 0x1:(WRITE) flags 0x0",
+    "XFS (dm-0): Log I/O Error Detected.  Shutting down filesystem",
     "Out of memory: Killed process 4711 (python3) total-vm:1234kB",
 )
 

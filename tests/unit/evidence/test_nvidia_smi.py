@@ -341,3 +341,92 @@ def test_a_gpu_that_answers_no_question_of_health_is_not_healthy() -> None:
     text = "index, ecc.errors.uncorrected.volatile.total, remapped_rows.pending\n0, [N/A], [N/A]\n"
 
     assert parse_nvidia_smi(text).verdict is Verdict.UNKNOWN
+
+
+# The NVLink fabric: the elements as drivers of 2025 and 2026 print them on an H100, a GB200 and an A100.
+
+SOUND = {
+    "state": "Completed",
+    "status": "Success",
+    "cliqueId": "2",
+    "summary": "Healthy",
+    "bandwidth": "Full",
+    "route_recovery_in_progress": "False",
+    "route_unhealthy": "False",
+    "access_timeout_recovery": "False",
+    "incorrect_configuration": "None",
+    "partition_assigned": "True",
+}
+OUTSIDE_HEALTH = ("state", "status", "cliqueId")
+
+
+def fabric(**said: str) -> str:
+    """A GPU's element `fabric`."""
+    told = {name: f"<{name}>{word}</{name}>" for name, word in (SOUND | said).items()}
+    within = "".join(words for name, words in told.items() if name not in OUTSIDE_HEALTH)
+    return xml(f"<fabric>{''.join(told[name] for name in OUTSIDE_HEALTH)}<health>{within}</health></fabric>")
+
+
+def absent(**said: str) -> str:
+    return fabric(**dict.fromkeys(SOUND, "N/A") | said)
+
+
+@pytest.mark.parametrize(
+    "text", [fabric(), absent(), absent(state="Completed", status="Success"), absent(state="Not Supported")]
+)
+def test_a_gpu_that_is_in_the_fabric_and_one_that_has_none_are_sound(text: str) -> None:
+    assert parse_nvidia_smi(text).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "code"),
+    [
+        (fabric(summary="Unhealthy", route_unhealthy="True"), Verdict.FAILED, "FABRIC_UNHEALTHY"),
+        (fabric(summary="Unhealthy"), Verdict.FAILED, "FABRIC_UNHEALTHY"),
+        (absent(route_unhealthy="True"), Verdict.FAILED, "FABRIC_UNHEALTHY"),
+        (absent(state="Completed", status="Failure"), Verdict.FAILED, "FABRIC_UNHEALTHY"),
+        (fabric(summary="Limited Capacity"), Verdict.FAILED, "FABRIC_DEGRADED"),
+        (fabric(summary="Limited Capacity", bandwidth="Degraded"), Verdict.FAILED, "FABRIC_DEGRADED"),
+        (absent(bandwidth="Degraded"), Verdict.FAILED, "FABRIC_DEGRADED"),
+        (fabric(access_timeout_recovery="True"), Verdict.DEGRADED, "FABRIC_RECOVERING"),
+        (fabric(route_recovery_in_progress="True"), Verdict.DEGRADED, "FABRIC_RECOVERING"),
+        (absent(state="In Progress"), Verdict.DEGRADED, "FABRIC_NOT_READY"),
+        (absent(state="Not Started"), Verdict.DEGRADED, "FABRIC_NOT_READY"),
+        (
+            fabric(summary="Unhealthy", incorrect_configuration="Incorrect SysGUID"),
+            Verdict.FAILED,
+            "FABRIC_MISCONFIGURED",
+        ),
+    ],
+)
+def test_a_gpu_that_is_not_well_in_the_fabric_is_never_ok(text: str, verdict: Verdict, code: str) -> None:
+    report = parse_nvidia_smi(text)
+
+    assert (report.verdict, codes(text)) == (verdict, [code])
+
+
+@pytest.mark.parametrize("said", [{"state": "Resting"}, {"summary": "Poorly"}, {"route_unhealthy": "Perhaps"}])
+def test_a_word_of_the_fabric_that_nobody_knows_is_a_doubt(said: dict[str, str]) -> None:
+    assert parse_nvidia_smi(fabric(**said)).verdict is Verdict.UNKNOWN
+
+
+def test_the_csv_shows_the_fabric_too() -> None:
+    text = "index, ecc.errors.uncorrected.volatile.total, fabric.state, fabric.status\n"
+
+    assert codes(f"{text}0, 0, Completed, Success\n1, 0, In Progress, N/A\n", 2) == ["FABRIC_NOT_READY"]
+
+
+def test_the_log_shows_the_fabric_too() -> None:
+    plain = golden("nvidia_smi_log_healthy.txt")
+    shown = "    Fabric\n        State                     : Completed\n        Status                    : Success\n"
+    health = "        Health\n            Route Unhealthy       : True\n"
+    sick = plain.replace("    Processes", f"{shown}{health}    Processes", 1)
+
+    assert sick != plain
+    assert codes(sick, 2) == ["FABRIC_UNHEALTHY"]
+
+
+def test_a_domain_that_is_to_be_recovered_has_a_row_of_its_own() -> None:
+    text = xml("").replace(">None<", ">Recover IMEX Domain<")
+
+    assert codes(text) == ["RECOVERY_ACTION/RECOVER_IMEX_DOMAIN"]

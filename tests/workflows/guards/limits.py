@@ -61,7 +61,7 @@ GUARDS = (
     Guard(
         "that a slot is nobody's any more",
         queue._is_worked_on,
-        "ports.incidents.history(node.open_incident).incident.state in (IncidentState.OPEN, IncidentState.WAITING)",
+        "ports.incidents.incident(node.open_incident).state in (IncidentState.OPEN, IncidentState.WAITING)",
         when.a_recovery_broke_with_a_slot,
         "True",
     ),

@@ -4,7 +4,7 @@ from nodeheal.services import hangs, hear_beats, hear_silence, ingest, take_sign
 from tests.workflows.guards.guard import Guard, taken_for_saved
 from tests.workflows.scenarios import news as when
 
-_RETIRES = "ports.nodes.save(moved(node, NodeState.RETIRED, why))"
+_RETIRES = "ports.nodes.save(moved(node, NodeState.RETIRED, why, ports.clock()))"
 
 GUARDS = (
     # Beats and silence

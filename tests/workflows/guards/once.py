@@ -14,7 +14,7 @@ GUARDS = (
     Guard(
         "that a broken recovery is over",
         ingest._is_abandoned,
-        "ports.incidents.history(node.open_incident).incident.state is IncidentState.ESCALATED",
+        "ports.incidents.incident(node.open_incident).state is IncidentState.ESCALATED",
         when.a_recovery_broke_before,
     ),
     Guard(

@@ -26,10 +26,10 @@ GUARDS = (
     ),
     Guard(
         "that changes are written over what is stored now",
-        service_steps.save_node,
-        "ports.nodes.save(changed := replace(current, **changes))",
+        service_steps._save_changed,
+        "ports.nodes.save(changed := change(node_of(node.node_id, ports)))",
         when.a_node_is_heard_while_it_is_paused,
-        taken_for_saved("ports.nodes.save(changed := replace(current, **changes))"),
+        taken_for_saved("ports.nodes.save(changed := change(node_of(node.node_id, ports)))"),
     ),
     Guard(
         "that a return is written",

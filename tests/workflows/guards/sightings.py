@@ -19,8 +19,8 @@ GUARDS = (
     ),
     Guard(
         "that what a node says is old",
-        MemoryNodeStore.sightings,
-        "not s.note",
+        MemoryNodeStore.record,
+        "not note",
         when.an_old_line_comes_late,
         "True",
     ),
@@ -33,8 +33,8 @@ GUARDS = (
     ),
     Guard(
         "that what others show is new",
-        MemoryNodeStore.sightings,
-        "not s.note",
+        MemoryNodeStore.record,
+        "not note",
         when.its_neighbour_fails,
     ),
     Guard(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.agent.checks.check import State
-from nodeheal.agent.checks.gpu_judgement import LASTING_SECONDS, gauges, judge
+from nodeheal.agent.checks.gpu_judgement import FABRIC_SECONDS, LASTING_SECONDS, gauges, judge
 from nodeheal.agent.checks.gpu_reading import GpuReading
 from nodeheal.domain.catalog import catalog
 
@@ -58,6 +58,7 @@ SLOW = {
     "CLOCKS_LOW": replace(HEALTHY, clock_mhz=345),
     "THERMAL_SLOWDOWN": replace(HEALTHY, health={"clocks_event_reasons.active": "0x40"}),
     "POWER_BRAKE": replace(HEALTHY, health={"clocks_event_reasons.active": "0x80"}),
+    "FABRIC_RECOVERING": replace(HEALTHY, health={"fabric/health/access_timeout_recovery": "True"}),
 }
 
 
@@ -66,6 +67,14 @@ def test_what_may_pass_is_told_once_it_has_lasted(code: str, reading: GpuReading
     assert codes(reading) == []
     assert after(reading, LASTING_SECONDS - 1) == []
     assert after(reading, LASTING_SECONDS) == [code]
+
+
+def test_a_gpu_has_five_minutes_to_join_the_fabric() -> None:
+    reading = replace(HEALTHY, health={"fabric/state": "In Progress"})
+
+    assert codes(reading) == []
+    assert after(reading, FABRIC_SECONDS - 1) == []
+    assert after(reading, FABRIC_SECONDS) == ["FABRIC_NOT_READY"]
 
 
 @pytest.mark.parametrize("reading", SLOW.values())

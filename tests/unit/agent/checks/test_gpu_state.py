@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nodeheal.agent.checks import gpu_state
+from nodeheal.agent.checks.gpu_judgement import FABRIC_SECONDS
 from nodeheal.agent.checks.holders import gpu_users
 from tests.fakes.nvml import FakeGpus, build
 from tests.unit.agent.checks.places import Node
@@ -103,6 +104,17 @@ def test_healthy_gpus_have_no_problem_and_are_measured(gpus: FakeGpus) -> None:
         ({"gpu1_channel_repair": 1}, "CHANNEL_REPAIR_PENDING"),
         ({"gpu1_tpc_repair": 1}, "TPC_REPAIR_PENDING"),
         ({"gpu1_unrepairable": 1}, "UNREPAIRABLE_MEMORY"),
+        ({"gpu1_fabric_state": 1}, "FABRIC_NOT_READY"),
+        ({"gpu1_fabric_state": 2, "gpu1_fabric_status": 999}, "FABRIC_NOT_READY"),
+        ({"gpu1_fabric_status": 999}, "FABRIC_UNHEALTHY"),
+        ({"gpu1_fabric_summary": 2}, "FABRIC_UNHEALTHY"),
+        ({"gpu1_fabric_summary": 3}, "FABRIC_DEGRADED"),
+        ({"gpu1_fabric_mask": 0x1A9}, "FABRIC_DEGRADED"),
+        ({"gpu1_fabric_mask": 0x1A6}, "FABRIC_RECOVERING"),
+        ({"gpu1_fabric_mask": 0x19A}, "FABRIC_UNHEALTHY"),
+        ({"gpu1_fabric_mask": 0x16A}, "FABRIC_RECOVERING"),
+        ({"gpu1_fabric_mask": 0x2AA, "gpu1_fabric_summary": 2}, "FABRIC_MISCONFIGURED"),
+        ({"fabric_version": 2, "gpu1_fabric_mask": 0x19A}, "FABRIC_UNHEALTHY"),
         ({"gpu1_clock_reasons": 0x40}, "THERMAL_SLOWDOWN"),
         ({"gpu1_clock_reasons": 0x80}, "POWER_BRAKE"),
         ({"gpu1_error": 15}, "GPU_LOST"),
@@ -110,13 +122,23 @@ def test_healthy_gpus_have_no_problem_and_are_measured(gpus: FakeGpus) -> None:
     ],
 )
 def test_what_the_driver_says_of_one_gpu_is_told_of_that_one(gpus: FakeGpus, said: dict[str, int], code: str) -> None:
-    before = json.dumps({"known": [FIRST, SECOND], "since": {f"{code} {SECOND}": 0.0}})
+    before = json.dumps({"known": [FIRST, SECOND], "since": {f"{code} {SECOND}": -FABRIC_SECONDS}})
 
     assert found(look(gpus.set(**said), before)) == [(code, SECOND)]
 
 
+@pytest.mark.parametrize("said", [{"gpu0_fabric_state": 0, "gpu0_fabric_mask": 0}, {"fabric_version": 1}])
+def test_a_gpu_without_a_fabric_and_a_driver_that_tells_of_none_are_no_problem(
+    gpus: FakeGpus, said: dict[str, int]
+) -> None:
+    assert (look(gpus.set(**said))["problems"], look(gpus.set(**said))["unclear"]) == ([], "")
+
+
 @pytest.mark.parametrize(
-    ("action", "subcode"), [(1, "GPU_RESET"), (3, "DRAIN_P2P"), (4, "DRAIN_AND_RESET"), (7, "NODE_REBOOT")]
+    ("action", "subcode"),
+    [
+        *((1, "GPU_RESET"), (3, "DRAIN_P2P"), (4, "DRAIN_AND_RESET"), (5, "RECOVER_IMEX_DOMAIN"), (7, "NODE_REBOOT")),
+    ],
 )
 def test_the_recovery_action_is_told_as_the_catalog_spells_it(gpus: FakeGpus, action: int, subcode: str) -> None:
     (problem,) = look(gpus.set(gpu0_field__230=action))["problems"]

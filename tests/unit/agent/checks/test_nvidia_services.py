@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nodeheal.agent.checks import nvidia_services
 from nodeheal.agent.checks.check import Look
-from nodeheal.agent.checks.nvidia_services import FABRIC_MANAGER, PERSISTENCE, judge_units, parse_units
+from nodeheal.agent.checks.nvidia_services import FABRIC_MANAGER, IMEX, PERSISTENCE, judge_units, parse_units
 from tests.unit.agent.checks.places import HUNG, Node, says
 
 
@@ -22,10 +22,18 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return node
 
 
-def units(manager: str = "active", daemon: str = "active", loaded: str = "loaded", enabled: str = "enabled") -> str:
+def units(
+    manager: str = "active",
+    daemon: str = "active",
+    loaded: str = "loaded",
+    enabled: str = "enabled",
+    imex: str = "active",
+    imex_enabled: str = "enabled",
+) -> str:
     return (
         f"Id={FABRIC_MANAGER}\nLoadState={loaded}\nActiveState={manager}\nUnitFileState=enabled\n\n"
-        f"Id={PERSISTENCE}\nLoadState=loaded\nActiveState={daemon}\nUnitFileState={enabled}\n"
+        f"Id={PERSISTENCE}\nLoadState=loaded\nActiveState={daemon}\nUnitFileState={enabled}\n\n"
+        f"Id={IMEX}\nLoadState=loaded\nActiveState={imex}\nUnitFileState={imex_enabled}\n"
     )
 
 
@@ -68,6 +76,26 @@ def test_a_persistence_daemon_is_missed_only_where_it_is_enabled(node: Node) -> 
     node.answers["systemctl show"] = says(units(daemon="inactive", enabled="disabled"))
 
     assert (enabled, codes(look(node))) == (["persistence_daemon_down"], [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "enabled", "found"),
+    [
+        ("p6e-gb200.36xlarge", "inactive", "enabled", ["imex_down"]),
+        ("p6e-gb200.36xlarge", "failed", "enabled", ["imex_down"]),
+        ("p6e-gb200.36xlarge", "active", "enabled", []),
+        ("p6e-gb200.36xlarge", "inactive", "masked", []),  # as for Kubernetes, which runs IMEX for each job
+        ("p5.48xlarge", "inactive", "enabled", []),  # it ends by itself where no domain spans nodes
+        ("p5.48xlarge", "failed", "enabled", ["imex_down"]),
+    ],
+)
+def test_imex_is_missed_where_the_nvlink_domain_spans_nodes(
+    node: Node, kind: str, state: str, enabled: str, found: list[str]
+) -> None:
+    node.is_a(kind)
+    node.answers["systemctl show"] = says(units(imex=state, imex_enabled=enabled))
+
+    assert codes(look(node)) == found
 
 
 def test_a_library_that_was_upgraded_under_the_loaded_driver_is_told(node: Node) -> None:
@@ -124,5 +152,5 @@ def test_a_systemd_that_does_not_answer_is_unclear(node: Node, answer: object) -
 
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
-    assert isinstance(list(judge_units(parse_units(text), 1)), list)
+    assert isinstance(list(judge_units(parse_units(text), 1, True)), list)
     assert nvidia_services.module_version(text) in (text, "") or nvidia_services.module_version(text) in text

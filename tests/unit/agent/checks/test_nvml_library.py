@@ -24,6 +24,7 @@ STRUCTURES = [
     (nvml_library.FieldValue, pynvml.c_nvmlFieldValue_t),
     (nvml_library.Repairs, pynvml.c_nvmlRepairStatus_t),
     (nvml_library.Unrepairable, pynvml.c_nvmlUnrepairableMemory_v1_t),
+    (nvml_library.Fabric, pynvml.c_nvmlGpuFabricInfo_v2_t),
     (nvml_library.ProcessInfo, pynvml.c_nvmlProcessInfo_v2_t),
     (nvml_library.EventData, pynvml.c_nvmlEventData_t),
 ]
@@ -59,12 +60,21 @@ def test_errors_of_the_memory_on_the_chip_are_counted_in_one_array_and_end_where
     assert layout(ours)[2] == last
 
 
+def test_the_newer_state_of_the_fabric_has_the_older_one_in_front_and_its_sum_where_nvidia_has_it() -> None:
+    ours, theirs = nvml_library.FabricSummed, pynvml.c_nvmlGpuFabricInfo_v3_t
+
+    assert ctypes.sizeof(ours) == ctypes.sizeof(theirs)
+    assert [*layout(nvml_library.Fabric), *layout(ours)] == layout(theirs)
+
+
 @pytest.mark.parametrize(
     ("structure", "version"),
     [
         (nvml_library.SramErrors, pynvml.nvmlEccSramErrorStatus_v1),
         (nvml_library.Repairs, pynvml.nvmlRepairStatus_v1),
         (nvml_library.Unrepairable, pynvml.nvmlUnrepairableMemory_v1),
+        (nvml_library.Fabric, pynvml.nvmlGpuFabricInfo_v2),
+        (nvml_library.FabricSummed, pynvml.nvmlGpuFabricInfo_v3),
     ],
 )
 def test_a_structure_says_its_version_as_nvidia_spells_it(
@@ -96,6 +106,26 @@ def test_a_structure_says_its_version_as_nvidia_spells_it(
         (nvml_gpu._SWITCH, pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH),
         (nvml_gpu._MEMORY_CELSIUS, pynvml.NVML_FI_DEV_MEMORY_TEMP),
         (nvml_gpu._RECOVERY_ACTION, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION),
+        (nvml_gpu._COMPLETED, pynvml.NVML_GPU_FABRIC_STATE_COMPLETED),
+        (nvml_gpu._STATES.index("Not Started"), pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED),
+        (nvml_gpu._STATES.index("In Progress"), pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS),
+        (nvml_gpu._SUMMARIES.index("Unhealthy"), pynvml.NVML_GPU_FABRIC_HEALTH_SUMMARY_UNHEALTHY),
+        (nvml_gpu._SUMMARIES.index("Limited Capacity"), pynvml.NVML_GPU_FABRIC_HEALTH_SUMMARY_LIMITED_CAPACITY),
+        (
+            [at for at, _ in nvml_gpu._FABRIC_FLAGS.values()],
+            [
+                pynvml.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW,
+                pynvml.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_RECOVERY,
+                pynvml.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_UNHEALTHY,
+                pynvml.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ACCESS_TIMEOUT_RECOVERY,
+            ],
+        ),
+        (nvml_gpu._CONFIGURATION_SHIFT, pynvml.NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION),
+        (nvml_gpu._CONFIGURATION_BITS, pynvml.NVML_GPU_FABRIC_HEALTH_MASK_WIDTH_INCORRECT_CONFIGURATION),
+        (
+            nvml_gpu._CONFIGURATIONS.index("GPU State Invalid"),
+            pynvml.NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_GPU_STATE_INVALID,
+        ),
         (sorted(nvml_gpu._GONE), [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, 28]),
     ],
 )

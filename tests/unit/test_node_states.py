@@ -1,0 +1,63 @@
+"""A node remembers which states it was in, since when and why."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from nodeheal.cli import connect
+from nodeheal.cli.main import app
+from nodeheal.contract.vocabulary import NodeState
+from nodeheal.domain.node import STATE_REASON_CHARACTERS, STATES_REMEMBERED, moved
+from nodeheal.services.release_node import release_node
+from tests.unit.builders import ACT, NOW, node, xid
+from tests.workflows.fake_cluster import BROKEN, FakeCluster
+
+RUN = CliRunner()
+
+
+def test_a_recovery_leaves_each_state_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    monkeypatch.setattr(connect, "ports", lambda table: cluster.ports)
+    monkeypatch.setattr(connect, "policy", lambda: ACT)
+
+    cluster.reports(xid(79))
+
+    shown = json.loads(RUN.invoke(app, ["nodes", "show", BROKEN, "--json"]).output)["states"]
+    text = RUN.invoke(app, ["nodes", "show", BROKEN]).output
+    assert [one["state"] for one in shown] == ["PROBATION", "RECOVERING", "ISOLATED"]
+    assert [one["at"] for one in shown] == sorted((one["at"] for one in shown), reverse=True)
+    assert shown[2]["reason"].startswith("XID 79")
+    assert "States       2026-" in text
+    assert "UTC  PROBATION: proven by a new boot id" in text
+
+
+def test_what_an_operator_does_is_among_them() -> None:
+    cluster = FakeCluster(spare=False)
+    cluster.node_returns = False
+    cluster.reports(xid(79))
+
+    release_node(BROKEN, "ada: repaired", cluster.ports)
+
+    assert [(one.state, one.reason) for one in cluster.node().state_changes][:1] == [
+        (NodeState.HEALTHY, "ada: repaired")
+    ]
+
+
+def test_to_stay_in_a_state_is_no_change() -> None:
+    isolated = moved(node(), NodeState.ISOLATED, "broken", NOW)
+
+    again = moved(isolated, NodeState.ISOLATED, "broken, asked again", NOW)
+
+    assert again.state_changes == isolated.state_changes
+    assert len(again.state_changes) == 1
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    one = node()
+    for number in range(STATES_REMEMBERED):
+        one = moved(one, NodeState.ISOLATED, f"{number}: {'x' * 500}", NOW)
+        one = moved(one, NodeState.PROBATION, "back", NOW)
+
+    assert len(one.state_changes) == STATES_REMEMBERED
+    assert max(len(change.reason) for change in one.state_changes) == STATE_REASON_CHARACTERS
