@@ -27,10 +27,14 @@ sys.exit(main())
 def eight_gpus() -> Iterator[Furnished]:
     """Healthy ones, with NVLinks. Needs gcc."""
     with TemporaryDirectory() as directory:
-        folder = Path(directory)
-        gpus = FakeGpus(build(folder / "lib"), folder / "state")
-        gpus.set(gpus=COUNT, **{f"gpu{number}_links": LINKS for number in range(COUNT)})
-        yield Furnished(_SCRIPT.format(proc=str(_proc(folder / "proc"))), gpus.environment)
+        yield furnished(Path(directory))[0]
+
+
+def furnished(folder: Path) -> tuple[Furnished, FakeGpus]:
+    """A node with eight healthy GPUs in this folder, and what changes them."""
+    gpus = FakeGpus(build(folder / "lib"), folder / "state")
+    gpus.set(gpus=COUNT, **{f"gpu{number}_links": LINKS for number in range(COUNT)})
+    return Furnished(_SCRIPT.format(proc=str(_proc(folder / "proc"))), gpus.environment), gpus
 
 
 def _proc(folder: Path) -> Path:

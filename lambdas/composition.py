@@ -16,8 +16,9 @@ from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.policy_reader import PolicyReader
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.contract import metrics, names
+from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.domain.approval import Links
-from nodeheal.domain.measures import Measure
+from nodeheal.domain.measures import Measure, of_fault
 from nodeheal.domain.policy import RecoveryPolicy, complaints_of
 from nodeheal.ports import Ports
 
@@ -66,6 +67,17 @@ def emit(measured: Callable[[], Iterable[Measure]]) -> None:
                     written.add_dimension(name, value)
     except Exception:
         logger().exception("a metric was lost")
+
+
+def emit_fault(node_id: str, family: Family, code: str, verdict: Verdict) -> None:
+    """Count a fault in the pool that its node has on record: a node may claim any pool, and each one costs money."""
+
+    def measured() -> list[Measure]:
+        node = ports().nodes.get(node_id)
+        return of_fault(family, code, verdict, node.pool) if node is not None else []
+
+    if verdict is not Verdict.OK:
+        emit(measured)
 
 
 def quarantine(function: str, body: str, why: str) -> None:

@@ -6,11 +6,10 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from pydantic import BaseModel, Field, Json, ValidationError
 
-from lambdas.composition import Event, emit, explain, logger, policy, ports, quarantine
+from lambdas.composition import Event, emit_fault, explain, logger, policy, ports, quarantine
 from lambdas.signatures import is_signed, proven, read_fact
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.domain.measures import of_fault
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.verify_event import Forged
 
@@ -58,7 +57,7 @@ def _take(record: SQSRecord) -> None:
         return quarantine("ingest", record.body, why)
     became = ingest(health_event, ports(), policy(), is_proven=is_proven)
     if became not in (Ingested.UNENROLLED, Ingested.UNPROVEN):
-        emit(lambda: of_fault(health_event.family, health_event.verdict))
+        emit_fault(health_event.node_id, health_event.family, health_event.code, health_event.verdict)
     logger().info(
         "event ingested",
         extra={"became": became, "event_id": health_event.event_id, "node": health_event.node_id},

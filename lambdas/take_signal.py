@@ -2,15 +2,13 @@
 
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
-from lambdas.composition import Event, emit, explain, logger, policy, ports, quarantine
+from lambdas.composition import Event, emit_fault, explain, logger, policy, ports, quarantine
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Verdict
-from nodeheal.domain.measures import of_fault
 from nodeheal.services.take_signal import take_signal
 from nodeheal.services.translate.auto_scaling import AutoScalingTerminateEvent, from_auto_scaling
 from nodeheal.services.translate.aws_health import AwsHealthEvent, from_aws_health
@@ -50,5 +48,6 @@ def handler(event: Event, context: object) -> None:
     for taken in take_signal(drafts, ports(), policy()) if drafts else ():
         told = {"became": taken.became or "no node of ours", "node": taken.draft.instance_id, "kind": kind}
         if taken.became is not None:
-            emit(partial(of_fault, taken.draft.family, taken.draft.verdict or Verdict.UNKNOWN))
+            draft = taken.draft
+            emit_fault(draft.instance_id, draft.family, draft.code, draft.verdict or Verdict.UNKNOWN)
         logger().info("signal taken", extra={**told, "event_id": event.get("id"), "code": taken.draft.code})

@@ -112,6 +112,7 @@ def _watched(parts: Parts) -> list[Watched]:
     return [
         *_of_messages(parts),
         *_of_nodes(),
+        *_of_neuron_devices(),
         *_of_functions(parts),
         *_of_recoveries(parts),
         *_of_policy(parts),
@@ -151,6 +152,18 @@ def _of_nodes() -> list[Watched]:
     return [
         Watched("BeatsThrottled", beats, throttled, periods=THROTTLED_PERIODS),
         Watched("BusAvoided", around, cut_off),
+    ]
+
+
+def _of_neuron_devices() -> list[Watched]:
+    # One alarm each: CloudWatch bills an alarm on a sum by its metrics, and a sum does not say which error it was.
+    return [
+        Watched(
+            metric.name,
+            ours(metric, period=FIVE_MINUTES),
+            f"A Neuron device reported {code}. nodeheal's own email names the node. Runbook: docs/reference/faults.md.",
+        )
+        for code, metric in metrics.NEURON_HAS_ERROR.items()
     ]
 
 

@@ -18,7 +18,7 @@ from stacks.agent_release import AgentRelease
 from stacks.alarms import Parts, build_alarms
 from stacks.approval_api import ApprovalApi
 from stacks.bundling import code_asset
-from stacks.dashboard import build_dashboard
+from stacks.dashboard import build_dashboard, build_nodes_dashboard
 from stacks.functions import FUNCTIONS, FunctionSpec, pass_instance_roles, pass_task_roles, read_image_parameters
 from stacks.job_output import RETENTION
 from stacks.nag import accept, accept_wildcards
@@ -72,6 +72,8 @@ class Control:
         self._rules()
         parts = self._watched_parts()
         build_dashboard(self._stack, parts, build_alarms(self._stack, parts, state.topic))
+        if settings.node_dashboard:
+            build_nodes_dashboard(self._stack)
         for name, stem in DOCUMENTS.items():
             self._document(name, stem)
         self.agent_release = AgentRelease(self._stack, settings, state.node_role, self.functions["ingest"])

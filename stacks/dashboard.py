@@ -1,6 +1,7 @@
-"""One page for whoever is on call, to be read from the top: is anybody needed, what goes on, how long, is all well."""
+"""The dashboards: one for the operator on call, read from the top, and one for the nodes, where the settings say so."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -12,6 +13,9 @@ from nodeheal.contract.vocabulary import Action, Ending, Escalation, Family, Out
 from stacks.alarms import FIVE_MINUTES, MINUTE, Parts, aws, ours
 
 DASHBOARD = "nodeheal-{region}"  # an account has one list of dashboards for all Regions
+NODES_DASHBOARD = "nodeheal-nodes-{region}"
+# A graph of every node cannot be read, and CloudWatch draws 500 at most: those that stand out.
+NODES_SHOWN = 10
 _WIDTH, _HEIGHT = 24, 6
 _PHASES = (
     metrics.FAULT_TO_ISOLATED,
@@ -23,6 +27,73 @@ _TOP = """# nodeheal
 From the top: is anybody needed; what is going on now; what came in; how long it took; is nodeheal itself well.
 `nodeheal nodes list POOL` names the nodes; docs/runbooks says what to do about each word of *HandedOver*.
 """
+
+
+@dataclass(frozen=True)
+class NodeGraph:
+    """The nodes at which a metric of theirs is highest, or lowest."""
+
+    title: str
+    metric: str
+    statistic: str = "MAX"
+    is_lowest: bool = False
+
+    @property
+    def query(self) -> str:
+        """In Metrics Insights' language. The schema leaves out the metrics of single GPUs."""
+        order = f"{self.statistic}() {'ASC' if self.is_lowest else 'DESC'}"
+        return (
+            f'SELECT {self.statistic}({self.metric}) FROM SCHEMA("{names.NODE_METRICS_NAMESPACE}", NodeId)'
+            f" GROUP BY NodeId ORDER BY {order} LIMIT {NODES_SHOWN}"
+        )
+
+
+NODE_GRAPHS = (
+    (
+        NodeGraph("GPUs with a problem: 0 where a node has one", "gpu_healthy", "MIN", is_lowest=True),
+        NodeGraph("Hottest GPU of a node, °C", "gpu_temperature_celsius"),
+        NodeGraph("Most power of a GPU, W", "gpu_power_watts"),
+    ),
+    (
+        NodeGraph("Least busy GPUs, %", "gpu_utilisation_percent", "AVG", is_lowest=True),
+        NodeGraph("Most GPU memory used, bytes", "gpu_memory_used_bytes"),
+        NodeGraph("Fullest file system, %", "disk_used_percent"),
+    ),
+    (
+        NodeGraph("Busiest processors, %", "cpu_used_percent", "AVG"),
+        NodeGraph("Most memory used, %", "memory_used_percent"),
+        NodeGraph("Longest wait for memory, %", "memory_stalled_percent"),
+    ),
+    (
+        NodeGraph("Received, bytes/s", "network_receive_bytes_per_second", "AVG"),
+        NodeGraph("Sent, bytes/s", "network_transmit_bytes_per_second", "AVG"),
+        NodeGraph("Read from disks, bytes/s", "disk_read_bytes_per_second", "AVG"),
+        NodeGraph("Written to disks, bytes/s", "disk_write_bytes_per_second", "AVG"),
+    ),
+)
+_NODES_TOP = f"""# nodes
+The {NODES_SHOWN} nodes of all pools that stand out in each graph.
+Nodes report here where `cloudwatch_metrics` is `nodes` or `gpus`.
+"""
+
+
+def build_nodes_dashboard(scope: Construct) -> cloudwatch.Dashboard:
+    """The page of the nodes, named nodeheal-nodes: faults by code, and the nodes that stand out."""
+    return cloudwatch.Dashboard(
+        scope,
+        "NodesDashboard",
+        dashboard_name=NODES_DASHBOARD.format(region=cdk.Aws.REGION),
+        default_interval=cdk.Duration.hours(3),
+        widgets=[
+            [cloudwatch.TextWidget(markdown=_NODES_TOP, width=_WIDTH, height=2)],
+            _row(("Faults, by pool and code", [_each_pool(metrics.FAULTS_BY_CODE, "Sum")])),
+            *(_row(*((graph.title, [_best(graph)]) for graph in row)) for row in NODE_GRAPHS),
+        ],
+    )
+
+
+def _best(graph: NodeGraph) -> cloudwatch.MathExpression:
+    return cloudwatch.MathExpression(expression=graph.query, using_metrics={}, label="", period=MINUTE)
 
 
 def build_dashboard(scope: Construct, parts: Parts, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.Dashboard:
@@ -53,7 +124,7 @@ def _row(*graphs: tuple[str, Sequence[cloudwatch.IMetric]]) -> list[cloudwatch.I
 
 
 def _each_pool(metric: Metric, statistic: str, period: cdk.Duration = FIVE_MINUTES) -> cloudwatch.MathExpression:
-    """The metric in every pool there is: pools come and go without a deployment."""
+    """The metric at every value of its dimensions: pools come and go without a deployment."""
     schema = ",".join([names.METRICS_NAMESPACE, *metric.dimensions])
     search = f"SEARCH('{{{schema}}} MetricName=\"{metric.name}\"', '{statistic}', {period.to_seconds()})"
     return cloudwatch.MathExpression(expression=search, using_metrics={}, label="", period=period)
@@ -90,6 +161,7 @@ def _reported() -> list[cloudwatch.IWidget]:
     ]
     return _row(
         ("Faults, by family", failed),
+        ("Faults, by pool and code", [_each_pool(metrics.FAULTS_BY_CODE, "Sum")]),
         ("Incidents opened, each pool", [_each_pool(metrics.INCIDENTS_OPENED, "Sum")]),
         (f"Incidents ended ({', '.join(Ending)})".lower(), [_each_pool(metrics.INCIDENTS_ENDED, "Sum")]),
     )

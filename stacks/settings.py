@@ -102,6 +102,10 @@ class Settings(BaseModel):
         le=20_000,
         description="capacity bought for signs of life: nodes over their interval, and a fifth; 0: paid for each",
     )
+    node_dashboard: bool = Field(
+        default=False,
+        description="a CloudWatch dashboard of the nodes, 3 USD a month beyond an account's first three",
+    )
     task_role_arns: tuple[RoleArn, ...] = Field(default=(), description="task roles that a restarted job may be given")
     instance_role_arns: tuple[RoleArn, ...] = Field(
         default=(), description="roles of the instance profiles in launch templates that EC2 nodes are replaced from"

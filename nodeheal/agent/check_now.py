@@ -12,14 +12,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from nodeheal.agent.checks.answer import Answer
+from nodeheal.agent.checks.answer import Answer, verdict_on
 from nodeheal.agent.checks.check import Check, Place
 from nodeheal.agent.checks.look import Terms
 from nodeheal.agent.checks.looks import Looks
 from nodeheal.agent.checks.registry import CHECKS, chosen, no_check
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import given
-from nodeheal.agent.event import verdict_of
 from nodeheal.contract.evidence.tool_report import GRAVITY
 from nodeheal.contract.vocabulary import Verdict
 
@@ -110,19 +109,17 @@ def _answers(looks: Looks) -> Iterator[tuple[Answer, Terms, float]]:
 
 def row_of(answer: Answer, check: Terms, seconds: float = 0.0) -> Row:
     """What an answer means for a reader. What could not be told is never OK."""
-    if answer.absent:
+    verdict = verdict_on(answer, check)
+    if verdict is None:
         return Row(check.name, NOT_HERE, (f"not checked: {answer.absent}",), seconds)
     if answer.look is None:
         late = f"no answer within {check.deadline_seconds:g} s"
-        verdict = verdict_of(check.hang) if answer.hung and check.hang else Verdict.UNKNOWN
         return Row(check.name, verdict.value, (late if answer.hung else answer.broke,), seconds)
     look = answer.look
     problems = [*look.problems, *look.happened]
-    verdicts = [verdict_of(problem.finding) for problem in problems] + [Verdict.UNKNOWN] * bool(look.why_unclear)
     said = [_words(problem.finding.code, problem.evidence or problem.finding.message) for problem in problems]
     said += list(filter(None, (look.unclear, *look.doubts.values())))
-    worst = max(verdicts, key=GRAVITY.index, default=Verdict.OK)
-    return Row(check.name, worst.value, tuple(said) or (look.summary,), seconds)
+    return Row(check.name, verdict.value, tuple(said) or (look.summary,), seconds)
 
 
 def _words(code: str, evidence: str) -> str:

@@ -40,6 +40,7 @@ _WORDS = {"pool": patterns.POOL, "cluster": patterns.CLUSTER, "product": pattern
 _BUS = re.compile(r"(arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:event-bus/)?[A-Za-z0-9._/-]+")
 _DCGM_HOST = re.compile(r"unix:///[A-Za-z0-9._/-]+|[A-Za-z0-9.:-]+")
 _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
+METRICS_OFF, METRICS_LEVELS = "off", ("nodes", "gpus")
 LABELS = 16  # health_event.LABELS
 _LOG_KINDS = ("kmsg", "file", "journald")
 _PATHS = ("boot_id_file", "state_dir", "orders_dir", "checkpoint_dir", "progress_dir", "dcgm_drills_file")
@@ -93,7 +94,7 @@ class AgentConfig:
     mounts: tuple[str, ...] = ()  # shared file systems that jobs need here
     progress_dir: str = "/run/nodeheal/progress"  # where jobs show their steps
     nvidia_smi_beside_nvml: bool = False  # it opens the driver anew each time: docs/accelerator-checks.md
-    cloudwatch_metrics: bool = False  # it costs money: docs/metrics.md
+    cloudwatch_metrics: str = ""  # of METRICS_LEVELS; empty: none, since each costs money: docs/metrics.md
     prometheus_port: int = 0  # on loopback; 0: none
     labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
 
@@ -161,9 +162,8 @@ def parse(document: dict[str, object]) -> AgentConfig:
     config = AgentConfig(**values)  # type: ignore[arg-type]  # every value has been checked under its key
     if config.instance_id not in ("", config.node_id):
         raise ConfigError("key 'instance_id' must be the node's id; leave it out")
-    if config.checks == () and (config.cloudwatch_metrics or config.prometheus_port):
-        key = "cloudwatch_metrics" if config.cloudwatch_metrics else "prometheus_port"
-        raise ConfigError(f"key {key!r} asks for what checks measure, and key 'checks' says that there are none")
+    if config.checks == () and config.cloudwatch_metrics:
+        raise ConfigError("key 'cloudwatch_metrics' asks for what checks measure, and key 'checks' names none")
     return config
 
 
@@ -182,7 +182,9 @@ def _value(key: str, value: object) -> object:
         return _kernel_logs(value)
     if key == "provider":
         return _provider(value)
-    if key in ("drills", "cloudwatch_metrics", "nvidia_smi_beside_nvml"):
+    if key == "cloudwatch_metrics":
+        return _metrics_level(value)
+    if key in ("drills", "nvidia_smi_beside_nvml"):
         return checked(key, value, isinstance(value, bool), "true or false")
     if key in _SECONDS:
         return seconds(key, value, *_SECONDS[key])
@@ -197,6 +199,14 @@ def _value(key: str, value: object) -> object:
     if key == "mounts":
         return tuple(path(key, one) for one in words(key, value))
     return _text(key, value)
+
+
+def _metrics_level(value: object) -> str:
+    if isinstance(value, bool):  # as agents of 0.1 had it
+        value = METRICS_LEVELS[0] if value else METRICS_OFF
+    levels = (METRICS_OFF, *METRICS_LEVELS)
+    checked("cloudwatch_metrics", value, value in levels, f"one of {', '.join(levels)}")
+    return "" if value == METRICS_OFF else str(value)
 
 
 def _text(key: str, value: object) -> str:

@@ -1,6 +1,6 @@
 """Connections of `nodeheal-agent watch` beside the bus, which `compose` makes for all. Each thread has its own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from nodeheal.agent.clock import Clock
@@ -13,6 +13,7 @@ from nodeheal.agent.signed_post import SignedPost, endpoint
 from nodeheal.agent.signing import Signer
 
 if TYPE_CHECKING:
+    from nodeheal.agent.gauges import Sample
     from nodeheal.agent.metrics import NodeMetrics, Publisher
 
 
@@ -32,15 +33,20 @@ def beside(
     signer: Signer,
     say_alive: Callable[[], None],
     gauges: Callable[[], Mapping[str, float]],
+    samples: Callable[[], Iterable["Sample"]],
 ) -> list[Thread]:
     """All that the configuration asks for."""
-    threads: list[Thread] = [pulse(config, clock, signer, instead=say_alive)]
+    heartbeats = pulse(config, clock, signer, instead=say_alive)
+    threads: list[Thread] = [heartbeats]
     if config.cloudwatch_metrics:
         threads.append(publisher(config, clock, gauges))
     if config.prometheus_port:
         from nodeheal.agent.prometheus import Exporter  # only where it is switched on: it would stay in memory
 
-        threads.append(Exporter(config.prometheus_port, config.node_id, gauges))
+        exporter = Exporter(
+            config.prometheus_port, config.identity, gauges, lambda: (*samples(), *heartbeats.samples())
+        )
+        threads.append(exporter)
     return threads
 
 
@@ -68,4 +74,4 @@ def node_metrics(config: AgentConfig, clock: Clock) -> "NodeMetrics":
 
     region = config.region
     cloudwatch = SignedPost("monitoring", region, endpoint("monitoring", region), CredentialChain(clock), clock)
-    return NodeMetrics(cloudwatch, config.node_id)
+    return NodeMetrics(cloudwatch, config.node_id, each_gpu=config.cloudwatch_metrics == "gpus")

@@ -38,7 +38,7 @@ TOOLS = {
 }
 SSM_FOLDER = Path("/var/lib/amazon")
 _MEND = "an agent that runs goes on with what it has read; once mended: systemctl restart nodeheal-agent"
-_OFF = "off: `cloudwatch_metrics` is not set"
+_OFF = "off: `cloudwatch_metrics` is not set to nodes or gpus"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import logging
 import select
+from collections.abc import Iterator
 from datetime import datetime
 
 from nodeheal.agent import machine
@@ -12,6 +13,8 @@ from nodeheal.agent.checks.watch import News, Watch, key_of
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.event import NodeBooted, NodeFact, Speaker
+from nodeheal.agent.fault_counts import FaultCounts
+from nodeheal.agent.gauges import Sample, training_job
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
 
@@ -42,6 +45,7 @@ class Agent:
         self._watch = Watch(looks.terms, boot_id, saved, uptime, self._started)
         self._kept_at = self._started
         self._announced_at: float | None = None
+        self._faults = FaultCounts()
 
     def run(self, stop: Bell) -> None:
         """Work until `stop` is set."""
@@ -71,6 +75,7 @@ class Agent:
         events = [*self._announcement(), *found, *self._found()]
         if events:
             self._keep(events)
+            self._faults.add(events, training_job(self._watch.gauges()))
             self._sender.wake()
         elif self._clock.monotonic() - self._kept_at >= KEEP_SECONDS:
             self._keep([])
@@ -89,6 +94,14 @@ class Agent:
     def gauges(self) -> dict[str, float]:
         """What the checks have measured at their last looks. From any thread."""
         return self._watch.gauges()
+
+    def samples(self) -> Iterator[Sample]:
+        """What the agent knows of itself: its checks, the faults that it found, what it delivered. From any thread."""
+        now, (waiting, used) = self._clock.monotonic(), self._spool.size()
+        yield from (*self._watch.samples(now), *self._faults.samples(), *self._sender.samples(now))
+        yield Sample("spool_events", waiting)
+        yield Sample("spool_bytes", used)
+        yield Sample("spool_dropped_total", self._spool.dropped())
 
     def _keep(self, events: list[NodeFact]) -> None:
         self._spool.put(events, {**self._kernel_log.state(), **self._watch.dump()})

@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 
 from nodeheal.agent.bell import Bell
 from nodeheal.agent.chance import between
@@ -29,11 +30,13 @@ PUBLISHED = (
     "disk_write_bytes_per_second",
     "network_receive_bytes_per_second",
     "network_transmit_bytes_per_second",
+    "gpu_healthy",
     "gpu_utilisation_percent",
     "gpu_memory_used_bytes",
     "gpu_temperature_celsius",
     "gpu_power_watts",
 )
+MOST_A_CALL = 1000  # that PutMetricData takes; no node has as many
 _UNITS = {"_percent": "Percent", "_bytes": "Bytes", "_bytes_per_second": "Bytes/Second"}
 _HEADERS = {
     "Content-Type": "application/x-amz-json-1.0",
@@ -47,21 +50,28 @@ class NotPut(Exception):
     """CloudWatch did not take it."""
 
 
-def request(node_id: str, gauges: Mapping[str, float], at: datetime) -> dict[str, object]:
-    """The call: one metric of each name, whatever the number of GPUs, as their count, sum, least and most."""
-    values = defaultdict[str, list[float]](list)
+def request(node_id: str, gauges: Mapping[str, float], at: datetime, *, each_gpu: bool = False) -> dict[str, object]:
+    """The call: one metric of each name, whatever the number of GPUs, as their count, sum, least and most.
+
+    `each_gpu`: and one of each name for every GPU, with the dimension `Gpu` beside the node's.
+    """
+    values = defaultdict[tuple[str, str], list[float]](list)
     for gauge in taken_apart(gauges):
-        values[gauge.name].append(gauge.value)
-    return {
-        "Namespace": names.NODE_METRICS_NAMESPACE,
-        "MetricData": [_datum(name, values[name], node_id, at) for name in PUBLISHED if name in values],
-    }
+        values[gauge.name, ""].append(gauge.value)
+        if each_gpu and gauge.kind == "gpu":
+            values[gauge.name, gauge.which].append(gauge.value)
+    data = [
+        _datum(name, found, {"NodeId": node_id, **({"Gpu": gpu} if gpu else {})}, at)
+        for (name, gpu), found in values.items()
+        if name in PUBLISHED
+    ]
+    return {"Namespace": names.NODE_METRICS_NAMESPACE, "MetricData": data[:MOST_A_CALL]}
 
 
-def _datum(name: str, values: list[float], node_id: str, at: datetime) -> dict[str, object]:
+def _datum(name: str, values: list[float], dimensions: Mapping[str, str], at: datetime) -> dict[str, object]:
     datum: dict[str, object] = {
         "MetricName": name,
-        "Dimensions": [{"Name": "NodeId", "Value": node_id}],
+        "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
         "Timestamp": int(at.timestamp()),
         "StatisticValues": {
             "SampleCount": len(values),
@@ -77,17 +87,17 @@ def _datum(name: str, values: list[float], node_id: str, at: datetime) -> dict[s
 class NodeMetrics:
     """This node's metrics in CloudWatch. Not safe to share between threads."""
 
-    def __init__(self, cloudwatch: SignedPost, node_id: str) -> None:
+    def __init__(self, cloudwatch: SignedPost, node_id: str, *, each_gpu: bool = False) -> None:
         self._cloudwatch = cloudwatch
-        self._node_id = node_id
+        self._request = partial(request, node_id, each_gpu=each_gpu)
 
     def put(self, gauges: Mapping[str, float], at: datetime) -> None:
         """Tell them, if there are any. Raises NotPut; told twice, only their sums and counts are doubled."""
-        if not request(self._node_id, gauges, at)["MetricData"]:
+        if not self._request(gauges, at)["MetricData"]:
             return
 
         def body() -> bytes:  # by CloudWatch's time, where the node's clock is wrong
-            return json.dumps(request(self._node_id, gauges, at + self._cloudwatch.ahead)).encode()
+            return json.dumps(self._request(gauges, at + self._cloudwatch.ahead)).encode()
 
         try:
             status, raw = self._cloudwatch.ask(_HEADERS, body)

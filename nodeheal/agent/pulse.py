@@ -3,13 +3,14 @@
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from nodeheal.agent.beat import Beat, HeartbeatItem, NotBeaten, PublicKey
 from nodeheal.agent.bell import Bell
 from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.forking import at_work
+from nodeheal.agent.gauges import Sample
 from nodeheal.agent.reasons import Reasons
 
 BACKOFF_FIRST_SECONDS = 1.0
@@ -46,6 +47,15 @@ class Pulse(threading.Thread):
         self._reasons = Reasons()
         self._failing_since: float | None = None
         self._said_instead_at = -math.inf
+        self._accepted = self._failed = 0
+        self._taken_at: float | None = None
+
+    def samples(self) -> Iterator[Sample]:
+        """How many heartbeats the table took since the start, and when the last one. From any thread."""
+        yield Sample("heartbeats_total", self._accepted)
+        yield Sample("heartbeat_failures_total", self._failed)
+        if self._taken_at is not None:
+            yield Sample("last_heartbeat_age_seconds", self._clock.monotonic() - self._taken_at)
 
     def run(self) -> None:
         """Beat until stopped. The first one comes at any point of the interval: a rack starts at once."""
@@ -68,6 +78,7 @@ class Pulse(threading.Thread):
             if self._reasons.is_news(repr(error)):
                 logger.exception("signs of life are broken; they are tried again")
             self._failures += 1
+            self._failed += 1
             return self._soon()
 
     def beat(self) -> float:
@@ -76,6 +87,7 @@ class Pulse(threading.Thread):
             wanted = self._item.write(Beat(self._boot_id, self._clock.utc_now().timestamp(), self._every, self._key()))
         except NotBeaten as error:
             return self._fail(error)
+        self._accepted, self._taken_at = self._accepted + 1, self._clock.monotonic()
         if self._failures:
             logger.info("signs of life are taken again", extra={"failures": self._failures})
         self._failures, self._failing_since = 0, None
@@ -87,6 +99,7 @@ class Pulse(threading.Thread):
 
     def _fail(self, error: NotBeaten) -> float:
         self._failures += 1
+        self._failed += 1
         if self._reasons.is_news(error):
             why = "refused" if error.is_refusal else "out of reach"
             logger.error(f"signs of life are {why}; if it stays so, they go over the bus", extra={"why": error})

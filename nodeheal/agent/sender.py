@@ -3,6 +3,7 @@
 import logging
 import math
 import threading
+from collections.abc import Iterator
 
 from nodeheal.agent.bell import Bell
 from nodeheal.agent.bus import ENTRIES_A_CALL, BusUnavailable, EventBus, batch
@@ -10,6 +11,7 @@ from nodeheal.agent.chance import between
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.fallback import Fallback
 from nodeheal.agent.forking import at_work
+from nodeheal.agent.gauges import Sample
 from nodeheal.agent.spool import Spool
 
 BACKOFF_FIRST_SECONDS = 0.25
@@ -43,6 +45,8 @@ class Sender(threading.Thread):
         self._failures = 0
         self._failing_since: float | None = None
         self._complained_at: float | None = None
+        self._sent = self._refused = self._failed_calls = 0
+        self._sent_at: float | None = None
 
     def wake(self) -> None:
         """There is something new in the spool."""
@@ -56,6 +60,14 @@ class Sender(threading.Thread):
         self._bus.close()
         if self._fallback is not None:
             self._fallback.close()
+
+    def samples(self, now: float) -> Iterator[Sample]:
+        """What was delivered since the start. From any thread."""
+        yield Sample("events_sent_total", self._sent)
+        yield Sample("events_refused_total", self._refused)
+        yield Sample("publish_failures_total", self._failed_calls)
+        if self._sent_at is not None:
+            yield Sample("last_publish_age_seconds", now - self._sent_at)
 
     def run(self) -> None:
         """Send until stopped."""
@@ -91,11 +103,18 @@ class Sender(threading.Thread):
                 logger.error("the bus refuses an event for good; dropped", extra={"event": event_id, "why": reason})
             done = [*receipt.accepted, *(event_id for event_id, _ in receipt.hopeless)]
             self._spool.forget(done)
+            self._note(len(receipt.accepted), len(receipt.hopeless))
             if receipt.later:
                 why = f"{len(receipt.later)} of {len(entries)} entries were not accepted: {receipt.why_later}"
                 return self._back_off(why, receipt.is_refusal)
             self._recover()
         return 0.0
+
+    def _note(self, sent: int, refused: int) -> None:
+        self._sent += sent
+        self._refused += refused
+        if sent:
+            self._sent_at = self._clock.monotonic()
 
     def _back_off(self, reason: str, is_refusal: bool) -> float:
         delay = self._later(reason, is_refusal)
@@ -104,6 +123,7 @@ class Sender(threading.Thread):
 
     def _later(self, reason: str, is_refusal: bool) -> float:
         self._failures += 1
+        self._failed_calls += 1
         now = self._clock.monotonic()
         if self._complained_at is None or now - self._complained_at >= COMPLAINT_SECONDS:
             self._complained_at = now

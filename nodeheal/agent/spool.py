@@ -99,6 +99,15 @@ class Spool:
         """How many events have been given up for room, ever."""
         return _count(self.state().get(_DROPPED))
 
+    def size(self) -> tuple[int, int]:
+        """(events that wait, bytes that the spool uses)."""
+
+        def measure(database: sqlite3.Connection) -> tuple[int, int]:
+            (events,) = database.execute("SELECT COUNT(*) FROM events").fetchone()
+            return int(events), self._used_bytes(database)
+
+        return self._do(measure)
+
     def zero(self) -> float:
         """What is kept now is dated by a clock by which the boot began then."""
         return self._clock.zero()

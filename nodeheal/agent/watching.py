@@ -58,7 +58,7 @@ def _watch(config: AgentConfig, looks: Looks, stop: Bell) -> int:
     bus, by_way_of_sns = event_bus(config, clock, signer), fallback(config, clock, signer)
     sender = Sender(spool, bus, clock, by_way_of_sns, config.fallback_seconds)
     agent = Agent(config, spool, sender, clock, looks)
-    threads = beside(config, clock, signer, agent.say_alive, agent.gauges)
+    threads = beside(config, clock, signer, agent.say_alive, agent.gauges, agent.samples)
     gc.freeze()  # what is never touched again stays shared with the looks
     for thread in threads:
         thread.start()

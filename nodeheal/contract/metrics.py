@@ -21,6 +21,18 @@ class Metric:
 
 # What nodes report, and what becomes of it
 FAULTS_REPORTED = Metric("FaultsReported", "faults that nodes and AWS reported", ("Family", "Verdict"))
+FAULTS_BY_CODE = Metric("FaultsByCode", "faults that nodes and AWS reported, by code", ("Pool", "Code"))
+# AWS's Neuron node problem detector has these names (in its namespace NeuronHealthCheck): queries need no new names.
+NEURON_HAS_ERROR = {
+    code: Metric(f"NeuronHasError_{code}", f"reports of {code} by Neuron devices")
+    for code in (
+        "SRAM_UNCORRECTABLE_ERROR",
+        "NC_UNCORRECTABLE_ERROR",
+        "HBM_UNCORRECTABLE_ERROR",
+        "DMA_ERROR",
+        "HANG_ON_COLLECTIVES",
+    )
+}
 INCIDENTS_OPENED = Metric("IncidentsOpened", "incidents, by their first decision", ("Pool",))
 INCIDENTS_ENDED = Metric("IncidentsEnded", "incidents that ended, by how", ("Pool", "Ending"))
 HANDED_OVER = Metric("HandedOver", "incidents that ended with a human, by why", ("Escalation",))
@@ -52,4 +64,7 @@ NOTIFICATIONS_FOLDED = Metric("NotificationsFolded", "emails left out, as they h
 MESSAGES_QUARANTINED = Metric("MessagesQuarantined", "messages that could not be read", ("Function",))
 POLICY_REFUSED = Metric("PolicyRefused", "times that the deployed policy was not the one in force")
 
-METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+METRICS = (
+    *(value for value in list(globals().values()) if isinstance(value, Metric)),
+    *NEURON_HAS_ERROR.values(),
+)

@@ -10,7 +10,10 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import DecideRequest, Decision, StepRequest, StepResult
 from nodeheal.contract.vocabulary import Ending, Escalation, Family, Outcome, Step, Verdict
 from nodeheal.domain.approval import ANSWER
+from nodeheal.domain.catalog import find
 from nodeheal.domain.incident import History
+
+OTHER = "other"  # of a family: codes without a row in the catalog
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,21 @@ class Measure:
         return dict(zip(self.metric.dimensions, self.at, strict=True))
 
 
-def of_fault(family: Family, verdict: Verdict) -> list[Measure]:
-    """A fault that was reported. A sign of life is none."""
-    return [] if verdict is Verdict.OK else [Measure(metrics.FAULTS_REPORTED, at=(family.value, verdict.value))]
+def of_fault(family: Family, code: str, verdict: Verdict, pool: str) -> list[Measure]:
+    """A fault that was reported; a heartbeat and a fault that is over are none. `pool`: the node's, as it is on record.
+
+    A code that the catalog does not know counts as `other`: each name costs money, and a node could invent thousands.
+    """
+    if verdict is Verdict.OK:
+        return []
+    known = f"{family.value}-{code if find(family, code) else OTHER}"
+    measures = [
+        Measure(metrics.FAULTS_REPORTED, at=(family.value, verdict.value)),
+        Measure(metrics.FAULTS_BY_CODE, at=(pool, known)),
+    ]
+    if family is Family.neuron and code in metrics.NEURON_HAS_ERROR:
+        measures.append(Measure(metrics.NEURON_HAS_ERROR[code]))
+    return measures
 
 
 def of_decision(request: DecideRequest, decision: Decision) -> list[Measure]:

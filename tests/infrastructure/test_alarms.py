@@ -6,18 +6,21 @@ from typing import Any
 
 import pytest
 
+from nodeheal.agent.metrics import PUBLISHED
 from nodeheal.contract import metrics, names
 from nodeheal.contract.metrics import METRICS
-from nodeheal.contract.vocabulary import Escalation
+from nodeheal.contract.vocabulary import Escalation, Family
+from nodeheal.domain.catalog import catalog
 from stacks.alarms import ALARM_PREFIX, ours
-from stacks.dashboard import DASHBOARD
+from stacks.dashboard import DASHBOARD, NODES_DASHBOARD
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY
 from tests.infrastructure.filled import Place, name_of
-from tests.infrastructure.synthesis import Template
+from tests.infrastructure.synthesis import Template, synthesize
 
 EMITTED = {metric.name: metric for metric in METRICS}
 HERE = Place()
+METRIC_USD, HOURS = 0.30, 730  # CloudWatch in us-east-1: each of the first 10,000 metrics, by the hours with values
 
 
 def alarms(templates: Template) -> dict[str, Any]:
@@ -26,9 +29,11 @@ def alarms(templates: Template) -> dict[str, Any]:
     return {alarm["AlarmName"].removeprefix(ALARM_PREFIX): alarm for alarm in found}
 
 
-def page(templates: Template) -> tuple[str, str]:
+def page(templates: Template, logical_name: str = "Dashboard") -> tuple[str, str]:
     """(name, body as JSON with <token> for what only the deployment knows) of the dashboard."""
-    [(logical_id, dashboard)] = templates.of_type("AWS::CloudWatch::Dashboard")
+    [(logical_id, dashboard)] = [
+        found for found in templates.of_type("AWS::CloudWatch::Dashboard") if found[0].startswith(logical_name)
+    ]
     parts = dashboard["Properties"]["DashboardBody"]["Fn::Join"][1]
     name = name_of(logical_id, templates, HERE)
     return name, "".join(p if isinstance(p, str) else "<token>" for p in parts)
@@ -85,6 +90,14 @@ def test_what_nodes_say_is_watched_where_they_say_it(real: Template) -> None:
         "BusAvoided": ("AWS/SNS", "NumberOfMessagesPublished", {"Name": "TopicName", "Value": avoided}),
     }
     assert [found[name]["EvaluationPeriods"] for name in watched] == [3, 1]
+
+
+def test_each_error_of_neuron_devices_has_an_alarm_with_its_name(real: Template) -> None:
+    found = {name: alarm for name, alarm in alarms(real).items() if name.startswith("NeuronHasError_")}
+
+    assert set(found) == {metric.name for metric in metrics.NEURON_HAS_ERROR.values()}
+    assert all((alarm["MetricName"], alarm.get("Dimensions")) == (name, None) for name, alarm in found.items())
+    assert all("Topic" in json.dumps(alarm["AlarmActions"]) for alarm in found.values())
 
 
 def test_every_function_that_fails_again_and_again_rings(real: Template) -> None:
@@ -148,6 +161,30 @@ def test_the_page_of_the_metrics_counts_alarms_and_words_as_they_are(real: Templ
     [(counted, *dollars)] = re.findall(r"\| alarms \((\d+), of 0\.10 USD\)" + r" \| ([\d.]+) USD" * 3, text)
     [words] = re.findall(r"(\d+) words, and some 30 more", text)
 
+    [(codes, most)] = re.findall(r"fewer than ([\d,]+) codes.*? cannot cost more than (\d+) USD", text, re.DOTALL)
+    known = {(family, code) for family, code, _ in catalog()}
+
+    assert len(known) + len(Family) < int(codes.replace(",", ""))
+    assert int(most) == METRIC_USD * int(codes.replace(",", ""))
+    assert f"one hour of one code costs {METRIC_USD / HOURS:.4f} USD" in text
+    assert f"each occur on a whole day cost {10 * 24 * METRIC_USD / HOURS:.2f} USD" in text
     assert int(counted) == len(alarms(real))
     assert {float(each) for each in dollars} == {round(0.10 * len(alarms(real)), 2)}
     assert int(words) == len(Escalation)
+
+
+def test_there_is_no_dashboard_of_the_nodes_unless_the_settings_ask_for_it(real: Template) -> None:
+    assert [name for name, _ in real.of_type("AWS::CloudWatch::Dashboard") if name.startswith("Nodes")] == []
+
+
+def test_the_dashboard_of_the_nodes_shows_all_that_agents_send_of_whole_nodes() -> None:
+    name, body = page(synthesize({"nodeheal": {"node_dashboard": True}}), "NodesDashboard")
+    widgets = json.loads(body)["widgets"]
+    found = [one for widget in widgets for one, *_ in widget["properties"].get("metrics", []) if isinstance(one, dict)]
+    queries = [one["expression"] for one in found if one["expression"].startswith("SELECT")]
+
+    assert name == NODES_DASHBOARD.format(region=HERE.region)
+    schema = f'FROM SCHEMA("{names.NODE_METRICS_NAMESPACE}", NodeId) GROUP BY NodeId'
+    assert [query for query in queries if schema not in query] == []
+    assert {re.match(r"SELECT (?:MAX|MIN|AVG)\((\w+)\)", query)[1] for query in queries} == set(PUBLISHED)  # type: ignore[index]
+    assert any("{nodeheal,Pool,Code}" in one["expression"] for one in found)

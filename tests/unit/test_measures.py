@@ -19,6 +19,7 @@ from nodeheal.contract.notification import Notification
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Escalation, Family, NodeState, Outcome, Verdict
 from nodeheal.domain.approval import Answer
+from nodeheal.domain.catalog import ANY_CODE, catalog
 from nodeheal.domain.incident import History
 from nodeheal.domain.measures import Measure, of_decision, of_ending, of_fault, of_notification, of_reservation
 from nodeheal.ports import Wait
@@ -51,9 +52,51 @@ def written(out: str) -> list[dict[str, Any]]:
 # A fault, a decision --------------------------------------------------------------------------------------------------
 
 
-def test_a_fault_counts_by_family_and_verdict_and_a_sign_of_life_does_not() -> None:
-    assert values(of_fault(Family.xid, Verdict.FAILED)) == {"FaultsReported/xid/FAILED": 1}
-    assert of_fault(Family.heartbeat, Verdict.OK) == []
+def test_a_fault_counts_by_family_and_code_and_a_heartbeat_does_not() -> None:
+    assert values(of_fault(Family.xid, "79", Verdict.FAILED, "demo")) == {
+        "FaultsReported/xid/FAILED": 1,
+        "FaultsByCode/demo/xid-79": 1,
+    }
+    assert of_fault(Family.heartbeat, "alive", Verdict.OK, "demo") == []
+
+
+def test_codes_that_a_node_invents_share_one_metric() -> None:
+    invented = [values(of_fault(Family.xid, code, Verdict.UNKNOWN, "demo")) for code in ("999999", "Z" * 64)]
+
+    assert invented == [{"FaultsReported/xid/UNKNOWN": 1, "FaultsByCode/demo/xid-other": 1}] * 2
+
+
+def test_every_code_of_the_catalog_has_its_own_metric() -> None:
+    """Also where the rows are of sub-codes: the code alone decides, so that their number stays small."""
+    shared = [
+        code
+        for family, code, _ in catalog()
+        if code != ANY_CODE
+        and f"FaultsByCode/demo/{family}-{code}" not in values(of_fault(Family(family), code, Verdict.FAILED, "demo"))
+    ]
+
+    assert shared == []
+
+
+def test_a_code_that_only_its_sub_code_judges_shares_the_metric_of_unknown_ones() -> None:
+    assert "FaultsByCode/demo/sxid-other" in values(of_fault(Family.sxid, "99999", Verdict.FAILED, "demo"))
+
+
+def test_errors_of_neuron_devices_have_the_names_that_awss_problem_detector_gives_them() -> None:
+    told = values(of_fault(Family.neuron, "DMA_ERROR", Verdict.FAILED, "demo"))
+
+    assert told["NeuronHasError_DMA_ERROR"] == told["FaultsByCode/demo/neuron-DMA_ERROR"] == 1
+    assert not any("HasError" in name for name in values(of_fault(Family.efa, "DMA_ERROR", Verdict.FAILED, "demo")))
+    assert {("neuron", code, "") for code in metrics.NEURON_HAS_ERROR} <= catalog().keys()
+
+
+def test_a_fault_counts_in_the_pool_that_the_record_names(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.serves(Incident(999))
+
+    lambdas.ingest.handler(batch(on_bus(xid(48).model_copy(update={"pool": "invented"}))), None)
+
+    [by_code] = [line for line in written(capsys.readouterr().out) if "FaultsByCode" in line]
+    assert (by_code["Pool"], by_code["Code"]) == ("demo", "xid-48")
 
 
 def test_the_first_decision_opens_the_incident_and_the_next_says_how_the_step_went() -> None:
@@ -247,6 +290,7 @@ def test_no_dimension_grows_with_the_fleet() -> None:
     assert {name for metric in METRICS for name in metric.dimensions} <= {
         "Action",
         "Answer",
+        "Code",  # of the catalog's: see test_codes_that_a_node_invents_share_one_metric
         "Ending",
         "Escalation",
         "Family",

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nodeheal.agent.checks.look import Look, Problem
+from nodeheal.agent.checks.look import Look, Problem, Terms
+from nodeheal.agent.event import verdict_of
 from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.vocabulary import Family
+from nodeheal.contract.evidence.tool_report import GRAVITY
+from nodeheal.contract.vocabulary import Family, Verdict
 
 READ_BYTES = 64 * 1024
 
@@ -33,6 +35,16 @@ class Answer:
     hung: bool = False
     broke: str = ""
     absent: str = ""
+
+
+def verdict_on(answer: Answer, check: Terms) -> Verdict | None:
+    """How grave the worst is that the answer tells; None where the node cannot be looked at. Doubt is never OK."""
+    if answer.absent:
+        return None
+    if answer.look is None:
+        return verdict_of(check.hang) if answer.hung and check.hang else Verdict.UNKNOWN
+    found = [verdict_of(problem.finding) for problem in (*answer.look.problems, *answer.look.happened)]
+    return max([*found, *[Verdict.UNKNOWN] * bool(answer.look.why_unclear)], key=GRAVITY.index, default=Verdict.OK)
 
 
 def dumped(answer: Answer) -> bytes:

@@ -3,14 +3,16 @@
 What nvidia-smi shows too is judged by the same table; here is what only numbers, or a look before, can tell.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from nodeheal.agent.checks.check import Problem, State
 from nodeheal.agent.checks.gpu_reading import GpuReading, numbers, problem
 from nodeheal.agent.checks.nvlink import judge_links
+from nodeheal.agent.event import verdict_of
 from nodeheal.contract.evidence import nvidia_smi_fields
-from nodeheal.contract.evidence.tool_report import Fault
+from nodeheal.contract.evidence.tool_report import GRAVITY, Fault
+from nodeheal.contract.vocabulary import Verdict
 
 # What comes and goes with the load must have lasted so long.
 LASTING_SECONDS = 60.0
@@ -37,6 +39,7 @@ class Judgement:
     problems: tuple[Problem, ...]
     doubt: str
     state: State
+    healthy: Mapping[int, bool] = field(default_factory=dict)  # by GPU, without those that nobody can tell of
 
 
 def judge(readings: Sequence[GpuReading], state: State, now: float) -> Judgement:
@@ -50,22 +53,43 @@ def judge(readings: Sequence[GpuReading], state: State, now: float) -> Judgement
     passing += [one for reading in answering for one in _passing(reading)]
     lasting, since = _lasting(passing, state, now)
     links, kept = judge_links(answering, state, now)
-    return Judgement((*outright, *lasting, *links), doubt, {**kept, "since": since})
+    problems = (*outright, *lasting, *links)
+    return Judgement(problems, doubt, {**kept, "since": since}, _healthy(readings, problems))
 
 
-def gauges(readings: Sequence[GpuReading]) -> dict[str, float]:
+def _healthy(readings: Sequence[GpuReading], problems: Sequence[Problem]) -> dict[int, bool]:
+    """Whether nothing is wrong with each GPU. One of which the driver tells nothing, or nothing clear, is left out."""
+    worst = {}
+    for reading in readings:
+        found = [] if reading.health or reading.error else [Verdict.UNKNOWN]
+        found += [verdict_of(one.finding) for one in problems if one.finding.component == reading.component]
+        is_unclear = any(isinstance(answer, nvidia_smi_fields.Doubt) for answer in _told(reading))
+        worst[reading.index] = max([*found, *[Verdict.UNKNOWN] * is_unclear], key=GRAVITY.index, default=Verdict.OK)
+    return {index: verdict is Verdict.OK for index, verdict in worst.items() if verdict is not Verdict.UNKNOWN}
+
+
+def names_of(readings: Sequence[GpuReading]) -> dict[str, dict[str, str]]:
+    """What each GPU is called beside its number."""
+    return {
+        f"gpu:{reading.index}": {"pci": reading.component, **({"uuid": reading.uuid} if reading.uuid else {})}
+        for reading in readings
+    }
+
+
+def gauges(readings: Sequence[GpuReading], healthy: Mapping[int, bool]) -> dict[str, float]:
     """What is measured."""
     named = {
         f"gpu_{name}:{reading.index}": value
         for reading in readings
         for name, value in (
+            ("healthy", healthy.get(reading.index)),
             ("utilisation_percent", reading.utilisation_percent),
             ("memory_used_bytes", _bytes(reading.memory_used_mib)),
             ("temperature_celsius", reading.temperature_celsius),
             ("power_watts", reading.power_watts),
         )
     }
-    return {name: value for name, value in named.items() if value is not None}
+    return {name: float(value) for name, value in named.items() if value is not None}
 
 
 def _bytes(mib: float | None) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from nodeheal.agent.checks.check import Look, Place, Problem, State
-from nodeheal.agent.checks.gpu_judgement import gauges, judge
+from nodeheal.agent.checks.gpu_judgement import gauges, judge, names_of
 from nodeheal.agent.checks.gpu_reading import GpuReading, problem
 from nodeheal.agent.checks.hardware import gpus_with_driver
 from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, GpuEvent, Nvml, NvmlError
@@ -54,7 +54,8 @@ def _seen(readings: Sequence[GpuReading], events: Counter[GpuEvent], state: Stat
         (*judged.problems, *none),
         unclear=f"{', '.join(silent)}: no answer" if silent else judged.doubt,
         state={**judged.state, "known": list(known)},
-        gauges=gauges(readings),
+        gauges=gauges(readings, judged.healthy),
+        called=names_of(readings),
         happened=tuple(_xid(event, count) for event, count in events.items() if event.xid is not None),
         summary=f"{len(readings)} GPUs",
     )

@@ -29,13 +29,15 @@ class Look:
 
     `gauges`: what was measured, by names such as `memory_used_percent` and `gpu_temperature_celsius:1`. The first word
     says what it is of, the last ones say the unit, one of percent, bytes, bytes_per_second, celsius, watts; where there
-    are several of the kind, a colon and which of them follow. What could not be measured is left out.
+    are several of the kind, a colon and which of them follow. What could not be measured is left out. `called`: by what
+    other names such a one is known, as `{"gpu:1": {"pci": "0000:0b:00.0"}}`.
     """
 
     problems: tuple[Problem, ...] = ()
     unclear: str = ""
     state: State = field(default_factory=dict)
     gauges: Mapping[str, float] = field(default_factory=dict)
+    called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     happened: tuple[Problem, ...] = ()
     summary: str = ""  # what a person reads where nothing is wrong: "8 GPUs"
     doubts: Mapping[str, str] = field(default_factory=dict)

@@ -116,7 +116,8 @@ class Nvml:
             gpu = self._gpus.get(index) or self._take_hold(index)
             return gpu.read()
         except Gone as gone:
-            return GpuReading(index, self._name(index), error=gone.code)
+            known = self._gpus.get(index)  # a lost one does not tell it any more
+            return GpuReading(index, self._name(index), error=gone.code, uuid=known.uuid if known else "")
 
     def _take_hold(self, index: int) -> Gpu:
         try:
@@ -125,6 +126,7 @@ class Nvml:
             raise Gone(gone_code(error.number) or "UNKNOWN_ERROR") from error
         gpu = Gpu(self._library, index, handle)
         gpu.component = self._names[index] = gpu.address() or self._name(index)
+        gpu.uuid = gpu.own_uuid()
         self._gpus[index] = gpu
         return gpu
 

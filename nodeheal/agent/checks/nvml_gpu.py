@@ -83,11 +83,17 @@ class Gpu:
         self._limits: tuple[float | None, float | None] | None = None
         self.handle = handle
         self.component = f"GPU {index}"
+        self.uuid = ""
 
     def address(self) -> str | None:
         """Where it is on the PCI bus, as the kernel writes it."""
         info = self._fill("nvmlDeviceGetPciInfo_v3", nvml.PciInfo())
         return nvidia_smi_readers.address(info.busId.decode("ascii", "replace")) if info is not None else None
+
+    def own_uuid(self) -> str:
+        """As nvidia-smi and CUDA name it; empty where the driver does not tell it."""
+        told = self._ask(self._library.text, "nvmlDeviceGetUUID")
+        return told or ""
 
     def listen(self, events: ctypes.c_void_p, wanted: int) -> bool:
         """Add it to those whose events are waited for; whether it tells any."""
@@ -109,6 +115,7 @@ class Gpu:
         return GpuReading(
             self._index,
             self.component,
+            uuid=self.uuid,
             health=self._health(told, reasons),
             temperature_celsius=temperature,
             temperature_limit_celsius=self._limits[0],

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 FILE = "libnvidia-ml.so.1"
 LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 12, 13  # the numbers that NVML has for what never reaches it
+TEXT_BYTES = 96  # NVML_DEVICE_UUID_V2_BUFFER_SIZE
 BUS_ID_BYTES, LEGACY_BUS_ID_BYTES, CLUSTER_UUID_BYTES = 32, 16, 16
 _VERSION_SHIFT = 24  # where a structure that says its own version has the number; below is its size
 
@@ -149,7 +150,7 @@ class Library:
     """The library, loaded. Any call can hang. Raises Refused where it cannot be loaded, or a call is refused.
 
     Every function but the first answers by a number whether it was done, and writes what it tells where its last
-    argument points to.
+    argument points to; text has its length behind it.
     """
 
     def __init__(self) -> None:
@@ -184,6 +185,12 @@ class Library:
         told = ctypes.c_void_p()
         self.call(name, *arguments, ctypes.byref(told))
         return told
+
+    def text(self, name: str, *arguments: object) -> str:
+        """What is told as text."""
+        told = ctypes.create_string_buffer(TEXT_BYTES)
+        self.call(name, *arguments, told, ctypes.c_uint(TEXT_BYTES))
+        return told.value.decode("ascii", "replace")
 
     def fill(self, told: Told, name: str, *arguments: object) -> Told:
         """What is told as a structure, or as several."""

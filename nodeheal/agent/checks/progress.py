@@ -49,6 +49,7 @@ def name_of(stem: str) -> tuple[str, float | None]:
 def _look(place: Place, state: State) -> Look:
     """A clock may jump: how long a file has stood still is counted from the look that first saw it so."""
     now, seen, problems, doubts = time.monotonic(), dict[str, list[float]](), list[Problem](), dict[str, str]()
+    gauges = dict[str, float]()
     files, others = _files(Path(place.config.progress_dir))
     for file in files:
         try:
@@ -66,9 +67,11 @@ def _look(place: Place, state: State) -> Look:
         since = _since(state.get(file.name), touched, now)
         seen[file.name] = [touched, since]
         problems += _late(whose[:JOB_CHARACTERS], limit, now - since)
+        if now - since < FORGOTTEN_AFTER_LIMITS * limit:
+            gauges[f"training_step_age_seconds:{whose[:JOB_CHARACTERS]}"] = now - since
     unclear = f"{others} files of jobs are not looked at, only the {FILES} newest: see that jobs remove theirs"
     summary = f"{len(seen)} jobs show their progress"
-    return Look(tuple(problems), unclear if others else "", seen, summary=summary, doubts=doubts)
+    return Look(tuple(problems), unclear if others else "", seen, gauges, summary=summary, doubts=doubts)
 
 
 def _files(folder: Path) -> tuple[list[Path], int]:

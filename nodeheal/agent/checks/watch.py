@@ -1,16 +1,18 @@
 """When each check is asked, and what of its answers is news: a problem is told when it begins, and when it is over."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from nodeheal.agent.chance import between
-from nodeheal.agent.checks.answer import Answer, finding_of
+from nodeheal.agent.checks.answer import Answer, finding_of, verdict_on
 from nodeheal.agent.checks.look import Look, Problem, State, Terms
 from nodeheal.agent.event import verdict_of
+from nodeheal.agent.gauges import Sample
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.tool_report import GRAVITY
+from nodeheal.contract.vocabulary import Verdict
 
 # First looks are spread, so that a rack that comes up together does not look, nor speak, in step.
 FIRST_LOOKS_WITHIN_SECONDS = 10.0
@@ -49,6 +51,11 @@ class _Course:
     is_asked: bool = False
     complaint: str = ""
     gauges: Mapping[str, float] = field(default_factory=dict)  # of the last look: what is no longer measured is gone
+    called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # likewise
+    verdict: Verdict | None = None  # of the last answer; None before the first, and where the node cannot be looked at
+    asked_at: float | None = None
+    answered_at: float | None = None
+    seconds: float | None = None  # that the last look took; a stream has none
 
 
 class Watch:
@@ -67,6 +74,20 @@ class Watch:
         """What the checks have measured at their last looks. From any thread: mappings are replaced, never changed."""
         return {name: value for course in self._courses.values() for name, value in course.gauges.items()}
 
+    def samples(self, now: float) -> Iterator[Sample]:
+        """How each check is going, and what the things that it measures are called. From any thread."""
+        for name, course in self._courses.items():
+            for which, names in course.called.items():
+                kind, _, index = which.partition(":")
+                yield Sample(f"{kind}_info", 1, {kind: index, **names})
+            if course.verdict is not None:
+                for verdict in Verdict:
+                    yield Sample("check_verdict", course.verdict is verdict, {"check": name, "verdict": verdict.value})
+            if course.answered_at is not None:
+                yield Sample("check_age_seconds", now - course.answered_at, {"check": name})
+            if course.seconds is not None:
+                yield Sample("check_duration_seconds", course.seconds, {"check": name})
+
     def due_in(self, now: float) -> float:
         """Seconds until a check is due."""
         waiting = [course.due_at - now for course in self._courses.values() if not course.is_asked]
@@ -76,15 +97,18 @@ class Watch:
         """Ask for every look that is due."""
         for name, course in self._courses.items():
             if not course.is_asked and course.due_at <= now:
-                course.is_asked = True
+                course.is_asked, course.asked_at = True, now
                 ask(name, course.state)
 
     def take(self, answer: Answer, now: float, wall: float) -> list[News]:
         """What of an answer is news. `wall`: epoch seconds."""
         course = self._courses[answer.name]
         check = course.check
+        course.verdict, course.answered_at = verdict_on(answer, check), now
+        if course.asked_at is not None and not check.goes_on:
+            course.seconds = now - course.asked_at
         if answer.absent:  # a driver may be loaded later
-            course.is_asked, course.due_at, course.gauges = False, now + ABSENT_SECONDS, {}
+            course.is_asked, course.due_at, course.gauges, course.called = False, now + ABSENT_SECONDS, {}, {}
             if course.active:
                 self._complain(course, f"{answer.absent}; what it has told of stays open")
             return []
@@ -95,7 +119,7 @@ class Watch:
         look = answer.look or _look_of(answer, check)
         self._complain(course, look.why_unclear)
         course.state = look.state if answer.look is not None else course.state
-        course.gauges = look.gauges
+        course.gauges, course.called = look.gauges, look.called
         happened = [News(check.name, problem, since=wall) for problem in look.happened if _counts(problem, check)]
         return [*happened, *_changes(course, look, wall)]
 

@@ -142,6 +142,12 @@ int nvmlDeviceGetPciInfo_v3(device gpu, struct pci *pci)
     return broken(gpu);
 }
 
+int nvmlDeviceGetUUID(device gpu, char *uuid, unsigned int length)
+{
+    snprintf(uuid, length, "GPU-00000000-0000-0000-0000-%012ld", (long)gpu);
+    return broken(gpu);
+}
+
 int nvmlDeviceGetTemperature(device gpu, int sensor, unsigned int *celsius)
 {
     (void)sensor;

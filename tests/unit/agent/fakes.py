@@ -124,6 +124,7 @@ class FakeTable:
         self.metrics: list[dict[str, Any]] = []
         self.wanted: str | None = None
         self.refusal = ""
+        self.node_id = IDENTITY.node_id  # who asks, by its credentials
 
     def answer(self, target: str, body: bytes) -> tuple[Answer, bytes]:
         """Take one call."""
@@ -134,8 +135,9 @@ class FakeTable:
             return Answer(), b"<PublishResponse/>"
         if not target:
             self.asked_who += 1
-            arn = f"arn:aws:sts::111122223333:assumed-role/nodeheal-node/{IDENTITY.node_id}"
-            return Answer(), f"<R><Arn>{arn}</Arn><UserId>{USER_ID}</UserId></R>".encode()
+            arn = f"arn:aws:sts::111122223333:assumed-role/nodeheal-node/{self.node_id}"
+            user = f"{USER_ID.partition(':')[0]}:{self.node_id}"
+            return Answer(), f"<R><Arn>{arn}</Arn><UserId>{user}</UserId></R>".encode()
         if self.refusal:
             return Answer(400), json.dumps({"__type": f"com.amazon#{self.refusal}", "message": "no"}).encode()
         if target == "GraniteServiceVersion20100801.PutMetricData":

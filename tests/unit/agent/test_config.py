@@ -121,6 +121,7 @@ def test_the_journal_is_this_machines_unless_a_folder_is_named(tmp_path: Path) -
         ("drills", "yes"),
         ("spool_mib", 0),
         ("cloudwatch_metrics", 1),
+        ("cloudwatch_metrics", "each"),
         ("nvidia_smi_beside_nvml", "yes"),
         ("prometheus_port", 1023),
         ("prometheus_port", 65_536),
@@ -208,19 +209,27 @@ def test_the_command_line_comes_before_the_environment(monkeypatch: pytest.Monke
     assert config_path(None) == Path("/from/environment")
 
 
-@pytest.mark.parametrize(("key", "value"), [("cloudwatch_metrics", True), ("prometheus_port", 9100)])
-def test_metrics_want_checks_that_measure(tmp_path: Path, key: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"key '{key}' asks for what checks measure"):
-        load(written(tmp_path, checks=[], **{key: value}))
+def test_cloudwatch_wants_checks_that_measure_and_prometheus_has_faults_without_them(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="key 'cloudwatch_metrics' asks for what checks measure"):
+        load(written(tmp_path, checks=[], cloudwatch_metrics="nodes"))
 
-    assert load(written(tmp_path, **{key: value})).checks is None
-    assert load(written(tmp_path, checks=["disk"], **{key: value})).checks == ("disk",)
+    assert load(written(tmp_path, checks=["disk"], cloudwatch_metrics="nodes")).checks == ("disk",)
+    assert load(written(tmp_path, checks=[], prometheus_port=9100)).prometheus_port == 9100
+
+
+@pytest.mark.parametrize(
+    ("value", "level"), [("off", ""), ("nodes", "nodes"), ("gpus", "gpus"), (False, ""), (True, "nodes")]
+)
+def test_what_cloudwatch_is_told_is_a_level_and_older_files_are_still_understood(
+    tmp_path: Path, value: object, level: str
+) -> None:
+    assert load(written(tmp_path, cloudwatch_metrics=value)).cloudwatch_metrics == level
 
 
 def test_metrics_are_off_unless_they_are_asked_for(tmp_path: Path) -> None:
     config = load(written(tmp_path))
 
-    assert (config.cloudwatch_metrics, config.prometheus_port) == (False, 0)
+    assert (config.cloudwatch_metrics, config.prometheus_port) == ("", 0)
     assert load(written(tmp_path, checks=[], prometheus_port=0)).prometheus_port == 0
 
 

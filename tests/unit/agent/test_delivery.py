@@ -433,3 +433,26 @@ def test_an_event_of_which_the_bus_says_nothing_is_kept(
     assert waiting(spool) == ["79"]
     assert sender.send_all() == 0
     assert bus.codes() == ["79"]
+
+
+def test_deliveries_refusals_and_failures_are_served(
+    spool: Spool, sender: Sender, bus: FakeEventBridge, time: FakeTime
+) -> None:
+    before = served(sender, time)
+    spool.put([xid_event(1), xid_event(2)])
+    bus.answers = [Answer(status=500), Answer(entry_errors={1: "MalformedDetail"})]
+    sender.send_all()
+    sender.send_all()
+    time.seconds += 30.0
+
+    assert before == {"events_sent_total": 0, "events_refused_total": 0, "publish_failures_total": 0}
+    assert served(sender, time) == {
+        "events_sent_total": 1,
+        "events_refused_total": 1,
+        "publish_failures_total": 1,
+        "last_publish_age_seconds": 30.0,
+    }
+
+
+def served(sender: Sender, time: FakeTime) -> dict[str, float]:
+    return {sample.name: sample.value for sample in sender.samples(time.seconds)}

@@ -193,7 +193,7 @@ def test_a_role_that_may_not_write_the_nodes_item_is_wrong_and_what_the_agent_ca
     node: NodeFolder, bus: FakeEventBridge, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bus.table.refusal = "AccessDeniedException"
-    node.config_file.write_text(toml({**node.config(), "cloudwatch_metrics": True, "checks": ["host_load"]}))
+    node.config_file.write_text(toml({**node.config(), "cloudwatch_metrics": "nodes", "checks": ["host_load"]}))
 
     code = main(["doctor", "--json"])
 
@@ -232,11 +232,11 @@ def test_a_way_around_the_bus_that_is_out_of_reach_is_poor(
 
 
 @pytest.mark.usefixtures("credentials")
-@pytest.mark.parametrize(("is_on", "state", "count"), [(True, "ok", 1), (False, "-", 0)])
+@pytest.mark.parametrize(("level", "state", "count"), [("gpus", "ok", 1), ("off", "-", 0)])
 def test_cloudwatch_gets_a_true_number_where_it_is_told_any(
-    node: NodeFolder, bus: FakeEventBridge, capsys: pytest.CaptureFixture[str], is_on: bool, state: str, count: int
+    node: NodeFolder, bus: FakeEventBridge, capsys: pytest.CaptureFixture[str], level: str, state: str, count: int
 ) -> None:
-    node.config_file.write_text(toml({**node.config(), "cloudwatch_metrics": is_on, "checks": ["host_load"]}))
+    node.config_file.write_text(toml({**node.config(), "cloudwatch_metrics": level, "checks": ["host_load"]}))
 
     main(["doctor", "--json"])
 

@@ -14,7 +14,7 @@ from nodeheal.agent.prometheus import Exporter
 from nodeheal.agent.pulse import Pulse
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
-from tests.unit.agent.fakes import FakeTime, eventually, public_key, xid_event
+from tests.unit.agent.fakes import IDENTITY, FakeTime, eventually, public_key, xid_event
 
 
 class Notes:
@@ -118,7 +118,7 @@ def test_the_exporter_says_that_it_works(notes: Notes) -> None:
         notes()
         return {}
 
-    exporter = Exporter(port, "mi-0a1b", gauges)
+    exporter = Exporter(port, IDENTITY, gauges, list)
     exporter.start()
 
     def is_answered() -> bool:

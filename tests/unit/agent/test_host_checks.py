@@ -578,6 +578,14 @@ def test_a_file_that_its_job_has_left_behind_is_forgotten_in_time(job: Job) -> N
     assert told(job.look_after(60 * progress.FORGOTTEN_AFTER_LIMITS)) == []
 
 
+def test_the_age_of_a_jobs_last_step_is_measured_until_its_file_is_forgotten(job: Job) -> None:
+    job.steps()
+
+    ages = [job.look_after(seconds).gauges for seconds in (0, 45, 60 * progress.FORGOTTEN_AFTER_LIMITS)]
+
+    assert ages == [{"training_step_age_seconds:llama": 0.0}, {"training_step_age_seconds:llama": 45.0}, {}]
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"limit_seconds": true}', '{"limit_seconds": 9}', "[" * 4096])
 def test_a_file_that_says_no_limit_is_named(job: Job, content: str) -> None:
     job.steps(content)

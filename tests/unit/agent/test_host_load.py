@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Place:
         (tmp_path / "sys" / device).mkdir(parents=True)
     (tmp_path / "proc/net").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal:       1000 kB\nMemFree: 10 kB\nMemAvailable:    250 kB\n")
-    config = replace(CONFIG, cloudwatch_metrics=True)
+    config = replace(CONFIG, cloudwatch_metrics="nodes")
     return Place(config, run_tool, proc=tmp_path / "proc", sys=tmp_path / "sys")
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from nodeheal.agent import fault_counts
 from nodeheal.agent.bell import Bell
 from nodeheal.agent.checks.answer import Answer, answer_of, dumped
 from nodeheal.agent.checks.check import Check, Look, Problem, State, always
@@ -288,3 +289,45 @@ def test_thousands_of_looks_leave_nothing_behind_but_what_the_last_one_says(
     assert psutil.Process().num_fds() == descriptors
     assert grown < 200_000
     assert max(sizes) - min(sizes) <= 1
+
+
+def faults(run: Run) -> dict[tuple[str, str, str], float]:
+    """How many faults are served, by code, component and training job."""
+    found = [sample for sample in run.agent.samples() if sample.name == "faults_total"]
+    assert all(sample.labels["family"] and sample.labels["verdict"] for sample in found)
+    return {(at["code"], at["component"], at["training_job"]): one.value for one in found for at in [one.labels]}
+
+
+def test_faults_are_counted_by_code_and_component_and_their_ends_are_not(run: Run, node: NodeFolder) -> None:
+    run.look(Look(tuple(REMAP)))
+    run.look(Look(), LOOKS_TO_BE_OVER)
+    run.look(Look((REMAP[0],)))
+    node.logs(xid(31))
+    run.agent.step()
+
+    counted = faults(run)
+    assert (counted[("disk_full", "a", "")], counted[("disk_full", "b", "")]) == (2, 1)
+    assert [value for (code, _, _), value in counted.items() if code == "31"] == [1]
+
+
+def test_a_fault_counts_for_the_job_that_trains_on_the_node(run: Run) -> None:
+    run.look(Look(gauges={"training_step_age_seconds:llama/3": 1.0}))
+    run.look(Look((REMAP[0],), gauges={"training_step_age_seconds:llama/3": 1.0}))
+
+    assert faults(run) == {("disk_full", "a", "llama"): 1}
+
+
+def test_beyond_so_many_kinds_of_faults_their_details_are_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_counts, "MOST_KINDS", 1)
+    run.look(Look(tuple(REMAP)))
+
+    assert faults(run) == {("disk_full", "a", ""): 1, ("other", "", ""): 1}
+
+
+def test_what_waits_in_the_spool_is_served(run: Run) -> None:
+    run.look(Look((REMAP[0],)))
+
+    found = {sample.name: sample.value for sample in run.agent.samples()}
+    assert found["spool_events"] == len(run.spool.oldest(100)) > 0
+    assert found["spool_bytes"] >= 4096
+    assert found["spool_dropped_total"] == found["events_sent_total"] == 0

@@ -61,6 +61,28 @@ def test_all_gpus_are_one_metric_of_the_node(publisher: Publisher, bus: FakeEven
     assert told["network_receive_bytes_per_second"]["Unit"] == "Bytes/Second"
 
 
+def test_each_gpu_is_a_metric_of_its_own_where_that_is_asked_for(bus: FakeEventBridge, time: FakeTime) -> None:
+    post = SignedPost("monitoring", "eu-central-1", bus.url, CredentialChain(time.clock(), KEYS), time.clock())
+    one = NodeMetrics(post, NODE, each_gpu=True)
+    one.put(GAUGES, START)
+    one.close()
+
+    [call] = bus.table.metrics
+    told = {
+        (datum["MetricName"], *(dimension["Value"] for dimension in datum["Dimensions"])): one["Sum"]
+        for datum in call["MetricData"]
+        for one in [datum["StatisticValues"]]
+    }
+    assert told == {
+        ("gpu_temperature_celsius", NODE): 106.0,
+        ("gpu_temperature_celsius", NODE, "0"): 45.0,
+        ("gpu_temperature_celsius", NODE, "1"): 61.0,
+        ("disk_used_percent", NODE): 40.0,
+        ("network_receive_bytes_per_second", NODE): 500.0,
+    }
+    assert [dimension["Name"] for dimension in call["MetricData"][1]["Dimensions"]] == ["NodeId", "Gpu"]
+
+
 @pytest.mark.parametrize("ahead", [timedelta(days=1), timedelta(days=-1)])
 def test_what_a_node_with_a_wrong_clock_measures_is_dated_by_cloudwatchs_time(
     publisher: Publisher, bus: FakeEventBridge, time: FakeTime, ahead: timedelta
@@ -107,7 +129,8 @@ def test_what_is_not_named_costs_nothing_and_what_is_no_number_is_not_told() -> 
 
 def test_what_is_published_is_what_checks_measure_and_what_the_document_lists() -> None:
     gpu = gpu_judgement.gauges(
-        [GpuReading(0, "x", temperature_celsius=1, power_watts=1, utilisation_percent=1, memory_used_mib=1)]
+        [GpuReading(0, "x", temperature_celsius=1, power_watts=1, utilisation_percent=1, memory_used_mib=1)],
+        {0: True},
     )
     counts = {kind: {"a": 1} for kind in ("network_receive", "network_transmit", "disk_read", "disk_write")}
     host = host_load.gauges({"cpu": {"busy": 0, "all": 0}, **counts}, {"cpu": {"busy": 1, "all": 2}, **counts}, 60)
@@ -209,3 +232,39 @@ def test_a_publisher_goes_on_until_it_is_stopped(node_metrics: NodeMetrics, bus:
 )
 def test_it_stays_at_its_moment_of_the_minute_whatever_a_call_takes(now: float, then: float) -> None:
     assert following(100.0, 60.0, now) == then
+
+
+# What it costs --------------------------------------------------------------------------------------------------------
+
+# CloudWatch in us-east-1: so many metrics at so many dollars a month each, and a call.
+TIERS = ((10_000, 0.30), (240_000, 0.10), (750_000, 0.05), (10**12, 0.02))
+CALL_USD, MINUTES_A_MONTH = 0.01 / 1000, 43_800
+GPUS = 8
+
+
+def metrics_usd(count: int) -> float:
+    """A month of so many metrics."""
+    usd = 0.0
+    for room, price in TIERS:
+        usd += min(count, room) * price
+        count = max(0, count - room)
+    return usd
+
+
+def row(level: str, metrics_a_node: int, nodes: int) -> str:
+    """One row of the table in docs/metrics.md."""
+    count, calls = metrics_a_node * nodes, nodes * MINUTES_A_MONTH * CALL_USD
+    usd = metrics_usd(count)
+    return f"| `{level}` | {nodes:,} | {count:,} | {usd:,.0f} USD | {calls:,.0f} USD | {usd + calls:,.0f} USD |"
+
+
+def test_the_bill_in_the_document_is_computed() -> None:
+    document = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
+    of_gpus = [name for name in PUBLISHED if name.startswith("gpu_")]
+    each = {"nodes": len(PUBLISHED), "gpus": len(PUBLISHED) + GPUS * len(of_gpus)}
+
+    rows = [row(level, count, nodes) for level, count in each.items() for nodes in (100, 10_000, 100_000)]
+
+    assert [line for line in rows if line not in document] == []
+    assert f"{each['nodes']} metrics a node, {len(PUBLISHED) - len(of_gpus)} where there is no NVIDIA GPU" in document
+    assert f"{each['gpus']} metrics a node of {GPUS} GPUs" in document

@@ -4,18 +4,46 @@ import contextlib
 import http.client
 import logging
 import math
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from nodeheal import __version__
 from nodeheal.agent import prometheus
-from nodeheal.agent.prometheus import Exporter, exposition
-from tests.unit.agent.fakes import eventually
+from nodeheal.agent.checks.look import Look
+from nodeheal.agent.gauges import Sample
+from nodeheal.agent.identity import Identity
+from nodeheal.agent.metrics import PUBLISHED
+from nodeheal.agent.prometheus import HELP, Exporter, exposition
+from nodeheal.agent.pulse import Pulse
+from nodeheal.contract.vocabulary import Provider
+from tests.unit.agent.exposition import Family, Labels, parse
+from tests.unit.agent.fakes import NodeFolder, eventually
+from tests.unit.agent.test_loop import REMAP, Run
+from tests.unit.agent.test_pulse import item, pulse, said_instead
 
-INFO = f'# TYPE nodeheal_agent_info gauge\nnodeheal_agent_info{{node="mi-0a1b",version="{__version__}"}} 1\n'
+__all__ = ["item", "pulse", "said_instead"]  # fixtures
+
 GAUGES = {"cpu_used_percent": 45.0}
+WHO = Identity("mi-0a1b", "training", "a100", Provider.hybrid, None, {})
+NODE = frozenset({("node", "mi-0a1b"), ("pool", "a100")})
+
+
+def served(gauges: Mapping[str, float], *samples: Sample) -> dict[str, dict[Labels, float]]:
+    """Every sample by its metric and its labels, without those of the node, which each one has."""
+    families = parse(exposition(WHO, gauges, samples))
+    assert all(labels >= NODE for family in families.values() for labels in family.samples)
+    return {
+        name: {labels - NODE: value for labels, value in family.samples.items()} for name, family in families.items()
+    }
+
+
+def labels(**given: str) -> Labels:
+    return frozenset(given.items())
 
 
 @pytest.fixture
@@ -26,7 +54,7 @@ def port() -> int:
 
 @pytest.fixture
 def exporter(port: int) -> Iterator[Exporter]:
-    exporter = Exporter(port, "mi-0a1b", lambda: GAUGES)
+    exporter = Exporter(port, WHO, lambda: GAUGES, list)
     exporter.start()
     # Who asks a port that nobody listens on yet may be given that very port to ask from, and is answered by itself.
     eventually(lambda: exporter._listener is not None and answers(port))
@@ -55,7 +83,7 @@ def said(port: int, request: bytes) -> bytes:
         return connection.recv(4096).partition(b"\r\n")[0]
 
 
-def test_gauges_are_told_in_base_units_with_the_samples_of_one_name_together() -> None:
+def test_gauges_are_served_in_base_units_with_the_labels_of_the_node() -> None:
     gauges = {
         "gpu_temperature_celsius:0": 45.0,
         "gpu_utilisation_percent:0": 97.0,
@@ -65,26 +93,109 @@ def test_gauges_are_told_in_base_units_with_the_samples_of_one_name_together() -
         "cpu_used_percent": math.nan,
     }
 
-    assert exposition("mi-0a1b", gauges) == INFO + (
-        "# TYPE nodeheal_gpu_temperature_celsius gauge\n"
-        'nodeheal_gpu_temperature_celsius{gpu="0"} 45.0\n'
-        'nodeheal_gpu_temperature_celsius{gpu="1"} 61.0\n'
-        "# TYPE nodeheal_gpu_utilisation_ratio gauge\n"
-        'nodeheal_gpu_utilisation_ratio{gpu="0"} 0.97\n'
-        "# TYPE nodeheal_disk_used_ratio gauge\n"
-        'nodeheal_disk_used_ratio{disk="/a\\"b\\\\c\\nd"} 0.5\n'
-        "# TYPE nodeheal_network_receive_bytes_per_second gauge\n"
-        "nodeheal_network_receive_bytes_per_second 1000000000000.0\n"
-    )
+    found = served(gauges)
+
+    assert found.pop("nodeheal_agent_info") == {labels(cluster="training", version=__version__): 1}
+    assert found == {
+        "nodeheal_gpu_temperature_celsius": {labels(gpu="0"): 45.0, labels(gpu="1"): 61.0},
+        "nodeheal_gpu_utilisation_ratio": {labels(gpu="0"): 0.97},
+        "nodeheal_disk_used_ratio": {labels(disk='/a"b\\c\nd'): 0.5},
+        "nodeheal_network_receive_bytes_per_second": {labels(): 1e12},
+    }
+
+
+def test_gpus_carry_the_training_job_while_exactly_one_shows_its_steps() -> None:
+    alone = {
+        "gpu_power_watts:0": 700.0,
+        "gpu_healthy:0": 1.0,
+        "cpu_used_percent": 1.0,
+        "training_step_age_seconds:llama/3": 2.0,
+    }
+    two = {**alone, "training_step_age_seconds:qwen": 5.0}
+
+    assert served(alone)["nodeheal_gpu_power_watts"] == {labels(gpu="0", training_job="llama"): 700.0}
+    assert served(alone)["nodeheal_cpu_used_ratio"] == {labels(): 0.01}
+    assert served(alone)["nodeheal_gpu_healthy"] == {labels(gpu="0"): 1.0}
+    assert served(two)["nodeheal_gpu_power_watts"] == {labels(gpu="0"): 700.0}
+    assert served(two)["nodeheal_training_step_age_seconds"] == {
+        labels(training_job="llama", run="3"): 2.0,
+        labels(training_job="qwen"): 5.0,
+    }
+
+
+def test_samples_of_the_agent_are_served_beside_what_checks_measure() -> None:
+    found = served(GAUGES, Sample("events_sent_total", 3), Sample("check_verdict", True, {"check": "disk"}))
+
+    assert found["nodeheal_events_sent_total"] == {labels(): 3}
+    assert found["nodeheal_check_verdict"] == {labels(check="disk"): 1}
+
+
+def test_a_measure_of_a_check_that_nobody_knows_is_served_with_a_help_text() -> None:
+    assert parse(exposition(WHO, {"room_temperature_celsius": 21.0}, ()))["nodeheal_room_temperature_celsius"].help
+
+
+def everything(node: NodeFolder, pulse: Pulse) -> dict[str, Family]:
+    """All that an agent serves whose checks measure all that they can, with a training job and a fault."""
+    gauges = dict.fromkeys((f"{name}:0" if name.startswith("gpu_") else name for name in PUBLISHED), 1.0)
+    del gauges["disk_used_percent"]
+    gauges |= {"disk_used_percent:/": 1.0, "training_step_age_seconds:llama/3": 1.0}
+    look = Look(gauges=gauges, called={"gpu:0": {"pci": "0000:10:00.0", "uuid": "GPU-0"}})
+    run = Run(node)
+    run.look(look, 2)
+    run.look(replace(look, problems=(REMAP[0],)))
+    run.agent._sender._note(1, 0)
+    pulse.beat()
+    who = replace(WHO, product="H100")
+    return parse(exposition(who, run.agent.gauges(), (*run.agent.samples(), *pulse.samples())))
+
+
+def test_every_metric_has_its_own_help_text_and_every_help_text_a_metric(node: NodeFolder, pulse: Pulse) -> None:
+    found = everything(node, pulse)
+
+    assert {name: family.help for name, family in found.items()} == HELP
+
+
+def test_the_document_lists_every_metric_with_its_labels_and_its_help_text(node: NodeFolder, pulse: Pulse) -> None:
+    document = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
+    listed = set(re.findall(r"^\| `nodeheal_\w+` \|.*$", document, re.MULTILINE))
+
+    assert listed == {f"| `{name}` | {labels} | {text} |" for name, labels, text in rows(everything(node, pulse))}
+
+
+def rows(found: dict[str, Family]) -> Iterator[tuple[str, str, str]]:
+    """(metric, its labels beside the node's, what it says)"""
+    for name, family in sorted(found.items()):
+        names = {key for one in family.samples for key, _ in one} - {"node", "pool"}
+        yield name, ", ".join(f"`{each}`" for each in sorted(names)), family.help
 
 
 @pytest.mark.usefixtures("exporter")
-def test_whoever_asks_is_told(port: int) -> None:
+def test_a_request_is_answered_in_the_text_format(port: int) -> None:
     answer = ask(port)
 
     assert (answer.status, answer.headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert answer.read().decode() == INFO + "# TYPE nodeheal_cpu_used_ratio gauge\nnodeheal_cpu_used_ratio 0.45\n"
+    assert answer.read().decode() == exposition(WHO, GAUGES, ())
     assert ask(port, path="/metrics?name=x").status == 200
+
+
+def test_metrics_that_cannot_be_read_end_neither_the_exporter_nor_the_next_request(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    results = iter([RuntimeError("disk"), RuntimeError("disk"), []])
+
+    def samples() -> list[Sample]:
+        result = next(results)
+        if isinstance(result, Exception):
+            raise result
+        return []
+
+    exporter = Exporter(port, WHO, lambda: GAUGES, samples)
+    exporter.start()
+    eventually(lambda: exporter._listener is not None and answers(port))
+
+    assert [ask(port).status for _ in range(3)] == [500, 500, 200]
+    assert [record.getMessage() for record in caplog.records] == ["metrics cannot be served; each request tries again"]
+    exporter.stop(5)
 
 
 @pytest.mark.usefixtures("exporter")
@@ -120,7 +231,7 @@ def test_a_port_that_somebody_has_is_said_once_and_tried_again(
 ) -> None:
     monkeypatch.setattr(prometheus, "RETRY_SECONDS", 0.02)
     somebody = socket.create_server(("127.0.0.1", port))
-    exporter = Exporter(port, "mi-0a1b", lambda: GAUGES)
+    exporter = Exporter(port, WHO, lambda: GAUGES, list)
     with caplog.at_level(logging.ERROR):
         exporter.start()
         eventually(lambda: caplog.records)

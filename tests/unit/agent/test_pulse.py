@@ -293,3 +293,18 @@ def test_a_beat_of_a_node_whose_clock_is_a_little_off_says_what_the_node_takes_i
 
     [beat] = bus.table.beats
     assert float(beat["ExpressionAttributeValues"][":at"]["N"]) == START.timestamp()
+
+
+def test_heartbeats_and_their_failures_are_served(pulse: Pulse, bus: FakeEventBridge, time: FakeTime) -> None:
+    before = {sample.name: sample.value for sample in pulse.samples()}
+    pulse.beat()
+    bus.table.refusal = "AccessDeniedException"
+    pulse.beat()
+    time.seconds += 90.0
+
+    assert before == {"heartbeats_total": 0, "heartbeat_failures_total": 0}
+    assert {sample.name: sample.value for sample in pulse.samples()} == {
+        "heartbeats_total": 1,
+        "heartbeat_failures_total": 1,
+        "last_heartbeat_age_seconds": 90.0,
+    }

@@ -393,3 +393,62 @@ def test_what_was_told_and_can_no_longer_be_looked_at_is_said_once(caplog: pytes
             node.watch.take(Answer("disk", absent="the driver was unloaded"), node.now, 0.0)
 
     assert [vars(one)["why"] for one in caplog.records] == ["the driver was unloaded; what it has told of stays open"]
+
+
+def served(node: Node, name: str) -> dict[str, float]:
+    """The samples of one name, by the values of their labels without the check's."""
+    found = [sample for sample in node.watch.samples(node.now) if sample.name == name]
+    return {"/".join(value for key, value in one.labels.items() if key != "check"): one.value for one in found}
+
+
+@pytest.mark.parametrize(
+    ("look", "hung", "verdict"),
+    [
+        (FINE, False, "OK"),
+        (Look((FULL,)), False, "FAILED"),
+        (Look(unclear="df does not answer"), False, "UNKNOWN"),
+        (None, True, "UNKNOWN"),
+    ],
+)
+def test_exactly_one_verdict_of_a_check_is_served_and_doubt_is_never_ok(
+    look: Look | None, hung: bool, verdict: str
+) -> None:
+    node = Node()
+    assert served(node, "check_verdict") == {}
+
+    node.looks(look, hung=hung)
+
+    verdicts = served(node, "check_verdict")
+    assert set(verdicts) == {"OK", "DEGRADED", "UNKNOWN", "FAILED"}
+    assert [name for name, value in verdicts.items() if value] == [verdict]
+
+
+def test_the_age_of_an_answer_grows_and_its_duration_stays() -> None:
+    node = Node()
+    node.now += node.watch.due_in(node.now)
+    node.ask()
+    node.now += 3.0
+    node.watch.take(Answer("disk", FINE), node.now, 0.0)
+    node.now += 40.0
+
+    assert served(node, "check_age_seconds") == {"": 40.0}
+    assert served(node, "check_duration_seconds") == {"": 3.0}
+
+
+def test_a_stream_has_an_age_and_no_duration() -> None:
+    node = Node(stream=lambda *_: iter(()))
+    node.looks(FINE)
+
+    assert (served(node, "check_age_seconds"), served(node, "check_duration_seconds")) == ({"": 0.0}, {})
+
+
+def test_a_check_that_this_node_no_longer_supports_has_no_verdict() -> None:
+    node = Node()
+    node.looks(Look((FULL,), called={"gpu:0": {"pci": "0000:10:00.0"}}))
+    before = served(node, "gpu_info")
+    node.now += node.watch.due_in(node.now)
+    node.ask()
+    node.watch.take(Answer("disk", absent="the driver was unloaded"), node.now, 1000.0)
+
+    assert before == {"0/0000:10:00.0": 1}
+    assert (served(node, "check_verdict"), served(node, "gpu_info")) == ({}, {})

@@ -230,7 +230,28 @@ def test_whatever_is_remembered_or_read_is_judged(
 
 
 def test_only_what_is_measured_is_a_gauge() -> None:
-    assert gauges([replace(HEALTHY, power_watts=None)]) == {
+    assert gauges([replace(HEALTHY, power_watts=None)], {0: True}) == {
+        "gpu_healthy:0": 1,
         "gpu_utilisation_percent:0": 98,
         "gpu_temperature_celsius:0": 60,
     }
+
+
+def test_each_gpu_is_healthy_or_not_by_its_own_problems() -> None:
+    readings = [
+        replace(HEALTHY, health={"gpu_recovery_action": "None"}),
+        replace(other(), health={"gpu_recovery_action": "Reboot"}),
+        GpuReading(2, "0000:12:00.0", error="GPU_LOST"),
+    ]
+
+    assert judge(readings, {}, 1000.0).healthy == {0: True, 1: False, 2: False}
+
+
+@pytest.mark.parametrize("health", [{"gpu_recovery_action": "Pray"}, {}])
+def test_a_gpu_of_which_nobody_can_tell_is_neither_healthy_nor_unhealthy(health: dict[str, str]) -> None:
+    unclear = replace(HEALTHY, health=health)
+
+    judged = judge([unclear], {}, 1000.0)
+
+    assert judged.healthy == {}
+    assert "gpu_healthy:0" not in gauges([unclear], judged.healthy)

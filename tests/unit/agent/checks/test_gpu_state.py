@@ -80,9 +80,14 @@ def test_healthy_gpus_have_no_problem_and_are_measured(gpus: FakeGpus) -> None:
 
     assert (seen["problems"], seen["unclear"], seen["summary"]) == ([], "", "2 GPUs")
     assert seen["gauges"] == {
+        **{"gpu_healthy:0": 1, "gpu_healthy:1": 1},
         **{"gpu_utilisation_percent:0": 0, "gpu_memory_used_bytes:0": 1 << 20, "gpu_temperature_celsius:0": 45},
         **{"gpu_power_watts:0": 70.5, "gpu_utilisation_percent:1": 97, "gpu_memory_used_bytes:1": 3 << 30},
         **{"gpu_temperature_celsius:1": 61, "gpu_power_watts:1": 412},
+    }
+    assert seen["called"] == {
+        "gpu:0": {"pci": FIRST, "uuid": "GPU-00000000-0000-0000-0000-000000000001"},
+        "gpu:1": {"pci": SECOND, "uuid": "GPU-00000000-0000-0000-0000-000000000002"},
     }
 
 
@@ -252,6 +257,16 @@ def test_what_an_older_driver_does_not_know_is_no_problem(old_library: Path, tmp
     assert seen["gauges"]["gpu_temperature_celsius:1"] == 45
 
 
+def test_a_gpu_that_is_lost_keeps_its_names_and_is_not_healthy(gpus: FakeGpus) -> None:
+    with stream(gpus) as looks:
+        before = next(looks)
+        gpus.set(gpu1_error=15)
+        lost = until(looks, "GPU_LOST")
+
+    assert lost["called"] == before["called"]
+    assert (before["gauges"]["gpu_healthy:1"], lost["gauges"]["gpu_healthy:1"]) == (1, 0)
+
+
 def test_what_a_product_does_not_have_is_no_problem(gpus: FakeGpus) -> None:
     nothing = dict.fromkeys(("utilisation", "power", "limit", "slowdown", "memory_limit", "mig", "sram_exceeded"), -1)
     nothing |= dict.fromkeys(("channel_repair", "unrepairable"), -1)
@@ -260,7 +275,7 @@ def test_what_a_product_does_not_have_is_no_problem(gpus: FakeGpus) -> None:
     seen = look(gpus.set(gpus=1, **{f"gpu0_{name}": value for name, value in {**nothing, **fields}.items()}))
 
     assert (seen["problems"], seen["unclear"]) == ([], "")
-    assert seen["gauges"] == {"gpu_memory_used_bytes:0": 1 << 20, "gpu_temperature_celsius:0": 45}
+    assert seen["gauges"] == {"gpu_healthy:0": 1, "gpu_memory_used_bytes:0": 1 << 20, "gpu_temperature_celsius:0": 45}
 
 
 def test_a_value_with_all_its_bits_set_is_none(gpus: FakeGpus) -> None:

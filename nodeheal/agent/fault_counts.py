@@ -1,0 +1,35 @@
+"""How many faults this agent has reported since it started, by what they are."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from nodeheal.agent.event import HealthEvent, NodeFact
+from nodeheal.agent.gauges import Sample
+from nodeheal.contract.vocabulary import Verdict
+
+# A broken machine can name a new component in each line: what is beyond so many kinds is counted without its details.
+MOST_KINDS = 500
+OTHER = "other"
+_LABELS = ("family", "code", "verdict", "component", "training_job")
+_Kind = tuple[str, str, str, str, str]
+
+
+class FaultCounts:
+    """Counts faults; one that is over counts no more than a heartbeat. One thread counts, any may read."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[_Kind] = Counter()
+
+    def add(self, events: Iterable[NodeFact], job: str) -> None:
+        """Count those that are faults, each as often as it occurred. `job`: the one that ran here; empty: unknown."""
+        for event in events:
+            if isinstance(event, HealthEvent) and event.verdict is not Verdict.OK:
+                family, verdict = event.family.value, event.verdict.value
+                kind = (family, event.code, verdict, event.component or "", job)
+                is_new = kind not in self._counts and len(self._counts) >= MOST_KINDS
+                self._counts[(family, OTHER, verdict, "", "") if is_new else kind] += event.count
+
+    def samples(self) -> Iterator[Sample]:
+        """One for each kind. From any thread."""
+        for kind, count in list(self._counts.items()):
+            yield Sample("faults_total", count, dict(zip(_LABELS, kind, strict=True)))
