@@ -4,6 +4,7 @@ Each is one history or one moment, and says what is wrong after it, which is not
 """
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
@@ -60,7 +61,8 @@ def a_node_has_not_answered_when_the_wait_is_over() -> list[str]:
 
 def a_check_breaks_off_when_one_has_failed() -> list[str]:
     it = _checked({PEER: Outcome.FAILED})
-    it.plain.waits.save(Wait(JOB_CHECK, "llama-1-0", "token", "llama", LATER))
+    just_asked = NOW + timedelta(seconds=JOB.preflight.seconds)
+    it.plain.waits.save(Wait(JOB_CHECK, "llama-1-0", "token", "llama", just_asked))
     told = _judges(it, BROKEN, PEER).reason
     return [] if PEER in told else [f"nobody is told which node has failed: {told}"]
 
