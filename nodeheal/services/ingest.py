@@ -59,6 +59,10 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
             return Ingested.UNENROLLED
         if not is_proven and node.signs:
             return Ingested.UNPROVEN
+        if is_proven and event.is_from_node and node.version and not node.signs:
+            # Before anything else: whatever becomes of this event, an unsigned one is refused from now on.
+            ports.nodes.save(replace(node, signs=True))
+            continue
         event = node.says(event)
         if number == 0 and _is_too_much(event, node, ports):
             return Ingested.TOO_MANY
@@ -69,11 +73,7 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
         if event.is_from_node:
             seen_at = min(event.observed_at, ports.clock())  # what is of the future would have it never missed
             node = node.booted(event.boot_id, seen_at) if is_proven else node
-            known, node = node, node.speaks_as(event.agent_version, event.observed_at, signs=is_proven)
-            if is_proven and known.version and not known.signs:
-                # Before anything else: whatever becomes of this event, an unsigned one is refused from now on.
-                ports.nodes.save(node)
-                continue
+            node = node.speaks_as(event.agent_version, event.observed_at, signs=is_proven)
         if event.is_heartbeat or event.verdict is Verdict.OK:
             return _take_good_news(event, node, ports)
         stale = _why_stale(event, node) or why_not_of_this_run(event, node, ports)

@@ -66,6 +66,17 @@ def test_of_a_machine_that_was_given_another_role_the_newer_item_counts(ports: P
     assert ports.heartbeats.of(A) == max(given, key=lambda one: one.at)
 
 
+def test_a_sign_of_life_under_another_role_is_nobodys() -> None:
+    """People name the sessions of other roles, so that its item could bear any machine's name."""
+    with mock_aws():
+        ports = dynamo_ports(FrozenClock())
+        own, _ = beats(ports, A, role="AROA1"), beats(ports, A, role="AROA2", seconds=60, boot="boot-9")
+        believed = DynamoHeartbeats(client_of(ports), names.HEARTBEATS_TABLE, ["AROA1"])
+
+        assert believed.newest() == {A: own}
+        assert believed.of(A) == own
+
+
 def test_a_machine_is_not_taken_for_another_whose_id_contains_its_own(ports: Ports) -> None:
     beats(ports, f"{A}-longer")
 

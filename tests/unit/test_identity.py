@@ -271,6 +271,23 @@ def test_a_signed_event_that_joins_an_incident_counts_as_signed(ports: Ports, cl
     assert (joined, again) == (Ingested.JOINED, Ingested.UNPROVEN)
 
 
+def test_a_signed_event_of_the_past_counts_as_signed(ports: Ports, clock: FrozenClock) -> None:
+    ports.nodes.save(node(signs=False))
+
+    past = ingest(xid(48, boot_id="boot-0", observed_at=NOW - timedelta(days=300)), ports, ACT)
+    after = ingest(xid(79, observed_at=clock()), ports, ACT, is_proven=False)
+
+    assert (past, after) == (Ingested.HISTORY, Ingested.UNPROVEN)
+
+
+def test_an_unsigned_hang_opens_no_incident_of_the_job(ports: Ports, clock: FrozenClock) -> None:
+    ports.nodes.save(node(signs=None))
+    hang = xid(observed_at=clock(), family=Family.host, code=names.TRAINING_HANG, component="llama/1")
+
+    assert ingest(hang, ports, ACT, is_proven=False) is Ingested.HISTORY
+    assert stored(ports, node().node_id).open_incident is None
+
+
 def test_an_event_of_the_future_is_refused(world: World) -> None:
     """Five hundred of them hid all that others of the pool reported."""
     it = world.serves(Incident())
