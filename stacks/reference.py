@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nodeheal.contract import names
-from stacks import fault_reference, job_reference, operator, policy_reference
+from stacks import fault_reference, job_reference, operator, policy_reference, threshold_reference
 from stacks.agent_release import DOWNLOAD
 from stacks.functions import FUNCTIONS, pass_task_roles, read_image_parameters
 from stacks.job_output import EXECUTION_PERMISSIONS, pull_from_others
@@ -29,6 +29,7 @@ def render() -> dict[Path, str]:
         REFERENCE / "policy.md": policy_reference.policy(),
         REFERENCE / "policy.schema.json": policy_reference.schema(),
         REFERENCE / "state-machines.md": _state_machines(),
+        REFERENCE / "thresholds.md": threshold_reference.thresholds(),
     }
 
 

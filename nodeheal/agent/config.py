@@ -15,13 +15,14 @@ from nodeheal.agent.config_value import (
     count,
     is_address,
     labels,
+    number,
     path,
-    seconds,
     text,
     words,
 )
 from nodeheal.agent.config_value import ConfigError as ConfigError
 from nodeheal.agent.identity import Identity
+from nodeheal.agent.thresholds import THRESHOLDS, Threshold
 from nodeheal.contract import names
 from nodeheal.contract import words as patterns
 from nodeheal.contract.vocabulary import Provider
@@ -97,11 +98,16 @@ class AgentConfig:
     cloudwatch_metrics: str = ""  # of METRICS_LEVELS; empty: none, since each costs money: docs/metrics.md
     prometheus_port: int = 0  # on loopback; 0: none
     labels: Mapping[str, str] = field(default_factory=dict)  # what it shares with others: rack, switch, fabric
+    thresholds: Mapping[str, float] = field(default_factory=dict)  # by name; the others have their defaults
 
     @property
     def identity(self) -> Identity:
         """Who this node says it is."""
         return Identity(self.node_id, self.cluster, self.pool, self.provider, self.product, dict(self.labels))
+
+    def limit(self, threshold: Threshold) -> float:
+        """The value that holds for the threshold on this node."""
+        return self.thresholds.get(threshold.name, threshold.default)
 
     def boot_id(self) -> str:
         """The id of the running boot. Raises OSError, or ConfigError where there is none."""
@@ -187,13 +193,15 @@ def _value(key: str, value: object) -> object:
     if key in ("drills", "nvidia_smi_beside_nvml"):
         return checked(key, value, isinstance(value, bool), "true or false")
     if key in _SECONDS:
-        return seconds(key, value, *_SECONDS[key])
+        return number(key, value, "seconds", *_SECONDS[key])
     if key in _COUNTS:
         return count(key, value, *_COUNTS[key])
     if key == "prometheus_port":
         return 0 if value == 0 and value is not False else count(key, value, 1024, 65_535)  # those below are root's
     if key == "labels":
         return labels(key, value, LABELS)
+    if key == "thresholds":
+        return _thresholds(value)
     if key == "checks":
         return words(key, value)
     if key == "mounts":
@@ -233,6 +241,20 @@ def _provider(value: object) -> Provider:
     known = [provider.value for provider in Provider]
     checked("provider", value, value in known, f"one of {', '.join(known)}")
     return Provider(str(value))
+
+
+def _thresholds(value: object) -> dict[str, float]:
+    """Those that are set. Raises ConfigError, which names the threshold and the values that are allowed."""
+    expected = "a table of numbers, such as { disk_full_percent = 95 }"
+    checked("thresholds", value, isinstance(value, dict), expected)
+    table = value if isinstance(value, dict) else {}
+    known = {one.name: one for one in THRESHOLDS}
+    for name in table:
+        _known(name, known, "thresholds.")
+    return {
+        name: number(f"thresholds.{name}", said, known[name].unit, known[name].least, known[name].most)
+        for name, said in table.items()
+    }
 
 
 def _kernel_logs(value: object) -> tuple[KernelLog, ...]:

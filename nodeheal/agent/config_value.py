@@ -30,11 +30,11 @@ def path(key: str, value: object) -> str:
     return str(checked(key, value, said.startswith("/"), "an absolute path, which begins with /"))
 
 
-def seconds(key: str, value: object, least: float, most: float) -> float:
-    """A duration."""
+def number(key: str, value: object, unit: str, least: float, most: float) -> float:
+    """A number of this unit."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     is_good = is_number and least <= float(str(value)) <= most
-    return float(str(checked(key, value, is_good, f"seconds, {least:g} to {most:g}")))
+    return float(str(checked(key, value, is_good, f"{unit}, {least:.12g} to {most:.12g}")))
 
 
 def count(key: str, value: object, least: int, most: int) -> int:

@@ -10,10 +10,11 @@ from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdic
 from nodeheal.domain.catalog import catalog
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.policy import RecoveryPolicy
-from stacks import fault_reference, policy_reference, reference
+from stacks import fault_reference, policy_reference, reference, threshold_reference
 
 FAULTS = fault_reference.faults()
 POLICY = policy_reference.policy()
+THRESHOLDS = threshold_reference.thresholds()
 # GitHub cuts what it renders at 512,000 bytes.
 RENDERED_BYTES = 500_000
 KNOBS = dict(policy_reference.knobs())
@@ -42,7 +43,8 @@ def heading_anchors(page: str) -> set[str]:
 def test_every_page_is_among_those_whose_freshness_is_tested() -> None:
     names = {path.name for path in reference.render()}
 
-    assert names == {"faults.md", "iam.md", "job.md", "policy.md", "policy.schema.json", "state-machines.md"}
+    pages = {"faults.md", "iam.md", "job.md", "policy.md", "state-machines.md", "thresholds.md"}
+    assert names == {*pages, "policy.schema.json"}
 
 
 def test_every_fault_has_one_anchor() -> None:
@@ -53,7 +55,7 @@ def test_every_fault_has_one_anchor() -> None:
     assert {"xid-79", "xid-145-RLW_REMAP-0x00000004", "ib-LINK_DOWN", "ib-link_down"} <= set(anchors)
 
 
-@pytest.mark.parametrize("page", [FAULTS, POLICY], ids=["faults", "policy"])
+@pytest.mark.parametrize("page", [FAULTS, POLICY, THRESHOLDS], ids=["faults", "policy", "thresholds"])
 def test_every_link_leads_somewhere(page: str) -> None:
     anchors = set(re.findall(r'<a id="([^"]+)">', page)) | heading_anchors(page)
     names = {path.name for path in reference.render()}
@@ -65,7 +67,7 @@ def test_every_link_leads_somewhere(page: str) -> None:
     assert [link for link in links if not link.startswith("#") and link not in names] == []
 
 
-@pytest.mark.parametrize("page", [FAULTS, POLICY], ids=["faults", "policy"])
+@pytest.mark.parametrize("page", [FAULTS, POLICY, THRESHOLDS], ids=["faults", "policy", "thresholds"])
 def test_every_line_of_a_table_has_as_many_cells_as_its_head(page: str) -> None:
     wrong = [line for table in tables(page) for line in table if len(cells(line)) != len(cells(table[0]))]
 

@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
+from nodeheal.agent.thresholds import CLOCK_WRONG
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
-# Logs of two nodes can no longer be laid side by side; AWS refuses signatures from five minutes on.
-WRONG_SECONDS = 60.0
 ANSWER_SECONDS = 8.0
 
 
@@ -34,14 +33,14 @@ def _look(place: Place, _: State) -> Look:
     ahead = ahead_seconds(date, datetime.now(UTC))
     if ahead is None:
         return Look(unclear=f"no date: {date[:100]!r}")
-    return judge(ahead)
+    return judge(ahead, place.config.limit(CLOCK_WRONG))
 
 
-def judge(ahead: float) -> Look:
+def judge(ahead: float, wrong_seconds: float) -> Look:
     """What it means that the clock is so many seconds ahead."""
     message = f"the clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
     found = Problem(Finding(Family.host, "clock_skew", None, message), message)
-    is_wrong = abs(ahead) >= WRONG_SECONDS
+    is_wrong = abs(ahead) >= wrong_seconds
     return Look((found,) if is_wrong else (), gauges={"clock_ahead_seconds": round(ahead, 1)}, summary=message)
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
+from nodeheal.agent.thresholds import DISK_FULL
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
 # Where a full disk stops a job or a node. What else is mounted is the jobs' own affair.
 WATCHED = ("/", "/var", "/tmp", "/var/lib/docker", "/var/lib/containerd", "/var/lib/ecs", "/home")
-FULL_PERCENT = 98.0
 # Newer kernels leave a file system `rw` that they have stopped after an error, and say this beside it.
 _NOT_WRITABLE = ("ro", "emergency_ro", "shutdown")
 _LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs")
@@ -64,13 +64,15 @@ def _unescaped(word: str) -> str:
     return word
 
 
-def judge(mounts: list[Mount], was_writable: Collection[str], used_percent: Mapping[str, float]) -> Iterator[Problem]:
+def judge(
+    mounts: list[Mount], was_writable: Collection[str], used_percent: Mapping[str, float], full_percent: float
+) -> Iterator[Problem]:
     """What is wrong with them. One that was mounted read-only on purpose is fine: only one that became so is not."""
     for mount in mounts:
         if not mount.is_writable and mount.point in was_writable:
             yield _problem("disk_read_only", mount.point, f"{mount.device} on {mount.point} has become read-only")
         used = used_percent.get(mount.point, 0.0)
-        if used >= FULL_PERCENT:
+        if used >= full_percent:
             yield _problem("disk_full", mount.point, f"{mount.point} is {used:.1f} % full")
 
 
@@ -83,7 +85,7 @@ def _look(place: Place, state: State) -> Look:
     was_writable = wanted | set(before if isinstance(before, list) else ())
     used = {mount.point: _used_percent(Path(mount.point)) for mount in watched}
     return Look(
-        tuple(judge(watched, was_writable, used)),
+        tuple(judge(watched, was_writable, used, place.config.limit(DISK_FULL))),
         state={"writable": sorted(was_writable | {mount.point for mount in watched if mount.is_writable})},
         gauges={f"disk_used_percent:{point}": percent for point, percent in used.items()},
         summary=f"local file systems: {', '.join(mount.point for mount in watched) or 'none'}",
@@ -99,9 +101,16 @@ def _text(path: Path) -> str:
 
 
 def _used_percent(point: Path) -> float:
-    """As `df` counts it: what is kept back for root is not there for others. Inodes run out as well."""
     status = os.statvfs(point)
-    room = [(status.f_bavail, status.f_blocks - status.f_bfree + status.f_bavail), (status.f_favail, status.f_files)]
+    blocks = status.f_blocks - status.f_bfree + status.f_bavail
+    return fuller((status.f_bavail, blocks), (status.f_favail, status.f_files))
+
+
+def fuller(*room: tuple[int, int]) -> float:
+    """The percent in use of blocks or of inodes, each as (left, whole), whichever is more. Without any it is 0.
+
+    As `df` counts it: what is kept back for root is not there for others.
+    """
     return max((100.0 * (1 - left / whole) for left, whole in room if whole), default=0.0)
 
 

@@ -10,23 +10,26 @@ from nodeheal.agent.checks.check import Problem, State
 from nodeheal.agent.checks.gpu_reading import GpuReading, numbers, problem
 from nodeheal.agent.checks.nvlink import judge_links
 from nodeheal.agent.event import verdict_of
+from nodeheal.agent.thresholds import (
+    GPU_FABRIC,
+    GPU_LASTING,
+    GPU_LOW_CLOCK,
+    GPU_TEMPERATURE_MARGIN,
+    NVLINK_CHECKSUM_ERRORS,
+    Limit,
+    default_limit,
+)
 from nodeheal.contract.evidence import nvidia_smi_fields
 from nodeheal.contract.evidence.tool_report import GRAVITY, Fault
 from nodeheal.contract.vocabulary import Verdict
 
-# What comes and goes with the load must have lasted so long.
-LASTING_SECONDS = 60.0
-# A GPU joins the fabric once the Fabric Manager has started, half a minute after the boot on an HGX H100. Ten times as
-# long is no start any more.
-FABRIC_SECONDS = 300.0
 # Of what the driver says outright, what may pass by itself, and how long it must have lasted.
 _PASSING = {
-    "THERMAL_SLOWDOWN": LASTING_SECONDS,
-    "POWER_BRAKE": LASTING_SECONDS,
-    "FABRIC_RECOVERING": LASTING_SECONDS,
-    "FABRIC_NOT_READY": FABRIC_SECONDS,
+    "THERMAL_SLOWDOWN": GPU_LASTING,
+    "POWER_BRAKE": GPU_LASTING,
+    "FABRIC_RECOVERING": GPU_LASTING,
+    "FABRIC_NOT_READY": GPU_FABRIC,
 }
-LOW_CLOCK = 0.5  # of the highest
 # NVML's clock event reasons that explain low clocks: at rest, power cap, slowdowns, sync boost, heat, power brake.
 # A clock that somebody has locked (0x2) is no explanation.
 _EXPLAINED = 0x1 | 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
@@ -42,7 +45,7 @@ class Judgement:
     healthy: Mapping[int, bool] = field(default_factory=dict)  # by GPU, without those that nobody can tell of
 
 
-def judge(readings: Sequence[GpuReading], state: State, now: float) -> Judgement:
+def judge(readings: Sequence[GpuReading], state: State, now: float, limit: Limit = default_limit) -> Judgement:
     """All of it. `now`: monotonic seconds, which go on through restarts of the agent as the state does."""
     answering = [reading for reading in readings if not reading.error]
     told = [answer for reading in readings for answer in _told(reading)]
@@ -50,9 +53,9 @@ def judge(readings: Sequence[GpuReading], state: State, now: float) -> Judgement
     shown = [answer for answer in told if isinstance(answer, Problem)]
     outright = [one for one in shown if one.finding.code not in _PASSING]
     passing = [one for one in shown if one.finding.code in _PASSING]
-    passing += [one for reading in answering for one in _passing(reading)]
-    lasting, since = _lasting(passing, state, now)
-    links, kept = judge_links(answering, state, now)
+    passing += [one for reading in answering for one in _passing(reading, limit)]
+    lasting, since = _lasting(passing, state, now, limit)
+    links, kept = judge_links(answering, state, now, limit(NVLINK_CHECKSUM_ERRORS))
     problems = (*outright, *lasting, *links)
     return Judgement(problems, doubt, {**kept, "since": since}, _healthy(readings, problems))
 
@@ -106,19 +109,22 @@ def _told(reading: GpuReading) -> Iterator[Problem | nvidia_smi_fields.Doubt]:
         yield Problem(answer.finding, answer.finding.message) if isinstance(answer, Fault) else answer
 
 
-def _passing(reading: GpuReading) -> Iterator[Problem]:
+def _passing(reading: GpuReading, limit: Limit) -> Iterator[Problem]:
     """What a moment may show without a fault."""
-    gpu, limit = reading.component, reading.temperature_limit_celsius
-    if _is_over(reading.temperature_celsius, limit):
-        yield problem("TEMPERATURE_HIGH", gpu, f"{reading.temperature_celsius:g} °C, the limit is {limit:g} °C")
-    elif _is_over(reading.memory_celsius, reading.memory_limit_celsius):
-        told = f"memory at {reading.memory_celsius:g} °C, the limit is {reading.memory_limit_celsius:g} °C"
-        yield problem("TEMPERATURE_HIGH", gpu, told)
+    margin = limit(GPU_TEMPERATURE_MARGIN)
+    hottest = _less(reading.temperature_limit_celsius, margin)
+    memory_hottest = _less(reading.memory_limit_celsius, margin)
+    if _is_over(reading.temperature_celsius, hottest):
+        told = f"{reading.temperature_celsius:g} °C, the limit is {hottest:g} °C"
+        yield problem("TEMPERATURE_HIGH", reading.component, told)
+    elif _is_over(reading.memory_celsius, memory_hottest):
+        told = f"memory at {reading.memory_celsius:g} °C, the limit is {memory_hottest:g} °C"
+        yield problem("TEMPERATURE_HIGH", reading.component, told)
     if reading.is_busy:
-        yield from _slow(reading)
+        yield from _slow(reading, limit(GPU_LOW_CLOCK) / 100)
 
 
-def _slow(reading: GpuReading) -> Iterator[Problem]:
+def _slow(reading: GpuReading, low_clock: float) -> Iterator[Problem]:
     gpu = reading.component
     if _is_over(reading.pcie_width_most, reading.pcie_width):
         told = f"PCIe link of {reading.pcie_width} lanes, {reading.pcie_width_most} are possible"
@@ -127,21 +133,27 @@ def _slow(reading: GpuReading) -> Iterator[Problem]:
         told = f"PCIe link of generation {reading.pcie_generation}, {reading.pcie_generation_most} is possible"
         yield problem("PCIE_GENERATION_REDUCED", gpu, told)
     is_explained = reading.clock_reasons is None or reading.clock_reasons & _EXPLAINED
-    low = LOW_CLOCK * (reading.clock_most_mhz or 0.0)
+    low = low_clock * (reading.clock_most_mhz or 0.0)
     if _is_over(low, reading.clock_mhz) and not is_explained:
         told = f"{reading.clock_mhz:g} of {reading.clock_most_mhz:g} MHz at {reading.utilisation_percent:g} % load"
         yield problem("CLOCKS_LOW", gpu, told)
+
+
+def _less(limit: float | None, margin: float) -> float | None:
+    return None if limit is None else limit - margin
 
 
 def _is_over(value: float | None, limit: float | None) -> bool:
     return value is not None and limit is not None and value > limit
 
 
-def _lasting(found: Sequence[Problem], state: State, now: float) -> tuple[list[Problem], dict[str, float]]:
+def _lasting(
+    found: Sequence[Problem], state: State, now: float, limit: Limit
+) -> tuple[list[Problem], dict[str, float]]:
     """Those that every look has shown for long enough, and since when each has been seen."""
     before = numbers(state, "since")
     since = {_key(one): before.get(_key(one), now) for one in found}
-    return [one for one in found if now - since[_key(one)] >= _PASSING.get(one.finding.code, LASTING_SECONDS)], since
+    return [one for one in found if now - since[_key(one)] >= limit(_PASSING.get(one.finding.code, GPU_LASTING))], since
 
 
 def _key(found: Problem) -> str:

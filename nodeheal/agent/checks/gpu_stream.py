@@ -17,6 +17,7 @@ from nodeheal.agent.checks.hardware import gpus_with_driver
 from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, GpuEvent, Nvml, NvmlError
 from nodeheal.agent.checks.one_cause import told_once
 from nodeheal.agent.checks.tools import is_installed
+from nodeheal.agent.thresholds import Limit
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
@@ -40,14 +41,16 @@ def looks(place: Place, state: State, every_seconds: float) -> Iterator[Look]:
                 nvml.close()
             nvml, seen = None, _unusable(error, state)
         else:
-            seen = _seen(readings, events if tells_xids else Counter(), state, nvml.addresses)
+            seen = _seen(readings, events if tells_xids else Counter(), state, nvml.addresses, place.config.limit)
         state = seen.state
         yield told_once(seen, place)
         events = _events(nvml, due_at)
 
 
-def _seen(readings: Sequence[GpuReading], events: Counter[GpuEvent], state: State, known: Sequence[str]) -> Look:
-    judged = judge(readings, state, time.monotonic())
+def _seen(
+    readings: Sequence[GpuReading], events: Counter[GpuEvent], state: State, known: Sequence[str], limit: Limit
+) -> Look:
+    judged = judge(readings, state, time.monotonic(), limit)
     silent = [reading.component for reading in readings if reading.error]
     none = () if readings else (problem("NO_DEVICES", None, "the driver shows no GPU"),)
     return Look(

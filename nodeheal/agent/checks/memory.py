@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.thresholds import MEMORY_STALLED
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
-# All tasks stood still for a fifth of the last minute: a training step no longer ends in time.
-STALLED_PERCENT = 20.0
 _FULL = re.compile(r"^full .{0,40}\bavg60=(\d{1,3}(?:\.\d{1,4})?)", re.MULTILINE)
 _FIELD = re.compile(r"^(MemTotal|MemAvailable):\s{1,20}(\d{1,15}) kB", re.MULTILINE)
 
@@ -29,8 +28,8 @@ def parse_used_percent(text: str) -> float | None:
     return 100.0 * (1 - available / total) if total and available is not None else None
 
 
-def _judge(stalled: float, used: float) -> Iterator[Problem]:
-    if stalled >= STALLED_PERCENT:
+def _judge(stalled: float, used: float, limit: float) -> Iterator[Problem]:
+    if stalled >= limit:
         message = f"all tasks waited for memory in {stalled:g} % of the last minute; {used:.0f} % is in use"
         yield Problem(Finding(Family.host, "memory_pressure", None, message), message)
 
@@ -45,7 +44,8 @@ def _look(place: Place, _: State) -> Look:
     if stalled is None or used is None:
         return Look(unclear="/proc/pressure/memory or /proc/meminfo is not understood")
     gauges = {"memory_stalled_percent": stalled}  # how much is in use, host_load measures
-    return Look(tuple(_judge(stalled, used)), gauges=gauges, summary=f"{used:.0f} % of the memory is in use")
+    problems = tuple(_judge(stalled, used, place.config.limit(MEMORY_STALLED)))
+    return Look(problems, gauges=gauges, summary=f"{used:.0f} % of the memory is in use")
 
 
 CHECK = Check(

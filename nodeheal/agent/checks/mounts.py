@@ -1,17 +1,47 @@
-"""Are the shared file systems that jobs need mounted, and do they answer. Which these are, the configuration says."""
+"""Are the shared file systems that jobs need mounted, do they answer, and is there room on them."""
 
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
-from nodeheal.agent.checks.disk import parse_mounts
+from nodeheal.agent.checks.disk import fuller, parse_mounts
 from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.thresholds import MOUNT_ANSWER, MOUNT_FULL
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.tool_report import first_line
 from nodeheal.contract.vocabulary import Family
 
-ANSWER_SECONDS = 10.0
+DEADLINE_SECONDS = 120.0
+ASK_SECONDS = DEADLINE_SECONDS - 10.0  # for all file systems together
 # Each look at a file system that hangs leaves a process behind that nobody can end: then it is asked less often.
 LOOKS_BETWEEN_HANGS = 10
+# Amazon EFS reports 8 EiB whatever it holds, and mounts of object stores report similar sizes: these never get full.
+ELASTIC_BYTES = 2**60
+# Bytes a block, blocks, free ones, those free for users, inodes, free ones. Source: coreutils, "stat invocation".
+_FORMAT = "%S %b %f %a %c %d"
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The size of a file system, and the share of its blocks or inodes that is in use."""
+
+    size_bytes: int
+    used_percent: float
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether it reports a size that nobody can fill."""
+        return self.size_bytes >= ELASTIC_BYTES
+
+
+def parse_capacity(text: str) -> Capacity | None:
+    """What `stat --file-system` prints in the format above; None for anything else."""
+    words = text.split()
+    if len(words) != 6 or not all(word.isdecimal() and len(word) <= 20 for word in words):
+        return None
+    block, blocks, free, available, inodes, free_inodes = map(int, words)
+    return Capacity(block * blocks, fuller((available, blocks - free + available), (free_inodes, inodes)))
 
 
 def _why_not(place: Place) -> str:
@@ -20,18 +50,36 @@ def _why_not(place: Place) -> str:
 
 def _look(place: Place, state: State) -> Look:
     there = {mount.point for mount in parse_mounts((place.proc / "mounts").read_text("utf-8", "replace"))}
-    problems, patience, doubts = [], {}, {}
+    patience_seconds, full_percent = place.config.limit(MOUNT_ANSWER), place.config.limit(MOUNT_FULL)
+    problems, patience, doubts, gauges = [], {}, {}, {}
+    ends_at = time.monotonic() + ASK_SECONDS
     for point in place.config.mounts:
         left = _patience(state, point)
         if point.rstrip("/") not in there:
             problems.append(_problem("mount_missing", point, f"{point} is not mounted"))
-        elif left or (answer := _ask(place, point)).ran.has_hung:
+            continue
+        if not left and time.monotonic() + patience_seconds > ends_at:
+            doubts[point] = f"{point}: not asked, since others took too long to answer"
+            continue
+        if left or (answer := _ask(place, point, patience_seconds)).ran.has_hung:
             patience[point] = left - 1 if left else LOOKS_BETWEEN_HANGS
-            problems.append(_problem("mount_hung", point, f"{point} has not answered within {ANSWER_SECONDS:g} s"))
+            problems.append(_problem("mount_hung", point, f"{point} has not answered within {patience_seconds:g} s"))
         elif answer.ran.exit_code != 0:  # such as a stale file handle: something is wrong, and nobody can say what
             doubts[point] = f"{point}: {first_line(answer.errors) or answer.ran.error}"
-    said = ", ".join(place.config.mounts)
-    return Look(tuple(problems), doubts=doubts, state={"patience": patience}, summary=said)
+        elif (capacity := parse_capacity(answer.text)) is None:
+            doubts[point] = f"{point}: its size is not understood: {first_line(answer.text)[:100]!r}"
+        elif not capacity.is_elastic:
+            gauges[f"mount_used_percent:{point}"] = capacity.used_percent
+            if capacity.used_percent >= full_percent:
+                told = f"{point} is {capacity.used_percent:.1f} % full, the limit is {full_percent:g} %"
+                problems.append(_problem("mount_full", point, told))
+    said = ", ".join(_shown(point, gauges) for point in place.config.mounts)
+    return Look(tuple(problems), doubts=doubts, state={"patience": patience}, gauges=gauges, summary=said)
+
+
+def _shown(point: str, gauges: Mapping[str, float]) -> str:
+    used = gauges.get(f"mount_used_percent:{point}")
+    return point if used is None else f"{point} ({used:.0f} % full)"
 
 
 def _patience(state: State, point: str) -> int:
@@ -40,9 +88,9 @@ def _patience(state: State, point: str) -> int:
     return int(kept.get(point, 0)) if isinstance(kept, Mapping) else 0
 
 
-def _ask(place: Place, point: str) -> Output:
-    """By a tool, in a process of its own: this one must live to tell."""
-    return place.run(["stat", "--file-system", point], ANSWER_SECONDS)
+def _ask(place: Place, point: str, seconds: float) -> Output:
+    """By a tool, in a process of its own: a call to a file system that hangs never returns."""
+    return place.run(["stat", "--file-system", f"--format={_FORMAT}", point], seconds)
 
 
 def _problem(code: str, point: str, message: str) -> Problem:
@@ -51,9 +99,9 @@ def _problem(code: str, point: str, message: str) -> Problem:
 
 CHECK = Check(
     name="mounts",
-    about="the shared file systems of the configuration: mounted, and answering",
+    about="the shared file systems of the configuration: mounted, answering, and with room",
     interval_seconds=60.0,
-    deadline_seconds=120.0,
+    deadline_seconds=DEADLINE_SECONDS,
     why_not=_why_not,
     look=_look,
     confirm=2,

@@ -11,13 +11,12 @@ from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.one_cause import told_once
 from nodeheal.agent.checks.tools import is_installed
+from nodeheal.agent.thresholds import NVIDIA_SMI
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
 
 TOOL = "nvidia-smi"
 ASK = [TOOL, "-q", "-x"]
-# Without its persistence daemon the driver starts every GPU for each call: some seconds each.
-TOOL_SECONDS = 90.0
 _ERR_FIELD = "ERR_FIELD"
 HANG = Finding(Family.host, "nvidia_smi_hang", None, f"{' '.join(ASK)} does not answer")
 
@@ -54,7 +53,7 @@ def _left_over(look: Look) -> Look:
 
 
 def _asked(place: Place) -> Look:
-    answer = place.run(ASK, TOOL_SECONDS)
+    answer = place.run(ASK, place.config.limit(NVIDIA_SMI))
     if answer.ran.has_hung:
         return Look((Problem(HANG, answer.ran.error),), unclear=answer.ran.error)
     silent = answer.no_answer(TOOL)
@@ -74,7 +73,7 @@ CHECK = Check(
     name="nvidia_smi",
     about="GPU state by nvidia-smi, where NVML cannot be read; else, if wanted, whether it hangs or shows ERR!",
     interval_seconds=300.0,
-    deadline_seconds=TOOL_SECONDS + 30.0,
+    deadline_seconds=NVIDIA_SMI.most + 30.0,
     why_not=why_not,
     look=look,
     hang=HANG,

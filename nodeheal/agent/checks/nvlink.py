@@ -9,17 +9,21 @@ from collections.abc import Iterator, Sequence
 from nodeheal.agent.checks.check import Problem, State
 from nodeheal.agent.checks.gpu_reading import GpuReading, numbers, problem
 
-# The driver's makers say (in DCGM's limits) that checksum errors matter from 100 a second; the others always.
-CHECKSUM_ERRORS_PER_SECOND = 100.0
+# Of these a few are normal; of the others one matters.
 CHECKSUMS = ("crc_flit", "crc_data")
 # Counts from so long ago say nothing of now.
 LONGEST_SECONDS = 3600.0
 
 
-def judge_links(readings: Sequence[GpuReading], state: State, now: float) -> tuple[list[Problem], State]:
-    """Links that are down, counters that rise, and what to remember."""
+def judge_links(
+    readings: Sequence[GpuReading], state: State, now: float, checksum_errors: float
+) -> tuple[list[Problem], State]:
+    """Links that are down, counters that rise, and what to remember.
+
+    `checksum_errors`: so many a second are too many.
+    """
     up = _up_before(state)
-    problems = [*_down(readings, up), *_rising(readings, state, now)]
+    problems = [*_down(readings, up), *_rising(readings, state, now, checksum_errors)]
     for reading in readings:
         up[reading.component] = up.get(reading.component, set()) | _up(reading)
     counts = numbers(state, "link_errors") | {
@@ -47,7 +51,7 @@ def _down(readings: Sequence[GpuReading], up_before: dict[str, set[int]]) -> Ite
             yield problem("NVLINK_DOWN", reading.component, told)
 
 
-def _rising(readings: Sequence[GpuReading], state: State, now: float) -> Iterator[Problem]:
+def _rising(readings: Sequence[GpuReading], state: State, now: float, checksum_errors: float) -> Iterator[Problem]:
     before, read_at = numbers(state, "link_errors"), state.get("links_read_at")
     seconds = now - read_at if isinstance(read_at, (int, float)) else 0.0
     if not 0 < seconds <= LONGEST_SECONDS:
@@ -58,14 +62,11 @@ def _rising(readings: Sequence[GpuReading], state: State, now: float) -> Iterato
             for kind, count in reading.link_errors.items()
             if _counter(reading, kind) in before
         }
-        bad = [kind for kind, rise in rises.items() if rise > 0 and (kind not in CHECKSUMS or _is_many(rise, seconds))]
+        many = checksum_errors * seconds
+        bad = [kind for kind, rise in rises.items() if rise > 0 and (kind not in CHECKSUMS or rise >= many)]
         if bad:
             told = ", ".join(f"{rises[kind]:g} {kind} errors" for kind in sorted(bad))
             yield problem("NVLINK_ERRORS", reading.component, f"{told} of its NVLinks in {seconds:.0f} s")
-
-
-def _is_many(rise: float, seconds: float) -> bool:
-    return rise >= CHECKSUM_ERRORS_PER_SECOND * seconds
 
 
 def _up(reading: GpuReading) -> set[int]:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
 from nodeheal.agent.checks.holders import gpu_users, holds_accelerator
+from nodeheal.agent.thresholds import ZOMBIES
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
-ZOMBIES = 500  # each keeps a number, of which there are 32,768 where nobody has raised the limit
 TOLD = 10
 REMEMBERED = 1000  # what is remembered of a node where everything hangs must still fit into an answer
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
@@ -56,7 +56,7 @@ def _look(place: Place, state: State) -> Look:
     holders, unknown = _sorted_out(place, stuck)
     zombies = [one for one in processes if one.state == "Z"]
     return Look(
-        tuple(_judge(holders, zombies)),
+        tuple(_judge(holders, zombies, place.config.limit(ZOMBIES))),
         unclear=f"nobody tells whether an accelerator is held by {_named(unknown)}, which wait" if unknown else "",
         state={"waiting": waiting},
         summary=f"{len(processes)} processes",
@@ -70,11 +70,11 @@ def _sorted_out(place: Place, stuck: list[Process]) -> tuple[list[Process], list
     return [one for one in stuck if held[one.pid]], [one for one in stuck if held[one.pid] is None]
 
 
-def _judge(holders: list[Process], zombies: list[Process]) -> Iterator[Problem]:
+def _judge(holders: list[Process], zombies: list[Process], most_zombies: float) -> Iterator[Problem]:
     if holders:
         told = f"waiting since the last look, without running, with an accelerator open: {_named(holders)}"
         yield _problem("d_state_processes", told)
-    if len(zombies) >= ZOMBIES:
+    if len(zombies) >= most_zombies:
         yield _problem("zombie_processes", f"{len(zombies)} dead processes are not collected: {_named(zombies)}")
 
 

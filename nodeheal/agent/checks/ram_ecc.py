@@ -4,16 +4,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.thresholds import RAM_CORRECTED
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
 
 CONTROLLERS = "devices/system/edac/mc"
-# A module that corrects more than this in ten minutes is on its way out; a few a day are normal.
-CORRECTED_MANY = 100
 COUNTERS = ("ce_count", "ue_count")
 
 
-def judge(now: Mapping[str, int], before: Mapping[str, object]) -> Iterator[Problem]:
+def judge(now: Mapping[str, int], before: Mapping[str, object], corrected_many: float) -> Iterator[Problem]:
     """What has been counted since the last look, by `mc0/ue_count`. The first look of a boot only takes the numbers."""
     for name, count in sorted(now.items()):
         known = before.get(name)
@@ -22,7 +21,7 @@ def judge(now: Mapping[str, int], before: Mapping[str, object]) -> Iterator[Prob
         if counter == "ue_count" and new > 0:
             message = f"{controller}: {new} new uncorrectable memory errors, {count} since it was started"
             yield Problem(Finding(Family.mce, "edac_ue", controller, message), message, new)
-        if counter == "ce_count" and new >= CORRECTED_MANY:
+        if counter == "ce_count" and new >= corrected_many:
             message = f"{controller}: {new} corrected memory errors since the last look"
             yield Problem(Finding(Family.host, "ram_ecc", controller, message), message, new)
 
@@ -45,7 +44,7 @@ def _look(place: Place, state: State) -> Look:
     # One that cannot be read keeps its number: what comes meanwhile counts when it can be read again.
     kept = {name: state[name] for name in unread if name in state}
     # What has happened, not a state: the count stays where it is.
-    happened = tuple(judge(found, state))
+    happened = tuple(judge(found, state, place.config.limit(RAM_CORRECTED)))
     return Look(happened=happened, unclear=unclear, state={**kept, **found}, summary=f"{len(found)} counters")
 
 

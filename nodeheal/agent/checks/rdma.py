@@ -5,18 +5,18 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.pci_tree import AMAZON, EFA_PREFIX
+from nodeheal.agent.thresholds import RDMA_ERRORS
 from nodeheal.contract.evidence.efa_tools import EFA_COUNTERS, IB_COUNTERS, parse_efa_tree
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
 
 # One of these says something by itself; the others come in small numbers on every busy node.
 TELLING = ("link_downed", "local_link_integrity_errors", "symbol_error", "excessive_buffer_overrun_errors")
-MANY = 1_000  # of the others, from one look to the next
 _STATES = ("*/ports/*/state",)
 _COUNTERS = ("*/ports/*/hw_counters/*", "*/ports/*/counters/*")
 
 
-def grown(now: Mapping[str, int], before: Mapping[str, object]) -> Iterator[Problem]:
+def grown(now: Mapping[str, int], before: Mapping[str, object], many: float) -> Iterator[Problem]:
     """Error counters that have grown since the last look, by `<device>/ports/<port>/…/<counter>`.
 
     One that is smaller than before was reset with its driver: nothing is known of the time between.
@@ -24,7 +24,7 @@ def grown(now: Mapping[str, int], before: Mapping[str, object]) -> Iterator[Prob
     for path, count in sorted(now.items()):
         known, name, device = before.get(path), path.rpartition("/")[2], path.partition("/")[0]
         new = count - known if isinstance(known, int) else 0
-        if new >= (1 if name in TELLING else MANY):
+        if new >= (1 if name in TELLING else many):
             family = Family.ib if name in IB_COUNTERS else Family.efa
             message = f"{device}: {name} has grown by {new} since the last look, to {count}"
             yield Problem(Finding(family, name, device, message), message, new)
@@ -40,7 +40,7 @@ def _look(place: Place, state: State) -> Look:
     states = _tree(root, _STATES)
     read = _tree(root, _COUNTERS)
     counters = {path: int(text) for path, text in read.items() if _is_error(path, text)}
-    unbound, growth = list(_unbound(place)), list(grown(counters, state))
+    unbound, growth = list(_unbound(place)), list(grown(counters, state, place.config.limit(RDMA_ERRORS)))
     report = parse_efa_tree(states)
     problems = [Problem(finding, finding.message) for finding in report.findings]
     unclear = report.reason if report.verdict is Verdict.UNKNOWN else ""

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.agent.checks.check import Look, Place
-from nodeheal.agent.checks.clock_skew import CHECK, WRONG_SECONDS, ahead_seconds, judge
+from nodeheal.agent.checks.clock_skew import CHECK, ahead_seconds, judge
 from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.thresholds import CLOCK_WRONG
 from tests.unit.agent.fakes import CONFIG, START, FakeEventBridge
 
 DATE = format_datetime(START, usegmt=True)
@@ -30,7 +31,6 @@ def test_a_clock_that_is_a_minute_off_is_wrong(bus: FakeEventBridge, seconds: in
 
     assert [problem.finding.code for problem in found.problems] == ["clock_skew"] * is_wrong
     assert abs(found.gauges["clock_ahead_seconds"] - seconds) < 10
-    assert WRONG_SECONDS == 60.0
 
 
 def test_which_way_it_is_wrong_is_said(bus: FakeEventBridge) -> None:
@@ -61,7 +61,7 @@ def test_a_date_is_compared_to_the_second() -> None:
     [(60.0, "60 s ahead", True), (-60.0, "60 s behind", True), (59.9, "60 s ahead", False), (-59.9, "behind", False)],
 )
 def test_from_a_minute_on_a_clock_is_wrong_whichever_way(ahead: float, said: str, is_wrong: bool) -> None:
-    found = judge(ahead)
+    found = judge(ahead, CLOCK_WRONG.default)
 
     assert (said in found.summary, bool(found.problems)) == (True, is_wrong)
 

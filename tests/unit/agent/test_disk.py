@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.agent.checks.check import Look, Place
-from nodeheal.agent.checks.disk import CHECK, FULL_PERCENT, Mount, judge, parse_mountinfo, parse_mounts
+from nodeheal.agent.checks.disk import CHECK, Mount, judge, parse_mountinfo, parse_mounts
 from nodeheal.agent.checks.tools import run_tool
+from nodeheal.agent.thresholds import DISK_FULL
 from tests.unit.agent.fakes import CONFIG
 
 ROOT = "22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p1 {}"
@@ -56,11 +57,11 @@ def test_one_that_was_so_at_the_first_look_is_one_only_where_fstab_says_otherwis
     assert (codes(first), codes(second)) == (expected, expected)
 
 
-@pytest.mark.parametrize(("used", "count"), [(FULL_PERCENT - 0.1, 0), (FULL_PERCENT, 1)])
+@pytest.mark.parametrize(("used", "count"), [(97.9, 0), (98.0, 1)])
 def test_one_without_room_is_a_problem(used: float, count: int) -> None:
     mounts = [Mount("/dev/sda1", "/", "ext4", frozenset({"rw"}))]
 
-    assert len(list(judge(mounts, (), {"/": used}))) == count
+    assert len(list(judge(mounts, (), {"/": used}, DISK_FULL.default))) == count
 
 
 def test_what_others_mount_is_their_affair(tmp_path: Path) -> None:

@@ -20,11 +20,14 @@ from nodeheal.agent.checks.looks import ANSWER_BYTES
 from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.diagnostics.bench import Output
+from nodeheal.agent.thresholds import RAM_CORRECTED as RAM_CORRECTED_LIMIT
+from nodeheal.agent.thresholds import RDMA_ERRORS
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.catalog import find
 from tests.unit.agent.fakes import CONFIG
 
+RAM_CORRECTED, RDMA_MANY = int(RAM_CORRECTED_LIMIT.default), int(RDMA_ERRORS.default)
 PORT = "class/infiniband/rdmap79s0/ports/1"
 
 
@@ -48,6 +51,9 @@ def write(root: Path, path: str, text: str) -> None:
 # Mounts --------------------------------------------------------------------------------------------------------------
 
 
+HALF_FULL = "4096 1000 500 500 100 90\n"
+
+
 class Stat:
     """A tool that hangs on the file systems named."""
 
@@ -57,7 +63,7 @@ class Stat:
     def __call__(self, command: Sequence[str], seconds: float) -> Output:
         self.asked.append(command[-1])
         hung = f"no answer within {seconds:g} s" if command[-1] in self.hangs else ""
-        return Output("", "", probe.Ran(exit_code=None if hung else 0, error=hung))
+        return Output("" if hung else HALF_FULL, "", probe.Ran(exit_code=None if hung else 0, error=hung))
 
 
 def mounted(place: Place, stat: Stat, *points: str) -> Place:
@@ -120,6 +126,84 @@ def test_the_real_tool_answers_for_the_root(place: Place) -> None:
     there = replace(place, config=replace(place.config, mounts=("/",)))
 
     assert told(mounts.CHECK.look(there, {})) in ([], [("mount_missing", "/")])
+
+
+def test_the_real_tool_reports_the_capacity_that_the_kernel_does(place: Place, tmp_path: Path) -> None:
+    write(place.proc, "mounts", f"dev {tmp_path} ext4 rw 0 0\n")
+    there = replace(
+        place, config=replace(place.config, mounts=(str(tmp_path),), thresholds={"mount_full_percent": 100})
+    )
+
+    look = mounts.CHECK.look(there, {})
+
+    status = os.statvfs(tmp_path)
+    blocks = 100.0 * (1 - status.f_bavail / (status.f_blocks - status.f_bfree + status.f_bavail))
+    inodes = 100.0 * (1 - status.f_favail / status.f_files) if status.f_files else 0.0
+    assert look.gauges[f"mount_used_percent:{tmp_path}"] == pytest.approx(max(blocks, inodes), abs=1.0)
+
+
+def answering(place: Place, text: str) -> Place:
+    def stat(*_: object) -> Output:
+        return Output(text, "", probe.Ran(exit_code=0))
+
+    write(place.proc, "mounts", "fs:/x /fsx lustre rw 0 0\n")
+    return replace(place, run=stat, config=replace(place.config, mounts=("/fsx",)))
+
+
+@pytest.mark.parametrize(
+    ("text", "used", "problems"),
+    [
+        ("4096 1000 51 51 100 100", 94.9, []),
+        ("4096 1000 50 50 100 100", 95.0, [("mount_full", "/fsx")]),
+        ("4096 1000 150 50 100 100", 100 * 850 / 900, []),
+        ("4096 1000 500 500 100 1", 99.0, [("mount_full", "/fsx")]),
+        ("4096 1000 500 500 0 0", 50.0, []),
+    ],
+    ids=["below the limit", "at the limit", "what is reserved for root", "inodes", "no inodes"],
+)
+def test_a_shared_file_system_that_is_nearly_full_is_reported(
+    place: Place, text: str, used: float, problems: list[tuple[str, str]]
+) -> None:
+    look = mounts.CHECK.look(answering(place, text), {})
+
+    assert look.gauges == {"mount_used_percent:/fsx": pytest.approx(used)}
+    assert (told(look), look.why_unclear) == (problems, "")
+
+
+def test_the_size_that_efs_reports_is_no_size(place: Place) -> None:
+    look = mounts.CHECK.look(answering(place, "1048576 8796093022207 0 0 0 0"), {})
+
+    assert (told(look), look.gauges, look.why_unclear) == ([], {}, "")
+
+
+@pytest.mark.parametrize("text", ["", "4096 1000", "4096 -1 0 0 0 0", "? ? ? ? ? ?", "9" * 5000 + " 1 1 1 1 1"])
+def test_a_size_that_is_not_understood_is_neither_full_nor_healthy(place: Place, text: str) -> None:
+    look = mounts.CHECK.look(answering(place, text), {})
+
+    assert (told(look), look.gauges) == ([], {})
+    assert look.doubts["/fsx"].startswith("/fsx: its size is not understood")
+
+
+def test_file_systems_that_hang_leave_the_check_time_to_report_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("nodeheal.agent.checks.mounts.time.monotonic", lambda: clock[0])
+
+    def stat(command: Sequence[str], seconds: float) -> Output:
+        clock[0] += seconds
+        return Output("", "", probe.Ran(error=f"no answer within {seconds:g} s"))
+
+    points = [f"/fsx{number}" for number in range(20)]
+    write(place.proc, "mounts", "".join(f"fs:/x {point} lustre rw 0 0\n" for point in points))
+    there = replace(place, run=stat, config=replace(place.config, mounts=tuple(points)))
+
+    look = mounts.CHECK.look(there, {})
+
+    assert clock[0] < mounts.CHECK.deadline_seconds
+    assert {code for code, _ in told(look)} == {"mount_hung"}
+    assert len(look.problems) + len(look.doubts) == len(points)
+    assert "not asked" in look.doubts["/fsx19"]
 
 
 def test_without_mounts_in_the_configuration_there_is_nothing_to_check(place: Place) -> None:
@@ -348,7 +432,7 @@ def test_one_that_ends_while_it_is_looked_at_holds_nothing(place: Place) -> None
     assert (told(stuck(place)), stuck(place).unclear) == ([], "")
 
 
-@pytest.mark.parametrize(("count", "problems"), [(processes.ZOMBIES - 1, 0), (processes.ZOMBIES, 1)])
+@pytest.mark.parametrize(("count", "problems"), [(499, 0), (500, 1)])
 def test_many_dead_processes_are_a_problem(place: Place, count: int, problems: int) -> None:
     process(place, count + 1, "S")
     for pid in range(1, count + 1):
@@ -382,10 +466,10 @@ def edac(place: Place, corrected: object, uncorrected: object) -> None:
 @pytest.mark.parametrize(
     ("corrected", "uncorrected", "codes"),
     [
-        (ram_ecc.CORRECTED_MANY - 1, 2, []),
-        (ram_ecc.CORRECTED_MANY, 2, [("ram_ecc", "mc0")]),
+        (RAM_CORRECTED - 1, 2, []),
+        (RAM_CORRECTED, 2, [("ram_ecc", "mc0")]),
         (0, 3, [("edac_ue", "mc0")]),
-        (0, 2 + ram_ecc.CORRECTED_MANY, [("edac_ue", "mc0")]),
+        (0, 2 + RAM_CORRECTED, [("edac_ue", "mc0")]),
     ],
 )
 def test_what_the_memory_controllers_count_from_look_to_look_is_told(
@@ -419,13 +503,13 @@ def test_a_counter_that_cannot_be_read_once_keeps_its_number(place: Place) -> No
     first = ram_ecc.CHECK.look(place, {})
     edac(place, "", "")
     blind = ram_ecc.CHECK.look(place, first.state)
-    edac(place, 900 + ram_ecc.CORRECTED_MANY, 4)
+    edac(place, 900 + RAM_CORRECTED, 4)
 
     last = ram_ecc.CHECK.look(place, blind.state)
 
     assert told(blind) == []
     assert told(last) == [("ram_ecc", "mc0"), ("edac_ue", "mc0")]
-    assert [one.count for one in last.happened] == [ram_ecc.CORRECTED_MANY, 1]
+    assert [one.count for one in last.happened] == [RAM_CORRECTED, 1]
 
 
 # EFA and InfiniBand --------------------------------------------------------------------------------------------------
@@ -451,9 +535,9 @@ def test_an_active_port_is_fine_and_a_port_that_is_down_is_not(place: Place) -> 
 @pytest.mark.parametrize(
     ("before", "after", "codes"),
     [
-        ({"rx_drops": 5}, {"rx_drops": 5 + rdma.MANY}, ["rx_drops"]),
-        ({"rx_drops": 5}, {"rx_drops": 4 + rdma.MANY}, []),
-        ({"rx_drops": 9 * rdma.MANY}, {"rx_drops": 0}, []),
+        ({"rx_drops": 5}, {"rx_drops": 5 + RDMA_MANY}, ["rx_drops"]),
+        ({"rx_drops": 5}, {"rx_drops": 4 + RDMA_MANY}, []),
+        ({"rx_drops": 9 * RDMA_MANY}, {"rx_drops": 0}, []),
         ({"link_downed": 3}, {"link_downed": 4}, ["link_downed"]),
         ({"tx_bytes": 3}, {"tx_bytes": 3_000_000}, []),
     ],
@@ -474,7 +558,7 @@ def test_errors_that_grow_are_told_and_old_ones_are_not(
 def test_whose_error_it_is_is_said(place: Place, name: str, family: Family) -> None:
     port(place, **{name: 0})  # type: ignore[arg-type]
     first = rdma.CHECK.look(place, {})
-    port(place, **{name: rdma.MANY})  # type: ignore[arg-type]
+    port(place, **{name: RDMA_MANY})  # type: ignore[arg-type]
 
     look = rdma.CHECK.look(place, first.state)
 
@@ -493,7 +577,7 @@ def test_an_error_counter_that_cannot_be_read_once_keeps_its_number(place: Place
     first = rdma.CHECK.look(place, {})
     write(place.sys, f"{PORT}/hw_counters/rx_drops", "")
     blind = rdma.CHECK.look(place, first.state)
-    port(place, rx_drops=5 + rdma.MANY)
+    port(place, rx_drops=5 + RDMA_MANY)
 
     assert [code for code, _ in told(rdma.CHECK.look(place, blind.state))] == ["rx_drops"]
 

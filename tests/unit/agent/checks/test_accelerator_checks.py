@@ -7,6 +7,7 @@ import pytest
 
 from nodeheal.agent.checks import dcgm, gpu_count, gpu_state, neuron, nvidia_services, nvidia_smi
 from nodeheal.agent.checks.check import Check
+from nodeheal.agent.thresholds import NVIDIA_SMI
 from nodeheal.domain.catalog import find
 from tests.unit.agent.checks.places import Node
 
@@ -17,7 +18,7 @@ TOOL_SECONDS = {
     "dcgm": dcgm.TOOL_SECONDS + dcgm.ASK_SECONDS,
     "neuron": neuron.LIST_SECONDS,
     "nvidia_services": nvidia_services.TOOL_SECONDS,
-    "nvidia_smi": nvidia_smi.TOOL_SECONDS,
+    "nvidia_smi": NVIDIA_SMI.most,
     "gpu_state": gpu_state.READ_SECONDS,
 }
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nodeheal.agent.checks import gpu_state
-from nodeheal.agent.checks.gpu_judgement import FABRIC_SECONDS
 from nodeheal.agent.checks.holders import gpu_users
+from nodeheal.agent.thresholds import GPU_FABRIC
 from tests.fakes.nvml import FakeGpus, build
 from tests.unit.agent.checks.places import Node
 
@@ -122,7 +122,7 @@ def test_healthy_gpus_have_no_problem_and_are_measured(gpus: FakeGpus) -> None:
     ],
 )
 def test_what_the_driver_says_of_one_gpu_is_told_of_that_one(gpus: FakeGpus, said: dict[str, int], code: str) -> None:
-    before = json.dumps({"known": [FIRST, SECOND], "since": {f"{code} {SECOND}": -FABRIC_SECONDS}})
+    before = json.dumps({"known": [FIRST, SECOND], "since": {f"{code} {SECOND}": -GPU_FABRIC.default}})
 
     assert found(look(gpus.set(**said), before)) == [(code, SECOND)]
 
