@@ -1,5 +1,6 @@
 """A node as the control plane knows it, and the moves that its life allows."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
@@ -13,6 +14,7 @@ BOOTS_REMEMBERED = 16
 RECOVERIES_REMEMBERED = 16
 # The node's item is written with each of its incidents' steps, so what it remembers is short.
 STATES_REMEMBERED, STATE_REASON_CHARACTERS = 10, 80
+SETTLED_REMEMBERED = 64  # findings of one boot; of more, the oldest are news again
 
 _MOVES: dict[NodeState, frozenset[NodeState]] = {
     NodeState.UNENROLLED: frozenset({NodeState.ENROLLED}),
@@ -128,6 +130,11 @@ class Node:
             heard=self.heard,
             version=self.version,
         )
+
+    def settles(self, found: Mapping[str, str]) -> "Node":
+        """The node after an incident has dealt with these findings. Ids of incidents begin with their time."""
+        newest = sorted({**self.settled, **found}.items(), key=lambda one: one[1])[-SETTLED_REMEMBERED:]
+        return replace(self, settled=dict(newest))
 
     def entered(self, state: NodeState, reason: str, at: datetime) -> "Node":
         """The node in this state, and when it came to it. The state that it has already is no change."""

@@ -103,9 +103,8 @@ def _let_go(
         elif node.state in OUT_OF_SERVICE:
             after = moved(node, NodeState.QUARANTINED, node.state_reason, ports.clock())
         else:
-            after = replace(
-                node, open_incident=None, settled={**node.settled, **_settled(node, history, seen, decided, policy)}
-            )
+            dealt_with = _settled(node, history, seen, decided, policy)
+            after = replace(node.settles(dealt_with), open_incident=None)
         if ports.nodes.save(after):
             return after
     raise NotAccepted(f"{node_id} is being written by others; the ending is written later")

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from nodeheal.cli import connect
 from nodeheal.cli.main import app
 from nodeheal.contract.vocabulary import NodeState
-from nodeheal.domain.node import STATE_REASON_CHARACTERS, STATES_REMEMBERED, moved
+from nodeheal.domain.node import SETTLED_REMEMBERED, STATE_REASON_CHARACTERS, STATES_REMEMBERED, moved
 from nodeheal.services.release_node import release_node
 from tests.unit.builders import ACT, NOW, node, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
@@ -61,3 +61,13 @@ def test_what_is_remembered_is_bounded() -> None:
 
     assert len(one.state_changes) == STATES_REMEMBERED
     assert max(len(change.reason) for change in one.state_changes) == STATE_REASON_CHARACTERS
+
+
+def test_a_node_with_ever_new_findings_does_not_outgrow_its_item() -> None:
+    one = node()
+    for number in range(2 * SETTLED_REMEMBERED):
+        one = one.settles({f"xid|92|{number}": f"inc-20260301T{number:06}-mi-1"})
+
+    assert len(one.settled) == SETTLED_REMEMBERED
+    assert f"xid|92|{2 * SETTLED_REMEMBERED - 1}" in one.settled
+    assert "xid|92|0" not in one.settled
