@@ -277,6 +277,8 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, *args: Any) -> None:
         self._open: list[Any] = []
         super().__init__(*args)
+        # A connection may be gone before it is accepted: the server must not wait for another one then.
+        self.socket.setblocking(False)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._open.append(request)

@@ -47,7 +47,8 @@ def test_a_bell_can_be_rung_for_ever() -> None:
 def test_a_bell_that_is_gone_holds_no_descriptor() -> None:
     opened = len(list(Path("/proc/self/fd").iterdir()))
 
-    for _ in range(10):
+    for _ in range(100):
         Bell()
 
-    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+    # Threads of other tests open and close some at the same time.
+    assert len(list(Path("/proc/self/fd").iterdir())) < opened + 50

@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from nodeheal.agent.pulse import Pulse
 from stacks.settings import REPOSITORY
 from tests.unit.agent.fakes import NodeFolder
-from tests.unit.agent.test_prometheus import everything, item, pulse, said_instead
-
-__all__ = ["item", "pulse", "said_instead"]  # fixtures
+from tests.unit.agent.test_prometheus import everything
 
 FOLDER = REPOSITORY / "docs" / "dashboards"
 DASHBOARDS = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}
@@ -43,8 +40,8 @@ def test_there_is_one_for_the_fleet_and_one_for_a_node() -> None:
     assert all(found["uid"] == name for name, found in DASHBOARDS.items())
 
 
-def test_every_query_asks_for_what_agents_serve(dashboard: dict[str, Any], node: NodeFolder, pulse: Pulse) -> None:
-    served = everything(node, pulse)
+def test_every_query_asks_for_what_agents_serve(dashboard: dict[str, Any], node: NodeFolder) -> None:
+    served = everything(node)
     known = {name: {key for labels in family.samples for key, _ in labels} for name, family in served.items()}
 
     for query in queries(dashboard):

@@ -14,7 +14,9 @@ import pytest
 
 from nodeheal import __version__
 from nodeheal.agent import prometheus
+from nodeheal.agent.beat import Beat, HeartbeatItem
 from nodeheal.agent.checks.look import Look
+from nodeheal.agent.clock import Clock
 from nodeheal.agent.gauges import Sample
 from nodeheal.agent.identity import Identity
 from nodeheal.agent.metrics import PUBLISHED
@@ -22,11 +24,9 @@ from nodeheal.agent.prometheus import HELP, Exporter, exposition
 from nodeheal.agent.pulse import Pulse
 from nodeheal.contract.vocabulary import Provider
 from tests.unit.agent.exposition import Family, Labels, parse
-from tests.unit.agent.fakes import NodeFolder, eventually
+from tests.unit.agent.fakes import NodeFolder, eventually, public_key
 from tests.unit.agent.test_loop import REMAP, Run
-from tests.unit.agent.test_pulse import item, pulse, said_instead
-
-__all__ = ["item", "pulse", "said_instead"]  # fixtures
+from tests.unit.agent.test_pulse import EVERY
 
 GAUGES = {"cpu_used_percent": 45.0}
 WHO = Identity("mi-0a1b", "training", "a100", Provider.hybrid, None, {})
@@ -40,6 +40,17 @@ def served(gauges: Mapping[str, float], *samples: Sample) -> dict[str, dict[Labe
     return {
         name: {labels - NODE: value for labels, value in family.samples.items()} for name, family in families.items()
     }
+
+
+class AcceptingItem(HeartbeatItem):
+    """The item of a table that takes every heartbeat, without a network."""
+
+    def __init__(self) -> None:
+        pass
+
+    def write(self, beat: Beat) -> float | None:
+        """Take it."""
+        return None
 
 
 def labels(**given: str) -> Labels:
@@ -134,7 +145,7 @@ def test_a_measure_of_a_check_that_nobody_knows_is_served_with_a_help_text() -> 
     assert parse(exposition(WHO, {"room_temperature_celsius": 21.0}, ()))["nodeheal_room_temperature_celsius"].help
 
 
-def everything(node: NodeFolder, pulse: Pulse) -> dict[str, Family]:
+def everything(node: NodeFolder) -> dict[str, Family]:
     """All that an agent serves whose checks measure all that they can, with a training job and a fault."""
     gauges = dict.fromkeys((f"{name}:0" if name.startswith("gpu_") else name for name in PUBLISHED), 1.0)
     del gauges["disk_used_percent"]
@@ -144,22 +155,23 @@ def everything(node: NodeFolder, pulse: Pulse) -> dict[str, Family]:
     run.look(look, 2)
     run.look(replace(look, problems=(REMAP[0],)))
     run.agent._sender._note(1, 0)
+    pulse = Pulse(AcceptingItem(), public_key, "boot-1", EVERY, Clock(), lambda: None)
     pulse.beat()
     who = replace(WHO, product="H100")
     return parse(exposition(who, run.agent.gauges(), (*run.agent.samples(), *pulse.samples())))
 
 
-def test_every_metric_has_its_own_help_text_and_every_help_text_a_metric(node: NodeFolder, pulse: Pulse) -> None:
-    found = everything(node, pulse)
+def test_every_metric_has_its_own_help_text_and_every_help_text_a_metric(node: NodeFolder) -> None:
+    found = everything(node)
 
     assert {name: family.help for name, family in found.items()} == HELP
 
 
-def test_the_document_lists_every_metric_with_its_labels_and_its_help_text(node: NodeFolder, pulse: Pulse) -> None:
+def test_the_document_lists_every_metric_with_its_labels_and_its_help_text(node: NodeFolder) -> None:
     document = (Path(__file__).parents[3] / "docs/metrics.md").read_text()
     listed = set(re.findall(r"^\| `nodeheal_\w+` \|.*$", document, re.MULTILINE))
 
-    assert listed == {f"| `{name}` | {labels} | {text} |" for name, labels, text in rows(everything(node, pulse))}
+    assert listed == {f"| `{name}` | {labels} | {text} |" for name, labels, text in rows(everything(node))}
 
 
 def rows(found: dict[str, Family]) -> Iterator[tuple[str, str, str]]:
