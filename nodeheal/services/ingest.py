@@ -1,7 +1,6 @@
 """A health event comes in: history, a heartbeat, part of an open incident, or a new incident."""
 
 from dataclasses import replace
-from datetime import timedelta
 from enum import StrEnum
 
 from nodeheal.contract.health_event import HealthEvent
@@ -19,16 +18,11 @@ from nodeheal.ports import Ports
 from nodeheal.services.add_event import add_event
 from nodeheal.services.hangs import joined, note_first, why_not_of_this_run
 from nodeheal.services.hear_node import enrolled_node
+from nodeheal.services.node_rates import reports_over_limit
 from nodeheal.services.queue import IN_LINE
 from nodeheal.services.steps import SAVE_TRIES
 from nodeheal.services.wait_for_news import bring_news
 
-# What is taken of one node. An agent sends a finding that repeats once a minute, so that this is a hundred and twenty
-# different ones. What its spool has kept while the bus was away comes at once, and counts for itself.
-REPORTS_A_MINUTE = 120
-LATE_SECONDS = 600
-LATE_A_DAY = 2_000
-REPORTS_COUNTED_DAYS = 7
 # Whose faults are history: there is nothing to recover.
 _LIFELESS = {NodeState.RETIRED: "the node is retired", NodeState.ENROLLED: "its agent has never been heard"}
 
@@ -92,20 +86,17 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
 
 
 def _is_too_much(event: HealthEvent, node: Node, ports: Ports) -> bool:
-    """Whether the node has said more than is taken of one node. The first of these is history; the others are counted.
+    """Whether the node has sent more than is taken of one node. The first of these is history; the others are counted.
 
-    Signs of life do not count, nor does what others say. Diagnostics and evidence are answers, and come elsewhere.
+    Heartbeats do not count, nor does what others say.
     """
     if not event.is_from_node or event.is_heartbeat:
         return False
-    now = ports.clock()
-    is_late = event.observed_at < now - timedelta(seconds=LATE_SECONDS)
-    window, limit = (f"{now:%Y-%m-%d}", LATE_A_DAY) if is_late else (f"{now:%Y-%m-%dT%H:%M}", REPORTS_A_MINUTE)
-    count = ports.nodes.count_report(node.node_id, window, now + timedelta(days=REPORTS_COUNTED_DAYS))
-    if count == limit + 1:
-        told = f"the node has sent {limit} reports at {window}; this one and others after it are counted, not taken"
+    over = reports_over_limit(event, ports)
+    if over == 1:
+        told = "the node has sent more reports than are taken of one node; from this one on they are only counted"
         ports.nodes.record(event, node.job_id, told)
-    return count > limit
+    return over > 0
 
 
 def _node_of(event: HealthEvent, ports: Ports, *, is_proven: bool) -> Node | None:

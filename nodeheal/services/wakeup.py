@@ -23,6 +23,7 @@ from nodeheal.services.job_steps import save_job
 from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.launch_gang import GANG_RUNNING
 from nodeheal.services.new_machine import welcome
+from nodeheal.services.node_rates import limited
 from nodeheal.services.request_ids import wait_for_answer
 from nodeheal.services.run_diagnostics import DIAGNOSTICS
 from nodeheal.services.see_directory import take_sight, take_sight_refusal
@@ -38,6 +39,7 @@ REASON_CHARACTERS = 300  # of a diagnosis, as people read it
 _ORDER = {"PENDING": 0, "RUNNING": 1, "STOPPED": 2}
 
 
+@limited
 def on_node_booted(event: NodeBooted, ports: Ports) -> None:
     """Record the boot; if a reboot of an earlier boot was waited for, it is proven now."""
     for _ in range(SAVE_TRIES):
@@ -55,6 +57,7 @@ def on_node_booted(event: NodeBooted, ports: Ports) -> None:
     welcome(booted, ports)
 
 
+@limited
 def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
     """Resume the diagnosis that asked, if it is this node's, of the boot that was to be diagnosed. An answer that
     proves nothing is recorded with the node, for people to read."""
@@ -91,6 +94,7 @@ def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:
         ports.nodes.save(replace(node, last_diagnosis=found))
 
 
+@limited
 def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
     """Resume the step that asked for evidence, if it is this node's, of the boot that was asked."""
     wait = wait_for_answer(EVIDENCE, event.request_id, ports)
@@ -102,6 +106,7 @@ def on_evidence_frozen(event: EvidenceFrozen, ports: Ports) -> None:
         resume(ports, wait, _at(frozen(blank, known), ports))
 
 
+@limited
 def on_checkpoint_found(event: CheckpointFound, ports: Ports) -> None:
     """Resume the search that asked, if it is this node's, of the boot that was asked."""
     take_checkpoint(event, ports)

@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Action, Verdict
 from nodeheal.domain.fold import EVENTS_AT_MOST, SAME_EVENTS_AT_MOST
 from nodeheal.domain.incident import History, event_entry, fingerprint
 from nodeheal.domain.incident import Incident as Head
-from nodeheal.services import ingest as ingest_module
+from nodeheal.services import node_rates
 from nodeheal.services.ingest import Ingested, ingest
 from tests.unit.builders import NOW, xid
 from tests.unit.test_steps import Incident
@@ -50,7 +50,7 @@ class Flooded(Incident):
 
 @pytest.fixture
 def it(monkeypatch: pytest.MonkeyPatch) -> Flooded:
-    monkeypatch.setattr(ingest_module, "REPORTS_A_MINUTE", 1_000_000)  # a bound of its own, for many minutes in one
+    monkeypatch.setattr(node_rates, "REPORTS_A_MINUTE", 1_000_000)  # a bound of its own, for many minutes in one
     return Flooded()
 
 

@@ -10,7 +10,8 @@ from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE
 from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdict
 from nodeheal.domain.incident import History, Incident, event_entry, fingerprint, incident_id_of
 from nodeheal.ports import Ports
-from nodeheal.services.ingest import LATE_SECONDS, REPORTS_A_MINUTE, Ingested, ingest
+from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.node_rates import LATE_SECONDS, REPORTS_A_MINUTE
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.unit.test_regressions_of_brakes import lost_call
 
@@ -246,7 +247,7 @@ def test_one_node_is_heard_so_often_a_minute_and_the_rest_is_counted() -> None:
     ]
     assert ports.nodes.reports[node().node_id, window] == REPORTS_A_MINUTE + 30  # type: ignore[attr-defined]
     told = [s.note for _, s in ports.nodes.recorded.values() if s.note]  # type: ignore[attr-defined]
-    assert told == [f"the node has sent 120 reports at {window}; this one and others after it are counted, not taken"]
+    assert told == ["the node has sent more reports than are taken of one node; from this one on they are only counted"]
     clock.advance(60)
     assert take(ports, xid(79, event_id="later", observed_at=clock())) == [Ingested.JOINED]
 

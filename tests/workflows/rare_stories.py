@@ -19,8 +19,8 @@ from nodeheal.ports import Place
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.hear_node import ASKED_AGAIN_SECONDS
-from nodeheal.services.ingest import REPORTS_A_MINUTE
 from nodeheal.services.new_machine import on_group_launch
+from nodeheal.services.node_rates import REPORTS_A_MINUTE
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
 from nodeheal.services.stop_start import on_machine_stopped

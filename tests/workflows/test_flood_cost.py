@@ -1,22 +1,39 @@
-"""What docs/security.md says a report of one bad node costs at most is what such a report costs."""
+"""What docs/security.md says that reports and incidents of one bad node cost at most is what they cost."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from nodeheal.contract.health_event import EVIDENCE_BYTES, LABELS, HealthEvent
+import pytest
+
+from nodeheal.contract.health_event import (
+    EVIDENCE_BYTES,
+    FAILED_TESTS,
+    LABELS,
+    REASON_CHARACTERS,
+    DiagnosticsFinished,
+    HealthEvent,
+    NodeBooted,
+    NodeFact,
+)
 from nodeheal.domain.fold import EVENTS_AT_MOST
 from nodeheal.domain.incident import fingerprint
-from nodeheal.ports import FAULTS_LOOKED_UP
-from nodeheal.services.ingest import LATE_A_DAY, REPORTS_A_MINUTE, Ingested, ingest
+from nodeheal.domain.node import SETTLED_REMEMBERED
+from nodeheal.ports import FAULTS_LOOKED_UP, Ports
+from nodeheal.services.ingest import Ingested, ingest
+from nodeheal.services.node_rates import LATE_A_DAY, REPORTS_A_MINUTE
+from nodeheal.services.wakeup import on_diagnostics_finished, on_node_booted
 from nodeheal.simulation.prices import cost
 from tests.unit.builders import NOW, FrozenClock, node, xid
 from tests.workflows.bill import DEFAULTS, metered_table
-from tests.workflows.meter import Units
+from tests.workflows.fake_cluster import BROKEN, FakeCluster
+from tests.workflows.meter import Units, count
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text("utf-8")
 REPEATS = "94"  # a fault whose ladder climbs when it is repeated: each report of it is compared with those before
+OBSERVED = "92"
 TAKEN_A_DAY = REPORTS_A_MINUTE * 24 * 60 + LATE_A_DAY
 # What cannot be counted here: a second of half a gigabyte, and two kilobytes of log.
 ASSUMED = {"bus_event": 1, "queue_request": 1.2, "function_run": 1, "function_time": 0.5, "log": 2e-6}
@@ -27,6 +44,25 @@ def largest(number: int, code: str) -> HealthEvent:
     labels = {f"{label:064}": "v" * 64 for label in range(LABELS)}
     at = NOW + timedelta(seconds=number)
     return xid(int(code), event_id=f"e{number}", evidence="x" * EVIDENCE_BYTES, labels=labels, observed_at=at)
+
+
+def dearest_incident() -> dict[str, float]:
+    """The node has filled the record of its pool, and its next fault opens an incident that only observes."""
+    units = Units()
+    with metered_table(units) as make_ports:
+        cluster = FakeCluster(DEFAULTS, make_ports=make_ports)
+        known = cluster.ports.nodes.get(BROKEN)
+        assert known is not None
+        cluster.ports.nodes.save(replace(known, settled={f"{n:064}": "i" * 64 for n in range(SETTLED_REMEMBERED)}))
+        for number in range(FAULTS_LOOKED_UP):
+            before = {"node_id": BROKEN, "observed_at": NOW - timedelta(seconds=number)}
+            cluster.ports.nodes.record(largest(number, OBSERVED).model_copy(update=before), "llama")
+        units.forget()
+        cluster.heard.clear()
+        now = {"node_id": BROKEN, "observed_at": cluster.clock()}
+        walked = cluster.reports(largest(FAULTS_LOOKED_UP, OBSERVED).model_copy(update=now))
+        assert walked.end == "Observed only"
+        return count(cluster, units)
 
 
 def dearest_report() -> Units:
@@ -64,3 +100,41 @@ def test_the_page_names_what_the_dearest_report_costs() -> None:
         round(dollars * TAKEN_A_DAY),
     ]
     assert f"{TAKEN_A_DAY:,} a day" in PAGE
+
+
+def test_the_page_names_what_observed_incidents_cost() -> None:
+    dollars = sum(cost(dearest_incident()).values())
+
+    stated = re.search(r"\$([\d.]+) for each such incident.*?\| (\d+) \|", PAGE)
+    assert stated is not None, PAGE
+    assert [float(one) for one in stated.groups()] == [round(dollars, 5), round(dollars * TAKEN_A_DAY)]
+
+
+def dearest_fact(kind: type[NodeFact], clock: FrozenClock) -> NodeFact:
+    """A boot, or an answer as large as one may be, of a node that was asked nothing."""
+    shared = xid(79).model_dump(include=set(NodeFact.model_fields)) | {"observed_at": clock()}
+    if kind is NodeBooted:
+        new = {"boot_id": "boot-of-the-flood", "booted_at": clock(), "address": "10.0.0.7", "accelerators": 8}
+        return NodeBooted.model_validate(shared | new)
+    checks = [{"check": "dcgm", "verdict": "FAILED", "reason": "x" * REASON_CHARACTERS, "seconds": 1}] * 8
+    tests = ["x" * REASON_CHARACTERS] * FAILED_TESTS
+    said = {"request_id": "r" * 64, "verdict": "FAILED", "checks": checks, "failed_tests": tests}
+    return DiagnosticsFinished.model_validate(shared | said | {"evidence": "x" * EVIDENCE_BYTES})
+
+
+@pytest.mark.parametrize(
+    ("kind", "take"), [(NodeBooted, on_node_booted), (DiagnosticsFinished, on_diagnostics_finished)]
+)
+def test_a_boot_or_an_answer_costs_less_than_the_dearest_report(
+    kind: type[NodeFact], take: Callable[[NodeFact, Ports], None]
+) -> None:
+    units, clock = Units(), FrozenClock()
+    with metered_table(units) as make_ports:
+        ports = make_ports(clock)
+        ports.nodes.save(node())
+        units.forget()
+        take(dearest_fact(kind, clock), ports)
+
+    report = dearest_report()
+    assert 1 < units.write < report.write
+    assert units.read < report.read
