@@ -74,6 +74,6 @@ def _read(source: str, detail: Event) -> HealthEvent:
         return request
     told = proven(detail, names.NODE_HEALTH_REPORTED) if is_signed(detail) else detail
     event = read_fact(HealthEvent, told)
-    if event.code == names.OPERATOR_REQUEST or not event.is_from_node:
-        raise Forged(f"{event.node_id} speaks as an operator or as AWS from {source}")
+    if event.code in (names.OPERATOR_REQUEST, names.NEW_NODE) or not event.is_from_node:
+        raise Forged(f"{event.node_id} speaks as an operator, as AWS or as nodeheal from {source}")
     return event

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lambdas.composition import Event, explain, logger, ports, quarantine
+from lambdas.composition import Event, explain, logger, policy, ports, quarantine
 from lambdas.signatures import is_signed, proven, read_fact
 from nodeheal.contract import names
 from nodeheal.contract.ecs_task import EcsTaskDetail
@@ -15,6 +15,7 @@ from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished,
 from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.ports import Ports
 from nodeheal.services import new_machine, stop_start, wakeup
+from nodeheal.services.new_nodes import diagnose_new_nodes, note_new_node
 from nodeheal.services.translate.ecs_task import task_change
 from nodeheal.services.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
 from nodeheal.services.translate.ssm_command import SsmInvocationDetail
@@ -64,13 +65,20 @@ def _about_node(kind: str, detail: Event) -> Callable[[Ports], None]:
     told = proven(detail, kind)
     match kind:
         case names.NODE_BOOTED:
-            return partial(wakeup.on_node_booted, read_fact(NodeBooted, told))
+            return partial(_on_node_booted, read_fact(NodeBooted, told))
         case names.DIAGNOSTICS_FINISHED:
             return partial(wakeup.on_diagnostics_finished, read_fact(DiagnosticsFinished, told))
         case names.EVIDENCE_FROZEN:
             return partial(wakeup.on_evidence_frozen, read_fact(EvidenceFrozen, told))
         case _:
             return partial(wakeup.on_checkpoint_found, read_fact(CheckpointFound, told))
+
+
+def _on_node_booted(event: NodeBooted, ports: Ports) -> None:
+    wakeup.on_node_booted(event, ports)
+    pool = note_new_node(event, ports)
+    if pool is not None:
+        diagnose_new_nodes(pool, ports, policy())
 
 
 def _about_machine(detail: MachineStateDetail) -> Callable[[Ports], None]:

@@ -11,6 +11,7 @@ AGENT_SOURCE = "nodeheal.agent"
 CONTROL_SOURCE = "nodeheal.control"
 OPERATOR_SOURCE = "nodeheal.operator"  # what operators ask for by hand; nodes may not speak in its name
 OPERATOR_REQUEST = "operator_request"  # the code of such a request, in family host; its sub-code is the action
+NEW_NODE = "new_node"  # the code of a node that has not been diagnosed yet since it came up for the first time
 INSTANCE_GONE = "instance_gone"  # the code of a machine that was stopped, or that is terminated
 
 NODE_HEALTH_REPORTED = "Node Health Reported"
@@ -250,6 +251,11 @@ NODES_LINE = "NODES"  # the line of a pool's jobs for nodes
 def pool_line(awaited: str, pool: str) -> str:
     """The line of a pool for a slot of its budget, for the reset of its breaker, or for nodes."""
     return f"{awaited}/{pool}"
+
+
+def new_nodes_line(pool: str) -> str:
+    """The line of a pool's new nodes that are to be diagnosed."""
+    return f"new/{pool}"
 
 
 def group_line(group: str) -> str:

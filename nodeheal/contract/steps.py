@@ -71,6 +71,9 @@ class Decision(Frozen):
         default="",
         description="for ISOLATE, REBOOT, REPLACE: the boot that it is about, and no other; empty: any",
     )
+    is_of_new_node: bool = Field(
+        default=False, description="for ISOLATE: of a node that has never served; it takes no slot of the budget"
+    )
     is_held_back: bool = Field(default=False, description="a brake kept nodeheal from acting: what is repeated is news")
     is_move: bool = Field(
         default=False,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, NextRung, Scope, Verdict
 from nodeheal.domain.catalog import find
 from nodeheal.domain.diagnosis import Fault, meaning_of
@@ -162,7 +162,7 @@ class CommonCause:
 
 def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> CommonCause | None:
     """What so many failing nodes have in common that the breaker trips; None: it does not."""
-    if fault.is_by_hand or fault.key in policy.breaker.departures:
+    if fault.is_by_hand or fault.is_of_new_node or fault.key in policy.breaker.departures:
         return None
     limit = policy.breaker.limit(history.surroundings.pool_nodes)
     event, reset_at = fault.event, history.surroundings.pool.breaker_reset_at
@@ -172,8 +172,8 @@ def common_cause(fault: Fault, history: History, policy: RecoveryPolicy) -> Comm
         if reset_at is not None and s.at <= reset_at:
             continue  # a human has looked at it
         key = f"{s.family.value}/{s.code}"
-        is_asked_for = s.code == OPERATOR_REQUEST or key in policy.breaker.departures
-        if not is_asked_for and _height(s, event.pool, policy) >= HEIGHT[Action.ISOLATE]:
+        is_no_failure = s.code in (NEW_NODE, OPERATOR_REQUEST) or key in policy.breaker.departures
+        if not is_no_failure and _height(s, event.pool, policy) >= HEIGHT[Action.ISOLATE]:
             failing.setdefault(s.node_id, (key, dict(s.labels)))
             began = min(began, s.at)
     if len(failing) < limit:

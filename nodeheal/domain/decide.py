@@ -71,7 +71,9 @@ def _before_anything_is_touched(say: Spell, seen: Progress, case: Case) -> Decis
         return held
     why = f"{fault.title}{case.told_beside}: {fault.short_why} First the node is taken out of service."
     # A node that boots before it is isolated is thought about once more.
-    return say.step(Step.ISOLATE, why).model_copy(update={"boot_id": say.history.surroundings.boot_id})
+    isolate = say.step(Step.ISOLATE, why)
+    known = {"boot_id": say.history.surroundings.boot_id, "is_of_new_node": fault.is_of_new_node}
+    return isolate.model_copy(update=known)
 
 
 def _let_it_be(say: Spell, seen: Progress, case: Case) -> Decision:

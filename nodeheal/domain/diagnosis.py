@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import OPERATOR_REQUEST
+from nodeheal.contract.names import NEW_NODE, OPERATOR_REQUEST
 from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdict
 from nodeheal.domain.catalog import BUDGET_GROUPS, CatalogRow, find
 from nodeheal.domain.catalog import title as title_of
@@ -19,6 +19,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 RECOVERY_ACTION_CHANGED = "154"  # the XID in whose text the driver says what it wants done about another one
 STATEMENT = f"xid/{RECOVERY_ACTION_CHANGED}"
 BY_HAND = f"host/{OPERATOR_REQUEST}"
+OF_NEW_NODE = f"host/{NEW_NODE}"
 
 
 class _Secondary(NamedTuple):
@@ -118,6 +119,11 @@ class Fault(NamedTuple):
     def is_by_hand(self) -> bool:
         """Whether an operator asks for it: modes and maintenance are not in the way, everything else is."""
         return self.key == BY_HAND
+
+    @property
+    def is_of_new_node(self) -> bool:
+        """Whether nothing is wrong but that the node has never been diagnosed."""
+        return self.key == OF_NEW_NODE and not self.event.is_from_node
 
     @property
     def keeps_out(self) -> bool:

@@ -23,6 +23,8 @@ def heal(say: Spell, seen: Progress, case: Case) -> Decision:
         return _not_isolated(say, seen, fault)
     if seen.returned is None and say.history.surroundings.is_taken_away:
         return _taken_away(say, seen, case)
+    if fault.is_of_new_node and seen.proof is None:
+        return say.step(Step.DIAGNOSE, f"{fault.title}: {fault.short_why}")
     moved = move_job(say, seen, case)
     if moved is not None:
         # Another node's diagnosis takes minutes, and this one may fall silent meanwhile.
@@ -51,6 +53,8 @@ def _not_isolated(say: Spell, seen: Progress, fault: Fault) -> Decision:
     waited = seen.waited.get(Awaited.BUDGET)
     since, allowed = seen.in_line_since or say.now, say.policy.deadlines.budget_seconds
     left = allowed - int((say.now - since).total_seconds())
+    if fault.is_of_new_node:  # nothing is wrong with it
+        return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: it was not diagnosed: {seen.isolation.reason}")
     if seen.isolation.evidence.get("wait_for") != Awaited.BUDGET:
         is_theirs = OTHER_OWNER in seen.isolation.evidence
         code = Escalation.OTHER_OWNER if is_theirs else Escalation.NOT_ISOLATED
@@ -172,7 +176,8 @@ def _after_repair(say: Spell, seen: Progress, case: Case) -> Decision:
             return settling
         passed = "; and ".join(filter(None, [denial(seen), "it passed its diagnostics"]))
         proof = "proven by a new boot id and passed diagnostics" if seen.tried else passed
-        return say.step(Step.RETURN, f"{proof}; back to service, on probation")
+        where = "it may serve" if fault.is_of_new_node else "back to service, on probation"
+        return say.step(Step.RETURN, f"{proof}; {where}")
     if seen.returned.outcome is not Outcome.DONE:
         return say.hand_over(
             Escalation.NOT_BACK_IN_SERVICE, f"{fault.title}: healed, but not back in service: {seen.returned.reason}"
@@ -231,6 +236,8 @@ def _bring_back(say: Spell, seen: Progress, case: Case) -> Decision | None:
 
 def _ended(say: Spell, seen: Progress, fault: Fault) -> str:
     proof = seen.proof.reason if seen.proof else ""
+    if fault.is_of_new_node:
+        return f"{fault.title}: {proof}; it may serve"
     job = "no job of ours was running here" if say.job_id is None else "its job had ended before"
     job = seen.restart.reason if seen.restart else job
     if seen.job_is_left_to:

@@ -5,7 +5,7 @@ from datetime import datetime
 from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE, OPERATOR_REQUEST
+from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE, NEW_NODE, OPERATOR_REQUEST
 from nodeheal.contract.steps import Decision, StepResult
 from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState, Outcome, Step, Verdict
 from nodeheal.domain.surroundings import Surroundings
@@ -46,6 +46,11 @@ class Incident:
     ending: Ending | None = None
     summary: str = ""
     closed_at: datetime | None = None
+
+    @property
+    def is_of_new_node(self) -> bool:
+        """Whether it began because its node had never been diagnosed."""
+        return self.root.code == NEW_NODE and not self.root.is_from_node
 
     @property
     def is_under_way(self) -> bool:
@@ -133,8 +138,9 @@ def incident_id_of(event: HealthEvent) -> str:
 
 
 def outlasts_its_boot(event: HealthEvent) -> bool:
-    """Whether it holds for the node's later boots, too: what an operator has asked for, if it is no reboot."""
-    return event.code == OPERATOR_REQUEST and event.subcode != Action.REBOOT
+    """Whether it holds for the node's later boots, too: that it is new, or what an operator has asked for, if it is no
+    reboot."""
+    return event.code == NEW_NODE or (event.code == OPERATOR_REQUEST and event.subcode != Action.REBOOT)
 
 
 def fingerprint(event: HealthEvent) -> str:

@@ -173,6 +173,15 @@ class Fabric(Frozen):
         return self
 
 
+class NewNodes(Frozen):
+    """What is done with a node that comes up for the first time, before it serves. Nothing but in `act` mode."""
+
+    diagnose: bool = Field(default=True, description="isolate it, and let it serve once it has passed its diagnostics")
+    max_nodes: int = Field(
+        default=8, ge=1, le=1_000, description="new nodes that are diagnosed at once; they take no slot of `budget`"
+    )
+
+
 class PoolPolicy(Frozen):
     """What holds for one pool."""
 
@@ -185,6 +194,7 @@ class PoolPolicy(Frozen):
         description="by action, where it differs: REBOOT, STOP_START, REPLACE, ISOLATE or RESTART_WORKLOAD",
     )
     budget: Budget = Field(default_factory=Budget)
+    new_nodes: NewNodes = Field(default_factory=NewNodes)
     maintenance: tuple[MaintenanceWindow, ...] = Field(default=(), description="times that belong to people")
     drills: bool = Field(
         default=False, description="`nodeheal inject` may break nodes of this pool on purpose, for a drill"

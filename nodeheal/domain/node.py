@@ -21,7 +21,10 @@ _MOVES: dict[NodeState, frozenset[NodeState]] = {
     NodeState.ENROLLED: frozenset({NodeState.HEALTHY, NodeState.RETIRED}),
     NodeState.HEALTHY: frozenset({NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RETIRED}),
     NodeState.SUSPECT: frozenset({NodeState.HEALTHY, NodeState.ISOLATED, NodeState.RETIRED}),
-    NodeState.ISOLATED: frozenset({NodeState.RECOVERING, NodeState.PROBATION, NodeState.QUARANTINED}),
+    # Back to HEALTHY: a new node that has passed its diagnostics.
+    NodeState.ISOLATED: frozenset(
+        {NodeState.RECOVERING, NodeState.PROBATION, NodeState.QUARANTINED, NodeState.HEALTHY}
+    ),
     NodeState.RECOVERING: frozenset({NodeState.PROBATION, NodeState.QUARANTINED}),
     NodeState.PROBATION: frozenset({NodeState.HEALTHY, NodeState.SUSPECT, NodeState.ISOLATED, NodeState.RETIRED}),
     NodeState.QUARANTINED: frozenset({NodeState.HEALTHY, NodeState.PROBATION, NodeState.RETIRED}),

@@ -73,6 +73,8 @@ def _can_wait_until_morning(history: History, seen: Progress, decided: Decision)
     Of a drill, only what it has left behind is real: a node out of service, a job that is down.
     """
     is_by_hand = history.incident.root.code == OPERATOR_REQUEST
+    if history.incident.is_of_new_node:
+        return True  # it has never served: nobody misses it
     if history.is_drill and not seen.is_isolated and not seen.has_stopped_job:
         return True
     return decided.escalation is Escalation.BROKEN_NODE_LEFT or (

@@ -22,6 +22,7 @@ from nodeheal.services.guests import bring_guests_back
 from nodeheal.services.job_nodes import call_next_job
 from nodeheal.services.job_stand_in import let_go_of_claims, let_go_of_stand_ins
 from nodeheal.services.look_around import is_running
+from nodeheal.services.new_node_places import free_place
 from nodeheal.services.queue import wake_for_free_slots
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of
 from nodeheal.services.stop_gang import current_run
@@ -56,13 +57,15 @@ def end_incident(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     let_go_of_stand_ins(history, ports, policy)
     let_go_of_claims(history, ports)
     node = _let_go(closed.node_id, history, seen, decided, ports, policy)
+    free_place(closed, ports)
     if node.state is NodeState.QUARANTINED:
         wake_for_free_slots(node.pool, ports, policy)  # it may count for no slot any more
     _wake_who_waits_for_the_job(closed, ports)
     tell_watch(closed.job_id, ports)
     call_next_job(node.pool, ports)
     detail_type = INCIDENT_ESCALATED if is_handed_over else INCIDENT_CLOSED
-    ports.messenger.announce(detail_type, _email(history, seen, decided, node, ports))
+    if is_handed_over or not closed.is_of_new_node:  # a new node that passes is no news
+        ports.messenger.announce(detail_type, _email(history, seen, decided, node, ports))
     tell_of_ending(history, seen, decided, ports, policy)
     return result_of(request, ports, Outcome.DONE, decided.reason)
 
@@ -96,7 +99,7 @@ def _let_go(
         node = node_of(node_id, ports)
         if node.open_incident != incident_id:
             return node
-        if node_id == history.incident.node_id and seen.is_isolated and not _is_by_hand(history):
+        if node_id == history.incident.node_id and seen.is_isolated and not _is_no_fault(history.incident):
             node = node.recovered_in(_past(history, seen, decided, ports))
         if node_id != history.incident.node_id and not seen.is_proven:
             after = replace(node, open_incident=None).entered(NodeState.SUSPECT, "no proof as a spare", ports.clock())
@@ -143,9 +146,9 @@ def _times(history: History) -> list[tuple[Turn, float]]:
     ]
 
 
-def _is_by_hand(history: History) -> bool:
-    """What an operator asked for speaks neither for nor against the node."""
-    return history.incident.root.code == OPERATOR_REQUEST
+def _is_no_fault(incident: Incident) -> bool:
+    """What an operator asked for, or that a node is new, speaks neither for nor against it."""
+    return incident.is_of_new_node or incident.root.code == OPERATOR_REQUEST
 
 
 def _settled(node: Node, history: History, seen: Progress, decided: Decision, policy: RecoveryPolicy) -> dict[str, str]:

@@ -12,6 +12,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.domain.progress import BOOTED, OTHER_OWNER
 from nodeheal.ports import Ports, Seat
 from nodeheal.services.guests import set_guests_aside
+from nodeheal.services.new_node_places import has_place
 from nodeheal.services.pool_size import slots_of
 from nodeheal.services.queue import in_line_before, wake_queue
 from nodeheal.services.steps import SAVE_TRIES, node_of, result_of, save_node, tell, token_of
@@ -43,8 +44,10 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         _answer(request, ports, Outcome.FAILED, str(gone))
         return
     moved(node, NodeState.ISOLATED, request.decision.reason, ports.clock())  # may raise: before anything is taken
-    slots = slots_of(node.pool, ports, policy)
-    why_not = _why_no_slot(node, slots, request, ports)
+    slots, why_not = 0, ""
+    if not (request.decision.is_of_new_node and has_place(node, ports)):
+        slots = slots_of(node.pool, ports, policy)
+        why_not = _why_no_slot(node, slots, request, ports)
     if why_not:
         evidence = {"wait_for": Awaited.BUDGET.value, SLOTS: str(slots)}
         _answer(request, ports, Outcome.REFUSED, why_not, evidence)

@@ -5,6 +5,7 @@ from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain import budget
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports
+from nodeheal.services.new_node_places import has_place
 from nodeheal.services.steps import result_of, tell
 
 
@@ -18,14 +19,14 @@ def reserve_attempt(request: StepRequest, ports: Ports) -> StepResult:
 
 
 def why_not_act(node: Node, request: StepRequest, ports: Ports, *more_states: NodeState) -> str:
-    """What speaks against a destructive step: it needs our isolation, a budget slot and an attempt. Empty: nothing.
+    """What speaks against a destructive step: it needs our isolation, a slot and an attempt. Empty: nothing.
 
     Every destructive service asks, whatever the workflow did before. `more_states`: where a repeated call may find it.
     """
     states = (NodeState.ISOLATED, NodeState.RECOVERING, *more_states)
     if node.open_incident != request.incident_id or node.state not in states:
         return f"{node.node_id} is {node.state} and not isolated by {request.incident_id}"
-    if node.node_id not in ports.pools.holders(node.pool):
+    if node.node_id not in ports.pools.holders(node.pool) and not has_place(node, ports):
         return f"{node.node_id} holds no slot of pool {node.pool}'s disruption budget"
     # Asking again for the attempt of this turn spends nothing.
     granted, _ = _reserve(request, ports)

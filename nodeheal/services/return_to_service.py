@@ -28,14 +28,18 @@ def return_to_service(request: StepRequest, ports: Ports, policy: RecoveryPolicy
     broken = history.incident.node_id
     if node.node_id != broken:
         return _join(request, node, broken, proof.proof.finished_at, ports, policy)
-    back = moved(node, NodeState.PROBATION, request.decision.reason, ports.clock())
-    until = ports.clock() + timedelta(seconds=policy.probation_seconds)
+    # A new node that nothing was done to has nothing to show on probation.
+    is_new = history.incident.is_of_new_node and not proof.tried
+    until = ports.clock() + timedelta(seconds=0 if is_new else policy.probation_seconds)
+    state = NodeState.HEALTHY if is_new else NodeState.PROBATION
+    back = moved(node, state, request.decision.reason, ports.clock())
     _save_proven(replace(back, probation_until=until), proof.proof.finished_at, ports)
     _let_work(node, ports)
     ports.pools.release(node.pool, node.node_id)
     wake_queue(node.pool, ports)
-    tell(request, ports, "returned", f"{node.node_id} is back in service, on probation until {until:%H:%M:%S} UTC")
-    return result_of(request, ports, Outcome.DONE, "back in service", boot_id=node.boot_id)
+    where = "in service" if is_new else f"back in service, on probation until {until:%H:%M:%S} UTC"
+    tell(request, ports, "returned", f"{node.node_id} is {where}")
+    return result_of(request, ports, Outcome.DONE, where.split(",")[0], boot_id=node.boot_id)
 
 
 def _save_proven(node: Node, passed_at: datetime, ports: Ports) -> None:

@@ -13,6 +13,7 @@ from nodeheal.ports import Place, Ports
 from nodeheal.services.ask_after_ranks import ask_after_ranks
 from nodeheal.services.hear_beats import ask_for_interval, lay_over, note_boots
 from nodeheal.services.hear_silence import Heard, hear, tell_of_many
+from nodeheal.services.new_nodes import diagnose_new_nodes
 from nodeheal.services.notify import report_storm
 from nodeheal.services.pool_size import count, note_size
 from nodeheal.services.queue import wake_after_reset, wake_for_free_slots
@@ -24,7 +25,7 @@ NODES_A_RUN = 20_000
 NODES_A_PAGE = 2_000
 LOOKS_A_RUN = 25
 RUN_SECONDS = 30
-# Of these, for what waits in the pools: seven calls a pool. A thousand pools, at 4 ms a call, take three runs.
+# Of these, for what waits in the pools: eight calls a pool. A thousand pools, at 4 ms a call, take three runs.
 DUE_SECONDS = 12
 # A workflow starts within a second of its incident. One that has not by then lost its start to a crash or a throttle.
 START_SECONDS = 60
@@ -44,6 +45,7 @@ class Swept:
     asked_for_interval: int = 0
     restarted: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
+    new_nodes: list[str] = field(default_factory=list)  # that are diagnosed before they serve
     jobs: list[str] = field(default_factory=list)  # whose start was lost, or that left marks behind
     ranks: list[str] = field(default_factory=list)  # tasks of which nobody had told what the scheduler says
     left_waiting: list[str] = field(default_factory=list)  # pools that the next run begins with: the time was up
@@ -76,6 +78,7 @@ def _see_to_pools(pools: list[str], stop_at: datetime, done: Swept, ports: Ports
         done.restarted += _start_what_was_lost(pool, ports)
         done.woken += wake_for_free_slots(pool, ports, policy)
         done.woken += wake_after_reset(pool, ports)
+        done.new_nodes += diagnose_new_nodes(pool, ports, policy)
         done.jobs += sweep_jobs(pool, ports, policy)
         if ports.clock() >= stop_at and number + 1 < len(order):
             done.left_waiting = order[number + 1 :]

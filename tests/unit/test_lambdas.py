@@ -394,7 +394,7 @@ def test_a_node_that_speaks_as_an_operator_is_not_heard_and_its_words_are_kept(w
 
     assert answer == {"batchItemFailures": []}
     [(_, why)] = it.ports.messenger.quarantined  # type: ignore[attr-defined]
-    assert why == f"{C} speaks as an operator or as AWS from nodeheal.agent"
+    assert why == f"{C} speaks as an operator, as AWS or as nodeheal from nodeheal.agent"
     assert it.node(C).open_incident is None
 
 
@@ -418,7 +418,7 @@ def test_around_the_bus_too_no_node_speaks_as_an_operator(world: World) -> None:
     lambdas.ingest.handler(batch(around_the_bus(signed, source=names.OPERATOR_SOURCE), around_the_bus(forged)), None)
 
     told = [why for _, why in it.ports.messenger.quarantined]  # type: ignore[attr-defined]
-    assert told[0] == f"{C} speaks as an operator or as AWS from nodeheal.agent"
+    assert told[0] == f"{C} speaks as an operator, as AWS or as nodeheal from nodeheal.agent"
     assert len(told) == 2
     assert it.node(C).open_incident is None
 
