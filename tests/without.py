@@ -14,6 +14,7 @@ def without(function: Callable[..., Any], guard: str, becomes: str = "False", nt
 
     `nth`: which of several that read the same, counted from 1.
     """
+    function = inspect.unwrap(function)  # what a decorator wraps is what runs, and what has the source
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     assert isinstance(tree.body[0], ast.FunctionDef)
     tree.body[0].decorator_list = []  # of a property, its function is given
