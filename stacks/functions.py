@@ -130,7 +130,6 @@ FUNCTIONS = (
             START_MACHINE,
             SEE_COMMAND,
             FIND_NODE,
-            SEE_NODE,
             *_SEE_GUESTS,
             START_RECOVERY,
             READ_POLICY,

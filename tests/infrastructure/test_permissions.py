@@ -64,7 +64,15 @@ MAY = {
         "stop_gang",
         "wait_for_news",
     },
-    "states:StartExecution": {"attribute_failure", "find_checkpoint", "ingest", "judge_checks", "sweep", "take_signal"},
+    "states:StartExecution": {
+        "attribute_failure",
+        "find_checkpoint",
+        "ingest",
+        "judge_checks",
+        "sweep",
+        "take_signal",
+        "wakeup",
+    },
 }
 TAG_KEYS = {f"{key}/{names.MANAGED_TAG}" for key in ("aws:ResourceTag", "aws:RequestTag", "ssm:resourceTag")}
 EVERY_PERMISSION = [(spec.stem, permission) for spec in FUNCTIONS for permission in spec.every_permission]

@@ -15,7 +15,7 @@ GUARDS = (
     Guard(
         "that what was asked for by hand is no fault of the node",
         end_incident._let_go,
-        "not _is_by_hand(history)",
+        "not _is_no_fault(history.incident)",
         when.a_reboot_is_asked_for,
         "True",
     ),

@@ -40,7 +40,7 @@ GUARDS = (
     Guard(
         "which reboots were asked for",
         correlate.common_cause,
-        "s.code == OPERATOR_REQUEST",
+        "s.code in (NEW_NODE, OPERATOR_REQUEST)",
         when.operators_ask_for_many_reboots,
     ),
     # What a check has found
