@@ -92,5 +92,5 @@ def _finding(node: Node) -> HealthEvent:
         source=SWEEP_SOURCE,
         family=Family.host,
         code=NEW_NODE,
-        verdict=Verdict.UNKNOWN,
+        verdict=Verdict.DEGRADED,
     )

@@ -207,7 +207,7 @@ def test_a_machine_that_has_run_for_long_is_not_new() -> None:
 
 def test_a_node_does_not_call_itself_new_to_get_around_the_budget() -> None:
     fleet = Fleet(with_pool(budget=Budget(max_nodes=0, floor_nodes=0)))
-    claim = xid(79, code=NEW_NODE, family=Family.host, verdict=Verdict.UNKNOWN, node_id=BROKEN)
+    claim = xid(79, code=NEW_NODE, family=Family.host, verdict=Verdict.DEGRADED, node_id=BROKEN)
     forged = HealthEvent.model_validate(claim.model_dump())
     fleet.on_wait = lambda: None
 
