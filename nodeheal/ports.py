@@ -53,8 +53,10 @@ class NodeStore(Protocol):
     def unenrolled(self) -> Sequence[Node]:
         """Nodes that report and that nobody has enrolled: they are in no pool, and expire; eventually consistent."""
 
-    def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
+    def record(self, event: HealthEvent, job_id: str | None, note: str = "", *, in_pool: bool = True) -> None:
         """Keep a fault, and why it led to no incident where it did not. Recording it twice changes nothing.
+
+        Not `in_pool`: only decisions about this node look at it.
 
         One that was kept without a reason and comes again with one is kept as both: what first took it may have broken
         off before it led anywhere, and may as well have not.

@@ -44,7 +44,15 @@ MEASURE = Permission(
     ("*",),
     {"StringEquals": {"cloudwatch:namespace": names.NODE_METRICS_NAMESPACE}},
 )
-NODE_PERMISSIONS = (REPORT, BEAT, GO_AROUND, MEASURE)
+# AWS's policy for the ECS agent, which people attach to this role, allows both for every container instance. The agent
+# calls neither, but for spot instances that drain themselves (aws/amazon-ecs-agent, ecs-agent/api/ecs/interface.go).
+TOUCH_NO_OTHER = Permission(
+    "**denied**, whatever else is attached: drain other machines of the cluster, or take them out of it",
+    ("ecs:DeregisterContainerInstance", "ecs:UpdateContainerInstancesState"),
+    ("*",),
+    effect=iam.Effect.DENY,
+)
+NODE_PERMISSIONS = (REPORT, BEAT, GO_AROUND, MEASURE, TOUCH_NO_OTHER)
 
 
 def heartbeats_table(scope: Construct, settings: Settings) -> dynamodb.Table:

@@ -39,10 +39,12 @@ class Permission:
     actions: tuple[str, ...]
     resources: tuple[str, ...]
     conditions: Conditions = field(default_factory=dict)
+    effect: iam.Effect = iam.Effect.ALLOW
 
     def statement(self, places: Mapping[str, str]) -> iam.PolicyStatement:
         """The statement, with the deployed resources in their places."""
         return iam.PolicyStatement(
+            effect=self.effect,
             actions=list(self.actions),
             resources=[resource.format_map(places) for resource in self.resources],
             conditions={

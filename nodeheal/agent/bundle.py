@@ -58,6 +58,8 @@ def collect(wanted: Sequence[Exhibit], folder: Path, seconds_left: Callable[[], 
         if left <= 0:
             return Item(exhibit, file, probe.Ran(error=NO_TIME))
         ran = probe.run(exhibit.command, file, left, exhibit.limit_bytes)
+        if exhibit.cut is not None and file.exists():
+            file.write_bytes(exhibit.cut.sub(rb"\1", file.read_bytes()))
         made = folder / exhibit.makes
         file = made if exhibit.makes and made.is_file() else file
         return Item(exhibit, file, ran, file.stat().st_size if file.exists() else 0)

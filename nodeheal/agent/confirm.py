@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from nodeheal.agent.checks.registry import CHECKS
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.event import Confirmed
+from nodeheal.agent.safe_files import open_file
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.journal_entry import parse_journal_entry
 from nodeheal.contract.evidence.kernel_filter import all_lines, blocks_of, suspicious_lines
@@ -161,7 +163,7 @@ def _file_findings(log: KernelLog, config: AgentConfig, _: float) -> _Read:
     """Of the file and of the one that rotation has put beside it, from the last boot's first line on."""
     path = Path(log.path)
     before = path.with_name(f"{path.name}.1")
-    older, cut_older = _tail(before) if before.is_file() else (b"", False)
+    older, cut_older = _tail(before) if os.path.lexists(before) else (b"", False)
     newer, cut_newer = _tail(path)
     text = newer if cut_newer else older + newer
     begins = _begin_of_boot(text)
@@ -192,9 +194,9 @@ def _finding_in_line(line: bytes, takes_drills: bool, parse: Parse) -> Finding |
 
 
 def _tail(path: Path) -> tuple[bytes, bool]:
-    """The end of the file, and whether something stands before it."""
-    with path.open("rb") as file:
-        start = max(0, path.stat().st_size - LOG_BYTES)
+    """The end of the file, and whether something stands before it. Its folder may be the log writer's."""
+    with open_file(path) as file:
+        start = max(0, os.fstat(file.fileno()).st_size - LOG_BYTES)
         file.seek(start)
         return file.read(LOG_BYTES), start > 0
 

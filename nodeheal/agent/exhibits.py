@@ -1,5 +1,6 @@
 """What is worth saving of a node before anybody touches it: each one command, with its deadline and its bound."""
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ QUICK_SECONDS, TOOL_SECONDS, REPORT_SECONDS = 10.0, 30.0, 300.0
 # DCGM's own numbers: XID, ECC by kind and age, retired and remapped memory, temperatures, power, clocks and what holds
 # them down, PCIe replays, NVLink errors.
 DCGM_FIELDS = "230,310,311,312,313,319,390,391,392,393,394,395,140,150,155,100,101,112,202,409,419,429"
+# neuron-ls names the command that started each process (its user guide): the program stays, its arguments go.
+_ARGUMENTS = re.compile(rb'("command"\s*:\s*"[^"\\\s]*)(?:[^"\\]|\\.)*')
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Exhibit:
     seconds: float = QUICK_SECONDS
     limit_bytes: int = 2 * MIB
     makes: str = ""  # the file that it writes beside what it prints, where that is the evidence
+    cut: re.Pattern[bytes] | None = None  # of each match in what it prints, only the first group is kept
 
 
 def exhibits(config: AgentConfig, with_bug_report: bool) -> Iterator[Exhibit]:
@@ -33,7 +37,7 @@ def exhibits(config: AgentConfig, with_bug_report: bool) -> Iterator[Exhibit]:
     yield Exhibit("dcgm-health.json", tuple(dcgmi(config, "health", "-c", "-j")), TOOL_SECONDS)
     yield Exhibit("dcgm-fields.txt", tuple(dcgmi(config, "dmon", "-e", DCGM_FIELDS, "-c", "1")), TOOL_SECONDS)
     yield Exhibit("nvlink-errors.txt", ("nvidia-smi", "nvlink", "-e"), TOOL_SECONDS)
-    yield Exhibit("neuron-ls.json", ("neuron-ls", "--json-output"), TOOL_SECONDS)
+    yield Exhibit("neuron-ls.json", ("neuron-ls", "--json-output"), TOOL_SECONDS, cut=_ARGUMENTS)
     for what in ("neuron", "network", "processes", "stuck", "last-boot"):
         yield Exhibit(f"{what}.txt", (sys.executable, "-m", "nodeheal.agent.gather", what), limit_bytes=4 * MIB)
     yield Exhibit("stacks.txt", (sys.executable, "-m", "nodeheal.agent.stacks"), TOOL_SECONDS, 4 * MIB)

@@ -1,7 +1,7 @@
 """Whether a fault that only its node has reported may lead to a replacement or to a lasting isolation."""
 
 from nodeheal.contract.steps import Accusation, Decision, StepResult
-from nodeheal.contract.vocabulary import Confirmation, Escalation, Family, Outcome, Step
+from nodeheal.contract.vocabulary import Confirmation, Escalation, Outcome, Step
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.incident import History
 from nodeheal.domain.progress import CONFIRMATION, WITNESS, Progress
@@ -15,7 +15,7 @@ _NOT_DONE = (Outcome.FAILED, Outcome.REFUSED)
 def accusation_of(fault: Fault) -> Accusation | None:
     """What the node is asked to confirm; None: not its agent has reported it, but AWS, nodeheal or an operator."""
     event = fault.alike[-1] if fault.alike else fault.event
-    if fault.is_by_hand or not event.is_from_node or event.family is Family.heartbeat:
+    if fault.is_by_hand or not event.is_from_node:
         return None
     return Accusation(
         family=event.family,

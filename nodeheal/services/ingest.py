@@ -18,7 +18,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.add_event import add_event
 from nodeheal.services.hangs import joined, note_first, why_not_of_this_run
 from nodeheal.services.hear_node import enrolled_node
-from nodeheal.services.node_rates import reports_over_limit
+from nodeheal.services.node_rates import Rate, rate_of
 from nodeheal.services.queue import IN_LINE
 from nodeheal.services.steps import SAVE_TRIES
 from nodeheal.services.wait_for_news import bring_news
@@ -47,7 +47,8 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
     `is_proven`: AWS, the control plane or an operator says it, or the node has signed it. What is not proven is taken
     of a known node only, until that node signs for the first time, and nothing is done because of it.
     """
-    for number in range(SAVE_TRIES):
+    rate: Rate | None = None
+    for _ in range(SAVE_TRIES):
         node = _node_of(event, ports, is_proven=is_proven)
         if node is None:
             return Ingested.UNENROLLED
@@ -58,7 +59,10 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
             ports.nodes.save(replace(node, signs=True))
             continue
         event = node.says(event)
-        if number == 0 and _is_too_much(event, node, ports):
+        if rate is None and event.is_from_node:  # what others say is not counted
+            rate = rate_of(event, ports)
+        if rate is not None and rate.over:
+            _note_flood(event, node, rate, ports)
             return Ingested.TOO_MANY
         past = _why_past(event, node)
         if past:
@@ -78,25 +82,19 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
             return Ingested.HISTORY
         event = node.located(event)
         # What is not proven is no sighting: it makes no cause that others have in common with it.
-        ports.nodes.record(event, node.job_id, "" if is_proven else node.why_unproven())
+        is_shown = rate is None or rate.is_shown_to_pool
+        ports.nodes.record(event, node.job_id, "" if is_proven else node.why_unproven(), in_pool=is_shown)
         outcome = _take_fault(event, node, ports, policy)
         if outcome is not None:
             return outcome
     raise NotAccepted(f"{event.node_id} is being written by others; event {event.event_id} is tried again later")
 
 
-def _is_too_much(event: HealthEvent, node: Node, ports: Ports) -> bool:
-    """Whether the node has sent more than is taken of one node. The first of these is history; the others are counted.
-
-    Heartbeats do not count, nor does what others say.
-    """
-    if not event.is_from_node or event.is_heartbeat:
-        return False
-    over = reports_over_limit(event, ports)
-    if over == 1:
+def _note_flood(event: HealthEvent, node: Node, rate: Rate, ports: Ports) -> None:
+    """Keep the first report of a window that is not taken as history: people see from it that others are missing."""
+    if rate.over == 1 and not event.is_heartbeat:
         told = "the node has sent more reports than are taken of one node; from this one on they are only counted"
         ports.nodes.record(event, node.job_id, told)
-    return over > 0
 
 
 def _node_of(event: HealthEvent, ports: Ports, *, is_proven: bool) -> Node | None:

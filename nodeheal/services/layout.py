@@ -6,7 +6,10 @@ import textwrap
 
 WIDTH = 100
 _LABEL = 11
-_LINKS = re.compile(r"(?i)(?<=[a-z0-9+.-]):(?=//)|\b(?:mailto|javascript|data|tel):|\bwww\.")
+# Mail programs make a link of a host's name with a path behind it, too.
+_LINKS = re.compile(
+    r"(?i)(?<=[a-z0-9+.-]):(?=//)|\b(?:mailto|javascript|data|tel):|\bwww\.|(?<=[a-z0-9])\.(?=[a-z]{2,24}(?::\d{1,5})?[/?#])"
+)
 
 
 def plain(text: str, characters: int = 2_000) -> str:

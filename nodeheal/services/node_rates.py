@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
 from typing import TypeVar
@@ -14,6 +15,11 @@ from nodeheal.ports import Ports
 REPORTS_A_MINUTE = 120
 LATE_SECONDS = 600
 LATE_A_DAY = 2_000
+# Of these, the pool's other nodes see the first eighth beside their own faults. Within the breaker's ten minutes one
+# node fills 415 of the FAULTS_LOOKED_UP places at most, and so hides nobody who failed with them.
+SHOWN_TO_POOL = 8
+# Signs of life come over the bus where a node cannot reach its own item, one a minute.
+HEARTBEATS_A_MINUTE = 60
 # Boots and answers count apart from reports: a node with many faults can still be healed. A recovery takes a handful.
 ANSWERS_A_MINUTE = 60
 COUNTED_DAYS = 7
@@ -22,12 +28,33 @@ logger = logging.getLogger(__name__)
 Fact = TypeVar("Fact", bound=NodeFact)
 
 
-def reports_over_limit(event: HealthEvent, ports: Ports) -> int:
-    """Count the report; by how many the node is over its limit now, 0 while it is within."""
+@dataclass(frozen=True)
+class Rate:
+    """How many reports of the node were counted in the window of this one, and how many of them are taken."""
+
+    count: int
+    limit: int
+
+    @property
+    def over(self) -> int:
+        """By how many it is over its limit; 0 while it is within."""
+        return max(0, self.count - self.limit)
+
+    @property
+    def is_shown_to_pool(self) -> bool:
+        """Whether decisions about other nodes of the pool see it, too."""
+        return self.count <= self.limit // SHOWN_TO_POOL
+
+
+def rate_of(event: HealthEvent, ports: Ports) -> Rate:
+    """Count the report, or the sign of life."""
     now = ports.clock()
+    minute = f"{now:%Y-%m-%dT%H:%M}"
+    if event.is_heartbeat:
+        return _rate(event, f"heartbeats {minute}", HEARTBEATS_A_MINUTE, ports)
     if event.observed_at < now - timedelta(seconds=LATE_SECONDS):
-        return _over(event, f"{now:%Y-%m-%d}", LATE_A_DAY, ports)
-    return _over(event, f"{now:%Y-%m-%dT%H:%M}", REPORTS_A_MINUTE, ports)
+        return _rate(event, f"{now:%Y-%m-%d}", LATE_A_DAY, ports)
+    return _rate(event, minute, REPORTS_A_MINUTE, ports)
 
 
 def limited(take: Callable[[Fact, Ports], None]) -> Callable[[Fact, Ports], None]:
@@ -35,7 +62,7 @@ def limited(take: Callable[[Fact, Ports], None]) -> Callable[[Fact, Ports], None
 
     @wraps(take)
     def take_within_limit(fact: Fact, ports: Ports) -> None:
-        over = _over(fact, f"answers {ports.clock():%Y-%m-%dT%H:%M}", ANSWERS_A_MINUTE, ports)
+        over = _rate(fact, f"answers {ports.clock():%Y-%m-%dT%H:%M}", ANSWERS_A_MINUTE, ports).over
         if over == 1:
             logger.warning("more boots and answers than are taken of one node", extra={"node": fact.node_id})
         if over == 0:
@@ -44,6 +71,5 @@ def limited(take: Callable[[Fact, Ports], None]) -> Callable[[Fact, Ports], None
     return take_within_limit
 
 
-def _over(fact: NodeFact, window: str, limit: int, ports: Ports) -> int:
-    count = ports.nodes.count_report(fact.node_id, window, ports.clock() + timedelta(days=COUNTED_DAYS))
-    return max(0, count - limit)
+def _rate(fact: NodeFact, window: str, limit: int, ports: Ports) -> Rate:
+    return Rate(ports.nodes.count_report(fact.node_id, window, ports.clock() + timedelta(days=COUNTED_DAYS)), limit)

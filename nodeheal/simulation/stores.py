@@ -64,9 +64,9 @@ class SimNodes(MemoryNodeStore):
     def _as_it_was(self, behind: Iterable[Key]) -> Mapping[str, Node | None]:
         return {key[1]: self._index.shown(key, self.nodes[key[1]]) for key in behind}
 
-    def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
+    def record(self, event: HealthEvent, job_id: str | None, note: str = "", *, in_pool: bool = True) -> None:
         is_new = (event.node_id, event.event_id, bool(note)) not in self.recorded
-        super().record(event, job_id, note)
+        super().record(event, job_id, note, in_pool=in_pool)
         if is_new:
             self._index.wrote(("sighting", event.node_id, event.event_id), None)
 

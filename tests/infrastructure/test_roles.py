@@ -188,7 +188,8 @@ def with_user(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def may(role: str, request: Request) -> bool:
+def may(role: str, request: Request, *attached: Any) -> bool:
+    """Whether the role may; `attached`: policies that people attach to it."""
     keys = {key.lower(): value for key, value in request.keys.items()}
     context = EvalContext(
         principal_arn=f"arn:aws:sts::{HERE.account}:assumed-role/{role}/mi-0me",
@@ -200,7 +201,7 @@ def may(role: str, request: Request) -> bool:
         tag_keys=request.keys.get("aws:TagKeys"),  # without any, AWS has no such key, and the evaluator an empty one
         service_context=keys,
     )
-    return bool(evaluate(context, parsed(role)).decision == "Allow")
+    return bool(evaluate(context, [*parsed(role), *attached]).decision == "Allow")
 
 
 def players(requests: tuple[Request, ...]) -> set[str]:
@@ -234,6 +235,40 @@ def test_a_node_speaks_for_itself_and_no_person_speaks_for_it(request_: Request)
 @pytest.mark.parametrize("what", NOBODYS)
 def test_no_person_and_no_node_may_do_what_only_functions_do(what: str) -> None:
     assert players((NOBODYS[what],)) == set()
+
+
+# Of what AWS allows the ECS agent on everything, in its policy AmazonEC2ContainerServiceforEC2Role. People attach that
+# to the role of the nodes, as docs/ec2.md and docs/ecs-anywhere.md have it.
+ECS_AGENT = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Action": [
+                "ecs:DeregisterContainerInstance",
+                "ecs:RegisterContainerInstance",
+                "ecs:Submit*",
+                "ecs:UpdateContainerInstancesState",
+            ],
+            "Resource": "*",
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "is_allowed"),
+    [
+        ("UpdateContainerInstancesState", False),
+        ("DeregisterContainerInstance", False),
+        ("RegisterContainerInstance", True),
+        ("SubmitTaskStateChange", True),
+    ],
+)
+def test_a_node_drains_no_other_whatever_the_ecs_agent_may_do(verb: str, is_allowed: bool) -> None:
+    other = Request(f"ecs:{verb}", f"{ARN.format('ecs')}container-instance/training/0a1")
+
+    assert may(NODE, other, parse_policy_document(ECS_AGENT)) is is_allowed
 
 
 @pytest.mark.parametrize("what", NOT_OF_JOBS)

@@ -118,7 +118,7 @@ def test_nobody_is_subscribed_to_what_owners_are_told_before_they_ask_for_it(rea
 def test_a_node_may_speak_for_itself_and_nothing_else(real: Template) -> None:
     role = role_named(real, names.NODE_ROLE)
     [policy] = role["Policies"]
-    report, beat, around, measure = policy["PolicyDocument"]["Statement"]
+    report, beat, around, measure, _ = policy["PolicyDocument"]["Statement"]
 
     assert report["Action"] == "events:PutEvents"
     assert "Bus" in json.dumps(report["Resource"])

@@ -95,6 +95,13 @@ def kept(ports: Ports) -> list[str]:
     return [item["note"]["S"] if "note" in item else "" for item in items]
 
 
+def test_what_is_not_shown_to_the_pool_is_seen_by_its_own_node_alone(ports: Ports) -> None:
+    for node_id in (A, B):
+        ports.nodes.record(xid(31, event_id=f"of-{node_id}", node_id=node_id), "llama", in_pool=False)
+
+    assert sightings(ports) == [f"of-{A}"]
+
+
 def test_a_node_sees_itself_once_although_it_is_one_of_its_pool(ports: Ports) -> None:
     report(ports, "own")
 

@@ -11,7 +11,7 @@ from nodeheal.contract.vocabulary import Family, IncidentState, NodeState, Verdi
 from nodeheal.domain.incident import History, Incident, event_entry, fingerprint, incident_id_of
 from nodeheal.ports import Ports
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.node_rates import LATE_SECONDS, REPORTS_A_MINUTE
+from nodeheal.services.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, LATE_SECONDS, REPORTS_A_MINUTE
 from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
 from tests.unit.test_regressions_of_brakes import lost_call
 
@@ -228,8 +228,8 @@ def test_a_fault_on_a_quarantined_node_stays_with_the_incident_that_a_human_has(
     assert take(ports, xid(48)) == [Ingested.JOINED]
 
 
-def flood(number: int, **changes: object) -> list[HealthEvent]:
-    return [xid(79, event_id=f"flood-{one}", component=f"gpu-{one}", **changes) for one in range(number)]
+def flood(number: int, name: str = "flood", **changes: object) -> list[HealthEvent]:
+    return [xid(79, event_id=f"{name}-{one}", component=f"gpu-{one}", **changes) for one in range(number)]
 
 
 def test_one_node_is_heard_so_often_a_minute_and_the_rest_is_counted() -> None:
@@ -262,6 +262,34 @@ def test_a_flood_of_one_node_keeps_no_other_from_being_heard_and_it_lives_on() -
 
     assert take(ports, xid(79, node_id=other, event_id="other")) == [Ingested.OPENED]
     assert take(ports, _heartbeat(event_id="alive")) == [Ingested.SEEN]
+
+
+def test_a_flood_of_one_node_hides_no_fault_of_others_in_the_breakers_window() -> None:
+    """All that is taken of one node, for ten minutes, filled the places that decisions about its pool look at."""
+    ports = memory_ports(clock := FrozenClock())
+    others = [f"mi-{one:017}" for one in range(80)]
+    for name in (node().node_id, *others):
+        ports.nodes.save(node(name))
+    take(ports, *(xid(79, node_id=name, event_id=f"of-{name}") for name in others))
+
+    for minute in range(ACT.breaker.window_seconds // 60 + 1):
+        take(ports, *flood(REPORTS_A_MINUTE, f"{minute}", observed_at=clock()))
+        clock.advance(60)
+    take(ports, *flood(LATE_A_DAY, "late", observed_at=NOW + timedelta(seconds=1)))
+
+    seen = ports.nodes.sightings("mi-a-neighbour", NOW, node().pool, NOW)
+    assert {s.node_id for s in seen} >= set(others)
+
+
+def test_signs_of_life_over_the_bus_are_taken_so_often_a_minute() -> None:
+    """Each writes the node's item, and there was no bound on them."""
+    ports = memory_ports()
+    ports.nodes.save(node())
+
+    became = take(ports, *(_heartbeat(event_id=f"alive-{one}") for one in range(HEARTBEATS_A_MINUTE + 1)))
+
+    assert became == [*[Ingested.SEEN] * HEARTBEATS_A_MINUTE, Ingested.TOO_MANY]
+    assert take(ports, xid(79)) == [Ingested.OPENED]
 
 
 def test_what_aws_or_an_operator_says_of_a_node_does_not_count() -> None:

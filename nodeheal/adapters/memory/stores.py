@@ -50,7 +50,7 @@ class MemoryNodeStore:
         found = (n for n in self.nodes.values() if n.state is NodeState.UNENROLLED)
         return sorted(found, key=lambda n: n.node_id)
 
-    def record(self, event: HealthEvent, job_id: str | None, note: str = "") -> None:
+    def record(self, event: HealthEvent, job_id: str | None, note: str = "", *, in_pool: bool = True) -> None:
         key = (event.node_id, event.event_id, bool(note))
         if key in self.recorded:
             return
@@ -58,7 +58,8 @@ class MemoryNodeStore:
         self.recorded[key] = (event, sighting)
         if not note:
             insort(self._by_node[event.node_id], sighting, key=_IN_TIME)
-            insort(self._by_pool[event.pool], sighting, key=_IN_TIME)
+            if in_pool:
+                insort(self._by_pool[event.pool], sighting, key=_IN_TIME)
 
     def count_report(self, node_id: str, window: str, until: datetime) -> int:
         self.reports[node_id, window] += 1

@@ -1,6 +1,8 @@
 """The node looks for itself: in the kernel log of its boot, and with the check that reported the fault."""
 
 import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,21 @@ def test_what_an_earlier_boot_has_logged_is_denied(log: Path) -> None:
 
 def test_what_was_reported_on_another_boot_cannot_be_told(log: Path) -> None:
     assert asked(node(log), boot_id="another-boot") is UNKNOWN
+
+
+@pytest.mark.parametrize("name", ["kern.log", "kern.log.1"])
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to, lambda path, _: os.mkfifo(path)])
+@pytest.mark.timeout(20)
+def test_root_reads_no_log_that_its_writer_has_put_a_link_or_a_pipe_in_place_of(
+    log: Path, tmp_path: Path, name: str, plant: Callable[[Path, Path], None]
+) -> None:
+    """S13: the folder of a log belongs to the program that writes the log, not to root."""
+    (secret := tmp_path / "of-root").write_text(kernel_line(BANNER) + xid(74))
+    log.write_text(xid(79))
+    log.with_name(name).unlink(missing_ok=True)
+    plant(log.with_name(name), secret)
+
+    assert asked(node(log)) is UNKNOWN
 
 
 def test_what_rotation_has_put_aside_is_read(log: Path) -> None:

@@ -217,6 +217,21 @@ def test_a_tool_that_is_not_there_is_no_failure(witness: Witness, bucket: FakeBu
     assert "neuron-ls.json" not in reported(bus).failed
 
 
+@pytest.mark.parametrize("end", ['"}]}]', ""])  # whole, and cut off
+def test_the_commands_that_neuron_ls_names_lose_their_arguments(
+    witness: Witness, bucket: FakeBucket, node: NodeFolder, end: str
+) -> None:
+    said = r'[{"neuron_processes": [{"pid": 7, "command": "/opt/bin/python t.py --say \"hi\" --token s3cret'
+    (node.directory / "listed").write_text(said + end)
+    witness.has("neuron-ls", f"cat {node.directory / 'listed'}")
+
+    witness.run()
+
+    kept = bucket.archive().extractfile("neuron-ls.json")
+    assert kept is not None
+    assert kept.read().decode() == said.partition(" t.py")[0] + end
+
+
 def test_the_bug_report_is_made_only_where_it_is_asked_for(witness: Witness, bucket: FakeBucket) -> None:
     witness.has("nvidia-bug-report.sh", "echo hello > nvidia-bug-report.log.gz")
 
