@@ -15,7 +15,7 @@ from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished,
 from nodeheal.contract.job_steps import JobStopRequested
 from nodeheal.ports import Ports
 from nodeheal.services import new_machine, stop_start, wakeup
-from nodeheal.services.new_nodes import diagnose_new_nodes, note_new_node
+from nodeheal.services.new_nodes import on_first_boot
 from nodeheal.services.translate.ecs_task import task_change
 from nodeheal.services.translate.machine import GroupLaunchDetail, MachineStateDetail, group_launch
 from nodeheal.services.translate.ssm_command import SsmInvocationDetail
@@ -76,9 +76,7 @@ def _about_node(kind: str, detail: Event) -> Callable[[Ports], None]:
 
 def _on_node_booted(event: NodeBooted, ports: Ports) -> None:
     wakeup.on_node_booted(event, ports)
-    pool = note_new_node(event, ports)
-    if pool is not None:
-        diagnose_new_nodes(pool, ports, policy())
+    on_first_boot(event, ports, policy)
 
 
 def _about_machine(detail: MachineStateDetail) -> Callable[[Ports], None]:

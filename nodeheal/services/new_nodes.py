@@ -4,6 +4,7 @@ Such a node waits in its pool's line until one of the pool's places for new node
 the disruption budget: a node that has never served disrupts nobody.
 """
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
@@ -24,6 +25,12 @@ _WAIT = "new_node"
 NEW_SECONDS = 1_800
 # For a place, or for the scheduler to know it. Then the node serves undiagnosed: its jobs have checks of their own.
 _WAITS_AT_MOST = timedelta(hours=2)
+
+
+def on_first_boot(event: NodeBooted, ports: Ports, read_policy: Callable[[], RecoveryPolicy]) -> list[str]:
+    """A boot is on record: if it is the first one of its node, begin with what waits in its pool's line."""
+    pool = note_new_node(event, ports)
+    return diagnose_new_nodes(pool, ports, read_policy()) if pool is not None else []
 
 
 def note_new_node(event: NodeBooted, ports: Ports) -> str | None:

@@ -66,12 +66,17 @@ def _not_reserved(call: str, named: Any, ports: Ports, policy: RecoveryPolicy) -
         return
     if node.state not in OUT_OF_SERVICE or _live_incident_of(node, ports) is None:
         yield f"{node.node_id} is {node.state}, and not isolated by an incident at work"
-    if node.node_id not in ports.pools.holders(node.pool):
+    if not _holds_a_slot(node, ports):
         yield f"{node.node_id} holds no slot of the disruption budget"
     counters: dict[tuple[str, str], dict[str, Any]] = ports.attempts.counters  # type: ignore[attr-defined]
     spent = [name for a in DESTRUCTIVE[call] for name in counters.get((node_scope(node.node_id), a.value), {})]
     if not any(name.startswith(f"{node.open_incident}/") for name in spent):
         yield f"no attempt is reserved for {node.node_id}"
+
+
+def _holds_a_slot(node: Node, ports: Ports) -> bool:
+    """Of the budget, or one of the places for new nodes."""
+    return any(node.node_id in ports.pools.holders(of) for of in (node.pool, f"{node.pool}#new"))
 
 
 def _hands_off(node: Node | None, ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:
@@ -111,7 +116,7 @@ def _wrongly_switched(node: Node | None, ports: Ports, policy: RecoveryPolicy, *
         return
     if is_on:
         yield f"{node.node_id} is {node.state}, and switched on"
-    if node.node_id not in ports.pools.holders(node.pool):
+    if not _holds_a_slot(node, ports):
         yield f"{node.node_id} is switched off without a slot of the disruption budget"
     if node.state is NodeState.ISOLATED:
         yield from _hands_off(node, ports, policy)
@@ -203,6 +208,9 @@ def slots_are_nodes_that_are_out(ports: Ports, policy: RecoveryPolicy) -> Iterat
             yield f"slots of {sorted(held)}; out of service: {sorted(out)}"
         if left := ports.pools.holders(f"{pool}#replacements"):
             yield f"replacement slots are left: {left}"
+        new = set(ports.pools.holders(f"{pool}#new"))
+        if unused := new - {node.node_id for node in nodes if _is_a_humans(node, ports)}:
+            yield f"places of new nodes are left: {sorted(unused)}"
 
 
 def who_is_isolated_is_in_a_humans_hands(ports: Ports, policy: RecoveryPolicy) -> Iterator[str]:

@@ -7,19 +7,22 @@ from functools import partial
 from typing import Any
 
 from nodeheal.adapters.memory.marks import MemoryMarks
+from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.vocabulary import Family, IncidentState, Verdict
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.enrolment import Enrolment
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.fold import SAME_EVENTS_AT_MOST
+from nodeheal.domain.knobs import NewNodes
 from nodeheal.domain.machine import STOPPED_BY_CALL, Launch
 from nodeheal.ports import Place
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.hear_node import ASKED_AGAIN_SECONDS
 from nodeheal.services.new_machine import on_group_launch
+from nodeheal.services.new_nodes import on_first_boot
 from nodeheal.services.node_rates import REPORTS_A_MINUTE
 from nodeheal.services.release_node import release_node
 from nodeheal.services.retire_node import retire_node
@@ -134,6 +137,10 @@ def _comes_back_meanwhile(fuse: Fuse) -> BreakingWorld:
     it.fuse.meanwhile["reboot_node", "nodes.save"] = throttled
     it.meanwhile["reboot_node"] = [lambda: None, lambda: it._goes_down_and_comes_up(BROKEN)]
     return it
+
+
+def _one_new_node_at_once(fuse: Fuse) -> BreakingWorld:
+    return BreakingWorld(fuse, pool(new_nodes=NewNodes(max_nodes=1)))
 
 
 def _reboots_by_itself(fuse: Fuse) -> BreakingWorld:
@@ -302,7 +309,35 @@ def _is_not_enrolled(fuse: Fuse) -> BreakingWorld:
     return it
 
 
+def _boots_for_the_first_time(it: BreakingWorld, name: str) -> None:
+    it._comes_up(name, "boot-1")
+    fact = it._fact(name, "boot-1")
+    booted = NodeBooted(**fact, booted_at=it.clock(), address="127.0.0.1", accelerators=8)
+    it._is_told("on_first_boot", lambda: on_first_boot(booted, it.ports, lambda: it.policy))
+
+
+def _new_node_comes(it: BreakingWorld) -> None:
+    _boots_for_the_first_time(it, OTHER)
+    it.walk_what_was_started()
+
+
+def _new_nodes_come(it: BreakingWorld) -> None:
+    """The first one's workflow breaks off, an operator takes the second one, and the third one gets the place."""
+    names = [f"mi-0000000000000{number:04d}" for number in range(3)]
+    for name in names:
+        _boots_for_the_first_time(it, name)
+    first = it.plain.incidents.incident(str(it.node(names[0]).open_incident))
+    it._begun.append(first.incident_id)
+    it.plain.incidents.finish(replace(first, state=IncidentState.ESCALATED))
+    it.paged.add(first.incident_id)
+    it.plain.nodes.save(replace(it.node(names[1]), good_since=it.clock()))
+    it.does("sweep", lambda: sweep(it.ports, it.policy))
+    it.walk_what_was_started()
+
+
 RARE_STORIES = (
+    Story("a new node comes", BreakingWorld, _new_node_comes, only=("on_first_boot", "end_incident")),
+    Story("new nodes come", _one_new_node_at_once, _new_nodes_come, only=("on_first_boot", "sweep")),
     Story("it says too much in one minute", BreakingWorld, _says_too_much, only=("ingest",)),
     Story("it is swept after a storm of emails", BreakingWorld, _is_swept_after_a_storm, (), ("sweep",)),
     Story("it may not be drained", _is_not_enrolled, _fault(79), ("Handed to a human",), ("isolate_node",)),

@@ -8,6 +8,7 @@ import pytest
 
 from nodeheal.contract.health_event import HealthEvent, NodeBooted
 from nodeheal.contract.names import NEW_NODE
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Family, IncidentState, NodeState, Step, Verdict
 from nodeheal.domain.guest import Guest
 from nodeheal.domain.knobs import Budget, Mode, NewNodes
@@ -16,7 +17,7 @@ from nodeheal.domain.pool import Pool
 from nodeheal.services import wakeup
 from nodeheal.services.ingest import Ingested
 from nodeheal.services.ingest import ingest as take
-from nodeheal.services.new_nodes import NEW_SECONDS, diagnose_new_nodes, note_new_node
+from nodeheal.services.new_nodes import NEW_SECONDS, diagnose_new_nodes, on_first_boot
 from nodeheal.services.sweep import sweep
 from tests.unit.builders import ACT, NOW, xid
 from tests.workflows.fake_cluster import BROKEN, FakeCluster
@@ -39,8 +40,7 @@ class Fleet(FakeCluster):
         booted_at = self.clock() - timedelta(seconds=running_for)
         booted = NodeBooted(**fact, booted_at=booted_at, address="10.0.0.7", accelerators=8)
         wakeup.on_node_booted(booted, self.ports)
-        pool = note_new_node(booted, self.ports)
-        return diagnose_new_nodes(pool, self.ports, self.policy) if pool is not None else []
+        return on_first_boot(booted, self.ports, lambda: self.policy)
 
     def is_walked(self, name: str = NEW) -> Walk:
         """The workflow of the node's incident runs to its end."""
@@ -132,10 +132,11 @@ def test_a_fault_that_it_shows_meanwhile_is_healed_without_a_slot_of_the_budget(
     fleet.comes_up()
     isolate = fleet._gang_stops
 
-    def shows_a_fault(request: object) -> None:
+    def shows_a_fault(request: StepRequest) -> None:
+        isolate(request)
         fleet._ingest(xid(79, node_id=NEW, instance_id=NEW, observed_at=fleet.clock()))
 
-    fleet._gang_stops = lambda request: (isolate(request), shows_a_fault(request))[0]  # type: ignore[method-assign]
+    fleet._gang_stops = shows_a_fault  # type: ignore[method-assign]
     walked = fleet.is_walked()
 
     assert (walked.end, fleet.node(NEW).state) == ("Recovered", NodeState.PROBATION)
