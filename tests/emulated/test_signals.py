@@ -186,3 +186,15 @@ def test_a_boot_whose_announcement_was_lost_is_found_in_the_signs_of_life(cloud:
     run(cloud, "nodeheal-sweep", {})
 
     assert stored(cloud, node.node_id)["boot_id"] == {"S": "another-boot"}
+
+
+def test_a_new_node_serves_once_it_has_passed_its_diagnostics(cloud: Sandbox) -> None:
+    node = cloud.add_node("fresh")
+
+    until(lambda: "passed_at" in stored(cloud, node.node_id), "diagnosis of the new node")
+    until(lambda: "open_incident" not in stored(cloud, node.node_id), "end of its incident")
+
+    kept = stored(cloud, node.node_id)
+    seen = [change["M"]["state"]["S"] for change in kept["state_changes"]["L"]]
+    assert (kept["state"]["S"], seen) == ("HEALTHY", ["HEALTHY", "ISOLATED"])
+    assert [subject for subject, _ in cloud.mails() if node.node_id in subject] == []
