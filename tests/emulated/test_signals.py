@@ -189,6 +189,7 @@ def test_a_boot_whose_announcement_was_lost_is_found_in_the_signs_of_life(cloud:
 
 
 def test_a_new_node_serves_once_it_has_passed_its_diagnostics(cloud: Sandbox) -> None:
+    cloud.subscribe_mailbox()
     node = cloud.add_node("fresh")
 
     until(lambda: "passed_at" in stored(cloud, node.node_id), "diagnosis of the new node")
