@@ -16,6 +16,7 @@ from nodeheal.agent.checks.answer import Answer, verdict_on
 from nodeheal.agent.checks.check import Check, Place
 from nodeheal.agent.checks.look import Terms
 from nodeheal.agent.checks.looks import Looks
+from nodeheal.agent.checks.own import is_name
 from nodeheal.agent.checks.registry import CHECKS, chosen, no_check
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import given
@@ -43,12 +44,13 @@ class Row:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which checks, and how to tell."""
     names = [one.name for one in CHECKS]
-    parser.add_argument("names", nargs="*", type=_name, metavar="NAME", help=f"of {', '.join(names)}")
+    about = f"of {', '.join(names)}; own/NAME is the file NAME in `checks_dir`, own all of them"
+    parser.add_argument("names", nargs="*", type=_name, metavar="NAME", help=about)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
 def _name(text: str) -> str:
-    if text not in {one.name for one in CHECKS}:
+    if text not in {one.name for one in CHECKS} and not is_name(text):
         raise argparse.ArgumentTypeError(no_check(text))
     return text
 
