@@ -28,7 +28,8 @@ from nodeheal.contract import health_event as contract
 from nodeheal.contract.vocabulary import Confirmation, Family, Verdict
 from nodeheal.domain.catalog import catalog
 from sandbox.toml import toml
-from tests.unit.agent.fakes import CONFIG, IDENTITY, NodeFolder, eventually
+from tests.unit.agent.fakes import CONFIG, IDENTITY, FakeEventBridge, NodeFolder, eventually
+from tests.unit.agent.test_agent_process import AgentProcess
 
 AGENT_UID, AGENT_GID, STRANGER = 64_001, 64_002, 64_003
 EXAMPLES = Path(__file__).parents[3] / "examples" / "checks"
@@ -488,7 +489,7 @@ def test_check_lists_them_as_it_does_others(
     assert code == 2
     said = capsys.readouterr().out
     assert "own/fans          OK       4 fans" in said
-    assert "own/inodes        FAILED   inodes: no inode is left" in said
+    assert "own/inodes        FAILED   full: no inode is left" in said
     assert "own/broken        UNKNOWN  it ended with 1" in said
     assert "own               UNKNOWN  'notes.txt' is no name of a check" in said
 
@@ -587,6 +588,23 @@ def test_its_samples_are_those_of_any_check(node_of_own: OwnFolder) -> None:
     samples = [one for one in course.watch.samples(course.now) if one.name == "check_verdict" and one.value]
 
     assert [dict(one.labels) for one in samples] == [{"check": "own/inodes", "verdict": "FAILED"}]
+
+
+def test_the_agent_reports_what_a_file_finds(
+    node: NodeFolder, node_of_own: OwnFolder, bus: FakeEventBridge, request: pytest.FixtureRequest
+) -> None:
+    configured(node, node_of_own, checks=["own"], own_checks={"inodes": {"interval_seconds": 10}})
+    os.utime(node.boot_id_file, (0, 0))  # it has been up for long: the first look comes at once
+    node_of_own.says("inodes", FULL)
+    agent = AgentProcess(node)
+    request.addfinalizer(agent.clean_up)
+
+    agent.start()
+    eventually(lambda: bus.codes() == ["inodes"])
+
+    [told] = bus.details()
+    assert (told["family"], told["subcode"], told["verdict"]) == ("own", "full", "FAILED")
+    assert (told["source"], told["component"], told["evidence"]) == ("own/inodes", "/scratch", "no inode is left")
 
 
 # Whether the node shows what it reported
