@@ -2,9 +2,12 @@
 
 import json
 import os
+import resource
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -277,8 +280,14 @@ def test_nothing_is_run_as_root(node_of_own: OwnFolder) -> None:
 @pytest.mark.skipif(not IS_ROOT, reason="root alone can be somebody else")
 def test_root_runs_it_as_the_agents_user_and_in_no_group_of_its_own(node_of_own: OwnFolder) -> None:
     node_of_own.has("inodes", """printf '{"verdict": "OK", "reason": "%s %s %s"}' "$(id -u)" "$(id -g)" "$(id -G)" """)
+    before = os.getgroups()
+    os.setgroups([STRANGER])
+    try:
+        said = node_of_own.asked()
+    finally:
+        os.setgroups(before)
 
-    assert node_of_own.asked().reason == f"{AGENT_UID} {AGENT_GID} {AGENT_GID}"
+    assert said.reason == f"{AGENT_UID} {AGENT_GID} {AGENT_GID}"
 
 
 # How they are run
@@ -299,13 +308,28 @@ def test_it_starts_with_a_clean_environment_an_empty_stdin_and_no_way_to_more_ri
         printf '{{"verdict": "OK"}}'""",
     )
 
-    node_of_own.asked()
+    with stdin_holds("what only the agent may read", node_of_own.root / "stdin"):
+        node_of_own.asked()
 
     found = {file.name: file.read_text().strip() for file in shared.iterdir()}
     assert set(found["env"].split()) <= {"LANG", "PATH", "PWD", "OLDPWD", "SHLVL", "_"}  # the last ones are the shell's
     assert (found["stdin"], found["cwd"], found["umask"]) == ("0", "/", "0077")
     assert int(found["descriptors"]) <= 4  # one is that of the shell's own script
     assert found["rights"] == "CapAmb:0000000000000000NoNewPrivs:1"
+
+
+@contextmanager
+def stdin_holds(text: str, file: Path) -> Iterator[None]:
+    """Standard input of this process, as a person's terminal may be."""
+    file.write_text(text)
+    before = os.dup(0)
+    with file.open() as opened:
+        os.dup2(opened.fileno(), 0)
+    try:
+        yield
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
 
 
 @pytest.mark.parametrize(
@@ -358,6 +382,32 @@ def test_what_it_leaves_behind_is_killed_and_not_waited_for(node_of_own: OwnFold
     eventually(lambda: not is_alive(int((shared / "child").read_text())))
 
 
+def test_what_has_left_its_group_is_not_waited_for_either(node_of_own: OwnFolder) -> None:
+    shared = node_of_own.shared()
+    node_of_own.has(
+        "inodes",
+        f"""setsid sh -c 'echo $$ > {shared}/pid; exec sleep 600' & printf '{{"verdict": "OK"}}'
+        while [ ! -s {shared}/pid ]; do sleep 0.01; done""",
+    )
+
+    try:
+        assert node_of_own.asked().verdict is Verdict.OK  # within the deadline: it holds the pipe open
+    finally:
+        os.kill(int((shared / "pid").read_text()), signal.SIGKILL)
+
+
+def test_a_disk_that_takes_nothing_more_keeps_no_check_from_its_work(node_of_own: OwnFolder) -> None:
+    node_of_own.says("inodes", FULL)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        said = node_of_own.look()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert [problem.finding.subcode for problem in said.problems] == ["full"]
+
+
 def test_a_look_that_is_ended_takes_its_file_along(node_of_own: OwnFolder) -> None:
     shared = node_of_own.shared()
     node_of_own.has("inodes", f"echo $$ > {shared}/pid; sleep 600")
@@ -403,6 +453,13 @@ def test_a_file_whose_name_no_check_can_have_is_named_with_the_reason(node_of_ow
     assert [check.name for check in all_of(node_of_own.config)] == ["own/inodes"]
     for name in ("'inodes.bak'", "'.swp'", "'Fans'", r"'x\ny'"):
         assert f"{name} is no name of a check" in refused(node_of_own)
+
+
+def test_a_folder_full_of_them_is_no_endless_line(node_of_own: OwnFolder) -> None:
+    for number in range(100):
+        node_of_own.says(f"{number}.bak", {"verdict": "OK"})
+
+    assert len(refused(node_of_own)) == contract.REASON_CHARACTERS
 
 
 def test_those_that_are_too_many_are_named_and_not_run(node_of_own: OwnFolder) -> None:
