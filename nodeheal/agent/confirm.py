@@ -109,10 +109,10 @@ def confirm(accusation: Accusation, config: AgentConfig, seconds: float) -> Conf
 
 def _looks(accusation: Accusation, config: AgentConfig, seconds: float) -> Iterator[Callable[[], _Said]]:
     """One look for each place where the fault may be seen."""
-    # What a check of the operator's own finds, no kernel log has a word for.
-    for log in () if accusation.family == Family.own else config.kernel_log:
+    is_own = accusation.family == Family.own  # the kernel log has no word for it
+    for log in () if is_own else config.kernel_log:
         yield lambda log=log: _in_log(log, accusation, config, min(seconds, JOURNAL_SECONDS))  # type: ignore[misc]
-    if accusation.source != kernel_log.SOURCE:
+    if is_own or accusation.source != kernel_log.SOURCE:
         yield lambda: _in_check(accusation, config, seconds)
 
 

@@ -694,6 +694,11 @@ def test_nor_does_one_that_is_gone(node_of_own: OwnFolder) -> None:
     assert confirmed(node_of_own) is Confirmation.UNKNOWN
 
 
+@pytest.mark.parametrize("source", ["kernel_log", "own/../inodes"])
+def test_nor_does_a_source_that_is_no_check(node_of_own: OwnFolder, source: str) -> None:
+    assert confirmed(node_of_own, source=source) is Confirmation.UNKNOWN
+
+
 # The examples
 
 
