@@ -31,6 +31,11 @@ _FAMILIES = {
     Family.host: ("The host", "Disks, services, counts of devices, and what AWS says about the machine."),
     Family.heartbeat: ("Signs of life", "Whether the agents are heard."),
     Family.task: ("Tasks of a job", "How a container of a job ended."),
+    Family.own: (
+        "Checks of your own",
+        "What checks of your own (`docs/agent.md`) report, as `own/NAME/CODE`. The catalog has no row of them: a human"
+        " is told, unless the policy's `overrides` give them a ladder.",
+    ),
 }
 
 _SCOPES = {
@@ -170,8 +175,9 @@ def _family(family: Family, rows: list[CatalogRow]) -> Iterator[str]:
     title, sentence = _FAMILIES[family]
     codes = [row for row in rows if not row.subcode or row.code == ANY_CODE]
     divided = {row.code for row in rows if row.subcode and row.code != ANY_CODE}
-    yield from (f'<a id="family-{family.value}"></a>', "", f"## {title}", "", sentence, "")
-    yield from _table(codes, divided)
+    yield from (f'<a id="family-{family.value}"></a>', "", f"## {title}", "", sentence)
+    if rows:
+        yield from ("", *_table(codes, divided))
     for whole in codes:
         if whole.code in divided:
             yield from ("", f'<a id="{anchor(whole)}-subcodes"></a>', "")

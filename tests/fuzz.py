@@ -18,6 +18,7 @@ from types import FrameType
 
 from pydantic import ValidationError
 
+from nodeheal.agent.checks import own
 from nodeheal.agent.checks.progress import limit_of
 from nodeheal.agent.shown_step import step_in
 from nodeheal.cli.job_file import JobFileRefused, parse_job_file
@@ -105,6 +106,12 @@ def targets() -> list[Target]:
         Target("policy", text(parse_policy), policy, (PolicyRefused,)),
         Target("events", as_events, events, (ValidationError,)),
         Target("progress", lambda data: (limit_of(data), step_in(data)), [b'{"limit_seconds": 60, "step": 2037}']),
+        Target(
+            "own-check",
+            own.parse_own,
+            [b'{"verdict": "FAILED", "code": "full", "component": "/", "reason": "no room"}'],
+            (own.Broken,),
+        ),
         Target("email", text(plain), [*foreign, *logs]),
     ]
 

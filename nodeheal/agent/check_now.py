@@ -14,13 +14,14 @@ from dataclasses import asdict, dataclass, replace
 
 from nodeheal.agent.checks.answer import Answer, verdict_on
 from nodeheal.agent.checks.check import Check, Place
-from nodeheal.agent.checks.look import Terms
+from nodeheal.agent.checks.look import Problem, Terms
 from nodeheal.agent.checks.looks import Looks
+from nodeheal.agent.checks.own import is_name
 from nodeheal.agent.checks.registry import CHECKS, chosen, no_check
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import given
 from nodeheal.contract.evidence.tool_report import GRAVITY
-from nodeheal.contract.vocabulary import Verdict
+from nodeheal.contract.vocabulary import Family, Verdict
 
 EXIT_CODES = {Verdict.OK: 0, Verdict.DEGRADED: 1, Verdict.FAILED: 2, Verdict.UNKNOWN: 3}
 NOT_HERE = "-"  # in place of a verdict: the check says nothing about this node
@@ -43,12 +44,13 @@ class Row:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which checks, and how to tell."""
     names = [one.name for one in CHECKS]
-    parser.add_argument("names", nargs="*", type=_name, metavar="NAME", help=f"of {', '.join(names)}")
+    about = f"of {', '.join(names)}; own/NAME is the file NAME in `checks_dir`, own all of them"
+    parser.add_argument("names", nargs="*", type=_name, metavar="NAME", help=about)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
 def _name(text: str) -> str:
-    if text not in {one.name for one in CHECKS}:
+    if text not in {one.name for one in CHECKS} and not is_name(text):
         raise argparse.ArgumentTypeError(no_check(text))
     return text
 
@@ -117,13 +119,17 @@ def row_of(answer: Answer, check: Terms, seconds: float = 0.0) -> Row:
         return Row(check.name, verdict.value, (late if answer.hung else answer.broke,), seconds)
     look = answer.look
     problems = [*look.problems, *look.happened]
-    said = [_words(problem.finding.code, problem.evidence or problem.finding.message) for problem in problems]
+    said = [_words(problem) for problem in problems]
     said += list(filter(None, (look.unclear, *look.doubts.values())))
     return Row(check.name, verdict.value, tuple(said) or (look.summary,), seconds)
 
 
-def _words(code: str, evidence: str) -> str:
-    first = evidence.strip().split("\n")[0][:200]
+def _words(problem: Problem) -> str:
+    finding = problem.finding
+    code = finding.code
+    if finding.family is Family.own:  # its code is the check's name, which the row has
+        code = finding.subcode or code
+    first = (problem.evidence or finding.message).strip().split("\n")[0][:200]
     return f"{code}: {first}" if first else code
 
 

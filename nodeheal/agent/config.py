@@ -44,12 +44,16 @@ _REGION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 METRICS_OFF, METRICS_LEVELS = "off", ("nodes", "gpus")
 LABELS = 16  # health_event.LABELS
 _LOG_KINDS = ("kmsg", "file", "journald")
-_PATHS = ("boot_id_file", "state_dir", "orders_dir", "checkpoint_dir", "progress_dir", "dcgm_drills_file")
+_PATHS = (
+    *("boot_id_file", "state_dir", "orders_dir", "checkpoint_dir", "progress_dir", "dcgm_drills_file"),
+    "checks_dir",
+)
 _SECONDS = {
     "heartbeat_seconds": (0.1, 3600.0),
     "fallback_seconds": (0.1, 86_400.0),
     "reboot_force_seconds": (10.0, 1800.0),
 }
+_OWN_SECONDS = {"interval_seconds": (10.0, 86_400.0), "deadline_seconds": (1.0, 300.0)}
 # More accelerators than any machine has, more on disk than a node tells in a year: somebody has mistyped.
 _COUNTS = {"accelerators": (0, 1024), "spool_mib": (1, 16_384)}
 
@@ -60,6 +64,14 @@ class KernelLog:
 
     kind: str
     path: str = ""  # journald: the folder of the journal's files; empty: this machine's own
+
+
+@dataclass(frozen=True)
+class OwnCheck:
+    """When a check of the operator's own is run, and after how long it is given up."""
+
+    interval_seconds: float = 60.0
+    deadline_seconds: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +104,8 @@ class AgentConfig:
     spool_mib: int = 64
     product: str | None = None  # the accelerator, e.g. H100: some faults mean another thing on another product
     checks: tuple[str, ...] | None = None  # by name; None: every one that this node supports
+    checks_dir: str = "/etc/nodeheal/checks.d"  # each file there is a check of the operator's own
+    own_checks: Mapping[str, OwnCheck] = field(default_factory=dict)  # by file name; the others have their defaults
     mounts: tuple[str, ...] = ()  # shared file systems that jobs need here
     progress_dir: str = "/run/nodeheal/progress"  # where jobs show their steps
     nvidia_smi_beside_nvml: bool = False  # it opens the driver anew each time: docs/accelerator-checks.md
@@ -202,6 +216,8 @@ def _value(key: str, value: object) -> object:
         return labels(key, value, LABELS)
     if key == "thresholds":
         return _thresholds(value)
+    if key == "own_checks":
+        return _own_checks(value)
     if key == "checks":
         return words(key, value)
     if key == "mounts":
@@ -255,6 +271,24 @@ def _thresholds(value: object) -> dict[str, float]:
         name: number(f"thresholds.{name}", said, known[name].unit, known[name].least, known[name].most)
         for name, said in table.items()
     }
+
+
+def _own_checks(value: object) -> dict[str, OwnCheck]:
+    """By name. Raises ConfigError, which names the check and the values that are allowed."""
+    expected = "a table of tables, such as [own_checks.inodes] with interval_seconds = 300"
+    checked("own_checks", value, isinstance(value, dict), expected)
+    found = {}
+    for name, terms in value.items() if isinstance(value, dict) else ():
+        key = f"own_checks.{name}"
+        is_name = re.fullmatch(patterns.OWN_NAME, name) is not None
+        checked("own_checks", name, is_name, f"names of the form {patterns.OWN_NAME.strip('^$')}")
+        checked(key, terms, isinstance(terms, dict), expected)
+        for word in terms:
+            _known(word, _OWN_SECONDS, f"{key}.")
+        found[name] = OwnCheck(
+            **{word: number(f"{key}.{word}", said, "seconds", *_OWN_SECONDS[word]) for word, said in terms.items()}
+        )
+    return found
 
 
 def _kernel_logs(value: object) -> tuple[KernelLog, ...]:

@@ -17,7 +17,7 @@ from nodeheal.agent.checks.check import Check, Place
 from nodeheal.agent.checks.journal import TOOL as JOURNALCTL
 from nodeheal.agent.checks.journal import journal_of_boot
 from nodeheal.agent.checks.kmsg import KmsgReader
-from nodeheal.agent.checks.registry import CHECKS
+from nodeheal.agent.checks.registry import named
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.event import Confirmed
@@ -35,7 +35,7 @@ from nodeheal.contract.evidence.kernel_line import (
 )
 from nodeheal.contract.evidence.kernel_pcie import UNPLACED, placed
 from nodeheal.contract.names import DRILL_MARK
-from nodeheal.contract.vocabulary import Confirmation
+from nodeheal.contract.vocabulary import Confirmation, Family
 from nodeheal.contract.words import word
 
 MIB = 1024 * 1024
@@ -109,9 +109,10 @@ def confirm(accusation: Accusation, config: AgentConfig, seconds: float) -> Conf
 
 def _looks(accusation: Accusation, config: AgentConfig, seconds: float) -> Iterator[Callable[[], _Said]]:
     """One look for each place where the fault may be seen."""
-    for log in config.kernel_log:
+    is_own = accusation.family == Family.own  # the kernel log has no word for it
+    for log in () if is_own else config.kernel_log:
         yield lambda log=log: _in_log(log, accusation, config, min(seconds, JOURNAL_SECONDS))  # type: ignore[misc]
-    if accusation.source != kernel_log.SOURCE:
+    if is_own or accusation.source != kernel_log.SOURCE:
         yield lambda: _in_check(accusation, config, seconds)
 
 
@@ -215,7 +216,7 @@ def _begin_of_boot(text: bytes) -> int:
 def _in_check(accusation: Accusation, config: AgentConfig, seconds: float) -> _Said:
     """Have the check that reported the fault look once more."""
     where = f"the check {accusation.source}"
-    check = next((one for one in CHECKS if one.name == accusation.source), None)
+    check = named(accusation.source, config)
     if check is None:
         return _Said(where, unclear="this node has no such check")
     timely = replace(check, deadline_seconds=min(check.deadline_seconds, seconds))

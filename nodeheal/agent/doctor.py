@@ -85,7 +85,10 @@ def carry_out(arguments: argparse.Namespace) -> int:
 def doctor(checks: Sequence[Check], place: Place, *, as_json: bool) -> int:
     """Print what was found; 0 where the agent can do its work, else 1."""
     version = f"{__version__}, Python {platform.python_version()}, node {place.config.node_id}"
-    signs = [Sign("agent", GOOD, version), *tried([*_host(place.config), *_aws(place), *_supported(checks)], place)]
+    signs = [
+        Sign("agent", GOOD, version),
+        *tried([*_host(place.config), *_aws(place), *_supported(checks, place)], place),
+    ]
     for sign in [*signs, *_tools()]:
         _say(sign, as_json=as_json)
     return 1 if any(sign.state == BAD for sign in signs) else 0
@@ -136,10 +139,14 @@ def _aws(place: Place) -> Iterator[Trial]:
     yield Trial(trial_of("CloudWatch", partial(trials.measures, place), CALL_SECONDS, off), fails=POOR)
 
 
-def _supported(checks: Sequence[Check]) -> Iterator[Trial]:
-    """Only whether this node can be looked at so: that reads from drivers as well, and can hang as well."""
+def _supported(checks: Sequence[Check], place: Place) -> Iterator[Trial]:
+    """Only whether this node can be looked at so: that reads from drivers as well, and can hang as well.
+
+    The operator's own checks are run: whether a file can be used, only its answer shows.
+    """
     for check in checks:
-        same = trial_of(f"check {check.name}", partial(str, check.about), LOCAL_SECONDS)
+        work = partial(check.trial, place) if check.trial else partial(str, check.about)
+        same = trial_of(f"check {check.name}", work, check.deadline_seconds if check.trial else LOCAL_SECONDS)
         yield Trial(replace(same, why_not=check.why_not), fails=POOR)
 
 

@@ -296,8 +296,8 @@ class Speaker:
 
 
 def verdict_of(finding: Finding) -> Verdict:
-    """How grave the catalog calls it; nobody can tell of a fault that it does not know."""
-    return verdict(finding.family, finding.code, finding.subcode) or Verdict.UNKNOWN
+    """How grave the catalog calls it. Of a fault that it does not know only a check of the operator's own can tell."""
+    return verdict(finding.family, finding.code, finding.subcode) or finding.verdict or Verdict.UNKNOWN
 
 
 def clip(text: str, limit: int = EVIDENCE_CHARACTERS) -> str:

@@ -8,6 +8,14 @@ from pathlib import Path
 ROOT = 0
 
 
+def user_of(folder: Path) -> tuple[int, int]:
+    """The agent's user and group: those of this process, or the folder's owner where this is root. Raises OSError."""
+    if os.geteuid() != ROOT:
+        return os.geteuid(), os.getegid()
+    status = folder.stat()
+    return status.st_uid, status.st_gid
+
+
 @contextmanager
 def as_owner_of(folder: Path) -> Iterator[None]:
     """Open and make files as the folder's owner does, where this process is root: his, and nowhere he could not.

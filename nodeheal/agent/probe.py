@@ -70,18 +70,22 @@ def _start(command: Sequence[str], output: Path, errors: Path | None) -> "subpro
             stdout=file,
             stderr=complaints,
             start_new_session=True,
-            preexec_fn=_killed_with(os.getpid()) if sys.platform == "linux" else None,
+            preexec_fn=killed_with(os.getpid()) if sys.platform == "linux" else None,
         )
 
 
-def _killed_with(parent: int) -> Callable[[], None]:
-    """To run in the child before the command. All that it needs is loaded here: no other thread lives in the child."""
+def killed_with(parent: int, *requests: tuple[int, int]) -> Callable[[], None]:
+    """To run in the child before the command: it ends with its parent. `requests`: what else prctl(2) is asked for.
+
+    All that it needs is loaded here: no other thread lives in the child.
+    """
     import ctypes  # only where a tool is run
 
     prctl = ctypes.CDLL(None).prctl
 
     def ask_the_kernel() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        for request, value in ((_PR_SET_PDEATHSIG, int(signal.SIGKILL)), *requests):
+            prctl(request, value, 0, 0, 0)
         if os.getppid() != parent:  # it died before we asked
             os._exit(1)
 

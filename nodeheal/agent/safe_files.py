@@ -7,12 +7,13 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import BinaryIO
 
 # O_NONBLOCK: opening a pipe must not wait for its other end.
 _UNLINKED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_KIND = {False: "folder", True: "regular file"}
 
 
 def open_folder(name: str | Path, inside: int | None = None) -> int:
@@ -28,6 +29,27 @@ def open_file(name: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600, ins
         os.close(descriptor)
         raise OSError(errno.EPERM, "not a regular file with one name", str(name))
     return os.fdopen(descriptor, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "wb", buffering=0)
+
+
+def why_unsafe(file: Path, owners: Container[int]) -> str:
+    """Why a user who is none of `owners` could put something else in the file's place, in words; empty: none could.
+
+    The file and every folder above it must be what they seem, and no links. A folder that all may write, such as /tmp,
+    must have the sticky bit: then only the owner of what lies in it can take that away. Raises OSError.
+    """
+    if not file.is_absolute() or ".." in file.parts:
+        return f"{file} is no plain path"
+    for place in (*reversed(file.parents), file):
+        status = place.lstat()
+        is_right = stat.S_ISREG(status.st_mode) if place == file else stat.S_ISDIR(status.st_mode)
+        if not is_right:
+            return f"{place} is a link" if stat.S_ISLNK(status.st_mode) else f"{place} is no {_KIND[place == file]}"
+        if status.st_uid not in owners:
+            return f"{place} belongs to user {status.st_uid}"
+        is_sticky = place != file and status.st_mode & stat.S_ISVTX
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky:
+            return f"{place} can be written by others than its owner"
+    return ""
 
 
 def is_own(descriptor: int) -> bool:

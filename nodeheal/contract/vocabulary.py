@@ -30,6 +30,7 @@ class Family(_Word):
     host = "host"
     heartbeat = "heartbeat"
     task = "task"
+    own = "own"  # a check of the operator's own: the catalog has no row of this family
 
 
 class Verdict(_Word):

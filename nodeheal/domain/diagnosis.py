@@ -39,6 +39,8 @@ _SECONDARY = {
     "xid/171": _DATA_LOST,
     "xid/172": _DATA_LOST,
 }
+_UNKNOWN = "The catalog does not know this fault; a human must look."
+_UNKNOWN_OWN = "A check of your own reports it, and the policy says nothing about it (overrides); a human must look."
 _GRAVITY = {Verdict.OK: 0, Verdict.UNKNOWN: 1, Verdict.DEGRADED: 1, Verdict.FAILED: 2}
 
 
@@ -164,7 +166,7 @@ def meaning_of(
         ladder = _without_resets(override.ladder)
         return Meaning(title, f"The policy says so: {override.why}", ladder, override.next_rung, scope, is_policy=True)
     if row is None:
-        return Meaning(title, "The catalog does not know this fault; a human must look.", (Action.ESCALATE,))
+        return Meaning(title, _UNKNOWN_OWN if family is Family.own else _UNKNOWN, (Action.ESCALATE,))
     doubt = _why_not_sure(row, verdict, product)
     if doubt:
         return Meaning(title, doubt, (Action.ESCALATE,))

@@ -97,7 +97,7 @@ def _of_faults(policy: RecoveryPolicy) -> Iterator[str]:
     named += [(f"settling.{i}", fault) for i, fault in enumerate(policy.settling)]
     for field, fault in named:
         family, code, *rest = fault.split("/")
-        if code == "*" or find(Family(family), code, "/".join(rest) or None) is not None:
+        if code == "*" or family == Family.own or find(Family(family), code, "/".join(rest) or None) is not None:
             continue
         known = dict.fromkeys(row.code for row in catalog().values() if row.family.value == family)
         alike = [] if code.isdigit() else get_close_matches(code, known, n=2)

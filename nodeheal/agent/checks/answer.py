@@ -61,7 +61,8 @@ def answer_of(line: bytes) -> Answer:
 
 def finding_of(said: Mapping[str, Any]) -> Finding:
     """The finding that was dumped as a mapping."""
-    return Finding(**{**said, "family": Family(said["family"])})
+    known = {**said, "family": Family(said["family"])}
+    return Finding(**{**known, "verdict": Verdict(said["verdict"]) if said.get("verdict") else None})
 
 
 def _look(said: Mapping[str, Any] | None) -> Look | None:

@@ -53,6 +53,8 @@ class Check:
     stream: Callable[[Place, State], Iterator[Look]] | None = None
     # What the look needs and not every node. Loaded before its process is forked it is there once, else twice.
     load: Callable[[Place], None] = _nothing_more
+    # What doctor has it do, where that is more than to ask `why_not`: what came of it, in words. Raises OSError.
+    trial: Callable[[Place], str] | None = None
 
     @property
     def terms(self) -> Terms:

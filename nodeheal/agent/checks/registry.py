@@ -12,6 +12,7 @@ from nodeheal.agent.checks import (
     neuron,
     nvidia_services,
     nvidia_smi,
+    own,
     processes,
     progress,
     ram_ecc,
@@ -36,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     processes.CHECK,
     clock_skew.CHECK,
     progress.CHECK,
+    own.CHECK,
 )
 
 
@@ -43,14 +45,25 @@ def chosen(config: AgentConfig, only: tuple[str, ...] = ()) -> list[Check]:
     """Those that `only`, else the configuration names; all without. Raises ConfigError for a name that is none."""
     names = only or config.checks
     if names is None:
-        return list(CHECKS)
-    known = {check.name: check for check in CHECKS}
+        return [*CHECKS, *own.all_of(config)]
+    found: dict[str, Check] = {}
     for name in names:
-        if name not in known:
+        check = named(name, config)
+        if check is None:
             raise ConfigError(f"key 'checks': {no_check(name)}")
-    return [known[name] for name in names]
+        found[name] = check
+        if check is own.CHECK:
+            found |= {one.name: one for one in own.all_of(config)}
+    return list(found.values())
+
+
+def named(name: str, config: AgentConfig) -> Check | None:
+    """The check of this name, also one of the operator's own whose file is missing; None: it is no name of a check."""
+    if own.is_name(name):
+        return own.check_of(name.removeprefix(own.PREFIX), config)
+    return next((check for check in CHECKS if check.name == name), None)
 
 
 def no_check(name: str) -> str:
     """That there is none of this name, in words."""
-    return f"there is no check {name!r}; there are {', '.join(one.name for one in CHECKS)}"
+    return f"there is no check {name!r}; there are {', '.join(one.name for one in CHECKS)}, own/NAME"

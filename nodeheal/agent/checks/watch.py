@@ -200,6 +200,11 @@ def _counts(problem: Problem, check: Terms) -> bool:
     return GRAVITY.index(verdict_of(problem.finding)) >= GRAVITY.index(check.floor)
 
 
+def _is_graver(problem: Problem, told: Finding) -> bool:
+    """Whether it is more than was told: a check of the operator's own may give one code several verdicts."""
+    return GRAVITY.index(verdict_of(problem.finding)) > GRAVITY.index(verdict_of(told))
+
+
 def _is_open(key: Key, look: Look) -> bool:
     """Whether the look could not tell of it."""
     return bool(look.unclear) or key[3] in look.doubts
@@ -208,7 +213,7 @@ def _is_open(key: Key, look: Look) -> bool:
 def _changes(course: _Course, look: Look, wall: float) -> list[News]:
     check = course.check
     seen = {key_of(problem.finding): problem for problem in look.problems if _counts(problem, check)}
-    strange = seen.keys() - course.active.keys()
+    strange = {key for key in seen if key not in course.active or _is_graver(seen[key], course.active[key][0])}
     gone = {key for key in course.active.keys() - seen.keys() if not _is_open(key, look)}
     kept = {key: looks for key, looks in course.streaks.items() if _is_open(key, look)}
     course.streaks = {**kept, **{key: course.streaks.get(key, 0) + 1 for key in {*strange, *gone}}}

@@ -16,6 +16,7 @@ class Finding:
     message: str  # the kernel's or the tool's own words
     subcode: str | None = None  # what the line says beyond its code, as the catalog spells it; see kernel_line
     pid: int | None = None  # the process that the driver names
+    verdict: Verdict | None = None  # as a check of the operator's own says it; of all others the catalog does
 
 
 @dataclass(frozen=True)

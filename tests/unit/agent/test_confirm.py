@@ -230,7 +230,7 @@ def check(look: Look, **changes: Any) -> Check:
 
 
 def looked(monkeypatch: pytest.MonkeyPatch, log: Path, one: Check, **changes: Any) -> Confirmation:
-    monkeypatch.setattr(module, "CHECKS", (one,))
+    monkeypatch.setattr(module, "named", lambda name, _: one if name == one.name else None)
     fault = {"family": "nvml", "source": "gpu_count", "component": "GPU-1", **changes}
     return asked(node(log), **{"code": "REMAP_FAILED", **fault})
 

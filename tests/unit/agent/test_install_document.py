@@ -94,7 +94,7 @@ def test_a_node_gets_the_agent_its_units_its_user_and_its_configuration(machine:
     assert {path.name for path in (machine.root / "etc/systemd/system").iterdir()} == set(NAMES)
     assert (machine.root / "users").read_text() == "nodeheal\n"
     assert (machine.settings / "agent.toml").read_text() == toml(machine.config)
-    assert [path.name for path in machine.settings.iterdir()] == ["agent.toml"]
+    assert sorted(path.name for path in machine.settings.iterdir()) == ["agent.toml", "checks.d"]
     assert "enable -q nodeheal-agent.service nodeheal-credentials.path" in machine.log("systemctl")
 
 
@@ -103,9 +103,14 @@ def test_the_agents_user_may_read_the_configuration_and_write_its_state_and_noth
 
     modes = {
         path: (machine.root / path).stat().st_mode & 0o777
-        for path in ("etc/nodeheal/agent.toml", "var/lib/nodeheal", "var/lib/nodeheal-orders")
+        for path in ("etc/nodeheal/agent.toml", "etc/nodeheal/checks.d", "var/lib/nodeheal", "var/lib/nodeheal-orders")
     }
-    assert modes == {"etc/nodeheal/agent.toml": 0o640, "var/lib/nodeheal": 0o700, "var/lib/nodeheal-orders": 0o700}
+    assert modes == {
+        "etc/nodeheal/agent.toml": 0o640,
+        "etc/nodeheal/checks.d": 0o755,
+        "var/lib/nodeheal": 0o700,
+        "var/lib/nodeheal-orders": 0o700,
+    }
     given = [line.replace(str(machine.root), "") for line in machine.log("chown")]
     assert given == ["nodeheal:nodeheal /var/lib/nodeheal", "root:nodeheal /etc/nodeheal/.agent.toml.new"]
 
@@ -177,7 +182,7 @@ def test_what_an_install_that_was_killed_has_left_is_gone_after_the_next(machine
     assert ended.returncode == 0, ended.stderr
     assert machine.runs == SECOND
     assert len(list((machine.base / "versions").iterdir())) == 1
-    assert [path.name for path in machine.settings.iterdir()] == ["agent.toml"]
+    assert sorted(path.name for path in machine.settings.iterdir()) == ["agent.toml", "checks.d"]
 
 
 def test_the_first_install_needs_a_configuration(machine: Machine) -> None:

@@ -1,0 +1,219 @@
+"""Checks of the operator's own: each file in a folder of the node is one, and prints one JSON object.
+
+They are found when the agent starts. What a file must be is looked at each time that it is run, and so is what it says:
+both come from others. A file that breaks these rules says nothing about the node, so that nothing is reported of it.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
+from nodeheal.agent.config import AgentConfig, OwnCheck
+from nodeheal.agent.event import CHECK_CHARACTERS, clip
+from nodeheal.contract.evidence.finding import Finding
+from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.words import OWN_CODE, OWN_NAME, word
+
+FOLDER = "own"  # the check of the folder; chosen by name it stands for all checks in it
+PREFIX = f"{FOLDER}/"  # no check of the agent's has it: an event of one's own cannot pass for another one
+# Two processes each, and what they start; the unit gives the agent 64 in all.
+MOST = 16
+MARGIN_SECONDS = 5.0  # to start a file, and to end it
+# With the first look's 10 s and the deadline that is less than the 120 s (`stable_seconds`) after which a rebooted node
+# goes back to service: a fault that the reboot did not end is reported before.
+SETTLE_SECONDS = 60.0
+_KEYS = ("verdict", "code", "component", "reason")
+_COMPONENT_CHARACTERS = 128
+_WRONG = (Verdict.DEGRADED, Verdict.FAILED)
+
+
+class Broken(OSError):
+    """The check itself is broken, or may not be run: nothing is known of the node."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a check of one's own says of the node. UNKNOWN: it cannot tell."""
+
+    verdict: Verdict
+    code: str = ""
+    component: str | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.verdict, self.code, self.reason)))
+
+
+def all_of(config: AgentConfig) -> list[Check]:
+    """One for each file that can be a check, and for each that the configuration has settings of, by name."""
+    return [check_of(name, config) for name in _names(config)[:MOST]]
+
+
+def check_of(name: str, config: AgentConfig) -> Check:
+    """The check of this name, whether or not there is such a file."""
+    terms = config.own_checks.get(name, OwnCheck())
+    return Check(
+        name=f"{PREFIX}{name}",
+        about=f"a check of your own: {config.checks_dir}/{name}",
+        interval_seconds=terms.interval_seconds,
+        deadline_seconds=terms.deadline_seconds + MARGIN_SECONDS,
+        why_not=partial(_why_not, name),
+        look=partial(_look, name),
+        settle_seconds=SETTLE_SECONDS,
+        trial=partial(_trial, name),
+    )
+
+
+def is_name(text: str) -> bool:
+    """Whether a check of one's own can have this name, `own/` included."""
+    return text.startswith(PREFIX) and re.fullmatch(OWN_NAME, text.removeprefix(PREFIX)) is not None
+
+
+def ask(name: str, config: AgentConfig) -> Said:
+    """Run the file, and read what it says. Raises Broken."""
+    from nodeheal.agent.checks.own_process import run_own  # in the process of the look: the agent itself runs none
+
+    seconds = config.own_checks.get(name, OwnCheck()).deadline_seconds
+    return parse_own(run_own(Path(config.checks_dir) / name, Path(config.state_dir), seconds))
+
+
+def parse_own(printed: bytes) -> Said:
+    """What a check of one's own has printed. Raises Broken, which says what is wrong with it."""
+    said = _object(printed)
+    for key, value in said.items():
+        if key not in _KEYS:
+            raise Broken(f"it prints the unknown key {key!r:.40}; known are {', '.join(_KEYS)}")
+        if not isinstance(value, str):
+            raise Broken(f"{key!r} must be text")
+    verdict = said.get("verdict")
+    if verdict not in tuple(Verdict):
+        raise Broken(f"'verdict' must be one of {', '.join(Verdict)}, not {verdict!r:.40}")
+    is_wrong = verdict in _WRONG
+    required = {"code": is_wrong, "reason": verdict != Verdict.OK}
+    for key in (key for key, must in required.items() if must and not said.get(key)):
+        raise Broken(f"{verdict} needs {key!r}")
+    for key in (key for key in ("code", "component") if key in said and not is_wrong):
+        raise Broken(f"{verdict} has no {key!r}")
+    code, component = said.get("code", ""), said.get("component")
+    if is_wrong and not re.fullmatch(OWN_CODE, code):
+        raise Broken(f"'code' must be of the form {OWN_CODE.strip('^$')}, not {code!r:.80}")
+    if component is not None and not 0 < len(component) <= _COMPONENT_CHARACTERS:
+        raise Broken(f"'component' must have 1 to {_COMPONENT_CHARACTERS} characters")
+    return Said(Verdict(verdict), code, component and word(component), _clean(said.get("reason", "")))
+
+
+def look_of(name: str, said: Said) -> Look:
+    """What it comes to. The family is always its own: no file can report a fault that the catalog knows."""
+    if said.verdict is Verdict.UNKNOWN:
+        return Look(unclear=said.reason)
+    if said.verdict is Verdict.OK:
+        return Look(summary=said.reason)
+    finding = Finding(Family.own, name, said.component, said.reason, said.code, verdict=said.verdict)
+    return Look((Problem(finding, said.reason),))
+
+
+def _object(printed: bytes) -> dict[str, str]:
+    """The one JSON object. Not all of its values need be text yet."""
+    if not printed.strip():
+        raise Broken("it prints nothing")
+    try:
+        said = json.loads(printed.decode("utf-8"), object_pairs_hook=_each_once)
+    except Broken:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise Broken(f"it does not print one JSON object: {str(error).partition(':')[0]:.80}") from None
+    if not isinstance(said, dict):
+        raise Broken("it does not print one JSON object")
+    return said
+
+
+def _each_once(pairs: list[tuple[str, str]]) -> Mapping[str, str]:
+    known = dict(pairs)
+    if len(known) < len(pairs):
+        raise Broken("it prints a key twice")
+    return known
+
+
+def _clean(text: str) -> str:
+    """As it may stand in a log and an email: one line of printable characters, and not endless."""
+    return clip("".join(one if one.isprintable() else " " for one in text).strip(), CHECK_CHARACTERS)
+
+
+def _why_not(name: str, place: Place) -> str:
+    file = Path(place.config.checks_dir) / name
+    try:
+        file.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return f"there is no {file}"
+    except OSError:
+        return ""  # the look says why
+    return ""
+
+
+def _look(name: str, place: Place, _: State) -> Look:
+    try:
+        return look_of(name, ask(name, place.config))
+    except Broken as error:
+        return Look(unclear=str(error))
+
+
+def _trial(name: str, place: Place) -> str:
+    return f"it says {ask(name, place.config)}"
+
+
+def _names(config: AgentConfig) -> list[str]:
+    """Of the files in the folder that can be checks, and of those that have settings, in order."""
+    found = set(config.own_checks)
+    with contextlib.suppress(OSError):  # the check of the folder says why
+        found |= {file.name for file in Path(config.checks_dir).iterdir() if is_name(PREFIX + file.name)}
+    return sorted(found)
+
+
+def _refused(config: AgentConfig) -> Iterator[str]:
+    """What lies in the folder and is no check, each with the reason. Raises OSError."""
+    for name in sorted(file.name for file in Path(config.checks_dir).iterdir()):
+        if not is_name(PREFIX + name):
+            yield f"{name!r:.80} is no name of a check: it must be of the form {OWN_NAME.strip('^$')}"
+    for name in _names(config)[MOST:]:
+        yield f"{name} is one too many: at most {MOST} are run"
+
+
+def _why_no_folder(place: Place) -> str:
+    folder = Path(place.config.checks_dir)
+    try:
+        return "" if any(folder.iterdir()) else f"{folder} is empty"
+    except FileNotFoundError:
+        return f"there is no {folder}"
+    except OSError:
+        return ""  # the look says why
+
+
+def _look_at_folder(place: Place, _: State) -> Look:
+    try:
+        refused = "; ".join(_refused(place.config))
+    except OSError as error:
+        return Look(unclear=f"{place.config.checks_dir} cannot be read: {error.strerror}")
+    return Look(unclear=clip(refused, CHECK_CHARACTERS), summary=f"{len(_names(place.config))} checks")
+
+
+def _try_folder(place: Place) -> str:
+    look = _look_at_folder(place, {})
+    if look.unclear:
+        raise Broken(look.unclear)
+    return look.summary
+
+
+CHECK = Check(
+    name=FOLDER,
+    about="files in the folder of your own checks that are none",
+    interval_seconds=600.0,
+    deadline_seconds=10.0,
+    why_not=_why_no_folder,
+    look=_look_at_folder,
+    trial=_try_folder,
+)
