@@ -58,6 +58,10 @@ def ingest(event: HealthEvent, ports: Ports, policy: RecoveryPolicy, *, is_prove
             # Before anything else: whatever becomes of this event, an unsigned one is refused from now on.
             ports.nodes.save(replace(node, signs=True))
             continue
+        if not is_proven and node.signs is None:
+            # Also where it only joins an incident of AWS's: from now on that one observes, too.
+            ports.nodes.save(replace(node, signs=False))
+            continue
         event = node.says(event)
         if rate is None and event.is_from_node:  # what others say is not counted
             rate = rate_of(event, ports)

@@ -31,6 +31,9 @@ DUE_SECONDS = 12
 START_SECONDS = 60
 # An incident that is older is no news any more: nobody is to be isolated for a fault of yesterday.
 TOO_LATE_SECONDS = 86_400
+# What a job's record makes of code that trusts it, where it is not what it should be: people write these, too. It keeps
+# nodes and other pools from nothing.
+UNTRUE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass
@@ -50,6 +53,7 @@ class Swept:
     ranks: list[str] = field(default_factory=list)  # tasks of which nobody had told what the scheduler says
     left_waiting: list[str] = field(default_factory=list)  # pools that the next run begins with: the time was up
     storms: list[str] = field(default_factory=list)  # minutes in which more happened than was sent
+    broken: list[Exception] = field(default_factory=list)  # what looking after jobs met, once all else was done
     unfinished: str = ""
     counted: dict[str, int] = field(default_factory=dict)  # the nodes of each pool that was looked over whole
 
@@ -66,7 +70,12 @@ def sweep(ports: Ports, policy: RecoveryPolicy) -> Swept:
             done.asked_for_interval = ask_for_interval(beats, ports, policy)
         except NotAccepted as error:
             done.unfinished = str(error)  # "not now" from a service: the next run asks again
-    done.ranks = ask_after_ranks(pools, ports)
+    try:
+        done.ranks = ask_after_ranks(pools, ports)
+    except UNTRUE as error:
+        done.broken.append(error)
+    if done.broken:
+        raise done.broken[0]  # an alarm tells of functions that fail
     return done
 
 
@@ -79,7 +88,10 @@ def _see_to_pools(pools: list[str], stop_at: datetime, done: Swept, ports: Ports
         done.woken += wake_for_free_slots(pool, ports, policy)
         done.woken += wake_after_reset(pool, ports)
         done.new_nodes += diagnose_new_nodes(pool, ports, policy)
-        done.jobs += sweep_jobs(pool, ports, policy)
+        try:
+            done.jobs += sweep_jobs(pool, ports, policy)
+        except UNTRUE as error:
+            done.broken.append(error)
         if ports.clock() >= stop_at and number + 1 < len(order):
             done.left_waiting = order[number + 1 :]
             break

@@ -103,6 +103,26 @@ def test_one_bad_event_does_not_hold_up_its_batch(real: Template) -> None:
     assert "EventQueue" in json.dumps(feed["Properties"]["EventSourceArn"])
 
 
+def test_as_many_functions_take_reports_at_once_as_the_page_of_costs_says(real: Template) -> None:
+    """S6: reports took all the functions that the account may run, those of recoveries among them."""
+    [(_, feed)] = real.of_type("AWS::Lambda::EventSourceMapping")
+
+    at_once = feed["Properties"]["ScalingConfig"]["MaximumConcurrency"]
+    assert f"{at_once} functions at once" in (REPOSITORY / "docs" / "security.md").read_text("utf-8")
+
+
+def test_the_page_that_asks_takes_five_requests_a_second(real: Template) -> None:
+    """L7: from all together, as docs/security.md says."""
+    [(_, stage)] = real.of_type("AWS::ApiGatewayV2::Stage")
+
+    assert stage["Properties"]["DefaultRouteSettings"]["ThrottlingRateLimit"] == 5
+
+
+def test_nobody_of_ours_reads_the_task_tokens_in_the_histories_of_workflows(real: Template) -> None:
+    """L3: a state hands its token to a function, and Step Functions keeps what it handed over."""
+    assert "GetExecutionHistory" not in json.dumps(real.body)
+
+
 def test_every_target_has_a_dead_letter_queue(real: Template) -> None:
     found = [t for _, r in real.of_type("AWS::Events::Rule") for t in r["Properties"]["Targets"]]
 

@@ -14,9 +14,12 @@ from nodeheal.adapters.aws.items import Item
 from nodeheal.contract import names
 from nodeheal.contract.vocabulary import IncidentState
 from nodeheal.domain.incident import Incident, incident_id_of
+from nodeheal.domain.job import Job
 from nodeheal.ports import Ports, Wait
+from nodeheal.services.ask_after_ranks import ask_after_ranks
+from nodeheal.services.sweep_jobs import sweep_jobs
 from tests.twins.test_stores import dynamo_ports
-from tests.unit.builders import NOW, FrozenClock, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, node, xid
 
 LINE = "BUDGET/demo"
 
@@ -79,3 +82,20 @@ def test_an_item_below_a_jobs_key_ends_no_page_early(ports: Ports) -> None:
         pages += [glimpse.node_id for glimpse in page]
 
     assert pages == ["mi-0a1"]
+
+
+def test_an_item_that_is_no_job_keeps_the_sweep_from_nothing_else(
+    ports: Ports, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every run of the sweep broke off at it: nobody's silence was heard, and nobody who waited was woken."""
+    ports.jobs.save(Job("llama", "demo", "training", "trainer:1", "trainer", 2))
+    table = ports.jobs._table  # type: ignore[attr-defined]
+    real = table.get(names.job_pk("llama"), names.JOB_SK)
+    keys = {names.PARTITION_KEY, names.SORT_KEY, names.INDEX_PARTITION_KEY, names.INDEX_SORT_KEY}
+    forged = {name: value if name in keys else {"S": "x"} for name, value in real.items()}
+    table.put({**forged, names.PARTITION_KEY: {"S": names.job_pk("evil")}})
+
+    assert sweep_jobs("demo", ports, ACT) == []
+    assert ask_after_ranks(["demo"], ports) == []
+    assert [job.job_id for job in ports.job_notes.in_pool("demo")] == ["llama"]
+    assert "no job was left out" in caplog.text

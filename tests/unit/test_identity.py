@@ -214,6 +214,21 @@ def test_an_agent_that_never_signed_is_heard_and_nothing_is_done(world: World) -
     assert it.node(C).is_available(it.clock()) is False
 
 
+def test_nothing_is_done_because_of_an_unsigned_fault_that_joins_an_incident_of_aws(world: World) -> None:
+    it = world.serves(Incident())
+    save_node(it.ports, it.node(C), signs=None)
+    by_aws = {"family": Family.host, "code": "rebalance_recommended", "source": "aws.ec2", "verdict": Verdict.DEGRADED}
+    root = xid(79, node_id=C, observed_at=it.clock(), event_id="by-aws", component=None, **by_aws)
+    ingest(root, it.ports, ACT)
+
+    lambdas.ingest.handler(batch(unsigned(xid(79, node_id=C, observed_at=it.clock()))), None)
+
+    asked = DecideRequest(incident_id=incident_id_of(root), turn=0, result=None)
+    decision = decide_next_step(asked, it.ports, ACT)
+    assert "XID 79" in decision.reason and decision.ending is not None
+    assert decision.ending.value == "OBSERVED_ONLY"
+
+
 def test_a_node_that_has_signed_once_is_never_believed_unsigned_again(world: World) -> None:
     it = world.serves(Incident())
     alive = {"family": Family.heartbeat, "code": "alive", "verdict": Verdict.OK}

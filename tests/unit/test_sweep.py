@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.steps import DecideRequest, Decision
-from nodeheal.contract.vocabulary import NodeState, Provider, Step, Verdict
+from nodeheal.contract.vocabulary import JobState, NodeState, Provider, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import Incident, incident_id_of
 from nodeheal.domain.job import GangTask, Job, Run
@@ -130,6 +130,21 @@ def test_a_silence_that_is_confirmed_later_is_a_new_fault() -> None:
     it.sweep()
 
     assert [incident.root.subcode for incident in it.incidents] == [None, "confirmed"]
+
+
+def test_a_jobs_record_that_is_not_what_it_should_be_keeps_no_node_from_being_heard() -> None:
+    """Who submits jobs writes their records. The run fails at its end, which an alarm tells of."""
+    cluster = Cluster()
+    cluster.add(A)
+    cluster.says(A, LOST)
+    job = Job("evil", "demo", "training", "trainer:1", "trainer", 2, state=JobState.SUBMITTED)
+    cluster.ports.jobs.save(replace(job, submitted_at=NOW.replace(tzinfo=None)))
+
+    with pytest.raises(TypeError, match="offset-naive"):
+        cluster.sweep()
+
+    assert cluster.asked == [A]
+    assert len(cluster.incidents) == 1
 
 
 def test_the_same_silence_is_reported_once() -> None:

@@ -18,12 +18,14 @@ from nodeheal.contract.health_event import (
     NodeBooted,
     NodeFact,
 )
+from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.contract.words import WORD_CHARACTERS
 from nodeheal.domain.fold import EVENTS_AT_MOST
 from nodeheal.domain.incident import fingerprint
 from nodeheal.domain.node import SETTLED_REMEMBERED
 from nodeheal.ports import FAULTS_LOOKED_UP, Ports
 from nodeheal.services.ingest import Ingested, ingest
-from nodeheal.services.node_rates import LATE_A_DAY, REPORTS_A_MINUTE
+from nodeheal.services.node_rates import HEARTBEATS_A_MINUTE, LATE_A_DAY, REPORTS_A_MINUTE
 from nodeheal.services.wakeup import on_diagnostics_finished, on_node_booted
 from nodeheal.simulation.prices import cost
 from tests.unit.builders import NOW, FrozenClock, node, xid
@@ -46,14 +48,23 @@ def largest(number: int, code: str) -> HealthEvent:
     return xid(int(code), event_id=f"e{number}", evidence="x" * EVIDENCE_BYTES, labels=labels, observed_at=at)
 
 
+def crowded() -> dict[str, str]:
+    """What a node's item remembers at most: findings whose every word is as long as a word may be."""
+    words = ("w" * WORD_CHARACTERS,) * 2
+    return {
+        "|".join((Family.nvrm_other, f"{n:0{WORD_CHARACTERS}}", *words, "b" * 64)): f"2026-{n:059}"
+        for n in range(SETTLED_REMEMBERED)
+    }
+
+
 def dearest_incident() -> dict[str, float]:
-    """The node has filled the record of its pool, and its next fault opens an incident that only observes."""
+    """The node has filled its own item and the record of its pool. Its next fault is only observed."""
     units = Units()
     with metered_table(units) as make_ports:
         cluster = FakeCluster(DEFAULTS, make_ports=make_ports)
         known = cluster.ports.nodes.get(BROKEN)
         assert known is not None
-        cluster.ports.nodes.save(replace(known, settled={f"{n:064}": "i" * 64 for n in range(SETTLED_REMEMBERED)}))
+        cluster.ports.nodes.save(replace(known, settled=crowded()))
         for number in range(FAULTS_LOOKED_UP):
             before = {"node_id": BROKEN, "observed_at": NOW - timedelta(seconds=number)}
             cluster.ports.nodes.record(largest(number, OBSERVED).model_copy(update=before), "llama")
@@ -70,14 +81,16 @@ def dearest_report() -> Units:
     units, clock = Units(), FrozenClock()
     with metered_table(units) as make_ports:
         ports = make_ports(clock)
-        ports.nodes.save(node())
+        ports.nodes.save(node(settled=crowded()))
         for number in range(EVENTS_AT_MOST + 20):
             clock.now = NOW + timedelta(seconds=number)
             ingest(largest(number, REPEATS if number == 0 else str(1 + number)), ports, DEFAULTS)
         known = ports.nodes.get(node().node_id)
         assert known is not None
-        settled = {fingerprint(largest(0, REPEATS)): str(known.open_incident)}
-        ports.nodes.save(replace(known, open_incident=None, settled=settled))
+        settled = replace(known, open_incident=None).settles(
+            {fingerprint(largest(0, REPEATS)): str(known.open_incident)}
+        )
+        ports.nodes.save(settled)
         now = EVENTS_AT_MOST + FAULTS_LOOKED_UP
         for number in range(EVENTS_AT_MOST, now):
             ports.nodes.record(largest(number, REPEATS), "llama")
@@ -87,10 +100,14 @@ def dearest_report() -> Units:
     return units
 
 
+def dollars_of(units: Units, **other: float) -> float:
+    return sum(cost({**ASSUMED, "table_write": units.write, "table_read": units.read, **other}).values())
+
+
 def test_the_page_names_what_the_dearest_report_costs() -> None:
     units = dearest_report()
 
-    dollars = sum(cost({**ASSUMED, "table_write": units.write, "table_read": units.read}).values())
+    dollars = dollars_of(units)
     stated = re.search(r"(\d+) write units, (\d+) read units.*?\$([\d.]+) each \| (\d+) \|", PAGE)
     assert stated is not None, PAGE
     assert [float(one) for one in stated.groups()] == [
@@ -108,6 +125,45 @@ def test_the_page_names_what_observed_incidents_cost() -> None:
     stated = re.search(r"\$([\d.]+) for each such incident.*?\| (\d+) \|", PAGE)
     assert stated is not None, PAGE
     assert [float(one) for one in stated.groups()] == [round(dollars, 5), round(dollars * TAKEN_A_DAY)]
+
+
+def sent_by_crowded(event: HealthEvent, times: int) -> tuple[Ingested, Units]:
+    """What became of the last of them, and what it read and wrote, by a node whose item is full."""
+    units, clock = Units(), FrozenClock()
+    with metered_table(units) as make_ports:
+        ports = make_ports(clock)
+        ports.nodes.save(node(settled=crowded()))
+        for number in range(times):
+            units.forget()
+            became = ingest(event.model_copy(update={"event_id": f"e{number}"}), ports, DEFAULTS)
+    return became, units
+
+
+def test_the_page_names_what_signs_of_life_over_the_bus_cost() -> None:
+    alive = xid(79, family=Family.heartbeat, code="alive", verdict=Verdict.OK)
+    became, units = sent_by_crowded(alive, times=1)
+
+    dollars = dollars_of(units)
+    stated = re.search(r"signs of life over the bus.*?: \$([\d.]+) each \| ([\d.]+) \|", PAGE)
+    assert stated is not None and became is Ingested.SEEN
+    assert [float(one) for one in stated.groups()] == [
+        round(dollars, 6),
+        round(dollars * HEARTBEATS_A_MINUTE * 24 * 60, 1),
+    ]
+
+
+def test_the_page_names_what_reports_cost_that_are_only_counted() -> None:
+    became, units = sent_by_crowded(xid(79), times=REPORTS_A_MINUTE + 2)
+
+    dollars = dollars_of(units, function_time=0.05)
+    stated = re.search(r"400 a second.*?a write, (\d+) reads, .*?: \$([\d.]+) \| (\d+) \|", PAGE)
+    assert stated is not None and became is Ingested.TOO_MANY
+    assert units.write == 1
+    assert [float(one) for one in stated.groups()] == [
+        units.read,
+        round(dollars, 7),
+        round(dollars * 400 * 86_400),
+    ]
 
 
 def dearest_fact(kind: type[NodeFact], clock: FrozenClock) -> NodeFact:
@@ -131,10 +187,10 @@ def test_a_boot_or_an_answer_costs_less_than_the_dearest_report(
     units, clock = Units(), FrozenClock()
     with metered_table(units) as make_ports:
         ports = make_ports(clock)
-        ports.nodes.save(node())
+        ports.nodes.save(node(settled=crowded()))
         units.forget()
         take(dearest_fact(kind, clock), ports)
 
     report = dearest_report()
-    assert 1 < units.write < report.write
-    assert units.read < report.read
+    assert units.write > 1
+    assert dollars_of(units) < dollars_of(report)

@@ -45,8 +45,8 @@ def test_a_whole_pool_that_is_accused_at_once_stays_as_it_is() -> None:
     assert {cluster.node(name).state for name in (ACCUSED, PEER, SPARE)} == {NodeState.HEALTHY}
 
 
-def test_a_forged_boot_hides_what_a_node_says_until_it_boots() -> None:
-    """What nodeheal cannot keep off today, as docs/security.md says."""
+def test_a_node_that_lies_about_its_boot_hides_what_it_says_until_it_boots() -> None:
+    """Its own words only: test_identity.py shows that no other node can."""
     clock = FrozenClock()
     ports = memory_ports(clock)
     ports.nodes.save(node())

@@ -1,12 +1,15 @@
 """Training jobs, their runs, what their nodes answered to checks, and who writes which checkpoints, in DynamoDB."""
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from nodeheal.adapters.aws.items import Table, fields_of, from_item, plain, to_item, versioned
+from pydantic import ValidationError
+
+from nodeheal.adapters.aws.items import Item, Table, fields_of, from_item, plain, to_item, versioned
 from nodeheal.contract import names
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import CheckAnswer, Job, Run
@@ -14,6 +17,7 @@ from nodeheal.domain.lease import lease_ancestors, lease_path
 
 ANSWER_DAYS = 90  # what a check has found is for whoever asks later why a node was not taken
 _HOLD_TRIES = 3  # the job that was in the way may have left a moment before it was looked for
+logger = logging.getLogger(__name__)
 _VALUES = re.compile(r":\w+")
 
 # In the index: what is over is kept for long, and the sweep reads the others every minute.
@@ -65,7 +69,7 @@ class DynamoJobNotes:
         items = self._table.query_index(
             names.INDEX, names.pool_pk(pool), _LIVE if live_only else _JOBS, kind=names.job_pk("")
         )
-        return sorted((from_item(Job, item) for item in items), key=lambda job: job.job_id)
+        return sorted(filter(None, map(_readable, items)), key=lambda job: job.job_id)
 
     def note_answer(self, job_id: str, answer: CheckAnswer) -> None:
         keys = {"pk": names.job_pk(job_id), "sk": f"{names.CHECK_PREFIX}{answer.request_id}#{answer.node_id}"}
@@ -123,3 +127,14 @@ class DynamoJobNotes:
             if others:
                 return others[0]
         return ""
+
+
+def _readable(item: Item) -> Job | None:
+    """None, and a line in the log, for an item that is no job: who submits jobs can write one into this list, and must
+    not keep the sweep from all other jobs and nodes by that."""
+    try:
+        return from_item(Job, item)
+    except ValidationError as error:
+        wrong = sorted({str(each["loc"][0]) for each in error.errors() if each["loc"]})
+        logger.error("an item that is no job was left out", extra={"item": item["pk"], "wrong": wrong})
+        return None

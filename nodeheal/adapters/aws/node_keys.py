@@ -1,9 +1,12 @@
-"""Public keys of nodes, from the heartbeat table: one strongly consistent read a key, then from memory."""
+"""Public keys of nodes, from the heartbeat table: one strongly consistent read a node, then from memory."""
 
 import base64
 import binascii
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from nodeheal.adapters.aws.calls import throttles_named
@@ -14,41 +17,54 @@ if TYPE_CHECKING:
 
 # A key that a node has taken back is believed for so long after.
 FRESH_SECONDS = 300.0
-KEYS_KEPT = 4_096
+# How soon an item is read again for a key that it lacks. A node may fill its item up to 400 KB, a hundred read units,
+# and sign with a new name each time. What comes meanwhile is taken again later, and finds all keys of the next reading.
+LACKING_SECONDS = 10.0
+NODES_KEPT = 4_096
+KEY_CHARACTERS = 64  # in Base64: 44
+KEYS_OF_ONE = 8  # a node has one, and three old ones at most
+
+
+@dataclass(frozen=True)
+class _Read:
+    at: float
+    keys: Mapping[str, bytes]
 
 
 class DynamoNodeKeys:
-    """NodeKeys. What is not there is asked again each time: it may be published in this moment."""
+    """NodeKeys. All keys of an item are read together; a key that it lacks is asked again soon, but not each time."""
 
-    def __init__(self, client: "DynamoDBClient", table: str) -> None:
+    def __init__(self, client: "DynamoDBClient", table: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._table = table
-        self._known: OrderedDict[tuple[str, str], tuple[float, bytes]] = OrderedDict()
+        self._monotonic = monotonic
+        self._known: OrderedDict[str, _Read] = OrderedDict()
 
     def find(self, signer: str, key_id: str) -> bytes | None:
-        known = self._known.get((signer, key_id))
-        if known is not None and time.monotonic() - known[0] < FRESH_SECONDS:
-            return known[1]
-        key = self._read(signer, key_id)
-        if key is not None:
-            self._known[signer, key_id] = (time.monotonic(), key)
-            while len(self._known) > KEYS_KEPT:
+        now, read = self._monotonic(), self._known.get(signer)
+        if read is None or now - read.at >= (FRESH_SECONDS if key_id in read.keys else LACKING_SECONDS):
+            read = _Read(now, self._keys_of(signer))
+            self._known[signer] = read
+            while len(self._known) > NODES_KEPT:
                 self._known.popitem(last=False)
-        return key
+        return read.keys.get(key_id)
 
-    def _read(self, signer: str, key_id: str) -> bytes | None:
-        attribute = names.BEAT_KEY_PREFIX + key_id
+    def _keys_of(self, signer: str) -> dict[str, bytes]:
         with throttles_named("GetItem"):
             answer = self._client.get_item(
-                TableName=self._table,
-                Key={names.BEAT_KEY: {"S": signer}},
-                ConsistentRead=True,
-                ProjectionExpression="#key",
-                ExpressionAttributeNames={"#key": attribute},
+                TableName=self._table, Key={names.BEAT_KEY: {"S": signer}}, ConsistentRead=True
             )
         # The machine may have written anything there, to nobody's harm but its own.
-        written = answer.get("Item", {}).get(attribute, {}).get("S", "")
-        try:
-            return base64.b64decode(written.partition(" ")[0], validate=True) or None
-        except (binascii.Error, ValueError):
-            return None
+        written = (
+            (name.removeprefix(names.BEAT_KEY_PREFIX), _decoded(value.get("S", "")))
+            for name, value in answer.get("Item", {}).items()
+            if name.startswith(names.BEAT_KEY_PREFIX)
+        )
+        return dict(islice(((key_id, key) for key_id, key in written if key), KEYS_OF_ONE))
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text.partition(" ")[0][:KEY_CHARACTERS], validate=True)
+    except (binascii.Error, ValueError):
+        return b""
