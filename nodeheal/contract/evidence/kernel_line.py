@@ -1,7 +1,7 @@
 """Reads kernel messages and single log lines. Pure: text in, a finding or None out, in time linear in its length.
 
-A new driver is a module beside this one, a row in `_PARSERS` and needles in `kernel_log`; a new spelling is a pattern
-there and a row in the tests. Sub-codes, where a line has one:
+A new driver is a module beside this one, a row in `_PARSERS` and needles in `kernel_filter`; a new spelling is a
+pattern there and a row in the tests. Sub-codes, where a line has one:
 
 - xid 74: what its registers say, `signal`, `ignorable`; see nvlink4
 - xid 144 to 150: the unit and its complaint, `RLW_RXPIPE/0x00000004`, `NETIR_LINK_EVT/37`; 154: the recovery action

@@ -47,7 +47,7 @@ _PROBE = re.compile(
     re.ASCII,
 )
 # nvidia-nvswitch3: Failed to initialize device : -5
-_NVSWITCH = re.compile(r"(?P<name>nvidia-nvswitch\d{1,4}): Failed to initialize device ?: -?\d{1,6}$", re.ASCII)
+_NVSWITCH = re.compile(r"(?P<name>nvidia-nvswitch\d{1,4}): Failed to initialize device ?:", re.ASCII)
 _LONGEST_CHARACTERS = 1024  # a kernel record is no longer
 
 
