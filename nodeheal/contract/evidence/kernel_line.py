@@ -59,7 +59,10 @@ class KmsgRecord:
 
 def parse_message(text: str) -> Finding | None:
     """The fault that a kernel message (`NVRM: Xid …`, without syslog header or kernel stamp) reports, if it is one."""
-    message = text[:LINE_CHARACTERS].strip()
+    return _parsed(text[:LINE_CHARACTERS].strip())
+
+
+def _parsed(message: str) -> Finding | None:
     for parse in _PARSERS:
         finding = parse(message)
         if finding is not None:
@@ -76,7 +79,7 @@ class Messages:
     def finding(self, text: str) -> Finding | None:
         """The fault that a message reports, or that it completes."""
         message = text[:LINE_CHARACTERS].strip()
-        return self._reports.finding(message) if message.startswith("{") else parse_message(message)
+        return self._reports.finding(message) if message.startswith("{") else _parsed(message)
 
 
 def is_independent(line: bytes) -> bool:

@@ -7,6 +7,7 @@ from nodeheal.contract.evidence.pci_address import PCI_ADDRESS, normalised
 from nodeheal.contract.vocabulary import Family
 
 _PREFIX = "NVRM: "
+_BEGINNINGS = (_PREFIX, "nvidia")
 # What may stand before the words: the GPU by its address.
 _ADDRESS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<address>{PCI_ADDRESS})(?=[:\s\\#]|$)", re.ASCII)
 # Drivers' words about faults by the code we give them; the first that is in the message names it.
@@ -53,6 +54,8 @@ _LONGEST_CHARACTERS = 1024  # a kernel record is no longer
 
 def parse_nvrm(message: str) -> Finding | None:
     """A fault that the driver tells in words; its banners are none."""
+    if not message.startswith(_BEGINNINGS):
+        return None
     probe = _PROBE.match(message)
     if probe is not None:
         return Finding(Family.nvrm_other, "probe_failed", normalised(probe["old"] or probe["new"]), message)
