@@ -71,15 +71,15 @@ def _parsed(message: str) -> Finding | None:
 
 
 class Messages:
-    """Reads the messages of one log, in their order: a report of firmware is several lines."""
+    """Reads messages in their order: a report of firmware is several lines."""
 
     def __init__(self) -> None:
         self._reports = FirmwareReports()
 
-    def finding(self, text: str) -> Finding | None:
-        """The fault that a message reports, or that it completes."""
+    def finding(self, text: str, origin: str = "") -> Finding | None:
+        """The fault that a message reports, or that it completes. Messages of one origin are one log's."""
         message = text[:LINE_CHARACTERS].strip()
-        return self._reports.finding(message) if message.startswith("{") else _parsed(message)
+        return self._reports.finding(message, origin) if message.startswith("{") else _parsed(message)
 
 
 def is_independent(line: bytes) -> bool:
