@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
-# What the parsers' patterns cannot do without.
+# What the parsers' patterns cannot do without. The rarer its words, the faster a log is read.
 _NEEDLES = (
     b"NVRM: ",
     b": SXid (",
+    b": Failed to initialize device",
     b"NEURON_HW_ERR=",
     b"neuron:",
     b"efa ",
@@ -22,52 +23,46 @@ _NEEDLES = (
     b"PCIe Bus Error: ",
     b"DPC: ",
     b": Link Down",
+    b": Power fault",
     b" after FLR; giving up",
+    b"Unable to change power state ",
     b"[Hardware Error]: ",
     b"EDAC MC",
     b"Kernel panic - not syncing: ",
     b": recovery action for ",
-    b"] SMP",
-    b"] PREEMPT",
+    b"ut of memory",
+    b"[#",  # an oops
     b"BUG: soft lockup",
     b"hard LOCKUP",
     b"INFO: task ",
-    b": I/O ",
-    b"I/O error, dev ",
-    b":(READ) ",
-    b":(WRITE) ",
-    b"XFS (",
-    b"BTRFS ",
+    b" timeout, ",
+    b"Disabling device after reset failure: -",
+    b" error, dev ",
+    b"hutting down filesystem",
+    b"Filesystem has been shut down",
+    b": Remounting filesystem read-only",
+    b"): forced readonly",
     b" not responding, ",
-    b"]: segfault at ",
+    b" in libnccl",
     b"NIC Link is Down",
+    b"Keep alive watchdog timeout",
+    b"Lost TX completions are above ",
+    b"lost tx completions is above ",
+    b"cpu clock",
 )
 # In JSON a needle can be hidden: behind escapes, or in a message that is given as numbers.
 _JSON_FIELD = b'"MESSAGE"'
 _ESCAPE = b"\\u00"
-_NUMBERS = re.compile(rb'"MESSAGE"[ \t\r\n]*:[ \t\r\n]*\[')
+_NUMBERS = re.compile(rb'"MESSAGE"[ \t\r]*:[ \t\r]*\[')
 
-# Searching a block for every needle costs as many passes over it. Most needles have capitals, and most of a log has
-# not: with all else deleted, a block shrinks to a tenth or less, and its lines to a few different ones. Only needles
-# whose capitals are in one of those are searched for in the block itself.
-_KEPT = b'ABCDEFGHIJKLMNOPQRSTUVWXYZ"\n'
-_DELETED = bytes(byte for byte in range(256) if byte not in _KEPT)
-_ENDS = (b"\n", b'"')  # of a message, the second one in JSON
-# Needles, each behind the capitals that are there where it is.
-_BY_CAPITALS: tuple[tuple[bytes, bytes], ...] = (
-    *((needle.translate(None, _DELETED), needle) for needle in _NEEDLES),
-    # A needle with few capitals, by those of its whole message.
-    (b"LTX", b"ost TX completions are above threshold"),  # ena 0000:00:05.0 eth0: Lost TX completions are above
-    (b"UD", b"Unable to change power state "),  # Unable to change power state from D3cold to D0, device inaccessible
-    (b"OK", b"Out of memory"),  # Out of memory: Killed process
-    (b"MK", b"cgroup out of memory: "),  # Memory cgroup out of memory: Killed process
-    (b"EXTR", b": Remounting filesystem read-only"),  # EXT4-fs (nvme0n1p1): Remounting filesystem read-only
-    *((some, b"cpu clock") for some in (b"CPUC", b"CPUP")),  # CPU12: Core temperature is above threshold, cpu clock
-    # A needle whose capital is the last one of its message.
-    *((b"SP" + end, b": Power fault") for end in _ENDS),  # pcieport 0000:00:1c.0: pciehp: Slot(0-1): Power fault
-    *((b"F" + end, b": Failed to initialize device") for end in _ENDS),
-    *((b"K" + end, b"Keep alive watchdog timeout") for end in _ENDS),
-    *((b"D" + end, b"Disabling device after reset failure: -") for end in _ENDS),
+# Searching a block for every needle costs as many passes over it. But a log says the same again and again, with other
+# numbers and addresses: without hex digits, most of its lines are equal. So needles are searched for in the different
+# ones of these first, and of those needles that have capitals only the ones whose capitals are there. What is left is
+# searched for in the block itself.
+_HEX_DIGITS = b"0123456789abcdef"
+_NO_CAPITALS = bytes(byte for byte in range(256) if byte not in b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\n")
+_GATES = tuple(
+    (needle.translate(None, _NO_CAPITALS), needle.translate(None, _HEX_DIGITS), needle) for needle in _NEEDLES
 )
 
 BLOCK_BYTES = 256 * 1024
@@ -85,13 +80,13 @@ def suspicious_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Lines by their number from 1, of blocks as `blocks_of` yields them."""
     number = 1
     for block in blocks:
-        capitals = block.translate(None, _DELETED).split(b"\n")
+        lines = block.translate(None, _HEX_DIGITS).split(b"\n")
         at, counted = number, 0
-        for start in _starts(block, b"\n".join((*set(capitals), b""))):
+        for start in _starts(block, b"\n".join(set(lines))):
             at += block.count(b"\n", counted, start)
             counted = start
             yield at, _line(block, start)
-        number += len(capitals) - 1
+        number += len(lines) - 1
 
 
 def all_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -103,15 +98,18 @@ def all_lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
             yield number, line[:LINE_BYTES]
 
 
-def _starts(block: bytes, capitals: bytes) -> list[int]:
+def _starts(block: bytes, shapes: bytes) -> list[int]:
+    """Where the suspicious lines start. `shapes`: the different lines, without their hex digits."""
     starts: set[int] = set()
-    for needle in {needle for some, needle in _BY_CAPITALS if some in capitals}:
-        if needle in block:
+    capitals = b"\n".join(set(shapes.translate(None, _NO_CAPITALS).split(b"\n")))
+    for its_capitals, its_shape, needle in _GATES:
+        if its_capitals in capitals and its_shape in shapes:
             starts.update(_starts_of_lines(block, partial(block.find, needle)))
-    if b"MESSAGE" in capitals and _JSON_FIELD in block:
+    if _JSON_FIELD in shapes:
         # One after the other: a pattern that begins in one way is looked for by its first bytes, many times faster.
         starts.update(_starts_of_lines(block, partial(block.find, _ESCAPE)))
-        starts.update(_starts_of_lines(block, partial(_find_numbers, block)))
+        if _NUMBERS.search(shapes):
+            starts.update(_starts_of_lines(block, partial(_find_numbers, block)))
     return sorted(starts)
 
 

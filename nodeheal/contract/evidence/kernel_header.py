@@ -18,10 +18,13 @@ _WALL_TIMESTAMP = (
 _MONOTONIC = r"\[ {0,12}\d{1,12}\.\d{1,9}\]"  # short-monotonic, and dmesg
 _PRIORITY = r"(?:<(?P<priority>\d{1,3})>)?"
 # RFC 3164 and journalctl: <3>Nov 21 05:50:31 gpu-7 kernel: …
-_TAGGED = re.compile(rf"{_PRIORITY}(?:{_WALL_TIMESTAMP}|{_MONOTONIC}) \S{{1,255}} kernel: ?(?P<text>.*)", re.DOTALL)
+_TAGGED = re.compile(
+    rf"{_PRIORITY}(?:{_WALL_TIMESTAMP}|{_MONOTONIC}) (?P<host>\S{{1,255}}) kernel: ?(?P<text>.*)", re.DOTALL
+)
 # RFC 5424: <3>1 2026-11-21T05:50:31.123Z gpu-7 kernel - - - …
 _RFC5424 = re.compile(
-    rf"<(?P<priority>\d{{1,3}})>1 \d{{4}}-\d\d-\d\dT{_CLOCK}(?:Z|[+-]\d\d:\d\d) \S{{1,255}} kernel - \S{{1,32}} "
+    rf"<(?P<priority>\d{{1,3}})>1 \d{{4}}-\d\d-\d\dT{_CLOCK}(?:Z|[+-]\d\d:\d\d) "
+    r"(?P<host>\S{1,255}) kernel - \S{1,32} "
     r"(?:-|(?:\[[^\]]{1,512}\]){1,8})(?: \ufeff?(?P<text>.*))?",
     re.ASCII | re.DOTALL,
 )
@@ -74,6 +77,12 @@ def kernel_text_of_tagged_line(line: str) -> str | None:
     if tagged is None or (tagged["priority"] and int(tagged["priority"]) >> 3):
         return None
     return _without_stamp(tagged["text"] or "")
+
+
+def host_of_tagged_line(line: str) -> str:
+    """The host that such a line names; empty for any other line."""
+    tagged = _RFC5424.match(line) or _TAGGED.match(line)
+    return tagged["host"] if tagged else ""
 
 
 def names_a_writer(line: str) -> bool:

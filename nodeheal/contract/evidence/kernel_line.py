@@ -1,7 +1,7 @@
 """Reads kernel messages and single log lines. Pure: text in, a finding or None out, in time linear in its length.
 
-A new driver is a module beside this one, a row in `_PARSERS` and needles in `kernel_log`; a new spelling is a pattern
-there and a row in the tests. Sub-codes, where a line has one:
+A new driver is a module beside this one, a row in `_PARSERS` and needles in `kernel_filter`; a new spelling is a
+pattern there and a row in the tests. Sub-codes, where a line has one:
 
 - xid 74: what its registers say, `signal`, `ignorable`; see nvlink4
 - xid 144 to 150: the unit and its complaint, `RLW_RXPIPE/0x00000004`, `NETIR_LINK_EVT/37`; 154: the recovery action
@@ -59,7 +59,10 @@ class KmsgRecord:
 
 def parse_message(text: str) -> Finding | None:
     """The fault that a kernel message (`NVRM: Xid …`, without syslog header or kernel stamp) reports, if it is one."""
-    message = text[:LINE_CHARACTERS].strip()
+    return _parsed(text[:LINE_CHARACTERS].strip())
+
+
+def _parsed(message: str) -> Finding | None:
     for parse in _PARSERS:
         finding = parse(message)
         if finding is not None:
@@ -68,15 +71,15 @@ def parse_message(text: str) -> Finding | None:
 
 
 class Messages:
-    """Reads the messages of one log, in their order: a report of firmware is several lines."""
+    """Reads messages in their order: a report of firmware is several lines."""
 
     def __init__(self) -> None:
         self._reports = FirmwareReports()
 
-    def finding(self, text: str) -> Finding | None:
-        """The fault that a message reports, or that it completes."""
+    def finding(self, text: str, origin: str = "") -> Finding | None:
+        """The fault that a message reports, or that it completes. Messages of one origin are one log's."""
         message = text[:LINE_CHARACTERS].strip()
-        return self._reports.finding(message) if message.startswith("{") else parse_message(message)
+        return self._reports.finding(message, origin) if message.startswith("{") else _parsed(message)
 
 
 def is_independent(line: bytes) -> bool:

@@ -23,7 +23,8 @@ from nodeheal.contract.evidence.kernel_line import (
     parse_kmsg_record,
     parse_message,
 )
-from nodeheal.contract.evidence.kernel_wrapped import unwrapped
+from nodeheal.contract.evidence.kernel_report import is_part_of_report
+from nodeheal.contract.evidence.kernel_wrapped import origin_of, unwrapped
 
 
 class LogFormat(StrEnum):
@@ -84,7 +85,8 @@ def read_findings(
             counted.not_believed += 1
             counted.first_not_believed = counted.first_not_believed or number
             continue
-        finding = messages.finding(text)
+        origin = origin_of(_text(line.strip(b"\x00\r\n")), text) if text.startswith("{") else ""
+        finding = messages.finding(text, origin)
         if finding is not None:
             yield number, finding
 
@@ -127,7 +129,7 @@ def _like(block: bytes) -> Read:
     lines = (line.strip(b"\x00\r") for line in block.split(b"\n", FIRST_LINES))
     # journalctl puts lines of its own between the boots: -- Boot 3f5e… --
     line = next((line for line in lines if line and not line.startswith(b"-- ")), b"")[:LINE_CHARACTERS]
-    if line.startswith(b"{"):
+    if _is_json(line):
         return _journald
     if parse_kmsg_record(line) is not None:
         return _kmsg
@@ -160,7 +162,7 @@ def _any(line: bytes) -> str | None:
     """A line without the header of a daemon is dmesg's: with a stamp, or bare. A bare line that no driver begins may
     have a header that is not known here: it is not believed."""
     text = _named(line)
-    if text is not None or line.startswith(b"{") or parse_kmsg_record(line) is not None:
+    if text is not None or _is_json(line) or parse_kmsg_record(line) is not None:
         return text
     text = _dmesg(line)
     is_bare = text == _text(line)
@@ -168,8 +170,8 @@ def _any(line: bytes) -> str | None:
 
 
 def _is_wrapped(text: str) -> bool:
-    return parse_message(text) is None and any(
-        names_a_writer(rest) or _is_fault(rest) for rest in (text, *unwrapped(text))
+    return not _tells_of_fault(text) and any(
+        names_a_writer(rest) or _is_fault(rest) for rest in (text, *(inner for inner, _ in unwrapped(text)))
     )
 
 
@@ -180,7 +182,7 @@ def _wrapped(line: bytes) -> str | None:
     plain = _any(line)
     if plain is not None:
         return plain
-    for rest in unwrapped(_text(line)):
+    for rest, _ in unwrapped(_text(line)):
         text = _named(rest.encode())
         if text is not None:
             return text
@@ -192,9 +194,18 @@ def _wrapped(line: bytes) -> str | None:
 
 
 def _is_fault(line: str) -> bool:
-    text = kernel_text_of_tagged_line(line)
+    text = _named(line.encode())
     text = kernel_text_of_dmesg_line(line) if text is None else text
-    return text is not None and parse_message(text) is not None
+    return text is not None and _tells_of_fault(text)
+
+
+def _tells_of_fault(message: str) -> bool:
+    return parse_message(message) is not None or is_part_of_report(message)
+
+
+def _is_json(line: bytes) -> bool:
+    """A line of a firmware's report begins with a brace, too."""
+    return line.startswith(b"{") and not is_part_of_report(_text(line))
 
 
 def _text(line: bytes) -> str:

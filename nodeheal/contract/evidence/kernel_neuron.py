@@ -10,6 +10,7 @@ from nodeheal.contract.vocabulary import Family
 _HARDWARE_ERROR = re.compile(
     r"(?<![A-Za-z0-9_])NEURON_HW_ERR=(?P<code>[A-Z][A-Z0-9_]{2,63})(?P<fields>.{0,1024})", re.ASCII
 )
+_ANYWHERE = "NEURON_HW_ERR="
 _PREFIX = re.compile(r"(?:^|\s)neuron(?P<number>\d{1,4}): $", re.ASCII)
 _DEVICE = re.compile(r"[ ,](?:nd-id|nd|device)=(?P<number>\d{1,4})(?=[ ,]|$)", re.ASCII)
 _ACTION = re.compile(r"[ ,]action=(?P<action>[A-Z_]{1,64})(?=[ ,]|$)", re.ASCII)
@@ -45,7 +46,7 @@ _DRIVER_FAULTS = (
 
 def parse_neuron(message: str) -> Finding | None:
     """A hardware error as the runtime words it (its name is the code), or a fault of the driver's own."""
-    error = _HARDWARE_ERROR.search(message)
+    error = _HARDWARE_ERROR.search(message) if _ANYWHERE in message else None
     if error is None:
         return _driver_fault(message)
     fields = error["fields"]
@@ -66,6 +67,8 @@ def _repair(fields: str) -> str | None:
 
 
 def _driver_fault(message: str) -> Finding | None:
+    if not message.startswith("neuron"):
+        return None
     probe = _PROBE.match(message)
     if probe is not None:
         return Finding(Family.neuron, "PROBE_FAILED", normalised(probe["old"] or probe["new"]), message)

@@ -7,6 +7,7 @@ from nodeheal.contract.evidence.pci_address import PCI_ADDRESS, normalised
 from nodeheal.contract.vocabulary import Family
 
 _PREFIX = "NVRM: "
+_BEGINNINGS = (_PREFIX, "nvidia")
 # What may stand before the words: the GPU by its address.
 _ADDRESS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<address>{PCI_ADDRESS})(?=[:\s\\#]|$)", re.ASCII)
 # Drivers' words about faults by the code we give them; the first that is in the message names it.
@@ -47,12 +48,14 @@ _PROBE = re.compile(
     re.ASCII,
 )
 # nvidia-nvswitch3: Failed to initialize device : -5
-_NVSWITCH = re.compile(r"(?P<name>nvidia-nvswitch\d{1,4}): Failed to initialize device ?: -?\d{1,6}$", re.ASCII)
+_NVSWITCH = re.compile(r"(?P<name>nvidia-nvswitch\d{1,4}): Failed to initialize device ?:", re.ASCII)
 _LONGEST_CHARACTERS = 1024  # a kernel record is no longer
 
 
 def parse_nvrm(message: str) -> Finding | None:
     """A fault that the driver tells in words; its banners are none."""
+    if not message.startswith(_BEGINNINGS):
+        return None
     probe = _PROBE.match(message)
     if probe is not None:
         return Finding(Family.nvrm_other, "probe_failed", normalised(probe["old"] or probe["new"]), message)

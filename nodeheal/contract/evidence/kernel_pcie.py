@@ -37,7 +37,7 @@ _CONTAINED = re.compile(
 _TRIGGER_MASK, _TRIGGERED_BY_MESSAGE = 0x6, (0x2, 0x4)
 _OTHERS = (
     (re.compile(r"(?:pciehp: )?Slot ?\([^()]{1,32}\): Link Down(?!/)"), "link_down"),
-    (re.compile(r"(?:pciehp: )?Slot ?\([0-9-]{1,32}\): Power fault[a-z ]{0,32}$"), "power_fault"),
+    (re.compile(r"(?:pciehp: )?Slot ?\([0-9-]{1,32}\): Power fault"), "power_fault"),
     (re.compile(r"AER: [Dd]evice recovery failed"), "recovery_failed"),
     (re.compile(r"AER: subordinate device reset failed"), "reset_failed"),
     (re.compile(r"not ready \d{1,9}ms after FLR; giving up", re.ASCII), "reset_failed"),

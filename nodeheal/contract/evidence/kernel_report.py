@@ -22,7 +22,7 @@ _PCIE = "PCIe error"
 # By severity: what the kernel itself would have called an error of PCIe, and of the processor or memory. A corrected
 # one is no fault.
 _CODES = {"fatal": ("fatal", "fatal"), "recoverable": ("nonfatal", "uncorrected")}
-_OPEN_REPORTS = 16  # processors may print at the same time
+_OPEN_REPORTS = 4096  # processors may print at the same time, and the lines of many nodes may be mixed
 
 
 @dataclass
@@ -33,18 +33,26 @@ class _Report:
     is_pcie: bool = False
 
 
+def is_part_of_report(message: str) -> bool:
+    """Whether a message is a line of a report."""
+    return _LINE.match(message) is not None
+
+
 class FirmwareReports:
     """Puts the lines of reports together. The severity comes first, then what failed, then which device."""
 
     def __init__(self) -> None:
-        self._reports: dict[str, _Report] = {}
+        self._reports: dict[tuple[str, str], _Report] = {}
 
-    def finding(self, message: str) -> Finding | None:
-        """The fault that this line completes, if it does: an uncorrected error of PCIe, or of processor or memory."""
+    def finding(self, message: str, origin: str) -> Finding | None:
+        """The fault that this line completes, if it does: an uncorrected error of PCIe, or of processor or memory.
+
+        `origin`: which log the line is from. Every kernel counts its reports from 1.
+        """
         line = _LINE.match(message)
         if line is None:
             return None
-        report, text = self._report(line["number"]), line["text"]
+        report, text = self._report(origin, line["number"]), line["text"]
         severity = _SEVERITY.match(text)
         if severity is not None:
             report.severity, report.is_pcie = severity["severity"], False
@@ -59,9 +67,10 @@ class FirmwareReports:
             return Finding(Family.pcie_aer, UNPLACED, normalised(device["address"]), message, of_pcie)
         return None
 
-    def _report(self, number: str) -> _Report:
-        if number not in self._reports:
+    def _report(self, origin: str, number: str) -> _Report:
+        key = (origin, number)
+        if key not in self._reports:
             while len(self._reports) >= _OPEN_REPORTS:
                 del self._reports[next(iter(self._reports))]
-            self._reports[number] = _Report()
-        return self._reports[number]
+            self._reports[key] = _Report()
+        return self._reports[key]

@@ -55,12 +55,15 @@ FAULTS = (
     "critical medium error, dev sdb, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1",
     "print_req_error: I/O error, dev nvme0n1, sector 0",
     "XFS (dm-0): Log I/O Error Detected.  Shutting down filesystem",
+    "XFS (dm-0): Filesystem has been shut down due to log error (0x2).",
     "EXT4-fs (nvme1n1p1): Remounting filesystem read-only",
     "BTRFS info (device sdb: state E): forced readonly",
     "nfs: server 10.0.0.5 not responding, still trying",
     "pt_main_thread[2536443]: segfault at 7f79 ip 7f7c sp 7f7c error 4 in libnccl.so.2[7f7c7ac00000+d3d3000]",
     "bnxt_en 0000:19:00.0 enp25s0f0np0: NIC Link is Down",
-    "ena 0000:00:05.0 eth0: Keep alive watchdog timeout, 6000 msecs since last keep alive.",
+    "ena 0000:00:05.0 eth0: Keep alive watchdog timeout.",
+    "ena 0000:00:05.0 eth0: Lost TX completions are above the threshold (129 > 128)",
+    "ena 0000:00:05.0 eth0: The number of lost tx completions is above the threshold (129 > 128). Reset the device",
     "CPU12: Package temperature is above threshold, cpu clock is throttled (total events = 1)",
 )
 HEADERS = (

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.evidence.kernel_filter import BLOCK_BYTES, LINE_BYTES
 from nodeheal.contract.evidence.kernel_log import LogFormat, Tally, read_findings
+from tests.unit.evidence.test_kernel_report import pcie, report
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernel_logs"
 XID_48 = "NVRM: Xid (PCI:0000:b9:00): 48, pid=1, name=python, DBE"
@@ -262,6 +263,7 @@ WRAPPED = {
     # By the guides of the tools.
     "pdsh": f"gpu-7: [  123.456789] {XID_79}",
     "pdsh of a file": f"gpu-7: Nov 21 05:50:31 gpu-7 kernel: {XID_79}",
+    "pdsh of /dev/kmsg": f"gpu-7: 3,4711,99,-;{XID_79}",
     "pdsh of dmesg -t": f"gpu-7: {XID_79}",
     "pdsh of grep": f"gpu-7: /var/log/kern.log:Nov 21 05:50:31 gpu-7 kernel: {XID_79}",
     "CloudWatch, exported to S3": f"2026-11-21T05:50:31.123Z Nov 21 05:50:31 gpu-7 kernel: {XID_79}",
@@ -294,6 +296,87 @@ def test_a_line_is_read_whatever_a_tool_has_put_around_it(line: str) -> None:
 @pytest.mark.parametrize("name", [name for name in WRAPPED if name != "with-unit"])
 def test_unasked_no_such_line_is_believed_and_none_is_passed_over_in_silence(name: str) -> None:
     assert tallied(WRAPPED[name], LogFormat.auto) == ([], 1)
+
+
+# Reports of firmware are several lines ------------------------------------------------------------------------------
+
+FATAL, CORRECTED = report("fatal", pcie("0000:c9:02.0")), report("corrected", pcie("0000:5e:00.0"))
+# What stands around each line, with the second at which it was written.
+AROUND = {
+    **{
+        name: line.replace(XID_79, "%s").replace("05:50:31", "05:50:{second:02}").replace("i-0abc", "gpu-7")
+        for name, line in WRAPPED.items()
+    },
+    "dmesg -L=always": "\x1b[32m[  123.4567{second:02}] \x1b[0m\x1b[33m%s\x1b[0m",
+    "grep -Hn": f"/var/log/kern.log:{{second}}:{ORDINARY.partition('usb')[0]}%s",
+    "grep of two files": "gpu-7/dmesg:{second}:[  123.4567{second:02}] %s",
+    "aws logs tail of dmesg -t": "2026-11-21T05:50:{second:02}+00:00 gpu-7 %s",
+    "CloudWatch's stamp and dmesg's": "2026-11-21T05:50:{second:02}Z [123.4567{second:02}] %s",
+    "dmesg": "[  123.4567{second:02}] %s",
+    "dmesg -t": "%s",
+    "journalctl -o json of pdsh": 'gpu-7: {"__CURSOR":"s=1;i={second}","_TRANSPORT":"kernel","MESSAGE":"%s","_PID":""}',
+    "journalctl -o json": '{"__CURSOR":"i={second}","_TRANSPORT":"kernel","_HOSTNAME":"gpu-7","MESSAGE":"%s"}',
+    "JSON in CloudWatch": '2026-11-21T05:50:{second:02}Z {"_TRANSPORT":"kernel","host":"gpu-7","MESSAGE":"%s"}',
+    "/dev/kmsg": "3,{second},99,-;%s",
+}
+NAMING_A_NODE = [name for name, around in AROUND.items() if "gpu-7" in around]
+
+
+def written(around: str, lines: list[str], node: str = "gpu-7") -> list[bytes]:
+    named = around.replace("gpu-7", node)
+    return [
+        named.replace("{second:02}", f"{second:02}").replace("{second}", str(second)).replace("%s", line).encode()
+        for second, line in enumerate(lines)
+    ]
+
+
+def judged(lines: list[bytes], log_format: LogFormat = LogFormat.any) -> list[tuple[str, str | None, str | None]]:
+    return [(found.code, found.subcode, found.component) for _, found in read_findings(lines, log_format)]
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_a_report_of_firmware_is_judged_the_same_whatever_is_around_its_lines(around: str) -> None:
+    assert judged(written(around, FATAL)) == [("unplaced", "fatal", "0000:c9:02.0")]
+
+
+@pytest.mark.parametrize("name", NAMING_A_NODE)
+def test_the_reports_of_two_nodes_are_told_apart_where_their_lines_are_mixed(name: str) -> None:
+    first, second = written(AROUND[name], CORRECTED, "gpu-7"), written(AROUND[name], FATAL, "gpu-8")
+    mixed = [line for pair in zip(first, second, strict=False) for line in pair]
+
+    assert judged(mixed) == [("unplaced", "fatal", "0000:c9:02.0")]
+
+
+@pytest.mark.parametrize("log_format", [LogFormat.auto, LogFormat.syslog])
+def test_a_log_that_several_nodes_write_to_is_read_by_node(log_format: LogFormat) -> None:
+    header = "Nov 21 05:50:{second:02} gpu-7 kernel: %s"
+    mixed = [
+        line
+        for pair in zip(written(header, CORRECTED, "gpu-7"), written(header, FATAL, "gpu-8"), strict=False)
+        for line in pair
+    ]
+
+    assert judged(mixed, log_format) == [("unplaced", "fatal", "0000:c9:02.0")]
+
+
+def test_a_log_may_begin_with_a_bare_line_of_a_report() -> None:
+    assert judged(written("%s", FATAL), LogFormat.auto) == [("unplaced", "fatal", "0000:c9:02.0")]
+
+
+@pytest.mark.parametrize("name", ["pdsh", "grep file", "aws logs tail"])
+def test_unasked_the_lines_of_a_wrapped_report_are_not_believed_either(name: str) -> None:
+    tally = Tally()
+
+    found = list(read_findings(written(AROUND[name], FATAL), LogFormat.auto, tally=tally))
+
+    assert (found, tally.not_believed) == ([], len(FATAL))
+
+
+def test_a_report_that_a_program_writes_is_never_believed() -> None:
+    assert judged(written("gpu-7: Nov 21 05:50:31 gpu-7 trainer: %s", FATAL)) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -753,6 +753,21 @@ def test_what_was_corrected_is_no_machine_fault(message: str) -> None:
             "0000:00:05.0",
             None,
         ),
+        # Linux, drivers/net/ethernet/amazon/ena/ena_netdev.c, and older drivers: amzn-drivers issue 134.
+        (
+            "ena 0000:00:05.0 ens5: Lost TX completions are above the threshold (129 > 128). Completion transmission "
+            "timeout: 5000.",
+            "nic_stalled",
+            "0000:00:05.0",
+            None,
+        ),
+        (
+            "ena 0000:00:05.0 ens5: The number of lost tx completions is above the threshold (248 > 128). Reset the "
+            "device",
+            "nic_stalled",
+            "0000:00:05.0",
+            None,
+        ),
         (
             "CPU12: Core temperature is above threshold, cpu clock is throttled (total events = 1)",
             "cpu_throttled",
