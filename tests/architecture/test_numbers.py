@@ -11,7 +11,7 @@ import pytest
 from nodeheal.agent.all_reduce import ROUNDS
 from nodeheal.agent.checks import follower, progress
 from nodeheal.agent.checks.registry import CHECKS
-from nodeheal.agent.config import AgentConfig
+from nodeheal.agent.config import AgentConfig, OwnCheck
 from nodeheal.agent.diagnostics import fabric as fabric_test
 from nodeheal.agent.diagnostics.stress import LOAD_SECONDS
 from nodeheal.agent.fault_counts import MOST_KINDS
@@ -120,7 +120,7 @@ SENTENCES: tuple[tuple[str, str, Sequence[Any]], ...] = (
     ),
     ("docs/security.md", "only counted: {} functions at once", (INGESTS_AT_ONCE,)),
     ("docs/security.md", "which takes {} a minute of one node", (ANSWERS_A_MINUTE,)),
-    ("docs/security.md", "send operators {} emails a minute", (EMAILS_A_MINUTE,)),
+    ("docs/security.md", "send operators and owners {} emails a minute", (EMAILS_A_MINUTE,)),
     ("docs/security.md", "takes {} requests a second", (WORDS[int(REQUESTS_A_SECOND)],)),
     (
         "docs/security.md",
@@ -186,7 +186,8 @@ def test_every_check_is_on_a_page_with_how_often_it_looks() -> None:
         for name, every in {**own, **of_accelerators}.items()
     }
 
-    assert seconds == {check.name: check.interval_seconds for check in CHECKS if check.name != "host_load"}
+    known = {check.name: check.interval_seconds for check in CHECKS if check.name != "host_load"}
+    assert seconds == {**known, "own/NAME": OwnCheck().interval_seconds}
     assert "`host_load`" in text_of("docs/metrics.md")
 
 

@@ -22,14 +22,16 @@ SETTINGS = {
 }
 
 
-def statements(template: Template) -> Iterator[tuple[str, Statement]]:
-    """Each action and resource of every statement that allows something, with the role or policy that has it."""
+def statements(template: Template, effect: str = "Allow") -> Iterator[tuple[str, Statement]]:
+    """Each action and resource of every statement of this effect, with the role or policy that has it."""
     for kind in ("AWS::IAM::Role", "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
         for name, _ in template.of_type(kind):
             given = properties(template, name, HERE)
             documents = [policy["PolicyDocument"] for policy in given.get("Policies", ())]
             documents += [given["PolicyDocument"]] if "PolicyDocument" in given else []
             for statement in (statement for document in documents for statement in document["Statement"]):
+                if statement.get("Effect") != effect:
+                    continue
                 keys = frozenset(key for pairs in statement.get("Condition", {}).values() for key in pairs)
                 for action in _listed(statement["Action"]):
                     for resource in _listed(statement["Resource"]):
@@ -66,6 +68,13 @@ def test_aws_knows_every_action_resource_and_condition_that_is_granted(template:
 
     assert len(list(statements(template))) > 500
     assert found - KNOWN.keys() == set()
+
+
+def test_aws_knows_every_action_that_is_denied(template: Template) -> None:
+    denied = [statement for _, statement in statements(template, "Deny")]
+
+    assert denied
+    assert not [why for statement in denied for why in objections(statement) if "granted on *" not in why]
 
 
 def test_every_look_on_a_resource_was_checked_for_arguments_that_are_left_out(template: Template) -> None:
