@@ -28,6 +28,7 @@ _NEEDLES = (
     b"Kernel panic - not syncing: ",
     b": recovery action for ",
     b"] SMP",
+    b"]  SMP",
     b"] PREEMPT",
     b"BUG: soft lockup",
     b"hard LOCKUP",
@@ -57,7 +58,7 @@ _ENDS = (b"\n", b'"')  # of a message, the second one in JSON
 _BY_CAPITALS: tuple[tuple[bytes, bytes], ...] = (
     *((needle.translate(None, _DELETED), needle) for needle in _NEEDLES),
     # A needle with few capitals, by those of its whole message.
-    (b"LTX", b"ost TX completions are above threshold"),  # ena 0000:00:05.0 eth0: Lost TX completions are above
+    (b"LTX", b"ost TX completions are above "),  # ena 0000:00:05.0 eth0: Lost TX completions are above
     (b"UD", b"Unable to change power state "),  # Unable to change power state from D3cold to D0, device inaccessible
     (b"OK", b"Out of memory"),  # Out of memory: Killed process
     (b"MK", b"cgroup out of memory: "),  # Memory cgroup out of memory: Killed process
@@ -68,6 +69,7 @@ _BY_CAPITALS: tuple[tuple[bytes, bytes], ...] = (
     *((b"F" + end, b": Failed to initialize device") for end in _ENDS),
     *((b"K" + end, b"Keep alive watchdog timeout") for end in _ENDS),
     *((b"D" + end, b"Disabling device after reset failure: -") for end in _ENDS),
+    *((b"R" + end, b"Removing after probe failure status: -") for end in _ENDS),
 )
 
 BLOCK_BYTES = 256 * 1024
