@@ -89,7 +89,7 @@ the page's address: `faults.md#xid-79`, `faults.md#xid-145-RLW_REMAP-0x00000004`
   stands before the last `/`), and a unit that is not here as its code. An SXID whose number is not here, or whose line
   says *Fatal* where the row does not (or the reverse), counts as `any` with the word of the line.
 - A fault that only accompanies another one of the same node, and says nothing of its own, asks for nothing beside it:
-  Xid 74 beside a 79, 119, 154 or SXID, 171 and 172 beside a 48, 94 or 95 of the same GPU, within
+  Xid 74 beside a 79, 119, 120, 154, 175 or SXID, 171 and 172 beside a 48, 94 or 95 of the same GPU, within
   `correlation.window_seconds`. The other fault must itself ask for an action on the job or the node.
 - Nothing is done in a pool whose mode is `observe`, which is the default: decisions are told, and no node is touched.
 - *What is done* is a ladder. The first action, in bold, is the least that may help; later rungs do more. When all are

@@ -65,6 +65,9 @@ def _told(tally: Tally, found: int, log_format: LogFormat) -> Iterator[str]:
     if tally.not_believed:
         hint = "" if log_format is LogFormat.any else "; for lines of several forms try --format any"
         yield f"the first that is not believed is line {tally.first_not_believed}{hint}"
+    if tally.no_text:
+        lines = counted(tally.no_text, "line")
+        yield f"{lines} with zero bytes, which no text has: UTF-16, an archive, or a damaged log"
 
 
 def classified(line_number: int, finding: Finding) -> dict[str, str | int | None]:

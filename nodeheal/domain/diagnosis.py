@@ -30,11 +30,17 @@ class _Secondary(NamedTuple):
 
 
 # By family/code: what only accompanies which other faults. XID 74 comes at every peer of a GPU that is lost or of a
-# switch that fails; 171 and 172 say where the error of a 48, 94 or 95 lies.
+# switch that fails (120 and 175 are other words for the firmware that 119 finds dead); 171 and 172 say where the error
+# of a 48, 94 or 95 lies.
 _DATA_LOST = _Secondary(frozenset({"xid/48", "xid/94", "xid/95"}), on_same_component=True)
 _SECONDARY = {
     "xid/74": _Secondary(
-        frozenset({"xid/79", "xid/119", STATEMENT, "nvrm_other/fallen_off_bus", "nvrm_other/gpu_lost", "sxid"})
+        frozenset(
+            {
+                *("xid/79", "xid/119", "xid/120", "xid/175", STATEMENT),
+                *("nvrm_other/fallen_off_bus", "nvrm_other/gpu_lost", "sxid"),
+            }
+        )
     ),
     "xid/171": _DATA_LOST,
     "xid/172": _DATA_LOST,

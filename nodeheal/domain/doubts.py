@@ -1,9 +1,11 @@
 """What a valid policy document says that its author can hardly have meant. A doubt refuses nothing."""
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
+from nodeheal.contract import words
 from nodeheal.contract.check_seconds import HEALTHY_SECONDS
 from nodeheal.contract.vocabulary import Action, Family
 from nodeheal.domain.catalog import catalog, find
@@ -11,6 +13,7 @@ from nodeheal.domain.knobs import Budget, MaintenanceWindow, Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
 
 _WILDCARDS = "*?[]"
+_OWN_FAULT = re.compile(rf"own/(?:\*|{words.OWN_NAME.strip('^$')}(?:/{words.OWN_CODE.strip('^$')})?)")
 # What even a quick machine needs, in seconds. A step that is given less is always cut short.
 _LEAST_SECONDS = {
     "isolate_seconds": (30, "tasks are stopped with their grace, 30 s unless their definition says otherwise"),
@@ -97,7 +100,11 @@ def _of_faults(policy: RecoveryPolicy) -> Iterator[str]:
     named += [(f"settling.{i}", fault) for i, fault in enumerate(policy.settling)]
     for field, fault in named:
         family, code, *rest = fault.split("/")
-        if code == "*" or family == Family.own or find(Family(family), code, "/".join(rest) or None) is not None:
+        if family == Family.own:
+            if not _OWN_FAULT.fullmatch(fault):
+                yield f"{field}: no check can report {fault}: of your own are own/*, own/NAME and own/NAME/CODE"
+            continue
+        if code == "*" or find(Family(family), code, "/".join(rest) or None) is not None:
             continue
         known = dict.fromkeys(row.code for row in catalog().values() if row.family.value == family)
         alike = [] if code.isdigit() else get_close_matches(code, known, n=2)

@@ -238,6 +238,9 @@ class Replay:
         worked = self._result(decision, Outcome.DONE, "taken to work", boot=boot)
         # As if the node had run ever since: how long a repair takes is the pace's business.
         since = self._clock() - timedelta(seconds=self._policy.stable_seconds)
+        if decision.step is Step.RESTART_WORKLOAD:
+            # What is known by now is of the run before.
+            since = self._clock() + timedelta(seconds=self._pace.react_seconds)
         return worked.model_copy(update={"evidence": evidence, "finished_at": since})
 
     def _swapped(self, decision: Decision, node: Node) -> StepResult:

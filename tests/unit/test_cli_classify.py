@@ -171,6 +171,26 @@ def test_a_line_that_is_not_believed_is_counted_and_the_first_is_named() -> None
     assert told("--format", "any", log=log)[1:] == []
 
 
+@pytest.mark.parametrize(
+    "log",
+    [
+        f"[  123.456789] {XID_79}\n".encode("utf-16"),
+        gzip.compress(gzip.compress(f"[  123.456789] {XID_79}\n".encode())),
+        b"PK\x03\x04\x14\x00\x00\x00\x08\x00",
+    ],
+    ids=["UTF-16", "gzip twice", "zip"],
+)
+def test_a_log_that_is_no_text_is_not_passed_over_in_silence(log: bytes) -> None:
+    result = CliRunner().invoke(app, [], input=log)
+
+    assert result.exit_code == 1
+    assert "with zero bytes, which no text has: UTF-16, an archive, or a damaged log" in result.stderr.splitlines()[-1]
+
+
+def test_colours_and_tabs_are_text() -> None:
+    assert len(told(log=f"\x1b[32m[  123.4] \x1b[0musb\t1-1:\r\n{ORDINARY}")) == 1
+
+
 def test_exit_codes_are_greps() -> None:
     log = f"[  123.456789] {XID_79}\n".encode()
 

@@ -317,6 +317,8 @@ PEER, AFTER_THE_WINDOW = "0000:ba:00.0", ACT.correlation.window_seconds + 1
 ROOTS = [
     xid(79, component=PEER),
     xid(119, component=PEER),
+    xid(120, component=PEER),
+    xid(175, component=PEER),
     xid(154, component=PEER, subcode="GPU_RESET"),
     xid(79, family=Family.nvrm_other, code="fallen_off_bus", component=PEER),
     sxid(component="0000:c1:00.0"),

@@ -91,6 +91,15 @@ def test_only_a_check_that_still_finds_it_lets_the_replacement_go_on(
 
 def test_nobody_doubts_a_policy_that_names_a_fault_which_no_catalog_can_know() -> None:
     assert [one for one in doubts(with_ladder("REBOOT")) if "own/" in one] == []
+    for fault in ("own/mount", "own/*"):
+        assert [one for one in doubts(with_ladder("REBOOT", fault=fault)) if "own/" in one] == []
+
+
+@pytest.mark.parametrize("fault", ["own/Mount", "own/mount/stale/data", "own/*/stale", "own/mount.sh"])
+def test_a_policy_that_names_what_no_check_of_ones_own_can_report_is_doubted(fault: str) -> None:
+    (doubt,) = (one for one in doubts(with_ladder("REBOOT", fault=fault)) if "own/" in one)
+
+    assert doubt.startswith(f"overrides.0.fault: no check can report {fault}:")
 
 
 # The page

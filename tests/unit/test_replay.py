@@ -67,6 +67,12 @@ def test_a_fault_is_walked_to_its_end_as_if_each_step_worked() -> None:
     assert {one.at for one in seen.decisions} == {NOW}
 
 
+def test_the_jobs_own_fault_restarts_the_job_once_for_each_time_that_it_comes() -> None:
+    assert steps(replayed(fault(31, A, 0, "llama"))) == ["RESTART_WORKLOAD", "CLOSE"]
+    assert replayed(fault(31, A, 0, "llama"), fault(31, A, 5, "llama")).actions == {"RESTART_WORKLOAD": 1}
+    assert replayed(fault(31, A, 0, "llama"), fault(31, A, HOUR, "llama")).actions == {"RESTART_WORKLOAD": 2}
+
+
 def test_a_fault_without_a_job_restarts_none() -> None:
     assert "RESTART_WORKLOAD" not in steps(replayed(fault(79)))
 

@@ -37,6 +37,7 @@ _NEEDLES = (
     b"INFO: task ",
     b" timeout, ",
     b"Disabling device after reset failure: -",
+    b"Removing after probe failure status: -",
     b" error, dev ",
     b"hutting down filesystem",
     b"Filesystem has been shut down",

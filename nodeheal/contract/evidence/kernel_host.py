@@ -22,14 +22,16 @@ _FAULT = re.compile(
     "|".join(
         (
             r"(?P<kernel_panic>Kernel panic - not syncing: )",
-            # Oops: 0000 [#1] PREEMPT SMP NOPTI   Internal error: Oops: 96000004 [#1] SMP
-            rf"(?P<kernel_oops>(?:{_OOPS})[:,] [^\[\n]{{0,160}}\[#\d{{1,6}}\] (?:SMP|PREEMPT))",
+            # Oops: 0000 [#1] PREEMPT SMP NOPTI   Internal error: Oops: 96000004 [#1] SMP   arm64 since 6.15: [#1]  SMP
+            rf"(?P<kernel_oops>(?:{_OOPS})[:,] [^\[\n]{{0,160}}\[#\d{{1,6}}\] {{1,2}}(?:SMP|PREEMPT))",
             rf"(?P<soft_lockup>{_WATCHDOG}BUG: soft lockup - CPU#\d{{1,5}} stuck for )",
             rf"(?P<hard_lockup>{_WATCHDOG}(?:CPU\d{{1,5}}: )?Watchdog detected hard LOCKUP on cpu ?\d)",
             r"(?P<hung_task>INFO: task .{1,64}?:(?P<task>\d{1,10}) blocked (?:in I/O wait )?for more than )",
             # nvme nvme0: I/O tag 22 (2016) opcode 0x2 (Admin Cmd) QID 0 timeout, reset controller
             r"(?P<nvme_timeout>nvme (?P<timed_out>nvme\d{1,4}): I/O .{1,160}? timeout, )",
-            r"(?P<nvme_failed>nvme (?P<failed>nvme\d{1,4}): Disabling device after reset failure: -)",
+            # The second wording is that of older kernels, such as 5.10 and 5.15.
+            r"(?P<nvme_failed>nvme (?P<failed>nvme\d{1,4}): "
+            r"(?:Disabling device after reset failure|Removing after probe failure status): -)",
             # I/O error, dev nvme1n1, sector 8 op 0x1:(WRITE) flags   blk_update_request: I/O error, dev sda, sector 8
             r"(?P<disk_io_error>(?:(?:blk_update_request|print_req_error|end_request): )?"
             rf"(?:I/O error, dev (?P<disk>{_DISK}), sector |critical [a-z ]{{1,32}} error, dev (?P<bad_disk>{_DISK}), "

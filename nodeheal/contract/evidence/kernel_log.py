@@ -46,6 +46,7 @@ class LogFormat(StrEnum):
 
 
 _TRANSPORT = b'"_TRANSPORT"'
+_NO_TEXT = b"\x00"  # in UTF-16, in archives, and where a machine died before its log was on the disk
 FIRST_LINES = 16  # so far it looks for the first line that shows the log's form
 
 Read = Callable[[bytes], str | None]  # the kernel's message in a line, or None for what is not believed to be one
@@ -53,12 +54,14 @@ Read = Callable[[bytes], str | None]  # the kernel's message in a line, or None 
 
 @dataclass
 class Tally:
-    """What was read of a log. A suspicious line holds a word that lines about faults have."""
+    """What was read of a log. A suspicious line holds a word that lines about faults have; one that is no text holds
+    a zero byte."""
 
     lines: int = 0
     suspicious: int = 0
     not_believed: int = 0
     first_not_believed: int = 0  # its number; 0: none
+    no_text: int = 0
 
 
 def read_findings(
@@ -94,6 +97,8 @@ def read_findings(
 def _counted(blocks: Iterator[bytes], tally: Tally) -> Iterator[bytes]:
     for block in blocks:
         tally.lines += block.count(b"\n") + (bool(block) and not block.endswith(b"\n"))
+        if _NO_TEXT in block:
+            tally.no_text += sum(_NO_TEXT in line for line in block.split(b"\n"))
         yield block
 
 

@@ -40,12 +40,17 @@ _RECOVERY_WORDS = {
     "gpu reset": "GPU_RESET",
     "node reboot": "NODE_REBOOT",
     "os reboot": "NODE_REBOOT",
+    "system reboot": "NODE_REBOOT",
     "drain p2p": "DRAIN_P2P",
     "drain and reset": "DRAIN_AND_RESET",
     "recover imex domain": "RECOVER_IMEX_DOMAIN",
 }
-# As NVML numbers them, for words that a driver may yet invent ("PF FLR").
-_RECOVERY_NUMBERS = ("NONE", "GPU_RESET", "NODE_REBOOT", "DRAIN_P2P", "DRAIN_AND_RESET", "RECOVER_IMEX_DOMAIN")
+# As NVML numbers them (nvmlDeviceGpuRecoveryAction_t), for words that a driver may yet invent ("PF FLR"). 6, a reset of
+# the GPU's PCIe bus, has no row.
+_RECOVERY_NUMBERS = (
+    *("NONE", "GPU_RESET", "NODE_REBOOT", "DRAIN_P2P", "DRAIN_AND_RESET", "RECOVER_IMEX_DOMAIN"),
+    *(None, "NODE_REBOOT"),
+)
 
 
 def parse_xid(message: str) -> Finding | None:

@@ -111,6 +111,9 @@ def test_an_nvlink5_xid_says_which_unit_complains_of_what(text: str, subcode: st
         ("None to GPU Reset Required.", "GPU_RESET"),
         ("0x0 (None) to 0x1 (PF FLR)", "GPU_RESET"),
         ("0x0 to 0x4", "DRAIN_AND_RESET"),
+        ("0x0 (None) to 0x7 (System Reboot Required)", "NODE_REBOOT"),
+        ("None to System Reboot", "NODE_REBOOT"),
+        ("0x0 (None) to 0x6 (Bus Reset)", None),
         ("0x0 (None) to 0x9 (Pray)", None),
         ("0x0 (None) to", None),
     ],
@@ -676,6 +679,7 @@ def test_what_was_corrected_is_no_machine_fault(message: str) -> None:
         ),
         ("invalid opcode: 0000 [#1] PREEMPT SMP PTI", "kernel_oops", None, None),
         ("Internal error: Oops: 0000000096000004 [#1] SMP", "kernel_oops", None, None),
+        ("Internal error: Oops: 0000000096000004 [#1]  SMP", "kernel_oops", None, None),  # arm64 since Linux 6.15
         ("Internal error: synchronous external abort: 0000000096000210 [#1] PREEMPT SMP", "kernel_oops", None, None),
         (
             "watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:2254956]",
@@ -703,6 +707,7 @@ def test_what_was_corrected_is_no_machine_fault(message: str) -> None:
             None,
         ),
         ("nvme nvme1: Disabling device after reset failure: -19", "nvme_failed", "nvme1", None),
+        ("nvme nvme1: Removing after probe failure status: -19", "nvme_failed", "nvme1", None),
         (
             "I/O error, dev nvme1n1, sector 499204104 op 0x1:(WRITE) flags 0x0 phys_seg 1 prio class 0",
             "disk_io_error",
@@ -764,6 +769,13 @@ def test_what_was_corrected_is_no_machine_fault(message: str) -> None:
         (
             "ena 0000:00:05.0 ens5: The number of lost tx completions is above the threshold (248 > 128). Reset the "
             "device",
+            "nic_stalled",
+            "0000:00:05.0",
+            None,
+        ),
+        (
+            "ena 0000:00:05.0 ens5: Lost TX completions are above the threshold (129 > 128). Completion transmission "
+            "timeout: 5000.",
             "nic_stalled",
             "0000:00:05.0",
             None,
