@@ -16,6 +16,7 @@ from nodeheal.agent.event import NodeBooted, NodeFact, Speaker
 from nodeheal.agent.fault_counts import FaultCounts
 from nodeheal.agent.gauges import Sample, training_job
 from nodeheal.agent.sender import Sender
+from nodeheal.agent.serials import Serials
 from nodeheal.agent.spool import Spool
 
 FILE_POLL_SECONDS = 0.1  # half of it is the mean delay of a fault; ten looks a second cost a thousandth of a core
@@ -46,6 +47,7 @@ class Agent:
         self._kept_at = self._started
         self._announced_at: float | None = None
         self._faults = FaultCounts()
+        self._serials = Serials(saved, boot_id)
 
     def run(self, stop: Bell) -> None:
         """Work until `stop` is set."""
@@ -72,7 +74,7 @@ class Agent:
     def step(self) -> bool:
         """One look at everything. True: there was something, and there may be more."""
         found = self._kernel_log.poll()
-        events = [*self._announcement(), *found, *self._found()]
+        events = self._with_serials([*self._announcement(), *found, *self._found()])
         if events:
             self._keep(events)
             self._faults.add(events, training_job(self._watch.gauges()))
@@ -103,8 +105,14 @@ class Agent:
         yield Sample("spool_bytes", used)
         yield Sample("spool_dropped_total", self._spool.dropped())
 
+    def _with_serials(self, events: list[NodeFact]) -> list[NodeFact]:
+        if events:
+            self._serials.learn(self._watch.called())
+        return [self._serials.named(event) for event in events]
+
     def _keep(self, events: list[NodeFact]) -> None:
-        self._spool.put(events, {**self._kernel_log.state(), **self._watch.dump()})
+        self._serials.learn(self._watch.called())
+        self._spool.put(events, {**self._kernel_log.state(), **self._watch.dump(), **self._serials.dump()})
         self._kept_at = self._clock.monotonic()
 
     def _found(self) -> list[NodeFact]:

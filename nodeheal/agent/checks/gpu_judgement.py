@@ -74,7 +74,11 @@ def _healthy(readings: Sequence[GpuReading], problems: Sequence[Problem]) -> dic
 def names_of(readings: Sequence[GpuReading]) -> dict[str, dict[str, str]]:
     """What each GPU is called beside its number."""
     return {
-        f"gpu:{reading.index}": {"pci": reading.component, **({"uuid": reading.uuid} if reading.uuid else {})}
+        f"gpu:{reading.index}": {
+            "pci": reading.component,
+            **({"uuid": reading.uuid} if reading.uuid else {}),
+            **({"serial": reading.serial} if reading.serial else {}),
+        }
         for reading in readings
     }
 

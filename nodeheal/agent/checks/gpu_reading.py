@@ -19,6 +19,7 @@ class GpuReading:
     component: str  # its PCI address, or "GPU 3" where it cannot tell it
     error: str = ""  # the catalog's code for a GPU that does not answer: GPU_LOST, RESET_REQUIRED, UNKNOWN_ERROR
     uuid: str = ""  # as nvidia-smi and CUDA name it; empty where it cannot tell it
+    serial: str = ""  # of its board; empty where it has none, or cannot tell it
     health: Mapping[str, str] = field(default_factory=dict)  # what nvidia-smi shows too, by its names and in its words
     temperature_celsius: float | None = None
     temperature_limit_celsius: float | None = None

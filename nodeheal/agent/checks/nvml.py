@@ -117,7 +117,8 @@ class Nvml:
             return gpu.read()
         except Gone as gone:
             known = self._gpus.get(index)  # a lost one does not tell it any more
-            return GpuReading(index, self._name(index), error=gone.code, uuid=known.uuid if known else "")
+            uuid, serial = (known.uuid, known.serial) if known else ("", "")
+            return GpuReading(index, self._name(index), error=gone.code, uuid=uuid, serial=serial)
 
     def _take_hold(self, index: int) -> Gpu:
         try:
@@ -126,7 +127,7 @@ class Nvml:
             raise Gone(gone_code(error.number) or "UNKNOWN_ERROR") from error
         gpu = Gpu(self._library, index, handle)
         gpu.component = self._names[index] = gpu.address() or self._name(index)
-        gpu.uuid = gpu.own_uuid()
+        gpu.uuid, gpu.serial = gpu.own_uuid(), gpu.own_serial()
         self._gpus[index] = gpu
         return gpu
 

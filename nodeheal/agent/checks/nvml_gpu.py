@@ -84,6 +84,7 @@ class Gpu:
         self.handle = handle
         self.component = f"GPU {index}"
         self.uuid = ""
+        self.serial = ""
 
     def address(self) -> str | None:
         """Where it is on the PCI bus, as the kernel writes it."""
@@ -93,6 +94,11 @@ class Gpu:
     def own_uuid(self) -> str:
         """As nvidia-smi and CUDA name it; empty where the driver does not tell it."""
         told = self._ask(self._library.text, "nvmlDeviceGetUUID")
+        return told or ""
+
+    def own_serial(self) -> str:
+        """Of its board, as its vendor asks for it; empty where the driver does not tell it."""
+        told = self._ask(self._library.text, "nvmlDeviceGetSerial")
         return told or ""
 
     def listen(self, events: ctypes.c_void_p, wanted: int) -> bool:
@@ -116,6 +122,7 @@ class Gpu:
             self._index,
             self.component,
             uuid=self.uuid,
+            serial=self.serial,
             health=self._health(told, reasons),
             temperature_celsius=temperature,
             temperature_limit_celsius=self._limits[0],

@@ -74,6 +74,10 @@ class Watch:
         """What the checks have measured at their last looks. From any thread: mappings are replaced, never changed."""
         return {name: value for course in self._courses.values() for name, value in course.gauges.items()}
 
+    def called(self) -> list[Mapping[str, str]]:
+        """What each thing that is measured is called beside its number."""
+        return [names for course in self._courses.values() for names in course.called.values()]
+
     def samples(self, now: float) -> Iterator[Sample]:
         """How each check is going, and what the things that it measures are called. From any thread."""
         for name, course in self._courses.items():

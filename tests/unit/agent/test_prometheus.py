@@ -150,7 +150,7 @@ def everything(node: NodeFolder) -> dict[str, Family]:
     gauges = dict.fromkeys((f"{name}:0" if name.startswith("gpu_") else name for name in PUBLISHED), 1.0)
     del gauges["disk_used_percent"]
     gauges |= {"disk_used_percent:/": 1.0, "training_step_age_seconds:llama/3": 1.0}
-    look = Look(gauges=gauges, called={"gpu:0": {"pci": "0000:10:00.0", "uuid": "GPU-0"}})
+    look = Look(gauges=gauges, called={"gpu:0": {"pci": "0000:10:00.0", "uuid": "GPU-0", "serial": "1651323000001"}})
     run = Run(node)
     run.look(look, 2)
     run.look(replace(look, problems=(REMAP[0],)))

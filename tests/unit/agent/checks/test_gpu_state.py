@@ -86,8 +86,8 @@ def test_healthy_gpus_have_no_problem_and_are_measured(gpus: FakeGpus) -> None:
         **{"gpu_temperature_celsius:1": 61, "gpu_power_watts:1": 412},
     }
     assert seen["called"] == {
-        "gpu:0": {"pci": FIRST, "uuid": "GPU-00000000-0000-0000-0000-000000000001"},
-        "gpu:1": {"pci": SECOND, "uuid": "GPU-00000000-0000-0000-0000-000000000002"},
+        "gpu:0": {"pci": FIRST, "uuid": "GPU-00000000-0000-0000-0000-000000000001", "serial": "1651323000001"},
+        "gpu:1": {"pci": SECOND, "uuid": "GPU-00000000-0000-0000-0000-000000000002", "serial": "1651323000002"},
     }
 
 
