@@ -94,6 +94,8 @@ def _climb(say: Spell, seen: Progress, case: Case) -> Decision:
         if question is not None:
             return question
         by_hand = f"{fault.title}{case.told_beside}: the node is isolated until an operator gives it back"
+        if fault.is_of_new_node and seen.proof is not None:
+            told = f"{seen.proof.reason}; it stays isolated"
         ended = f"{fault.title}: {told or 'isolated, as the catalog asks'}; nothing is left to try"
         return say.hand_over(why_ended(fault, seen, say), by_hand if fault.is_by_hand and not told else ended)
     rung = rungs[0]

@@ -51,7 +51,8 @@ def _after_observing(incident: Incident, seen: Progress, decided: Decision) -> l
 
 
 def _about_the_node(node: Node, incident: Incident) -> tuple[str, list[str]]:
-    out = f"{node.node_id} is out of service and stays so, and keeps its slot of the disruption budget"
+    slot = "takes no slot" if incident.is_of_new_node else "keeps its slot"
+    out = f"{node.node_id} is out of service and stays so, and {slot} of the disruption budget"
     return f"{out} of pool {incident.pool}. Repair it, or retire it, and say so with one of:", [
         command("nodeheal", "nodes", "release", node.node_id, "--why", "..."),
         command("nodeheal", "nodes", "retire", node.node_id, "--why", "..."),

@@ -100,4 +100,5 @@ def _finding(node: Node) -> HealthEvent:
         family=Family.host,
         code=NEW_NODE,
         verdict=Verdict.DEGRADED,
+        evidence="its first boot was reported",
     )

@@ -83,6 +83,8 @@ def test_one_that_fails_waits_for_a_human_and_takes_no_slot_of_the_budget() -> N
     assert fleet.ports.pools.holders("demo") == []
     [told] = [told for _, told in fleet.ports.messenger.announced]  # type: ignore[attr-defined]
     assert (told.severity, NEW in told.subject) == ("INFO", True)
+    assert "New node: diagnostics failed: memory; it stays isolated" in told.body
+    assert "takes no slot of the" in told.body
     assert fleet.reports(xid(79)).end == "Recovered"
 
 
