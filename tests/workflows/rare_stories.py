@@ -21,6 +21,7 @@ from nodeheal.ports import Place
 from nodeheal.services.answer_approval import answer_approval
 from nodeheal.services.enroll_node import enroll_node
 from nodeheal.services.hear_node import ASKED_AGAIN_SECONDS
+from nodeheal.services.ingest import ingest
 from nodeheal.services.new_machine import on_group_launch
 from nodeheal.services.new_nodes import on_first_boot
 from nodeheal.services.node_rates import REPORTS_A_MINUTE
@@ -335,7 +336,16 @@ def _new_nodes_come(it: BreakingWorld) -> None:
     it.walk_what_was_started()
 
 
+def _reports_unsigned(it: BreakingWorld) -> None:
+    """An agent of before is heard of for the first time: its incident observes only."""
+    it.plain.nodes.save(replace(it.node(BROKEN), signs=None))
+    event = xid(79)
+    it._is_told("ingest", lambda: ingest(event, it.ports, it.policy, is_proven=False))
+    it.walk_what_was_started()
+
+
 RARE_STORIES = (
+    Story("its agent signs nothing", BreakingWorld, _reports_unsigned, ("Observed only",), ("ingest",)),
     Story("a new node comes", BreakingWorld, _new_node_comes, only=("on_first_boot", "end_incident")),
     Story("new nodes come", _one_new_node_at_once, _new_nodes_come, only=("on_first_boot", "sweep")),
     Story("it says too much in one minute", BreakingWorld, _says_too_much, only=("ingest",)),
