@@ -57,6 +57,7 @@ def test_the_app_synthesizes_offline_and_nag_finds_nothing(tmp_path: Path, given
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "validation-report.json").read_text("utf-8"))
     assert report["pluginReports"] == []  # neither cdk-nag nor the CDK's own rules
+    assert len(list(tmp_path.glob("*.template.json"))) == 1  # one stack: `cdk deploy` needs no name
 
 
 def test_nag_would_say_so(tmp_path: Path) -> None:
