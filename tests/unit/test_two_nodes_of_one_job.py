@@ -69,3 +69,14 @@ def test_a_node_that_only_a_human_has_leaves_the_job_to_nobody() -> None:
 
     assert it.resumed().outcome is Outcome.REFUSED
     assert it.resumed().evidence == {}
+
+
+def test_a_recovery_that_has_broken_leaves_the_job_to_nobody() -> None:
+    it = healed()
+    incident = it.ports.incidents.history(incident_id_of(OTHER)).incident
+    it.ports.incidents.finish(replace(incident, state=IncidentState.ESCALATED))
+
+    launch_gang(it.request(), it.ports, ACT)
+
+    assert it.resumed().outcome is Outcome.REFUSED
+    assert it.resumed().evidence == {}
