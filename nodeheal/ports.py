@@ -14,7 +14,8 @@ from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import AttemptLimit, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import AttemptLimit
 from nodeheal.contract.vocabulary import Action, IncidentState, Provider
 from nodeheal.domain.beat import Beat
 from nodeheal.domain.evidence import Diagnosis, EvidenceAsked, Upload

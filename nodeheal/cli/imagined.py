@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from nodeheal import __version__
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.results import Isolated, StepResult
+from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Family, Outcome, Provider, Step, Verdict
 from nodeheal.domain.catalog import find
 from nodeheal.domain.decide import decide
@@ -45,7 +46,7 @@ def event_of(family: Family, code: str, subcode: str | None, pool: str, product:
 def history_of(event: HealthEvent, policy: RecoveryPolicy, after: Sequence[Action] = ()) -> History:
     """An incident of this fault in which each of `after` was tried, in order, and did not help."""
     incident = Incident("inc-imagined", NODE, event.pool, event, event.observed_at, policy.version, job_id=JOB)
-    turns = [_turn(Step.ISOLATE, event, evidence={"drained": "true"})] if after else []
+    turns = [_turn(Step.ISOLATE, event, facts=Isolated(is_drained=True))] if after else []
     spent: dict[tuple[str, Action], int] = {}
     for number, action in enumerate(after, start=2):
         boot = f"boot-{number}"

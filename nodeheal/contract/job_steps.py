@@ -1,9 +1,12 @@
 """What run_job and its functions say to one another."""
 
-from pydantic import Field
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, model_validator
 
 from nodeheal.contract.health_event import MOST, Frozen, NodeId, UtcTime
-from nodeheal.contract.steps import Reason, Shown
+from nodeheal.contract.results import CheckpointSearch, Reason
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Trouble
 
 GANG_AT_MOST = 256  # nodes of one job: their names fit a state's input
@@ -25,8 +28,20 @@ class JobResult(Frozen):
     incident_id: str | None = Field(default=None, description="the incident that brings the job back")
     deadline_seconds: int = Field(default=60, gt=0, le=MOST, description="how long the next step may take")
     pairs: bool = Field(default=False, description="the check is that of the ways between the nodes, in pairs")
-    evidence: dict[str, Shown] = Field(default_factory=dict)
+    facts: CheckpointSearch | None = Field(
+        default=None, description="to LAUNCH: where its newest checkpoint is looked for"
+    )
     summary: str = Field(default="", description="the same in one line, for the console; state machines write it")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_version_0_1(cls, given: Any) -> Any:
+        """Before 0.2 the directory was a text in `evidence`. A running workflow hands such results on."""
+        if not isinstance(given, Mapping) or "evidence" not in given:
+            return given
+        known = {name: value for name, value in given.items() if name != "evidence"}
+        directory = given["evidence"].get("checkpoints")
+        return known if directory is None else {**known, "facts": {"kind": "CHECKPOINT_SEARCH", "directory": directory}}
 
 
 class JobRequest(Frozen):

@@ -1,24 +1,10 @@
 """What the workflow and its functions say to one another."""
 
-from typing import Annotated
-
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from nodeheal.contract.health_event import MOST, Frozen, NodeId, UtcTime
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Step
-
-# What crosses a state machine stays small enough to be read in its console: these texts are cut, and end with dots.
-# All of a state's input or output is at most 32 KiB then (AWS takes 256), in any alphabet.
-REASON_CHARACTERS, FAULT_CHARACTERS, EVIDENCE_CHARACTERS = 1_500, 300, 1_000
-
-
-def _at_most(characters: int) -> AfterValidator:
-    return AfterValidator(lambda text: text if len(text) <= characters else f"{text[: characters - 4]} ...")
-
-
-Reason = Annotated[str, _at_most(REASON_CHARACTERS)]
-FaultTitle = Annotated[str, _at_most(FAULT_CHARACTERS)]
-Shown = Annotated[str, _at_most(EVIDENCE_CHARACTERS)]
+from nodeheal.contract.results import FaultTitle, Reason, StepResult
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Step
 
 
 class AttemptLimit(Frozen):
@@ -110,20 +96,6 @@ class StepRequest(Frozen):
     searches: int = Field(
         default=0, ge=0, le=MOST, description="how many nodes were asked for the job's newest checkpoint"
     )
-
-
-class StepResult(Frozen):
-    """How a step went, with what shows it."""
-
-    step: Step
-    node_id: NodeId
-    outcome: Outcome
-    reason: Reason
-    finished_at: UtcTime
-    boot_id: str | None = Field(default=None, description="the boot that a reboot or a diagnosis is about")
-    replacement_node_id: str | None = None
-    evidence: dict[str, Shown] = Field(default_factory=dict)
-    summary: str = Field(default="", description="the same in one line, for the console; state machines write it")
 
 
 class DecideRequest(Frozen):

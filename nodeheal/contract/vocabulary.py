@@ -156,6 +156,19 @@ class Outcome(_Word):
     TIMED_OUT = "TIMED_OUT"
 
 
+class Refusal(_Word):
+    """Why a step was not carried out, where the next decision depends on it."""
+
+    NEW_BOOT = "NEW_BOOT"  # the node has booted since that was decided, and not by our hand
+    EXTERNAL_REMEDIATOR = "EXTERNAL_REMEDIATOR"  # somebody else repairs the node as well
+    BUDGET_FULL = "BUDGET_FULL"  # the pool's disruption budget has no free slot
+    REPLACEMENTS_FULL = "REPLACEMENTS_FULL"  # as many replacements as may be are under way in the pool
+    NO_CAPACITY = "NO_CAPACITY"  # the provider has no machine to give
+    RESERVATION_FULL = "RESERVATION_FULL"  # the capacity reservation is full with the broken machine in it
+    INSTANCE_GONE = "INSTANCE_GONE"  # there is no machine any more that could be replaced
+    LEFT_TO_INCIDENT = "LEFT_TO_INCIDENT"  # another incident brings the job back
+
+
 class NodeState(_Word):
     """Where a node is in its life."""
 

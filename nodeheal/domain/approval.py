@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from urllib.parse import urlencode
 
-ANSWER = "answer"  # in the evidence of a wait's result: what a human said, however it came
-
 
 class Answer(StrEnum):
     """What a human says to what nodeheal would do."""

@@ -1,10 +1,11 @@
 """Whether a fault that only its node has reported may lead to a replacement or to a lasting isolation."""
 
-from nodeheal.contract.steps import Accusation, Decision, StepResult
+from nodeheal.contract.results import EvidenceSaved, StepResult
+from nodeheal.contract.steps import Accusation, Decision
 from nodeheal.contract.vocabulary import Confirmation, Escalation, Outcome, Step
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.incident import History
-from nodeheal.domain.progress import CONFIRMATION, WITNESS, Progress
+from nodeheal.domain.progress import Progress
 from nodeheal.domain.spell import Spell
 
 # The node ends its work in the time that the policy gives; its answer takes a moment more.
@@ -66,7 +67,8 @@ def is_unclear(decision: Decision, result: StepResult) -> bool:
 
 def confirmation_in(result: StepResult) -> Confirmation:
     """What the node has answered. An agent of version 0.1 does not say."""
-    return Confirmation(result.evidence.get(CONFIRMATION, Confirmation.UNKNOWN))
+    found = result.facts.confirmation if isinstance(result.facts, EvidenceSaved) else None
+    return found or Confirmation.UNKNOWN
 
 
 def told_in(history: History) -> list[str]:
@@ -76,8 +78,9 @@ def told_in(history: History) -> list[str]:
 
 
 def _told(accused: Accusation, result: StepResult) -> str:
-    by = result.evidence.get("confirmed_by", "") if CONFIRMATION in result.evidence else "no answer"
-    why = "; ".join(filter(None, [by, result.evidence.get(WITNESS, "")]))
+    has_answered = isinstance(result.facts, EvidenceSaved) and result.facts.confirmation is not None
+    by = result.facts.confirmed_by if has_answered and isinstance(result.facts, EvidenceSaved) else "no answer"
+    why = "; ".join(filter(None, [by, result.down_reported_by]))
     return f"{confirmation_in(result)}: {accused.about}{f' ({why})' if why else ''}"
 
 
@@ -94,5 +97,4 @@ def _is_shown(seen: Progress) -> bool:
 
 
 def _witness(seen: Progress, answer: StepResult) -> str:
-    proof = seen.proof.evidence if seen.proof is not None else {}
-    return answer.evidence.get(WITNESS, "") or proof.get(WITNESS, "")
+    return answer.down_reported_by or (seen.proof.down_reported_by if seen.proof is not None else "")

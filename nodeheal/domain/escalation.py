@@ -1,6 +1,6 @@
 """Which word says why a human is needed, where it takes a look at the fault or at what was tried."""
 
-from nodeheal.contract.vocabulary import Escalation, Outcome
+from nodeheal.contract.vocabulary import Escalation, Outcome, Refusal
 from nodeheal.domain.catalog import find
 from nodeheal.domain.diagnosis import Fault
 from nodeheal.domain.knobs import HEIGHT
@@ -26,7 +26,7 @@ def why_ended(fault: Fault, seen: Progress, say: Spell) -> Escalation:
     reached = max((HEIGHT[rung.action] for rung in seen.tried), default=-1)
     if any(HEIGHT[rung] > reached and why_spent(rung, say) for rung in rungs):
         return Escalation.ATTEMPTS_SPENT
-    if seen.tried and "no_capacity" in seen.tried[-1].result.evidence:
+    if seen.tried and seen.tried[-1].result.refused_for(Refusal.NO_CAPACITY):
         return Escalation.NO_CAPACITY
     if seen.tried and seen.tried[-1].result.outcome in _NOT_SEEN:
         return Escalation.NEVER_RETURNED

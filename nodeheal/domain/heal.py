@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Provider, Refusal, Step
 from nodeheal.domain import brakes, correlate
 from nodeheal.domain.case import Case
 from nodeheal.domain.confirmation import ask_node, denial, unconfirmed
@@ -12,7 +12,7 @@ from nodeheal.domain.escalation import why_ended
 from nodeheal.domain.incident import outlasts_its_boot
 from nodeheal.domain.ladder import STEP_OF, WITH_ARTICLE, next_rungs
 from nodeheal.domain.move import move_job, owes_job
-from nodeheal.domain.progress import OTHER_OWNER, Progress
+from nodeheal.domain.progress import Progress
 from nodeheal.domain.spell import Spell
 
 
@@ -55,8 +55,8 @@ def _not_isolated(say: Spell, seen: Progress, fault: Fault) -> Decision:
     left = allowed - int((say.now - since).total_seconds())
     if fault.is_of_new_node:  # nothing is wrong with it
         return say.close(Ending.OBSERVED_ONLY, f"{fault.title}: it was not diagnosed: {seen.isolation.reason}")
-    if seen.isolation.evidence.get("wait_for") != Awaited.BUDGET:
-        is_theirs = OTHER_OWNER in seen.isolation.evidence
+    if not seen.isolation.refused_for(Refusal.BUDGET_FULL):
+        is_theirs = seen.isolation.refused_for(Refusal.EXTERNAL_REMEDIATOR)
         code = Escalation.OTHER_OWNER if is_theirs else Escalation.NOT_ISOLATED
         return say.hand_over(code, f"{fault.title}: the node was not isolated: {seen.isolation.reason}")
     if left <= 0 or (waited is not None and waited.outcome is Outcome.TIMED_OUT):
@@ -160,7 +160,7 @@ def _no_capacity(say: Spell, seen: Progress, fault: Fault, rung: Action) -> Deci
     rules, tried = say.policy.capacity, seen.capacity_tries
     told = "; ".join(filter(None, [seen.told(), f"no replacement could be had ({missing.reason})"]))
     told = f"{fault.title}: {told}"
-    if "wait_for" in missing.evidence:  # not for want of machines: others are being replaced, which takes its time
+    if missing.refused_for(Refusal.REPLACEMENTS_FULL):  # machines are to be had; others are being replaced first
         seconds = min(rules.wait_before(seen.slot_tries), say.policy.deadlines.replace_seconds)
         waits = f"{fault.title}: its replacement has to wait ({missing.reason}); the broken node is held until then"
         return say.wait(Awaited.REPLACEMENT, waits, seconds, rung)

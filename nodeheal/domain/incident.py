@@ -6,7 +6,8 @@ from hashlib import sha256
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK, INSTANCE_GONE, NEW_NODE, OPERATOR_REQUEST
-from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, Family, IncidentState, Outcome, Step, Verdict
 from nodeheal.domain.surroundings import Surroundings
 

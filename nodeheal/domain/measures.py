@@ -7,9 +7,9 @@ from datetime import datetime
 from nodeheal.contract import metrics
 from nodeheal.contract.metrics import Metric
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import DecideRequest, Decision, StepRequest, StepResult
+from nodeheal.contract.results import Answered, StepResult
+from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
 from nodeheal.contract.vocabulary import Ending, Escalation, Family, Outcome, Step, Verdict
-from nodeheal.domain.approval import ANSWER
 from nodeheal.domain.catalog import find
 from nodeheal.domain.incident import History
 
@@ -60,8 +60,9 @@ def of_decision(request: DecideRequest, decision: Decision) -> list[Measure]:
         ended = (request.result.step.value, request.result.outcome.value)
         measures.append(Measure(metrics.STEPS_ENDED, at=ended))
         # Here, and not where it is given: a link, a command and one whose wake-up was lost all come by.
-        said = request.result.evidence.get(ANSWER)
-        measures += [Measure(metrics.APPROVALS_ANSWERED, at=(said,))] if said else []
+        said = request.result.facts
+        if isinstance(said, Answered):
+            measures.append(Measure(metrics.APPROVALS_ANSWERED, at=(said.answer,)))
     if decision.escalation is Escalation.APPROVAL_IGNORED:
         measures.append(Measure(metrics.APPROVALS_LATE))
     return measures

@@ -3,16 +3,13 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from nodeheal.contract.steps import Decision, StepResult
-from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Step, Verdict
+from nodeheal.contract.results import Isolated, Refused, Replaced, Returned, StepResult
+from nodeheal.contract.steps import Decision
+from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Refusal, Step, Verdict
 from nodeheal.domain.diagnosis import diagnose
 from nodeheal.domain.incident import History
 from nodeheal.domain.policy import RecoveryPolicy
 
-BOOTED = "booted"  # of a step that was not begun, in its evidence: the boot that the node has come up with by itself
-CONFIRMATION = "confirmation"  # of a result, in its evidence: what the node answers about the fault
-WITNESS = "witness"  # of a result, in its evidence: who else says that the node is down, in words
-OTHER_OWNER = "other_owner"  # of a refused isolation, in its evidence: who repairs the node as well
 _NAMES = {Action.REBOOT: "reboot", Action.STOP_START: "stop and start", Action.REPLACE: "replacement"}
 _DONE = {Action.REBOOT: "rebooted", Action.STOP_START: "stopped and started on another host"}
 
@@ -71,7 +68,8 @@ class Progress:
     def is_isolated(self) -> bool:
         """Tasks that would not stop in time do not undo the isolation; the restart proves later that they are gone."""
         found = self.isolation
-        return found is not None and (found.outcome is Outcome.DONE or found.evidence.get("drained") == "true")
+        is_drained = found is not None and isinstance(found.facts, Isolated) and found.facts.is_drained
+        return found is not None and (found.outcome is Outcome.DONE or is_drained)
 
     @property
     def has_waited(self) -> bool:
@@ -86,12 +84,14 @@ class Progress:
     @property
     def has_new_machine(self) -> bool:
         """Whether the replacement is a new machine of the provider, and not a spare of the pool."""
-        return bool(self.tried) and self.tried[-1].result.evidence.get("new_machine") == "true"
+        facts = self.tried[-1].result.facts if self.tried else None
+        return isinstance(facts, Replaced) and facts.is_new_machine
 
     @property
     def is_broken_one_left(self) -> bool:
         """Whether the broken machine could not be given back, although another one serves in its place."""
-        return self.returned is not None and self.returned.evidence.get("broken_left") == "true"
+        facts = self.returned.facts if self.returned is not None else None
+        return isinstance(facts, Returned) and facts.is_broken_left
 
     @property
     def awaits_proof(self) -> bool:
@@ -112,7 +112,8 @@ class Progress:
     @property
     def job_is_left_to(self) -> str:
         """The incident that brings the job back instead of this one; empty: this one does."""
-        return self.restart.evidence.get("left_to", "") if self.restart is not None else ""
+        left = self.restart.refused_for(Refusal.LEFT_TO_INCIDENT) if self.restart is not None else None
+        return left.incident_id if left is not None else ""
 
     @property
     def has_stopped_job(self) -> bool:
@@ -138,19 +139,19 @@ def read_progress(history: History, policy: RecoveryPolicy) -> Progress:
 
 
 def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
-    if BOOTED in result.evidence:
+    if result.refused_for(Refusal.NEW_BOOT):
         return  # nothing was done: it is decided anew
     if result.step is Step.WAIT:
         _fold_wait(seen, decision, result)
     elif result.step is Step.ISOLATE:
         seen.isolation = result
         seen.restart = None  # what it stopped has to be brought back again
-        if "wait_for" in result.evidence:
+        if result.refused_for(Refusal.BUDGET_FULL):
             seen.in_line_since = seen.in_line_since or result.finished_at
-    elif result.step is Step.REPLACE and ("no_capacity" in result.evidence or "wait_for" in result.evidence):
+    elif result.step is Step.REPLACE and _is_without_machine(result):
         seen.missing, seen.has_waited_for_capacity = result, False
-        seen.capacity_tries += "no_capacity" in result.evidence
-        seen.slot_tries += "wait_for" in result.evidence
+        seen.capacity_tries += result.refused_for(Refusal.NO_CAPACITY) is not None
+        seen.slot_tries += result.refused_for(Refusal.REPLACEMENTS_FULL) is not None
     elif result.step in (Step.REBOOT, Step.REPLACE):
         is_other_manner = decision.action is Action.STOP_START
         seen.tried.append(Rung(Action.STOP_START if is_other_manner else Action(result.step.value), result))
@@ -169,6 +170,10 @@ def _fold(seen: Progress, decision: Decision, result: StepResult) -> None:
         seen.returned = result
     elif result.step is Step.RESTART_WORKLOAD:
         _fold_restart(seen, decision, result)
+
+
+def _is_without_machine(result: StepResult) -> bool:
+    return isinstance(result.facts, Refused) and result.facts.code in (Refusal.NO_CAPACITY, Refusal.REPLACEMENTS_FULL)
 
 
 def _fold_restart(seen: Progress, decision: Decision, result: StepResult) -> None:

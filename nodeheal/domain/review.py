@@ -6,6 +6,7 @@ from datetime import datetime
 
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.names import DRILL_MARK, OPERATOR_REQUEST
+from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, IncidentState, Outcome, Step
 from nodeheal.domain.catalog import find, title
@@ -234,7 +235,8 @@ def evidence_of(history: History) -> Iterator[str]:
     """Where the state that the node has saved lies: its object, and its page in the console."""
     for turn in history.turns:
         if turn.result is not None and turn.decision.step is Step.FREEZE_EVIDENCE:
-            yield from (turn.result.evidence[kind] for kind in ("link", "console") if kind in turn.result.evidence)
+            saved = turn.result.facts
+            yield from filter(None, (saved.link, saved.console) if isinstance(saved, EvidenceSaved) else ())
 
 
 def _fault_page(root: HealthEvent) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.ports import Ports

@@ -2,7 +2,8 @@
 
 from datetime import timedelta
 
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.incident import TimelineEntry
 from nodeheal.domain.node import Node
@@ -14,7 +15,6 @@ REBOOTING = "rebooting"  # the line of the timeline that names the boot which a 
 # How far a stop and start has got: `command_id` of its wait.
 STOPPING, STOPPED, STARTING = "stopping", "stopped", "starting"
 LEFT = "starting"  # the line of the timeline that names the boot before the start
-START_NOW = "start_now"  # evidence: its start, or its boot, is still to come; the workflow calls again
 # A node's clock and ours. A machine that stops takes longer than this, so a boot before the stop is told apart.
 _CLOCKS_DIFFER = timedelta(seconds=15)
 

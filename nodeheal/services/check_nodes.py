@@ -10,7 +10,7 @@ from datetime import timedelta
 from nodeheal.contract.health_event import DiagnosticsFinished
 from nodeheal.contract.job_spec import LEAST_LEVEL
 from nodeheal.contract.job_steps import JobRequest
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome
 from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NotFound
@@ -21,7 +21,7 @@ from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.job_nodes import job_checks_due
 from nodeheal.services.job_steps import job_of_request, job_result, job_token, request_id_of, save_job
-from nodeheal.services.judge_diagnosis import TOLERANCE, judge
+from nodeheal.services.judge_diagnosis import judge
 from nodeheal.services.orders import REFUSED
 from nodeheal.services.request_ids import named_at_random, request_id_of_wait, wait_for_answer
 from nodeheal.services.send_command import name_command
@@ -97,7 +97,7 @@ def _ask(node: Node, ask: Diagnosis, wait: Wait, ports: Ports, policy: RecoveryP
     known = ports.waits.get(JOB_ORDER, key)
     if known is not None and known.command_id:
         return
-    blank = no_diagnosis_yet(node, ports, {TOLERANCE: str(policy.regression_percent)})
+    blank = no_diagnosis_yet(node, ports, Diagnosed(tolerated_percent=policy.regression_percent))
     sent = replace(
         wait,
         kind=JOB_ORDER,

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from nodeheal.contract.names import OPERATOR_REQUEST
 from nodeheal.contract.notification import SUBJECT_CHARACTERS, Notification
+from nodeheal.contract.results import EvidenceSaved
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Ending, Escalation, Outcome, Phase, Step
+from nodeheal.contract.vocabulary import Ending, Escalation, Outcome, Phase
 from nodeheal.domain.confirmation import told_in
 from nodeheal.domain.counted import counted
 from nodeheal.domain.incident import History
@@ -164,9 +165,9 @@ def _saved(history: History) -> list[str]:
     results = [turn.result for turn in history.turns if turn.result is not None]
     told = []
     for result in results:
-        if result.step is Step.FREEZE_EVIDENCE and "link" in result.evidence:
+        if isinstance(result.facts, EvidenceSaved) and result.facts.link:
             late = "" if result.outcome is Outcome.DONE else " (not seen to arrive in time; look there)"
-            told += [link("Saved", f"{result.evidence['link']}{late}"), link("", result.evidence.get("console", ""))]
+            told += [link("Saved", f"{result.facts.link}{late}"), link("", result.facts.console)]
     return told
 
 

@@ -1,7 +1,7 @@
 """What an email about an ended incident asks of its reader, each part with the command to paste."""
 
 from nodeheal.contract.steps import Decision
-from nodeheal.contract.vocabulary import Ending, Escalation, NodeState
+from nodeheal.contract.vocabulary import Ending, Escalation, NodeState, Refusal
 from nodeheal.domain.incident import History, Incident
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.progress import Progress
@@ -39,8 +39,8 @@ def needed(history: History, seen: Progress, decided: Decision, node: Node) -> l
 def missing(history: History) -> str:
     """What there was none of, at the last try."""
     results = [turn.result for turn in history.turns if turn.result is not None]
-    found = [result.evidence["no_capacity"] for result in results if "no_capacity" in result.evidence]
-    return f"a machine ({found[-1]})" if found else "a machine"
+    found = [refused for result in results if (refused := result.refused_for(Refusal.NO_CAPACITY)) is not None]
+    return f"a machine ({found[-1].missing})" if found else "a machine"
 
 
 def _after_observing(incident: Incident, seen: Progress, decided: Decision) -> list[str]:

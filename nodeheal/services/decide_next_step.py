@@ -11,7 +11,7 @@ from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import History, TimelineEntry, Turn, decision_entry, result_entry
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import WITNESS, read_progress
+from nodeheal.domain.progress import read_progress
 from nodeheal.ports import Ports
 from nodeheal.services.brakes import trip_breaker
 from nodeheal.services.compose_waiting import compose_waiting
@@ -84,7 +84,7 @@ def _witnessed(request: DecideRequest, history: History, ports: Ports) -> Decide
     if not down:
         return request
     told = "; ".join(f"{answer.witness}: {answer.text}" for answer in down)
-    known = {"evidence": {**result.evidence, WITNESS: told}, "reason": f"{result.reason}; {told}"}
+    known = {"down_reported_by": told, "reason": f"{result.reason}; {told}"}
     return request.model_copy(update={"result": result.model_copy(update=known)})
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED, OPERATOR_REQUEST
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Ending, IncidentState, JobState, NodeState, Outcome, Step
 from nodeheal.domain.correlate import is_dropped_by_reset
 from nodeheal.domain.diagnosis import dealt_with_the_job

@@ -12,7 +12,8 @@ from nodeheal.contract.health_event import CheckpointFound
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import progress_file
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.results import CheckpointSearch, StepResult
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import JobStep, Next, Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import TimelineEntry
@@ -26,13 +27,12 @@ from nodeheal.services.job_steps import job_of_request, job_result, job_token, s
 from nodeheal.services.request_ids import named_at_random, request_id_of_wait, wait_for_answer
 from nodeheal.services.see_directory import looks_before, see_directory
 from nodeheal.services.send_command import name_command
-from nodeheal.services.steps import read_result, result_of, resume, token_of, where_to_look
+from nodeheal.services.steps import read_result, result_of, resume, token_of
 from nodeheal.services.stop_gang import current_run, is_newer_than_fault
 
 CHECKPOINT, CHECKPOINT_COMMAND = "checkpoint", "checkpoint_command"
 NODES_ASKED = 3
 ANSWER_SECONDS = 55  # the state machines wait 60; a node that still looks then says so itself
-ASKED, JOB = "asked", "job"  # evidence of a result that waits: the node, and the job
 _NO_WORK = OUT_OF_SERVICE | ABSENT
 
 
@@ -62,9 +62,11 @@ def take_checkpoint(event: CheckpointFound, ports: Ports) -> None:
     """A node has answered: keep what it has found, and go on. What it cannot tell, another is asked."""
     wait = wait_for_answer(CHECKPOINT, event.request_id, ports)
     blank = read_result(wait) if wait is not None and wait.boot_id == event.boot_id else None
-    if wait is None or blank is None or blank.evidence.get(ASKED) != event.node_id:
+    if wait is None or blank is None or not isinstance(blank.facts, CheckpointSearch):
         return
-    job = ports.jobs.get(blank.evidence[JOB])
+    if blank.facts.node_id != event.node_id:
+        return
+    job = ports.jobs.get(blank.facts.job_id)
     if job is None or job.checkpoints is None:
         return
     why = event.reason or _why_not_believed(event, job.checkpoints.directory)
@@ -90,7 +92,8 @@ def take_search_refusal(command_id: str, ports: Ports) -> None:
     sent = ports.waits.get(CHECKPOINT_COMMAND, command_id)
     wait = ports.waits.get(*sent.twin) if sent is not None and sent.twin is not None else None
     if wait is not None:
-        asked = read_result(wait).evidence[ASKED]
+        search = read_result(wait).facts
+        asked = search.node_id if isinstance(search, CheckpointSearch) else "the node"
         _answer(wait, Outcome.UNKNOWN, f"{asked} refused to look for checkpoints, or could not run it", ports)
 
 
@@ -146,8 +149,9 @@ def _look(job: Job, where: Checkpoints) -> DirectoryLook:
 
 def _wait(node: Node, job: Job, request: StepRequest | JobRequest, ports: Ports) -> Wait:
     """The wait, with a result to fill in that knows the node and the job."""
-    known = {**where_to_look(job), ASKED: node.node_id, JOB: job.job_id}
-    blank = _result(request, Outcome.UNKNOWN, "no answer yet", ports).model_copy(update={"evidence": known})
+    assert job.checkpoints is not None
+    search = CheckpointSearch(directory=job.checkpoints.directory, node_id=node.node_id, job_id=job.job_id)
+    blank = _result(request, Outcome.UNKNOWN, "no answer yet", ports).model_copy(update={"facts": search})
     return Wait(
         CHECKPOINT,
         f"{_request_id(request)}-c{request.searches}",
@@ -163,13 +167,13 @@ def _answer(wait: Wait, outcome: Outcome, reason: str, ports: Ports) -> None:
     """Put it on the incident's timeline, or into the job's summary, and resume."""
     blank = read_result(wait)
     is_sure = outcome is Outcome.DONE
-    evidence = {} if is_sure else blank.evidence  # with the directory in it: another node is asked
+    facts = None if is_sure else blank.facts  # with the directory in it: another node is asked
     if isinstance(blank, StepResult):
         entry = TimelineEntry(ports.clock(), "progress", f"checkpoint-{wait.key}", reason)
         ports.incidents.append(wait.incident_id, entry)
     else:
         save_job(ports, blank.job_id, summary=reason)
-    known = {"outcome": outcome, "reason": reason, "evidence": evidence, "finished_at": ports.clock()}
+    known = {"outcome": outcome, "reason": reason, "facts": facts, "finished_at": ports.clock()}
     resume(ports, wait, blank.model_copy(update=known))
 
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodeheal.contract.names import evidence_key
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.results import EvidenceSaved, StepResult
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Confirmation, Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.evidence import EvidenceAsked, Upload
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import CONFIRMATION
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.run_diagnostics import request_id_of
 from nodeheal.services.send_command import send_once
@@ -19,7 +19,6 @@ from nodeheal.services.steps import forget, result_of, tell, token_of
 
 EVIDENCE = "evidence"
 FAILURES_TOLD = 5
-ACCUSED = "accused"  # in the evidence of a result: the fault that the node was asked about
 _ANSWERS = {
     Confirmation.CONFIRMED: "confirms",
     Confirmation.DENIED: "does not confirm",
@@ -79,32 +78,32 @@ class Frozen:
 def frozen(blank: StepResult, answer: Frozen) -> StepResult:
     """The result that a node's answer comes to. `blank` knows where the evidence had to go; no other place counts, and
     about which fault the node was asked."""
-    told, known = _confirmed(blank, answer)
-    link = blank.evidence.get("link", "")
-    if not link:
+    asked = blank.facts if isinstance(blank.facts, EvidenceSaved) else EvidenceSaved()
+    told, known = _confirmed(blank.node_id, asked, answer)
+    if not asked.link:
         outcome = Outcome.DONE if told else Outcome.FAILED
-        return blank.model_copy(update={"outcome": outcome, "reason": told or "nothing was asked", "evidence": known})
-    if answer.object_key is None or not link.endswith(f"/{answer.object_key}"):
+        return blank.model_copy(update={"outcome": outcome, "reason": told or "nothing was asked", "facts": known})
+    if answer.object_key is None or not asked.link.endswith(f"/{answer.object_key}"):
         why = f"the evidence was not uploaded: {answer.reason or 'the node names another place'}"[:1000]
         reason = f"{told}; {why}" if told else why
-        return blank.model_copy(update={"outcome": Outcome.FAILED, "reason": reason, "evidence": known})
+        nowhere = known.model_copy(update={"link": "", "console": ""}) if known.accused else None
+        return blank.model_copy(update={"outcome": Outcome.FAILED, "reason": reason, "facts": nowhere})
     shown = ", ".join(answer.failed[:FAILURES_TOLD]) + (" and more" if len(answer.failed) > FAILURES_TOLD else "")
     gaps = f"; not whole: {shown}" if answer.failed else ""
-    saved = f"{answer.items} files saved at {link}{gaps}"
-    known = {**blank.evidence, "bytes": str(answer.size_bytes), **known}
+    saved = f"{answer.items} files saved at {asked.link}{gaps}"
     reason = f"{told}; {saved}" if told else saved
-    return blank.model_copy(update={"outcome": Outcome.DONE, "reason": reason, "evidence": known})
+    found = known.model_copy(update={"size_bytes": answer.size_bytes})
+    return blank.model_copy(update={"outcome": Outcome.DONE, "reason": reason, "facts": found})
 
 
-def _confirmed(blank: StepResult, answer: Frozen) -> tuple[str, dict[str, str]]:
-    """What the node says of the fault, in words and as evidence; nothing where it was asked about none."""
-    about = blank.evidence.get(ACCUSED)
-    if about is None:
-        return "", {}
-    told = f"{blank.node_id} {_ANSWERS[answer.confirmation]} {about}"
+def _confirmed(node_id: str, asked: EvidenceSaved, answer: Frozen) -> tuple[str, EvidenceSaved]:
+    """What the node says of the fault, in words and as a fact; nothing where it was asked about none."""
+    if not asked.accused:
+        return "", asked
+    told = f"{node_id} {_ANSWERS[answer.confirmation]} {asked.accused}"
     why = f" ({answer.confirmed_by})" if answer.confirmed_by else ""
-    known = {ACCUSED: about, CONFIRMATION: answer.confirmation.value, "confirmed_by": answer.confirmed_by}
-    return f"{told}{why}", known
+    known = {"confirmation": answer.confirmation, "confirmed_by": answer.confirmed_by}
+    return f"{told}{why}", asked.model_copy(update=known)
 
 
 def _why_not(node: Node | None, request: StepRequest, policy: RecoveryPolicy) -> str:
@@ -119,10 +118,12 @@ def _why_not(node: Node | None, request: StepRequest, policy: RecoveryPolicy) ->
 
 def _wait(request: StepRequest, node: Node, upload: Upload | None, ports: Ports) -> Wait:
     """The wait, with a result to fill in that knows where the evidence goes, and which fault it is asked about."""
-    where = {"link": upload.link, "console": upload.console_url} if upload is not None else {}
-    if request.decision.accused is not None:
-        where[ACCUSED] = request.decision.accused.about
-    blank = result_of(request, ports, Outcome.UNKNOWN, "no answer yet", boot_id=node.boot_id, evidence=where)
+    where = EvidenceSaved(
+        link=upload.link if upload is not None else "",
+        console=upload.console_url if upload is not None else "",
+        accused=request.decision.accused.about if request.decision.accused is not None else "",
+    )
+    blank = result_of(request, ports, Outcome.UNKNOWN, "no answer yet", boot_id=node.boot_id, facts=where)
     deadline = ports.clock() + timedelta(seconds=request.decision.deadline_seconds)
     return Wait(
         EVIDENCE,

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
+from nodeheal.contract.results import Isolated, Refused
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import Awaited, NodeState, Outcome, Provider
+from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal
 from nodeheal.domain.counted import counted
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound
 from nodeheal.domain.machine import SWITCH_OFF, Owner
 from nodeheal.domain.node import Node, moved
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import BOOTED, OTHER_OWNER
 from nodeheal.ports import Ports, Seat
 from nodeheal.services.guests import set_guests_aside
 from nodeheal.services.new_node_places import has_place
@@ -20,7 +20,6 @@ from nodeheal.services.stop_gang import current_run, stop_and_resume
 
 DRAINED = "isolated"
 HOLDERS_TOLD = 5
-SLOTS = "slots"  # how many there are, in the evidence of a refusal: whoever waits knows when one is free
 
 
 def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -31,12 +30,12 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         return
     if request.decision.boot_id not in ("", node.boot_id) and node.state is not NodeState.ISOLATED:
         told = f"it has booted since that was decided (boot {node.boot_id[:8]})"
-        _answer(request, ports, Outcome.REFUSED, told, {BOOTED: node.boot_id})
+        _answer(request, ports, Outcome.REFUSED, told, Refused(code=Refusal.NEW_BOOT, boot_id=node.boot_id))
         return
     theirs = _other_owner(node, ports, policy)
     why_not = theirs or _other_job(node, request, ports)
     if why_not:
-        _answer(request, ports, Outcome.REFUSED, why_not, {OTHER_OWNER: "true"} if theirs else None)
+        _answer(request, ports, Outcome.REFUSED, why_not, Refused(code=Refusal.EXTERNAL_REMEDIATOR) if theirs else None)
         return
     try:
         seat = ports.scheduler.look(node)
@@ -49,8 +48,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
         slots = slots_of(node.pool, ports, policy)
         why_not = _why_no_slot(node, slots, request, ports)
     if why_not:
-        evidence = {"wait_for": Awaited.BUDGET.value, SLOTS: str(slots)}
-        _answer(request, ports, Outcome.REFUSED, why_not, evidence)
+        _answer(request, ports, Outcome.REFUSED, why_not, Refused(code=Refusal.BUDGET_FULL, slots=slots))
         return
     try:
         _switch_off(node, seat, request, ports)
@@ -61,7 +59,7 @@ def isolate_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     tell(request, ports, DRAINED, f"{node.node_id} takes no new work (draining)")
     guests = set_guests_aside(request, node, seat, ports, policy)
     why = f"drained, and its gang has stopped{guests}"
-    done = result_of(request, ports, Outcome.DONE, why, evidence={"drained": "true"})
+    done = result_of(request, ports, Outcome.DONE, why, facts=Isolated(is_drained=True))
     stop_and_resume(request, ports, policy, done)
 
 
@@ -98,10 +96,8 @@ def _other_job(node: Node, request: StepRequest, ports: Ports) -> str:
     return f"{node.job_id} has been started on it since" if run is not None and not run.has_ended else ""
 
 
-def _answer(
-    request: StepRequest, ports: Ports, outcome: Outcome, why: str, evidence: dict[str, str] | None = None
-) -> None:
-    ports.workflows.resume(token_of(request), result_of(request, ports, outcome, why, evidence=evidence))
+def _answer(request: StepRequest, ports: Ports, outcome: Outcome, why: str, facts: Refused | None = None) -> None:
+    ports.workflows.resume(token_of(request), result_of(request, ports, outcome, why, facts=facts))
 
 
 def _switch_off(node: Node, seat: Seat, request: StepRequest, ports: Ports) -> None:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import JobState, NodeState, Step
 from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node

@@ -39,7 +39,7 @@ def job_result(
 def to_launch(request: JobRequest, step: JobStep, job: Job, reason: str, ports: Ports) -> JobResult:
     """The job can be launched; where it has checkpoints, the newest one is looked for before."""
     ready = job_result(request, step, Next.LAUNCH, reason, ports)
-    return ready.model_copy(update={"evidence": where_to_look(job)})
+    return ready.model_copy(update={"facts": where_to_look(job)})
 
 
 def end_of_job(

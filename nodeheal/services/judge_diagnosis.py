@@ -3,13 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from nodeheal.contract.evidence.measures import regressions
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import TESTS_NAMED, Diagnosed, StepResult
 from nodeheal.contract.vocabulary import Outcome, Verdict
 from nodeheal.ports import Ports
 from nodeheal.services.steps import save_node
-
-FAILED_TESTS = "failed_tests"
-TOLERANCE = "regression_percent"  # of the policy that it was asked under: whoever judges has no policy
 
 
 def judge(
@@ -22,13 +19,19 @@ def judge(
     outcome, reason = judged(verdict, ", ".join(failed)[:800])
     node = ports.nodes.get(blank.node_id)
     if outcome is Outcome.DONE and node is not None and measured:
-        worse = regressions(measured, node.good_run, float(blank.evidence.get(TOLERANCE, "100")))
+        worse = regressions(measured, node.good_run, _tolerated_percent(blank))
         if worse:
             outcome, reason = Outcome.UNKNOWN, f"diagnostics passed, but {'; '.join(worse)[:800]}"
         else:
             save_node(ports, node, good_run=dict(measured))
-    shown = {FAILED_TESTS: ",".join(failed)[:500]} if failed else {}
-    return blank.model_copy(update={"outcome": outcome, "reason": reason, "evidence": shown})
+    found = Diagnosed(failed_tests=tuple(failed[:TESTS_NAMED])) if failed else None
+    return blank.model_copy(update={"outcome": outcome, "reason": reason, "facts": found})
+
+
+def _tolerated_percent(blank: StepResult) -> float:
+    """As the policy had it when the node was asked: the function that judges reads no policy."""
+    known = blank.facts.tolerated_percent if isinstance(blank.facts, Diagnosed) else None
+    return 100.0 if known is None else known
 
 
 def judged(verdict: Verdict, failed_tests: str) -> tuple[Outcome, str]:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import JobState, NextRung, Outcome
+from nodeheal.contract.results import Refused, StepResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import JobState, NextRung, Outcome, Refusal
 from nodeheal.domain.case import read_case
 from nodeheal.domain.errors import NotFound, PlacementRefused
 from nodeheal.domain.incident import JOB_LEFT, TimelineEntry
@@ -30,7 +31,6 @@ _NOT_OURS = {
     JobState.FAILED: "is in a human's hands",
     JobState.SUBMITTED: "was submitted again, and its own workflow starts it",
 }
-LEFT_TO = "left_to"  # evidence of a refusal: the incident that will bring the job back
 
 
 def launch_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> None:
@@ -95,21 +95,21 @@ def launch_id(request: StepRequest) -> str:
     return f"{request.incident_id}/{request.turn}"
 
 
-def _refuse(request: StepRequest, ports: Ports, why: str, evidence: dict[str, str] | None = None) -> None:
-    ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why, evidence=evidence))
+def _refuse(request: StepRequest, ports: Ports, why: str, facts: Refused | None = None) -> None:
+    ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why, facts=facts))
 
 
-def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> dict[str, str]:
+def _left_to(request: StepRequest, unfit: Sequence[Node], ports: Ports) -> Refused | None:
     """Who brings the job back instead: the last of its nodes to be healed. Nothing, where one of them has nobody."""
     incidents = [node.open_incident for node in unfit]
     heads = [ports.incidents.incident(name) for name in incidents if name is not None]
     if len(heads) < len(unfit) or any(not head.is_under_way or head.job_id is None for head in heads):
-        return {}
+        return None
     heir, job = heads[-1].incident_id, request.decision.job_id
     told = f"{job} is left to this incident by {request.incident_id}: it is down until this one brings it back"
     left = TimelineEntry(ports.clock(), "progress", f"{JOB_LEFT}{request.incident_id}", told)
     ports.incidents.append(heir, left)
-    return {LEFT_TO: heir}
+    return Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id=heir)
 
 
 def _why_unfit(node: Node, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> str:

@@ -1,6 +1,7 @@
 """At the deadline of a replacement: what can be seen of the new machine."""
 
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.results import Replaced, StepResult
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.errors import MachineRefused
 from nodeheal.domain.machine import Launch
@@ -81,5 +82,5 @@ def _seen_of_group(request: StepRequest, wait: Wait, ports: Ports) -> StepResult
 
 def _not_heard_of(request: StepRequest, what: str, machine_id: str, ports: Ports) -> StepResult:
     why = f"{what}; no new node has come up within {request.decision.deadline_seconds} s"
-    evidence = {"launched": machine_id} if machine_id else {}
-    return result_of(request, ports, Outcome.TIMED_OUT, why, evidence=evidence)
+    launched = Replaced(launched=machine_id) if machine_id else None
+    return result_of(request, ports, Outcome.TIMED_OUT, why, facts=launched)

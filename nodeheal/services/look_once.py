@@ -3,11 +3,12 @@
 import json
 from typing import TYPE_CHECKING
 
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.results import CallAgain, Isolated, StepResult
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, Confirmation, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.approval import Question
 from nodeheal.ports import CommandStatus, Ports, Wait
-from nodeheal.services.boot_wait import BOOT, REBOOTING, START_NOW, noted_boot
+from nodeheal.services.boot_wait import BOOT, REBOOTING, noted_boot
 from nodeheal.services.early_end import early_end, ended_early
 from nodeheal.services.freeze_evidence import EVIDENCE, Frozen, frozen
 from nodeheal.services.isolate_node import DRAINED
@@ -60,11 +61,11 @@ def _at_isolation(request: StepRequest, ports: Ports) -> StepResult:
     _, run = current_run(request.decision.job_id, ports)
     _forget_gang(request, ports)
     alive = [f"rank {task.rank} on {task.node_id}" for task in run.tasks if may_write(task, ports)] if run else []
-    evidence = {"drained": "true" if drained else "false"}
+    facts = Isolated(is_drained=drained)
     if drained and not alive:
-        return result_of(request, ports, Outcome.DONE, "drained, and its gang has stopped", evidence=evidence)
+        return result_of(request, ports, Outcome.DONE, "drained, and its gang has stopped", facts=facts)
     why = f"not seen to stop within {_seconds(request)}: {', '.join(alive)}" if drained else "it could not be drained"
-    return result_of(request, ports, Outcome.TIMED_OUT if drained else Outcome.FAILED, why, evidence=evidence)
+    return result_of(request, ports, Outcome.TIMED_OUT if drained else Outcome.FAILED, why, facts=facts)
 
 
 def _forget_gang(request: StepRequest, ports: Ports) -> None:
@@ -96,8 +97,9 @@ def _at_reboot(request: StepRequest, ports: Ports) -> StepResult:
         forget(ports, wait)
         return result_of(request, ports, Outcome.DONE, "back with a new boot id", boot_id=node.boot_id)
     if is_under_way(request, node, wait, ports):
-        again = {START_NOW: "true"}
-        return result_of(request, ports, Outcome.UNKNOWN, "the reboot may be under way; waiting for it", evidence=again)
+        return result_of(
+            request, ports, Outcome.UNKNOWN, "the reboot may be under way; waiting for it", facts=CallAgain()
+        )
     if not sent_as(wait):
         forget(ports, wait)
         return result_of(request, ports, Outcome.UNKNOWN, "the reboot may have been sent; the node has not rebooted")

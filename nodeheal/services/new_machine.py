@@ -7,8 +7,9 @@ node is given away when its own agent has told of its boot, and whichever event 
 from dataclasses import replace
 
 from nodeheal.contract.names import group_line
-from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import Outcome, Provider
+from nodeheal.contract.results import CallAgain, Refused, Replaced, StepResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Outcome, Provider, Refusal
 from nodeheal.domain.machine import Launch, Machine
 from nodeheal.domain.node import Node
 from nodeheal.ports import Ports, Wait
@@ -24,8 +25,6 @@ NEW_MACHINE = "new_machine"  # a wait under the id of a machine that was launche
 ASKED = "asked"
 TERMINATING = "terminating"
 TERMINATED = "terminated"
-NEW_IN_PLACE = "new_machine"  # evidence: the stand-in is a machine of its own, and no spare of the pool
-LAUNCH_NOW = "launch_now"  # evidence: the broken machine is gone, as was asked; the workflow calls again
 # A group may try for ever; one failure is told, and what comes later is found by the next attempt.
 _NO_NODE = ("", ASKED, TERMINATING, TERMINATED)
 
@@ -77,9 +76,7 @@ def on_machine_gone(machine_id: str, ports: Ports) -> None:
     if wait is None or wait.command_id != TERMINATING:
         return
     ports.waits.save(replace(wait, command_id=TERMINATED))
-    again = result_of(
-        _request(wait), ports, Outcome.UNKNOWN, "terminated; launching its successor", evidence={LAUNCH_NOW: "true"}
-    )
+    again = result_of(_request(wait), ports, Outcome.UNKNOWN, "terminated; launching its successor", facts=CallAgain())
     ports.workflows.resume(wait.token, again)
 
 
@@ -119,7 +116,7 @@ def settled(request: StepRequest, new: Node, ports: Ports) -> StepResult:
     done = put_in_place(request, broken, new, ports, what="new machine")
     free_slot(broken, ports)
     forget_late(broken.node_id, ports)
-    return done.model_copy(update={"evidence": {**done.evidence, NEW_IN_PLACE: "true"}})
+    return done.model_copy(update={"facts": Replaced(is_new_machine=True)})
 
 
 def _tell_of_failure(wait: Wait, launch: Launch, ports: Ports) -> None:
@@ -136,7 +133,9 @@ def _tell_of_failure(wait: Wait, launch: Launch, ports: Ports) -> None:
 def without_capacity(request: StepRequest, launch: Launch, ports: Ports) -> StepResult:
     """The group has no machine to give."""
     why = f"Auto Scaling group {launch.group} could not launch a machine: {launch.failed}"
-    return result_of(request, ports, Outcome.REFUSED, why, evidence={"no_capacity": launch.failed})
+    return result_of(
+        request, ports, Outcome.REFUSED, why, facts=Refused(code=Refusal.NO_CAPACITY, missing=launch.failed)
+    )
 
 
 def _may_be_new(node: Node, wait: Wait, ports: Ports) -> bool:

@@ -7,7 +7,7 @@ node is given and answers with. The part's `incident_id` is the question's key.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.job import CheckAnswer

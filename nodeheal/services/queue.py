@@ -1,7 +1,8 @@
 """The line of a pool: incidents that wait for a slot of the disruption budget, or for a human to reset the breaker."""
 
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, IncidentState
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.knobs import HEIGHT

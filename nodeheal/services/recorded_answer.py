@@ -1,8 +1,8 @@
 """The first answer to a question, as the incident's timeline keeps it: whoever finds it may act on it."""
 
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import Answered, StepResult
 from nodeheal.contract.vocabulary import Outcome
-from nodeheal.domain.approval import ANSWER, Answer, Question
+from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.incident import History, TimelineEntry
 from nodeheal.ports import Ports
 
@@ -20,5 +20,10 @@ def recorded_answer(question: Question, history: History) -> TimelineEntry | Non
 def answered(blank: StepResult, entry: TimelineEntry, ports: Ports) -> StepResult:
     """What the workflow goes on with: DONE for yes, REFUSED for no, and what was said."""
     outcome = Outcome.DONE if entry.data == Answer.approve.value else Outcome.REFUSED
-    said = {"outcome": outcome, "reason": entry.text, "finished_at": ports.clock(), "evidence": {ANSWER: entry.data}}
+    said = {
+        "outcome": outcome,
+        "reason": entry.text,
+        "finished_at": ports.clock(),
+        "facts": Answered(answer=entry.data),
+    }
     return blank.model_copy(update=said)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import IncidentState, NodeState, Outcome
 from nodeheal.domain.approval import Question
 from nodeheal.domain.errors import NotAccepted

@@ -12,8 +12,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.names import group_line
+from nodeheal.contract.results import Refused
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState, Outcome
+from nodeheal.contract.vocabulary import NodeState, Outcome, Refusal
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
 from nodeheal.domain.machine import GiveBack, Machine, alternatives_of
 from nodeheal.domain.node import Node
@@ -36,7 +37,12 @@ def replace_machine(request: StepRequest, node: Node, ports: Ports, knobs: Repla
     alive = None if _is_terminated(request, ports) else ports.machines.describe(node.instance_id)
     machine = alive or recorded_machine(request, ports)
     if machine is None:
-        give_up(request, ports, f"{node.instance_id} is gone: no such instance is there to be replaced", gone="true")
+        give_up(
+            request,
+            ports,
+            f"{node.instance_id} is gone: no such instance is there to be replaced",
+            Refused(code=Refusal.INSTANCE_GONE),
+        )
         return
     if not machine.group and not machine.launch_template:
         why = "is in no Auto Scaling group and comes from no launch template: there is nothing to make another from"
@@ -47,7 +53,7 @@ def replace_machine(request: StepRequest, node: Node, ports: Ports, knobs: Repla
     if not claim_slot(node, knobs.max_nodes, ports):
         forget(ports, wait)
         why = f"{knobs.max_nodes} of {knobs.max_nodes} replacements of pool {node.pool} are under way"
-        give_up(request, ports, why, wait_for="replacements")
+        give_up(request, ports, why, Refused(code=Refusal.REPLACEMENTS_FULL))
         return
     if node.state is NodeState.ISOLATED:
         enter_state(ports, node, NodeState.RECOVERING, f"replacing: {request.decision.reason}")
@@ -59,11 +65,11 @@ def replace_machine(request: StepRequest, node: Node, ports: Ports, knobs: Repla
         _launch(request, wait, machine, ports, knobs)
 
 
-def give_up(request: StepRequest, ports: Ports, why: str, **evidence: str) -> None:
+def give_up(request: StepRequest, ports: Ports, why: str, facts: Refused | None = None) -> None:
     """Resume with a refusal. Nothing was replaced, so nothing is spent: the attempt is there again later."""
     is_given_up = told_line(request, ports, _GIVEN_UP) is not None
     give_attempt_back(request, ports, "no machine was to be had in its place" if is_given_up else "")
-    ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why, evidence=evidence))
+    ports.workflows.resume(token_of(request), result_of(request, ports, Outcome.REFUSED, why, facts=facts))
 
 
 def is_under_way(request: StepRequest, ports: Ports) -> bool:
@@ -145,7 +151,7 @@ def _given_back(request: StepRequest, wait: Wait, machine: Machine, how: GiveBac
         ports.waits.save(wait)  # provably nothing was asked: the repeated call asks again
         raise
     except MachineRefused as refusal:
-        _abandon(request, wait, str(refusal), {}, ports)
+        _abandon(request, wait, str(refusal), None, ports)
         return False
     return True
 
@@ -159,7 +165,7 @@ def _launch(request: StepRequest, wait: Wait, machine: Machine, ports: Ports, kn
         _abandon(request, wait, *_missing(machine, short, knobs), ports)
         return
     except MachineRefused as refusal:
-        _abandon(request, wait, str(refusal), {}, ports)
+        _abandon(request, wait, str(refusal), None, ports)
         return
     launched = replace(wait, command_id=new, twin=(NEW_MACHINE, new))
     _save_with_twin(launched, ports)
@@ -167,12 +173,14 @@ def _launch(request: StepRequest, wait: Wait, machine: Machine, ports: Ports, kn
     find_new_node(launched, ports)
 
 
-def _missing(machine: Machine, short: NoCapacity, knobs: Replacement) -> tuple[str, dict[str, str]]:
+def _missing(machine: Machine, short: NoCapacity, knobs: Replacement) -> tuple[str, Refused]:
     """What there is none of, in words, and what the workflow may make of it."""
     if short.is_reservation and not knobs.terminate_first:
         why = f"reservation {machine.reservation} is full with the broken machine in it: make room, or let the pool's "
-        return f"{why}policy say replacement.terminate_first", {"full_reservation": machine.reservation}
-    return f"no machine is to be had: {short}", {"no_capacity": str(short)}
+        return f"{why}policy say replacement.terminate_first", Refused(
+            code=Refusal.RESERVATION_FULL, missing=machine.reservation
+        )
+    return f"no machine is to be had: {short}", Refused(code=Refusal.NO_CAPACITY, missing=str(short))
 
 
 def _is_terminated(request: StepRequest, ports: Ports) -> bool:
@@ -181,7 +189,7 @@ def _is_terminated(request: StepRequest, ports: Ports) -> bool:
     return known is not None and known.command_id == TERMINATED
 
 
-def _abandon(request: StepRequest, wait: Wait, why: str, evidence: dict[str, str], ports: Ports) -> None:
+def _abandon(request: StepRequest, wait: Wait, why: str, facts: Refused | None, ports: Ports) -> None:
     forget(ports, wait)
     free_slot(node_of(wait.key, ports), ports)
-    give_up(request, ports, why, **evidence)
+    give_up(request, ports, why, facts)

@@ -1,10 +1,10 @@
 """Put another node in the broken one's place: a warm spare of the pool, or a new machine."""
 
+from nodeheal.contract.results import Refused
 from nodeheal.contract.steps import StepRequest
-from nodeheal.contract.vocabulary import NodeState, Outcome, Provider
+from nodeheal.contract.vocabulary import NodeState, Outcome, Provider, Refusal
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import BOOTED
 from nodeheal.ports import Ports
 from nodeheal.services.replace_machine import give_up, is_under_way, replace_machine
 from nodeheal.services.reserve_attempt import give_attempt_back, why_not_act
@@ -29,7 +29,9 @@ def replace_node(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> 
     if _has_come_back(request, node, ports):
         give_attempt_back(request, ports, "it has booted by itself")
         told = f"boot {request.decision.boot_id[:8]}, on which it failed, had ended before it was replaced"
-        back = result_of(request, ports, Outcome.REFUSED, told, evidence={BOOTED: node.boot_id})
+        back = result_of(
+            request, ports, Outcome.REFUSED, told, facts=Refused(code=Refusal.NEW_BOOT, boot_id=node.boot_id)
+        )
         ports.workflows.resume(token, back)
         return
     knobs = policy.pool(node.pool).replacement

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.steps import DecideRequest, Decision, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Awaited, Confirmation, NodeState, Outcome, Step
+from nodeheal.contract.results import EvidenceSaved, Isolated, Refused, StepResult
+from nodeheal.contract.steps import DecideRequest, Decision, StepRequest
+from nodeheal.contract.vocabulary import Confirmation, NodeState, Outcome, Refusal, Step
 from nodeheal.domain.job import GangTask, Job, Run
 from nodeheal.domain.node import OUT_OF_SERVICE, Node
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import CONFIRMATION
 from nodeheal.ports import Ports
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
@@ -208,7 +208,7 @@ class Replay:
                 return reserved
         if decision.step is Step.ISOLATE and not self._isolate(decision, asked):
             refused = self._result(decision, Outcome.REFUSED, "the disruption budget would have been full")
-            return refused.model_copy(update={"evidence": {"wait_for": Awaited.BUDGET.value}})
+            return refused.model_copy(update={"facts": Refused(code=Refusal.BUDGET_FULL)})
         return self._worked(decision)
 
     def _isolate(self, decision: Decision, asked: StepRequest) -> bool:
@@ -232,16 +232,18 @@ class Replay:
         if decision.step is Step.REPLACE:
             return self._swapped(decision, node)
         boot = f"after-{node.boot_id}" if decision.step is Step.REBOOT else node.boot_id
-        evidence = {"drained": "true"} if decision.step is Step.ISOLATE else {}
+        facts: Isolated | EvidenceSaved | None = None
+        if decision.step is Step.ISOLATE:
+            facts = Isolated(is_drained=True)
         if decision.accused is not None:
-            evidence = {CONFIRMATION: Confirmation.CONFIRMED.value}
+            facts = EvidenceSaved(accused=decision.accused.about, confirmation=Confirmation.CONFIRMED)
         worked = self._result(decision, Outcome.DONE, "taken to work", boot=boot)
         # As if the node had run ever since: how long a repair takes is the pace's business.
         since = self._clock() - timedelta(seconds=self._policy.stable_seconds)
         if decision.step is Step.RESTART_WORKLOAD:
             # What is known by now is of the run before.
             since = self._clock() + timedelta(seconds=self._pace.react_seconds)
-        return worked.model_copy(update={"evidence": evidence, "finished_at": since})
+        return worked.model_copy(update={"facts": facts, "finished_at": since})
 
     def _swapped(self, decision: Decision, node: Node) -> StepResult:
         """The spare is another node than any that the record names; it counts for no pool."""

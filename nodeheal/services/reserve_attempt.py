@@ -1,6 +1,7 @@
 """Spend an attempt before a destructive step. What is denied spends nothing."""
 
-from nodeheal.contract.steps import Reservation, StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Reservation, StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain import budget
 from nodeheal.domain.node import Node

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.results import Returned, StepResult
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.node import Node, moved
@@ -66,6 +67,5 @@ def _join(
     wake_queue(new.pool, ports)
     tell(request, ports, "returned", f"{new.node_id} serves in the place of {broken_id}")
     left = f"; {broken_id} could not be given back and stays for a human: {kept}" if kept else ""
-    evidence = {"broken_left": str(bool(kept)).lower()}
     told = f"{new.node_id} is in service{left}"
-    return result_of(request, ports, Outcome.DONE, told, boot_id=new.boot_id, evidence=evidence)
+    return result_of(request, ports, Outcome.DONE, told, boot_id=new.boot_id, facts=Returned(is_broken_left=bool(kept)))

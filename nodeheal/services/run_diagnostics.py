@@ -4,13 +4,13 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
+from nodeheal.contract.results import Diagnosed
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.ports import Ports, Wait
-from nodeheal.services.judge_diagnosis import FAILED_TESTS, TOLERANCE
 from nodeheal.services.send_command import send_once
 from nodeheal.services.stand_in import claim_node
 from nodeheal.services.steps import forget, node_of, result_of, tell, token_of
@@ -57,13 +57,13 @@ def _failed_before(request: StepRequest, ports: Ports) -> tuple[str, ...]:
     turns = ports.incidents.history(request.incident_id).turns
     results = [turn.result for turn in turns if turn.result is not None]
     own = [result for result in results if result.node_id == request.decision.node_id]
-    named = [test for result in own for test in result.evidence.get(FAILED_TESTS, "").split(",")]
+    named = [test for result in own if isinstance(result.facts, Diagnosed) for test in result.facts.failed_tests]
     # They come from a node, and go into a command.
     return tuple(dict.fromkeys(test for test in named if _TEST.fullmatch(test)))[:FIRST_TESTS]
 
 
 def _with_template(wait: Wait, request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> Wait:
     """The wait with a result to fill in: whoever resumes it knows neither the step, nor the node, nor the policy."""
-    known = {TOLERANCE: str(policy.regression_percent)}
-    blank = result_of(request, ports, Outcome.UNKNOWN, "no answer yet", boot_id=wait.boot_id, evidence=known)
+    known = Diagnosed(tolerated_percent=policy.regression_percent)
+    blank = result_of(request, ports, Outcome.UNKNOWN, "no answer yet", boot_id=wait.boot_id, facts=known)
     return replace(wait, result_json=blank.model_dump_json())

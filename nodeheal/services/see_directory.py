@@ -89,7 +89,7 @@ def _ask_all(request: JobRequest, job: Job, after: int, ports: Ports) -> None:
         job.job_id,
         ports.clock() + timedelta(seconds=ANSWER_SECONDS),
         outstanding=frozenset(orders),
-        result_json=all_in.model_copy(update={"evidence": where_to_look(job)}).model_dump_json(),
+        result_json=all_in.model_copy(update={"facts": where_to_look(job)}).model_dump_json(),
     )
     for order_id in sorted(SIGHTS.ask(wait, ports)):
         _ask(order_id, node_of(orders[order_id], ports), job, wait, after, ports)

@@ -3,7 +3,8 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import TimelineEntry

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pydantic import TypeAdapter
 
 from nodeheal.contract.job_steps import JobResult
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.results import CheckpointSearch, Diagnosed, Facts, StepResult
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.incident import TimelineEntry
@@ -16,7 +17,6 @@ from nodeheal.ports import Ports, Wait
 
 # A save that loses a race is read and tried again. Two writers of one node are the rule in a storm, five are not.
 SAVE_TRIES = 5
-CHECKPOINTS = "checkpoints"  # evidence that has the state machines look for the newest one
 _RESULT: TypeAdapter[StepResult | JobResult] = TypeAdapter(StepResult | JobResult)
 
 
@@ -28,7 +28,7 @@ def result_of(
     *,
     boot_id: str | None = None,
     replacement_node_id: str | None = None,
-    evidence: dict[str, str] | None = None,
+    facts: Facts | None = None,
 ) -> StepResult:
     """How the requested step went."""
     return StepResult(
@@ -39,7 +39,7 @@ def result_of(
         finished_at=ports.clock(),
         boot_id=boot_id,
         replacement_node_id=replacement_node_id,
-        evidence=evidence or {},
+        facts=facts,
     )
 
 
@@ -124,7 +124,7 @@ def _drop_twin(wait: Wait, ports: Ports) -> None:
         ports.waits.drop(replace(wait, kind=wait.twin[0], key=wait.twin[1]))
 
 
-def no_diagnosis_yet(node: Node, ports: Ports, evidence: dict[str, str] | None = None) -> StepResult:
+def no_diagnosis_yet(node: Node, ports: Ports, facts: Diagnosed | None = None) -> StepResult:
     """A result to fill in, kept beside a command: whoever hears the answer knows by it whose it is."""
     return StepResult(
         step=Step.DIAGNOSE,
@@ -133,7 +133,7 @@ def no_diagnosis_yet(node: Node, ports: Ports, evidence: dict[str, str] | None =
         reason="no answer yet",
         finished_at=ports.clock(),
         boot_id=node.boot_id,
-        evidence=evidence or {},
+        facts=facts,
     )
 
 
@@ -148,9 +148,11 @@ def read_result(wait: Wait) -> StepResult | JobResult:
     return _RESULT.validate_json(wait.result_json)
 
 
-def where_to_look(job: Job | None) -> dict[str, str]:
-    """Evidence of a result after which the job starts: where its checkpoints are, if it has said so."""
-    return {CHECKPOINTS: job.checkpoints.directory} if job is not None and job.checkpoints is not None else {}
+def where_to_look(job: Job | None) -> CheckpointSearch | None:
+    """Of a result after which the job starts: where its checkpoints are, if it has said so."""
+    if job is None or job.checkpoints is None:
+        return None
+    return CheckpointSearch(directory=job.checkpoints.directory)
 
 
 def token_of(request: StepRequest) -> str:

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.job import GangTask, Job, Run
@@ -34,7 +35,7 @@ def stop_gang(request: StepRequest, ports: Ports, policy: RecoveryPolicy) -> Non
         done = result_of(request, ports, Outcome.DONE, f"run {run.number} was launched after the fault")
         ports.workflows.resume(token_of(request), done)
         return
-    stopped = result_of(request, ports, Outcome.DONE, "the gang has stopped", evidence=where_to_look(job))
+    stopped = result_of(request, ports, Outcome.DONE, "the gang has stopped", facts=where_to_look(job))
     stop_and_resume(request, ports, policy, stopped)
 
 

@@ -7,8 +7,9 @@ where the last one broke off, whoever calls. A stop and a start may be asked for
 
 from dataclasses import replace
 
-from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import Outcome
+from nodeheal.contract.results import CallAgain, Refused, StepResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Outcome, Refusal
 from nodeheal.domain.errors import MachineRefused, NoCapacity, NotAccepted
 from nodeheal.domain.machine import NO_ROOM, STOPPED_BY_CALL, Machine, Power, why_not_stop
 from nodeheal.domain.node import Node
@@ -16,7 +17,6 @@ from nodeheal.ports import Ports, Wait
 from nodeheal.services.boot_wait import (
     BOOT,
     LEFT,
-    START_NOW,
     STARTING,
     STOPPED,
     STOPPING,
@@ -85,8 +85,7 @@ def look_at_stop_start(request: StepRequest, ports: Ports) -> StepResult:
     has_begun, is_back = is_begun(request, ports), is_started(request, node, ports)
     if not is_back and wait is not None and machine is not None and _is_to_start_again(request, wait, machine, ports):
         ports.waits.save(replace(wait, command_id=STOPPED))
-        again = {START_NOW: "true"}
-        return result_of(request, ports, Outcome.UNKNOWN, f"{wait.key} is stopped; starting it", evidence=again)
+        return result_of(request, ports, Outcome.UNKNOWN, f"{wait.key} is stopped; starting it", facts=CallAgain())
     if wait is not None:
         forget(ports, wait)
     if is_back:
@@ -156,9 +155,9 @@ def _start(request: StepRequest, wait: Wait, node: Node, ports: Ports) -> None:
         ports.waits.save(replace(starting, command_id=STOPPED))
         raise
     except NoCapacity as short:
-        missing = {"no_capacity": str(short)}
+        missing = Refused(code=Refusal.NO_CAPACITY, missing=str(short))
         why = f"{wait.key} is stopped, and there is no capacity to start it: {short}"
-        resume(ports, starting, result_of(request, ports, Outcome.FAILED, why, evidence=missing))
+        resume(ports, starting, result_of(request, ports, Outcome.FAILED, why, facts=missing))
         return
     except MachineRefused as refusal:
         resume(
@@ -176,8 +175,9 @@ def _not_started(request: StepRequest, machine: Machine, ports: Ports) -> StepRe
         is_sent = told_line(request, ports, _START_SENT) is not None
         what = "somebody has stopped it since it was started" if is_sent else "it was not started again"
     why = f"{machine.machine_id} is stopped: {what} ({machine.state_reason or 'no reason given'})"
-    missing = {"no_capacity": machine.state_reason} if machine.state_reason.startswith(NO_ROOM) else {}
-    return result_of(request, ports, Outcome.FAILED, why, evidence=missing)
+    no_room = machine.state_reason.startswith(NO_ROOM)
+    missing = Refused(code=Refusal.NO_CAPACITY, missing=machine.state_reason) if no_room else None
+    return result_of(request, ports, Outcome.FAILED, why, facts=missing)
 
 
 def _seen(request: StepRequest, machine: Machine | None, ports: Ports) -> StepResult:

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES, HealthEvent
 from nodeheal.contract.names import INSTANCE_GONE
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Verdict
 from nodeheal.contract.words import word
 from nodeheal.domain.catalog import find

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from nodeheal.contract.names import JOB_NEWS
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Ending, JobState, NextRung, Outcome, Step
 from nodeheal.domain.case import read_case
 from nodeheal.domain.incident import History, TimelineEntry

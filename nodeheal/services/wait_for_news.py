@@ -4,11 +4,10 @@ from datetime import timedelta
 
 from nodeheal.contract.names import INCIDENT_WAITING, pool_line
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Awaited, Outcome
+from nodeheal.contract.vocabulary import Awaited, Outcome, Refusal
 from nodeheal.domain.incident import History, Incident
 from nodeheal.ports import Ports, Wait
 from nodeheal.services.compose_waiting import compose_waiting
-from nodeheal.services.isolate_node import SLOTS
 from nodeheal.services.look_around import is_running
 from nodeheal.services.queue import IN_LINE, place_of, wake_queue
 from nodeheal.services.steps import node_of, result_of, resume_if_complete, tell, token_of
@@ -77,10 +76,9 @@ def _has_come_meanwhile(decision: Decision, history: History, ports: Ports) -> b
 def _call_for_a_free_slot(history: History, ports: Ports) -> None:
     """A slot that became free between the refusal and the wait woke nobody: call the first in line now."""
     pool = _pool_of(history.incident, ports)
-    slots = next(
-        (t.result.evidence[SLOTS] for t in reversed(history.turns) if t.result and SLOTS in t.result.evidence), "0"
-    )
-    if len(ports.pools.holders(pool)) < int(slots):
+    refusals = (t.result.refused_for(Refusal.BUDGET_FULL) for t in reversed(history.turns) if t.result)
+    slots = next((refused.slots for refused in refusals if refused is not None), 0)
+    if len(ports.pools.holders(pool)) < (slots or 0):
         wake_queue(pool, ports)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from nodeheal.contract.health_event import CheckpointFound, DiagnosticsFinished, EvidenceFrozen, NodeBooted
 from nodeheal.contract.job_steps import JobResult
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import JobState, Next, Outcome, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.gang import words_of_end
@@ -75,10 +75,12 @@ def on_diagnostics_finished(event: DiagnosticsFinished, ports: Ports) -> None:
     if blank.node_id != event.node_id:
         return
     found = judge(blank, event.verdict, event.failed_tests, event.measured, ports)
-    said = {"diagnostics": event.evidence[:1000]} if event.evidence else {}
-    if event.checks:
-        said["checks"] = "; ".join(f"{one.check} {one.verdict} in {one.seconds:g} s" for one in event.checks)
-    resume(ports, wait, _at(found, ports, evidence={**found.evidence, **said}))
+    checks = "; ".join(f"{one.check} {one.verdict} in {one.seconds:g} s" for one in event.checks)
+    if event.evidence or checks:
+        failed = found.facts.failed_tests if isinstance(found.facts, Diagnosed) else ()
+        shown = Diagnosed(failed_tests=failed, checks=checks, output=event.evidence)
+        found = found.model_copy(update={"facts": shown})
+    resume(ports, wait, _at(found, ports))
 
 
 def _record_diagnosis(event: DiagnosticsFinished, ports: Ports) -> None:

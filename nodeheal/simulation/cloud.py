@@ -8,7 +8,7 @@ from nodeheal.adapters.memory.world import MemoryMessenger, MemoryNodeCommands, 
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import job_execution
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run

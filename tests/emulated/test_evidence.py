@@ -19,7 +19,8 @@ from nodeheal.adapters.aws.messenger import Destinations
 from nodeheal.adapters.aws.ports import aws_ports
 from nodeheal.agent.upload import NotUploaded, read_ticket, upload
 from nodeheal.contract import names
-from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.results import EvidenceSaved, StepResult
+from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.policy import RecoveryPolicy
@@ -27,7 +28,7 @@ from nodeheal.ports import Ports
 from nodeheal.services.steps import node_of, save_node
 from sandbox.client import NodeHandle, Sandbox
 from tests.emulated.until import until
-from tests.unit.builders import xid
+from tests.unit.builders import facts_of, xid
 
 pytestmark = pytest.mark.emulated
 
@@ -148,10 +149,10 @@ def test_what_a_broken_node_can_tell_is_in_the_bucket_before_it_is_touched(
     result = freeze(cloud, incident_id, node)
 
     assert result.outcome is Outcome.DONE, result
-    assert result.evidence["link"].endswith(f"/incidents/{incident_id}/{incident_id}-1.tar.gz")
-    archive = archive_at(cloud, result.evidence["link"])
+    assert facts_of(result, EvidenceSaved).link.endswith(f"/incidents/{incident_id}/{incident_id}-1.tar.gz")
+    archive = archive_at(cloud, facts_of(result, EvidenceSaved).link)
     manifest = json.loads(content(archive, "manifest.json"))
-    assert int(result.evidence["bytes"]) > 0
+    assert (facts_of(result, EvidenceSaved).size_bytes or 0) > 0
     assert manifest["node_id"] == node.node_id
     assert LAST_WORDS in content(archive, "kernel-log-0.txt")
     assert "<attached_gpus>1<" in content(archive, "nvidia-smi.xml")
@@ -169,7 +170,7 @@ def test_a_tool_that_hangs_holds_nothing_up_and_is_named(cloud: Sandbox, ports: 
 
     assert result.outcome is Outcome.DONE, result
     assert "nvidia-smi.xml" in result.reason
-    manifest = json.loads(content(archive_at(cloud, result.evidence["link"]), "manifest.json"))
+    manifest = json.loads(content(archive_at(cloud, facts_of(result, EvidenceSaved).link), "manifest.json"))
     [hung] = [item for item in manifest["items"] if item["name"] == "nvidia-smi.xml"]
     assert hung["error"].startswith("no answer within")
 

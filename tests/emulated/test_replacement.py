@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract import names
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import Refused, StepResult
 from nodeheal.contract.vocabulary import Ending, NodeState, Outcome, Step
 from nodeheal.domain.incident import History
 from nodeheal.domain.node import Node
@@ -18,7 +18,7 @@ from sandbox.client import NodeHandle, Sandbox
 from tests.emulated.operators import deployed
 from tests.emulated.test_stories import XID_73, XID_74
 from tests.emulated.until import until
-from tests.unit.builders import xid
+from tests.unit.builders import facts_of, xid
 
 pytestmark = pytest.mark.emulated
 
@@ -132,7 +132,7 @@ def test_a_group_without_capacity_is_told_with_the_groups_own_words(cloud: Sandb
 
     refusal = until(refusals, "answer")[0]
     assert refusal.outcome is Outcome.REFUSED
-    assert "There is no p5.48xlarge" in refusal.evidence["no_capacity"]
+    assert "There is no p5.48xlarge" in facts_of(refusal, Refused).missing
 
 
 def test_a_new_machine_is_launched_from_the_template_before_the_broken_one_goes(cloud: Sandbox, ports: Ports) -> None:

@@ -28,7 +28,8 @@ from nodeheal.contract import names
 from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import Accusation, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Accusation
 from nodeheal.contract.vocabulary import Check, CheckpointFormat, Escalation, FabricRole, Family, Outcome, Phase, Step
 from nodeheal.domain.errors import NotAccepted, NotEnrolled, NotFound, PlacementRefused
 from nodeheal.domain.evidence import Diagnosis, EvidenceAsked

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from nodeheal.adapters.memory.ports import memory_ports as ports_of
 from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Family, Provider, Verdict
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.job import Job, Run
@@ -19,6 +20,7 @@ from nodeheal.services.request_ids import request_id_of_wait
 from nodeheal.services.start_gang import record_run, start_ranks
 
 NOW = datetime(2026, 3, 1, 3, 0, 0, tzinfo=UTC)
+T = TypeVar("T")
 ACT = RecoveryPolicy(
     # Quarantined nodes hold their slots: that they need not has tests of its own.
     default_pool=PoolPolicy(mode=Mode.act, budget=Budget(max_nodes=1, max_percent=100, quarantine_percent=100)),
@@ -109,3 +111,9 @@ def named(kind: str, key: str, ports: Ports) -> str:
     """The request id under which a node was asked; the bare key where nothing is waited for any more."""
     wait = ports.waits.get(kind, key)
     return request_id_of_wait(wait) if wait is not None else key
+
+
+def facts_of(result: StepResult, kind: type[T]) -> T:
+    """The facts of a result, which must be of this kind."""
+    assert isinstance(result.facts, kind)
+    return result.facts

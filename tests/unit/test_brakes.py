@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Step
+from nodeheal.contract.results import Refused
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, Escalation, Family, Outcome, Refusal, Step
 from nodeheal.domain.confirmation import TO_BE_HEARD_SECONDS
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.pool import Pool
@@ -17,7 +18,7 @@ from tests.unit.test_decide_among_others import crowd, with_policy
 
 APPROVE = with_policy(default_pool={"mode": "approve"})
 OPEN = Pool("demo", breaker_opened_at=NOW, breaker_why="6 nodes of the pool fail together, 6 of them with rack r7")
-FULL = {"wait_for": "BUDGET", "slots": "1"}
+FULL = Refused(code=Refusal.BUDGET_FULL, slots=1)
 
 
 def waited(story: Story, outcome: Outcome, reason: str = "there is news") -> Story:
@@ -80,7 +81,7 @@ def test_nobody_is_asked_about_a_node_that_is_not_to_blame() -> None:
 
 
 def full(story: Story) -> Story:
-    return story.then(Outcome.REFUSED, "the disruption budget of pool demo is full: 1 of 1 (mi-other)", evidence=FULL)
+    return story.then(Outcome.REFUSED, "the disruption budget of pool demo is full: 1 of 1 (mi-other)", facts=FULL)
 
 
 def test_a_full_budget_is_waited_for_in_line() -> None:
@@ -239,7 +240,9 @@ def test_a_pause_that_is_over_holds_nothing_back(around: dict[str, object]) -> N
 
 def no_capacity(story: Story) -> Story:
     assert story.next().step is Step.REPLACE, story.next().reason
-    return story.then(Outcome.REFUSED, "no p5.48xlarge in use1-az4", evidence={"no_capacity": "p5.48xlarge"})
+    return story.then(
+        Outcome.REFUSED, "no p5.48xlarge in use1-az4", facts=Refused(code=Refusal.NO_CAPACITY, missing="p5.48xlarge")
+    )
 
 
 def test_no_capacity_is_waited_out_longer_each_time_and_then_a_human_hears_what_is_missing() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Outcome, Provider, Step
+from nodeheal.contract.results import Refused
+from nodeheal.contract.vocabulary import Action, Awaited, Ending, NodeState, Outcome, Provider, Refusal, Step
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.domain.policy import RecoveryPolicy
@@ -93,7 +94,7 @@ def test_an_open_breaker_holds_back_what_is_asked_by_hand_too() -> None:
 
 
 def test_a_full_budget_holds_back_what_is_asked_by_hand_too() -> None:
-    story = asked(Action.REBOOT).then(Outcome.REFUSED, "full", evidence={"wait_for": "BUDGET"})
+    story = asked(Action.REBOOT).then(Outcome.REFUSED, "full", facts=Refused(code=Refusal.BUDGET_FULL))
 
     assert story.next().awaits is Awaited.BUDGET
 

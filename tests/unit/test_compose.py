@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import StepRequest, StepResult
-from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Family, NodeState, Outcome, Phase, Step
+from nodeheal.contract.results import EvidenceSaved, Refused, StepResult
+from nodeheal.contract.steps import StepRequest
+from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, Family, NodeState, Outcome, Phase, Refusal, Step
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.incident import Turn, event_entry
 from nodeheal.domain.node import Node
@@ -132,14 +133,14 @@ def test_the_same_ending_has_the_same_key_and_another_incident_another() -> None
 def test_where_the_evidence_is_stands_in_the_email(outcome: Outcome, doubt: bool) -> None:
     story = Story(xid(79)).isolated()
     decision = story.next().model_copy(update={"step": Step.FREEZE_EVIDENCE})
-    where = {"link": "s3://evidence/a.tar.gz", "console": "https://console/a"}
+    where = EvidenceSaved(link="s3://evidence/a.tar.gz", console="https://console/a")
     result = StepResult(
         step=Step.FREEZE_EVIDENCE,
         node_id=decision.node_id,
         outcome=outcome,
         reason="saved",
         finished_at=NOW,
-        evidence=where,
+        facts=where,
     )
     history = replace(story.history, turns=(*story.history.turns, Turn(decision, result)))
 
@@ -277,8 +278,8 @@ def test_a_wait_that_is_nothing_to_people_is_not_told() -> None:
 
 
 def test_a_want_of_capacity_says_what_is_missing_when_it_is_tried_again_and_what_helps() -> None:
-    short = {"no_capacity": "p5.48xlarge in subnet-1: InsufficientInstanceCapacity"}
-    story = Story(xid(74)).isolated().then(Outcome.REFUSED, "no machine is to be had", evidence=short)
+    short = Refused(code=Refusal.NO_CAPACITY, missing="p5.48xlarge in subnet-1: InsufficientInstanceCapacity")
+    story = Story(xid(74)).isolated().then(Outcome.REFUSED, "no machine is to be had", facts=short)
 
     mail = compose_waiting(story.history, story.next(), NOW, READING)
 
@@ -293,9 +294,9 @@ def test_a_want_of_capacity_says_what_is_missing_when_it_is_tried_again_and_what
 
 
 def test_a_wait_for_other_replacements_is_no_want_of_capacity_and_pages_nobody() -> None:
-    others = {"wait_for": "replacements"}
+    others = Refused(code=Refusal.REPLACEMENTS_FULL)
     why = "1 of 1 replacements of pool demo are under way"
-    story = Story(xid(74)).isolated().then(Outcome.REFUSED, why, evidence=others)
+    story = Story(xid(74)).isolated().then(Outcome.REFUSED, why, facts=others)
 
     mail = compose_waiting(story.history, story.next(), NOW, READING)
 
@@ -304,7 +305,9 @@ def test_a_wait_for_other_replacements_is_no_want_of_capacity_and_pages_nobody()
     assert "capacity" not in (mail.subject + mail.body.partition("What happened")[0]).lower()
     assert "replacement.max_nodes" in mail.body
     # A page about capacity later in the same incident is no repeat of this one.
-    short = Story(xid(74)).isolated().then(Outcome.REFUSED, "none", evidence={"no_capacity": "p5"})
+    short = (
+        Story(xid(74)).isolated().then(Outcome.REFUSED, "none", facts=Refused(code=Refusal.NO_CAPACITY, missing="p5"))
+    )
     assert mail.key != waiting(short, Awaited.CAPACITY).key
 
 
@@ -366,8 +369,8 @@ def test_the_page_of_an_open_breaker_is_about_the_pool_and_never_a_drill() -> No
 
 
 def test_a_recovered_node_whose_job_another_incident_brings_back_is_not_told_as_a_job_that_runs() -> None:
-    left = {"left_to": "inc-2"}
-    story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.REFUSED, evidence=left)
+    left = Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id="inc-2")
+    story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.REFUSED, facts=left)
     seen = read_progress(story.history, story.policy)
 
     seen.job_is_down = True
@@ -397,9 +400,9 @@ def test_a_job_that_has_stopped_once_more_is_not_said_to_run() -> None:
 
 def test_a_want_of_capacity_that_never_ended_says_what_was_tried_what_is_missing_and_how_the_job_runs_again() -> None:
     once = with_policy(capacity={"tries": 2})
-    short = {"no_capacity": "p5.48xlarge in subnet-1: InsufficientInstanceCapacity"}
-    story = Story(xid(74), policy=once).isolated().then(Outcome.REFUSED, "no machine is to be had", evidence=short)
-    story = story.then(Outcome.TIMED_OUT).then(Outcome.REFUSED, "no machine is to be had", evidence=short)
+    short = Refused(code=Refusal.NO_CAPACITY, missing="p5.48xlarge in subnet-1: InsufficientInstanceCapacity")
+    story = Story(xid(74), policy=once).isolated().then(Outcome.REFUSED, "no machine is to be had", facts=short)
+    story = story.then(Outcome.TIMED_OUT).then(Outcome.REFUSED, "no machine is to be had", facts=short)
 
     decided = story.next()
     mail = compose(

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
+from nodeheal.contract.results import EvidenceSaved, Isolated, StepResult
+from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step
 from nodeheal.domain.catalog import catalog
 from nodeheal.domain.confirmation import told_in
 from nodeheal.domain.evidence import Evidence
-from nodeheal.domain.progress import WITNESS
 from nodeheal.domain.silence import Answer
 from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.freeze_evidence import freeze_evidence
@@ -27,7 +27,7 @@ ASKED_AT_ONCE = [row for row in catalog().values() if row.ladder[0] in AT_ONCE a
 
 def isolated(code: int = 74, /, **changes: Any) -> Story:
     """Drained, and not asked about anything yet."""
-    return Story(xid(code, **changes)).then(Outcome.DONE, evidence={"drained": "true"})
+    return Story(xid(code, **changes)).then(Outcome.DONE, facts=Isolated(is_drained=True))
 
 
 @pytest.mark.parametrize("code", [74, 54])
@@ -44,7 +44,7 @@ def test_the_node_is_asked_about_its_fault_before_it_is_replaced_or_stays_isolat
 def test_no_ladder_of_the_catalog_goes_on_before_a_node_has_confirmed_what_it_reported(row: Any) -> None:
     changes = {"family": row.family, "code": row.code, "subcode": row.subcode or None, "verdict": row.verdict}
     told = xid(**{**changes, "product": None})
-    decided = Story(told).then(Outcome.DONE, evidence={"drained": "true"}).next()
+    decided = Story(told).then(Outcome.DONE, facts=Isolated(is_drained=True)).next()
 
     assert decided.step is Step.FREEZE_EVIDENCE
 
@@ -109,7 +109,7 @@ def test_a_reboot_that_was_not_possible_speaks_for_nothing() -> None:
 
 
 def test_the_evidence_that_is_saved_anyway_carries_the_question() -> None:
-    story = Story(xid(79), policy=SAVES).then(Outcome.DONE, evidence={"drained": "true"})
+    story = Story(xid(79), policy=SAVES).then(Outcome.DONE, facts=Isolated(is_drained=True))
 
     assert story.next().accused is not None
     assert steps_of(story.answers(Confirmation.CONFIRMED)) == ["ISOLATE", "FREEZE_EVIDENCE", "REBOOT"]
@@ -117,7 +117,7 @@ def test_the_evidence_that_is_saved_anyway_carries_the_question() -> None:
 
 
 def test_a_graver_fault_than_the_one_that_was_confirmed_is_asked_about_by_itself() -> None:
-    story = Story(xid(79), policy=SAVES).then(Outcome.DONE, evidence={"drained": "true"})
+    story = Story(xid(79), policy=SAVES).then(Outcome.DONE, facts=Isolated(is_drained=True))
     graver = story.answers(Confirmation.CONFIRMED).reports(xid(64, event_id="graver"))
 
     asked = graver.next()
@@ -189,14 +189,14 @@ def test_who_says_that_a_silent_node_is_down_is_asked_and_kept(said: tuple[Answe
     assert decision.step is next_step
     kept = it.ports.incidents.history(it.id).turns[-2].result
     assert kept is not None
-    assert (WITNESS in kept.evidence) == (next_step is Step.REPLACE)
+    assert bool(kept.down_reported_by) == (next_step is Step.REPLACE)
 
 
 def test_no_witness_is_asked_about_a_node_that_answers() -> None:
     it = Incident(74)
     request = asked(it)
     answer = look_once(request, it.ports).model_copy(
-        update={"outcome": Outcome.DONE, "evidence": {"confirmation": Confirmation.CONFIRMED.value}}
+        update={"outcome": Outcome.DONE, "facts": EvidenceSaved(confirmation=Confirmation.CONFIRMED)}
     )
 
     decided_after(it, answer)

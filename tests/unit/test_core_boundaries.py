@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.steps import DecideRequest, Decision, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import DecideRequest, Decision
 from nodeheal.contract.vocabulary import (
     Action,
     Awaited,

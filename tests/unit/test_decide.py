@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeheal.contract.health_event import HealthEvent
-from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.results import EvidenceSaved, Isolated, Replaced, StepResult
+from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Family, Outcome, Step
 from nodeheal.domain.catalog import catalog
 from nodeheal.domain.decide import decide
 from nodeheal.domain.incident import History, Incident, Turn, incident_id_of
 from nodeheal.domain.knobs import Mode, PoolPolicy
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import CONFIRMATION, WITNESS
 from tests.unit.builders import ACT, NOW, xid
 
 SPARE = "mi-0spare"
@@ -49,16 +49,17 @@ class Story:
 
     def isolated(self) -> "Story":
         """And it confirms its fault, where it is asked about it at once."""
-        self.then(Outcome.DONE, evidence={"drained": "true"})
+        self.then(Outcome.DONE, facts=Isolated(is_drained=True))
         is_asked = self.next().accused is not None and not self.policy.evidence.enabled
         return self.answers(Confirmation.CONFIRMED) if is_asked else self
 
     def answers(self, confirmation: Confirmation, witness: str = "") -> "Story":
         """The node is asked about its fault, and says this."""
-        evidence = {CONFIRMATION: confirmation.value, **({WITNESS: witness} if witness else {})}
+        facts = EvidenceSaved(confirmation=confirmation)
         is_heard = confirmation is not Confirmation.UNKNOWN
         reason = f"the node says {confirmation}"
-        return self.then(Outcome.DONE if is_heard else Outcome.TIMED_OUT, reason, evidence=evidence)
+        ended = Outcome.DONE if is_heard else Outcome.TIMED_OUT
+        return self.then(ended, reason, facts=facts, down_reported_by=witness)
 
     def rebooted(self) -> "Story":
         return self.then(Outcome.DONE, "back with a new boot id", boot_id="boot-2")
@@ -67,9 +68,9 @@ class Story:
         return self.then(Outcome.DONE, f"swapped for spare {SPARE}", boot_id="boot-9", replacement_node_id=SPARE)
 
     def renewed(self) -> "Story":
-        evidence = {"new_machine": "true"}
+        facts = Replaced(is_new_machine=True)
         why = f"swapped for new machine {SPARE}"
-        return self.then(Outcome.DONE, why, boot_id="boot-9", replacement_node_id=SPARE, evidence=evidence)
+        return self.then(Outcome.DONE, why, boot_id="boot-9", replacement_node_id=SPARE, facts=facts)
 
     def passed(self) -> "Story":
         return self.then(Outcome.DONE, "diagnostics passed")
@@ -211,7 +212,7 @@ def test_a_full_budget_leaves_the_node_alone() -> None:
 
 
 def test_tasks_that_would_not_stop_do_not_keep_a_drained_node_from_its_reboot() -> None:
-    story = Story(xid(79)).then(Outcome.TIMED_OUT, "rank 1 not seen to stop", evidence={"drained": "true"})
+    story = Story(xid(79)).then(Outcome.TIMED_OUT, "rank 1 not seen to stop", facts=Isolated(is_drained=True))
 
     assert story.next().step is Step.REBOOT
 
@@ -295,7 +296,7 @@ def test_every_catalog_row_leads_to_an_end_within_the_turns(row: object) -> None
     for _ in range(ACT.max_turns):
         if story.next().step in (Step.CLOSE, Step.ESCALATE):
             break
-        story.then(Outcome.DONE, boot_id="boot-2", evidence={"drained": "true"})
+        story.then(Outcome.DONE, boot_id="boot-2", facts=Isolated(is_drained=True))
 
     assert story.next().step in (Step.CLOSE, Step.ESCALATE)
     assert len(story.history.turns) < 8
@@ -319,7 +320,7 @@ def test_whatever_happens_each_rung_is_climbed_once_and_every_decision_has_a_rea
     for outcome, is_drained in outcomes:
         if story.next().step in (Step.CLOSE, Step.ESCALATE):
             break
-        story.then(outcome, boot_id="boot-2", evidence={"drained": "true"} if is_drained else {})
+        story.then(outcome, boot_id="boot-2", facts=Isolated(is_drained=is_drained))
 
     taken = [step for step in steps_of(story) if step in ("REBOOT", "REPLACE", "ISOLATE", "RESTART_WORKLOAD")]
     assert len(taken) == len(set(taken))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, Family, Outcome, Step, Verdict
 from nodeheal.domain.case import read_case
 from nodeheal.domain.correlate import episodes
@@ -767,7 +768,7 @@ def test_the_ladder_only_goes_up_and_no_attempt_exceeds_its_limit(
             assert count < held.limit.limit or held.limit.group is Action.RESTART_WORKLOAD
             grown = {**story.history.surroundings.spent, (held.scope, held.limit.group): count + 1}
             story.amid(spent=grown)
-        story.then(outcome, boot_id=f"boot-{len(story.history.turns)}", evidence={"drained": "true"})
+        story.then(outcome, boot_id=f"boot-{len(story.history.turns)}", facts=Isolated(is_drained=True))
 
     taken = [
         turn.decision.action for turn in story.history.turns if turn.decision.action in (Action.REBOOT, Action.REPLACE)

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.names import DRILL_MARK
-from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, Ending, JobState, Outcome, Step, Verdict
 from nodeheal.domain.incident import History, Incident, Turn, decision_entry
 from nodeheal.domain.progress import read_progress

@@ -10,9 +10,19 @@ import pytest
 
 from nodeheal import domain
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Provider, Verdict
+from nodeheal.contract.results import Isolated, Refused
+from nodeheal.contract.vocabulary import (
+    Action,
+    Confirmation,
+    Ending,
+    Escalation,
+    Family,
+    Outcome,
+    Provider,
+    Refusal,
+    Verdict,
+)
 from nodeheal.domain.pool import Pool
-from nodeheal.domain.progress import OTHER_OWNER
 from nodeheal.domain.surroundings import PastRecovery, node_scope
 from tests.unit.builders import ACT, NOW, xid
 from tests.unit.test_brakes import APPROVE, FULL, OPEN, no_capacity, waited
@@ -85,8 +95,8 @@ def without_capacity_to_start() -> Story:
     """It was stopped, to be started on another host, and a replacement is no rung of its ladder."""
     rebooted = {"fault": "xid/79", "ladder": ["REBOOT"], "why": "we have no spare machines"}
     story = Story(xid(79), policy=with_policy(default_pool=POOL, overrides=[rebooted])).amid(provider=Provider.ec2)
-    short = {"no_capacity": "p5.48xlarge"}
-    return story.isolated().rebooted().failed().then(Outcome.FAILED, "it is stopped", evidence=short)
+    short = Refused(code=Refusal.NO_CAPACITY, missing="p5.48xlarge")
+    return story.isolated().rebooted().failed().then(Outcome.FAILED, "it is stopped", facts=short)
 
 
 def failed_again_as_a_spare() -> Story:
@@ -128,7 +138,7 @@ def job_down_after_the_reboot() -> Story:
     return Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE).then(Outcome.REFUSED, "10 of 10 are spent")
 
 
-DRAINED = {"drained": "true"}
+ISOLATED = Isolated(is_drained=True)
 STORIES: dict[Callable[[], Story], Escalation] = {
     lambda: Story(xid(999)): Escalation.UNKNOWN_FAULT,
     lambda: Story(xid(61)): Escalation.ASKS_FOR_A_HUMAN,
@@ -137,9 +147,11 @@ STORIES: dict[Callable[[], Story], Escalation] = {
     under_changed_rules: Escalation.RULES_CHANGED,
     lambda: Story(xid(63)).amid(job_is_running=True).then(Outcome.TIMED_OUT): Escalation.JOB_OUTLASTS_THE_WAIT,
     never_settled: Escalation.NEVER_SETTLED,
-    lambda: Story(xid(79)).then(Outcome.REFUSED, evidence={OTHER_OWNER: "true"}): Escalation.OTHER_OWNER,
+    lambda: Story(xid(79)).then(
+        Outcome.REFUSED, facts=Refused(code=Refusal.EXTERNAL_REMEDIATOR)
+    ): Escalation.OTHER_OWNER,
     lambda: Story(xid(79)).then(Outcome.REFUSED): Escalation.NOT_ISOLATED,
-    lambda: waited(Story(xid(79)).then(Outcome.REFUSED, evidence=FULL), Outcome.TIMED_OUT): Escalation.BUDGET_FULL,
+    lambda: waited(Story(xid(79)).then(Outcome.REFUSED, facts=FULL), Outcome.TIMED_OUT): Escalation.BUDGET_FULL,
     paused_in_the_middle: Escalation.HELD_IN_THE_MIDDLE,
     lambda: waited(Story(xid(79), policy=APPROVE), Outcome.REFUSED): Escalation.APPROVAL_REFUSED,
     lambda: waited(Story(xid(79), policy=APPROVE), Outcome.TIMED_OUT): Escalation.APPROVAL_IGNORED,
@@ -147,7 +159,7 @@ STORIES: dict[Callable[[], Story], Escalation] = {
     silent_after_the_swap: Escalation.NEVER_RETURNED,
     lambda: Story(xid(74)).isolated().swapped().failed(): Escalation.DIAGNOSTICS_FAILED,
     lambda: Story(xid(79)).isolated().rebooted().then(Outcome.UNKNOWN): Escalation.DIAGNOSTICS_UNCLEAR,
-    lambda: Story(xid(74)).then(Outcome.DONE, evidence=DRAINED).answers(Confirmation.UNKNOWN): Escalation.NOT_CONFIRMED,
+    lambda: Story(xid(74)).then(Outcome.DONE, facts=ISOLATED).answers(Confirmation.UNKNOWN): Escalation.NOT_CONFIRMED,
     spent_before: Escalation.ATTEMPTS_SPENT,
     lambda: Story(xid(74)).isolated().then(Outcome.REFUSED, "no spare"): Escalation.LADDER_ENDED,
     failed_again_as_a_spare: Escalation.LADDER_ENDED,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import EvidenceFrozen
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.results import EvidenceSaved, StepResult
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.evidence import Evidence
@@ -18,6 +19,7 @@ from nodeheal.services import wakeup
 from nodeheal.services.freeze_evidence import EVIDENCE, freeze_evidence
 from nodeheal.services.look_once import look_once
 from tests.unit import builders
+from tests.unit.builders import facts_of
 from tests.unit.test_steps import A, B, Incident
 
 COMMAND = "command-1"
@@ -94,11 +96,9 @@ def test_the_nodes_own_answer_resumes_with_where_the_evidence_is() -> None:
 
     result = it.resumed()
     assert (result.step, result.outcome) == (Step.FREEZE_EVIDENCE, Outcome.DONE)
-    assert result.evidence == {
-        "link": f"s3://evidence/{it.key}",
-        "console": f"https://console/evidence/{it.key}",
-        "bytes": "4711",
-    }
+    assert result.facts == EvidenceSaved(
+        link=f"s3://evidence/{it.key}", console=f"https://console/evidence/{it.key}", size_bytes=4711
+    )
     assert result.reason == f"12 files saved at s3://evidence/{it.key}; not whole: nvidia-smi.xml"
     assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
 
@@ -120,7 +120,7 @@ def test_a_place_that_nobody_gave_leave_for_is_not_believed() -> None:
     it.answers(object_key="incidents/other/1.tar.gz")
 
     assert it.resumed().outcome is Outcome.FAILED
-    assert it.resumed().evidence == {}
+    assert it.resumed().facts is None
 
 
 def test_evidence_that_could_not_be_uploaded_is_a_failure_that_says_why() -> None:
@@ -217,7 +217,7 @@ def test_an_answer_whose_event_was_lost_is_read_from_the_commands_output() -> No
 
     result = look(it, request, "SUCCEEDED", printed(it))
 
-    assert (result.outcome, result.evidence["bytes"]) == (Outcome.DONE, "9")
+    assert (result.outcome, facts_of(result, EvidenceSaved).size_bytes) == (Outcome.DONE, 9)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_silence_is_a_timeout_that_tells_where_the_evidence_may_still_arrive(sta
     result = look(it, request, state, output)
 
     assert result.outcome is Outcome.TIMED_OUT
-    assert result.evidence["link"] == f"s3://evidence/{it.key}"
+    assert facts_of(result, EvidenceSaved).link == f"s3://evidence/{it.key}"
     assert it.ports.waits.waits == {}  # type: ignore[attr-defined]
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.health_event import NodeBooted, NodeFact
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Family, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.beat import LONGEST_SECONDS, Beat
 from nodeheal.domain.node import Node

@@ -18,7 +18,8 @@ from nodeheal import __version__
 from nodeheal.adapters.aws.items import fields_of, from_item, to_item
 from nodeheal.adapters.memory.stores import MemoryWaitStore
 from nodeheal.contract import names
-from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.domain.decide import decide
 from nodeheal.domain.incident import History, Incident, TimelineEntry, Turn, read_history
 from nodeheal.domain.job import Job, Run

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import DiagnosticsFinished
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import Diagnosed, StepResult
 from nodeheal.contract.vocabulary import Check, Outcome, Verdict
 from nodeheal.domain.evidence import Diagnosis
 from nodeheal.domain.policy import RecoveryPolicy
@@ -15,7 +15,7 @@ from nodeheal.ports import CommandStatus
 from nodeheal.services import wakeup
 from nodeheal.services.look_once import look_once
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
-from tests.unit.builders import ACT, named
+from tests.unit.builders import ACT, facts_of, named
 from tests.unit.test_steps import A, B, Incident
 
 BUS = "neuron_all_reduce_gb_per_s"
@@ -56,8 +56,8 @@ def test_a_pool_says_what_proves_a_repair() -> None:
 def test_what_this_node_failed_before_is_rerun_first() -> None:
     it = rebooted()
     it.diagnose(Verdict.FAILED)
-    failed = {"failed_tests": "pcie,Robert'); DROP TABLE,memory", "diagnostics": "…"}
-    it.last = it.last.model_copy(update={"evidence": failed}) if it.last else None
+    failed = Diagnosed(failed_tests=("pcie", "Robert'); DROP TABLE", "memory"), output="…")
+    it.last = it.last.model_copy(update={"facts": failed}) if it.last else None
     request = it.request()
     again = request.decision.model_copy(update={"node_id": A})
 
@@ -69,7 +69,7 @@ def test_what_this_node_failed_before_is_rerun_first() -> None:
 def test_what_another_node_failed_is_not() -> None:
     it = rebooted()
     it.diagnose(Verdict.FAILED)
-    it.last = it.last.model_copy(update={"evidence": {"failed_tests": "pcie"}}) if it.last else None
+    it.last = it.last.model_copy(update={"facts": Diagnosed(failed_tests=("pcie",))}) if it.last else None
     request = it.request()
     other = request.decision.model_copy(update={"node_id": B})
     it.ports.nodes.save(replace(it.node(B), open_incident=it.id))
@@ -121,7 +121,7 @@ def test_the_tests_that_failed_are_in_the_result() -> None:
 
     result = diagnosed(it, {}, verdict=Verdict.FAILED, failed_tests=("pcie", "memory"))
 
-    assert result.evidence["failed_tests"] == "pcie,memory"
+    assert facts_of(result, Diagnosed).failed_tests == ("pcie", "memory")
 
 
 def test_how_each_check_went_is_in_the_result() -> None:
@@ -129,7 +129,7 @@ def test_how_each_check_went_is_in_the_result() -> None:
 
     result = diagnosed(it, {}, checks=[{"check": "dcgm", "verdict": "OK", "seconds": 12.5}])
 
-    assert result.evidence["checks"] == "dcgm OK in 12.5 s"
+    assert facts_of(result, Diagnosed).checks == "dcgm OK in 12.5 s"
 
 
 def test_another_nodes_answer_is_none() -> None:

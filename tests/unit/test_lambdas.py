@@ -23,6 +23,7 @@ from nodeheal.contract import names
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.results import Diagnosed, EvidenceSaved
 from nodeheal.contract.vocabulary import Action, Family, JobStep, Outcome, Step, Verdict
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.errors import NotAccepted
@@ -35,7 +36,7 @@ from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.request_action import request_action
 from nodeheal.services.run_diagnostics import DIAGNOSTICS, run_diagnostics
-from tests.unit.builders import ACT, NOW, as_rank, named, xid
+from tests.unit.builders import ACT, NOW, as_rank, facts_of, named, xid
 from tests.unit.foreign import MACHINE, machine, recorded
 from tests.unit.signing import KEYS, ROLE, signed_by
 from tests.unit.test_approval import LINKS, Asked
@@ -277,7 +278,7 @@ def test_what_the_diagnostics_found_is_kept_as_evidence(world: World) -> None:
     }
     wake(names.DIAGNOSTICS_FINISHED, fact(it, "boot-2", **found))
 
-    assert it.resumed().evidence == {"diagnostics": "x" * 1000}
+    assert it.resumed().facts == Diagnosed(output="x" * 996 + " ...")
 
 
 def test_evidence_that_a_node_has_saved_resumes_the_step_that_asked_for_it(world: World) -> None:
@@ -292,7 +293,7 @@ def test_evidence_that_a_node_has_saved_resumes_the_step_that_asked_for_it(world
     saved = {"request_id": request_id, "object_key": names.evidence_key(it.id, key), "size_bytes": 9, "items": 3}
     wake(names.EVIDENCE_FROZEN, fact(it, "boot-1", **saved))
 
-    assert it.resumed().evidence["bytes"] == "9"
+    assert facts_of(it.resumed(), EvidenceSaved).size_bytes == 9
 
 
 def test_a_checkpoint_that_a_node_has_found_resumes_whoever_asked_for_it(world: World) -> None:

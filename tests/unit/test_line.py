@@ -1,6 +1,7 @@
 """Whoever comes now does not pass those who stand in line for a slot, and nobody stands there for ever."""
 
-from nodeheal.contract.vocabulary import Outcome, Step
+from nodeheal.contract.results import Refused
+from nodeheal.contract.vocabulary import Outcome, Refusal, Step
 from nodeheal.services.isolate_node import isolate_node
 from nodeheal.services.queue import wake_queue
 from nodeheal.services.wait_for_news import wait_for_news
@@ -12,7 +13,7 @@ from tests.unit.test_steps import A, Incident
 def refused(it: Incident) -> str:
     isolate_node(it.request(), it.ports, ACT)
     assert it.resumed().outcome is Outcome.REFUSED
-    assert it.resumed().evidence == {"wait_for": "BUDGET", "slots": "1"}
+    assert it.resumed().facts == Refused(code=Refusal.BUDGET_FULL, slots=1)
     return it.resumed().reason
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.steps import AttemptLimit, Decision, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import AttemptLimit, Decision
 from nodeheal.contract.vocabulary import Action, JobState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.incident import History, Incident, Turn, decision_entry, incident_id_of

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.names import INCIDENT_CLOSED, INCIDENT_ESCALATED
+from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
 from nodeheal.domain.incident import fingerprint, incident_id_of
@@ -47,7 +48,7 @@ def test_at_the_deadline_of_an_isolation_drain_and_gang_decide(
 
     seen = look_once(request, it.ports)
 
-    assert (seen.outcome, seen.evidence) == (outcome, {"drained": evidence})
+    assert (seen.outcome, seen.facts) == (outcome, Isolated(is_drained=evidence == "true"))
     assert (f"rank 1 on {B}" in seen.reason) is (outcome is Outcome.TIMED_OUT)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from nodeheal.agent.checks.own import parse_own
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Family, Outcome, Step, Verdict
 from nodeheal.domain.confirmation import accusation_of
 from nodeheal.domain.diagnosis import diagnose
@@ -62,7 +63,7 @@ def test_a_check_with_the_name_of_a_fault_of_the_catalog_does_not_get_its_ladder
 
 
 def test_before_a_replacement_the_node_is_asked_by_the_check_that_reported_it() -> None:
-    story = Story(own(), policy=with_ladder("REPLACE")).then(Outcome.DONE, evidence={"drained": "true"})
+    story = Story(own(), policy=with_ladder("REPLACE")).then(Outcome.DONE, facts=Isolated(is_drained=True))
     asked = story.next()
 
     assert asked.step is Step.FREEZE_EVIDENCE
@@ -82,7 +83,7 @@ def test_before_a_replacement_the_node_is_asked_by_the_check_that_reported_it() 
 def test_only_a_check_that_still_finds_it_lets_the_replacement_go_on(
     answer: Confirmation, step: Step, escalation: Escalation | None
 ) -> None:
-    story = Story(own(), policy=with_ladder("REPLACE")).then(Outcome.DONE, evidence={"drained": "true"})
+    story = Story(own(), policy=with_ladder("REPLACE")).then(Outcome.DONE, facts=Isolated(is_drained=True))
 
     decision = story.answers(answer).next()
 

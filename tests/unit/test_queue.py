@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
 from nodeheal.domain.incident import Incident
 from nodeheal.ports import Ports, Wait

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from nodeheal.contract.results import CallAgain
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
 from nodeheal.domain.errors import NotAccepted, NotFound
 from nodeheal.domain.machine import Machine
 from nodeheal.ports import CommandStatus
-from nodeheal.services.boot_wait import START_NOW
 from nodeheal.services.look_once import look_once
 from nodeheal.services.reboot_node import reboot_node
 from nodeheal.services.reserve_attempt import reserve_attempt
@@ -204,7 +204,7 @@ def test_a_reboot_whose_function_died_is_waited_for_and_not_given_up(provider: P
     reboot_node(again(request), it.ports)
     it.boots("boot-2")
 
-    assert [one.evidence for one in (seen, repeated)] == [{"start_now": "true"}] * 2
+    assert [one.facts for one in (seen, repeated)] == [CallAgain()] * 2
     assert it.ports.workflows.resumed["token-again"].outcome is Outcome.DONE  # type: ignore[attr-defined]
     assert rebooted(it) == 1
 
@@ -218,7 +218,7 @@ def test_one_whose_function_dies_again_is_looked_at_and_no_more(provider: Provid
 
     seen = look_once(request, it.ports)
 
-    assert (seen.outcome, seen.evidence) == (Outcome.TIMED_OUT, {})
+    assert (seen.outcome, seen.facts) == (Outcome.TIMED_OUT, None)
 
 
 @both
@@ -234,7 +234,7 @@ def test_one_that_was_provably_not_sent_is_not_waited_for(provider: Provider) ->
 
     seen = look_once(request, it.ports)
 
-    assert (seen.outcome, seen.evidence) == (Outcome.UNKNOWN, {})
+    assert (seen.outcome, seen.facts) == (Outcome.UNKNOWN, None)
 
 
 def test_a_reboot_that_its_node_refused_is_not_waited_for() -> None:
@@ -244,7 +244,7 @@ def test_a_reboot_that_its_node_refused_is_not_waited_for() -> None:
 
     seen = look_once(request, it.ports)
 
-    assert (seen.outcome, seen.evidence) == (Outcome.FAILED, {})
+    assert (seen.outcome, seen.facts) == (Outcome.FAILED, None)
 
 
 @pytest.mark.parametrize("code", [None, -1, 1, 137])
@@ -255,7 +255,7 @@ def test_a_reboot_whose_function_died_and_whose_script_was_cut_off_is_waited_for
 
     seen = look_once(request, it.ports)
 
-    assert (seen.outcome, seen.evidence) == (Outcome.UNKNOWN, {START_NOW: "true"})
+    assert (seen.outcome, seen.facts) == (Outcome.UNKNOWN, CallAgain())
 
 
 @both

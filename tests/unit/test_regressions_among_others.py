@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import HealthEvent
+from nodeheal.contract.results import Isolated
 from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Ending, Escalation, Family, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.decide import decide
@@ -260,7 +261,7 @@ def test_a_restart_that_is_not_ours_does_not_close_what_was_reported_beside_it(
 def test_a_job_that_its_own_fault_killed_is_restarted_although_a_remap_is_seen_to_first() -> None:
     story = Story(xid(31)).amid(job_is_running=False).reports(xid(REMAP, observed_at=later(1)))
 
-    for result in ({"evidence": {"drained": "true"}}, {"boot_id": "boot-2"}, {}, {}):
+    for result in ({"facts": Isolated(is_drained=True)}, {"boot_id": "boot-2"}, {}, {}):
         story.then(Outcome.DONE, **result)
 
     assert steps_of(story)[:4] == ["ISOLATE", "REBOOT", "DIAGNOSE", "RETURN"]

@@ -7,8 +7,19 @@ from unittest.mock import Mock
 
 import pytest
 
-from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Awaited, Ending, Escalation, IncidentState, NodeState, Outcome, Step, Verdict
+from nodeheal.contract.results import Refused, Returned, StepResult
+from nodeheal.contract.steps import DecideRequest, StepRequest
+from nodeheal.contract.vocabulary import (
+    Awaited,
+    Ending,
+    Escalation,
+    IncidentState,
+    NodeState,
+    Outcome,
+    Refusal,
+    Step,
+    Verdict,
+)
 from nodeheal.domain.approval import Answer
 from nodeheal.domain.brakes import why_trip
 from nodeheal.domain.correlate import breaker_key, is_dropped_by_reset, reset_key
@@ -16,7 +27,6 @@ from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.incident import TimelineEntry, decision_entry, incident_id_of, result_entry
 from nodeheal.domain.job import Job
 from nodeheal.domain.pool import Pool as PoolBrakes
-from nodeheal.domain.progress import OTHER_OWNER
 from nodeheal.services import approval_page
 from nodeheal.services.brakes import pause_node, reset_breaker, trip_breaker
 from nodeheal.services.compose_waiting import compose_question
@@ -24,7 +34,7 @@ from nodeheal.services.decide_next_step import decide_next_step
 from nodeheal.services.end_incident import end_incident
 from nodeheal.services.ingest import Ingested, ingest
 from nodeheal.services.isolate_node import isolate_node
-from nodeheal.services.launch_gang import LEFT_TO, launch_gang
+from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.release_node import release_node
 from nodeheal.services.return_to_service import return_to_service
 from nodeheal.services.steps import save_node
@@ -326,7 +336,7 @@ def test_the_time_in_line_is_counted_from_when_it_stood_in_line() -> None:
     """A fault that let its job finish, or waited for a human, has not waited for a slot."""
     story = Story(xid(79))
     story.now = NOW + timedelta(days=3)
-    story.then(Outcome.REFUSED, "full", evidence={"wait_for": "BUDGET", "slots": "1"}, finished_at=story.now)
+    story.then(Outcome.REFUSED, "full", facts=Refused(code=Refusal.BUDGET_FULL, slots=1), finished_at=story.now)
 
     decision = story.next()
 
@@ -391,7 +401,9 @@ def test_a_node_that_is_opted_out_is_nobodys_stand_in() -> None:
 
 def test_a_broken_machine_that_ec2_will_not_give_up_is_left_to_a_human_and_not_called_recovered() -> None:
     story = Story(xid(74)).isolated().renewed().passed()
-    story.then(Outcome.DONE, "mi-0spare is in service; mi-0a could not be given back", evidence={"broken_left": "true"})
+    story.then(
+        Outcome.DONE, "mi-0spare is in service; mi-0a could not be given back", facts=Returned(is_broken_left=True)
+    )
     story.then(Outcome.DONE, "llama runs again")
 
     assert story.next().ending is Ending.HANDED_TO_A_HUMAN
@@ -450,7 +462,7 @@ def test_an_old_link_shows_the_question_that_it_answers() -> None:
 def test_replacements_that_are_under_way_do_not_use_up_the_turns_of_one_that_waits_for_them() -> None:
     story = Story(xid(74)).isolated()
     for _ in range(8):  # two replacements' time
-        story.then(Outcome.REFUSED, "1 of 1 replacements are under way", evidence={"wait_for": "replacements"})
+        story.then(Outcome.REFUSED, "1 of 1 replacements are under way", facts=Refused(code=Refusal.REPLACEMENTS_FULL))
         wait = story.next()
         assert wait.awaits is Awaited.REPLACEMENT, wait.reason
         assert wait.deadline_seconds <= ACT.deadlines.replace_seconds
@@ -474,7 +486,7 @@ def test_a_job_that_came_to_the_node_while_its_incident_waited_is_not_taken_down
     isolate_node(it.request(), it.ports, it.policy)
 
     assert it.resumed().outcome is outcome
-    assert OTHER_OWNER not in it.resumed().evidence
+    assert not it.resumed().refused_for(Refusal.EXTERNAL_REMEDIATOR)
     assert (it.node(A).state is NodeState.ISOLATED) == ended
 
 
@@ -499,7 +511,7 @@ def test_whether_the_broken_machine_is_gone_is_told_with_the_return_of_its_succe
     back = asked.decision.model_copy(update={"step": Step.RETURN, "node_id": new})
     result = return_to_service(asked.model_copy(update={"decision": back, "turn": 5}), pool.ports, pool.policy)
 
-    assert (result.outcome, result.evidence["broken_left"]) == (Outcome.DONE, str(refuses).lower())
+    assert (result.outcome, result.facts) == (Outcome.DONE, Returned(is_broken_left=refuses))
     assert (EC2 in pool.ports.pools.holders("demo")) is refuses
 
 
@@ -511,7 +523,7 @@ def left_to_an_incident_that_asks() -> tuple[Incident, DecideRequest]:
     """The job was stopped for A, whose incident has left it to that of B; a human says no to B's recovery."""
     it = healed()
     launch_gang(it.request(), it.ports, ACT)
-    assert LEFT_TO in it.resumed().evidence
+    assert it.resumed().refused_for(Refusal.LEFT_TO_INCIDENT)
     asked = decide_next_step(DecideRequest(incident_id=incident_id_of(OTHER), turn=0), it.ports, APPROVE)
     refused = StepResult(step=asked.step, node_id=B, outcome=Outcome.REFUSED, reason="no", finished_at=it.clock())
     return it, DecideRequest(incident_id=incident_id_of(OTHER), turn=1, result=refused)

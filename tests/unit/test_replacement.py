@@ -9,8 +9,9 @@ import pytest
 
 from nodeheal.contract.health_event import NodeBooted
 from nodeheal.contract.names import OPERATOR_REQUEST
-from nodeheal.contract.steps import Decision, Reservation, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Provider, Step
+from nodeheal.contract.results import CallAgain, Refused, Replaced, StepResult
+from nodeheal.contract.steps import Decision, Reservation, StepRequest
+from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Provider, Refusal, Step
 from nodeheal.domain.brakes import why_not_given_up
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.incident import Incident, decision_entry, incident_id_of
@@ -18,7 +19,6 @@ from nodeheal.domain.knobs import Budget, Mode, PoolPolicy
 from nodeheal.domain.machine import Alternative, GiveBack, Launch, Machine, Owner
 from nodeheal.domain.node import Node
 from nodeheal.domain.policy import RecoveryPolicy
-from nodeheal.domain.progress import OTHER_OWNER
 from nodeheal.domain.replacement import InGroup, Replacement
 from nodeheal.services import new_machine, wakeup
 from nodeheal.services.brakes import pause_pool
@@ -28,7 +28,7 @@ from nodeheal.services.replace_node import replace_node
 from nodeheal.services.replacement_slots import REPLACEMENT
 from nodeheal.services.reserve_attempt import reserve_attempt
 from nodeheal.services.retire_broken import retire_broken
-from tests.unit.builders import ACT, NOW, FrozenClock, memory_ports, node, xid
+from tests.unit.builders import ACT, NOW, FrozenClock, facts_of, memory_ports, node, xid
 
 A, B = "i-0aaaaaaaaaaaaaaaa", "i-0bbbbbbbbbbbbbbbb"
 N, M = "i-0cccccccccccccccc", "i-0dddddddddddddddd"
@@ -257,9 +257,9 @@ def test_a_group_without_capacity_says_so_and_the_attempt_is_there_again() -> No
 
     answer = pool.answer()
     assert answer is not None
-    assert (answer.outcome, answer.evidence) == (
-        Outcome.REFUSED,
-        {"no_capacity": "We currently do not have sufficient p5.48xlarge capacity"},
+    assert answer.outcome is Outcome.REFUSED
+    assert answer.facts == Refused(
+        code=Refusal.NO_CAPACITY, missing="We currently do not have sufficient p5.48xlarge capacity"
     )
     assert pool.spent() == 0
 
@@ -393,7 +393,7 @@ def test_without_any_capacity_nothing_is_touched_and_nothing_spent() -> None:
     answer = pool.answer()
     assert answer is not None
     assert answer.outcome is Outcome.REFUSED
-    assert "p5.48xlarge in subnet-1, p5.48xlarge in subnet-2" in answer.evidence["no_capacity"]
+    assert "p5.48xlarge in subnet-1, p5.48xlarge in subnet-2" in facts_of(answer, Refused).missing
     assert (pool.spent(), pool.given_back, pool.waits.waits) == (0, [], {})
     assert pool.ports.pools.holders("demo#replacements") == []
 
@@ -408,7 +408,7 @@ def test_a_full_reservation_needs_the_broken_machine_to_go_first_and_says_so() -
     answer = pool.answer()
     assert answer is not None
     assert "terminate_first" in answer.reason
-    assert "no_capacity" not in answer.evidence  # to wait for it would be in vain
+    assert answer.refused_for(Refusal.NO_CAPACITY) is None  # to wait for it would be in vain
 
 
 def test_where_policy_says_so_the_broken_machine_goes_first() -> None:
@@ -419,7 +419,7 @@ def test_where_policy_says_so_the_broken_machine_goes_first() -> None:
     new_machine.on_machine_gone(A, pool.ports)
     answer = pool.answer()
     assert answer is not None
-    assert answer.evidence == {"launch_now": "true"}
+    assert answer.facts == CallAgain()
     pool.machines.machines[A] = pool.kind  # EC2 says so for a while yet
     pool.replaces(token="token-again")
     [new] = pool.machines.tokens.values()
@@ -455,7 +455,7 @@ def test_a_full_reservation_is_no_capacity_once_the_broken_machine_is_gone() -> 
     pool.replaces(token="token-again")
 
     answer = pool.ports.workflows.resumed["token-again"]  # type: ignore[attr-defined]
-    assert answer.evidence.keys() == {"no_capacity"}
+    assert answer.refused_for(Refusal.NO_CAPACITY)
 
 
 def test_the_end_of_a_machine_that_nobody_waits_for_wakes_nobody() -> None:
@@ -509,7 +509,7 @@ def test_more_replacements_than_the_pool_allows_are_refused_and_unspent() -> Non
 
     answer = pool.answer(B)
     assert answer is not None
-    assert answer.evidence == {"wait_for": "replacements"}
+    assert answer.facts == Refused(code=Refusal.REPLACEMENTS_FULL)
     assert (pool.spent(B), pool.given_back) == (0, [(A, GiveBack.TERMINATE)])
 
 
@@ -575,7 +575,8 @@ def test_at_the_deadline_the_group_is_asked_what_it_did(launch: Launch | None, e
 
     assert seen.outcome is expected
     assert told in seen.reason
-    assert seen.evidence.get("launched") == (N if told.endswith(N) else None)
+    launched = seen.facts.launched if isinstance(seen.facts, Replaced) else None
+    assert launched == (N if told.endswith(N) else None)
     assert pool.ports.waits.get("replacement", A) is None
     lines = [line.text for line in pool.ports.incidents.history(pool.incident()).timeline]
     assert f"{A} terminated in group {GROUP}, which makes another" in lines
@@ -715,7 +716,7 @@ def test_at_the_deadline_a_machine_that_was_launched_is_named() -> None:
 
     seen = look_once(asked, pool.ports)
 
-    assert (seen.outcome, seen.evidence) == (Outcome.TIMED_OUT, {"launched": new})
+    assert (seen.outcome, seen.facts) == (Outcome.TIMED_OUT, Replaced(launched=new))
 
 
 def test_a_crash_between_the_answer_and_the_end_of_its_wait_leaves_nobody_in_the_groups_line() -> None:
@@ -827,4 +828,4 @@ def test_a_node_that_somebody_else_repairs_is_left_alone_unless_policy_accepts_i
     assert answer.outcome is (Outcome.DONE if accepted else Outcome.REFUSED)
     assert pool.node().drained_by_us is bool(accepted)
     assert accepted or "nodeRepairConfig" in answer.reason
-    assert (OTHER_OWNER in answer.evidence) is not bool(accepted)
+    assert (answer.refused_for(Refusal.EXTERNAL_REMEDIATOR) is not None) is not bool(accepted)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.names import DRILL_MARK
-from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.results import EvidenceSaved, StepResult
+from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Awaited, Ending, IncidentState, Outcome, Step
 from nodeheal.domain.incident import (
     History,
@@ -45,12 +46,10 @@ class Told:
         ended: float,
         outcome: Outcome = Outcome.DONE,
         awaits: Awaited | None = None,
-        evidence: dict[str, str] | None = None,
+        facts: EvidenceSaved | None = None,
     ) -> "Told":
         decision = Decision(step=step, reason=f"for {step}", node_id="mi-1", awaits=awaits, fault="XID 79 (off bus)")
-        result = StepResult(
-            step=step, node_id="mi-1", outcome=outcome, reason="ok", finished_at=at(ended), evidence=evidence or {}
-        )
+        result = StepResult(step=step, node_id="mi-1", outcome=outcome, reason="ok", finished_at=at(ended), facts=facts)
         self.entries += [decision_entry(self.turns, decision, at(began)), result_entry(self.turns, result)]
         self.turns += 1
         return self
@@ -152,7 +151,7 @@ def test_the_story_has_answers_attempts_and_links() -> None:
     links = {"link": "s3://bucket/inc-1.tar.gz", "console": "https://console.example"}
     told = Told().said("answer-0000", 9, "approved by ada: go", kind="answer")
     told.said("attempt-reserved-0001", 10, "attempt reserved: 1 of 1")
-    told.step(Step.FREEZE_EVIDENCE, 10, 12, evidence={**links, "bytes": "77"})
+    told.step(Step.FREEZE_EVIDENCE, 10, 12, facts=EvidenceSaved(**links, size_bytes=77))
 
     review = told.review()
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Outcome, Provider, Step
+from nodeheal.contract.results import Refused
+from nodeheal.contract.vocabulary import Action, Confirmation, Ending, Escalation, Outcome, Provider, Refusal, Step
 from nodeheal.domain.ladder import WITH_ARTICLE
 from nodeheal.domain.policy import RecoveryPolicy
 from tests.unit.builders import ACT, xid
@@ -87,7 +88,10 @@ def test_refused_it_leads_to_the_replacement_with_the_reason() -> None:
 
 
 def test_without_room_for_the_start_it_is_replaced_at_once_and_without_a_rung_left_a_human_hears_of_it() -> None:
-    missing: dict[str, Any] = {"reason": "i-1 is stopped, and there is no capacity", "evidence": {"no_capacity": "p5"}}
+    missing: dict[str, Any] = {
+        "reason": "i-1 is stopped, and there is no capacity",
+        "facts": Refused(code=Refusal.NO_CAPACITY, missing="p5"),
+    }
     two = with_policy(default_pool=POOL, overrides=[{"fault": "xid/79", "ladder": ["REBOOT"], "why": "so we want it"}])
 
     replaced = stopped(broken().rebooted().failed(), Outcome.FAILED, **missing).next()

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import DiagnosticsFinished, EvidenceFrozen, NodeBooted
-from nodeheal.contract.steps import DecideRequest, StepRequest, StepResult
+from nodeheal.contract.results import Isolated, StepResult
+from nodeheal.contract.steps import DecideRequest, StepRequest
 from nodeheal.contract.vocabulary import Action, Confirmation, Ending, JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.decide import decide
 from nodeheal.domain.errors import NotAccepted, PlacementRefused
@@ -179,7 +180,7 @@ def test_what_was_sent_is_told_and_an_answer_says_no_more_than_its_node_did() ->
     lines = [line.text for line in it.ports.incidents.history(it.id).timeline]
     assert f"reboot sent to {A}, for boot boot-1 only (SSM command command-1)" in lines
     assert any(line.startswith("diagnostics at level") and f"started on {A}" in line for line in lines)
-    assert passed.evidence.keys().isdisjoint({"diagnostics", "checks"})
+    assert passed.facts is None
 
 
 def test_the_whole_recovery_by_swap() -> None:
@@ -694,7 +695,7 @@ def test_no_rank_starts_while_one_of_the_last_run_may_still_write() -> None:
         outcome=Outcome.TIMED_OUT,
         reason="late",
         finished_at=NOW,
-        evidence={"drained": "true"},
+        facts=Isolated(is_drained=True),
     )
     it.swap(), it.diagnose(boot_id="boot-1", name=C)
 
@@ -715,7 +716,7 @@ def test_a_rank_whose_node_has_rebooted_since_cannot_write_any_more() -> None:
         outcome=Outcome.TIMED_OUT,
         reason="late",
         finished_at=NOW,
-        evidence={"drained": "true"},
+        facts=Isolated(is_drained=True),
     )
 
     it.reboot(), it.diagnose(), it.give_back()

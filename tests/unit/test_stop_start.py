@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nodeheal.contract.health_event import NodeBooted
-from nodeheal.contract.steps import Reservation, StepRequest, StepResult
-from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider
+from nodeheal.contract.results import CallAgain, StepResult
+from nodeheal.contract.steps import Reservation, StepRequest
+from nodeheal.contract.vocabulary import Action, NodeState, Outcome, Provider, Refusal
 from nodeheal.domain.errors import MachineRefused, NotAccepted
 from nodeheal.domain.machine import Machine, Power
 from nodeheal.services.boot_wait import BOOT
@@ -235,7 +236,7 @@ def test_at_the_deadline_a_machine_that_is_stopped_is_started_once_more(it: Stop
     it.calls("token-2")
     it.it.boots("boot-2")
 
-    assert seen.evidence == {"start_now": "true"}
+    assert seen.facts == CallAgain()
     assert it.ordered == [STOP, START]
     assert it.answer("token-2").outcome is Outcome.DONE
 
@@ -250,7 +251,7 @@ def test_a_machine_that_does_not_start_is_never_left_so_in_silence(it: Stopping)
     it.becomes("stopped", "Client.InternalError: Client error on launch")
     second = look_once(it.request, it.ports)
 
-    assert first.evidence == {"start_now": "true"}
+    assert first.facts == CallAgain()
     assert second.outcome is Outcome.FAILED
     assert "is stopped" in second.reason
     assert "Client error on launch" in second.reason
@@ -268,7 +269,7 @@ def test_a_start_that_fails_behind_the_call_is_told_by_its_event(it: Stopping, w
     it.has_stopped()
 
     assert (it.answer().outcome, why in it.answer().reason) == (Outcome.FAILED, True)
-    assert ("no_capacity" in it.answer().evidence) is missing
+    assert (it.answer().refused_for(Refusal.NO_CAPACITY) is not None) is missing
     assert it.ordered == [STOP, START]
 
 
@@ -280,7 +281,7 @@ def test_without_capacity_the_start_is_told_and_the_attempt_stays_spent(it: Stop
 
     assert it.answer().outcome is Outcome.FAILED
     assert "is stopped, and there is no capacity" in it.answer().reason
-    assert "no_capacity" in it.answer().evidence
+    assert it.answer().refused_for(Refusal.NO_CAPACITY) is not None
     assert it.spent == 1
 
 
@@ -328,7 +329,7 @@ def test_a_look_whose_answer_was_lost_is_repeated_and_says_the_same(it: Stopping
 
     looks = [look_once(it.request, it.ports) for _ in range(2)]
 
-    assert [seen.evidence for seen in looks] == [{"start_now": "true"}] * 2
+    assert [seen.facts for seen in looks] == [CallAgain()] * 2
 
 
 @pytest.mark.parametrize("stage", ["stop", "start"])
@@ -469,7 +470,7 @@ def test_a_machine_that_somebody_stops_before_us_is_not_started(it: Stopping) ->
     it.has_stopped()
     seen = look_once(it.request, it.ports)
 
-    assert (it.ordered, seen.outcome, seen.evidence) == ([], Outcome.FAILED, {})
+    assert (it.ordered, seen.outcome, seen.facts) == ([], Outcome.FAILED, None)
     assert (seen.reason, it.spent) == ("nothing was asked of EC2", 0)
 
 

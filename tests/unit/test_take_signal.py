@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import JobState, NodeState, Outcome, Step, Verdict
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of

@@ -8,7 +8,8 @@ import pytest
 
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.results import Isolated, StepResult
+from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, Ending, JobState, Outcome, Phase, Step, Verdict
 from nodeheal.domain.case import read_case
 from nodeheal.domain.errors import NotAccepted
@@ -603,7 +604,7 @@ def test_a_job_that_is_down_already_comes_back_where_its_fault_does_not_wait_for
     it = Owned(code)
     for rank in (0, 1):
         it.task_is("STOPPED", rank, exit_code=1)
-    isolated = result_of(it.request(), it.ports, Outcome.DONE, "drained", evidence={"drained": "true"})
+    isolated = result_of(it.request(), it.ports, Outcome.DONE, "drained", facts=Isolated(is_drained=True))
     it.last = isolated.model_copy(update={"step": Step.ISOLATE})
 
     history = it.ports.incidents.history(it.id)

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Step
+from nodeheal.contract.results import Refused
+from nodeheal.contract.vocabulary import Action, Ending, IncidentState, Outcome, Refusal, Step
 from nodeheal.domain.incident import incident_id_of
 from nodeheal.services.ingest import ingest
-from nodeheal.services.launch_gang import LEFT_TO, launch_gang
+from nodeheal.services.launch_gang import launch_gang
 from nodeheal.services.reserve_attempt import reserve_attempt
 from tests.unit.builders import ACT, xid
 from tests.unit.test_decide import Story
@@ -30,7 +31,7 @@ def test_the_job_is_left_to_the_incident_that_still_heals_one_of_its_nodes() -> 
     launch_gang(request, it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
-    assert it.resumed().evidence == {LEFT_TO: incident_id_of(OTHER)}
+    assert it.resumed().facts == Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id=incident_id_of(OTHER))
 
 
 def test_a_restart_that_is_left_to_another_spends_no_attempt() -> None:
@@ -45,7 +46,9 @@ def test_a_restart_that_is_left_to_another_spends_no_attempt() -> None:
 
 def test_what_leaves_the_job_to_another_has_recovered_and_says_who_brings_it_back() -> None:
     story = Story(xid(79)).isolated().rebooted().passed().then(Outcome.DONE)
-    story = story.then(Outcome.REFUSED, "mi-b has XID 79", evidence={"left_to": "inc-7"})
+    story = story.then(
+        Outcome.REFUSED, "mi-b has XID 79", facts=Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id="inc-7")
+    )
 
     assert story.next().ending is Ending.RECOVERED
     assert "llama is brought back by inc-7" in story.next().reason
@@ -68,7 +71,7 @@ def test_a_node_that_only_a_human_has_leaves_the_job_to_nobody() -> None:
     launch_gang(it.request(), it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
-    assert it.resumed().evidence == {}
+    assert it.resumed().facts is None
 
 
 def test_a_recovery_that_has_broken_leaves_the_job_to_nobody() -> None:
@@ -79,4 +82,4 @@ def test_a_recovery_that_has_broken_leaves_the_job_to_nobody() -> None:
     launch_gang(it.request(), it.ports, ACT)
 
     assert it.resumed().outcome is Outcome.REFUSED
-    assert it.resumed().evidence == {}
+    assert it.resumed().facts is None

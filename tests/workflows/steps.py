@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Ending, Outcome, Step
 
 INCIDENT = "inc-20261121T055031-mi-0a1b2c3d4e5f-0123456789"

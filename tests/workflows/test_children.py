@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from nodeheal.contract.steps import StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import Outcome, Step
 from tests.workflows.steps import DEADLINE_SECONDS, request, result
 from tests.workflows.walker import TASK_TOKEN, TIMEOUT, Error, Sequence, Walk, walk

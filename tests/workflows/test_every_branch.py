@@ -17,9 +17,9 @@ WAITS = [decision(Step.WAIT) | {"awaits": awaited.value} for awaited in Awaited]
 ACTS = [decision(step) for step in Step if step not in (Step.WAIT, Step.CLOSE, Step.ESCALATE)]
 UNKNOWN_STEP = decision(Step.REBOOT) | {"step": "DANCE"}
 BROKEN = Error("Runtime.ImportModuleError")
-LAUNCH_NOW = result(Step.REPLACE, Outcome.UNKNOWN) | {"evidence": {"launch_now": "true", "start_now": "true"}}
+LAUNCH_NOW = result(Step.REPLACE, Outcome.UNKNOWN) | {"facts": {"kind": "CALL_AGAIN"}}
 DONE, REFUSED = result(Step.REBOOT), result(Step.REBOOT, Outcome.REFUSED)
-HAS_CHECKPOINTS = DONE | {"evidence": {"checkpoints": "/mnt/llama"}}
+HAS_CHECKPOINTS = DONE | {"facts": {"kind": "CHECKPOINT_SEARCH", "directory": "/mnt/llama"}}
 END = "end"  # of a task that is the last
 TASKS_OF_PARENT = [name for name, state in load(PARENT)["States"].items() if state["Type"] == "Task"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import JobState, JobStep, Next, Outcome, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of

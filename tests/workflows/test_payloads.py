@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from nodeheal.contract.health_event import EVIDENCE_BYTES
-from nodeheal.contract.steps import EVIDENCE_CHARACTERS, REASON_CHARACTERS, Decision, StepResult
+from nodeheal.contract.results import EVIDENCE_CHARACTERS, REASON_CHARACTERS, EvidenceSaved, StepResult
+from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Ending, Outcome, Step
 from nodeheal.services.isolate_node import isolate_node
 from tests.unit.builders import ACT, xid
@@ -21,7 +22,6 @@ KIB = 1024
 AT_MOST = 32 * KIB
 WIDE = "\N{GRINNING FACE}"  # four bytes in UTF-8
 LONGEST_NODE = "i-" + "0" * 126
-FACTS = 4  # no step shows more: link, console, bytes; wait_for and who holds the slots
 CHILDREN = {
     "reboot_node": (Step.REBOOT, ["Reserve attempt", "Reboot node", "Look once"]),
     "replace_node": (Step.REPLACE, ["Reserve attempt", "Replace node", "Look once"]),
@@ -48,10 +48,17 @@ def largest_decision(step: Step = Step.ISOLATE) -> dict[str, Any]:
 
 
 def largest_result(step: Step) -> dict[str, Any]:
-    shown = {f"fact{number}": WIDE * 9_000 for number in range(FACTS)}
+    wide = WIDE * 9_000
+    shown = EvidenceSaved(link=wide, console=wide, accused=wide, confirmed_by=wide)
     at = datetime(2026, 3, 1, tzinfo=UTC)
     found = StepResult(
-        step=step, node_id=LONGEST_NODE, outcome=Outcome.DONE, reason=WIDE * 9_000, finished_at=at, evidence=shown
+        step=step,
+        node_id=LONGEST_NODE,
+        outcome=Outcome.DONE,
+        reason=WIDE * 9_000,
+        finished_at=at,
+        facts=shown,
+        down_reported_by=wide,
     )
     return found.model_dump(mode="json")
 

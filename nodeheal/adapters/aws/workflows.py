@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from nodeheal.adapters.aws.calls import code_of, throttles_named
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.names import job_execution
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable

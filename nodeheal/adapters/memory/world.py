@@ -8,7 +8,7 @@ from datetime import datetime
 from nodeheal.contract.fabric import FabricOrder
 from nodeheal.contract.job_steps import JobResult
 from nodeheal.contract.notification import Notification
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.domain.errors import NotEnrolled, NotFound
 from nodeheal.domain.evidence import Diagnosis, EvidenceAsked
 from nodeheal.domain.job import DirectoryLook, GangTask, Job, Run

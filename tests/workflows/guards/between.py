@@ -38,7 +38,7 @@ GUARDS = (
     Guard(
         "a slot that was free before the wait",
         wait_for_news._call_for_a_free_slot,
-        "len(ports.pools.holders(pool)) < int(slots)",
+        "len(ports.pools.holders(pool)) < (slots or 0)",
         when.a_slot_becomes_free_before_it_waits,
     ),
     # When it is called again

@@ -175,7 +175,7 @@ GUARDS = (
     Guard(
         "that what was not begun is no rung",
         progress._fold,
-        "BOOTED in result.evidence",
+        "result.refused_for(Refusal.NEW_BOOT)",
         when.it_comes_up_again_before_its_spare_is_claimed,
     ),
     Guard(

@@ -21,7 +21,7 @@ GUARDS = (
     Guard(
         "which node has found a checkpoint",
         find_checkpoint.take_checkpoint,
-        "blank.evidence.get(ASKED) != event.node_id",
+        "blank.facts.node_id != event.node_id",
         when.another_node_has_found_a_checkpoint,
     ),
     Guard(
@@ -85,7 +85,7 @@ GUARDS = (
     Guard(
         "where evidence may be",
         freeze_evidence.frozen,
-        "answer.object_key is None or not link.endswith(f'/{answer.object_key}')",
+        "answer.object_key is None or not asked.link.endswith(f'/{answer.object_key}')",
         when.evidence_is_said_to_be_elsewhere,
     ),
     Guard(

@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from nodeheal.contract.names import group_line, pool_line
-from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, NodeState, Outcome, Step
 from nodeheal.domain.incident import decision_entry, result_entry
 from nodeheal.ports import Place, Wait

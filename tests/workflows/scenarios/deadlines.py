@@ -5,7 +5,8 @@ Each is one service and one moment, and says what is wrong after it, which is no
 
 from dataclasses import replace
 
-from nodeheal.contract.steps import AttemptLimit, Reservation, StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import AttemptLimit, Reservation, StepRequest
 from nodeheal.contract.vocabulary import Action, Awaited, Outcome, Provider, Step
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.incident import TimelineEntry

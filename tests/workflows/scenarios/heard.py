@@ -9,6 +9,7 @@ from typing import Any
 
 from nodeheal.contract.health_event import CheckpointFound, EvidenceFrozen
 from nodeheal.contract.job_steps import JobRequest
+from nodeheal.contract.results import Diagnosed
 from nodeheal.contract.steps import StepRequest
 from nodeheal.contract.vocabulary import CheckpointFormat, Outcome, Step
 from nodeheal.domain.evidence import Evidence
@@ -17,7 +18,6 @@ from nodeheal.ports import Wait
 from nodeheal.services import check_nodes, wakeup
 from nodeheal.services.find_checkpoint import find_checkpoint
 from nodeheal.services.freeze_evidence import EVIDENCE
-from nodeheal.services.judge_diagnosis import FAILED_TESTS
 from nodeheal.services.run_diagnostics import request_id_of, run_diagnostics
 from nodeheal.services.see_directory import SIGHTS
 from nodeheal.services.send_command import send_once
@@ -194,7 +194,9 @@ def a_node_names_a_test_that_is_none() -> list[str]:
     """What it has said goes into the next command."""
     it, mine = opened()
     diagnosed = mine.decision.model_copy(update={"step": Step.DIAGNOSE})
-    found = no_diagnosis_yet(node(BROKEN), it.plain).model_copy(update={"evidence": {FAILED_TESTS: "memory,$(reboot)"}})
+    found = no_diagnosis_yet(node(BROKEN), it.plain).model_copy(
+        update={"facts": Diagnosed(failed_tests=("memory", "$(reboot)"))}
+    )
     turned(it, mine, diagnosed, found)
     asks = mine.model_copy(update={"decision": diagnosed, "task_token": "token"})
     it.does(lambda: run_diagnostics(asks, it.ports, ACTS))

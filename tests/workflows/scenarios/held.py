@@ -110,7 +110,7 @@ def it_has_passed_and_said_so_while_it_stood_in_line() -> list[str]:
 
 
 def _in_line() -> Story:
-    story = Story(xid(79)).then(Outcome.REFUSED, "the disruption budget is full", evidence=FULL)
+    story = Story(xid(79)).then(Outcome.REFUSED, "the disruption budget is full", facts=FULL)
     story = waited(story, Outcome.DONE)
     story.now = LATER + timedelta(minutes=5)
     return story

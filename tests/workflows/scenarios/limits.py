@@ -4,7 +4,7 @@ Each is one moment, of bad luck or ill will, and says what is wrong after it, wh
 """
 
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Action, Outcome, Step
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.incident import incident_id_of

@@ -8,8 +8,20 @@ from datetime import timedelta
 from typing import Any
 
 from nodeheal.contract.job_steps import JobRequest, JobResult
+from nodeheal.contract.results import Refused
 from nodeheal.contract.steps import Decision, StepRequest
-from nodeheal.contract.vocabulary import Action, Confirmation, Ending, JobState, JobStep, Next, Outcome, Provider, Step
+from nodeheal.contract.vocabulary import (
+    Action,
+    Confirmation,
+    Ending,
+    JobState,
+    JobStep,
+    Next,
+    Outcome,
+    Provider,
+    Refusal,
+    Step,
+)
 from nodeheal.domain.evidence import Evidence
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import CheckAnswer, GangTask, Run
@@ -136,7 +148,11 @@ def a_no_comes_before_its_node_is_paused() -> list[str]:
 
 def another_incident_brings_its_job_back_when_it_is_given_back() -> list[str]:
     story = (
-        Story(xid(74)).isolated().swapped().passed().then(Outcome.REFUSED, "another fails", evidence={"left_to": "b"})
+        Story(xid(74))
+        .isolated()
+        .swapped()
+        .passed()
+        .then(Outcome.REFUSED, "another fails", facts=Refused(code=Refusal.LEFT_TO_INCIDENT, incident_id="b"))
     )
     return next_is(story.amid(is_taken_away=True), Step.CLOSE)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodeheal.contract.names import pool_line
-from nodeheal.contract.steps import Decision, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision
 from nodeheal.contract.vocabulary import Action, Awaited, Ending, IncidentState, Outcome, Step
 from nodeheal.domain.incident import Incident
 from nodeheal.domain.job import CheckAnswer

@@ -10,6 +10,7 @@ from typing import Any
 from nodeheal.contract.job_spec import Checkpoints
 from nodeheal.contract.job_steps import JobRequest
 from nodeheal.contract.names import INSTANCE_GONE, TRAINING_HANG
+from nodeheal.contract.results import Isolated
 from nodeheal.contract.vocabulary import JobState, Outcome, Step, Verdict
 from nodeheal.domain.silence import TERMINATED
 from nodeheal.services import find_checkpoint, prepare_job, sweep
@@ -191,7 +192,7 @@ def _is_refused(state: JobState) -> str | None:
 
 
 def no_evidence_is_wanted() -> list[str]:
-    decided = Story(xid(79)).then(Outcome.DONE, evidence={"drained": "true"}).next()
+    decided = Story(xid(79)).then(Outcome.DONE, facts=Isolated(is_drained=True)).next()
     return ["what nobody wants is collected first"] if decided.step is Step.FREEZE_EVIDENCE else []
 
 

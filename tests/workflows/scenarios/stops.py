@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.health_event import NodeBooted
-from nodeheal.contract.steps import StepResult
+from nodeheal.contract.results import StepResult
 from nodeheal.contract.vocabulary import Action, NodeState, Outcome
 from nodeheal.domain.errors import NotAccepted
 from nodeheal.domain.machine import Power
@@ -95,7 +95,7 @@ def it_does_not_stay_up() -> list[str]:
     again = 0
     for token in ("token-2", "token-3"):
         it.becomes("stopped", BY_ITSELF)
-        if _looks(it).evidence:
+        if _looks(it).facts:
             again += 1
             it.calls(token)
     return [] if again == 1 else [f"a machine that does not stay up was started {again} times more"]
@@ -153,7 +153,7 @@ def somebody_stops_it_after_its_start() -> list[str]:
     it.calls("token-2")
     it.becomes("stopped", BY_HAND)
     seen = _looks(it)
-    return [*_asked(it, STOP, START), *([] if not seen.evidence else ["it is to be started against somebody's will"])]
+    return [*_asked(it, STOP, START), *([] if not seen.facts else ["it is to be started against somebody's will"])]
 
 
 def somebody_stops_it_before_us() -> list[str]:
@@ -161,7 +161,7 @@ def somebody_stops_it_before_us() -> list[str]:
     it.becomes("stopped", BY_HAND)
     it.has_stopped()
     seen = _looks(it)
-    return [*_asked(it), *([] if not seen.evidence else ["it is to be started against somebody's will"])]
+    return [*_asked(it), *([] if not seen.facts else ["it is to be started against somebody's will"])]
 
 
 def it_fails_to_start() -> list[str]:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodeheal.contract.names import group_line
-from nodeheal.contract.steps import Decision, StepRequest, StepResult
+from nodeheal.contract.results import StepResult
+from nodeheal.contract.steps import Decision, StepRequest
 from nodeheal.contract.vocabulary import Awaited, IncidentState, NodeState, Outcome, Provider, Step
 from nodeheal.domain.approval import Answer, Question
 from nodeheal.domain.beat import Beat

@@ -1,0 +1,185 @@
+"""What a step brought back: how it went, in one word, and typed facts that later decisions rest on.
+
+A decision, a state machine or an email reads `outcome` and `facts`. It never reads `reason`, which is for people.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from nodeheal.contract.health_event import MOST, Frozen, NodeId, UtcTime
+from nodeheal.contract.vocabulary import Confirmation, Outcome, Refusal, Step
+
+# What crosses a state machine stays small enough to be read in its console: these texts are cut, and end with dots.
+# All of a state's input or output is at most 32 KiB then (AWS takes 256), in any alphabet.
+REASON_CHARACTERS, FAULT_CHARACTERS, EVIDENCE_CHARACTERS = 1_500, 300, 1_000
+
+
+def _at_most(characters: int) -> AfterValidator:
+    return AfterValidator(lambda text: text if len(text) <= characters else f"{text[: characters - 4]} ...")
+
+
+Reason = Annotated[str, _at_most(REASON_CHARACTERS)]
+FaultTitle = Annotated[str, _at_most(FAULT_CHARACTERS)]
+Shown = Annotated[str, _at_most(EVIDENCE_CHARACTERS)]
+TestName = Annotated[str, _at_most(64)]
+TESTS_NAMED = 16  # of one diagnosis; the first of them are rerun after a repair
+
+
+class Isolated(Frozen):
+    """Of ISOLATE. A drained node takes no new work, whether or not its gang has stopped in time."""
+
+    kind: Literal["ISOLATED"] = "ISOLATED"
+    is_drained: bool
+
+
+class Diagnosed(Frozen):
+    """Of DIAGNOSE: which tests failed, what each check took, and what the tools printed."""
+
+    kind: Literal["DIAGNOSED"] = "DIAGNOSED"
+    failed_tests: tuple[TestName, ...] = Field(default=(), max_length=TESTS_NAMED)
+    checks: Shown = ""
+    output: Shown = ""
+    tolerated_percent: float | None = Field(
+        default=None, ge=1e-6, le=100, description="how much worse than the last good run it may be"
+    )
+
+
+class EvidenceSaved(Frozen):
+    """Of FREEZE_EVIDENCE: where the evidence is, or was to be, and whether the node shows the fault."""
+
+    kind: Literal["EVIDENCE"] = "EVIDENCE"
+    link: Shown = ""
+    console: Shown = ""
+    size_bytes: int | None = Field(default=None, ge=0, le=2**50, description="None: it was not seen to arrive")
+    accused: Shown = Field(default="", description="the fault that the node was asked about")
+    confirmation: Confirmation | None = Field(default=None, description="None: it gave no answer about a fault")
+    confirmed_by: Shown = ""
+
+
+class Replaced(Frozen):
+    """Of REPLACE: whether the node in its place is a new machine, or which machine was launched and not heard from."""
+
+    kind: Literal["REPLACED"] = "REPLACED"
+    is_new_machine: bool = False
+    launched: str = ""
+
+
+class Returned(Frozen):
+    """Of RETURN, where a new machine serves: whether the broken one could not be given back."""
+
+    kind: Literal["RETURNED"] = "RETURNED"
+    is_broken_left: bool
+
+
+class CheckpointSearch(Frozen):
+    """Of a step after which the job's newest checkpoint is looked for, in `directory`."""
+
+    kind: Literal["CHECKPOINT_SEARCH"] = "CHECKPOINT_SEARCH"
+    directory: Shown
+    node_id: str = Field(default="", description="the node that was asked")
+    job_id: str = ""
+
+
+class Answered(Frozen):
+    """Of WAIT for an approval: what a human has answered."""
+
+    kind: Literal["ANSWERED"] = "ANSWERED"
+    answer: str
+
+
+class CallAgain(Frozen):
+    """The step goes on with another call of the same function."""
+
+    kind: Literal["CALL_AGAIN"] = "CALL_AGAIN"
+
+
+class Refused(Frozen):
+    """Of any step that was not carried out for a reason that something follows from."""
+
+    kind: Literal["REFUSED"] = "REFUSED"
+    code: Refusal
+    missing: Shown = Field(default="", description="of NO_CAPACITY and RESERVATION_FULL: what there is none of")
+    slots: int | None = Field(default=None, ge=0, le=MOST, description="of BUDGET_FULL: how many there are")
+    boot_id: str = Field(default="", description="of NEW_BOOT: the boot that the node is on now")
+    incident_id: str = Field(default="", description="of LEFT_TO_INCIDENT: the incident that brings the job back")
+
+
+Facts = Annotated[
+    Isolated | Diagnosed | EvidenceSaved | Replaced | Returned | CheckpointSearch | Answered | CallAgain | Refused,
+    Field(discriminator="kind"),
+]
+
+
+class StepResult(Frozen):
+    """How a step went, with what shows it."""
+
+    step: Step
+    node_id: NodeId
+    outcome: Outcome
+    reason: Reason
+    finished_at: UtcTime
+    boot_id: str | None = Field(default=None, description="the boot that a reboot or a diagnosis is about")
+    replacement_node_id: str | None = None
+    facts: Facts | None = None
+    down_reported_by: Shown = Field(default="", description="who else says that the node is down, where it is silent")
+    summary: str = Field(default="", description="the same in one line, for the console; state machines write it")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_version_0_1(cls, given: Any) -> Any:
+        """Before 0.2 the facts were texts by name, in `evidence`. Such results are in the table for 90 days."""
+        if not isinstance(given, Mapping) or "evidence" not in given:
+            return given
+        known = {name: value for name, value in given.items() if name != "evidence"}
+        texts = dict(given["evidence"])
+        return {**known, "down_reported_by": texts.get("witness", ""), "facts": _facts_of_texts(known, texts)}
+
+    def refused_for(self, code: Refusal) -> Refused | None:
+        """The refusal, if it is this one."""
+        return self.facts if isinstance(self.facts, Refused) and self.facts.code is code else None
+
+
+_OLD_REFUSALS = {
+    "booted": (Refusal.NEW_BOOT, "boot_id"),
+    "other_owner": (Refusal.EXTERNAL_REMEDIATOR, ""),
+    "left_to": (Refusal.LEFT_TO_INCIDENT, "incident_id"),
+    "no_capacity": (Refusal.NO_CAPACITY, "missing"),
+    "full_reservation": (Refusal.RESERVATION_FULL, "missing"),
+    "gone": (Refusal.INSTANCE_GONE, ""),
+}
+
+
+def _facts_of_texts(known: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any] | None:
+    for name, (code, field) in _OLD_REFUSALS.items():
+        if name in texts:
+            return {"kind": "REFUSED", "code": code, **({field: texts[name]} if field else {})}
+    if "wait_for" in texts:
+        is_budget = texts["wait_for"] == "BUDGET"
+        code = Refusal.BUDGET_FULL if is_budget else Refusal.REPLACEMENTS_FULL
+        return {"kind": "REFUSED", "code": code, "slots": int(texts["slots"]) if "slots" in texts else None}
+    if "drained" in texts:
+        return {"kind": "ISOLATED", "is_drained": texts["drained"] == "true"}
+    if "broken_left" in texts:
+        return {"kind": "RETURNED", "is_broken_left": texts["broken_left"] == "true"}
+    if "checkpoints" in texts:
+        asked = {"node_id": texts.get("asked", ""), "job_id": texts.get("job", "")}
+        return {"kind": "CHECKPOINT_SEARCH", "directory": texts["checkpoints"], **asked}
+    if "new_machine" in texts or "launched" in texts:
+        is_new = texts.get("new_machine") == "true"
+        return {"kind": "REPLACED", "is_new_machine": is_new, "launched": texts.get("launched", "")}
+    if "answer" in texts:
+        return {"kind": "ANSWERED", "answer": texts["answer"]}
+    if {"start_now", "launch_now"} & texts.keys():
+        return {"kind": "CALL_AGAIN"}
+    if known.get("step") == Step.FREEZE_EVIDENCE and texts:
+        size = int(texts["bytes"]) if "bytes" in texts else None
+        same = {name: texts[name] for name in ("link", "console", "accused", "confirmed_by") if name in texts}
+        return {"kind": "EVIDENCE", **same, "size_bytes": size, "confirmation": texts.get("confirmation")}
+    if known.get("step") == Step.DIAGNOSE and texts:
+        failed = [test for test in texts.get("failed_tests", "").split(",") if test]
+        shown = {"checks": texts.get("checks", ""), "output": texts.get("diagnostics", "")}
+        tolerated = float(texts["regression_percent"]) if "regression_percent" in texts else None
+        return {"kind": "DIAGNOSED", "failed_tests": failed[:TESTS_NAMED], "tolerated_percent": tolerated, **shown}
+    return None
