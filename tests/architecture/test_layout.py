@@ -74,7 +74,9 @@ def test_generated_files_are_fresh(render: object) -> None:
 
 
 def test_the_control_plane_reads_the_clock_in_one_place() -> None:
-    told = [REPOSITORY / "nodeheal" / part for part in ("contract", "domain", "services", "adapters", "ports.py")]
+    told = [
+        REPOSITORY / "nodeheal" / part for part in ("contract", "parsers", "domain", "services", "adapters", "ports.py")
+    ]
     files = [
         path for part in [*told, REPOSITORY / "lambdas"] for path in (part.rglob("*.py") if part.is_dir() else [part])
     ]
