@@ -11,9 +11,9 @@ import pytest
 
 from nodeheal import ports as ports_module
 from nodeheal.contract import schemas
-from stacks import reference
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY
+from tools import reference
 
 STEMS = [spec.stem for spec in FUNCTIONS]
 NOT_FUNCTIONS = {"__init__", "composition", "signatures"}

@@ -117,8 +117,8 @@ def nodeheal(*words: str) -> list[str]:
 
 
 def leftovers(*words: str) -> list[str]:
-    """A command of stacks/leftovers.py."""
-    return [sys.executable, "-m", "stacks.leftovers", *words]
+    """A command of tools/leftovers.py."""
+    return [sys.executable, "-m", "tools.leftovers", *words]
 
 
 def inject(node: str) -> list[str]:

@@ -1,8 +1,8 @@
 """What a deployment leaves in its account when `cdk destroy` has taken the stack away: list it, and delete it.
 
-    python -m stacks.leftovers list [--into FILE]      # what holds history, and what else is left
-    python -m stacks.leftovers release                 # takes from the nodes' role what was attached to it by hand
-    python -m stacks.leftovers delete --but FILE       # the history, without what FILE lists
+    python -m tools.leftovers list [--into FILE]      # what holds history, and what else is left
+    python -m tools.leftovers release                 # takes from the nodes' role what was attached to it by hand
+    python -m tools.leftovers delete --but FILE       # the history, without what FILE lists
 
 `make e2e` runs all three. IAM deletes no role that an instance profile holds or that a policy was attached to, so
 `release` comes before `cdk destroy`. `delete` refuses while the stack is there.
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
-    parser = argparse.ArgumentParser(prog="python -m stacks.leftovers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.leftovers", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("list").add_argument("--into", type=Path, help="write the history that is there, for --but")
     verbs.add_parser("release")

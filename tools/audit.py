@@ -8,8 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
-from stacks.licences import LOCKS
 from stacks.settings import REPOSITORY
+from tools.licences import LOCKS
 
 # Run from outside the environment, which it must not change; it only reads the lock files.
 PIP_AUDIT = "pip-audit==2.10.1"

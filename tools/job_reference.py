@@ -3,7 +3,7 @@
 from pydantic.fields import FieldInfo
 
 from nodeheal.contract.job_spec import JobSpec
-from stacks.policy_reference import default_of, first_line, meaning, must_be, places_in, type_of
+from tools.policy_reference import default_of, first_line, meaning, must_be, places_in, type_of
 
 _HEAD = """\
 # job.yaml

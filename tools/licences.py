@@ -1,4 +1,4 @@
-"""Under which licences we may use what we pin: `python -m stacks.licences` writes docs/licences.md; a test diffs it."""
+"""Under which licences we may use what we pin: `python -m tools.licences` writes docs/licences.md; a test diffs it."""
 
 import json
 import re
