@@ -84,7 +84,7 @@ deploy: setup ## what README says about deploying for real, with the pinned CDK 
 	@$(CDK) deploy $(ARGS)
 
 e2e: setup ## once through on a real account: deploy, drill a node, take it all away (ARGS=--dry-run only prints the commands)
-	@$(WITH_NODE) $(PYTHON) -m stacks.e2e $(ARGS)
+	@$(WITH_NODE) $(PYTHON) -m tools.e2e $(ARGS)
 
 lint: setup
 	@$(VENV)/bin/ruff format --check --quiet .
@@ -108,8 +108,8 @@ schemas: setup ## write nodeheal/contract/schemas from the contract
 	@$(PYTHON) -m nodeheal.contract.schemas
 
 reference: setup ## write the generated pages of docs/reference
-	@$(WITH_NODE) $(PYTHON) -m stacks.reference
-	@$(PYTHON) -m stacks.licences
+	@$(WITH_NODE) $(PYTHON) -m tools.reference
+	@$(PYTHON) -m tools.licences
 
 requirements: $(VENV)/.requirements ## pin again, after an edit of a requirements*.in
 	@$(COMPILE) requirements.in -o requirements.txt
@@ -118,7 +118,7 @@ requirements: $(VENV)/.requirements ## pin again, after an edit of a requirement
 	@cd packaging/agent && for pins in requirements pip; do ../../$(COMPILE) $$pins.in -o $$pins.txt; done
 
 audit: setup ## whether advisories are known of what is pinned (pip-audit; asks pypi.org)
-	@$(WITH_NODE) $(PYTHON) -m stacks.audit
+	@$(WITH_NODE) $(PYTHON) -m tools.audit
 
 clean: ## remove what the other targets made
 	@rm -rf $(VENV) node_modules build cdk.out .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from bench.kernel_log import measure_kernel_log
-from nodeheal.contract.evidence.kernel_line import parse_message
 from nodeheal.contract.health_event import HealthEvent
 from nodeheal.domain.decide import decide
 from nodeheal.domain.incident import History, Incident, incident_id_of
+from nodeheal.parsers.kernel_line import parse_message
 from tests.unit.builders import ACT, NOW, xid
 
 EVENTS = 50

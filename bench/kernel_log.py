@@ -5,7 +5,7 @@ import json
 import random
 import time
 
-from nodeheal.contract.evidence.kernel_log import LogFormat, read_findings
+from nodeheal.parsers.kernel_log import LogFormat, read_findings
 
 ORDINARY_LINES = 1_000_000
 FAULT_LINES = 50_000

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nodeheal.contract.evidence.kernel_line import parse_message
+from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.simulation.latency import LATENCIES
 from sandbox.client import Sandbox, SandboxError
 from sandbox.deployment import DeployFailed

@@ -22,18 +22,18 @@ from nodeheal.agent.checks import own
 from nodeheal.agent.checks.progress import limit_of
 from nodeheal.agent.shown_step import step_in
 from nodeheal.cli.job_file import JobFileRefused, parse_job_file
-from nodeheal.contract.evidence.all_reduce import parse_all_reduce
-from nodeheal.contract.evidence.dcgm_diag import parse_diagnostic
-from nodeheal.contract.evidence.dcgm_health import parse_health
-from nodeheal.contract.evidence.efa_tools import parse_efa
-from nodeheal.contract.evidence.fi_pingpong import Ended, parse_pingpong
-from nodeheal.contract.evidence.host_heat import judge_load, read_host
-from nodeheal.contract.evidence.kernel_log import LogFormat, read_findings
-from nodeheal.contract.evidence.measures import collective_bandwidth, dcgm_bandwidths, heat
-from nodeheal.contract.evidence.neuron_tools import parse_neuron
-from nodeheal.contract.evidence.nvidia_smi import parse_nvidia_smi
 from nodeheal.contract.health_event import NodeFact
 from nodeheal.domain.policy import PolicyRefused, parse_policy
+from nodeheal.parsers.all_reduce import parse_all_reduce
+from nodeheal.parsers.dcgm_diag import parse_diagnostic
+from nodeheal.parsers.dcgm_health import parse_health
+from nodeheal.parsers.efa_tools import parse_efa
+from nodeheal.parsers.fi_pingpong import Ended, parse_pingpong
+from nodeheal.parsers.host_heat import judge_load, read_host
+from nodeheal.parsers.kernel_log import LogFormat, read_findings
+from nodeheal.parsers.measures import collective_bandwidth, dcgm_bandwidths, heat
+from nodeheal.parsers.neuron_tools import parse_neuron
+from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
 from nodeheal.services.layout import plain
 
 ROOT = Path(__file__).parents[1]

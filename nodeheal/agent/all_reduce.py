@@ -5,7 +5,7 @@ that serves draws NCCL's id and hands it to the one that connects; the rest is N
 by the plug-in aws-ofi-nccl, else InfiniBand, else sockets), and its bootstrap takes ports of its own choice. Signatures
 and constants are those of nccl.h (2.x) and CUDA's driver_types.h.
 
-It prints one line of JSON (contract/evidence/all_reduce.py reads it); what is wrong goes to standard error, with exit
+It prints one line of JSON (parsers/all_reduce.py reads it); what is wrong goes to standard error, with exit
 code 3 where a library or a GPU is missing.
 """
 

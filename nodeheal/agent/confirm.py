@@ -22,10 +22,13 @@ from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.event import Confirmed
 from nodeheal.agent.safe_files import open_file
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.journal_entry import parse_journal_entry
-from nodeheal.contract.evidence.kernel_filter import all_lines, blocks_of, suspicious_lines
-from nodeheal.contract.evidence.kernel_line import (
+from nodeheal.contract.names import DRILL_MARK
+from nodeheal.contract.vocabulary import Confirmation, Family
+from nodeheal.contract.words import word
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.journal_entry import parse_journal_entry
+from nodeheal.parsers.kernel_filter import all_lines, blocks_of, suspicious_lines
+from nodeheal.parsers.kernel_line import (
     Messages,
     Parse,
     finding_in_record,
@@ -33,10 +36,7 @@ from nodeheal.contract.evidence.kernel_line import (
     parse_kmsg_record,
     parse_syslog_line,
 )
-from nodeheal.contract.evidence.kernel_pcie import UNPLACED, placed
-from nodeheal.contract.names import DRILL_MARK
-from nodeheal.contract.vocabulary import Confirmation, Family
-from nodeheal.contract.words import word
+from nodeheal.parsers.kernel_pcie import UNPLACED, placed
 
 MIB = 1024 * 1024
 LOG_BYTES = 64 * MIB  # of one log: years of an ordinary node, a quarter of an hour of a storm

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.safe_files import replace_file
-from nodeheal.contract.evidence.dcgm_injected import XID_FIELD, health_code
+from nodeheal.parsers.dcgm_injected import XID_FIELD, health_code
 
 FILE_MODE = 0o644
 # DCGM holds an XID until its host engine starts again, at the latest with the next boot. Any other value holds until

@@ -18,9 +18,9 @@ from nodeheal.agent.event import CheckResult, DiagnosticsFinished, Speaker
 from nodeheal.agent.machine import accelerators
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
 from nodeheal.agent.spool import Spool
-from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.evidence.tool_report import unknown, worst_of
 from nodeheal.contract.vocabulary import Check, Verdict
+from nodeheal.parsers.finding import Report
+from nodeheal.parsers.tool_report import unknown, worst_of
 
 CHECKS: dict[Check, Callable[[Bench], tuple[Report, Output]]] = {
     Check.dcgm: dcgm.check,

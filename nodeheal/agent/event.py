@@ -14,11 +14,11 @@ from typing import ClassVar, TypedDict
 from nodeheal import __version__
 from nodeheal.agent.identity import Identity as Identity
 from nodeheal.contract import names
-from nodeheal.contract.evidence.finding import Finding, Report
-from nodeheal.contract.evidence.measures import MEASURES
+from nodeheal.contract.measures import MEASURES
 from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Confirmation, Family, Provider, Verdict
 from nodeheal.contract.words import ADDRESS, word
 from nodeheal.domain.catalog import verdict
+from nodeheal.parsers.finding import Finding, Report
 
 SCHEMA_VERSION = 1
 EVIDENCE_CHARACTERS = 8192

@@ -15,8 +15,8 @@ from nodeheal.agent.diagnostics.fabric import Way, check
 from nodeheal.agent.event import Speaker
 from nodeheal.agent.order import EXIT_DONE, EXIT_REFUSED, report, why_refuse
 from nodeheal.agent.spool import Spool
-from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.evidence.tool_report import unknown
+from nodeheal.parsers.finding import Report
+from nodeheal.parsers.tool_report import unknown
 
 logger = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ import typer
 
 from nodeheal.cli.decompressed import BROKEN, decompressed
 from nodeheal.cli.say import say
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.kernel_filter import Readable
-from nodeheal.contract.evidence.kernel_log import LogFormat, Tally, read_findings
 from nodeheal.contract.vocabulary import Action, Family, Verdict
 from nodeheal.domain.catalog import find
 from nodeheal.domain.counted import counted
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.kernel_filter import Readable
+from nodeheal.parsers.kernel_log import LogFormat, Tally, read_findings
 
 NOTHING_FOUND, BAD_INPUT = 1, 2
 STANDARD_INPUT = "-"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from nodeheal.contract.evidence.kernel_filter import Readable
+from nodeheal.parsers.kernel_filter import Readable
 
 _GZIP, _XZ, _BZIP2, _ZSTD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"BZh", b"\x28\xb5\x2f\xfd"
 _MOST_BYTES = 6

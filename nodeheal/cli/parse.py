@@ -11,14 +11,14 @@ from typing import Annotated, Never
 import typer
 
 from nodeheal.cli.say import say
-from nodeheal.contract.evidence.dcgm_diag import parse_diagnostic
-from nodeheal.contract.evidence.dcgm_health import parse_health
-from nodeheal.contract.evidence.efa_tools import parse_efa, parse_efa_tree
-from nodeheal.contract.evidence.finding import Finding, Report
-from nodeheal.contract.evidence.neuron_tools import parse_neuron, parse_neuron_tree
-from nodeheal.contract.evidence.nvidia_smi import parse_nvidia_smi
 from nodeheal.contract.vocabulary import Action, Verdict
 from nodeheal.domain.catalog import find
+from nodeheal.parsers.dcgm_diag import parse_diagnostic
+from nodeheal.parsers.dcgm_health import parse_health
+from nodeheal.parsers.efa_tools import parse_efa, parse_efa_tree
+from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.neuron_tools import parse_neuron, parse_neuron_tree
+from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
 
 app = typer.Typer(no_args_is_help=True, help="Say what a tool's recorded output means: verdict, faults, actions.")
 

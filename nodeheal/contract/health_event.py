@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from nodeheal.contract import words
-from nodeheal.contract.evidence.measures import MEASURES
+from nodeheal.contract.measures import MEASURES
 from nodeheal.contract.names import OUTSIDE_SOURCES, SILENCES
 from nodeheal.contract.vocabulary import Action, Check, CheckpointFormat, Confirmation, Family, Provider, Verdict
 

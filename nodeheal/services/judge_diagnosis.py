@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from nodeheal.contract.evidence.measures import regressions
+from nodeheal.contract.measures import regressions
 from nodeheal.contract.results import TESTS_NAMED, Diagnosed, StepResult
 from nodeheal.contract.vocabulary import Outcome, Verdict
 from nodeheal.ports import Ports

@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from nodeheal.contract.evidence.kernel_line import parse_message
 from nodeheal.domain.drill import DcgmDrill
 from nodeheal.domain.errors import NotFound
 from nodeheal.domain.node import Node
+from nodeheal.parsers.kernel_line import parse_message
 from nodeheal.simulation.agenda import Agenda
 from nodeheal.simulation.faults import kinds
 from nodeheal.simulation.fleet import Fleet

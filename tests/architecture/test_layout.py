@@ -11,9 +11,9 @@ import pytest
 
 from nodeheal import ports as ports_module
 from nodeheal.contract import schemas
-from stacks import reference
 from stacks.functions import FUNCTIONS
 from stacks.settings import REPOSITORY
+from tools import reference
 
 STEMS = [spec.stem for spec in FUNCTIONS]
 NOT_FUNCTIONS = {"__init__", "composition", "signatures"}
@@ -74,7 +74,9 @@ def test_generated_files_are_fresh(render: object) -> None:
 
 
 def test_the_control_plane_reads_the_clock_in_one_place() -> None:
-    told = [REPOSITORY / "nodeheal" / part for part in ("contract", "domain", "services", "adapters", "ports.py")]
+    told = [
+        REPOSITORY / "nodeheal" / part for part in ("contract", "parsers", "domain", "services", "adapters", "ports.py")
+    ]
     files = [
         path for part in [*told, REPOSITORY / "lambdas"] for path in (part.rglob("*.py") if part.is_dir() else [part])
     ]

@@ -10,7 +10,7 @@ from nodeheal.contract.vocabulary import Action, Family, NextRung, Scope, Verdic
 from nodeheal.domain.catalog import catalog
 from nodeheal.domain.knobs import Mode
 from nodeheal.domain.policy import RecoveryPolicy
-from stacks import fault_reference, policy_reference, reference, threshold_reference
+from tools import fault_reference, policy_reference, reference, threshold_reference
 
 FAULTS = fault_reference.faults()
 POLICY = policy_reference.policy()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stacks import audit, licences
-from stacks.licences import LOCKS, NODE_LOCK, PERMISSIVE, WEAK_COPYLEFT, licence_of, parts, pinned
 from stacks.settings import REPOSITORY
 from stacks.wheelhouse import AGENT_PINS, PIP_PINS
+from tools import audit, licences
+from tools.licences import LOCKS, NODE_LOCK, PERMISSIVE, WEAK_COPYLEFT, licence_of, parts, pinned
 
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 SOURCES = {path: path.with_suffix(".in") for path in LOCKS.values()}

@@ -8,8 +8,8 @@ import pytest
 from nodeheal.contract import names
 from sandbox.client import Sandbox
 from sandbox.deployment import ASSET_BUCKET
-from stacks import e2e
-from stacks.leftovers import ECS_AGENT_POLICY, Leftovers
+from tools import e2e
+from tools.leftovers import ECS_AGENT_POLICY, Leftovers
 
 pytestmark = pytest.mark.emulated
 

@@ -46,7 +46,7 @@ def test_the_bundle_is_built_for_lambda_whatever_builds_it(bundle: Path) -> None
 
 
 def test_agents_tests_and_tools_stay_out_of_the_bundle(bundle: Path) -> None:
-    assert not [name for name in ("tests", "sandbox", "stacks", "bin", "boto3") if (bundle / name).exists()]
+    assert not [name for name in ("tests", "sandbox", "stacks", "tools", "bin", "boto3") if (bundle / name).exists()]
     assert not (bundle / "nodeheal" / "agent").exists()
 
 

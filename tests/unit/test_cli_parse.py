@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from nodeheal.cli.parse import app
-from nodeheal.contract.evidence import dcgm_diag, dcgm_health, efa_tools, neuron_tools, nvidia_smi
-from nodeheal.contract.evidence.dcgm_errors import NAMES
 from nodeheal.contract.vocabulary import Family
 from nodeheal.domain.catalog import find
-from tests.unit.evidence.goldens import DIRECTORY, golden, names
+from nodeheal.parsers import dcgm_diag, dcgm_health, efa_tools, neuron_tools, nvidia_smi
+from nodeheal.parsers.dcgm_errors import NAMES
+from tests.unit.parsers.goldens import DIRECTORY, golden, names
 
 RUN = CliRunner()
 COMMANDS = {

@@ -18,8 +18,8 @@ from nodeheal.contract import names
 from nodeheal.domain.knobs import Weekday
 from nodeheal.domain.policy import RecoveryPolicy
 from nodeheal.services.validate_policy import validate_policy
-from stacks.policy_reference import EXAMPLE
 from tests.unit.test_policy_documents import PLACE, FakeAppConfig, FakeStacks
+from tools.policy_reference import EXAMPLE
 
 LIMITS = {
     name: {"group": name, "limit": 1, "window_seconds": 86_400} for name in ("REBOOT", "REPLACE", "RESTART_WORKLOAD")

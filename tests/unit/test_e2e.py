@@ -10,8 +10,8 @@ from botocore.exceptions import NoCredentialsError
 
 from nodeheal.contract import names
 from nodeheal.domain.policy import parse_policy
-from stacks import e2e
-from stacks.e2e import E2e, E2eFailed, confirm, dry_run, has_recovered, refuse_where_it_is_deployed
+from tools import e2e
+from tools.e2e import E2e, E2eFailed, confirm, dry_run, has_recovered, refuse_where_it_is_deployed
 
 NODE, EC2_NODE = "mi-0a1b2c3d4e5f60718", "i-0a1b2c3d4e5f60718"
 
@@ -44,7 +44,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def word_of(command: list[str]) -> str:
     """The verb of a command, and what it is about."""
-    words = [word for word in command[1:] if word not in ("-m", "stacks.leftovers")]
+    words = [word for word in command[1:] if word not in ("-m", "tools.leftovers")]
     return " ".join(words[:3] if words[0] == "nodes" else words[:1])
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nodeheal.contract import names
-from stacks.leftovers import Leftovers, StackIsThere
+from tools.leftovers import Leftovers, StackIsThere
 
 
 class Account:

@@ -7,9 +7,9 @@ from typing import Any
 
 from nodeheal.agent.checks.look import Look, Problem, Terms
 from nodeheal.agent.event import verdict_of
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.tool_report import GRAVITY
 from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.tool_report import GRAVITY
 
 READ_BYTES = 64 * 1024
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from nodeheal.agent.checks.look import Look, Problem, State, Terms
 from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.diagnostics.bench import Output
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Verdict
+from nodeheal.parsers.finding import Finding
 
 __all__ = ["Check", "Look", "Place", "Problem", "State", "always"]
 

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
 from nodeheal.agent.thresholds import CLOCK_WRONG
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 ANSWER_SECONDS = 8.0
 

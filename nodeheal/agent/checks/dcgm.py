@@ -15,10 +15,10 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.dcgm_drills import is_drilled
 from nodeheal.agent.dcgm_host import dcgmi
 from nodeheal.agent.diagnostics.bench import Output
-from nodeheal.contract.evidence.dcgm_health import parse_health
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.dcgm_health import parse_health
+from nodeheal.parsers.finding import Finding
 
 TOOL = "dcgmi"
 HEALTH, WATCH_ALL = ("health", "-c", "-j"), ("health", "-s", "a")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
 from nodeheal.agent.thresholds import DISK_FULL
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 # Where a full disk stops a job or a node. What else is mounted is the jobs' own affair.
 WATCHED = ("/", "/var", "/tmp", "/var/lib/docker", "/var/lib/containerd", "/var/lib/ecs", "/home")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nodeheal.contract.evidence.kernel_line import is_boot_banner
+from nodeheal.parsers.kernel_line import is_boot_banner
 
 CHUNK_BYTES = 64 * 1024
 LINE_BYTES = 64 * 1024  # a longer line is no kernel message; it is skipped up to its newline

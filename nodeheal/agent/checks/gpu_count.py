@@ -12,8 +12,8 @@ from nodeheal.agent.checks.hardware import (
     has_nvidia,
     nvidia_driver,
 )
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 CODE = "gpu_count_mismatch"
 

@@ -19,9 +19,9 @@ from nodeheal.agent.thresholds import (
     Limit,
     default_limit,
 )
-from nodeheal.contract.evidence import nvidia_smi_fields
-from nodeheal.contract.evidence.tool_report import GRAVITY, Fault
 from nodeheal.contract.vocabulary import Verdict
+from nodeheal.parsers import nvidia_smi_fields
+from nodeheal.parsers.tool_report import GRAVITY, Fault
 
 # Of what the driver says outright, what may pass by itself, and how long it must have lasted.
 _PASSING = {

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeheal.agent.checks.check import Problem, State
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 # A GPU at rest lowers its clocks and its PCIe link: they are judged while it works.
 BUSY_PERCENT = 50.0

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from nodeheal.agent.checks.check import Check, Look, Place, State
 from nodeheal.agent.checks.hardware import has_nvidia
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 READ_SECONDS = 30.0
 DEADLINE_SECONDS = 60.0

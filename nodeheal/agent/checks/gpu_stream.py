@@ -18,8 +18,8 @@ from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, GpuE
 from nodeheal.agent.checks.one_cause import told_once
 from nodeheal.agent.checks.tools import is_installed
 from nodeheal.agent.thresholds import Limit
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 # Events of one fault come together: those that follow this soon are told with the first, and a storm in such portions.
 GATHER_SECONDS, PORTION_SECONDS = 0.2, 1.0

@@ -14,10 +14,10 @@ from itertools import islice, takewhile
 from nodeheal.agent.checks.follower import Follower
 from nodeheal.agent.checks.repeats import Sighting
 from nodeheal.agent.event import clip
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.journal_entry import FIELDS, JournalEntry, parse_journal_entry
-from nodeheal.contract.evidence.kernel_filter import all_lines, suspicious_lines
-from nodeheal.contract.evidence.kernel_line import Messages, finding_in_record, is_independent
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.journal_entry import FIELDS, JournalEntry, parse_journal_entry
+from nodeheal.parsers.kernel_filter import all_lines, suspicious_lines
+from nodeheal.parsers.kernel_line import Messages, finding_in_record, is_independent
 
 TOOL = "journalctl"
 KNOWN_WORDS = 512  # different ones that are recognised without being parsed again

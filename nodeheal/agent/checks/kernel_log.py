@@ -17,16 +17,16 @@ from nodeheal.agent.checks.repeats import Repeats, Sighting, load
 from nodeheal.agent.clock import Clock
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent, Identity, Speaker, clip
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.kernel_header import timeless
-from nodeheal.contract.evidence.kernel_line import (
+from nodeheal.contract.names import DRILL_MARK
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.kernel_header import timeless
+from nodeheal.parsers.kernel_line import (
     Messages,
     finding_in_record,
     is_independent,
     parse_kmsg_record,
     parse_syslog_line,
 )
-from nodeheal.contract.names import DRILL_MARK
 
 SOURCE = "kernel_log"
 _FOLDED = "kernel_log.folded"

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Verdict
+from nodeheal.parsers.finding import Finding
 
 # What a check remembers of its last look: JSON, kept through restarts of the agent, forgotten at a reboot.
 State = Mapping[str, object]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.thresholds import MEMORY_STALLED
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 _FULL = re.compile(r"^full .{0,40}\bavg60=(\d{1,3}(?:\.\d{1,4})?)", re.MULTILINE)
 _FIELD = re.compile(r"^(MemTotal|MemAvailable):\s{1,20}(\d{1,15}) kB", re.MULTILINE)

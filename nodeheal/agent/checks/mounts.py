@@ -8,9 +8,9 @@ from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.disk import fuller, parse_mounts
 from nodeheal.agent.diagnostics.bench import Output
 from nodeheal.agent.thresholds import MOUNT_ANSWER, MOUNT_FULL
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.tool_report import first_line
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.tool_report import first_line
 
 DEADLINE_SECONDS = 120.0
 ASK_SECONDS = DEADLINE_SECONDS - 10.0  # for all file systems together

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.hardware import Expected, expected_neuron_devices, instance_type, neuron_devices_of, text_of
-from nodeheal.contract.evidence.finding import Finding, Report
-from nodeheal.contract.evidence.neuron_tools import ERROR_COUNTERS, READ, parse_neuron, parse_neuron_tree
 from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.neuron_tools import ERROR_COUNTERS, READ, parse_neuron, parse_neuron_tree
 
 # Where drivers put their tree: which one, depends on their version.
 ROOTS = ("devices/virtual/neuron_device", "class/neuron_device")

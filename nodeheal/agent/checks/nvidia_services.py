@@ -9,8 +9,8 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.hardware import has_nvidia, instance_type, nvidia_driver, nvswitches, text_of
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 FABRIC_MANAGER, PERSISTENCE = "nvidia-fabricmanager.service", "nvidia-persistenced.service"
 IMEX = "nvidia-imex.service"  # shares GPU memory between the nodes of an NVLink domain

@@ -12,8 +12,8 @@ from nodeheal.agent.checks.hardware import has_nvidia
 from nodeheal.agent.checks.one_cause import told_once
 from nodeheal.agent.checks.tools import is_installed
 from nodeheal.agent.thresholds import NVIDIA_SMI
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.finding import Finding
 
 TOOL = "nvidia-smi"
 ASK = [TOOL, "-q", "-x"]
@@ -62,7 +62,7 @@ def _asked(place: Place) -> Look:
 
 def judge(text: str) -> Look:
     """What an output comes to. How many GPUs there should be is for gpu_count."""
-    from nodeheal.contract.evidence.nvidia_smi import parse_nvidia_smi  # which loads an XML parser
+    from nodeheal.parsers.nvidia_smi import parse_nvidia_smi  # which loads an XML parser
 
     report = parse_nvidia_smi(text)
     problems = tuple(Problem(finding, finding.message) for finding in report.findings)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from nodeheal.agent.checks import nvml_library as nvml
 from nodeheal.agent.checks.gpu_reading import BUSY_PERCENT, GpuReading
-from nodeheal.contract.evidence import nvidia_smi_readers
+from nodeheal.parsers import nvidia_smi_readers
 
 _MIB = 1024 * 1024
 # Answers, by NVML's numbers, of a GPU that is not there for anything.

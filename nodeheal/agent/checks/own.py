@@ -15,9 +15,9 @@ from pathlib import Path
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.config import AgentConfig, OwnCheck
 from nodeheal.agent.event import CHECK_CHARACTERS, clip
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
 from nodeheal.contract.words import OWN_CODE, OWN_NAME, word
+from nodeheal.parsers.finding import Finding
 
 FOLDER = "own"  # the check of the folder; chosen by name it stands for all checks in it
 PREFIX = f"{FOLDER}/"  # no check of the agent's has it: an event of one's own cannot pass for another one

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.kernel_pcie import UNPLACED, placed
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.kernel_pcie import UNPLACED, placed
 
 NVIDIA, MELLANOX, AMAZON = "0x10de", "0x15b3", "0x1d0f"
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # a VGA controller, a 3D controller

@@ -14,8 +14,8 @@ from pathlib import Path
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
 from nodeheal.agent.checks.holders import gpu_users, holds_accelerator
 from nodeheal.agent.thresholds import ZOMBIES
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 TOLD = 10
 REMEMBERED = 1000  # what is remembered of a node where everything hangs must still fit into an answer

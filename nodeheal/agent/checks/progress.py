@@ -14,8 +14,8 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State, always
 from nodeheal.agent.safe_files import open_file
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 # Of a job that was killed the file stays: after so many limits without a step it is taken for one of those.
 FORGOTTEN_AFTER_LIMITS = 20.0

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.thresholds import RAM_CORRECTED
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 
 CONTROLLERS = "devices/system/edac/mc"
 COUNTERS = ("ce_count", "ue_count")

@@ -6,9 +6,9 @@ from pathlib import Path
 from nodeheal.agent.checks.check import Check, Look, Place, Problem, State
 from nodeheal.agent.checks.pci_tree import AMAZON, EFA_PREFIX
 from nodeheal.agent.thresholds import RDMA_ERRORS
-from nodeheal.contract.evidence.efa_tools import EFA_COUNTERS, IB_COUNTERS, parse_efa_tree
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.efa_tools import EFA_COUNTERS, IB_COUNTERS, parse_efa_tree
+from nodeheal.parsers.finding import Finding
 
 # One of these says something by itself; the others come in small numbers on every busy node.
 TELLING = ("link_downed", "local_link_integrity_errors", "symbol_error", "excessive_buffer_overrun_errors")

@@ -10,9 +10,9 @@ from nodeheal.agent.checks.answer import Answer, finding_of, verdict_on
 from nodeheal.agent.checks.look import Look, Problem, State, Terms
 from nodeheal.agent.event import verdict_of
 from nodeheal.agent.gauges import Sample
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.tool_report import GRAVITY
 from nodeheal.contract.vocabulary import Verdict
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.tool_report import GRAVITY
 
 # First looks are spread, so that a rack that comes up together does not look, nor speak, in step.
 FIRST_LOOKS_WITHIN_SECONDS = 10.0

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeheal.agent import probe
-from nodeheal.contract.evidence.finding import Report
 from nodeheal.contract.vocabulary import Verdict
+from nodeheal.parsers.finding import Report
 
 OUTPUT_BYTES = 4 * 1024 * 1024
 WORDS_CHARACTERS = 120

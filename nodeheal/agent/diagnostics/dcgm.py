@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.contract.check_seconds import LONGEST_SECONDS
-from nodeheal.contract.evidence.dcgm_diag import cannot_under_mig, parse_diagnostic
-from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.evidence.measures import dcgm_bandwidths
-from nodeheal.contract.evidence.nvidia_smi import parse_nvidia_smi
 from nodeheal.contract.vocabulary import Check, Verdict
+from nodeheal.parsers.dcgm_diag import cannot_under_mig, parse_diagnostic
+from nodeheal.parsers.finding import Report
+from nodeheal.parsers.measures import dcgm_bandwidths
+from nodeheal.parsers.nvidia_smi import parse_nvidia_smi
 
 NVIDIA_SMI_SECONDS = 120.0
 # Tests that dcgmi runs by name, as its results name them.

@@ -3,9 +3,9 @@
 import sys
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.contract.evidence.efa_tools import parse_efa
-from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.evidence.tool_report import worst_of
+from nodeheal.parsers.efa_tools import parse_efa
+from nodeheal.parsers.finding import Report
+from nodeheal.parsers.tool_report import worst_of
 
 SECONDS = 60.0
 

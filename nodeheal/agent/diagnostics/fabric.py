@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.contract.evidence.all_reduce import parse_all_reduce
-from nodeheal.contract.evidence.efa_tools import parse_efa, reliable_domains
-from nodeheal.contract.evidence.fi_pingpong import Ended, is_nobody_there, parse_pingpong, read_rows
-from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.evidence.tool_report import GRAVITY, unknown, worst_of
 from nodeheal.contract.vocabulary import FabricRole, Verdict
+from nodeheal.parsers.all_reduce import parse_all_reduce
+from nodeheal.parsers.efa_tools import parse_efa, reliable_domains
+from nodeheal.parsers.fi_pingpong import Ended, is_nobody_there, parse_pingpong, read_rows
+from nodeheal.parsers.finding import Report
+from nodeheal.parsers.tool_report import GRAVITY, unknown, worst_of
 
 TOOL, PROVIDER = "fi_pingpong", "efa"
 PROVIDER_SECONDS = 30.0

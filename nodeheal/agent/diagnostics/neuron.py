@@ -4,11 +4,11 @@ import sys
 from dataclasses import replace
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.evidence.measures import collective_bandwidth
-from nodeheal.contract.evidence.neuron_tools import parse_neuron
-from nodeheal.contract.evidence.tool_report import unknown, worst_of
 from nodeheal.contract.vocabulary import Verdict
+from nodeheal.parsers.finding import Report
+from nodeheal.parsers.measures import collective_bandwidth
+from nodeheal.parsers.neuron_tools import parse_neuron
+from nodeheal.parsers.tool_report import unknown, worst_of
 
 LIST_SECONDS, COUNTERS_SECONDS, COLLECTIVE_SECONDS = 60.0, 60.0, 600.0
 COLLECTIVE_LEVEL = 2  # it compiles and runs a program: not for a run of seconds

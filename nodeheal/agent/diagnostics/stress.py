@@ -4,11 +4,11 @@ import sys
 from dataclasses import replace
 
 from nodeheal.agent.diagnostics.bench import Bench, Output
-from nodeheal.contract.evidence.finding import Report
-from nodeheal.contract.evidence.host_heat import judge_load, read_host
-from nodeheal.contract.evidence.measures import heat
-from nodeheal.contract.evidence.tool_report import first_line, unknown, worst_of
 from nodeheal.contract.vocabulary import Verdict
+from nodeheal.parsers.finding import Report
+from nodeheal.parsers.host_heat import judge_load, read_host
+from nodeheal.parsers.measures import heat
+from nodeheal.parsers.tool_report import first_line, unknown, worst_of
 
 LOAD_SECONDS = {1: 10, 2: 60, 3: 300, 4: 900}
 GRACE_SECONDS, HOST_SECONDS = 120.0, 30.0

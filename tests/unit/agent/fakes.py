@@ -20,8 +20,8 @@ from nodeheal.agent.config import AgentConfig
 from nodeheal.agent.credentials import CredentialChain
 from nodeheal.agent.event import HealthEvent, Identity, Speaker
 from nodeheal.agent.signed_post import SignedPost
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Provider
+from nodeheal.parsers.finding import Finding
 from sandbox.toml import toml
 
 IDENTITY = Identity("mi-0a1b2c3d4e5f67890", "training", "h100", Provider.hybrid)

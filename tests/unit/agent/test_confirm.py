@@ -14,9 +14,9 @@ from nodeheal.agent.checks.check import Check, Look, Problem, always
 from nodeheal.agent.checks.kmsg import KmsgReader
 from nodeheal.agent.config import AgentConfig, KernelLog
 from nodeheal.agent.confirm import Accusation, confirm
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Confirmation, Family
+from nodeheal.parsers.finding import Finding
 from tests.unit.agent.fakes import BANNER, CONFIG, kernel_line, xid
 
 CONFIRMED, DENIED, UNKNOWN = Confirmation.CONFIRMED, Confirmation.DENIED, Confirmation.UNKNOWN

@@ -16,7 +16,7 @@ from nodeheal.agent.commands import EXIT_USAGE
 from nodeheal.agent.spool import Spool
 from sandbox.toml import toml
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder, eventually
-from tests.unit.evidence.test_dcgm_diag import dcgm_4
+from tests.unit.parsers.test_dcgm_diag import dcgm_4
 
 REPOSITORY = Path(__file__).parents[3]
 

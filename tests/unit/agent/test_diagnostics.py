@@ -13,7 +13,7 @@ from nodeheal.agent.diagnostics import dcgm, efa, neuron, stress
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.contract.check_seconds import LONGEST_SECONDS
 from nodeheal.contract.vocabulary import Check, Verdict
-from tests.unit.evidence.test_dcgm_diag import dcgm_4
+from tests.unit.parsers.test_dcgm_diag import dcgm_4
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tools"
 ABSENT = probe.Ran(error=probe.NOT_INSTALLED)

@@ -8,8 +8,8 @@ import pytest
 
 from nodeheal.agent import event as said
 from nodeheal.contract import health_event as contract
-from nodeheal.contract.evidence.finding import Finding, Report
 from nodeheal.contract.vocabulary import Check, Family, Verdict
+from nodeheal.parsers.finding import Finding, Report
 from tests.unit.agent.fakes import IDENTITY, START, XID_79
 
 SPEAKER = said.Speaker(IDENTITY, "boot-1")

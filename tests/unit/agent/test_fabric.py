@@ -20,11 +20,11 @@ from nodeheal.agent import orders, probe
 from nodeheal.agent.diagnostics import fabric
 from nodeheal.agent.diagnostics.bench import Bench, Output
 from nodeheal.agent.diagnostics.fabric import Way
-from nodeheal.contract.evidence.finding import Report
 from nodeheal.contract.fabric import NO_PEER, PEER_PATTERN, PORT, SECONDS, FabricAnswer, FabricOrder, judge_pair
 from nodeheal.contract.vocabulary import FabricRole, Verdict
+from nodeheal.parsers.finding import Report
 from tests.unit.agent.fakes import FakeEventBridge, NodeFolder
-from tests.unit.evidence.goldens import efa_cards, golden
+from tests.unit.parsers.goldens import efa_cards, golden
 
 DOCUMENT = Path(__file__).parents[3] / "packaging" / "ssm" / "test-fabric.json"
 PEER = "10.0.0.8"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeheal.contract.evidence.kernel_line import parse_message, parse_syslog_line
 from nodeheal.contract.names import DRILL_MARK
+from nodeheal.parsers.kernel_line import parse_message, parse_syslog_line
 from sandbox.toml import toml
 from tests.unit.agent.documents import Ended, run_document
 from tests.unit.agent.fakes import NodeFolder

@@ -13,8 +13,8 @@ from nodeheal.agent.checks.kernel_log import KernelLogCheck
 from nodeheal.agent.checks.kmsg import KmsgReader
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 from tests.unit.agent.fakes import IDENTITY, FakeTime, NodeFolder, xid
 
 XID_OF = "NVRM: Xid (PCI:0000:b9:00): {}, pid=1, name=python"

@@ -22,9 +22,9 @@ from nodeheal.agent.checks.kmsg import RECORDS_A_TURN
 from nodeheal.agent.checks.repeats import OPEN_WINDOWS, WINDOW_SECONDS, Sighting
 from nodeheal.agent.config import KernelLog
 from nodeheal.agent.event import HealthEvent
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.names import DRILL_MARK
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 from tests.unit.agent.fakes import BANNER, IDENTITY, START, XID_79, FakeTime, NodeFolder, kernel_line, xid
 
 

@@ -23,8 +23,8 @@ from nodeheal.agent.checks.look import Terms
 from nodeheal.agent.checks.looks import AWAY_SECONDS, Looks
 from nodeheal.agent.checks.tools import run_tool
 from nodeheal.agent.forking import at_work
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.finding import Finding
 from tests.unit.agent.fakes import CONFIG, eventually
 
 FULL = Finding(Family.host, "disk_full", "/", "no room", subcode=None, pid=7)

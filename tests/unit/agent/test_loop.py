@@ -20,8 +20,8 @@ from nodeheal.agent.config import load
 from nodeheal.agent.loop import FILE_POLL_SECONDS, KEEP_SECONDS, Agent
 from nodeheal.agent.sender import Sender
 from nodeheal.agent.spool import Spool
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 from tests.unit.agent.fakes import FakeTime, NodeFolder, xid
 
 CHECK = Check("gpus", "a test", 60.0, 5.0, always, lambda *_: Look())

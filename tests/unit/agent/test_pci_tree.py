@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from nodeheal.agent.checks.pci_tree import LOOK_AGAIN_SECONDS, PciTree
-from nodeheal.contract.evidence.finding import Finding
-from nodeheal.contract.evidence.kernel_line import parse_message
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.kernel_line import parse_message
 
 GPU = ("0x10de", "0x2330", "0x030200")
 NVSWITCH = ("0x10de", "0x22a3", "0x068000")

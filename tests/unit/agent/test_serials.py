@@ -6,8 +6,8 @@ import pytest
 
 from nodeheal.agent.checks.look import Look, Problem
 from nodeheal.agent.serials import Serials
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 from tests.unit.agent.fakes import NodeFolder, xid
 from tests.unit.agent.test_loop import Run
 

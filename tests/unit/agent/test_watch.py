@@ -15,8 +15,8 @@ from nodeheal.agent.checks.watch import (
     News,
     Watch,
 )
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.finding import Finding
 
 FULL = Problem(Finding(Family.host, "disk_full", "/", "no room"), "df says so")
 SKEW = Problem(Finding(Family.host, "clock_skew", None, "late"))

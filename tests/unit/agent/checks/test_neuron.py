@@ -10,7 +10,7 @@ from nodeheal.agent.checks import neuron
 from nodeheal.agent.checks.check import Look, State
 from nodeheal.agent.checks.hardware import Expected
 from tests.unit.agent.checks.places import ABSENT, Node, says
-from tests.unit.evidence.goldens import golden
+from tests.unit.parsers.goldens import golden
 
 NEW, OLD = "sys/devices/virtual/neuron_device", "sys/class/neuron_device"
 ERRORS = {"failure": 0, "timeout": 0, "hw_error": 0, "hw_hbm_ue_error": 0}

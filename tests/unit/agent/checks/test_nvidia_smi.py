@@ -10,7 +10,7 @@ from nodeheal.agent.checks import nvidia_smi
 from nodeheal.agent.checks.check import Look
 from nodeheal.agent.diagnostics.bench import Output
 from tests.unit.agent.checks.places import ABSENT, HUNG, Node, installed, says
-from tests.unit.evidence.goldens import golden
+from tests.unit.parsers.goldens import golden
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from nodeheal.agent.checks.check import Look, Place, State
 from nodeheal.agent.checks.gpu_reading import problem
 from nodeheal.agent.checks.nvml import DRIVER_NOT_LOADED, VERSION_MISMATCH, NvmlError
 from nodeheal.agent.checks.one_cause import told_once
-from nodeheal.contract.evidence.finding import Finding
 from nodeheal.contract.vocabulary import Family
+from nodeheal.parsers.finding import Finding
 from tests.unit.agent.checks.places import Node, says
 
 CODES = ["DRIVER_MISMATCH", "DRIVER_NOT_LOADED", "NO_DEVICES"]

@@ -1,0 +1,262 @@
+"""Reads what `dcgmi diag -j` prints, of DCGM 3 and 4. Pure: text in, a report out.
+
+Nothing counts as healthy that was not tested: no result, a cut-off one, an error, skipped tests only, a missing GPU.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.dcgm_errors import NAMES, names_in, names_of
+from nodeheal.parsers.finding import Report
+from nodeheal.parsers.tool_report import (
+    Fault,
+    fault,
+    first_line,
+    first_object,
+    rest_after_first_object,
+    sum_up,
+    unknown,
+    worst_of,
+)
+
+# What fails without a known error id is named after its test, if DCGM ships a test of that name.
+_TESTS = """
+DENYLIST NVML_LIBRARY CUDA_MAIN_LIBRARY CUDA_TOOLKIT_LIBRARY PERMISSIONS_AND_OS_RELATED_BLOCKS
+PERMISSIONS_AND_OS_BLOCKS PERSISTENCE_MODE ENVIRONMENT_VARIABLES PAGE_RETIREMENT PAGE_RETIREMENT_ROW_REMAP
+SRAM_THRESHOLD_COUNT GRAPHICS_PROCESSES INFOROM FABRIC_MANAGER SOFTWARE PCIE INTEGRATION GPU_MEMORY MEMORY
+DIAGNOSTIC SM_STRESS TARGETED_STRESS TARGETED_POWER MEMORY_BANDWIDTH MEMTEST PULSE_TEST EUD EUD_TEST CPU_EUD
+NVBANDWIDTH NCCL_TESTS CONTEXT_CREATE CTX_CREATE
+"""
+TEST_NAMES = frozenset(_TESTS.split())
+UNNAMED, COUNT = "DIAG_UNNAMED", "DIAG_ACCELERATOR_COUNT"
+
+CODES = frozenset(f"dcgm/{code}" for code in (*NAMES[1:], *(f"DIAG_{name}" for name in TEST_NAMES), UNNAMED, COUNT))
+
+_ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # DCGM 4, DCGM 3
+_ITERATIONS, _OVERALL, _DEPLOYMENT = "iterations", "Overall Result", "Deployment"
+_GPU_TABLES = ("GPU Device IDs", "GPU Device Serials")
+_NO_MIG = re.compile(
+    r"Cannot run diagnostic: [^\"]{0,200}\bMIG\b|\bMIG configuration is incompatible with the diagnostic"
+)
+_ERROR_KEYS = ("runtime_error", "global_errors", "error")
+# DCGM's own severities: isolate and reset are about hardware, config is about a setting (persistence mode off).
+_GRAVE_SEVERITIES, _CONFIG_SEVERITY = (2, 6), 5
+_SETTINGS = ("DCGM_FR_PERSISTENCE_MODE", "DCGM_FR_BAD_CUDA_ENV", "DCGM_FR_GRAPHICS_PROCESSES")
+_PASS, _FAIL, _WARN, _SKIP = ("pass", "passed"), ("fail", "failed"), ("warn", "warning"), ("skip", "skipped")
+_GPU_IN_TEXT = re.compile(r"\bGPU (\d{1,4})\b")
+_NAMING_KEYS = ("pci_bus_id", "pci_address", "uuid", "gpu_uuid")
+
+
+@dataclass(frozen=True)
+class _Warning:
+    names: tuple[str, ...]
+    text: str
+    severity: object
+
+
+@dataclass(frozen=True)
+class _Result:
+    test: str
+    status: str
+    gpus: frozenset[str]
+    entity: str | None  # what else was tested: a switch, a CPU
+    warnings: tuple[_Warning, ...]
+    is_about_settings: bool
+    is_deployment: bool = False
+
+
+def parse_diagnostic(output: str, accelerators: int = 0) -> Report:
+    """What a diagnostic says of a node that has so many accelerators (0: unknown), from all that dcgmi wrote."""
+    document = first_object(output)
+    rounds = document.get(_ITERATIONS)
+    if isinstance(rounds, list):  # dcgmi diag --iterations: a document for each
+        judged = [_parse(one, accelerators) for one in _dicts(rounds)]
+        is_whole = len(judged) == len(rounds) and not rest_after_first_object(output)
+        has_passed = str(document.get(_OVERALL)).lower() in _PASS
+        doubt = [] if is_whole and has_passed else [unknown("DCGM does not say that every iteration has passed")]
+        return worst_of([*judged, *doubt])
+    return _parse(document, accelerators, rest_after_first_object(output))
+
+
+def _parse(document: dict[str, object], accelerators: int, rest: str = "") -> Report:
+    root = next((found for found in (document.get(key) for key in _ROOTS) if isinstance(found, dict)), None)
+    if root is None:
+        return unknown("the output is not a complete DCGM diagnostic")
+    names = _entity_names(document)
+    results = list(_results(root))
+    faults = [found for result in results for found in _faults(result, names)]
+    for source in (document, root):
+        for key in _ERROR_KEYS:
+            if source.get(key):
+                doubt = f"DCGM reports {key}: {str(source[key])[:300]}"
+                return sum_up([*_global_faults(source[key]), *faults], "", doubt=doubt)
+    if rest:  # another run, or the cry of one that was killed: what came first may not be what holds
+        return sum_up(faults, "", doubt=f"something stands behind the diagnostic: {first_line(rest)}")
+    return _judge(results, faults, accelerators, _listed(document, root))
+
+
+def cannot_under_mig(output: str) -> bool:
+    """Whether DCGM refuses the diagnostic because GPUs are cut into MIG instances: NvidiaValidationSuite.cpp."""
+    return _NO_MIG.search(output) is not None
+
+
+def _listed(document: dict[str, object], root: dict[str, object]) -> int:
+    """How many GPUs the document's own table names: DCGM 4's entities, DCGM 3's device ids and serials."""
+    groups = [group for group in _dicts(document.get("entity_groups")) if group.get("entity_group") == "GPU"]
+    tables = [source.get(key) for source in (document, root) for key in _GPU_TABLES]
+    entities = [sum(1 for _ in _dicts(group.get("entities"))) for group in groups]
+    return max([0, *entities, *(len(table) for table in tables if isinstance(table, (list, dict)))])
+
+
+def _judge(results: list[_Result], faults: list[Fault], accelerators: int, listed: int) -> Report:
+    failed = tuple(sorted({result.test for result in results if _counts_as_failed(result)}))
+    if failed:
+        told = sum_up(faults, "")
+        return Report(Verdict.FAILED, failed, told.failed_components, told.findings, f"failed: {', '.join(failed)}")
+    names = frozenset(gpu for result in results if result.status in _PASS + _FAIL + _WARN for gpu in result.gpus)
+    is_of_all = not names and _are_of_all(results)
+    tested = listed if is_of_all else len(names)
+    if not any(result.status in _PASS for result in results) or not (names or is_of_all):
+        return sum_up(faults, "", doubt="no test of any GPU has passed")
+    should = max(accelerators, listed)
+    if tested < should and not (is_of_all and not listed):
+        # A GPU that fell off the bus is not tested, and those that are left pass.
+        told = sum_up([_missing(tested, should), *faults], "")
+        reason = f"{tested} of {should} GPUs were tested"
+        return Report(Verdict.FAILED, ("accelerator_count",), told.failed_components, told.findings, reason)
+    strange = sorted({result.status for result in results if result.status not in _PASS + _FAIL + _WARN + _SKIP})
+    if strange:
+        return sum_up(faults, "", doubt=f"unknown test status: {', '.join(strange)}"[:300])
+    warned = sorted({result.test for result in results if result.status in _WARN + _FAIL})
+    if warned:
+        told = sum_up(faults, "")
+        return Report(Verdict.DEGRADED, (), (), told.findings, f"warnings: {', '.join(warned)}")
+    if not tested:
+        return Report(Verdict.OK, reason="every GPU that DCGM sees passed; it does not say how many these are")
+    return Report(Verdict.OK, reason=f"{tested} GPUs passed")
+
+
+def _are_of_all(results: list[_Result]) -> bool:
+    """Whether these are DCGM 3's tests of level 1: each stands for all GPUs that it sees, and names none.
+
+    The tests of higher levels name their GPUs. Where one of those was only skipped, nothing is proven.
+    """
+    return bool(results) and all(result.is_deployment for result in results)
+
+
+def _counts_as_failed(result: _Result) -> bool:
+    return result.status in _FAIL and not result.is_about_settings
+
+
+def _missing(tested: int, accelerators: int) -> Fault:
+    return fault(Verdict.FAILED, Family.dcgm, COUNT, None, f"{tested} of {accelerators} GPUs were tested")
+
+
+def _faults(result: _Result, names: dict[str, str]) -> Iterator[Fault]:
+    if result.status not in _FAIL + _WARN:
+        return
+    verdict = Verdict.FAILED if _counts_as_failed(result) else Verdict.DEGRADED
+    for warning in result.warnings or (_Warning((), f"{result.test}: {result.status}", None),):
+        for component in _components(result, warning, names):
+            for code in warning.names or (_test_code(result.test),):
+                yield fault(verdict, Family.dcgm, code, component, f"{result.test}: {warning.text}")
+
+
+def _components(result: _Result, warning: _Warning, names: dict[str, str]) -> list[str | None]:
+    """Where it failed: one result may stand for all GPUs, and its text then names the one."""
+    said = sorted(set(_GPU_IN_TEXT.findall(warning.text)), key=int)
+    gpus = sorted(result.gpus, key=int) if len(result.gpus) == 1 else said
+    return [names.get(gpu, f"GPU {gpu}") for gpu in gpus] or [result.entity]
+
+
+def _test_code(test: str) -> str:
+    name = re.sub(r"[^A-Z0-9]+", "_", test.upper()).strip("_")
+    return f"DIAG_{name}" if name in TEST_NAMES else UNNAMED
+
+
+def _global_faults(errors: object) -> Iterator[Fault]:
+    """What DCGM says instead of results may still name broken hardware."""
+    listed = errors if isinstance(errors, list) else [errors]
+    for warning in _warnings(listed):
+        verdict = Verdict.FAILED if warning.severity in _GRAVE_SEVERITIES else Verdict.UNKNOWN
+        said = _GPU_IN_TEXT.search(warning.text)
+        for code in warning.names:
+            yield fault(verdict, Family.dcgm, code, said[0] if said else None, warning.text)
+
+
+def _results(root: dict[str, object]) -> Iterator[_Result]:
+    for category in _dicts(root.get("test_categories")):
+        is_deployment = category.get("category") == _DEPLOYMENT
+        for test in _dicts(category.get("tests")):
+            name = str(test.get("name") or "unnamed test")[:100]
+            results, summary = list(_dicts(test.get("results"))), test.get("test_summary")
+            yield from (replace(_result(name, result), is_deployment=is_deployment) for result in results)
+            if isinstance(summary, dict) and not _repeats(summary, results):
+                yield _result(name, summary, like=results)
+
+
+def _repeats(summary: dict[str, object], results: Sequence[dict[str, object]]) -> bool:
+    return _status(summary) in _FAIL + _WARN and _status(summary) in [_status(result) for result in results]
+
+
+def _result(test: str, raw: dict[str, object], like: list[dict[str, object]] | None = None) -> _Result:
+    settings = all(_is_about_settings(failed) for failed in like or [raw] if _status(failed) in _FAIL)
+    warnings = raw.get("warnings", raw.get("warning"))
+    found = tuple(_warnings(warnings if isinstance(warnings, list) else [warnings]))
+    group = raw.get("entity_group")
+    entity = f"{group} {raw.get('entity_id')}"[:60] if group else None
+    return _Result(test, _status(raw), _gpus(raw), entity, found, settings)
+
+
+def _warnings(raw: Sequence[object]) -> Iterator[_Warning]:
+    """DCGM 4 gives objects with an id, DCGM 3 sentences."""
+    for entry in raw:
+        if isinstance(entry, dict):
+            text = str(entry.get("warning") or entry.get("message") or entry.get("error") or "")
+            named = names_of(entry.get("error_id", entry.get("error_code")), text)
+            yield _Warning(named, text[:1000], entry.get("error_severity"))
+        elif isinstance(entry, str) and entry:
+            yield _Warning(names_in(entry), entry[:1000], None)
+
+
+def _status(raw: dict[str, object]) -> str:
+    return str(raw.get("status") or "no status")[:100].lower()
+
+
+def _is_about_settings(raw: dict[str, object]) -> bool:
+    warnings = raw.get("warnings")
+    found = list(_warnings(warnings if isinstance(warnings, list) else [warnings]))
+    return bool(found) and all(_is_setting(warning) for warning in found)
+
+
+def _is_setting(warning: _Warning) -> bool:
+    if warning.severity is not None:
+        return warning.severity == _CONFIG_SEVERITY
+    return bool(warning.names) and all(name in _SETTINGS for name in warning.names)
+
+
+def _gpus(raw: dict[str, object]) -> frozenset[str]:
+    if raw.get("entity_group") == "GPU":  # DCGM 4
+        listed = str(raw.get("entity_id"))
+    else:
+        listed = str(raw.get("gpu_ids", raw.get("gpu_id", "")))  # DCGM 3: "0,1,2,3", "0" or 0
+    return frozenset(gpu.strip() for gpu in listed.split(",") if re.fullmatch(r"\s*\d{1,4}\s*", gpu))
+
+
+def _entity_names(document: dict[str, object]) -> dict[str, str]:
+    """What the document's own table calls its GPUs, by DCGM's number, where it gives an address or a uuid."""
+    names = {}
+    for group in _dicts(document.get("entity_groups")):
+        if group.get("entity_group") == "GPU":
+            for entity in _dicts(group.get("entities")):
+                name = next((str(entity[key]) for key in _NAMING_KEYS if entity.get(key)), None)
+                if name:
+                    names[str(entity.get("entity_id"))] = name[:100]
+    return names
+
+
+def _dicts(value: object) -> Iterator[dict[str, object]]:
+    """The objects of a list; DCGM 3 leaves nulls between them."""
+    yield from (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else ()

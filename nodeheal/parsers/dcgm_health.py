@@ -1,0 +1,116 @@
+"""Reads what `dcgmi health -c -j` prints, of DCGM 3 and 4. Pure: text in, a report out.
+
+dcgmi names only what is sick: an overall word, then per entity and subsystem a word and DCGM's sentences, wrapped over
+several strings. It gives no error ids, so the sentences are recognised.
+"""
+
+import re
+from collections.abc import Iterator
+
+from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.dcgm_errors import NAMES, names_of
+from nodeheal.parsers.finding import Finding, Report
+from nodeheal.parsers.tool_report import Fault, first_line, first_object, sum_up, unknown
+
+# The subsystems that DCGM watches. What fails there with an unknown sentence is named after it.
+SYSTEMS = frozenset(
+    ("PCIE", "NVLINK", "PMU", "MCU", "MEMORY", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER", "NVSWITCH", "CONNECTX")
+)
+UNNAMED = "HEALTH_UNNAMED"
+
+CODES = frozenset(f"dcgm/{code}" for code in (*NAMES[1:], *(f"HEALTH_{name}" for name in SYSTEMS), UNNAMED))
+
+_OVERALL = "Overall Health"
+# 0, 10 and 20 are the API's numbers for the same.
+_WORDS = {
+    "healthy": Verdict.OK,
+    "pass": Verdict.OK,
+    "0": Verdict.OK,
+    "warning": Verdict.DEGRADED,
+    "warn": Verdict.DEGRADED,
+    "10": Verdict.DEGRADED,
+    "failure": Verdict.FAILED,
+    "fail": Verdict.FAILED,
+    "20": Verdict.FAILED,
+}
+
+
+def parse_health(output: str) -> Report:
+    """What the host engine's health watches say. Watches that are off, or an engine out of reach, are UNKNOWN."""
+    body = first_object(output).get("body")
+    overall = _value(body.get(_OVERALL)) if isinstance(body, dict) else None
+    if not isinstance(body, dict) or overall is None:
+        said = first_line(output)
+        return unknown(f"the output is not a complete DCGM health report{f': {said}' if said else ''}")
+    faults, strange = _sick(body), _strange_words(body)
+    word = _WORDS.get(overall.lower())
+    doubt = f"unknown health: {', '.join(strange)}"[:300] if strange else ""
+    if word in (Verdict.DEGRADED, Verdict.FAILED) and not any(fault.verdict is word for fault in faults):
+        message = f"{_OVERALL}: {overall}"
+        faults.append(Fault(word, Finding(Family.dcgm, UNNAMED, None, message), "overall health"))
+    return sum_up(faults, "the host engine sees no fault", doubt=doubt)
+
+
+def _sick(body: dict[str, object]) -> list[Fault]:
+    return [
+        fault
+        for group, entities in body.items()
+        if group != _OVERALL
+        for number, entity in _children(entities)
+        for fault in _entity_faults(f"{group} {number}"[:60], entity)
+    ]
+
+
+def _entity_faults(component: str, entity: dict[str, object]) -> Iterator[Fault]:
+    systems = [system for name, errors in _children(entity) if name == "Errors" for system in _children(errors)]
+    found = [fault for name, system in systems for fault in _system_faults(component, name, system)]
+    yield from found
+    word = _word(entity)
+    if word in (Verdict.DEGRADED, Verdict.FAILED) and not any(fault.verdict is word for fault in found):
+        yield Fault(word, Finding(Family.dcgm, UNNAMED, component, f"{component}: {_value(entity)}"), component)
+
+
+def _system_faults(component: str, name: str, system: dict[str, object]) -> Iterator[Fault]:
+    word = _word(system)
+    if word not in (Verdict.DEGRADED, Verdict.FAILED):
+        return
+    overflow = system.get("overflow")
+    text = " ".join(str(line).strip() for line in overflow) if isinstance(overflow, list) else ""
+    for code in names_of(system.get("error_id"), text) or (_system_code(name),):
+        message = f"{name}: {text or _value(system)}"[:500]
+        yield Fault(word, Finding(Family.dcgm, code, component, message), name[:60])
+
+
+def _system_code(name: str) -> str:
+    """`Memory system` is MEMORY."""
+    system = re.sub(r"[^A-Z0-9]+", "_", name.upper().removesuffix(" SYSTEM")).strip("_")
+    return f"HEALTH_{system}" if system in SYSTEMS else UNNAMED
+
+
+def _strange_words(body: dict[str, object]) -> list[str]:
+    """Health words that are none: `Internal error`, or a part of one."""
+    nodes = [node for group in body.values() for node in _descendants(group)]
+    words = dict.fromkeys(value for node in nodes if (value := _value(node)) is not None)
+    return [word for word in words if word.lower() not in _WORDS]
+
+
+def _descendants(node: object, depth: int = 6) -> Iterator[dict[str, object]]:
+    if isinstance(node, dict) and depth:
+        yield node
+        for _, child in _children(node):
+            yield from _descendants(child, depth - 1)
+
+
+def _children(node: object) -> list[tuple[str, dict[str, object]]]:
+    children = node.get("children") if isinstance(node, dict) else None
+    named = children.items() if isinstance(children, dict) else ()
+    return [(str(name), child) for name, child in named if isinstance(child, dict)]
+
+
+def _value(node: object) -> str | None:
+    value = node.get("value") if isinstance(node, dict) else None
+    return None if value is None else str(value)[:100]
+
+
+def _word(node: dict[str, object]) -> Verdict | None:
+    return _WORDS.get((_value(node) or "").lower())

@@ -1,0 +1,217 @@
+"""Finds the faults in a kernel log of any common form, as a stream and in constant memory. Pure.
+
+The forms: records of /dev/kmsg; dmesg with any of its stamps or none; journalctl, short or JSON; the file of a syslog
+daemon.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nodeheal.parsers.finding import Finding
+from nodeheal.parsers.kernel_filter import BLOCK_BYTES, Readable, all_lines, blocks_of, suspicious_lines
+from nodeheal.parsers.kernel_header import (
+    kernel_text_of_dmesg_line,
+    kernel_text_of_json_line,
+    kernel_text_of_tagged_line,
+    names_a_writer,
+)
+from nodeheal.parsers.kernel_line import (
+    KERNEL_FACILITY,
+    LINE_CHARACTERS,
+    Messages,
+    parse_kmsg_record,
+    parse_message,
+)
+from nodeheal.parsers.kernel_report import is_part_of_report
+from nodeheal.parsers.kernel_wrapped import origin_of, unwrapped
+
+
+class LogFormat(StrEnum):
+    """How the lines of a log begin.
+
+    `auto`: every line by its own header, as far as the first line of the log allows. In a log that names its writers,
+    or is made of records or of journal entries, a line of another form could be anybody's: it is not believed.
+
+    `any`: every line by whatever form fits it, also inside of what other tools have put around it. For a person's
+    own collection of lines: what a program has written may be believed.
+    """
+
+    auto = "auto"
+    kmsg = "kmsg"
+    dmesg = "dmesg"
+    journald = "journald"
+    syslog = "syslog"
+    any = "any"
+
+
+_TRANSPORT = b'"_TRANSPORT"'
+_NO_TEXT = b"\x00"  # in UTF-16, in archives, and where a machine died before its log was on the disk
+FIRST_LINES = 16  # so far it looks for the first line that shows the log's form
+
+Read = Callable[[bytes], str | None]  # the kernel's message in a line, or None for what is not believed to be one
+
+
+@dataclass
+class Tally:
+    """What was read of a log. A suspicious line holds a word that lines about faults have; one that is no text holds
+    a zero byte."""
+
+    lines: int = 0
+    suspicious: int = 0
+    not_believed: int = 0
+    first_not_believed: int = 0  # its number; 0: none
+    no_text: int = 0
+
+
+def read_findings(
+    source: Readable | Iterable[bytes],
+    log_format: LogFormat = LogFormat.auto,
+    is_filtered: bool = True,
+    tally: Tally | None = None,
+) -> Iterator[tuple[int, Finding]]:
+    """The faults of a log by line number from 1, each as soon as its line is there.
+
+    `source`: a binary file, or lines. `is_filtered` False reads every line the slow way, to the same result. `tally`
+    is kept up to date while the log is read.
+    """
+    counted = Tally() if tally is None else tally
+    blocks = blocks_of(_pieces(source))
+    first = next(blocks, b"")
+    read, messages = _reader(log_format, first), Messages()
+    lines = suspicious_lines if is_filtered else all_lines
+    whole = _with_first(first, blocks)
+    for number, line in lines(_counted(whole, counted) if tally is not None else whole):
+        text = read(line.strip(b"\x00\r\n"))
+        counted.suspicious += 1
+        if text is None:
+            counted.not_believed += 1
+            counted.first_not_believed = counted.first_not_believed or number
+            continue
+        origin = origin_of(_text(line.strip(b"\x00\r\n")), text) if text.startswith("{") else ""
+        finding = messages.finding(text, origin)
+        if finding is not None:
+            yield number, finding
+
+
+def _counted(blocks: Iterator[bytes], tally: Tally) -> Iterator[bytes]:
+    for block in blocks:
+        tally.lines += block.count(b"\n") + (bool(block) and not block.endswith(b"\n"))
+        if _NO_TEXT in block:
+            tally.no_text += sum(_NO_TEXT in line for line in block.split(b"\n"))
+        yield block
+
+
+def _pieces(source: Readable | Iterable[bytes]) -> Iterator[bytes]:
+    # read1 returns what a pipe has; read would wait for a full block.
+    read = getattr(source, "read1", None) or getattr(source, "read", None)
+    if read is not None:
+        while piece := read(BLOCK_BYTES):
+            yield piece
+    elif isinstance(source, Iterable):
+        yield from (line if line.endswith(b"\n") else line + b"\n" for line in source)
+
+
+def _with_first(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _reader(log_format: LogFormat, first: bytes) -> Read:
+    if log_format is LogFormat.auto:
+        return _like(first)
+    return {
+        LogFormat.kmsg: _kmsg,
+        LogFormat.dmesg: _dmesg,
+        LogFormat.journald: _journald,
+        LogFormat.syslog: _syslog,
+        LogFormat.any: _wrapped,
+    }[log_format]
+
+
+def _like(block: bytes) -> Read:
+    """The reader for a log that begins so."""
+    lines = (line.strip(b"\x00\r") for line in block.split(b"\n", FIRST_LINES))
+    # journalctl puts lines of its own between the boots: -- Boot 3f5e… --
+    line = next((line for line in lines if line and not line.startswith(b"-- ")), b"")[:LINE_CHARACTERS]
+    if _is_json(line):
+        return _journald
+    if parse_kmsg_record(line) is not None:
+        return _kmsg
+    return _syslog if names_a_writer(line.decode("utf-8", "replace")) else _any
+
+
+def _kmsg(line: bytes) -> str | None:
+    record = parse_kmsg_record(line[:LINE_CHARACTERS])
+    return record.text if record is not None and record.facility == KERNEL_FACILITY else None
+
+
+def _dmesg(line: bytes) -> str | None:
+    return kernel_text_of_dmesg_line(_text(line))
+
+
+def _syslog(line: bytes) -> str | None:
+    return kernel_text_of_tagged_line(_text(line))
+
+
+def _journald(line: bytes) -> str | None:
+    return kernel_text_of_json_line(line) if line.startswith(b"{") else _syslog(line)
+
+
+def _named(line: bytes) -> str | None:
+    text = _kmsg(line)
+    return _journald(line) if text is None else text
+
+
+def _any(line: bytes) -> str | None:
+    """A line without the header of a daemon is dmesg's: with a stamp, or bare. A bare line that no driver begins may
+    have a header that is not known here: it is not believed."""
+    text = _named(line)
+    if text is not None or _is_json(line) or parse_kmsg_record(line) is not None:
+        return text
+    text = _dmesg(line)
+    is_bare = text == _text(line)
+    return None if text is None or (is_bare and _is_wrapped(text)) else text
+
+
+def _is_wrapped(text: str) -> bool:
+    return not _tells_of_fault(text) and any(
+        names_a_writer(rest) or _is_fault(rest) for rest in (text, *(inner for inner, _ in unwrapped(text)))
+    )
+
+
+def _wrapped(line: bytes) -> str | None:
+    """The kernel's message, whatever is around it; None where a writer that is not the kernel is named."""
+    if line.startswith(b"{") and _TRANSPORT in line:
+        return kernel_text_of_json_line(line)  # the journal itself says who has written it
+    plain = _any(line)
+    if plain is not None:
+        return plain
+    for rest, _ in unwrapped(_text(line)):
+        text = _named(rest.encode())
+        if text is not None:
+            return text
+        if _is_fault(rest):
+            return kernel_text_of_dmesg_line(rest)
+        if names_a_writer(rest):
+            return None
+    return None
+
+
+def _is_fault(line: str) -> bool:
+    text = _named(line.encode())
+    text = kernel_text_of_dmesg_line(line) if text is None else text
+    return text is not None and _tells_of_fault(text)
+
+
+def _tells_of_fault(message: str) -> bool:
+    return parse_message(message) is not None or is_part_of_report(message)
+
+
+def _is_json(line: bytes) -> bool:
+    """A line of a firmware's report begins with a brace, too."""
+    return line.startswith(b"{") and not is_part_of_report(_text(line))
+
+
+def _text(line: bytes) -> str:
+    return line[:LINE_CHARACTERS].decode("utf-8", "replace")

@@ -1,0 +1,81 @@
+"""Takes off what tools put around the lines of a kernel log: for a log that a person has put together. Pure, linear.
+
+An agent never reads so: a line is believed by how its message begins, and a program can write such a line, too.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+
+from nodeheal.parsers.kernel_header import host_of_tagged_line
+
+_DECODER = json.JSONDecoder()
+_DEEPEST = 6  # host, file, number, stamp, stream and quote
+_ANSI = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")  # dmesg -L=always, journalctl with colours
+# A field that holds a message: journalctl -o json-pretty, dmesg -J, fluent-bit and Docker, aws logs filter-log-events.
+_JSON_KEY = re.compile(r'"(?:MESSAGE|message|msg|log)"\s{0,4}:\s{0,4}(?=")')
+# Which node it is from.
+_JSON_HOST = re.compile(r'"(?:_HOSTNAME|hostname|host|logStreamName)"\s{0,4}:\s{0,4}"([^"\\]{1,512})"')
+_STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_WRAPPER = re.compile(
+    "|".join(
+        (
+            r"\s+",
+            r"[>|] ?",  # a quote
+            r"MESSAGE=",  # journalctl -o export and -o verbose
+            # journalctl -o short-delta
+            r"\[ {0,12}\d{1,12}\.\d{1,9}(?: < {0,12}\d{1,12}\.\d{1,9}[ *]>| {16})\] (?P<of_delta>\S{1,255}) kernel: ?",
+            r"\S{3} [ \d]\d \d\d:\d\d:\d\d (?P<of_busybox>\S{1,255}) kern\.[a-z]{3,7} kernel: ?",  # busybox
+            rf"kern: {{1,8}}[a-z]{{3,7}}: \[{_STAMP}\]: ?",  # talosctl dmesg, behind its node
+            rf"{_STAMP}[ \t]+",  # CloudWatch's stamp, or a second one
+            r"(?P<path>[\w.@%+-]{0,64}/[\w./@%+-]{1,400}):(?:\d{1,9}[:-])?",  # grep: the file, and the line's number
+            r"(?P<file>[\w@%+-]{1,200}\.(?:log|txt|out|\d{1,8}|gz)[\w.-]{0,40}):(?:\d{1,9}[:-])?",
+            r"\d{1,9}[:-](?!\d\d)",  # grep -n
+            r"(?P<host>[A-Za-z0-9][\w.-]{0,254}): ",  # pdsh, clush, talosctl: the host
+        )
+    )
+)
+# aws logs tail: behind the stamp stands the name of a stream.
+_STREAM = re.compile(rf"{_STAMP}[ \t]+(?!\[|{_STAMP})(?P<stream>[\w./:@\[\]$-]{{1,512}})[ \t]+")
+
+
+def unwrapped(line: str) -> Iterator[tuple[str, str]]:
+    """What may be a line of the kernel log inside this one: with less and less around it, and the hosts, files and
+    streams that were named around it."""
+    rest, named = _ANSI.sub("", line), ""
+    if rest != line:
+        yield rest, named
+    for _ in range(_DEEPEST):
+        stream = _STREAM.match(rest)
+        if stream is not None:
+            yield rest[stream.end() :], f"{named} {stream['stream']}"
+        inner = _inner(rest)
+        if inner is None:
+            return
+        rest, name = inner
+        named = f"{named} {name}"
+        yield rest, named
+
+
+def origin_of(line: str, message: str) -> str:
+    """Which of several logs a line with this message is from, as far as it says so: equal for lines of one log."""
+    in_json = _JSON_HOST.search(line)
+    candidates = [(rest, named) for rest, named in ((line, ""), *unwrapped(line)) if message in rest]
+    _, around = min(candidates, key=lambda candidate: len(candidate[0]), default=("", ""))
+    host = next((host for rest, _ in candidates if (host := host_of_tagged_line(rest))), "")
+    return " ".join((in_json[1] if in_json else "", *around.split(), host))
+
+
+def _inner(line: str) -> tuple[str, str] | None:
+    found = _WRAPPER.match(line)
+    if found is not None:
+        return line[found.end() :], next((name for name in found.groupdict().values() if name), "")
+    key = _JSON_KEY.search(line)
+    if key is None:
+        return None
+    try:
+        message, _ = _DECODER.raw_decode(line, key.end())
+    except ValueError:
+        return None
+    outside, brace, _ = line.partition("{")
+    return str(message).partition("\n")[0], outside if brace and len(outside) < key.start() else ""

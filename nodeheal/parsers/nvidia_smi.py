@@ -1,0 +1,102 @@
+"""Reads what nvidia-smi prints: XML, log, CSV query, plain table, list, or its sentences about what is wrong. Pure.
+
+The format is recognised. A list (CSV, `-L`) does not show where it ends, so it is healthy only if it is known how many
+GPUs there should be; the query's `count` field says so too.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from nodeheal.contract.vocabulary import Family, Verdict
+from nodeheal.parsers.finding import Report
+from nodeheal.parsers.nvidia_smi_fields import CODES as FIELD_CODES
+from nodeheal.parsers.nvidia_smi_fields import Doubt, judge
+from nodeheal.parsers.nvidia_smi_log import read_log, read_xml
+from nodeheal.parsers.nvidia_smi_readers import UUID, Listing, address, read_csv, read_list, read_table
+from nodeheal.parsers.tool_report import Fault, fault, first_line, sum_up, unknown
+
+_FAILED, _UNKNOWN = Verdict.FAILED, Verdict.UNKNOWN
+# nvidia-smi's sentences, the telling ones first: one line may hold several of these words.
+_SENTENCES = (
+    (re.compile(r"couldn't communicate with the NVIDIA driver", re.I), "DRIVER_NOT_LOADED", _FAILED),
+    (re.compile(r"Driver/library version mismatch", re.I), "DRIVER_MISMATCH", _FAILED),
+    (re.compile(r"No devices were found", re.I), "NO_DEVICES", _FAILED),
+    (re.compile(r"(?:nvml|GPU ).{0,120}GPU is lost", re.I), "GPU_LOST", _FAILED),
+    # Whatever it calls the error: the driver knows of a GPU that it cannot open, mostly one fallen off the bus.
+    (re.compile(r"Unable to determine the device handle for", re.I), "GPU_LOST", _FAILED),
+    (re.compile(r"GPU requires reset", re.I), "RESET_REQUIRED", _FAILED),
+    (re.compile(r"infoROM is corrupted", re.I), "INFOROM_CORRUPT", Verdict.DEGRADED),
+    # In a container this is as often lost access as a lost GPU.
+    (re.compile(r"Failed to initialize NVML: Unknown Error", re.I), "UNKNOWN_ERROR", _UNKNOWN),
+)
+CODES = FIELD_CODES | frozenset(f"nvml/{code}" for code in ("GPU_MISSING", *(code for _, code, _ in _SENTENCES)))
+# Other lines that nvidia-smi prints around its answer; each begins a sentence, never a row.
+_CHATTER = re.compile(
+    r"(?:Unable|Failed|WARNING|Warning|Error|NVIDIA-SMI has|Make sure|No devices|Reboot|Use |Treating)\b"
+)
+_GPU_NUMBER = re.compile(r"\bGPU ?(\d{1,3})\b(?!:[0-9A-Fa-f]{2})")
+_LINE_CHARACTERS = 2000
+
+
+def parse_nvidia_smi(text: str, expected: int = 0) -> Report:
+    """What an output says of a node that should have so many GPUs (0: unknown)."""
+    xml = read_xml(text)
+    lines = [
+        line[:_LINE_CHARACTERS].rstrip() for line in (text if xml is None else text[: text.find("<")]).splitlines()
+    ]
+    said = [found for line in lines if (found := _sentence(line))]
+    rows = [line for line in lines if line.strip() and not _is_sentence(line)]
+    listing = xml or read_log(rows) or read_table(rows) or read_list(rows) or read_csv(rows)
+    if listing is None and not said:
+        return unknown(f"not understood as nvidia-smi's output: {first_line(text)}" if text.strip() else "empty output")
+    return _judge(listing or Listing((), has_end=True), said, expected)
+
+
+def _judge(listing: Listing, said: Sequence[Fault], expected: int) -> Report:
+    answers = [answer for reading in listing.readings for answer in judge(reading)]
+    faults = [*said, *(answer for answer in answers if isinstance(answer, Fault)), *_missing(listing, expected)]
+    doubts = [listing.doubt, *(answer.text for answer in answers if isinstance(answer, Doubt))]
+    seen = len(listing.readings)
+    if not seen and not said:
+        doubts.append("no GPU is shown")
+    told = "show no fault" if listing.tells_health else "are listed; the list says nothing else of their health"
+    if not listing.has_end and not expected:
+        told = f"{told}; how many there should be was not said"
+    return sum_up(faults, f"{seen} GPUs {told}", next(filter(None, doubts), ""), _unproven(listing, expected))
+
+
+def _unproven(listing: Listing, expected: int) -> str:
+    if not listing.tells_health and not expected:
+        return f"{len(listing.readings)} GPUs are listed; the list says nothing else of their health"
+    return ""
+
+
+def _missing(listing: Listing, expected: int) -> Iterator[Fault]:
+    """GPUs that should be there: holes in the numbers, then what only the count betrays."""
+    numbers = [reading.index for reading in listing.readings if reading.index is not None]
+    holes = sorted(set(range(max(numbers) + 1)) - set(numbers)) if len(numbers) > 1 and max(numbers) < 1024 else []
+    for hole in holes:
+        yield fault(_FAILED, Family.nvml, "GPU_MISSING", f"GPU {hole}", f"number {hole} is left out")
+    seen, should = len(listing.readings), max(expected, listing.attached or 0)
+    # Of what is cut off, the rest may be sound.
+    if seen and not listing.doubt and seen + len(holes) < should:
+        yield fault(_FAILED, Family.nvml, "GPU_MISSING", None, f"{seen} of {should} GPUs are shown")
+
+
+def _sentence(line: str) -> Fault | None:
+    # A row of the table or of the CSV holds the same words as a field.
+    if line.startswith("|") or "," in line.partition(":")[0]:
+        return None
+    for pattern, code, verdict in _SENTENCES:
+        if pattern.search(line):
+            return fault(verdict, Family.nvml, code, _component(line), line.strip())
+    return None
+
+
+def _is_sentence(line: str) -> bool:
+    return _sentence(line) is not None or _CHATTER.match(line) is not None
+
+
+def _component(line: str) -> str | None:
+    uuid, number = UUID.search(line), _GPU_NUMBER.search(line)
+    return address(line) or (uuid[0] if uuid else None) or (f"GPU {number[1]}" if number else None)

@@ -1,0 +1,1 @@
+"""What is run beside a deployment: generated pages, licences, audit, once through on an account. Never deployed."""
